@@ -1,11 +1,9 @@
-//! `ray-relay`: arguments, the command, the exit code. Everything else is in the library.
+//! `ray-relay`: its allocator. Everything else is in the library.
 #![warn(clippy::disallowed_methods)]
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use mimalloc::MiMalloc;
-use ray_relay::cli::{self, Cli};
 
 /// glibc's allocator keeps what it was given once: of the 154 MiB (in another run 114) that 2,500 sessions at a time took,
 /// 146 (114) stayed when they were gone; of mimalloc's 127 (123) MiB 39 (42) stayed, for 3 MiB more at rest and no more
@@ -16,25 +14,5 @@ use ray_relay::cli::{self, Cli};
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    if cli::answered_a_shell() {
-        return ExitCode::SUCCESS;
-    }
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(answer) => return cli::answer(&answer),
-    };
-    let runtime = match tokio::runtime::Runtime::new() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("ray-relay: cannot start the runtime: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    let result = runtime.block_on(cli::run(cli));
-    // A look-up of a host name that hangs in the system's resolver must not hold up the exit.
-    runtime.shutdown_background();
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => cli::report(&error),
-    }
+    ray_relay::cli::main()
 }

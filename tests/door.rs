@@ -11,6 +11,8 @@ mod connect;
 mod discovery;
 #[path = "door/drain.rs"]
 mod drain;
+#[path = "door/ingress.rs"]
+mod ingress;
 #[path = "door/late.rs"]
 mod late;
 #[path = "door/notice.rs"]

@@ -50,7 +50,7 @@ pub(super) fn run(args: &CompletionsArgs) -> Result<(), Error> {
 
 /// Answers a shell that asks how a line may go on; `false` where none has. Before the runtime starts, because it has
 /// one of its own.
-pub fn answered() -> bool {
+pub(super) fn answered() -> bool {
     let here = env::current_dir().ok();
     CompleteEnv::with_factory(Cli::command)
         .var(VARIABLE)

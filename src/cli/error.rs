@@ -119,7 +119,7 @@ impl Error {
 }
 
 /// Prints `error` and its hint to standard error, and gives the exit code.
-pub fn report(error: &Error) -> ExitCode {
+pub(super) fn report(error: &Error) -> ExitCode {
     match error {
         // The reader of a pipe went away: it has what it wanted (`ray-relay list | head -1`).
         Error::Output(cause) if cause.kind() == io::ErrorKind::BrokenPipe => {
@@ -144,7 +144,7 @@ pub fn report(error: &Error) -> ExitCode {
 }
 
 /// Prints what clap has to say: help and version to standard output, mistakes to standard error.
-pub fn answer(answer: &clap::Error) -> ExitCode {
+pub(super) fn answer(answer: &clap::Error) -> ExitCode {
     if !answer.use_stderr()
         || answer.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
     {

@@ -79,22 +79,26 @@ impl Way {
 }
 
 /// The command, and what it prints.
-struct Connect {
+pub(crate) struct Connect {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
     dir: tempfile::TempDir,
 }
 
 impl Connect {
-    async fn start(url: String, token: &str, more: &[&str]) -> Self {
+    async fn start(url: String, token: &str) -> Self {
+        Self::of(command(&url), token).await
+    }
+
+    /// What `command` starts, for whose token it is.
+    pub(crate) async fn of(mut command: Command, token: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("token"), token).unwrap();
-        let mut child = command(&url)
+        let mut child = command
             .arg("--token-file")
             .arg(dir.path().join("token"))
             .args(["--listen", "127.0.0.1:0", "--json"])
-            .args(more)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -110,7 +114,7 @@ impl Connect {
         }
     }
 
-    async fn event(&mut self, name: &str) -> Value {
+    pub(crate) async fn event(&mut self, name: &str) -> Value {
         loop {
             let event = next(&mut self.lines).await;
             if event["event"] == name {
@@ -119,7 +123,7 @@ impl Connect {
         }
     }
 
-    async fn get(&self, path: &str, headers: &str) -> String {
+    pub(crate) async fn get(&self, path: &str, headers: &str) -> String {
         let mut stream = dial(self.address).await;
         let host = match headers.contains("Host:") {
             true => String::new(),
@@ -137,7 +141,7 @@ async fn next(lines: &mut Lines<BufReader<ChildStdout>>) -> Value {
     serde_json::from_str(&line).unwrap()
 }
 
-fn command(url: &str) -> Command {
+pub(crate) fn command(url: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ray-relay"));
     command.args(["connect", url]).kill_on_drop(true);
     for name in [
@@ -198,7 +202,7 @@ async fn whoever_connects_is_the_person_whose_token_it_is() {
     let relay = start(|config| config.auth.keys = vec![keys.public()]).await;
     let ann = keys.token(|_| {});
     let url = format!("http://{}", relay.local_addr());
-    let mut connect = Connect::start(url, &ann, &[]).await;
+    let mut connect = Connect::start(url, &ann).await;
     connect.event("connected").await;
     for _ in 0..2 {
         let list = connect.get("/relay/v1/breakpoints", "").await;
@@ -248,7 +252,7 @@ async fn no_cut_is_seen_and_no_byte_is_lost() {
     .await;
     let way = Arc::new(Way::to(relay.local_addr()).await);
     let url = format!("http://{}", way.address);
-    let mut connect = Connect::start(url, &keys.token(|_| {}), &[]).await;
+    let mut connect = Connect::start(url, &keys.token(|_| {})).await;
     connect.event("connected").await;
     let (mut dap, answer) = attach(dial(connect.address).await, &json!({"all": true})).await;
     assert_eq!(answer["event"], "initialized", "{answer}");
@@ -307,7 +311,7 @@ async fn no_cut_is_seen_and_no_byte_is_lost() {
     relay.drain().await;
 }
 
-fn request_threads(seq: u64) -> Value {
+pub(crate) fn request_threads(seq: u64) -> Value {
     request(seq, "threads", &json!({}))
 }
 
@@ -321,7 +325,7 @@ async fn a_relay_that_does_not_hold_it_any_more_ends_it_and_new_ones_work() {
     .await;
     let way = Way::to(relay.local_addr()).await;
     let url = format!("http://{}", way.address);
-    let mut connect = Connect::start(url, &keys.token(|_| {}), &[]).await;
+    let mut connect = Connect::start(url, &keys.token(|_| {})).await;
     connect.event("connected").await;
     let (mut dap, _) = attach(dial(connect.address).await, &json!({"all": true})).await;
     way.cut(Network::Down, Duration::from_millis(1500)).await;
@@ -342,7 +346,7 @@ async fn a_relay_that_was_taken_over_still_has_its_own() {
     let first = takeover::relay(&path, signed).await.unwrap();
     let way = Way::to(first.local_addr()).await;
     let url = format!("http://{}", way.address);
-    let mut connect = Connect::start(url, &keys.token(|_| {}), &[]).await;
+    let mut connect = Connect::start(url, &keys.token(|_| {})).await;
     connect.event("connected").await;
     let (mut dap, answer) = attach(dial(connect.address).await, &json!({"all": true})).await;
     assert_eq!(answer["event"], "initialized", "{answer}");
@@ -381,7 +385,7 @@ async fn a_token_that_is_replaced_in_time_puts_the_end_off() {
         })
     };
     let url = format!("http://{}", relay.local_addr());
-    let mut connect = Connect::start(url, &until(6), &[]).await;
+    let mut connect = Connect::start(url, &until(6)).await;
     connect.event("connected").await;
     let began = Instant::now();
     let (mut dap, _) = attach(dial(connect.address).await, &json!({"all": true})).await;
@@ -405,7 +409,7 @@ async fn a_relay_that_is_away_is_waited_for_and_a_refusal_is_an_end() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let closed = taken.local_addr().unwrap();
     drop(taken);
-    let mut connect = Connect::start(format!("http://{closed}"), &keys.token(|_| {}), &[]).await;
+    let mut connect = Connect::start(format!("http://{closed}"), &keys.token(|_| {})).await;
     connect.event("away").await;
     let relay = start(|config| {
         config.auth.keys = vec![keys.public()];

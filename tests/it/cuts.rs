@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::Child;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -72,18 +72,22 @@ const WORST: [Cut; 4] = [
     cut(Link::Agent, Kind::Address, 1),
 ];
 
-/// `ray-relay connect`. Killed when dropped.
-struct Connect(Child);
+/// Lines of a log that are shown where a session was lost.
+const SHOWN: usize = 80;
+
+/// `ray-relay connect`, and what it tells. Killed when dropped.
+struct Connect(Child, tempfile::NamedTempFile);
 
 impl Connect {
     fn start(scene: &Scene<'_>) -> Self {
-        let mut command = scene.command(&["connect", "--insecure-send-token"]);
-        let child = command.stdout(Stdio::null()).spawn().unwrap();
+        let mut command = scene.command(&["connect", "--insecure-send-token", "--json"]);
+        let told = tempfile::NamedTempFile::new().unwrap();
+        let child = command.stdout(told.reopen().unwrap()).spawn().unwrap();
         let local = ([127, 0, 0, 1], PORT).into();
         eventually("its port", Duration::from_secs(30), || {
             scene.cluster.connects("client", local).then_some(())
         });
-        Self(child)
+        Self(child, told)
     }
 }
 
@@ -100,7 +104,7 @@ struct Ground<'a> {
     cables: Cables<'a>,
     issuer: Issuer,
     _agents: [Agent; 3],
-    _connect: Connect,
+    connect: Connect,
 }
 
 impl<'a> Ground<'a> {
@@ -128,7 +132,17 @@ impl<'a> Ground<'a> {
             cables,
             issuer,
             _agents: agents,
-            _connect: connect,
+            connect,
+        }
+    }
+
+    /// What relay and `connect` have told last.
+    fn show(&self) {
+        let told = std::fs::read_to_string(self.connect.1.path()).unwrap();
+        for (who, text) in [("the relay", self.scene.relay.log()), ("connect", told)] {
+            let lines: Vec<_> = text.lines().collect();
+            let last = lines[lines.len().saturating_sub(SHOWN)..].join("\n");
+            say(format_args!("{who} has told last:\n{last}"));
         }
     }
 
@@ -401,7 +415,11 @@ async fn run(cuts: &[Cut], states: &[State]) -> Vec<String> {
     );
     for cut in cuts {
         let line = live_through(&ground, *cut, states).await;
-        failures.extend(line.failures(states));
+        let failed = line.failures(states);
+        if !failed.is_empty() {
+            ground.show();
+        }
+        failures.extend(failed);
         let (link, kind) = (cut.link.name(), cut.kind.name());
         let _ = write!(table, "\n| {link} | {kind} {} s |", cut.seconds);
         for cell in &line.cells {

@@ -1,0 +1,224 @@
+//! What the client commands take.
+
+use clap::Args;
+use clap_complete::ArgValueCompleter;
+
+use super::completions;
+use super::launch_config::Editor;
+use super::relay_tls::RelayTlsArgs;
+use super::relay_token::RelayTokenArgs;
+use crate::listing::select::{Filter, Order};
+use crate::wire::relay_url::RelayUrl;
+
+/// Where the environment may name the relay.
+pub(super) const RELAY_VARIABLE: &str = "RAY_RELAY_URL";
+
+/// The relay where nobody names one.
+pub(super) const RELAY_BY_DEFAULT: &str = "http://127.0.0.1:5678";
+
+/// Which relay a client command talks to.
+#[derive(Debug, Clone, Args)]
+pub struct RelayArgs {
+    /// The relay to ask
+    #[arg(
+        long,
+        value_name = "URL",
+        env = RELAY_VARIABLE,
+        hide_env_values = true
+    )]
+    #[arg(default_value = RELAY_BY_DEFAULT, value_hint = clap::ValueHint::Url)]
+    pub relay: RelayUrl,
+    /// How to speak TLS with it.
+    #[command(flatten)]
+    pub tls: RelayTlsArgs,
+    /// What to show it.
+    #[command(flatten)]
+    pub token: RelayTokenArgs,
+}
+
+/// `list`
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Stay, and show changes as they happen; ends with Ctrl-C
+    #[arg(long, short)]
+    pub watch: bool,
+    /// Print JSON: the relay's answer, with --watch one object a line
+    #[arg(long)]
+    pub json: bool,
+    /// Also show breakpoints that ended a short while ago
+    #[arg(long)]
+    pub ended: bool,
+    /// Also show the Ray nodes, each with its agent
+    #[arg(long, short, conflicts_with = "watch")]
+    pub verbose: bool,
+    /// Sort by this column, with ,desc the other way round: waiting, name, job, node, ...
+    #[arg(long, value_name = "KEY[,desc]")]
+    pub sort: Option<Order>,
+    /// Show only what fits: a part of a name or id, a pattern such as 'train*', or KEY=PATTERN; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub filter: Vec<Filter>,
+    /// How the relay is reached.
+    #[command(flatten)]
+    pub relay: RelayArgs,
+}
+
+/// `doctor`
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Print JSON: {"relay": URL, "findings": [{"link", "severity", "says", "next", "exit_code"}], "exit_code": N}
+    #[arg(long)]
+    pub json: bool,
+    /// How the relay is reached.
+    #[command(flatten)]
+    pub relay: RelayArgs,
+}
+
+/// `launch-config`
+#[derive(Debug, Args)]
+pub struct LaunchConfigArgs {
+    /// The editor
+    #[arg(value_enum, default_value_t = Editor::Vscode)]
+    pub editor: Editor,
+    /// Attach to this breakpoint alone, by its id in `ray-relay list`
+    #[arg(long, add = tasks(), value_name = "ID")]
+    pub breakpoint: Option<crate::ray::registry::BreakpointId>,
+    /// How the relay is reached.
+    #[command(flatten)]
+    pub relay: RelayArgs,
+}
+
+/// `debug`
+#[derive(Debug, Args)]
+pub struct DebugArgs {
+    /// Debug this one: its id or name, as in `ray-relay list`, or its index in the list of `ray-relay debug`; with
+    /// --next a pattern such as 'train*'
+    #[arg(add = tasks(), value_name = "ID|INDEX|NAME")]
+    pub target: Option<String>,
+    /// Wait for the next task that stops
+    #[arg(long)]
+    pub next: bool,
+    /// Go on with the session that somebody else has parked at this id; needs `admin`
+    #[arg(long, requires = "target", conflicts_with = "next")]
+    pub take_over: bool,
+    /// Show more columns in the list: process, job, task and worker ids
+    #[arg(long, short)]
+    pub verbose: bool,
+    /// Sort the list by this column, with ,desc the other way round: waiting, name, job, node, ...
+    #[arg(long, value_name = "KEY[,desc]", conflicts_with = "target")]
+    pub sort: Option<Order>,
+    /// List only what fits: a part of a name or id, a pattern such as 'train*', or KEY=PATTERN; may be repeated
+    #[arg(long, value_name = "PATTERN", conflicts_with = "target")]
+    pub filter: Vec<Filter>,
+    /// Longest value that is printed, in characters
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub limit: u32,
+    /// How the relay is reached.
+    #[command(flatten)]
+    pub relay: RelayArgs,
+}
+
+/// `exec`
+#[derive(Debug, Args)]
+pub struct ExecArgs {
+    /// Id or name of the task, as in `ray-relay list`; with --next a pattern such as 'train*'
+    #[arg(add = tasks(), value_name = "ID|NAME", required_unless_present = "next")]
+    pub target: Option<String>,
+    /// Wait for the next task that stops
+    #[arg(long)]
+    pub next: bool,
+    /// Run all commands, whatever becomes of them
+    #[arg(long)]
+    pub keep_going: bool,
+    /// Longest time for everything together
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = crate::config::units::parse_duration)]
+    pub timeout: std::time::Duration,
+    /// Longest value that is printed, in characters
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub limit: u32,
+    /// The commands, one line each
+    #[arg(last = true, value_name = "COMMAND")]
+    pub commands: Vec<String>,
+    /// How the relay is reached.
+    #[command(flatten)]
+    pub relay: RelayArgs,
+}
+
+/// `snapshot`
+#[derive(Debug, Args)]
+pub struct SnapshotArgs {
+    /// Id or name of the task, as in `ray-relay list`
+    #[arg(add = tasks(), value_name = "ID|NAME", required_unless_present = "all")]
+    pub target: Option<String>,
+    /// Every paused task
+    #[arg(long, conflicts_with = "target")]
+    pub all: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Only the stack: no code of the program runs
+    #[arg(long)]
+    pub no_locals: bool,
+    /// Longest value, in characters
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub limit: u32,
+    /// How the relay is reached.
+    #[command(flatten)]
+    pub relay: RelayArgs,
+}
+
+/// `release`
+#[derive(Debug, Args)]
+pub struct ReleaseArgs {
+    /// Id or name of the task, as in `ray-relay list`
+    #[arg(add = tasks(), value_name = "ID|NAME", required_unless_present_any = ["all", "older_than"])]
+    #[arg(conflicts_with_all = ["all", "older_than"])]
+    pub target: Option<String>,
+    /// Every paused task
+    #[arg(long, conflicts_with = "older_than")]
+    pub all: bool,
+    /// Those that have waited for so long, such as 30m
+    #[arg(long, value_name = "DURATION", value_parser = crate::config::units::parse_duration)]
+    pub older_than: Option<std::time::Duration>,
+    /// Only those of this job, such as 01000000
+    #[arg(long, value_name = "JOB")]
+    pub job: Option<String>,
+    /// End the worker process through Ray: for a task whose debugger is gone
+    #[arg(long)]
+    pub force: bool,
+    /// Do not ask
+    #[arg(long, short)]
+    pub yes: bool,
+    /// How the relay is reached.
+    #[command(flatten)]
+    pub relay: RelayArgs,
+}
+
+/// `dap`
+#[derive(Debug, Args)]
+pub struct DapArgs {
+    /// Attach to this breakpoint, where the editor names none
+    #[arg(long, add = tasks(), value_name = "ID")]
+    pub breakpoint: Option<crate::ray::registry::BreakpointId>,
+    /// Attach to the task of this name, where the editor names none
+    #[arg(long, value_name = "NAME")]
+    pub task: Option<String>,
+    /// Wait for the next task that stops
+    #[arg(long)]
+    pub next: bool,
+    /// How the relay is reached.
+    #[command(flatten)]
+    pub relay: RelayArgs,
+}
+
+/// `completions`
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+/// Tab offers what waits.
+fn tasks() -> ArgValueCompleter {
+    ArgValueCompleter::new(completions::tasks)
+}
