@@ -27,6 +27,7 @@ use crate::release;
 use crate::shutdown::{Shutdown, Signals};
 use crate::takeover::{self, Door, Inherited, Waiting};
 use crate::telemetry::Metrics;
+use crate::telemetry::traces::Traces;
 use crate::tls::Tls;
 
 /// Why the relay did not start, or did not go on.
@@ -124,8 +125,9 @@ pub async fn start(config: Config) -> Result<Running, Error> {
         (Some(path), None) => Some(Waiting::bind(path)?),
     };
     registry.observe(metrics.clone());
+    let traces = Traces::new(&config.telemetry, metrics.clone()).map_err(Error::Setup)?;
     let audit = Audit::open(&config.audit, metrics.clone())?;
-    let context = Arc::new(Context::new(
+    let mut context = Context::new(
         config,
         auth,
         audit,
@@ -133,7 +135,9 @@ pub async fn start(config: Config) -> Result<Running, Error> {
         metrics,
         address.port(),
         Shutdown::default(),
-    ));
+    );
+    context.traces = traces;
+    let context = Arc::new(context);
     context.recording.prepare().map_err(Error::Setup)?;
     if inherited.is_some() {
         context.takeover.hold();
@@ -217,6 +221,11 @@ fn start_essential(
     let (registry, until) = (context.registry.clone(), closed.clone());
     let run = async move { registry.run(until).await };
     essential.spawn("the registry", tasks.track_future(run));
+    if let Some(traces) = context.traces.clone() {
+        // The last sessions end after all that is closed.
+        let run = traces.run(abort.clone());
+        essential.spawn("the traces", tasks.track_future(run));
+    }
     let auth = context.auth.clone();
     // Not tracked: it reads keys and revocations until the last session has ended, so draining must not wait for it.
     essential.spawn("the look at keys and revocations", async move {
@@ -464,44 +473,4 @@ pub async fn run(config: Config) -> Result<(), Error> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-    use crate::config::Auth;
-    use crate::identity::Generated;
-    use crate::identity::keys::Algorithm;
-
-    #[tokio::test]
-    async fn a_wrong_key_file_is_told_before_the_port_is_taken() {
-        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut config = Config::default();
-        config.listen.address = taken.local_addr().unwrap();
-        let without_keys = start(config.clone()).await;
-        assert!(matches!(without_keys, Err(Error::Bind(_))));
-        config.auth.keys = vec!["/nowhere/relay.key".into()];
-        assert!(matches!(start(config).await, Err(Error::Identity(_))));
-    }
-
-    #[tokio::test]
-    async fn without_sessions_draining_takes_no_time() {
-        let dir = tempfile::tempdir().unwrap();
-        let key = dir.path().join("relay.key");
-        let secret = Generated::new(Algorithm::Hs256).unwrap().private;
-        std::fs::write(&key, &*secret).unwrap();
-        let mut config = Config {
-            auth: Auth {
-                keys: vec![key],
-                ..Auth::default()
-            },
-            ..Config::default()
-        };
-        config.listen.address.set_port(0);
-        // Nothing listens there.
-        config.clusters[0].ray_address = "http://127.0.0.1:9".to_owned();
-        let relay = start(config).await.unwrap();
-        assert!(relay.context.auth.is_on());
-        timeout(Duration::from_secs(10), relay.drain())
-            .await
-            .unwrap();
-    }
-}
+mod tests;

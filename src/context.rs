@@ -24,6 +24,7 @@ use crate::session::{Families, Parks, SessionTable};
 use crate::shutdown::Shutdown;
 use crate::takeover::Takeover;
 use crate::telemetry::Metrics;
+use crate::telemetry::traces::Traces;
 
 /// Cluster sessions that one principal may have at a time. Each opens sessions of its own for everything that pauses.
 const CLUSTER_SESSIONS_OF_ONE: usize = 16;
@@ -67,6 +68,8 @@ pub struct Context {
     pub(crate) snapshots: Arc<Shares>,
     /// The JSON of breakpoints, shared by all lists and event streams.
     pub(crate) shared_rows: Arc<SharedRows>,
+    /// Traces of connections, where somebody is sent them.
+    pub(crate) traces: Option<Arc<Traces>>,
     /// Other processes of this machine from which this one has taken over, or which have from this one.
     pub(crate) takeover: Arc<Takeover>,
     /// A token for each HTTP request in progress, which draining waits for.
@@ -129,6 +132,7 @@ impl Context {
             event_streams: Shares::new(most, (most / 4).max(1)),
             snapshots: Shares::new(SNAPSHOTS, SNAPSHOTS / 4),
             shared_rows: Arc::default(),
+            traces: None,
             takeover: Arc::new(takeover),
             requests: TaskTracker::new(),
             port,

@@ -34,7 +34,7 @@
 //! | [`masking`] | hides secrets in what a debugger or a terminal shows |
 //! | [`policy`] | rules: which scopes on which breakpoints |
 //! | [`tls`] | TLS on the one port, and client certificates |
-//! | [`telemetry`] | logs and metrics, the progress of a long preparation |
+//! | [`telemetry`] | logs, metrics and traces, ids of requests, the progress of a long preparation |
 //! | [`ray`] | Ray as the relay sees it, in three rooms |
 //! | [`ray::registry`] | polls the heads and keeps one immutable [`ray::registry::Snapshot`] of all paused workers |
 //! | [`ray::head`] | HTTP to a Ray head: the State API and everything else behind port 8265, with Ray's own token |

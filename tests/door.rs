@@ -17,9 +17,13 @@ mod ingress;
 mod late;
 #[path = "door/notice.rs"]
 mod notice;
+#[path = "door/panels.rs"]
+mod panels;
 #[path = "door/takeover.rs"]
 mod takeover;
 #[path = "door/texts.rs"]
 mod texts;
 #[path = "door/throttle.rs"]
 mod throttle;
+#[path = "door/traces.rs"]
+mod traces;

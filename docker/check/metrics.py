@@ -10,10 +10,11 @@ SOURCE = ROOT / "src"
 
 def families():
     """The families in the relay's source, each with its labels; and all values of closed labels."""
-    source = (SOURCE / "telemetry/metrics.rs").read_text()
+    files = [SOURCE / "telemetry/metrics.rs", *(SOURCE / "telemetry/metrics").glob("*.rs")]
+    source = "\n".join(file.read_text() for file in files)
     found = {}
     for kind, labels, name in re.findall(
-        r'\b(\w+?)(?:\[([^\]]*)\])?\s*=\s*"(ray_relay_\w+)"', source
+        r'\b(\w+?)(?:\[([^\]]*)\])?\s*=\s*"((?:ray_relay|process)_\w+)"', source
     ):
         names = set(re.findall(r'"(\w+)"', labels))
         if kind.startswith("Histogram"):
@@ -40,7 +41,9 @@ SCRAPED = {"job", "instance"}
 
 def known(expression, metrics, values):
     used = set()
-    for name, matchers in re.findall(r"\b(ray_relay_\w+)(?:\{([^}]*)\})?", expression):
+    for name, matchers in re.findall(
+        r"\b((?:ray_relay|process)_\w+)(?:\{([^}]*)\})?", expression
+    ):
         refuse_unless(name in metrics, f"no metric {name}: {expression}")
         used |= metrics[name]
         for label, operator, text in re.findall(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"', matchers):
@@ -53,7 +56,10 @@ def known(expression, metrics, values):
     for labels in re.findall(r"\b(?:by|on|without|ignoring)\s*\(([^)]*)\)", expression):
         strange = {label.strip() for label in labels.split(",")} - used - SCRAPED
         refuse_unless(not strange, f"nothing there has a label {strange}: {expression}")
-    refuse_unless(used or "ray_relay_" in expression, f"asks nothing of the relay: {expression}")
+    refuse_unless(
+        used or re.search(r"\b(ray_relay|process)_", expression),
+        f"asks nothing of the relay: {expression}",
+    )
 
 
 def expressions(dashboard):

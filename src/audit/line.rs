@@ -111,6 +111,7 @@ fn object(entry: &Entry, bounds: Bounds) -> String {
     }
     put("peer", entry.peer.map(|peer| peer.to_string().into()));
     put("session", entry.session.map(Value::from));
+    put("request", entry.request.map(|id| id.to_string().into()));
     if let Some(breakpoint) = &entry.breakpoint {
         let names = &breakpoint.names;
         put("cluster", text(&breakpoint.cluster));

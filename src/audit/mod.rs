@@ -42,6 +42,7 @@ use crate::identity::Principal;
 use crate::key_mode::{Holds, warn_if_open};
 use crate::ray::registry::Breakpoint;
 use crate::telemetry::Metrics;
+use crate::telemetry::request::RequestId;
 
 /// Lines that wait for the thread; a waiter beyond that waits for a place.
 const QUEUE: usize = 1024;
@@ -93,6 +94,8 @@ pub struct Entry {
     pub peer: Option<SocketAddr>,
     /// The session, as in `/relay/v1/sessions`.
     pub session: Option<u64>,
+    /// The id of the connection, or of the request of HTTP, as the client and the log know it.
+    pub request: Option<RequestId>,
     /// The breakpoint that was acted on, where there is one.
     pub breakpoint: Option<Arc<Breakpoint>>,
     /// What else belongs to it: `outcome`, `scope`, `command`, `expression`, `bytes_up` and so on. Never a token or
@@ -108,6 +111,7 @@ impl Entry {
             principal: None,
             peer: None,
             session: None,
+            request: None,
             breakpoint: None,
             details: Map::new(),
         }

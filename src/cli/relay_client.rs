@@ -349,6 +349,14 @@ impl RelayClient {
                     .map(|text| replaced(text).into_owned())
             })
         };
+        // By which whoever runs the relay finds the request in its log.
+        let words = |value: &Value| {
+            let words = words(value)?;
+            Some(match value["request"].as_str() {
+                Some(id) => format!("{words} (request {})", replaced(id)),
+                None => words,
+            })
+        };
         if let Some(message) = json.as_ref().and_then(words)
             && !status.is_success()
         {

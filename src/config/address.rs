@@ -8,6 +8,8 @@ use hyper::Uri;
 use hyper::http::uri::Authority;
 
 use super::problem::Wrong;
+use super::raw::RawValue;
+use super::read::{self, Read};
 use super::settings::Gcs;
 
 /// Port of Ray's dashboard.
@@ -102,6 +104,22 @@ pub(super) fn parse_ray_address(text: &str) -> Result<String, Wrong> {
     let port = port.map_or(String::new(), |port| format!(":{port}"));
     let prefix = uri.path().trim_end_matches('/');
     Ok(format!("{scheme}://{host}{port}{prefix}"))
+}
+
+/// An address of the web without anything in it that could be a secret, and without a slash at its end. `below` says what
+/// is put behind it.
+pub(super) fn plain_address(value: &RawValue, expected: &str, below: &str) -> Read<String> {
+    let text = read::text(value, expected)?;
+    let uri: Uri = text.parse().map_err(|_| Wrong::expected(expected))?;
+    let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
+    let plain = uri.authority().is_some_and(|a| !a.as_str().contains('@')) && uri.query().is_none();
+    match is_web && plain && !text.contains('#') {
+        true => Ok(text.trim_end_matches('/').to_owned()),
+        false => Err(wrong(
+            expected,
+            format!("without a password, a ? or a #: {below}"),
+        )),
+    }
 }
 
 /// `URL` or `NAME=URL`, as a flag or the environment gives it.

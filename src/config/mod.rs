@@ -26,7 +26,7 @@ pub use settings::{
     Advertise, Audit, AuditSink, AuditSync, Auth, ClientAuth, Cluster, ClusterDiscovery, Config,
     Connect, Dap, Discovery, Gcs, HeadAddress, Http, Jwks, Kubernetes, Listen, Log, LogFormat,
     Masking, Notice, NoticeEvent, NoticeForm, OnFailure, Park, Placeholder, Recording, Registry,
-    Release, SyslogAddress, Template, Tls, TlsMode, TlsVersion, Upstream, UpstreamPath,
+    Release, SyslogAddress, Telemetry, Template, Tls, TlsMode, TlsVersion, Upstream, UpstreamPath,
 };
 pub use sources::{Flags, Sources};
 

@@ -117,6 +117,7 @@ mod park;
 mod recording;
 mod registry;
 mod release;
+mod telemetry;
 mod tls;
 mod upstream;
 
@@ -138,6 +139,7 @@ pub use park::Park;
 pub use recording::Recording;
 pub use registry::{Discovery, Registry};
 pub use release::Release;
+pub use telemetry::Telemetry;
 pub use tls::{ClientAuth, Tls, TlsMode, TlsVersion};
 pub use upstream::{Upstream, UpstreamPath};
 
@@ -226,6 +228,8 @@ sections! {
     recording: Recording,
     /// Level and form of the relay's logs.
     log: Log,
+    /// Where traces go.
+    telemetry: Telemetry,
 }
 
 impl Config {

@@ -26,6 +26,7 @@ use tracing::{Instrument as _, debug, info};
 use crate::agents::{Socket, is_same, secret};
 use crate::config;
 use crate::connection;
+use crate::connection::summary::Summary;
 use crate::identity::{Principal, Renewal};
 use crate::session::shares::{Share, Shares, Shortage};
 use crate::shutdown::Shutdown;
@@ -159,14 +160,14 @@ impl Links {
         }
     }
 
-    /// A new link of `principal`, who asks for it from `peer`, with the command `opener`.
+    /// A new link of `principal`, who asks for it on the connection of `asked`, with the command `opener`.
     ///
     /// # Errors
     /// [`NotOpened`].
     pub(crate) fn begin(
         self: &Arc<Self>,
         principal: &Principal,
-        peer: SocketAddr,
+        asked: &Summary,
         opener: Option<Opener>,
     ) -> Result<Transport, NotOpened> {
         if let Some(opener) = opener {
@@ -194,9 +195,9 @@ impl Links {
             _place: place,
         });
         self.table.lock().insert(id, Arc::clone(&held));
-        let kept = Arc::clone(self).keep(Arc::clone(&held), stream, peer);
+        let kept = Arc::clone(self).keep(Arc::clone(&held), stream, asked.peer());
         // Owned by the tracker; ends with the link, and by `abort`.
-        let kept = kept.instrument(connection::span(peer));
+        let kept = kept.instrument(connection::span(asked));
         self.shutdown.tasks.spawn(kept);
         Ok(Transport {
             held,
@@ -323,8 +324,12 @@ impl Links {
                     left_until = Some(Instant::now() + self.resume.max(FAREWELL));
                 }
                 () = late => {
-                    info!(resume_s = self.resume.as_secs(), "a link was not resumed in time");
-                    return link.break_off("it was not resumed in time");
+                    let why = match nobody_until.is_some() && nobody_until == until {
+                        true => "somebody wanted what it has, and nobody was there",
+                        false => "it was not resumed in time",
+                    };
+                    info!(resume_s = self.resume.as_secs(), %why, "a link is held no longer");
+                    return link.break_off(why);
                 }
                 why = &mut ended => return link.break_off(&why.to_string()),
                 () = &mut closed => return link.break_off("the relay was shut down"),

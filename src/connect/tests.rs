@@ -34,7 +34,10 @@ impl Scene {
     }
 
     fn begin(&self, who: &Principal) -> Arc<Held> {
-        self.links.begin(who, PEER.into(), None).unwrap().held
+        self.links
+            .begin(who, &Summary::new(PEER.into()), None)
+            .unwrap()
+            .held
     }
 }
 
@@ -105,7 +108,10 @@ async fn places_are_bounded_and_given_back() {
     let scene = Scene::new(Duration::ZERO, 8);
     let ada = scene.person("ada");
     let held = [scene.begin(&ada), scene.begin(&ada)];
-    let refused = scene.links.begin(&ada, PEER.into(), None).err();
+    let refused = scene
+        .links
+        .begin(&ada, &Summary::new(PEER.into()), None)
+        .err();
     assert_eq!(refused, Some(NotOpened::Crowded(Shortage::Yours(2))));
     scene.begin(&scene.person("bob"));
     drop(held);
@@ -124,7 +130,13 @@ async fn a_command_that_is_started_anew_ends_what_the_one_before_it_left() {
             format!("{process:02x}").repeat(8)
         ))
     };
-    let begin = |who, opener| scene.links.begin(who, PEER.into(), opener).unwrap().held;
+    let begin = |who, opener| {
+        scene
+            .links
+            .begin(who, &Summary::new(PEER.into()), opener)
+            .unwrap()
+            .held
+    };
     let (left, lives) = (begin(&ada, at(1, 1)), begin(&ada, at(1, 1)));
     let (elsewhere, others) = (begin(&ada, at(2, 1)), begin(&bob, at(1, 1)));
     let _attached = lives.link.attach(0).unwrap();

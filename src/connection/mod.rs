@@ -2,6 +2,7 @@
 
 pub mod admission;
 pub(crate) mod on_wake;
+pub mod summary;
 
 use std::net::SocketAddr;
 
@@ -10,6 +11,7 @@ use tracing::field::{self, Empty};
 use tracing::{Span, error_span};
 
 use self::admission::Place;
+use self::summary::Summary;
 use crate::identity::Principal;
 
 /// How a connection came in.
@@ -30,6 +32,8 @@ pub struct ConnectionInfo {
     pub advertised_port: Option<u16>,
     /// The connection's place among all of them.
     pub place: Place,
+    /// What the log is told at its end.
+    pub summary: Summary,
 }
 
 /// What the state of TLS takes, its handshake included, in bytes.
@@ -43,22 +47,28 @@ impl ConnectionInfo {
 
     /// A connection to the one port, without TLS.
     pub fn plain(peer: SocketAddr) -> Self {
+        Self::of(Summary::new(peer))
+    }
+
+    /// The same, which begins with `summary`.
+    pub(crate) fn of(summary: Summary) -> Self {
         Self {
-            peer,
+            peer: summary.peer(),
             accepted: Instant::now(),
             encrypted: false,
             certificate: None,
             linked: false,
             advertised_port: None,
             place: Place::default(),
+            summary,
         }
     }
 }
 
-/// The span of a connection of `peer`, which every log line about it is within; `session` and `principal` are entered as they
+/// The span of a connection, which every log line about it is within; `session` and `principal` are entered as they
 /// become known. Of the highest level, so that no filter takes it away from a line that it lets through.
-pub fn span(peer: SocketAddr) -> Span {
-    error_span!("connection", %peer, session = Empty, principal = Empty)
+pub fn span(of: &Summary) -> Span {
+    error_span!("connection", peer = %of.peer(), request = %of.id(), session = Empty, principal = Empty)
 }
 
 /// The span of one of the requests of a connection of HTTP, each of which has a principal of its own: `principal`, or one

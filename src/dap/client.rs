@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::selection::Children;
+use crate::telemetry::metrics::Editor;
 use crate::wire::text::shortened;
 
 /// The debugger client as its `initialize` describes it.
@@ -10,6 +11,8 @@ use crate::wire::text::shortened;
 pub(super) struct Client {
     /// Name of the client, for people.
     pub(super) name: String,
+    /// The same for statistics.
+    pub(super) editor: Editor,
     pub(super) children: Children,
     pub(super) goodbye: Goodbye,
 }
@@ -53,6 +56,7 @@ impl Client {
         };
         Self {
             name,
+            editor: id.map_or(Editor::Other, Editor::of),
             children,
             goodbye,
         }
@@ -100,5 +104,29 @@ mod tests {
                 "{initialize}"
             );
         }
+    }
+
+    #[test]
+    fn statistics_know_a_few_editors_and_no_other_text() {
+        for (id, editor) in [
+            ("vscode", Editor::VsCode),
+            ("code-server vscode", Editor::VsCode),
+            ("neovim", Editor::Neovim),
+            ("nvim-dap", Editor::Neovim),
+            ("emacs", Editor::Emacs),
+            ("dape", Editor::Emacs),
+            ("PyCharm", Editor::PyCharm),
+            ("debugpy", Editor::Debugpy),
+            ("ray-relay", Editor::Terminal),
+            ("hx", Editor::Other),
+            ("some{\"label\"}", Editor::Other),
+        ] {
+            assert_eq!(
+                Client::read(&json!({"clientID": id})).editor,
+                editor,
+                "{id}"
+            );
+        }
+        assert_eq!(Client::read(&json!({})).editor, Editor::Other);
     }
 }

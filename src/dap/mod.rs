@@ -31,7 +31,7 @@ mod worker;
 
 use serde_json::Value;
 use tokio::time::timeout_at;
-use tracing::{debug, info};
+use tracing::debug;
 
 use self::attach::RelayEndpoint;
 use self::client::Client;
@@ -96,7 +96,6 @@ pub async fn serve<S>(context: &Context, session: Session, stream: S, connection
 where
     S: PeerStream,
 {
-    let started = connection.accepted;
     let recognised = Box::pin(recognise(context, &session, stream, &connection));
     let ending = match recognised.await {
         Ok((client, opened, who)) => {
@@ -111,17 +110,7 @@ where
         }
         Err(ending) => ending,
     };
-    let (up, down) = session.bytes();
-    let protocol = session.protocol();
-    context.metrics.session_ended(protocol, ending);
-    info!(
-        protocol = protocol.label(),
-        outcome = ending.label(),
-        seconds = started.elapsed().as_secs_f32(),
-        bytes_up = up,
-        bytes_down = down,
-        "session ended"
-    );
+    session.ended(ending);
 }
 
 /// What the client of `stream` wants, and who it is.
@@ -192,13 +181,16 @@ where
     };
     let presented = match presented {
         Ok(presented) => presented,
-        Err(refusal) => return Err(refused(context, client, &opened.attach, &refusal).await),
+        Err(refusal) => {
+            return Err(refused(context, session, client, &opened.attach, &refusal).await);
+        }
     };
     let authentication = context.authentication(connection, Purpose::Session(session), deadline);
     let who = match authentication.authenticate(presented).await {
         Ok(who) => who,
         Err(why) => {
-            refuse(client, &opened.attach, &why.to_string()).await;
+            let sentence = session.summary().refusal(&why.to_string());
+            refuse(client, &opened.attach, &sentence).await;
             return Err(Outcome::Refused);
         }
     };
@@ -208,6 +200,7 @@ where
 
 async fn refused<S>(
     context: &Context,
+    session: &Session,
     client: Conversation<S>,
     request: &Request,
     refusal: &SessionRefusal,
@@ -217,7 +210,7 @@ where
 {
     debug!(%refusal, "refused");
     context.metrics.refused(refusal.kind());
-    let sentence = refusal.to_string();
+    let sentence = session.summary().refusal(&refusal.to_string());
     let answer = match refusal {
         SessionRefusal::Unreachable(_) => request.unreachable(&sentence),
         _ => request.failure(&sentence),
@@ -251,6 +244,7 @@ where
                 }
                 let who = Client::read(&request.arguments);
                 session.set_client(who.name.clone());
+                session.set_editor(who.editor);
                 let body = capabilities::announced(context, who.goodbye);
                 client.send(&request.success(body)).await?;
                 let mut whole = initialize.unwrap_or_default();

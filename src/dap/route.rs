@@ -128,6 +128,7 @@ impl<'a> AttachFlow<'a> {
                 let (attach, principal) = (&opened.attach, &self.principal);
                 match waiting::for_next(
                     self.context,
+                    self.session.summary(),
                     client,
                     attach,
                     &selector,
@@ -362,7 +363,9 @@ impl<'a> AttachFlow<'a> {
             Ok(member) => member,
             Err(refusal) => {
                 drop(permit);
-                return Err(refused(self.context, client, &opened.attach, &refusal).await);
+                return Err(
+                    refused(self.context, self.session, client, &opened.attach, &refusal).await,
+                );
             }
         };
         let mut details = self.details(SessionProtocol::Dap, &opened.client.name);
@@ -396,7 +399,9 @@ impl<'a> AttachFlow<'a> {
         let begun = match begun.await {
             Ok(begun) => begun,
             Err(refusal) => {
-                return Err(refused(self.context, client, &opened.attach, &refusal).await);
+                return Err(
+                    refused(self.context, self.session, client, &opened.attach, &refusal).await,
+                );
             }
         };
         let opened = *opened;
@@ -465,7 +470,7 @@ impl<'a> AttachFlow<'a> {
             details,
         )
         .await;
-        refused(self.context, client, &opened.attach, refusal).await
+        refused(self.context, self.session, client, &opened.attach, refusal).await
     }
 }
 

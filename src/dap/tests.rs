@@ -32,6 +32,7 @@ use super::testing::{assert_not_dialled, listening, paused};
 use super::*;
 use crate::audit::Audit;
 use crate::config::Config;
+use crate::connection::summary::Summary;
 use crate::identity::{Authenticator, Principal};
 use crate::ray::registry::Breakpoint;
 use crate::wire::dap::{codec, message};
@@ -81,7 +82,7 @@ impl Debugger {
     async fn connect_with(context: &Arc<Context>, certificate: Option<Principal>) -> Self {
         let (stream, accepted, peer) = connection().await;
         let context = context.clone();
-        let session = context.sessions.open(peer);
+        let session = context.sessions.open(&Summary::new(peer));
         let connection = ConnectionInfo {
             certificate,
             ..ConnectionInfo::plain(peer)
@@ -297,10 +298,12 @@ fn assert_output(message: &Value, words: &str) {
     assert!(text.contains(words), "{message}");
 }
 
+/// Without the id of the request, which is another each time.
 fn sentence(response: &Value) -> &str {
     assert_eq!(response["success"], false, "{response}");
     assert_eq!(response["body"]["error"]["showUser"], true);
-    response["message"].as_str().unwrap()
+    let said = response["message"].as_str().unwrap();
+    said.split(" (request ").next().unwrap()
 }
 
 /// Attaches, and gives the sentence with which that is refused; the connection then closes.

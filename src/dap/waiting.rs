@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::attach_selector::{AttachSelector, fits};
 use super::refusal::{hang_up, refuse};
+use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::policy::Scope;
@@ -30,6 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(12 * 3600);
 /// How the session ended instead: the client left, or the relay ends.
 pub(super) async fn for_next<S>(
     context: &Context,
+    summary: &Summary,
     mut client: Conversation<S>,
     attach: &Request,
     selector: &AttachSelector,
@@ -80,15 +82,17 @@ where
                 }
             }
             ended = principal.ended() => {
-                refuse(client, attach, &format!("this session ends, because {ended}")).await;
+                let sentence = summary.refusal(&format!("this session ends, because {ended}"));
+                refuse(client, attach, &sentence).await;
                 return Err(Outcome::Revoked);
             }
             () = context.shutdown.drain.cancelled() => {
-                refuse(client, attach, "the relay is being shut down").await;
+                refuse(client, attach, &summary.refusal("the relay is being shut down")).await;
                 return Err(Outcome::Drained);
             }
             () = tokio::time::sleep_until(deadline) => {
-                refuse(client, attach, "nothing stopped at a breakpoint for 12 hours; attach again to go on waiting").await;
+                let sentence = "nothing stopped at a breakpoint for 12 hours; attach again to go on waiting";
+                refuse(client, attach, &summary.refusal(sentence)).await;
                 return Err(Outcome::Refused);
             }
         }

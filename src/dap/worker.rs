@@ -105,7 +105,14 @@ where
     } = match reached {
         Ok(reached) => reached,
         Err(why) => {
-            let ended = not_reached(context, client, &opening.attach, begun, why);
+            let ended = not_reached(
+                context,
+                session.summary(),
+                client,
+                &opening.attach,
+                begun,
+                why,
+            );
             return Err(Box::pin(ended).await);
         }
     };

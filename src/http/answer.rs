@@ -9,13 +9,19 @@ use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::{Frame, SizeHint};
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS,
+};
 use hyper::{Response, StatusCode};
 use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::identity::{Ended, Principal};
 use crate::ray::head::BodyError;
+use crate::telemetry::request::RequestId;
+
+/// The header of every answer that has the id of its request.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Body of every answer.
 pub(crate) type Body = UnsyncBoxBody<Bytes, BodyError>;
@@ -139,19 +145,46 @@ pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response<Body>
 
 /// An error answer with the JSON body `{"error": sentence}`.
 pub(crate) fn error(status: StatusCode, sentence: impl std::fmt::Display) -> Response<Body> {
-    json(
-        status,
-        &serde_json::json!({ "error": sentence.to_string() }),
-    )
+    let sentence = sentence.to_string();
+    let mut response = json(status, &serde_json::json!({ "error": sentence }));
+    response.extensions_mut().insert(Sentence::Json(sentence));
+    response
 }
 
 /// The sentence alone, as Ray's own errors are, because Ray's tools print the body.
 pub(crate) fn text(status: StatusCode, sentence: impl std::fmt::Display) -> Response<Body> {
-    own(
-        status,
-        "text/plain; charset=utf-8",
-        full(format!("{sentence}\n")),
-    )
+    let sentence = sentence.to_string();
+    let body = full(format!("{sentence}\n"));
+    let mut response = own(status, "text/plain; charset=utf-8", body);
+    response.extensions_mut().insert(Sentence::Text(sentence));
+    response
+}
+
+/// What an answer of the relay's own says of an error, and in which form.
+#[derive(Debug, Clone)]
+enum Sentence {
+    Json(String),
+    Text(String),
+}
+
+/// `response` to the request `id` with that in its head, and in its body where that tells of an error: whoever reports the
+/// error has the id at hand.
+pub(crate) fn marked(mut response: Response<Body>, id: RequestId) -> Response<Body> {
+    let marked = match response.extensions_mut().remove::<Sentence>() {
+        Some(Sentence::Json(sentence)) => {
+            let value = serde_json::json!({ "error": sentence, "request": id });
+            Some(format!("{value}\n"))
+        }
+        Some(Sentence::Text(sentence)) => Some(format!("{sentence} (request {id})\n")),
+        None => None,
+    };
+    if let Some(marked) = marked {
+        *response.body_mut() = full(marked);
+    }
+    if let Ok(id) = HeaderValue::try_from(id.to_string()) {
+        response.headers_mut().insert(REQUEST_ID, id);
+    }
+    response
 }
 
 /// 405 with what is allowed instead.

@@ -15,6 +15,7 @@ use crate::audit::{Action, Entry, Unavailable};
 use crate::context::Context;
 use crate::policy::Scope;
 use crate::session::authenticate::{Authenticated, RequestDetails};
+use crate::telemetry::request::RequestId;
 use crate::wire::text::one_line;
 
 /// What a query says about what is meant. The rest of it stays out of the record: it is Ray's and may hold anything.
@@ -38,14 +39,16 @@ const MEANT: [&str; 14] = [
 /// What the record says of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
+    id: RequestId,
     method: Method,
     uri: Uri,
 }
 
 impl Asked {
-    /// What `parts` ask for, as the client sent them.
-    pub(crate) fn of(parts: &Parts) -> Self {
+    /// What `parts` ask for, as the client sent them, in the request `id`.
+    pub(crate) fn of(parts: &Parts, id: RequestId) -> Self {
         Self {
+            id,
             method: parts.method.clone(),
             uri: parts.uri.clone(),
         }
@@ -55,11 +58,16 @@ impl Asked {
         let mut entry = Entry::new(action);
         entry.details = self.details();
         entry.peer = Some(connection.peer);
+        entry.request = Some(self.id);
         entry.with("outcome", outcome)
     }
 }
 
 impl RequestDetails for Asked {
+    fn id(&self) -> RequestId {
+        self.id
+    }
+
     /// Protocol, method, path, and what the query means.
     fn details(&self) -> Map<String, Value> {
         let mut details = Map::new();

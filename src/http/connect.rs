@@ -49,7 +49,10 @@ pub(crate) async fn open(
                 None => return Ok(unknown(&ctx.links)),
             }
         }
-        _ => match ctx.links.begin(&principal, connection.peer, opener) {
+        _ => match ctx
+            .links
+            .begin(&principal, &connection.info.summary, opener)
+        {
             Ok(transport) => transport,
             Err(why) => return Ok(not_opened(why)),
         },

@@ -38,6 +38,7 @@ use crate::connection::{ConnectionInfo, request_span};
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::telemetry::metrics::{self, RefusalKind};
+use crate::telemetry::request::RequestId;
 
 /// Largest head of a request, and most that is held of an answer that is not read. With every chunk of the head's answer
 /// that is under way this bounds what one connection costs, whoever is at its other end.
@@ -265,11 +266,16 @@ async fn handle(
     request: Request<Incoming>,
 ) -> Response<Body> {
     let head_only = request.method() == Method::HEAD;
-    let answering = answer(&ctx, &connection, request);
+    let summary = &connection.info.summary;
+    let id = summary.request();
+    let answering = answer(&ctx, &connection, request, id);
     let span = connection.span.clone();
     let span = span.unwrap_or_else(|| request_span(None));
     let (route, response) = answering.instrument(span).await;
-    ctx.metrics.http_request(route, response.status().as_u16());
+    let status = response.status().as_u16();
+    ctx.metrics.http_request(route, status);
+    summary.answered(id, route, status);
+    let response = answer::marked(response, id);
     if head_only {
         without_body(response)
     } else {
@@ -281,6 +287,7 @@ async fn answer(
     ctx: &Arc<Context>,
     connection: &Connection,
     request: Request<Incoming>,
+    id: RequestId,
 ) -> (metrics::Route, Response<Body>) {
     let (parts, body) = request.into_parts();
     let reached = match guard::check(&parts, &ctx.config, &ctx.advertised) {
@@ -293,7 +300,7 @@ async fn answer(
         }
     };
     let uri = parts.uri.clone();
-    let asked = Asked::of(&parts);
+    let asked = Asked::of(&parts, id);
     let route = Route::of(uri.path());
     let named = match route {
         Route::Cluster(name, rest) => Some((name, rest)),

@@ -49,11 +49,11 @@ pub(crate) async fn open(
     };
     let answer = match stream {
         None => {
-            let (ctx, peer) = (Arc::clone(ctx), connection.peer);
+            let (ctx, summary) = (Arc::clone(ctx), connection.info.summary.clone());
             let (answer, socket) = handshake.accept(link_config());
             let serving = async move {
                 if let Some(socket) = socket.await {
-                    reverse::serve(ctx, socket, principal, peer, name).await;
+                    reverse::serve(ctx, socket, principal, summary, name).await;
                 }
             };
             connection.tasks.spawn(serving.in_current_span());

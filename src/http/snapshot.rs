@@ -21,6 +21,7 @@ use super::connection::Connection;
 use super::refusal::HttpRefusal;
 use super::route::Route;
 use super::{authenticate, body};
+use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::masking::{Carries, MaskedSession};
 use crate::pdb::{Limits, snapshot};
@@ -119,7 +120,12 @@ pub(crate) async fn answer(
     let shot = match authorized {
         Ok(authorized) => {
             // A debugger that is asked and not heard out is hurt by it: whoever asked may go, this stays.
-            let looked = looked(Arc::clone(ctx), connection.peer, authorized, share);
+            let looked = looked(
+                Arc::clone(ctx),
+                connection.info.summary.clone(),
+                authorized,
+                share,
+            );
             let done = ctx.shutdown.tasks.spawn(looked.in_current_span());
             done.await.unwrap_or(Err(NoSnapshot::Ending))
         }
@@ -164,7 +170,7 @@ fn crowded(shortage: Shortage) -> Response<Body> {
 /// One session for no other purpose, from its permit to its end on record.
 async fn looked(
     ctx: Arc<Context>,
-    peer: std::net::SocketAddr,
+    summary: Summary,
     authorized: Authorized,
     _share: Share,
 ) -> Result<Value, NoSnapshot> {
@@ -175,7 +181,7 @@ async fn looked(
     if breakpoint.kind == Kind::Pdb {
         return Err(NoSnapshot::Legacy);
     }
-    let session = ctx.sessions.open(peer);
+    let session = ctx.sessions.open(&summary);
     session.set_state(SessionProtocol::Dap, "looking");
     session.set_client(CLIENT.to_owned());
     session.set_principal(principal.clone());
@@ -246,10 +252,7 @@ async fn looked(
     closing
         .end(*outcome.as_ref().unwrap_or(&Outcome::Failed))
         .await;
-    ctx.metrics.session_ended(
-        SessionProtocol::Dap,
-        *outcome.as_ref().unwrap_or(&Outcome::Failed),
-    );
+    session.ended(*outcome.as_ref().unwrap_or(&Outcome::Failed));
     outcome.map_err(NoSnapshot::Failed)?;
     shot.map_err(|why| NoSnapshot::Failed(why.to_string()))
 }

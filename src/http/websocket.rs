@@ -39,7 +39,7 @@ use super::dashboard::Upstream;
 use super::{guard, hop};
 use crate::context::Context;
 use crate::identity::Principal;
-use crate::telemetry::metrics::{Direction, Metrics, Outcome, SessionProtocol};
+use crate::telemetry::metrics::{Direction, Editor, Metrics, Outcome, SessionProtocol};
 
 /// Largest message and frame. Ray's log tail sends what a log grew by in a second; its own client
 /// takes 4 MiB.
@@ -178,7 +178,7 @@ impl Session {
         let end = ended_here(&self.closing, &self.principal);
         let outcome = relay(client, head, end, &self.metrics).await;
         self.metrics
-            .session_ended(SessionProtocol::WebSocket, outcome);
+            .session_ended(SessionProtocol::WebSocket, Editor::Other, outcome);
     }
 }
 

@@ -63,7 +63,8 @@ pub(super) async fn authenticate<R: AsyncRead + Unpin>(
             Ok((who, enter))
         }
         Err(why) => {
-            out.notice(&why.to_string()).await;
+            out.notice(&connection.summary.refusal(&why.to_string()))
+                .await;
             Err(Outcome::Refused)
         }
     }
@@ -108,7 +109,8 @@ async fn ask<R: AsyncRead + Unpin>(
             Ok(who) => return Ok((who, enter)),
             Err(why) => why,
         };
-        out.notice(&why.to_string()).await;
+        let summary = &authentication.connection.summary;
+        out.notice(&summary.refusal(&why.to_string())).await;
         match why {
             NotAuthenticated::Credential(AuthError::Throttled { .. })
             | NotAuthenticated::Crowded(_) => break,

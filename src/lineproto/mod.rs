@@ -22,7 +22,6 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
-use tracing::info;
 
 pub(crate) use self::authenticate::{TOKEN_NEEDED, TOKEN_QUESTION};
 use self::input::Input;
@@ -32,7 +31,7 @@ use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::session::Session;
 use crate::shutdown::DRAINING;
-use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use crate::telemetry::metrics::{Editor, Outcome, SessionProtocol};
 
 /// How long the last words may take to reach the client.
 const FLUSH: Duration = Duration::from_millis(700);
@@ -47,6 +46,7 @@ where
 {
     session.set_state(SessionProtocol::Terminal, "handshake");
     session.set_client("terminal".to_owned());
+    session.set_editor(Editor::Terminal);
     let (reader, writer) = tokio::io::split(stream);
     let (out, pieces) = Out::new();
     let mut input = Input::new(reader, out.clone());
@@ -70,15 +70,7 @@ where
     }
     let _ = timeout(FLUSH, input.drain()).await;
     session.set_bytes((input.bytes(), counts.written()));
-    context
-        .metrics
-        .session_ended(SessionProtocol::Terminal, outcome);
-    info!(
-        protocol = "terminal",
-        outcome = outcome.label(),
-        seconds = connection.accepted.elapsed().as_secs_f32(),
-        "session ended"
-    );
+    session.ended(outcome);
 }
 
 async fn converse<R: AsyncRead + Unpin>(

@@ -186,7 +186,8 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, R> {
 
     async fn refuse(&self, refusal: &SessionRefusal) {
         self.context.metrics.refused(refusal.kind());
-        self.out.notice(&refusal.to_string()).await;
+        let sentence = self.session.summary().refusal(&refusal.to_string());
+        self.out.notice(&sentence).await;
     }
 
     /// Sessions with the breakpoint `id`, wherever it goes on.

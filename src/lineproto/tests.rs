@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 use crate::audit::Action;
 use crate::audit::testing::{AuditSpy, spied};
 use crate::config::Config;
+use crate::connection::summary::Summary;
 use crate::dap::testing::{assert_not_dialled, listening, paused, paused_in_pdb};
 use crate::identity::testing::{authenticator, revoke, token_of};
 use crate::identity::{Authenticator, Principal};
@@ -134,7 +135,7 @@ impl Person {
         let (stream, accepted) = duplex(1 << 16);
         let peer = ([127, 0, 0, 1], 40_000).into();
         let context = relay.context.clone();
-        let session = context.sessions.open(peer);
+        let session = context.sessions.open(&Summary::new(peer));
         let ended = tokio::spawn(async move {
             serve(&context, session, accepted, ConnectionInfo::plain(peer)).await;
         });

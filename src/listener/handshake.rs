@@ -143,7 +143,6 @@ async fn speak(context: Arc<Context>, recognised: Recognised) {
     if let Some(home) = home {
         return Box::pin(passed::pass_on(&context, stream, &connection, home)).await;
     }
-    let peer = connection.peer;
     match detection {
         Detection::Http => {
             let leaving = context.shutdown.leaving.clone();
@@ -157,13 +156,13 @@ async fn speak(context: Arc<Context>, recognised: Recognised) {
             }
         }
         Detection::Dap => {
-            let session = context.sessions.open(peer);
+            let session = context.sessions.open(&connection.summary);
             Box::pin(dap::serve(&context, session, stream, connection)).await;
         }
         // Inside TLS, or a link: once is enough.
         Detection::Tls => Box::pin(unsupported(&context, stream, TLS_ALERT)).await,
         Detection::Terminal => {
-            let session = context.sessions.open(peer);
+            let session = context.sessions.open(&connection.summary);
             Box::pin(lineproto::serve(&context, session, stream, connection)).await;
         }
         Detection::Unknown => Box::pin(unsupported(&context, stream, unknown)).await,
@@ -187,7 +186,15 @@ async fn recognise(
             match tls.mode() {
                 TlsMode::Required => {
                     let refused = &HandshakeRefusal::Plaintext;
-                    refusal::tell(context, stream, Speaks::Text, refused, deadline).await;
+                    refusal::tell(
+                        context,
+                        stream,
+                        &connection.summary,
+                        Speaks::Text,
+                        refused,
+                        deadline,
+                    )
+                    .await;
                 }
                 TlsMode::Off | TlsMode::Optional => refusal::close(stream, SILENT_ANSWER).await,
             }
@@ -205,6 +212,7 @@ async fn recognise(
         let terminated = Box::pin(terminate(context, tls, stream, first, deadline));
         let Some(terminated) = terminated.await else {
             context.metrics.connection(Protocol::Tls);
+            connection.summary.recognised(Protocol::Tls, false);
             return None;
         };
         let Terminated {
@@ -222,21 +230,30 @@ async fn recognise(
                 connection.certificate = principal;
             }
             Err(refused) => {
-                context.metrics.connection(protocol(first.detection));
+                known_as(context, &connection, first.detection);
                 let replayed = Prefixed::new(first.bytes.freeze(), wire);
-                refusal::tell(context, replayed, speaks, &refused, deadline).await;
+                refusal::tell(
+                    context,
+                    replayed,
+                    &connection.summary,
+                    speaks,
+                    &refused,
+                    deadline,
+                )
+                .await;
                 return None;
             }
         }
         (wire, first)
     } else if tls.mode() == TlsMode::Required {
-        context.metrics.connection(protocol(first.detection));
+        known_as(context, &connection, first.detection);
         let speaks = Speaks::of(first.detection, &first.bytes, None);
         let replayed = Prefixed::new(first.bytes.freeze(), stream);
         connection.place.weigh(dap::unknown_weight(context));
         refusal::tell(
             context,
             replayed,
+            &connection.summary,
             speaks,
             &HandshakeRefusal::Plaintext,
             deadline,
@@ -256,7 +273,7 @@ fn told_apart(
     first: First,
     connection: ConnectionInfo,
 ) -> Recognised {
-    context.metrics.connection(protocol(first.detection));
+    known_as(context, &connection, first.detection);
     if let Some(tcp) = wire.tcp() {
         let bounded = match first.detection {
             Detection::Dap | Detection::Terminal => tcp::bound_silence(tcp),
@@ -380,14 +397,19 @@ fn who(auth: &Authenticator, der: &[u8]) -> Result<Principal, HandshakeRefusal> 
     })
 }
 
-fn protocol(detection: Detection) -> Protocol {
-    match detection {
+/// It is known what `connection` speaks.
+fn known_as(context: &Context, connection: &ConnectionInfo, detection: Detection) {
+    let protocol = match detection {
         Detection::Http => Protocol::Http,
         Detection::Dap => Protocol::Dap,
         Detection::Tls => Protocol::Tls,
         Detection::Terminal => Protocol::Terminal,
         Detection::Unknown => Protocol::Unknown,
-    }
+    };
+    context.metrics.connection(protocol);
+    connection
+        .summary
+        .recognised(protocol, connection.encrypted);
 }
 
 async fn unsupported<S: AsyncRead + AsyncWrite + Unpin>(

@@ -20,6 +20,7 @@ use tracing::{Instrument as _, debug, warn};
 use crate::connect::Arrived;
 use crate::connection::admission::{Admission, Guard, Place};
 use crate::connection::on_wake::OnWake;
+use crate::connection::summary::Summary;
 use crate::connection::{self, ConnectionInfo};
 use crate::context::Context;
 use crate::telemetry::metrics::RefusalKind;
@@ -102,11 +103,10 @@ pub async fn run(
             let guard = admission.admit(peer.ip());
             let (serving, tls) = (context.clone(), tls.clone());
             // Owned by the tracker; ends by its own deadlines and by `abort`.
-            let served = serve(serving, tls, stream, peer, advertised, guard);
-            context
-                .shutdown
-                .tasks
-                .spawn(served.instrument(connection::span(peer)));
+            let summary = Summary::new(peer);
+            let span = connection::span(&summary);
+            let served = serve(serving, tls, stream, summary, advertised, guard);
+            context.shutdown.tasks.spawn(served.instrument(span));
         }
         // Another process has it.
         drop(listener);
@@ -128,21 +128,21 @@ pub async fn run_links(context: Arc<Context>) {
                 principal,
                 peer,
             } = context.links.arrived().await;
+            let summary = Summary::new(peer);
+            let span = connection::span(&summary);
             let connection = ConnectionInfo {
                 certificate: (!principal.is_anonymous()).then_some(principal),
                 linked: true,
-                ..ConnectionInfo::plain(peer)
+                ..ConnectionInfo::of(summary.clone())
             };
             let serving = context.clone();
             // Owned by the tracker; ends by its own deadlines and by `abort`.
             let served = async move {
                 let _open = serving.metrics.connection_open();
+                let _told = Told::new(summary, &serving);
                 handshake::serve_link(serving.clone(), stream, connection).await;
             };
-            context
-                .shutdown
-                .tasks
-                .spawn(served.instrument(connection::span(peer)));
+            context.shutdown.tasks.spawn(served.instrument(span));
         }
     };
     tokio::select! {
@@ -185,7 +185,7 @@ async fn serve(
     context: Arc<Context>,
     tls: Arc<Tls>,
     stream: TcpStream,
-    peer: SocketAddr,
+    summary: Summary,
     advertised: Option<u16>,
     guard: Guard,
 ) {
@@ -194,10 +194,11 @@ async fn serve(
         return;
     }
     let _open = context.metrics.connection_open();
+    let _told = Told::new(summary.clone(), &context);
     let connection = ConnectionInfo {
         advertised_port: advertised,
         place: guard.place(),
-        ..ConnectionInfo::plain(peer)
+        ..ConnectionInfo::of(summary)
     };
     let place = guard.place();
     let ending = pin!(async {
@@ -215,6 +216,25 @@ async fn serve(
         biased;
         () = handshake::serve(context.clone(), &tls, stream, connection) => {}
         () = beside.run(ending) => {}
+    }
+}
+
+/// Tells what is known of a connection when this is dropped, whatever ends it.
+struct Told {
+    summary: Summary,
+    context: Arc<Context>,
+}
+
+impl Told {
+    fn new(summary: Summary, context: &Arc<Context>) -> Self {
+        let context = Arc::clone(context);
+        Self { summary, context }
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.summary.tell(self.context.traces.as_deref());
     }
 }
 

@@ -8,10 +8,11 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tracing::{Instrument as _, debug, info};
 
-use super::handshake;
 use super::wire::Wire;
+use super::{Told, handshake};
 use crate::connection::admission::{Admission, Guard};
 use crate::connection::on_wake::OnWake;
+use crate::connection::summary::Summary;
 use crate::connection::{self, ConnectionInfo};
 use crate::context::Context;
 use crate::identity::Principal;
@@ -34,8 +35,9 @@ pub(crate) async fn run(
         while let Some((about, stream)) = arriving.recv().await {
             admission.settled().await;
             let guard = admission.admit(about.peer.ip());
-            let span = connection::span(about.peer);
-            let served = serve(Arc::clone(&context), about, stream, guard);
+            let summary = Summary::new(about.peer);
+            let span = connection::span(&summary);
+            let served = serve(Arc::clone(&context), about, stream, summary, guard);
             // As of a connection that was accepted here.
             context.shutdown.tasks.spawn(served.instrument(span));
         }
@@ -47,7 +49,13 @@ pub(crate) async fn run(
     }
 }
 
-async fn serve(context: Arc<Context>, about: Passed, stream: UnixStream, guard: Guard) {
+async fn serve(
+    context: Arc<Context>,
+    about: Passed,
+    stream: UnixStream,
+    summary: Summary,
+    guard: Guard,
+) {
     let Passed {
         peer,
         encrypted,
@@ -59,13 +67,14 @@ async fn serve(context: Arc<Context>, about: Passed, stream: UnixStream, guard: 
         known => known.flatten(),
     };
     let _open = context.metrics.connection_open();
+    let _told = Told::new(summary.clone(), &context);
     info!("passed on by the process that has taken over");
     let connection = ConnectionInfo {
         encrypted,
         advertised_port,
         certificate,
         place: guard.place(),
-        ..ConnectionInfo::plain(peer)
+        ..ConnectionInfo::of(summary.clone())
     };
     if let Some(principal) = &connection.certificate {
         // Who has too many is told so in the session.

@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
 use super::detect::Detection;
+use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::dap::refusal::refuse as refuse_request;
 use crate::dap::unknown_frame;
@@ -96,6 +97,7 @@ impl HandshakeRefusal {
 pub(super) async fn tell<S>(
     context: &Context,
     stream: S,
+    summary: &Summary,
     speaks: Speaks,
     refused: &HandshakeRefusal,
     deadline: Instant,
@@ -104,7 +106,7 @@ pub(super) async fn tell<S>(
 {
     debug!(?speaks, ?refused, "connection refused");
     context.metrics.refused(RefusalKind::Forbidden);
-    let sentence = refused.sentence(speaks);
+    let sentence = summary.refusal(&refused.sentence(speaks));
     match speaks {
         Speaks::Http1 => close(stream, http1(refused, &sentence).as_bytes()).await,
         Speaks::Http2 => close(stream, &http2(&sentence)).await,

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::moment::Moment;
 use crate::ray::registry::{
-    Breakpoint, BreakpointId, Change, Holder, Kind, Location, Reason, Snapshot, State,
+    Breakpoint, BreakpointId, Change, Holder, Kind, Location, Reason, Resources, Snapshot, State,
 };
 
 /// One breakpoint as clients see it: in the list and in events.
@@ -32,6 +32,7 @@ pub(crate) struct JsonRow<'a> {
     actor_id: Option<&'a str>,
     actor_name: Option<&'a str>,
     rank: Option<u32>,
+    resources: Option<&'a Resources>,
     reason: Reason,
     location: Option<&'a Location>,
     exception: Option<&'a str>,
@@ -67,6 +68,7 @@ impl<'a> JsonRow<'a> {
             actor_id: names.actor_id.as_deref(),
             actor_name: names.actor_name.as_deref(),
             rank: names.rank,
+            resources: names.resources.as_ref(),
             reason: breakpoint.reason,
             location: breakpoint.location.as_deref(),
             exception: breakpoint.exception.as_deref(),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::holds::told;
 use crate::wire::human_time::span;
 use crate::wire::text::replaced;
 
@@ -57,6 +58,10 @@ pub(crate) struct Row {
     pub(crate) pid: String,
     /// Ray's job id, or `-`.
     pub(crate) job: String,
+    /// What it holds of its node, `2 GPU, 1 CPU`, or `-` where that is not known.
+    pub(crate) holds: String,
+    /// GPUs that it holds.
+    pub(crate) gpus: f64,
     /// Ray's task id, or `-`.
     pub(crate) task_id: String,
     /// Ray's worker id, or `-`.
@@ -204,6 +209,13 @@ impl Row {
                 .filter(|pid| *pid > 0)
                 .map_or_else(none, |pid| pid.to_string()),
             job: of("job_id"),
+            holds: row["resources"].as_object().map_or_else(none, |resources| {
+                let amounts = resources
+                    .iter()
+                    .filter_map(|(name, amount)| Some((&**name, amount.as_f64()?)));
+                replaced(&told(amounts)).into_owned()
+            }),
+            gpus: row["resources"]["GPU"].as_f64().unwrap_or_default(),
             task_id: of("task_id"),
             worker: of("worker_id"),
         }

@@ -24,9 +24,10 @@ pub(crate) enum Key {
     Id,
     Task,
     Worker,
+    Gpus,
 }
 
-const KEYS: [(&str, Key); 13] = [
+const KEYS: [(&str, Key); 14] = [
     ("waiting", Key::Waiting),
     ("name", Key::Name),
     ("job", Key::Job),
@@ -40,6 +41,7 @@ const KEYS: [(&str, Key); 13] = [
     ("id", Key::Id),
     ("task", Key::Task),
     ("worker", Key::Worker),
+    ("gpus", Key::Gpus),
 ];
 
 /// The text is no order or no filter.
@@ -108,6 +110,7 @@ impl Order {
             Key::Waiting => one.waiting.cmp(&other.waiting),
             // Numbers by their size, what is unknown first.
             Key::Pid => one.pid.parse::<u32>().ok().cmp(&other.pid.parse().ok()),
+            Key::Gpus => one.gpus.total_cmp(&other.gpus),
             key => key
                 .text(one)
                 .to_lowercase()
@@ -137,6 +140,7 @@ impl Key {
             Self::Id => &row.id,
             Self::Task => &row.task_id,
             Self::Worker => &row.worker,
+            Self::Gpus => &row.holds,
         }
     }
 }

@@ -25,7 +25,7 @@ struct Column {
 pub(crate) struct Extras {
     /// A number in front of each row, from zero.
     pub(crate) index: bool,
-    /// Process, job, task and worker at the end.
+    /// What it holds, process, job, task and worker at the end.
     pub(crate) ids: bool,
     /// The number of the first row, where it has one.
     pub(crate) first: usize,
@@ -41,7 +41,7 @@ const PLAIN: Column = Column {
     wanted: |_, _| true,
 };
 
-const COLUMNS: [Column; 13] = [
+const COLUMNS: [Column; 15] = [
     Column {
         title: "INDEX",
         cell: |index, _| index.to_string(),
@@ -99,12 +99,24 @@ const COLUMNS: [Column; 13] = [
         ..PLAIN
     },
     Column {
+        title: "GPUS",
+        goes: Some(3),
+        cell: |_, row| match row.gpus > 0.0 {
+            true => row.gpus.to_string(),
+            false => "-".to_owned(),
+        },
+        // Of those that are waited for, the dear ones.
+        wanted: |list, _| list.rows.iter().any(|row| row.gpus > 0.0),
+        ..PLAIN
+    },
+    Column {
         title: "HOLDER",
         least: Some(6),
         goes: Some(2),
         cell: |_, row| row.holder.clone(),
         ..PLAIN
     },
+    id("HOLDS", |_, row| row.holds.clone()),
     id("PID", |_, row| row.pid.clone()),
     id("JOB", |_, row| row.job.clone()),
     id("TASK ID", |_, row| row.task_id.clone()),

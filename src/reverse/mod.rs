@@ -8,7 +8,6 @@
 mod session;
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +25,7 @@ use self::session::Arriving;
 use crate::agents::Socket;
 use crate::agents::reverse::{Arrival, Rendezvous, Said};
 use crate::audit::{Action, Entry};
+use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::policy::{Rights, Scope};
@@ -72,12 +72,12 @@ enum End {
     Ending,
 }
 
-/// Serves the link of `person`'s command at `peer`, which wants the rendezvous `name`, to its end.
+/// Serves the link of `person`'s command on the connection of `summary`, which wants the rendezvous `name`, to its end.
 pub(crate) async fn serve(
     ctx: Arc<Context>,
     socket: Socket,
     person: Principal,
-    peer: SocketAddr,
+    summary: Summary,
     name: RendezvousName,
 ) {
     let (say, to_say) = mpsc::channel(OUTBOX);
@@ -85,7 +85,7 @@ pub(crate) async fn serve(
         ctx,
         socket,
         person,
-        peer,
+        summary,
         name,
         say,
         failing: Failing::default(),
@@ -104,7 +104,7 @@ struct Link {
     ctx: Arc<Context>,
     socket: Socket,
     person: Principal,
-    peer: SocketAddr,
+    summary: Summary,
     name: RendezvousName,
     say: mpsc::Sender<ToPerson>,
     failing: Failing,
@@ -148,7 +148,8 @@ impl Link {
             .with("rendezvous", self.name.to_string())
             .with("port", rendezvous.port);
         entry.principal = Some(self.person.clone());
-        entry.peer = Some(self.peer);
+        entry.peer = Some(self.summary.peer());
+        entry.request = Some(self.summary.id());
         let recorded = self.ctx.audit.write(entry).await;
         recorded.map_err(|why| End::Later(why.to_string()))?;
         let port = rendezvous.port;
@@ -256,7 +257,7 @@ impl Link {
         let arriving = Arriving {
             ctx: Arc::clone(&self.ctx),
             person: self.person.clone(),
-            peer: self.peer,
+            summary: self.summary.clone(),
             name: self.name.clone(),
             port,
             arrival,

@@ -1,6 +1,5 @@
 //! One worker that has dialled a rendezvous, from the look at who it is to the end on record.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use tracing::{Instrument as _, error_span, info};
 use super::{Failing, barred};
 use crate::agents::Tunnel;
 use crate::agents::reverse::{Arrival, Delivered};
+use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::policy::Scope;
@@ -42,7 +42,8 @@ const NOT_YOURS: &str = "a worker has dialled that your credential may not debug
 pub(super) struct Arriving {
     pub(super) ctx: Arc<Context>,
     pub(super) person: Principal,
-    pub(super) peer: SocketAddr,
+    /// Of the link.
+    pub(super) summary: Summary,
     pub(super) name: RendezvousName,
     pub(super) port: u16,
     pub(super) arrival: Arrival,
@@ -80,7 +81,7 @@ impl Arriving {
             }
         };
         let breakpoint = Arc::clone(authorized.breakpoint());
-        let session = self.ctx.sessions.open(self.peer);
+        let session = self.ctx.sessions.open(&self.summary);
         let span = error_span!(
             "reverse", session = session.id(), cluster = %breakpoint.cluster, name = breakpoint.name()
         );
@@ -131,14 +132,13 @@ impl Arriving {
 
     async fn denied(&self, worker: &Arc<Breakpoint>, why: &str) {
         info!(rendezvous = %self.name, why, "a worker is turned away");
-        let session = self.ctx.sessions.open(self.peer);
+        let session = self.ctx.sessions.open(&self.summary);
         session.set_state(SessionProtocol::Reverse, "refused");
         let mut details = self.details();
         details.insert("why".to_owned(), why.into());
         let worker = Some(Arc::clone(worker));
         denied(&self.ctx.audit, &session, &self.person, worker, details).await;
-        let metrics = &self.ctx.metrics;
-        metrics.session_ended(SessionProtocol::Reverse, Outcome::Refused);
+        session.ended(Outcome::Refused);
     }
 
     fn details(&self) -> Map<String, Value> {
@@ -188,8 +188,7 @@ impl Arriving {
             why = over.why,
             "session ended"
         );
-        let metrics = &self.ctx.metrics;
-        metrics.session_ended(SessionProtocol::Reverse, over.outcome);
+        session.ended(over.outcome);
         let ended = ToPerson::Ended {
             session: session.id(),
             why: over.why.as_str().into(),

@@ -90,6 +90,7 @@ impl<'a> SessionAudit<'a> {
             principal: Some(self.principal.clone()),
             peer: Some(self.session.peer()),
             session: Some(self.session.id()),
+            request: Some(self.session.summary().id()),
             breakpoint: self.breakpoint.clone(),
             ..Entry::new(action)
         }
@@ -115,6 +116,7 @@ pub(crate) async fn denied(
         principal: Some(principal.clone()),
         peer: Some(session.peer()),
         session: Some(session.id()),
+        request: Some(session.summary().id()),
         breakpoint,
         ..Entry::new(Action::Decision)
     };

@@ -16,6 +16,7 @@ use crate::identity::{AuthError, Authenticator, Ended, Principal, Secret};
 use crate::ray::registry::BreakpointId;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::RefusalKind;
+use crate::telemetry::request::RequestId;
 
 /// A credential as a client sends it, which nobody has looked at yet.
 #[derive(Debug, Clone, Default)]
@@ -80,6 +81,9 @@ pub(crate) enum Purpose<'a> {
 
 /// What the record says of a request. Made for the few that go on record.
 pub(crate) trait RequestDetails: std::fmt::Debug + Sync {
+    /// Its id.
+    fn id(&self) -> RequestId;
+
     /// Names and values.
     fn details(&self) -> Map<String, Value>;
 }
@@ -114,6 +118,7 @@ impl Authentication<'_> {
         match verified.and_then(|who| self.take_place(who)) {
             Ok(who) => {
                 // The span of a request by anybody at all begins with that.
+                self.connection.summary.authenticated(&who.principal);
                 if !self.keeps_nothing(&who) {
                     Span::current().record("principal", field::debug(&who.principal));
                 }
@@ -200,9 +205,13 @@ impl Authentication<'_> {
         entry.peer = Some(self.connection.peer);
         match self.purpose {
             Purpose::Session(session) => {
+                entry.request = Some(session.summary().id());
                 entry = entry.with("protocol", session.protocol().label());
             }
-            Purpose::Request(details) => entry.details = details.details(),
+            Purpose::Request(details) => {
+                entry.request = Some(details.id());
+                entry.details = details.details();
+            }
         }
         Some(entry.with("outcome", outcome))
     }

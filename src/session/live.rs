@@ -43,6 +43,7 @@ pub(crate) struct Begun<'a> {
     protocol: Protocol,
     audit: SessionAudit<'a>,
     capture: CaptureTee,
+    session: &'a Session,
     /// Fires when somebody who may has asked for its end.
     asked_to_end: CancellationToken,
     /// The leave to reach the worker.
@@ -153,6 +154,7 @@ impl<'a> Begun<'a> {
             protocol,
             audit,
             capture,
+            session,
             asked_to_end: session.asked_to_end(),
             permit,
         })
@@ -160,6 +162,9 @@ impl<'a> Begun<'a> {
 
     /// The worker was reached: the limits of the session count from now on.
     pub(crate) fn attached(self) -> Live<'a> {
+        if self.permit.holds() {
+            self.session.attached(self.permit.breakpoint().first_seen);
+        }
         self.attached_since(Instant::now())
     }
 

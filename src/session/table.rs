@@ -11,11 +11,13 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
+use crate::connection::summary::Summary;
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::ray::registry::{Breakpoint, BreakpointId, Holder};
 use crate::telemetry::Metrics;
-use crate::telemetry::metrics::{Direction, OpenGuard, SessionProtocol};
+use crate::telemetry::metrics::{Direction, Editor, OpenGuard, Outcome, SessionProtocol};
+use crate::telemetry::request::RequestId;
 
 /// One live session, as `/relay/v1/sessions` shows it.
 #[derive(Debug, Clone, Serialize)]
@@ -26,6 +28,8 @@ pub struct SessionRow {
     pub protocol: &'static str,
     /// A word for how far it got.
     pub state: &'static str,
+    /// The id of its connection, as the log and the audit log have it.
+    pub request: RequestId,
     /// Where the client connected from.
     pub peer: SocketAddr,
     /// Who: the subject of its principal, once that is known.
@@ -57,7 +61,7 @@ pub struct SessionTable {
 #[derive(Debug)]
 struct Entry {
     id: u64,
-    peer: SocketAddr,
+    summary: Summary,
     since: Moment,
     bytes_up: AtomicU64,
     bytes_down: AtomicU64,
@@ -78,6 +82,7 @@ struct SessionInfo {
     state: &'static str,
     subject: Option<String>,
     client: Option<String>,
+    editor: Editor,
     breakpoint: Option<Arc<Breakpoint>>,
     principal: Option<Principal>,
 }
@@ -110,11 +115,11 @@ impl SessionTable {
         }
     }
 
-    /// Enters a new session of a client at `peer`, and its number in the current span.
-    pub fn open(self: &Arc<Self>, peer: SocketAddr) -> Session {
+    /// Enters a new session of the connection of `summary`, and its number in the current span.
+    pub fn open(self: &Arc<Self>, summary: &Summary) -> Session {
         let entry = Arc::new(Entry {
             id: self.last.fetch_add(1, Ordering::Relaxed) + 1,
-            peer,
+            summary: summary.clone(),
             since: Moment::now(),
             bytes_up: AtomicU64::new(0),
             bytes_down: AtomicU64::new(0),
@@ -127,6 +132,7 @@ impl SessionTable {
                 state: "handshake",
                 subject: None,
                 client: None,
+                editor: Editor::Other,
                 breakpoint: None,
                 principal: None,
             }),
@@ -214,7 +220,8 @@ impl Entry {
             id: self.id,
             protocol: info.protocol.label(),
             state: info.state,
-            peer: self.peer,
+            request: self.summary.id(),
+            peer: self.summary.peer(),
             subject: info.subject.clone(),
             client: info.client.clone(),
             breakpoint: info.breakpoint.as_ref().map(|b| b.id),
@@ -240,7 +247,12 @@ impl Session {
 
     /// Address of the client.
     pub fn peer(&self) -> SocketAddr {
-        self.entry.peer
+        self.entry.summary.peer()
+    }
+
+    /// What the log is told of its connection.
+    pub(crate) fn summary(&self) -> &Summary {
+        &self.entry.summary
     }
 
     /// The holder of a breakpoint that `principal` takes in it from now on, by a client of that name.
@@ -282,6 +294,33 @@ impl Session {
     /// What the client calls itself.
     pub fn set_client(&self, client: String) {
         self.change(|info| info.client = Some(client));
+    }
+
+    /// The same for statistics.
+    pub fn set_editor(&self, editor: Editor) {
+        self.change(|info| info.editor = editor);
+    }
+
+    /// Counts its end, and notes what it was for what the log is told of its connection.
+    pub(crate) fn ended(&self, outcome: Outcome) {
+        let info = self.entry.info.lock();
+        let metrics = &self.table.metrics;
+        metrics.session_ended(info.protocol, info.editor, outcome);
+        self.entry.summary.note(|facts| {
+            facts.client = info.client.clone();
+            facts.editor = Some(info.editor);
+            facts.breakpoint = info.breakpoint.clone();
+            facts.bytes = self.bytes();
+            facts.outcome = Some(outcome);
+        });
+    }
+
+    /// It has reached a worker that had waited since `listed`.
+    pub(crate) fn attached(&self, listed: Moment) {
+        let now = Moment::now();
+        let waited = listed.until(now);
+        self.table.metrics.session_attached(self.protocol(), waited);
+        self.entry.summary.note(|facts| facts.attached = Some(now));
     }
 
     /// What it does now, a word for people: `waiting`, `connecting`, `attached` …

@@ -80,6 +80,53 @@ labels! {
 }
 
 labels! {
+    /// What a session's client is, as it says itself: a name for statistics, and no proof of anything.
+    Editor {
+        /// VS Code, and whatever is made of it or calls itself that.
+        VsCode = "vscode",
+        /// PyCharm and its kin.
+        PyCharm = "pycharm",
+        /// Neovim.
+        Neovim = "nvim-dap",
+        /// Emacs.
+        Emacs = "emacs",
+        /// debugpy's own tools.
+        Debugpy = "debugpy",
+        /// A person at a prompt: with `nc`, with `ray-relay debug`, or on the page.
+        Terminal = "terminal",
+        /// Any other, and who says nothing.
+        Other = "other",
+    }
+}
+
+impl Editor {
+    /// By the `clientID` of `initialize`.
+    pub fn of(id: &str) -> Self {
+        let id = id.to_ascii_lowercase();
+        let has = |parts: &[&str]| parts.iter().any(|part| id.contains(part));
+        match () {
+            () if has(&["vim"]) => Self::Neovim,
+            () if has(&["emacs", "dape"]) => Self::Emacs,
+            () if has(&["pycharm", "intellij", "jetbrains"]) => Self::PyCharm,
+            () if has(&["vscode", "visual studio code"]) => Self::VsCode,
+            () if has(&["debugpy"]) => Self::Debugpy,
+            () if has(&["ray-relay"]) => Self::Terminal,
+            () => Self::Other,
+        }
+    }
+}
+
+labels! {
+    /// Who asks a head.
+    Asker {
+        /// The relay, for the list.
+        Poll = "poll",
+        /// Somebody through the relay.
+        Proxy = "proxy",
+    }
+}
+
+labels! {
     /// How a session ended.
     Outcome {
         /// The client ended it.
@@ -248,6 +295,18 @@ labels! {
         Ok = "ok",
         /// The files are unusable; those from before stay in use.
         Refused = "refused",
+    }
+}
+
+labels! {
+    /// What became of the trace of a connection.
+    TraceOutcome {
+        /// The collector has it.
+        Sent = "sent",
+        /// The collector did not take it.
+        Failed = "failed",
+        /// Too many others waited.
+        Dropped = "dropped",
     }
 }
 

@@ -1,8 +1,8 @@
-//! Prometheus families, all prefixed `ray_relay_`.
+//! Prometheus families, all prefixed `ray_relay_` but those of the process (`process_`).
 //!
 //! One [`Metrics`] is built by the composition root and passed to whoever records; there is no
 //! global. Invariant: labels are the closed enums of [`super::labels`] or names of configured
-//! clusters, so the number of series does not depend on what clients send.
+//! clusters, so the number of series does not depend on what clients send; `held` has ids of jobs, as many as it bounds.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -13,12 +13,14 @@ use prometheus::{
     IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
+use self::held::Held;
+use self::process::Process;
 pub use super::labels::{
-    Direction, Handshake, HeadOutcome, LinkEnd, NoticeOutcome, Outcome, Protocol, RefusalKind,
-    Reload, Route, SessionProtocol, StreamOutcome,
+    Asker, Direction, Editor, Handshake, HeadOutcome, LinkEnd, NoticeOutcome, Outcome, Protocol,
+    RefusalKind, Reload, Route, SessionProtocol, StreamOutcome, TraceOutcome,
 };
 use crate::config::NoticeEvent;
-use crate::ray::registry::{PollObserver, PollOutcome, Snapshot};
+use crate::ray::registry::{Breakpoint, Change, Observer, PollOutcome, Snapshot};
 
 /// One family of one of Prometheus' types: name and help; for a histogram its buckets, in seconds.
 macro_rules! family {
@@ -36,6 +38,10 @@ macro_rules! family {
     };
 }
 
+// Behind the macro, which they use.
+mod held;
+mod process;
+
 /// Declares [`Metrics`]: `field: type[labels] = name, help, buckets;`.
 macro_rules! families {
     ($($field:ident: $kind:ident $([$($label:literal),*])? = $name:literal, $help:literal $(, $buckets:expr)?;)+) => {
@@ -43,12 +49,16 @@ macro_rules! families {
         #[derive(Debug)]
         pub struct Metrics {
             registry: Registry,
+            held: Held,
+            process: Process,
             $($field: $kind,)+
         }
 
         impl Metrics {
-            fn empty(registry: Registry) -> Result<Self, prometheus::Error> {
+            fn empty(registry: Registry, started: f64) -> Result<Self, prometheus::Error> {
                 Ok(Self {
+                    held: Held::register(&registry)?,
+                    process: Process::register(&registry, started)?,
                     $($field: register(&registry, family!($kind $([$($label),*])? = $name, $help $(, $buckets)?)?)?,)+
                     registry,
                 })
@@ -66,8 +76,8 @@ families! {
         "Errors of accept(2). Rising: the process is probably out of file descriptors.";
     refusals: IntCounterVec["kind"] = "ray_relay_refusals_total",
         "Connections, sessions and requests refused, by kind.";
-    sessions: IntCounterVec["protocol", "outcome"] = "ray_relay_sessions_total",
-        "Ended sessions, by protocol and by what ended them.";
+    sessions: IntCounterVec["protocol", "client", "outcome"] = "ray_relay_sessions_total",
+        "Ended sessions, by protocol, by what the client says it is, and by what ended them.";
     sessions_open: IntGaugeVec["protocol"] = "ray_relay_sessions_open",
         "Sessions open now, by protocol.";
     session_bytes: IntCounterVec["direction"] = "ray_relay_session_bytes_total",
@@ -79,9 +89,17 @@ families! {
     head_requests: IntCounterVec["cluster", "outcome"] = "ray_relay_head_requests_total",
         "Requests to the heads, polls and proxied ones, by outcome.";
     // From a quiet head (2 ms) to one that lists 10,000 tasks (5 s) or does not answer (30 s).
-    head_seconds: HistogramVec["cluster"] = "ray_relay_head_request_seconds",
-        "Time until the head of the answer of a Ray head.",
+    head_seconds: HistogramVec["cluster", "asker"] = "ray_relay_head_request_seconds",
+        "Time until the head of the answer of a Ray head, to polls and to what people ask through the relay.",
         [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+    // Polls are a second apart; a head may take its time, and a worker's first stop takes half a second.
+    listed_seconds: HistogramVec["cluster"] = "ray_relay_listed_seconds",
+        "Longest time that a task can have stood at its breakpoint when it was listed: since the poll before.",
+        [0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0];
+    // From who sits and waits for it to who comes back the next day.
+    attached_seconds: HistogramVec["protocol"] = "ray_relay_attached_seconds",
+        "Time from when a breakpoint was listed until somebody's session had reached its worker.",
+        [0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 43200.0, 86400.0];
     http_requests: IntCounterVec["route", "class"] = "ray_relay_http_requests_total",
         "HTTP requests, by what they were for and the class of the answer.";
     agents: IntGauge = "ray_relay_agents_linked",
@@ -112,6 +130,8 @@ families! {
         "Sessions that had to be recorded and could not be, or not to their end.";
     notices: IntCounterVec["event", "outcome"] = "ray_relay_notices_total",
         "Notices for the webhook, by what they tell of and by what became of them.";
+    traces: IntCounterVec["outcome"] = "ray_relay_traces_total",
+        "Traces of connections for the collector, by what became of them.";
 }
 
 /// The states by which breakpoints are counted.
@@ -123,7 +143,8 @@ impl Metrics {
     /// # Errors
     /// Only if two families had the same name, which the tests rule out.
     pub fn new() -> Result<Arc<Self>, prometheus::Error> {
-        let metrics = Self::empty(Registry::new())?;
+        let started = since_1970(SystemTime::now());
+        let metrics = Self::empty(Registry::new(), started)?;
         let build = family!(
             IntGaugeVec["version"] = "ray_relay_build_info",
             "Always 1; the version is in the label."
@@ -135,7 +156,7 @@ impl Metrics {
             Gauge = "ray_relay_start_time_seconds",
             "When this process started, in seconds since 1970."
         )?;
-        register(&metrics.registry, start)?.set(since_1970(SystemTime::now()));
+        register(&metrics.registry, start)?.set(started);
         Ok(Arc::new(metrics))
     }
 
@@ -164,9 +185,16 @@ impl Metrics {
         OpenGuard::new(self.sessions_open.with_label_values(&[protocol.label()]))
     }
 
-    /// Counts a session that ended.
-    pub fn session_ended(&self, protocol: SessionProtocol, outcome: Outcome) {
-        count(&self.sessions, &[protocol.label(), outcome.label()]);
+    /// Counts a session of `client` that ended.
+    pub fn session_ended(&self, protocol: SessionProtocol, client: Editor, outcome: Outcome) {
+        let labels = [protocol.label(), client.label(), outcome.label()];
+        count(&self.sessions, &labels);
+    }
+
+    /// A session has reached a worker that had been listed for `waited`.
+    pub fn session_attached(&self, protocol: SessionProtocol, waited: Duration) {
+        let seconds = self.attached_seconds.with_label_values(&[protocol.label()]);
+        seconds.observe(waited.as_secs_f64());
     }
 
     /// Bytes were relayed in a session.
@@ -175,10 +203,12 @@ impl Metrics {
         counter.inc_by(bytes);
     }
 
-    /// A head answered (or not) after `took`. `cluster` is a name from the configuration.
-    pub fn head_request(&self, cluster: &str, outcome: HeadOutcome, took: Duration) {
+    /// A head answered `asker` (or not) after `took`. `cluster` is a name from the configuration.
+    pub fn head_request(&self, cluster: &str, asker: Asker, outcome: HeadOutcome, took: Duration) {
         count(&self.head_requests, &[cluster, outcome.label()]);
-        let seconds = self.head_seconds.with_label_values(&[cluster]);
+        let seconds = self
+            .head_seconds
+            .with_label_values(&[cluster, asker.label()]);
         seconds.observe(took.as_secs_f64());
     }
 
@@ -256,6 +286,12 @@ impl Metrics {
         count(&self.notices, &[event.word(), outcome.label()]);
     }
 
+    /// So many traces were sent, or will not be.
+    pub fn traces(&self, outcome: TraceOutcome, count: usize) {
+        let traces = self.traces.with_label_values(&[outcome.label()]);
+        traces.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+    }
+
     /// All families in Prometheus' text format, the registry's as of `snapshot`.
     pub fn render(&self, snapshot: &Snapshot) -> String {
         let now = Instant::now();
@@ -276,6 +312,8 @@ impl Metrics {
                 self.snapshot_age.with_label_values(&[name]).set(age);
             }
         }
+        self.held.refresh();
+        self.process.refresh();
         let mut text = String::new();
         // Fails only for a family without a name or a help text.
         _ = TextEncoder::new().encode_utf8(&self.registry.gather(), &mut text);
@@ -283,7 +321,7 @@ impl Metrics {
     }
 }
 
-impl PollObserver for Metrics {
+impl Observer for Metrics {
     fn polled(&self, cluster: &str, outcome: PollOutcome, latency: Duration) {
         let outcome = match outcome {
             PollOutcome::Ok => HeadOutcome::Ok,
@@ -293,7 +331,16 @@ impl PollObserver for Metrics {
             PollOutcome::Refused => HeadOutcome::Error,
             PollOutcome::Malformed => HeadOutcome::Invalid,
         };
-        self.head_request(cluster, outcome, latency);
+        self.head_request(cluster, Asker::Poll, outcome, latency);
+    }
+
+    fn listed(&self, cluster: &str, before: Duration) {
+        let seconds = self.listed_seconds.with_label_values(&[cluster]);
+        seconds.observe(before.as_secs_f64());
+    }
+
+    fn changed(&self, change: Change, breakpoint: &Breakpoint) {
+        self.held.changed(change, breakpoint);
     }
 
     fn gone(&self, cluster: &str) {
@@ -307,7 +354,12 @@ impl PollObserver for Metrics {
         for state in STATES {
             let _ = self.breakpoints.remove_label_values(&[cluster, state]);
         }
-        let _ = self.head_seconds.remove_label_values(&[cluster]);
+        for asker in Asker::ALL {
+            let _ = self
+                .head_seconds
+                .remove_label_values(&[cluster, asker.label()]);
+        }
+        let _ = self.listed_seconds.remove_label_values(&[cluster]);
         let _ = self.snapshot_age.remove_label_values(&[cluster]);
     }
 }
@@ -358,7 +410,12 @@ mod tests {
         let metrics = Metrics::new().unwrap();
         metrics.connection(Protocol::Dap);
         metrics.http_request(Route::Dashboard, 204);
-        metrics.head_request("default", HeadOutcome::Ok, Duration::from_millis(3));
+        metrics.head_request(
+            "default",
+            Asker::Poll,
+            HeadOutcome::Ok,
+            Duration::from_millis(3),
+        );
         let open = metrics.session_open(SessionProtocol::Dap);
         let snapshot = Snapshot {
             clusters: vec![ClusterStatus {

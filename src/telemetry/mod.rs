@@ -1,8 +1,10 @@
-//! What the relay tells about itself: logs and metrics, and the progress of a long preparation.
+//! What the relay tells about itself: logs, metrics and traces, and the progress of a long preparation.
 
 pub mod labels;
 pub mod logging;
 pub mod metrics;
 pub mod progress;
+pub mod request;
+pub mod traces;
 
 pub use metrics::Metrics;

@@ -68,6 +68,8 @@ with sync_playwright() as playwright:
     do("start")
     expect(ann.locator("#rows > li")).to_have_count(3, timeout=180_000)
     expect(ann.locator("#rows .name").first).to_have_text("square")
+    # The test's tasks ask for their node, and for no CPU.
+    expect(ann.locator("#rows .holds").first).to_have_text("with 0.001 head")
     accessible(ann, "the list")
     ann.screenshot(path=f"{SHOTS}/page-real-list.png")
 

@@ -180,6 +180,7 @@ mod tests {
     use crate::audit::testing::spied;
     use crate::config::Config;
     use crate::connection::ConnectionInfo;
+    use crate::connection::summary::Summary;
     use crate::context::Context;
     use crate::identity::testing::{authenticator, token_of};
 
@@ -246,7 +247,7 @@ mod tests {
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
         let (here, there) = tokio::io::duplex(1 << 12);
         let served = tokio::spawn(async move {
-            let session = context.sessions.open(peer);
+            let session = context.sessions.open(&Summary::new(peer));
             crate::lineproto::serve(&context, session, there, ConnectionInfo::plain(peer)).await;
         });
         let (mut from, mut to) = tokio::io::split(here);

@@ -31,7 +31,7 @@ Examples:
       one object a line: {\"event\": \"snapshot\", ...}, then {\"event\": \"appeared\", \"breakpoint\": {...}}
 
 Columns to sort by, and to filter as KEY=PATTERN: waiting (to sort by), name, job, node, where, kind, state, holder,
-cluster, pid, id, task, worker. On a terminal a long list is shown a page at a time; in a pipe, and with --json, whole.
+cluster, pid, id, task, worker, gpus. On a terminal a long list is shown a page at a time; in a pipe, and with --json, whole.
 
 HOLDER is who has a debugger attached; - means that yours can. A debugger attaches to one of them
 with {\"rayRelay\": {\"breakpoint\": ID}}: `ray-relay launch-config --breakpoint ID` prints that.

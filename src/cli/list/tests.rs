@@ -77,6 +77,20 @@ m4n8p2r6  Trainer.f…
 }
 
 #[test]
+fn what_holds_gpus_is_seen_at_once() {
+    let mut list = list();
+    list["breakpoints"][1]["resources"] =
+        json!({"CPU": 8.0, "GPU": 0.5, "accelerator_type:A100": 0.001});
+    let text = page(&list, None);
+    let lines: Vec<_> = text.lines().collect();
+    assert!(lines[0].contains("WAITING  GPUS  HOLDER"), "{text}");
+    assert!(lines[1].contains("2m 14s   -     -"), "{text}");
+    assert!(lines[2].contains("3s       0.5   Visual"), "{text}");
+    let row = Row::read(&list["breakpoints"][1]);
+    assert_eq!(row.holds, "0.5 GPU (A100), 8 CPU");
+}
+
+#[test]
 fn several_clusters_have_a_column() {
     let mut list = list();
     list["clusters"]

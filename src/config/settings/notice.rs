@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use hyper::Uri;
-
+use crate::config::address::plain_address;
 use crate::config::kind::{Kind, Shape, Word, choice, duration, listed, path, quoted};
 use crate::config::problem::{Wrong, nearest};
 use crate::config::raw::RawValue;
@@ -205,17 +204,11 @@ fn events(value: &RawValue) -> Read<Vec<NoticeEvent>> {
 }
 
 fn link(value: &RawValue) -> Read<String> {
-    const EXPECTED: &str =
-        "the address of this relay as people reach it, such as \"https://relay.example.com\"";
-    let wrong = || Wrong::expected(EXPECTED);
-    let text = read::text(value, EXPECTED)?;
-    let uri: Uri = text.parse().map_err(|_| wrong())?;
-    let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
-    let plain = uri.authority().is_some_and(|a| !a.as_str().contains('@')) && uri.query().is_none();
-    match is_web && plain && !text.contains('#') {
-        true => Ok(text.trim_end_matches('/').to_owned()),
-        false => Err(wrong().hint("without a password, a ? or a #: the page is /relay/ below it")),
-    }
+    plain_address(
+        value,
+        "the address of this relay as people reach it, such as \"https://relay.example.com\"",
+        "the page is /relay/ below it",
+    )
 }
 
 #[cfg(test)]

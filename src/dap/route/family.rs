@@ -35,7 +35,7 @@ impl AttachFlow<'_> {
                 let refusal = SessionRefusal::Throttled(format!(
                     "you have {most} cluster sessions already, which is all that one person may have: end one of them"
                 ));
-                return refused(self.context, client, &opened.attach, &refusal).await;
+                return refused(self.context, self.session, client, &opened.attach, &refusal).await;
             }
         };
         self.session.set_state(SessionProtocol::Cluster, "attached");
@@ -52,7 +52,7 @@ impl AttachFlow<'_> {
             Ok(audit) => audit,
             Err(why) => {
                 let refusal = SessionRefusal::Unable(why.to_string());
-                return refused(self.context, client, &opened.attach, &refusal).await;
+                return refused(self.context, self.session, client, &opened.attach, &refusal).await;
             }
         };
         let wanted = selector.clone();
@@ -65,10 +65,13 @@ impl AttachFlow<'_> {
             &parent,
         );
         let running = cluster::run(self.context, client, announcer, parent, &self.principal);
-        // What is parked by that is announced as everything else. Sessions whose parent this one is again were told so before.
+        // What is parked by that is announced as everything else. Sessions whose parent this one is again were told so before,
+        // and those that it has opened since have a client that was there a moment ago.
+        let own = self.session.id();
+        let is_earlier = |b: &Breakpoint| b.holder().is_some_and(|holder| holder.session < own);
         let lost = async {
             sleep(SETTLED).await;
-            self.find_lost(|b| fits(&wanted, b)).await;
+            self.find_lost(|b| fits(&wanted, b) && is_earlier(b)).await;
             std::future::pending().await
         };
         let ending = tokio::select! {

@@ -113,6 +113,22 @@ async fn losing_the_cluster_session_ends_its_sessions_as_well() {
     ended_with_its_parent(family.child, family.dap).await;
 }
 
+/// Who is asked has four seconds to answer: on a network that is gone for longer, its session would be lost.
+#[tokio::test]
+async fn a_cluster_session_does_not_have_its_own_sessions_asked_whether_they_are_there() {
+    let mut family = Family::found().await;
+    // Longer than it leaves those of earlier ones alone.
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    let seq = family.child.send("threads", json!({})).await;
+    let threads = got(&mut family.dap, "threads").await;
+    family.dap.send(&threads.success(json!({}))).await.unwrap();
+    let answered = |m: &Value| {
+        assert_ne!(m["body"]["category"], "telemetry", "{m}");
+        m["type"] == "response" && m["request_seq"] == seq
+    };
+    family.child.until(answered).await;
+}
+
 #[tokio::test]
 async fn a_restarted_cluster_session_takes_its_sessions_back_in() {
     let mut family = Family::found().await;

@@ -98,10 +98,11 @@ impl<S: PeerStream> Relaying<'_, S> {
                         command: Command::Attach.as_str().to_owned(),
                         arguments: Value::Null,
                     };
-                    message = attach.failure(&format!(
+                    let sentence = format!(
                         "{} is being debugged by somebody who reached it without this relay; it is free again when that session ends",
                         self.live.worker.breakpoint().title()
-                    ));
+                    );
+                    message = attach.failure(&self.session.summary().refusal(&sentence));
                 }
                 false => {}
             },

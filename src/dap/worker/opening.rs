@@ -5,6 +5,7 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use super::WHY_PATIENCE;
+use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::dap::Initialize;
 use crate::dap::attach::{RelayEndpoint, fingerprint, for_worker, source_note};
@@ -95,6 +96,7 @@ impl Opening {
 /// Ends a session whose worker was not reached, and tells `client`, which has asked by `attach`, `why`.
 pub(super) async fn not_reached<S: PeerStream>(
     context: &Context,
+    summary: &Summary,
     client: Conversation<S>,
     attach: &Request,
     mut begun: Begun<'_>,
@@ -106,10 +108,12 @@ pub(super) async fn not_reached<S: PeerStream>(
     let answer = match begun.permit.ask_why_died(WHY_PATIENCE).await {
         Some(death) => {
             let list = context.registry.snapshot();
-            attach.failure(&WorkerEnd::explained(&list, &breakpoint, &death).sentence)
+            let sentence = WorkerEnd::explained(&list, &breakpoint, &death).sentence;
+            attach.failure(&summary.refusal(&sentence))
         }
         None => {
             let sentence = format!("cannot attach to {}: {why}", breakpoint.title());
+            let sentence = summary.refusal(&sentence);
             match why.is_answer() {
                 true => attach.failure(&sentence),
                 false => attach.unreachable(&sentence),

@@ -233,7 +233,14 @@ where
                 (parked, now.checked_sub(lasted).unwrap_or(now))
             }
             Err(why) => {
-                let ended = not_reached(context, client, &opening.attach, begun, why);
+                let ended = not_reached(
+                    context,
+                    session.summary(),
+                    client,
+                    &opening.attach,
+                    begun,
+                    why,
+                );
                 return Err(Box::pin(ended).await);
             }
         },

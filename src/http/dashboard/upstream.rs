@@ -12,7 +12,7 @@ use crate::http::answer::{self, Body};
 use crate::http::hop;
 use crate::identity::Principal;
 use crate::ray::head::{HeadBody, HeadClient, HeadError};
-use crate::telemetry::metrics::HeadOutcome;
+use crate::telemetry::metrics::{Asker, HeadOutcome};
 
 /// One head, and where the client sees it.
 pub(crate) struct Upstream {
@@ -38,7 +38,7 @@ impl Upstream {
             Err(error) => outcome(error),
         };
         ctx.metrics
-            .head_request(&self.cluster, outcome, started.elapsed());
+            .head_request(&self.cluster, Asker::Proxy, outcome, started.elapsed());
         answered.map_err(|error| {
             tracing::debug!(cluster = %self.cluster, %error, "dashboard request failed");
             answer::text(status(outcome), error)

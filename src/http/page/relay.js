@@ -49,7 +49,8 @@ export async function ask(path, { method = 'GET', body, signal } = {}) {
   if (response.ok) return response;
   let sentence = `the relay answers ${response.status}`;
   try {
-    sentence = (await response.json()).error ?? sentence;
+    const told = await response.json();
+    if (told.error) sentence = told.request ? `${told.error} (request ${told.request})` : told.error;
   } catch {
     // Whatever stands between here and the relay has answered.
   }

@@ -1,6 +1,6 @@
 // The list of what waits: one item for each breakpoint, kept in place while it changes.
 
-import { clean, clock, make, span, write } from './text.js';
+import { clean, clock, holds, make, span, write } from './text.js';
 import { Task } from './task.js';
 
 /** Items that are shown; a filter finds the others. */
@@ -37,7 +37,7 @@ export function state(row) {
 
 function fits(row, filter) {
   if (!filter) return true;
-  const texts = [row.id, title(row), place(row), row.node_ip, row.cluster, row.job_id, row.task_id, row.state, state(row)];
+  const texts = [row.id, title(row), place(row), row.node_ip, row.cluster, row.job_id, row.task_id, row.state, state(row), holds(row)];
   return texts.some((text) => String(text ?? '').toLowerCase().includes(filter));
 }
 
@@ -56,6 +56,7 @@ class Item {
     this.button = make('button', { type: 'button', class: 'open', 'aria-expanded': 'false', onclick: () => this.toggle() }, this.name, this.place);
     this.node = make('span');
     this.waiting = make('span', { class: 'number' });
+    this.holds = make('span', { class: 'holds' });
     this.state = make('span', { class: 'badge' });
     const fact = (word, value, kind) => make('p', { class: kind }, make('span', { class: 'word' }, word), ' ', value);
     this.details = make('div', { class: 'details', id: `of-${row.id}`, hidden: true });
@@ -63,7 +64,7 @@ class Item {
     this.element = make(
       'li',
       {},
-      make('div', { class: 'line' }, make('h3', {}, this.button), fact('on', this.node, 'node'), fact('for', this.waiting, 'waiting'), make('p', { class: 'state' }, this.state)),
+      make('div', { class: 'line' }, make('h3', {}, this.button), fact('on', this.node, 'node'), make('p', { class: 'waiting' }, make('span', { class: 'word' }, 'for'), ' ', this.waiting, ' ', this.holds), make('p', { class: 'state' }, this.state)),
       this.details,
     );
     this.show(row);
@@ -76,6 +77,7 @@ class Item {
     write(this.name, title(row));
     write(this.place, place(row));
     write(this.node, row.pid ? `${row.node_ip} pid ${row.pid}` : row.node_ip);
+    write(this.holds, holds(row) && `with ${holds(row)}`);
     write(this.state, state(row));
     this.element.dataset.state = clean(row.state);
     this.tick();

@@ -4,7 +4,7 @@
 import { ask, json } from './relay.js';
 import { stacks } from './snapshot.js';
 import { Terminal } from './terminal.js';
-import { clock, confirmed, copy, find, make, write } from './text.js';
+import { clock, confirmed, copy, find, holds, make, write } from './text.js';
 
 /** The facts of a breakpoint, as words and texts. */
 function facts(row) {
@@ -18,6 +18,7 @@ function facts(row) {
     ['Job', row.job_id],
     ['Task', row.task_id],
     ['Actor', row.actor_id],
+    ['Holds', row.resources && (holds(row) || 'nothing')],
     ['Function', row.location?.function],
     ['Exception', row.exception],
     ['Since', time(row.first_seen)],

@@ -56,6 +56,19 @@ export function clock(when) {
   return today ? time : `${when.toLocaleDateString()} ${time}`;
 }
 
+/** What it holds of its node: `2 GPU (A100), 1 CPU`; empty where that is not known. */
+export function holds(row) {
+  const [type, memory] = ['accelerator_type:', ['memory', 'object_store_memory']];
+  const { GPU, CPU, ...others } = row.resources ?? {};
+  const names = Object.keys(others);
+  const types = names.filter((name) => name.startsWith(type)).map((name) => name.slice(type.length));
+  const amount = (name) => (memory.includes(name) ? `${Math.round(others[name] / 1048576)} MiB ${name}` : `${others[name]} ${name}`);
+  const told = names.filter((name) => !name.startsWith(type)).map(amount);
+  if (CPU) told.unshift(`${CPU} CPU`);
+  if (GPU) told.unshift(types.length ? `${GPU} GPU (${types.join(', ')})` : `${GPU} GPU`);
+  return told.join(', ');
+}
+
 /** Asks a question in a dialog; whether `yes`, the button's word, was chosen. */
 export function confirmed(question, yes) {
   const dialog = find('question');

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::*;
+use crate::connection::summary::Summary;
 use crate::session::Session;
 use crate::telemetry::metrics::SessionProtocol;
 
@@ -19,7 +20,10 @@ async fn ask(relay: &Relay, subject: &str, body: &str) -> u16 {
 
 /// A session of `subject` with a worker.
 async fn session(relay: &Relay, subject: &str) -> Session {
-    let session = relay.ctx.sessions.open(([127, 0, 0, 1], 9).into());
+    let session = relay
+        .ctx
+        .sessions
+        .open(&Summary::new(([127, 0, 0, 1], 9).into()));
     session.set_principal(principal(&relay.ctx.auth, subject).await);
     session.set_breakpoint(Arc::new(breakpoint("ab")));
     session.set_state(SessionProtocol::Dap, "attached");

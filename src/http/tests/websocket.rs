@@ -130,7 +130,8 @@ async fn messages_pass_both_ways() {
     socket.close(Some(frame(4001, "enough"))).await.unwrap();
     relay.quiet().await;
     let metrics = text(relay.get("/relay/metrics").await).await;
-    let line = r#"ray_relay_sessions_total{outcome="client",protocol="websocket"} 1"#;
+    let line =
+        r#"ray_relay_sessions_total{client="other",outcome="client",protocol="websocket"} 1"#;
     assert!(metrics.contains(line), "{metrics}");
 }
 

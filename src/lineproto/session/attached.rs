@@ -102,6 +102,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, R> {
             Some(death) => self.ended(permit.breakpoint(), &death),
             None => format!("cannot reach {}: {why}", permit.breakpoint().title()),
         };
+        let sentence = self.session.summary().refusal(&sentence);
         self.out.notice(&sentence).await;
     }
 

@@ -134,7 +134,9 @@ impl Scene {
         let (person, typed) = duplex(1 << 16);
         let (debugger, stream) = duplex(1 << 16);
         let ended = tokio::spawn(async move {
-            let session = context.sessions.open(([127, 0, 0, 1], 1).into());
+            let session = context
+                .sessions
+                .open(&Summary::new(([127, 0, 0, 1], 1).into()));
             let nobody = Principal::anonymous();
             let record =
                 SessionAudit::begin(&context.audit, &session, &nobody, None, Map::new()).await;

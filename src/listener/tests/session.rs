@@ -79,7 +79,7 @@ async fn a_session_inside_tls_passes_large_messages_and_half_closes() {
     let mut client = Conversation::new(client, 1 << 26);
     while read(&mut client).await != last {}
     closed(&mut client).await;
-    let ended = r#"ray_relay_sessions_total{outcome="client",protocol="dap"} 1"#;
+    let ended = r#"ray_relay_sessions_total{client="other",outcome="client",protocol="dap"} 1"#;
     let counted = async { while !relay.metrics().await.contains(ended) {} };
     timeout(PATIENCE, counted).await.unwrap();
 }

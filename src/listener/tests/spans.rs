@@ -1,6 +1,6 @@
 //! Log lines about a connection say which.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -14,10 +14,11 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::*;
 
-/// One log line: its text, and the fields that the spans around it have.
+/// One log line: its text, what it says besides, and the fields that the spans around it have.
 #[derive(Debug, Clone)]
 struct Line {
     text: String,
+    values: BTreeMap<String, String>,
     spans: BTreeSet<String>,
 }
 
@@ -25,19 +26,29 @@ struct Line {
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<Line>>>);
 
-const ROOMS: [&str; 7] = [
-    "listener", "dap", "http", "terminal", "session", "upstream", "release",
+const ROOMS: [&str; 8] = [
+    "listener",
+    "connection",
+    "dap",
+    "http",
+    "terminal",
+    "session",
+    "upstream",
+    "release",
 ];
 
 #[derive(Default)]
 struct Fields {
     names: BTreeSet<String>,
+    values: BTreeMap<String, String>,
     text: String,
 }
 
 impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         self.names.insert(field.name().to_owned());
+        let text = format!("{value:?}").trim_matches('"').to_owned();
+        self.values.insert(field.name().to_owned(), text);
         if field.name() == "message" {
             self.text = format!("{value:?}");
         }
@@ -77,6 +88,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
         }
         self.0.lock().push(Line {
             text: fields.text,
+            values: fields.values,
             spans,
         });
     }
@@ -121,14 +133,15 @@ async fn a_log_line_about_a_connection_says_which_and_whose_it_is() {
     let (mut client, _) = initialized(relay.plain().await).await;
     let attach = request(8, "attach", &json!({}));
     client.send(&attach).await.unwrap();
-    assert_eq!(read(&mut client).await["success"], false);
+    let refused = read(&mut client).await;
+    assert_eq!(refused["success"], false);
     drop(client);
-    let of_connection = ["peer", "session", "principal"].as_slice();
-    let of_session = ["peer", "session", "principal", "breakpoint"].as_slice();
+    let of_connection = ["peer", "request", "session", "principal"].as_slice();
+    let of_session = ["peer", "request", "session", "principal", "breakpoint"].as_slice();
     for (text, known) in [
         ("session attaches", of_session),
         ("worker not reached", of_session),
-        ("session ended", of_connection),
+        ("connection ended", of_connection),
     ] {
         let line = lines.wait_for(text).await;
         for field in known {
@@ -136,14 +149,48 @@ async fn a_log_line_about_a_connection_says_which_and_whose_it_is() {
         }
     }
 
+    // All that is known of it in one line, with what its client was told.
+    let told = lines.wait_for("connection ended").await.values;
+    let sentence = refused["message"].as_str().unwrap();
+    let id = format!(" (request {})", told["request"]);
+    assert_eq!(
+        sentence.strip_suffix(&id),
+        Some(&*told["reason"]),
+        "{told:?}"
+    );
+    for (field, value) in [
+        ("protocol", "dap"),
+        ("client", "test"),
+        ("editor", "other"),
+        ("cluster", "default"),
+        ("task", "square"),
+        ("outcome", "refused"),
+    ] {
+        assert_eq!(told[field], value, "{field}: {told:?}");
+    }
+    for field in [
+        "breakpoint",
+        "seconds",
+        "recognised_seconds",
+        "authenticated_seconds",
+    ] {
+        assert!(told.contains_key(field), "{field}: {told:?}");
+    }
+    assert!(!told.contains_key("attached_seconds"), "{told:?}");
+
     let page = b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n";
     said(&mut relay.plain().await, page).await;
     let line = lines.wait_for("dashboard request failed").await;
     assert!(line.spans.contains("principal"), "{line:?}");
 
     let foreign = b"GET / HTTP/1.1\r\nhost: elsewhere.example\r\nconnection: close\r\n\r\n";
-    said(&mut relay.plain().await, foreign).await;
+    let answer = said(&mut relay.plain().await, foreign).await;
     lines.wait_for("request refused").await;
+    let (_, id) = answer.split_once("x-request-id: ").unwrap();
+    let id = id.lines().next().unwrap();
+    assert_has(&answer, &format!("\"request\":\"{id}\""));
+    let is_it = |line: &Line| line.text == "request failed" && line.values["request"] == id;
+    assert!(lines.0.lock().iter().any(is_it), "{id}");
     said(&mut relay.plain().await, b"\x16\x03\x01\x00\x05hello").await;
     lines.wait_for("TLS handshake failed").await;
 

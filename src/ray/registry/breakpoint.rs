@@ -14,6 +14,7 @@ use serde::{Serialize, Serializer};
 use tokio::time::Instant;
 
 use crate::moment::Moment;
+use crate::ray::registry::resources::Resources;
 use crate::wire::tunnel::messages::Replica;
 
 /// Crockford's base 32 in lower case: no i, l, o or u, so an id survives being read aloud.
@@ -102,6 +103,16 @@ pub enum Kind {
     Debugpy,
     /// The legacy debugger (`RAY_DEBUG=legacy`): a pdb prompt on a port of the node, which any one connection consumes.
     Pdb,
+}
+
+impl Kind {
+    /// The word in the API, and the label in metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Debugpy => "debugpy",
+            Self::Pdb => "pdb",
+        }
+    }
 }
 
 /// Why the worker stopped, as far as Ray lets us know without attaching.
@@ -259,6 +270,8 @@ pub struct Names {
     /// The code runs from an unpacked `working_dir` (a `gcs://` or remote package), so the
     /// worker's current directory stands for the folder that the user submitted.
     pub unpacked_working_dir: bool,
+    /// What it holds of its node while it waits; `None` where Ray does not say (the legacy debugger), or not yet.
+    pub resources: Option<Resources>,
 }
 
 /// What the legacy debugger wrote into the GCS's key-value store.

@@ -24,6 +24,7 @@ mod observe;
 mod pending_lookups;
 mod poller;
 mod query;
+mod resources;
 mod rows;
 mod shared;
 pub mod snapshot;
@@ -54,7 +55,8 @@ pub use examine::Examined;
 pub use found::{FoundCluster, FoundHead};
 pub use list::List;
 pub use live_nodes::RayNode;
-pub use observe::{PollObserver, PollOutcome};
+pub use observe::{Observer, PollOutcome};
+pub use resources::{Amount, Resources};
 pub use snapshot::{ClusterStatus, Snapshot};
 
 /// What happened to a breakpoint, in the order in which snapshots changed.
@@ -230,7 +232,7 @@ impl Registry {
     }
 
     /// Has `observer` told about every poll. The first one stays; call it before [`Self::run`].
-    pub fn observe(&self, observer: Arc<dyn PollObserver>) {
+    pub fn observe(&self, observer: Arc<dyn Observer>) {
         if self.shared.observer.set(observer).is_err() {
             tracing::debug!("the registry has an observer already");
         }

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use crate::ray::registry::breakpoint::Names;
+use crate::ray::registry::resources::Resources;
 use crate::ray::registry::rows::{ActorRow, JobRow, RuntimeEnv, TaskRow};
 use crate::ray::registry::traceback;
 use crate::ray::registry::traceback::Stopped;
@@ -79,6 +80,7 @@ pub(super) fn of_tasks(rows: &[TaskRow]) -> Option<Found> {
         task_id: known(&first.task_id),
         actor_id: known(&first.actor_id),
         unpacked_working_dir: environment.is_some_and(unpacks_serialized),
+        resources: held_by_task(first),
         ..Names::default()
     };
     let stop = running().find_map(post_mortem);
@@ -108,8 +110,17 @@ fn post_mortem(row: &TaskRow) -> Option<Stopped> {
     Some(traceback::of_post_mortem(raised))
 }
 
+/// What a task holds. Of a method that is what creating its actor took, which the actor may not keep: the actor's own row
+/// says what it holds.
+fn held_by_task(row: &TaskRow) -> Option<Resources> {
+    let is_own = known(&row.actor_id).is_none();
+    let required = row.required_resources.as_ref().filter(|_| is_own)?;
+    Some(Resources::read(required))
+}
+
 /// Adds what only the actor's own row knows.
 pub(super) fn add_actor(names: &mut Names, actor: &ActorRow) {
+    names.resources = actor.required_resources.as_ref().map(Resources::read);
     names.actor_id = known(&actor.actor_id);
     names.unpacked_working_dir |= unpacks_serialized(&actor.serialized_runtime_env);
     if actor.class_name.starts_with(REPLICA) {
@@ -160,6 +171,8 @@ pub(super) fn of_driver(job_id: &str, job: Option<&JobRow>) -> Found {
         job_id: known(job_id),
         submission_id: job.and_then(|job| known(&job.submission_id)),
         unpacked_working_dir: environment.is_some_and(unpacks),
+        // Ray gives a driver nothing.
+        resources: Some(Resources::default()),
         ..Names::default()
     };
     Found::without_tasks(names, job.is_some())

@@ -1,17 +1,30 @@
-//! The observer of polls: a hook for metrics.
+//! The observer of polls and of what they change: a hook for metrics.
 
 use std::time::Duration;
 
 use crate::ray::head::HeadError;
 use crate::ray::registry::gcs::GcsError;
+use crate::ray::registry::{Breakpoint, Change};
 
-/// An observer that is told about every poll of every cluster. Called from the poller's task: must not block.
-pub trait PollObserver: Send + Sync + 'static {
+/// An observer that is told about every poll of every cluster, and every change. Called from within the registry: must not
+/// block.
+pub trait Observer: Send + Sync + 'static {
     /// One poll of `cluster` ended after `latency`.
     fn polled(&self, cluster: &str, outcome: PollOutcome, latency: Duration);
 
     /// `cluster` is gone: nothing is told of it any more, unless it comes back.
     fn gone(&self, cluster: &str);
+
+    /// A new stop is in the list of `cluster`, and was in no answer that was asked for `before`: so long ago at most did the
+    /// task stop.
+    fn listed(&self, cluster: &str, before: Duration) {
+        let _ = (cluster, before);
+    }
+
+    /// As [`crate::ray::registry::Event`], without losing any.
+    fn changed(&self, change: Change, breakpoint: &Breakpoint) {
+        let _ = (change, breakpoint);
+    }
 }
 
 /// How a poll ended.

@@ -21,7 +21,7 @@ use crate::ray::registry::nodes::Nodes;
 use crate::ray::registry::rows::{LIMIT, List, WorkerRow};
 use crate::ray::registry::shared::Shared;
 use crate::ray::registry::state::Cluster;
-use crate::ray::registry::{PollOutcome, query};
+use crate::ray::registry::{Change, PollOutcome, query};
 
 /// How long a new breakpoint may wait for its node's state before it is listed without.
 const NODE_PATIENCE: Duration = Duration::from_secs(1);
@@ -64,6 +64,8 @@ struct Poller<'a> {
     left: watch::Sender<Left>,
     /// The last answer, as long as it is the one that was taken in last.
     answer: Bytes,
+    /// When the last poll was sent that the head has answered.
+    listed: Option<Instant>,
     failures: u32,
     /// The head could not be reached at all, or did not answer the last of the cheap questions: when it does, that is news.
     away: bool,
@@ -82,6 +84,7 @@ pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
         nodes: &nodes,
         left,
         answer: Bytes::new(),
+        listed: None,
         failures: 0,
         away: false,
         truncated: false,
@@ -162,6 +165,7 @@ impl Poller<'_> {
                     Some(list) => self.take_in(list, sent, recovered).await,
                     None => self.same(sent, recovered),
                 }
+                self.listed = Some(sent);
                 true
             }
             Err(error) => {
@@ -227,9 +231,16 @@ impl Poller<'_> {
             // Listed first and struck off a moment later, a lost node's workers would flicker.
             let _ = tokio::time::timeout(NODE_PATIENCE, self.nodes.check()).await;
         }
-        let questions = self
-            .shared
-            .change(|state, now| state.apply_workers(cluster, &rows, sent, now));
+        let (questions, new) = self.shared.change(|state, now| {
+            let (changes, questions) = state.apply_workers(cluster, &rows, sent, now);
+            let new = changes.iter().filter(|(c, _)| *c == Change::Appeared);
+            let new = new.count();
+            (changes, (questions, new))
+        });
+        if let (Some(observer), Some(before)) = (self.shared.observer.get(), self.listed) {
+            let before = before.elapsed();
+            (0..new).for_each(|_| observer.listed(&self.handle.name, before));
+        }
         self.shared.status(cluster, |status| {
             status.answered(Instant::now());
             status.incomplete = incomplete;

@@ -4,6 +4,7 @@
 //! row that says less must not cost the rest of the list. Times are milliseconds since 1970;
 //! `worker_launch_time_ms` of a driver is `u64::MAX`, so times are not read at all.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -183,6 +184,8 @@ pub(super) struct TaskRow {
     #[serde(default, deserialize_with = "text")]
     pub(super) worker_id: String,
     #[serde(default, deserialize_with = "lenient")]
+    pub(super) required_resources: Option<BTreeMap<String, f64>>,
+    #[serde(default, deserialize_with = "lenient")]
     pub(super) runtime_env_info: Option<RuntimeEnvInfo>,
     #[serde(default, deserialize_with = "lenient")]
     pub(super) profiling_data: Option<ProfilingData>,
@@ -234,6 +237,8 @@ pub(super) struct ActorRow {
     pub(super) pid: Option<u64>,
     #[serde(default, deserialize_with = "text")]
     pub(super) ray_namespace: String,
+    #[serde(default, deserialize_with = "lenient")]
+    pub(super) required_resources: Option<BTreeMap<String, f64>>,
     #[serde(default, deserialize_with = "text")]
     pub(super) repr_name: String,
     #[serde(default, deserialize_with = "text")]

@@ -15,7 +15,7 @@ use crate::config;
 use crate::ray::registry::clusters::{ClusterHandle, Clusters};
 use crate::ray::registry::found::Told;
 use crate::ray::registry::live_nodes::{self, RayNode};
-use crate::ray::registry::observe::PollObserver;
+use crate::ray::registry::observe::Observer;
 use crate::ray::registry::snapshot::{ClusterStatus, Snapshot};
 use crate::ray::registry::state::{Changes, Cluster, Now, State};
 use crate::ray::registry::{Breakpoint, BreakpointId, Change, Event};
@@ -27,7 +27,7 @@ pub(super) struct Shared {
     pub(super) settings: config::Registry,
     pub(super) clusters: Clusters,
     pub(super) told: Told,
-    pub(super) observer: OnceLock<Arc<dyn PollObserver>>,
+    pub(super) observer: OnceLock<Arc<dyn Observer>>,
     snapshot: watch::Sender<Arc<Snapshot>>,
     events: broadcast::Sender<Event>,
     /// Those that heads list as alive, in order.
@@ -281,6 +281,9 @@ impl Shared {
             {
                 // What it is told first is what ends the session.
                 let _ = held.died.set(Arc::clone(why));
+            }
+            if let Some(observer) = self.observer.get() {
+                observer.changed(change, &breakpoint);
             }
             core.events += 1;
             // Fails only when nobody listens.

@@ -23,6 +23,10 @@ const ANYBODY: &str = "[[rule]]\nsubjects = [\"*\"]\nscopes = [\"list\"]\n";
 struct Nodes;
 
 impl RequestDetails for Nodes {
+    fn id(&self) -> RequestId {
+        RequestId::random()
+    }
+
     fn details(&self) -> Map<String, Value> {
         [("path".to_owned(), "/nodes".into())].into_iter().collect()
     }
@@ -48,7 +52,7 @@ impl Relay {
         connection: &ConnectionInfo,
         presented: PresentedCredential,
     ) -> Result<Authenticated, NotAuthenticated> {
-        let session = self.context.sessions.open(connection.peer);
+        let session = self.context.sessions.open(&connection.summary);
         let deadline = Instant::now() + Duration::from_secs(10);
         let purpose = Purpose::Session(&session);
         let authentication = self.context.authentication(connection, purpose, deadline);

@@ -12,6 +12,7 @@ use crate::agents::Agents;
 use crate::audit::Action;
 use crate::audit::testing::{AuditSpy, spied};
 use crate::config::{self, Config};
+use crate::connection::summary::Summary;
 use crate::dap::testing::paused;
 use crate::identity::Authenticator;
 use crate::identity::revocation::{Revocation, RevocationList, Revoked};
@@ -72,7 +73,7 @@ impl Scene {
             recording: CaptureStore::new(config::Recording::default(), metrics),
             shutdown: Shutdown::default(),
             registry,
-            session: table.open(([127, 0, 0, 1], 1).into()),
+            session: table.open(&Summary::new(([127, 0, 0, 1], 1).into())),
             ann: somebody("ann", [rule], &revoked),
             revoked,
             id,

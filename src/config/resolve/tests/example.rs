@@ -38,7 +38,7 @@ fn the_example_names_every_key_and_each_with_its_default() {
 
 #[test]
 fn commented_values_of_the_example_are_right_too() {
-    let keys = "label_selector|token_file|url_file|link = |api_server|ca_file|namespace|url|host = |file = \"/var|dir = ";
+    let keys = "label_selector|token_file|url_file|link = |api_server|ca_file|namespace|url|host = |file = \"/var|dir = |otlp = ";
     let audit_key = "key_file = \"/etc/ray-relay/audit";
     let notice_key = "key_file = \"/etc/ray-relay/notice";
     let uncommented = keys.split('|').chain([audit_key, notice_key]);
@@ -49,7 +49,7 @@ fn commented_values_of_the_example_are_right_too() {
     assert!(config.clusters[0].token_file.is_some());
     assert!(config.kubernetes.ca_file.is_some() && config.jwks.url.is_some());
     assert!(config.audit.file.is_some() && config.audit.key_file.is_some());
-    assert!(config.recording.dir.is_some());
+    assert!(config.recording.dir.is_some() && config.telemetry.otlp.is_some());
     let notice = &config.notice;
     assert!(notice.url_file.is_some() && notice.key_file.is_some() && notice.link.is_some());
     let by_host = uncommented.replace("mode = \"single\"", "mode = \"host\"");

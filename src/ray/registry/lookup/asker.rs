@@ -43,7 +43,7 @@ impl<'a> Asker<'a> {
                 None
             }
         };
-        Answer::Names(target, found)
+        Answer::Names(target, found.map(Box::new))
     }
 
     /// Many workers: one question each for all running tasks, all actors and all jobs, whichever
@@ -93,7 +93,9 @@ impl<'a> Asker<'a> {
         for (target, found) in targets.into_iter().zip(found) {
             match found {
                 None if crowded => many.left.push(target),
-                found => many.answers.push(Answer::Names(target, found)),
+                found => many
+                    .answers
+                    .push(Answer::Names(target, found.map(Box::new))),
             }
         }
         many
@@ -145,7 +147,7 @@ impl<'a> Asker<'a> {
         };
         let named = drivers.into_iter().map(|driver| {
             let found = of_driver(&driver, &jobs);
-            Answer::Names(driver, found)
+            Answer::Names(driver, found.map(Box::new))
         });
         named.collect()
     }

@@ -54,7 +54,7 @@ enum Landed {
 
 /// What was found out about one stop.
 enum Answer {
-    Names(Target, Option<Found>),
+    Names(Target, Option<Box<Found>>),
     Stack(Target, Option<Stopped>),
 }
 
@@ -139,7 +139,7 @@ pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
 /// What the worker `target` runs, asked for at once and entered nowhere.
 pub(super) async fn found_now(head: &HeadClient, target: Target) -> Option<Found> {
     match Asker::new(head).name_one(target).await {
-        Answer::Names(_, found) => found,
+        Answer::Names(_, found) => found.map(|found| *found),
         Answer::Stack(..) => None,
     }
 }
@@ -172,6 +172,7 @@ impl Answer {
     fn apply(self, state: &mut State, cluster: Cluster, now: Now) -> Changes {
         match self {
             Self::Names(target, found) => {
+                let found = found.map(|found| *found);
                 state.apply_found(cluster, &target.worker_id, target.stop, found, now)
             }
             Self::Stack(target, stack) => {

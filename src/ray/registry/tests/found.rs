@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use crate::ray::head::GivenToken;
 use crate::ray::registry::tests::fake_head::*;
 use crate::ray::registry::{
-    Change, ClaimError, FoundCluster, FoundHead, PollObserver, PollOutcome, Registry, Snapshot,
+    Change, ClaimError, FoundCluster, FoundHead, Observer, PollOutcome, Registry, Snapshot,
 };
 
 fn at(name: &str, head: &FakeHead, token: &GivenToken) -> FoundCluster {
@@ -42,7 +42,7 @@ fn names(snapshot: &Snapshot) -> Vec<&str> {
 #[derive(Default)]
 struct Gone(Mutex<Vec<String>>);
 
-impl PollObserver for Gone {
+impl Observer for Gone {
     fn polled(&self, _: &str, _: PollOutcome, _: std::time::Duration) {}
 
     fn gone(&self, cluster: &str) {

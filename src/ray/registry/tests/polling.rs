@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::config;
 use crate::ray::registry::tests::fake_head::*;
-use crate::ray::registry::{Change, PollObserver, PollOutcome, Registry};
+use crate::ray::registry::{Breakpoint, Change, Observer, PollOutcome, Registry};
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_is_listed_within_one_interval() {
@@ -332,7 +332,7 @@ async fn rows_without_a_usable_address_are_left_out() {
 #[derive(Default)]
 struct Outcomes(Mutex<Vec<PollOutcome>>);
 
-impl PollObserver for Outcomes {
+impl Observer for Outcomes {
     fn polled(&self, cluster: &str, outcome: PollOutcome, _latency: Duration) {
         assert_eq!(cluster, "default");
         self.0.lock().unwrap().push(outcome);
@@ -367,7 +367,7 @@ async fn an_observer_hears_of_every_poll() {
         let observer = Arc::new(Outcomes::default());
         let registry =
             Registry::new(&[cluster(&format!("http://{}", head.address))], &settings()).unwrap();
-        registry.observe(Arc::clone(&observer) as Arc<dyn PollObserver>);
+        registry.observe(Arc::clone(&observer) as Arc<dyn Observer>);
         let token = tokio_util::sync::CancellationToken::new();
         let running = tokio::spawn({
             let (registry, token) = (registry.clone(), token.clone());
@@ -408,4 +408,55 @@ async fn who_cannot_wait_for_the_next_poll_has_one_made() {
     head.stop();
     let refreshed = tokio::time::timeout(30 * SECOND, registry.refreshed());
     refreshed.await.unwrap();
+}
+
+#[derive(Default)]
+struct News(Mutex<(Vec<Duration>, Vec<Change>)>);
+
+impl Observer for News {
+    fn polled(&self, _cluster: &str, _outcome: PollOutcome, _latency: Duration) {}
+
+    fn listed(&self, cluster: &str, before: Duration) {
+        assert_eq!(cluster, "default");
+        self.0.lock().unwrap().0.push(before);
+    }
+
+    fn changed(&self, change: Change, _breakpoint: &Breakpoint) {
+        self.0.lock().unwrap().1.push(change);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_hears_how_long_a_stop_was_not_listed_at_most_and_of_every_change() {
+    let head = FakeHead::start().await;
+    head.with(|w| {
+        w.workers.push(worker("w1", 1));
+        w.tasks.push(task("w1", "square"));
+    });
+    let observer = Arc::new(News::default());
+    let registry =
+        Registry::new(&[cluster(&format!("http://{}", head.address))], &settings()).unwrap();
+    registry.observe(Arc::clone(&observer) as Arc<dyn Observer>);
+    let run = registry.clone();
+    let token = tokio_util::sync::CancellationToken::new();
+    let until_then = token.clone();
+    let running = tokio::spawn(async move { run.run(until_then).await });
+    until(&registry, |s| s.live.len() == 1).await;
+    // Nobody knows how long that one has waited.
+    assert!(observer.0.lock().unwrap().0.is_empty());
+    tokio::time::sleep(10 * SECOND).await;
+    head.with(|w| w.workers.push(worker("w2", 1)));
+    until(&registry, |s| s.live.len() == 2).await;
+    head.with(|w| w.workers.clear());
+    until(&registry, |s| s.live.is_empty()).await;
+    token.cancel();
+    running.await.unwrap();
+    let (listed, changes) = &*observer.0.lock().unwrap();
+    let interval = settings().poll_interval;
+    assert_eq!(listed.len(), 1);
+    assert!((interval..interval * 2).contains(&listed[0]), "{listed:?}");
+    for (change, count) in [(Change::Appeared, 2), (Change::Named, 1)] {
+        let heard = changes.iter().filter(|c| **c == change).count();
+        assert_eq!(heard, count, "{changes:?}");
+    }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::ray::registry::breakpoint::Reason;
+use crate::ray::registry::breakpoint::{Names, Reason};
 use crate::ray::registry::rows::{ActorRow, Envelope, JobRow, List, NodeRow, TaskRow, WorkerRow};
 use crate::ray::registry::{exit, names, traceback};
 
@@ -162,14 +162,19 @@ fn tasks_and_actor_methods_are_named() {
             "{version}"
         );
         assert!(task.names.task_id.is_some(), "{version}");
+        let cpus = |names: &Names| Some(names.resources.as_ref()?.cpus().as_f64());
+        assert_eq!(cpus(&task.names), Some(1.0), "{version}");
 
         let mut actor = names::of_tasks(&running(version, "tasks_of_actor_worker.json")).unwrap();
         assert_eq!(actor.names.name.as_deref(), Some("Bp.method"), "{version}");
+        // What it took to create the actor, which does not keep it.
+        assert_eq!(cpus(&actor.names), None, "{version}");
         let rows: Vec<ActorRow> = rows(version, "actors.json");
         let row = rows
             .iter()
             .find(|row| Some(&row.actor_id) == actor.names.actor_id.as_ref());
         names::add_actor(&mut actor.names, row.unwrap_or_else(|| panic!("{version}")));
+        assert_eq!(cpus(&actor.names), Some(0.0), "{version}");
         // An anonymous actor has a random namespace, which says nothing.
         assert_eq!(
             (actor.names.actor_name, actor.names.namespace),

@@ -1,0 +1,40 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::config::Auth;
+use crate::identity::Generated;
+use crate::identity::keys::Algorithm;
+
+#[tokio::test]
+async fn a_wrong_key_file_is_told_before_the_port_is_taken() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut config = Config::default();
+    config.listen.address = taken.local_addr().unwrap();
+    let without_keys = start(config.clone()).await;
+    assert!(matches!(without_keys, Err(Error::Bind(_))));
+    config.auth.keys = vec!["/nowhere/relay.key".into()];
+    assert!(matches!(start(config).await, Err(Error::Identity(_))));
+}
+
+#[tokio::test]
+async fn without_sessions_draining_takes_no_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let key = dir.path().join("relay.key");
+    let secret = Generated::new(Algorithm::Hs256).unwrap().private;
+    std::fs::write(&key, &*secret).unwrap();
+    let mut config = Config {
+        auth: Auth {
+            keys: vec![key],
+            ..Auth::default()
+        },
+        ..Config::default()
+    };
+    config.listen.address.set_port(0);
+    // Nothing listens there.
+    config.clusters[0].ray_address = "http://127.0.0.1:9".to_owned();
+    let relay = start(config).await.unwrap();
+    assert!(relay.context.auth.is_on());
+    timeout(Duration::from_secs(10), relay.drain())
+        .await
+        .unwrap();
+}

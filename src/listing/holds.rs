@@ -1,0 +1,49 @@
+//! What a task holds of its node, as people see it.
+
+/// How Ray names the type of a GPU that was asked for: `accelerator_type:A100`, of which a task holds a trace.
+const ACCELERATOR: &str = "accelerator_type:";
+
+/// For people: `2 GPU (A100), 1 CPU`, or `nothing`.
+pub(super) fn told<'a>(resources: impl IntoIterator<Item = (&'a str, f64)>) -> String {
+    let (mut gpus, mut cpus, mut types, mut others) = (None, None, Vec::new(), Vec::new());
+    for (name, amount) in resources {
+        match (name, name.strip_prefix(ACCELERATOR)) {
+            (_, Some(kind)) => types.push(kind),
+            ("GPU", _) => gpus = Some(amount),
+            ("CPU", _) => cpus = Some(amount),
+            ("memory" | "object_store_memory", _) => {
+                others.push(format!("{} MiB {name}", (amount / 1_048_576.0).round()));
+            }
+            _ => others.push(format!("{amount} {name}")),
+        }
+    }
+    let kind = match types.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", types.join(", ")),
+    };
+    let gpus = gpus.map(|amount| format!("{amount} GPU{kind}"));
+    let cpus = cpus.map(|amount| format!("{amount} CPU"));
+    let all: Vec<String> = gpus.into_iter().chain(cpus).chain(others).collect();
+    match all.is_empty() {
+        true => "nothing".to_owned(),
+        false => all.join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_are_told_of_gpus_first() {
+        assert_eq!(
+            told([("CPU", 1.0), ("GPU", 0.5), ("accelerator_type:A100", 0.001)]),
+            "0.5 GPU (A100), 1 CPU"
+        );
+        assert_eq!(
+            told([("CPU", 4.0), ("memory", 1_073_741_824.0), ("tpu", 1.0)]),
+            "4 CPU, 1024 MiB memory, 1 tpu"
+        );
+        assert_eq!(told([]), "nothing");
+    }
+}

@@ -1,0 +1,431 @@
+//! What breakpoints hold up, by job: how many tasks, for how long, and which CPUs and GPUs of their nodes meanwhile.
+//!
+//! The registry tells of every change, so that nothing that is short is missed; what goes on is charged when somebody
+//! looks. Bounded: as many breakpoints as the registry lists, and [`MOST_JOBS`] jobs have series of their own.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus::{CounterVec, GaugeVec, IntGaugeVec, Opts, Registry};
+use tokio::time::Instant;
+
+use super::register;
+use crate::ray::registry::{Amount, Breakpoint, BreakpointId, Change, Resources, State};
+
+/// Jobs with series of their own, of all clusters together: who runs jobs is not to make series without end.
+const MOST_JOBS: usize = 50;
+
+/// How long a job that holds nothing keeps its series, where another one wants the place. Prometheus has seen the last
+/// of it by then.
+const KEPT: Duration = Duration::from_secs(3600);
+
+/// The job of those beyond.
+const OTHER: &str = "other";
+
+/// The job of those of which none is known.
+const UNKNOWN: &str = "unknown";
+
+/// The longest job id in a label, in characters. Ray's have eight.
+const LONGEST: usize = 40;
+
+/// The families, and what they are made from.
+#[derive(Debug)]
+pub(super) struct Held {
+    accounts: Mutex<Accounts>,
+    families: Families,
+}
+
+#[derive(Debug)]
+struct Families {
+    tasks: IntGaugeVec,
+    cpus: GaugeVec,
+    gpus: GaugeVec,
+    seconds: CounterVec,
+    cpu_seconds: CounterVec,
+    gpu_seconds: CounterVec,
+}
+
+#[derive(Debug, Default)]
+struct Accounts {
+    live: HashMap<BreakpointId, Stop>,
+    /// The jobs with series of their own, and when each last held something.
+    jobs: HashMap<Job, Instant>,
+    /// All that have series.
+    groups: HashSet<Group>,
+}
+
+/// Cluster and id.
+type Job = (Arc<str>, Arc<str>);
+
+/// What has the same labels.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Group {
+    cluster: Arc<str>,
+    kind: &'static str,
+    job: Arc<str>,
+}
+
+impl Group {
+    fn labels(&self) -> [&str; 3] {
+        [&self.cluster, self.kind, &self.job]
+    }
+}
+
+/// One task that is held up.
+#[derive(Debug)]
+struct Stop {
+    group: Group,
+    /// It has been looked up what it is: until then its time is charged to nobody, because that is known in a moment.
+    is_known: bool,
+    cpus: Amount,
+    gpus: Amount,
+    /// Until when it has been charged.
+    charged: Instant,
+}
+
+/// What those of one group come to.
+#[derive(Debug, Default)]
+struct Sum {
+    tasks: i64,
+    cpus: Amount,
+    gpus: Amount,
+    seconds: f64,
+    cpu_seconds: f64,
+    gpu_seconds: f64,
+}
+
+impl Sum {
+    /// Charges `stop` for the time until `now`.
+    fn charge(&mut self, stop: &mut Stop, now: Instant) {
+        let seconds = now.saturating_duration_since(stop.charged).as_secs_f64();
+        stop.charged = now;
+        self.seconds += seconds;
+        self.cpu_seconds += seconds * stop.cpus.as_f64();
+        self.gpu_seconds += seconds * stop.gpus.as_f64();
+    }
+}
+
+impl Held {
+    pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let tasks = family!(
+            IntGaugeVec["cluster", "kind", "ray_job"] = "ray_relay_held_tasks",
+            "Tasks that breakpoints hold up now, waiting or in sessions. 50 jobs have series of their own, the rest is `other`."
+        )?;
+        let cpus = family!(
+            GaugeVec["cluster", "kind", "ray_job"] = "ray_relay_held_cpus",
+            "CPUs that these tasks hold now, as Ray accounts for them."
+        )?;
+        let gpus = family!(
+            GaugeVec["cluster", "kind", "ray_job"] = "ray_relay_held_gpus",
+            "GPUs that these tasks hold now, as Ray accounts for them."
+        )?;
+        let seconds = family!(
+            CounterVec["cluster", "kind", "ray_job"] = "ray_relay_held_seconds_total",
+            "Time for which breakpoints have held up tasks."
+        )?;
+        let cpu_seconds = family!(
+            CounterVec["cluster", "kind", "ray_job"] = "ray_relay_held_cpu_seconds_total",
+            "The same times the CPUs that the tasks held."
+        )?;
+        let gpu_seconds = family!(
+            CounterVec["cluster", "kind", "ray_job"] = "ray_relay_held_gpu_seconds_total",
+            "The same times the GPUs that the tasks held."
+        )?;
+        Ok(Self {
+            accounts: Mutex::default(),
+            families: Families {
+                tasks: register(registry, tasks)?,
+                cpus: register(registry, cpus)?,
+                gpus: register(registry, gpus)?,
+                seconds: register(registry, seconds)?,
+                cpu_seconds: register(registry, cpu_seconds)?,
+                gpu_seconds: register(registry, gpu_seconds)?,
+            },
+        })
+    }
+
+    /// Takes in a change of the registry.
+    pub(super) fn changed(&self, change: Change, breakpoint: &Breakpoint) {
+        let now = Instant::now();
+        let accounts = &mut *self.accounts.lock();
+        match change {
+            Change::Released | Change::Died => {
+                if let Some(mut stop) = accounts.live.remove(&breakpoint.id) {
+                    self.families.charge(&mut stop, now);
+                }
+            }
+            // Announced, and nothing has changed.
+            Change::Releasing => {}
+            // It runs, as far as Ray knows.
+            _ if breakpoint.state == State::Unlisted => {}
+            Change::Appeared
+            | Change::Named
+            | Change::Attached
+            | Change::Parked
+            | Change::Unreachable => accounts.live(&self.families, breakpoint, now),
+        }
+    }
+
+    /// Brings the families up to date: for whoever looks at them.
+    pub(super) fn refresh(&self) {
+        let now = Instant::now();
+        let accounts = &mut *self.accounts.lock();
+        let mut sums: HashMap<&Group, Sum> = HashMap::new();
+        for stop in accounts.live.values_mut() {
+            let Stop {
+                group, cpus, gpus, ..
+            } = &*stop;
+            let sum = match sums.get_mut(group) {
+                Some(sum) => sum,
+                None => {
+                    // The set's own, which lives as long as the sums do.
+                    let Some(group) = accounts.groups.get(group) else {
+                        continue;
+                    };
+                    sums.entry(group).or_default()
+                }
+            };
+            sum.tasks += 1;
+            sum.cpus += *cpus;
+            sum.gpus += *gpus;
+            if stop.is_known {
+                sum.charge(stop, now);
+            }
+        }
+        let none = Sum::default();
+        for group in &accounts.groups {
+            let sum = sums.get(group).unwrap_or(&none);
+            self.families.add(group, sum);
+            let labels = &group.labels();
+            let Families {
+                tasks, cpus, gpus, ..
+            } = &self.families;
+            tasks.with_label_values(labels).set(sum.tasks);
+            cpus.with_label_values(labels).set(sum.cpus.as_f64());
+            gpus.with_label_values(labels).set(sum.gpus.as_f64());
+            let job = (Arc::clone(&group.cluster), Arc::clone(&group.job));
+            if sum.tasks > 0
+                && let Some(used) = accounts.jobs.get_mut(&job)
+            {
+                *used = now;
+            }
+        }
+    }
+}
+
+impl Families {
+    fn charge(&self, stop: &mut Stop, now: Instant) {
+        let mut sum = Sum::default();
+        sum.charge(stop, now);
+        self.add(&stop.group, &sum);
+    }
+
+    fn add(&self, group: &Group, sum: &Sum) {
+        let labels = &group.labels();
+        for (family, seconds) in [
+            (&self.seconds, sum.seconds),
+            (&self.cpu_seconds, sum.cpu_seconds),
+            (&self.gpu_seconds, sum.gpu_seconds),
+        ] {
+            family.with_label_values(labels).inc_by(seconds);
+        }
+    }
+
+    fn forget(&self, group: &Group) {
+        let labels = &group.labels();
+        // Fails where there is no such series.
+        let _ = self.tasks.remove_label_values(labels);
+        for family in [&self.cpus, &self.gpus] {
+            let _ = family.remove_label_values(labels);
+        }
+        for family in [&self.seconds, &self.cpu_seconds, &self.gpu_seconds] {
+            let _ = family.remove_label_values(labels);
+        }
+    }
+}
+
+impl Accounts {
+    /// `breakpoint` holds up a task, as it is known now.
+    fn live(&mut self, families: &Families, breakpoint: &Breakpoint, now: Instant) {
+        let resources = breakpoint.names.resources.as_ref();
+        let (cpus, gpus) = (
+            resources.map(Resources::cpus).unwrap_or_default(),
+            resources.map(Resources::gpus).unwrap_or_default(),
+        );
+        let is_known = breakpoint.names.name.is_some();
+        let group = self.group(families, breakpoint, now);
+        let stop = self.live.entry(breakpoint.id).or_insert_with(|| Stop {
+            group: group.clone(),
+            is_known,
+            cpus,
+            gpus,
+            charged: now,
+        });
+        let as_known = (stop.cpus, stop.gpus) == (cpus, gpus) && stop.group == group;
+        if stop.is_known && !as_known {
+            families.charge(stop, now);
+        }
+        (stop.cpus, stop.gpus, stop.group) = (cpus, gpus, group);
+        stop.is_known = is_known;
+    }
+
+    fn group(&mut self, families: &Families, breakpoint: &Breakpoint, now: Instant) -> Group {
+        let job: Arc<str> = match breakpoint.names.job_id.as_deref() {
+            None => UNKNOWN.into(),
+            Some(id) => {
+                let id: Arc<str> = id.chars().take(LONGEST).collect::<String>().into();
+                match self.has_place(families, (Arc::clone(&breakpoint.cluster), id.clone()), now) {
+                    true => id,
+                    false => OTHER.into(),
+                }
+            }
+        };
+        let group = Group {
+            cluster: Arc::clone(&breakpoint.cluster),
+            kind: breakpoint.kind.word(),
+            job,
+        };
+        if !self.groups.contains(&group) {
+            self.groups.insert(group.clone());
+        }
+        group
+    }
+
+    /// Whether `job` has series of its own, where need be those of a job that has held nothing for long.
+    fn has_place(&mut self, families: &Families, job: Job, now: Instant) -> bool {
+        while !self.jobs.contains_key(&job) && self.jobs.len() >= MOST_JOBS {
+            let oldest = self.jobs.iter().min_by_key(|(_, used)| **used);
+            let Some((oldest, used)) = oldest.map(|(job, used)| (job.clone(), *used)) else {
+                break;
+            };
+            if now.saturating_duration_since(used) < KEPT {
+                return false;
+            }
+            // Nobody may have looked for long: each job is looked for among all that is live once in that time at most.
+            let is_of = |group: &Group| group.cluster == oldest.0 && group.job == oldest.1;
+            if self.live.values().any(|stop| is_of(&stop.group)) {
+                self.jobs.insert(oldest, now);
+                continue;
+            }
+            self.groups.retain(|group| {
+                let goes = is_of(group);
+                if goes {
+                    families.forget(group);
+                }
+                !goes
+            });
+            self.jobs.remove(&oldest);
+        }
+        self.jobs.insert(job, now);
+        true
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::dap::testing::paused;
+
+    fn held() -> (Registry, Held) {
+        let registry = Registry::new();
+        let held = Held::register(&registry).unwrap();
+        (registry, held)
+    }
+
+    /// What the relay would tell: `held_tasks{job="01000000",kind="debugpy"} 1` and so on.
+    fn told(registry: &Registry, held: &Held) -> String {
+        held.refresh();
+        let mut text = String::new();
+        let encoder = prometheus::TextEncoder::new();
+        encoder.encode_utf8(&registry.gather(), &mut text).unwrap();
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let short = |line: &str| {
+            line.replace("ray_relay_", "")
+                .replace("cluster=\"default\",", "")
+        };
+        lines.map(|line| short(line) + "\n").collect()
+    }
+
+    fn known(n: u8, job: &str, gpus: f64) -> Breakpoint {
+        let mut known = paused("train", n);
+        let names = known.names_mut();
+        names.job_id = Some(job.to_owned());
+        names.resources = Some(Resources::of(&[("CPU", 2.0), ("GPU", gpus)]));
+        known
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_is_charged_with_what_is_held_from_the_first_moment_to_the_last() {
+        let (registry, held) = held();
+        let known = known(1, "01000000", 0.5);
+        // First nothing is known of it but that it waits.
+        let mut new = paused("train", 1);
+        *new.names_mut() = crate::ray::registry::Names::default();
+        held.changed(Change::Appeared, &new);
+        advance(Duration::from_secs(2)).await;
+        let text = told(&registry, &held);
+        assert!(
+            text.contains("held_tasks{kind=\"debugpy\",ray_job=\"unknown\"} 1\n"),
+            "{text}"
+        );
+        held.changed(Change::Named, &known);
+        advance(Duration::from_secs(8)).await;
+        let text = told(&registry, &held);
+        for line in [
+            "held_tasks{kind=\"debugpy\",ray_job=\"01000000\"} 1\n",
+            "held_tasks{kind=\"debugpy\",ray_job=\"unknown\"} 0\n",
+            "held_gpus{kind=\"debugpy\",ray_job=\"01000000\"} 0.5\n",
+            "held_seconds_total{kind=\"debugpy\",ray_job=\"01000000\"} 10\n",
+            "held_gpu_seconds_total{kind=\"debugpy\",ray_job=\"01000000\"} 5\n",
+            "held_cpu_seconds_total{kind=\"debugpy\",ray_job=\"01000000\"} 20\n",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+        // A session holds them as well as who waits for one.
+        held.changed(Change::Attached, &known);
+        advance(Duration::from_secs(10)).await;
+        held.changed(Change::Released, &known);
+        advance(Duration::from_secs(100)).await;
+        let text = told(&registry, &held);
+        for line in [
+            "held_tasks{kind=\"debugpy\",ray_job=\"01000000\"} 0\n",
+            "held_gpus{kind=\"debugpy\",ray_job=\"01000000\"} 0\n",
+            "held_gpu_seconds_total{kind=\"debugpy\",ray_job=\"01000000\"} 10\n",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn jobs_without_end_make_no_series_without_end() {
+        let (registry, held) = held();
+        for n in 0..=MOST_JOBS as u8 + 5 {
+            held.changed(Change::Appeared, &known(n, &format!("{n:08}"), 1.0));
+        }
+        let text = told(&registry, &held);
+        let series = |text: &str| text.lines().filter(|l| l.starts_with("held_gpus{")).count();
+        assert_eq!(series(&text), MOST_JOBS + 1);
+        assert!(
+            text.contains("held_gpus{kind=\"debugpy\",ray_job=\"other\"} 6\n"),
+            "{text}"
+        );
+        // A job that holds nothing makes room, though not at once.
+        held.changed(Change::Died, &known(7, "00000007", 1.0));
+        told(&registry, &held);
+        held.changed(Change::Appeared, &known(200, "00000200", 1.0));
+        assert!(!told(&registry, &held).contains("00000200"));
+        advance(KEPT).await;
+        held.changed(Change::Appeared, &known(201, "00000201", 1.0));
+        let text = told(&registry, &held);
+        assert!(
+            text.contains("00000201") && !text.contains("00000007"),
+            "{text}"
+        );
+        assert_eq!(series(&text), MOST_JOBS + 1);
+    }
+}

@@ -1,0 +1,72 @@
+//! Ids by which a person's report of a trouble is found in the log.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+/// Without i, l, o and u, so an id survives being read aloud.
+const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+
+/// Characters of the part that names the connection: 50 bits, so that ten million connections have hardly two alike.
+const LEN: usize = 10;
+
+/// The id of one connection, `7k3f9m2qxd`, or of one of the requests of HTTP on it, `7k3f9m2qxd.3`. Random, so that it tells
+/// nothing of others; a name, and never a permission. The relay makes it: one that a client sends is not looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestId {
+    connection: u64,
+    /// Counts the requests of the connection, from 1; 0: the connection itself.
+    request: u32,
+}
+
+impl RequestId {
+    /// The id of a new connection.
+    pub fn random() -> Self {
+        Self {
+            connection: rand::random(),
+            request: 0,
+        }
+    }
+
+    /// The id of the request number `request` of the same connection, from 1.
+    #[must_use]
+    pub fn of_request(self, request: u32) -> Self {
+        Self { request, ..self }
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = [0u8; LEN];
+        for (i, slot) in text.iter_mut().enumerate() {
+            *slot = ALPHABET[(self.connection >> (5 * i)) as usize & 31];
+        }
+        f.write_str(std::str::from_utf8(&text).unwrap_or_default())?;
+        match self.request {
+            0 => Ok(()),
+            request => write!(f, ".{request}"),
+        }
+    }
+}
+
+impl Serialize for RequestId {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_short_and_another_each_time() {
+        let ids: std::collections::HashSet<_> =
+            (0..1000).map(|_| RequestId::random().to_string()).collect();
+        assert_eq!(ids.len(), 1000);
+        let fits = |id: &String| id.len() == LEN && id.bytes().all(|b| ALPHABET.contains(&b));
+        assert!(ids.iter().all(fits));
+        let id = RequestId::random();
+        assert_eq!(id.of_request(3).to_string(), format!("{id}.3"));
+    }
+}
