@@ -13,7 +13,9 @@ pub trait Observer: Send + Sync + 'static {
     fn polled(&self, cluster: &str, outcome: PollOutcome, latency: Duration);
 
     /// `cluster` is gone: nothing is told of it any more, unless it comes back.
-    fn gone(&self, cluster: &str);
+    fn gone(&self, cluster: &str) {
+        let _ = cluster;
+    }
 
     /// A new stop is in the list of `cluster`, and was in no answer that was asked for `before`: so long ago at most did the
     /// task stop.

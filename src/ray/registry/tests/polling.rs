@@ -337,8 +337,6 @@ impl Observer for Outcomes {
         assert_eq!(cluster, "default");
         self.0.lock().unwrap().push(outcome);
     }
-
-    fn gone(&self, _cluster: &str) {}
 }
 
 #[tokio::test(start_paused = true)]
