@@ -18,6 +18,7 @@ use crate::audit::{self, Audit};
 use crate::config::{Advertise, Config, Fault, TlsMode};
 use crate::connection::admission::Admission;
 use crate::context::Context;
+use crate::discovery::Discovery;
 use crate::identity::{Authenticator, Issuers, SetupError};
 use crate::listener::{self, BindError};
 use crate::notice::Notices;
@@ -100,6 +101,7 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     let issuers = Issuers::from_config(&config).await?;
     let auth = Authenticator::from_config(&config.auth, issuers)?;
     let notices = Notices::new(&config.notice).map_err(Error::Setup)?;
+    let discovery = Discovery::from_config(&config).await?;
     // After everything that is only read: who is told of a wrong file has not taken the port from anybody.
     let mut inherited = match &config.listen.takeover {
         Some(path) => takeover::join(path).await?,
@@ -141,7 +143,15 @@ pub async fn start(config: Config) -> Result<Running, Error> {
         context.takeover.hold();
     }
     let admission = Admission::new(context.config.listen.max_connections);
-    let essential = start_essential(&context, doors, waiting, &tls, &admission, notices);
+    let mut essential = start_essential(&context, doors, waiting, &tls, &admission, notices);
+    if let Some(discovery) = discovery {
+        let (registry, closed) = (context.registry.clone(), context.shutdown.closed.clone());
+        let run = context
+            .shutdown
+            .tasks
+            .track_future(discovery.run(registry, closed));
+        essential.spawn("the discovery of clusters", run);
+    }
     let running = Running {
         context,
         address,
@@ -398,6 +408,9 @@ pub async fn run(config: Config) -> Result<(), Error> {
             head = cluster.ray_address,
             "watching"
         );
+    }
+    if config.discovery.kubernetes {
+        info!("watching the RayClusters of Kubernetes as they come and go");
     }
     let reachable = !relay.address.ip().is_loopback();
     match relay.context.auth.summary() {

@@ -14,6 +14,7 @@
 //! | [`dap`] | the Debug Adapter Protocol: the relay's own part of a session, and what is rewritten and filtered |
 //! | [`http`] | the relay's page and API under `/relay/`, and the Ray dashboard under everything else |
 //! | [`lineproto`] | plain lines for a person with `nc`: the list, and a prompt |
+//! | `discovery` | Ray clusters that are found by asking the Kubernetes API server |
 //! | [`notice`] | tells a webhook of breakpoints that nobody attends to, and of what became of them |
 //! | [`release`] | lets paused tasks run on without a person attaching |
 //! | [`reverse`] | workers that dial somebody's debugger, which listens elsewhere |
@@ -81,6 +82,7 @@ pub mod context;
 pub mod dap;
 pub mod demo;
 pub mod deploy;
+mod discovery;
 mod doctor;
 #[cfg(feature = "fault-injection")]
 mod fault;

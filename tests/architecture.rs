@@ -16,7 +16,7 @@ const LAYERS: &[&[&str]] = &[
     &["app", "node"],
     &["listener"],
     &["dap", "http", "lineproto"],
-    &["notice"],
+    &["discovery", "notice"],
     &["release"],
     &["upstream", "reverse"],
     &["context"],

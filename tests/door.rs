@@ -7,6 +7,8 @@ mod support;
 
 #[path = "door/connect.rs"]
 mod connect;
+#[path = "door/discovery.rs"]
+mod discovery;
 #[path = "door/drain.rs"]
 mod drain;
 #[path = "door/ingress.rs"]

@@ -67,6 +67,9 @@ def refusals(helm, rendered):
         "a value that does not exist": lambda: run(helm, "template", CHART, "--set", "replica=2"),
         "a secret among the values": lambda: run(helm, "template", CHART, "--set", "auth.token=x"),
         "two replicas without agents": lambda: run(helm, "template", CHART, "--set", "replicas=2"),
+        "agents of clusters that are found": lambda: run(
+            helm, "template", CHART, "--set", "discovery.enabled=true", "--set", "agents.enabled=true"
+        ),
         "nobody authenticated": lambda: run(
             helm, "template", CHART, "--set", "auth.existingSecret="
         ),

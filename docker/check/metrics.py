@@ -27,7 +27,7 @@ def families():
             found[name] = names
     values = set(re.findall(r'=\s*"(\w+)",', (SOURCE / "telemetry/labels.rs").read_text()))
     values |= set(
-        re.search(r"for state in \[(.*?)\]", source).group(1).replace('"', "").split(", ")
+        re.search(r"STATES: \[&str; \d+\] = \[(.*?)\]", source).group(1).replace('"', "").split(", ")
     )
     refuse_unless(
         len(found) > 20 and len(values) > 40, "the metrics are not where they were: mend `families`"

@@ -33,7 +33,8 @@ def fits(selector, labels):
 
 def together(all_objects):
     keys = [(one["kind"], one["metadata"]["name"]) for one in all_objects]
-    refuse_unless(len(keys) == len(set(keys)), f"one name twice: {sorted(keys)}")
+    places = [(*key, one["metadata"].get("namespace", "")) for key, one in zip(keys, all_objects)]
+    refuse_unless(len(places) == len(set(places)), f"one name twice: {sorted(places)}")
     running = list(pods(all_objects))
     # Where the RayCluster is somebody's own, policies name it all the same.
     labels = [labels for labels, _ in running] + [{"ray.io/cluster": "ray"}]

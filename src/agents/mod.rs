@@ -72,6 +72,8 @@ pub(crate) struct Agents {
     /// What tells this process from other relays.
     replica: Replica,
     clusters: HashMap<String, Cluster>,
+    /// Of clusters that are not in the configuration.
+    usual_path: UpstreamPath,
     registry: Registry,
     auth: Arc<Authenticator>,
     audit: Arc<Audit>,
@@ -140,6 +142,7 @@ impl Agents {
             // A name and no secret.
             replica: Hex(rand::random()),
             clusters: clusters.collect(),
+            usual_path: config.upstream.path,
             registry,
             auth,
             audit,
@@ -202,10 +205,10 @@ impl Agents {
     }
 
     fn path(&self, cluster: &str) -> UpstreamPath {
-        // One that is not configured is none that an agent could have been told of.
+        // One that was found has no way of its own.
         self.clusters
             .get(cluster)
-            .map_or(UpstreamPath::PreferAgent, |cluster| cluster.path)
+            .map_or(self.usual_path, |cluster| cluster.path)
     }
 }
 

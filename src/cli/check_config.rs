@@ -31,6 +31,7 @@ pub(super) fn run(args: CheckConfigArgs) -> Result<(), Error> {
     let mut out = io::stdout().lock();
     let clusters = resolved.config.clusters.iter();
     let clusters: Vec<&str> = clusters.map(|cluster| cluster.name.as_str()).collect();
+    let others = resolved.config.discovery.kubernetes;
     if args.json {
         let settings: Vec<_> = resolved
             .settings
@@ -38,7 +39,7 @@ pub(super) fn run(args: CheckConfigArgs) -> Result<(), Error> {
             .map(|s| json!({"section": s.section, "key": s.key, "value": s.value, "origin": s.origin}))
             .collect();
         let policy = policy.map(|(file, policy)| {
-            let doubts = policy.doubts(&clusters);
+            let doubts = policy.doubts(&clusters, others);
             json!({ "file": file, "rules": policy.to_json(), "doubts": doubts })
         });
         let told = json!({ "settings": settings, "policy": policy });
@@ -47,7 +48,11 @@ pub(super) fn run(args: CheckConfigArgs) -> Result<(), Error> {
     }
     write!(out, "{}", summary(&resolved))?;
     if let Some((file, policy)) = policy {
-        write!(out, "{}", policy_summary(&file, &policy, &clusters))?;
+        write!(
+            out,
+            "{}",
+            policy_summary(&file, &policy, &policy.doubts(&clusters, others))
+        )?;
     }
     Ok(())
 }
@@ -89,7 +94,7 @@ fn told(problems: Problems, as_json: bool) -> Result<(), Error> {
 }
 
 /// What the policy comes to, as comments.
-fn policy_summary(file: &str, policy: &Policy, clusters: &[&str]) -> String {
+fn policy_summary(file: &str, policy: &Policy, doubts: &[String]) -> String {
     let mut text = match policy.len() {
         0 => format!("\n# The policy {file} is right, and has no rule: nobody may do anything.\n"),
         1 => format!("\n# The policy {file} is right, and has 1 rule:\n"),
@@ -98,7 +103,7 @@ fn policy_summary(file: &str, policy: &Policy, clusters: &[&str]) -> String {
     for line in policy.explained() {
         text += &format!("#   {line}\n");
     }
-    for doubt in policy.doubts(clusters) {
+    for doubt in doubts {
         text += &format!("# Is that meant? {doubt}\n");
     }
     text

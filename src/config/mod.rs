@@ -19,14 +19,14 @@ mod sources;
 pub(crate) mod testing;
 pub mod units;
 
-pub(crate) use address::is_loopback_host;
+pub(crate) use address::{is_host_label, is_loopback_host};
 pub use problem::{Problem, Problems};
 pub use resolve::{Checks, Fault, Resolved, Setting, resolve};
 pub use settings::{
-    Advertise, Audit, AuditSink, AuditSync, Auth, ClientAuth, Cluster, Config, Connect, Dap,
-    Discovery, Gcs, Http, Jwks, Kubernetes, Listen, Log, LogFormat, Masking, Notice, NoticeEvent,
-    NoticeForm, OnFailure, Park, Placeholder, Recording, Registry, Release, SyslogAddress,
-    Telemetry, Template, Tls, TlsMode, TlsVersion, Upstream, UpstreamPath,
+    Advertise, Audit, AuditSink, AuditSync, Auth, ClientAuth, Cluster, ClusterDiscovery, Config,
+    Connect, Dap, Discovery, Gcs, HeadAddress, Http, Jwks, Kubernetes, Listen, Log, LogFormat,
+    Masking, Notice, NoticeEvent, NoticeForm, OnFailure, Park, Placeholder, Recording, Registry,
+    Release, SyslogAddress, Telemetry, Template, Tls, TlsMode, TlsVersion, Upstream, UpstreamPath,
 };
 pub use sources::{Flags, Sources};
 

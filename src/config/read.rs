@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hyper::Uri;
 
-use super::address::{is_label, is_loopback_host};
+use super::address::{is_host_label, is_loopback_host};
 use super::problem::Wrong;
 use super::raw::RawValue;
 use super::units::{UnitError, format_duration, format_size, parse_duration, parse_size};
@@ -143,7 +143,7 @@ pub(super) fn choice<T: Copy>(value: &RawValue, choices: &[(&str, T)]) -> Read<T
 /// A label of RFC 1123: at most 63 lower-case letters, digits and `-`, which is neither first nor last.
 pub(super) fn label(value: &RawValue, expected: &str) -> Read<String> {
     let label = text(value, expected)?;
-    match is_label(&label, |b| b.is_ascii_lowercase() || b.is_ascii_digit()) {
+    match is_host_label(&label) {
         true => Ok(label),
         false => Err(Wrong::expected(expected)),
     }

@@ -104,6 +104,7 @@ pub fn resolve(sources: &Sources, checks: Checks) -> Result<Resolved, Problems> 
         file.clusters,
         environment.clusters.as_deref(),
         &sources.flags.ray_address,
+        !config.discovery.kubernetes,
     );
     resolver.cross_checks(&config);
     let Resolver {

@@ -105,6 +105,7 @@ mod auth;
 mod cluster;
 mod connect;
 mod dap;
+mod discovery;
 mod http;
 mod jwks;
 mod kubernetes;
@@ -126,6 +127,7 @@ pub use auth::Auth;
 pub use cluster::{Cluster, Gcs};
 pub use connect::Connect;
 pub use dap::Dap;
+pub use discovery::{ClusterDiscovery, HeadAddress};
 pub use http::Http;
 pub use jwks::Jwks;
 pub use kubernetes::Kubernetes;
@@ -158,7 +160,7 @@ macro_rules! sections {
         /// Everything, resolved. Built by [`resolve`](super::resolve()) from defaults, file, environment and flags.
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub struct Config {
-            /// The clusters, at least one; the first is the default cluster.
+            /// The clusters, at least one unless others are found; the first is the default cluster.
             pub clusters: Vec<Cluster>,
             $($(#[$doc])* pub $field: $type,)+
         }
@@ -210,6 +212,8 @@ sections! {
     jwks: Jwks,
     /// Kubernetes as an identity provider.
     kubernetes: Kubernetes,
+    /// Clusters that are found by asking.
+    discovery: ClusterDiscovery,
     /// How breakpoints are told apart in rewritten dashboard answers.
     advertise: Advertise,
     /// What is hidden of values.

@@ -88,6 +88,7 @@ pub(crate) fn snapshot(live: Vec<Breakpoint>) -> Snapshot {
         name: "default".into(),
         ray_version: None,
         polled: None,
+        ray_job: None,
         trouble: None,
         incomplete: None,
     };

@@ -151,16 +151,15 @@ impl ProxiedRequest<'_> {
     fn cluster(&self, caller: &Authenticated) -> Result<Arc<str>, HttpRefusal> {
         let registry = &self.ctx.registry;
         let Some((name, _)) = self.named else {
-            let default = registry.clusters().next().cloned();
-            return default.ok_or(HttpRefusal::NoDashboard);
+            return registry.default_cluster().ok_or(HttpRefusal::NoDashboard);
         };
         let access = caller.principal.access();
-        let may_know = |cluster: &&Arc<str>| {
+        let may_know = |cluster: &Arc<str>| {
             let mut scopes = Scope::ALL.into_iter();
             scopes.any(|scope| access.may_somewhere_on(scope, cluster))
         };
-        let known: Vec<&Arc<str>> = registry.clusters().filter(may_know).collect();
-        match known.iter().find(|cluster| ****cluster == *name) {
+        let known: Vec<Arc<str>> = registry.clusters().filter(may_know).collect();
+        match known.iter().find(|cluster| ***cluster == *name) {
             Some(cluster) => Ok(Arc::clone(cluster)),
             None => Err(HttpRefusal::NoCluster {
                 name: name.to_owned(),
@@ -181,7 +180,7 @@ impl ProxiedRequest<'_> {
 
     /// The page that asks for a token, for anybody: of the request only the path goes on, and what a cache needs.
     async fn page(&self, asked: &Parts) -> Result<Response<Body>, HttpRefusal> {
-        let cluster = self.ctx.registry.clusters().next().cloned();
+        let cluster = self.ctx.registry.default_cluster();
         let upstream = self.upstream(cluster.ok_or(HttpRefusal::NoDashboard)?, String::new())?;
         let mut request = Request::new(Empty::new().map_err(|never| match never {}).boxed());
         *request.method_mut() = asked.method.clone();

@@ -50,7 +50,9 @@ pub(crate) enum HttpRefusal {
         known: Vec<String>,
     },
     /// A cluster without a head.
-    #[error("no Ray dashboard is configured here")]
+    #[error(
+        "no Ray dashboard is configured here; those of clusters that are found are at /relay/clusters/NAME/, and /relay/ lists what waits"
+    )]
     NoDashboard,
 }
 

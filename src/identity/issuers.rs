@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::authenticator::{Issuers, SetupError};
 use super::jwks::RemoteKeys;
-use super::kubernetes::Reviewer;
+use super::kubernetes::{FOUND, Reviewer};
 use crate::config::Config;
 
 impl Issuers {
@@ -18,7 +18,10 @@ impl Issuers {
             issuers.rings.push(Arc::new(keys));
         }
         if config.kubernetes.enabled {
-            let reviewer = Reviewer::new(&config.kubernetes, &config.clusters).await?;
+            let names = config.clusters.iter().map(|cluster| cluster.name.clone());
+            let found = config.discovery.kubernetes.then(|| FOUND.to_owned());
+            let names = names.chain(found).collect();
+            let reviewer = Reviewer::new(&config.kubernetes, names).await?;
             issuers.kubernetes = Some(reviewer);
         }
         Ok(issuers)

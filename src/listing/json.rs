@@ -134,13 +134,17 @@ impl Rest<'_> {
             let age = cluster
                 .polled
                 .map(|at| seconds(now.saturating_duration_since(at)));
-            json!({
+            let mut told = json!({
                 "name": *cluster.name,
                 "ray_version": cluster.ray_version,
                 "snapshot_age_seconds": age,
                 "trouble": cluster.trouble.as_ref().or(cluster.incomplete.as_ref()),
                 "complete": cluster.incomplete.is_none(),
-            })
+            });
+            if let Some(job) = &cluster.ray_job {
+                told["ray_job"] = Value::from(&**job);
+            }
+            told
         });
         let members = [
             ("total", self.total.into()),
@@ -171,7 +175,7 @@ impl Hash for Rest<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.total, self.next).hash(state);
         for cluster in &self.snapshot.clusters {
-            (&cluster.name, &cluster.ray_version).hash(state);
+            (&cluster.name, &cluster.ray_job, &cluster.ray_version).hash(state);
             (&cluster.trouble, &cluster.incomplete).hash(state);
             cluster.polled.is_some().hash(state);
         }

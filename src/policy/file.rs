@@ -74,12 +74,13 @@ impl Policy {
     }
 
     /// What is allowed by the letter and probably not what was meant, as sentences: names of clusters that are none
-    /// of `clusters`.
-    pub fn doubts(&self, clusters: &[&str]) -> Vec<String> {
+    /// of `clusters`. `others`: there may be clusters beside these, which are found and have a dot in their names.
+    pub fn doubts(&self, clusters: &[&str], others: bool) -> Vec<String> {
         let mut doubts = Vec::new();
         for grant in &self.grants {
             for pattern in &grant.rule.selector.clusters {
-                if !clusters.iter().any(|name| pattern.matches(name)) {
+                let may_be_found = others && pattern.as_str().contains(['.', '*']);
+                if !may_be_found && !clusters.iter().any(|name| pattern.matches(name)) {
                     doubts.push(format!(
                         "{}: no cluster is called {:?}; there are {}",
                         grant.place,

@@ -166,7 +166,7 @@ impl Link {
             .ctx
             .registry
             .clusters()
-            .map(|cluster| access.rights_on_cluster(cluster))
+            .map(|cluster| access.rights_on_cluster(&cluster))
             .filter(|rights| rights.scopes.contains(Scope::Debug))
             .collect();
         let barred: Vec<_> = whole

@@ -10,6 +10,9 @@ macro_rules! labels {
         }
 
         impl $name {
+            /// Every value.
+            pub const ALL: &'static [Self] = &[$(Self::$value),+];
+
             /// The value of the label.
             pub fn label(self) -> &'static str {
                 match self {

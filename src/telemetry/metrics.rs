@@ -134,6 +134,9 @@ families! {
         "Traces of connections for the collector, by what became of them.";
 }
 
+/// The states by which breakpoints are counted.
+const STATES: [&str; 4] = ["paused", "attached", "parked", "unreachable"];
+
 impl Metrics {
     /// Families with no values yet, in a registry of their own.
     ///
@@ -294,7 +297,7 @@ impl Metrics {
         let now = Instant::now();
         for cluster in &snapshot.clusters {
             let name: &str = &cluster.name;
-            for state in ["paused", "attached", "parked", "unreachable"] {
+            for state in STATES {
                 let count = snapshot
                     .live
                     .iter()
@@ -338,6 +341,26 @@ impl Observer for Metrics {
 
     fn changed(&self, change: Change, breakpoint: &Breakpoint) {
         self.held.changed(change, breakpoint);
+    }
+
+    fn gone(&self, cluster: &str) {
+        // Clusters come and go for as long as the relay runs: their series are not to pile up. Where there was none, there is
+        // nothing to be removed.
+        for outcome in HeadOutcome::ALL {
+            let _ = self
+                .head_requests
+                .remove_label_values(&[cluster, outcome.label()]);
+        }
+        for state in STATES {
+            let _ = self.breakpoints.remove_label_values(&[cluster, state]);
+        }
+        for asker in Asker::ALL {
+            let _ = self
+                .head_seconds
+                .remove_label_values(&[cluster, asker.label()]);
+        }
+        let _ = self.listed_seconds.remove_label_values(&[cluster]);
+        let _ = self.snapshot_age.remove_label_values(&[cluster]);
     }
 }
 
@@ -397,6 +420,7 @@ mod tests {
         let snapshot = Snapshot {
             clusters: vec![ClusterStatus {
                 name: "default".into(),
+                ray_job: None,
                 ray_version: None,
                 polled: Some(Instant::now()),
                 trouble: None,

@@ -106,6 +106,20 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
+/// `text` for a query or a segment of a path: all but RFC 3986's unreserved characters is percent-encoded.
+pub(crate) fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(byte.into());
+        } else {
+            // Writing to a string does not fail.
+            _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -163,7 +163,11 @@ impl Resolver {
                 "nothing could be announced before it happens",
             );
         }
-        let known = |name: &String| config.clusters.iter().any(|cluster| cluster.name == *name);
+        // Only a cluster that was found has a name with a dot.
+        let known = |name: &String| {
+            config.clusters.iter().any(|cluster| cluster.name == *name)
+                || (config.discovery.kubernetes && name.contains('.'))
+        };
         if let Some(name) = release.clusters.iter().find(|name| !known(name)) {
             self.problem(
                 "release.clusters",

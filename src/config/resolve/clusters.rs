@@ -16,11 +16,13 @@ struct Candidate {
 }
 
 impl Resolver {
+    /// `wants_one`: where no source gives any, there is that of this machine.
     pub(super) fn clusters(
         &mut self,
         file: Option<Vec<RawCluster>>,
         environment: Option<&[String]>,
         flags: &[String],
+        wants_one: bool,
     ) -> Vec<Cluster> {
         let mut chosen: Option<Vec<Candidate>> = None;
         if let Some(clusters) = file {
@@ -46,13 +48,12 @@ impl Resolver {
             self.check_names(&candidates);
             chosen = Some(candidates);
         }
-        let mut candidates = chosen.unwrap_or_else(|| {
-            vec![Candidate {
-                cluster: Cluster::default(),
-                label: String::new(),
-                place: "default".to_owned(),
-            }]
+        let default = wants_one.then(|| Candidate {
+            cluster: Cluster::default(),
+            label: String::new(),
+            place: "default".to_owned(),
         });
+        let mut candidates = chosen.unwrap_or_else(|| Vec::from_iter(default));
         for Candidate { cluster, place, .. } in &mut candidates {
             let first = self.settings.len();
             cluster.read(self);

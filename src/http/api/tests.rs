@@ -6,6 +6,7 @@ fn answered(ago: Option<u64>, trouble: Option<&str>) -> Snapshot {
     let polled = ago.and_then(|ago| Instant::now().checked_sub(Duration::from_secs(ago)));
     Snapshot {
         clusters: vec![ClusterStatus {
+            ray_job: None,
             name: "default".into(),
             ray_version: Some("2.60.0".to_owned()),
             polled,

@@ -4,6 +4,8 @@
 //! to a TokenReview may repeat the token. Every answer is bounded in size, and nothing of it but a number and one
 //! plain word gets into an error.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::header::{ACCEPT, CONTENT_TYPE};
@@ -38,20 +40,25 @@ pub(in crate::identity) enum KubernetesError {
     NoReview { address: String, did: String },
 }
 
-/// The API server.
-pub(in crate::identity) struct Api {
-    client: kube::Client,
-    address: String,
-    namespace: String,
-    requests: Semaphore,
+/// The API server of `[kubernetes]`, and the relay as it is known there.
+pub(crate) struct ApiServer {
+    /// Sends requests with the relay's own token.
+    pub(crate) client: kube::Client,
+    /// Host and port, for messages.
+    pub(crate) address: String,
+    /// Namespace of the relay's pod, or of the kubeconfig's context.
+    pub(crate) namespace: String,
 }
 
-impl Api {
-    /// Reads where it is and who the relay is there; asks nothing yet.
+impl ApiServer {
+    /// Reads where it is and who the relay is there; asks nothing yet. `silence`: how long an answer may stand still.
     ///
     /// # Errors
     /// [`SetupError`] where that cannot be found out.
-    pub(super) async fn new(config: &config::Kubernetes) -> Result<Self, SetupError> {
+    pub(crate) async fn of(
+        config: &config::Kubernetes,
+        silence: Option<Duration>,
+    ) -> Result<Self, SetupError> {
         let mut found = match &config.api_server {
             Some(address) => named(address, config)?,
             None if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => {
@@ -66,7 +73,7 @@ impl Api {
                 .await
                 .map_err(|why| {
                     SetupError(format!(
-                        "kubernetes.enabled is set, but this is no pod and there is no usable kubeconfig ({}): give kubernetes.api_server, ca_file and token_file",
+                        "the Kubernetes API server is to be asked, but this is no pod and there is no usable kubeconfig ({}): give kubernetes.api_server, ca_file and token_file",
                         one_line(&why.to_string())
                     ))
                 })?,
@@ -77,12 +84,11 @@ impl Api {
             ));
         }
         found.connect_timeout = Some(config.timeout);
-        found.read_timeout = Some(config.timeout);
+        found.read_timeout = silence;
         found.write_timeout = Some(config.timeout);
-        let namespace = config.namespace.clone();
-        let namespace = namespace.unwrap_or_else(|| found.default_namespace.clone());
         let authority = found.cluster_url.authority();
         let address = authority.map_or_else(String::new, |a| a.as_str().to_owned());
+        let namespace = found.default_namespace.clone();
         let client = ClientBuilder::try_from(found).map_err(|why| {
             SetupError(format!(
                 "cannot talk to the Kubernetes API server at {address}: {}; check kubernetes.ca_file and token_file",
@@ -93,6 +99,30 @@ impl Api {
             client: client.build(),
             address,
             namespace,
+        })
+    }
+}
+
+/// The API server, as reviews are posted to it.
+pub(in crate::identity) struct Api {
+    client: kube::Client,
+    address: String,
+    namespace: String,
+    requests: Semaphore,
+}
+
+impl Api {
+    /// Reads where it is and who the relay is there; asks nothing yet.
+    ///
+    /// # Errors
+    /// [`SetupError`] where that cannot be found out.
+    pub(super) async fn new(config: &config::Kubernetes) -> Result<Self, SetupError> {
+        let server = ApiServer::of(config, Some(config.timeout)).await?;
+        let namespace = config.namespace.clone();
+        Ok(Self {
+            client: server.client,
+            address: server.address,
+            namespace: namespace.unwrap_or(server.namespace),
             requests: Semaphore::new(MAX_REQUESTS),
         })
     }

@@ -37,6 +37,10 @@ use memory::Memory;
 use review::Kubernetes;
 use review::{Review, ReviewApi};
 
+/// Stands for all clusters that are found while the relay runs, in whose names there is a dot: what is allowed on clusters
+/// without a name is allowed on them.
+pub(super) const FOUND: &str = "*.*";
+
 /// Longest token that is shown to Kubernetes.
 const MAX_TOKEN: usize = 16 * 1024;
 
@@ -77,18 +81,17 @@ struct Known {
 }
 
 impl Reviewer {
-    /// For `clusters`, by their names.
+    /// For `clusters`, by their names, and by [`FOUND`].
     ///
     /// # Errors
     /// [`SetupError`] where it cannot be found out where the API server is, or who the relay is there.
     pub(super) async fn new(
         config: &config::Kubernetes,
-        clusters: &[config::Cluster],
+        clusters: Vec<String>,
     ) -> Result<Self, SetupError> {
         let api = Api::new(config).await?;
         tracing::info!(api_server = api.address(), namespace = api.namespace(), audiences = ?config.audiences, "tokens are shown to Kubernetes");
-        let clusters = clusters.iter().map(|cluster| cluster.name.clone());
-        let source = Kubernetes::new(api, config.audiences.clone(), clusters.collect());
+        let source = Kubernetes::new(api, config.audiences.clone(), clusters);
         Ok(Self::with(Box::new(source), config))
     }
 

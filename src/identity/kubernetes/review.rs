@@ -15,6 +15,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use zeroize::Zeroize;
 
+use super::FOUND;
 use super::api::{Api, KubernetesError};
 use crate::identity::Secret;
 use crate::policy::{Scope, Scopes};
@@ -131,7 +132,7 @@ impl Kubernetes {
                     resource: Some(RESOURCE.to_owned()),
                     verb: Some(verb(scope).to_owned()),
                     namespace: Some(self.api.namespace().to_owned()),
-                    name: Some(cluster.to_owned()),
+                    name: (cluster != FOUND).then(|| cluster.to_owned()),
                     ..ResourceAttributes::default()
                 }),
                 ..SubjectAccessReviewSpec::default()

@@ -14,12 +14,8 @@ use super::*;
 use crate::policy::{Access, Rule, Scopes};
 use server::{Mode, NAME, Server};
 
-fn clusters(names: &[&str]) -> Vec<config::Cluster> {
-    let cluster = |name: &&str| config::Cluster {
-        name: (*name).to_owned(),
-        ..config::Cluster::default()
-    };
-    names.iter().map(cluster).collect()
+fn clusters(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
 }
 
 /// A JWT with these claims, signed by nobody.
@@ -52,7 +48,7 @@ async fn fixture(change: impl Fn(&mut config::Kubernetes)) -> Fixture {
     let mut config = server.files(files.path());
     change(&mut config);
     let clusters = clusters(&["east", "west"]);
-    let reviewer = Reviewer::new(&config, &clusters).await;
+    let reviewer = Reviewer::new(&config, clusters).await;
     Fixture {
         reviewer: reviewer.unwrap(),
         token: Secret::new(token),
@@ -99,6 +95,20 @@ async fn roles_become_scopes_on_clusters_by_reviews_that_are_right_in_every_fiel
     assert_eq!(on("east"), [List, View, Debug]);
     assert_eq!(on("west"), [DashboardRead, DashboardWrite, Terminate]);
     assert_eq!(on("other"), []);
+}
+
+#[tokio::test]
+async fn what_is_allowed_without_a_name_is_allowed_on_every_cluster_that_is_found() {
+    let token = jwt("{\"exp\": 4000000000}");
+    let server = Server::start(&token).await;
+    let files = tempfile::tempdir().unwrap();
+    let names = clusters(&["east", FOUND]);
+    let reviewer = Reviewer::new(&server.files(files.path()), names).await;
+    server.state().allowed = HashSet::from(["/list"]);
+    let reviewed = reviewer.unwrap().review(&Secret::new(token)).await.unwrap();
+    assert_eq!(server.state().faults, Vec::<String>::new());
+    let may = |cluster| access(&reviewed).may_on_cluster(crate::policy::Scope::List, cluster);
+    assert_eq!(["ml.train", "east", "west"].map(may), [true, false, false]);
 }
 
 #[tokio::test]
@@ -229,7 +239,7 @@ async fn a_setup_that_cannot_work_says_what_to_do() {
     let refused = async |change: &dyn Fn(&mut config::Kubernetes)| {
         let mut config = good.clone();
         change(&mut config);
-        let made = Reviewer::new(&config, &[]).await;
+        let made = Reviewer::new(&config, Vec::new()).await;
         made.err().unwrap().to_string()
     };
     let missing = files.path().join("missing");

@@ -144,8 +144,8 @@ fn what_it_comes_to_is_said_in_full() {
     assert!(text.contains(team), "{text}");
     let json = policy.to_json();
     assert_eq!(json[2]["clusters"][0], "default");
-    assert_eq!(policy.doubts(&["default"]), Vec::<String>::new());
-    assert!(policy.doubts(&["prod"])[0].contains("\"default\""));
+    assert_eq!(policy.doubts(&["default"], false), Vec::<String>::new());
+    assert!(policy.doubts(&["prod"], true)[0].contains("\"default\""));
 }
 
 #[test]

@@ -29,6 +29,7 @@ use token::{Environment, TokenSource};
 
 pub use connections::HeadBody;
 pub use error::{HeadConfigError, HeadError};
+pub use token::GivenToken;
 
 /// Error of a streamed request body.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -83,6 +84,18 @@ impl HeadClient {
             timeout,
             TokenSource::new(cluster.token_file.clone(), environment),
         )
+    }
+
+    /// A client for the head of `cluster`, with a token that is given, and may be given anew.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_given(
+        cluster: &config::Cluster,
+        timeout: Duration,
+        token: GivenToken,
+    ) -> Result<Self, HeadConfigError> {
+        Self::with_token(cluster, timeout, TokenSource::given(token))
     }
 
     fn with_token(
@@ -329,7 +342,7 @@ impl HeadClient {
         // 403 has other uses (`/worker/traceback` without profiling), told apart by Ray's words.
         let about_token = status == StatusCode::UNAUTHORIZED
             || (status == StatusCode::FORBIDDEN && words.contains("authentication token"));
-        match (about_token, with_token) {
+        match (about_token, with_token || self.inner.token.is_given()) {
             (true, true) => HeadError::TokenRefused {
                 address,
                 source_name: self.inner.token.name(),

@@ -8,11 +8,13 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::header::HeaderValue;
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout};
 
 use crate::wire::watched_file::WatchedFile;
 
@@ -22,6 +24,9 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// Ray's tokens have 64 characters; anything beyond this is another file.
 const MAX_FILE: u64 = 16 * 1024;
 
+/// How long a request waits for a token that is about to be given.
+const FIRST: Duration = Duration::from_secs(2);
+
 /// Where a cluster's token comes from.
 pub(super) struct TokenSource {
     place: Place,
@@ -30,6 +35,7 @@ pub(super) struct TokenSource {
 
 enum Place {
     Nowhere,
+    Given(GivenToken),
     /// `RAY_AUTH_TOKEN`: fixed for the life of the process.
     Environment(HeaderValue),
     File {
@@ -45,6 +51,77 @@ struct Cached {
     header: Option<HeaderValue>,
     /// The loss of the file has been logged; once is enough until it is back.
     complained: bool,
+}
+
+/// A token that somebody gives, and gives anew when the head does not take it.
+#[derive(Clone)]
+pub struct GivenToken(Arc<Given>);
+
+struct Given {
+    /// Where it comes from, for messages.
+    name: String,
+    /// `None`: it has not been given yet.
+    header: watch::Sender<Option<Option<HeaderValue>>>,
+    refused: Notify,
+}
+
+impl GivenToken {
+    /// None yet; `name` says where it will come from.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self(Arc::new(Given {
+            name: name.into(),
+            header: watch::Sender::default(),
+            refused: Notify::new(),
+        }))
+    }
+
+    /// Has `token` sent from now on; `None`: nothing. Says whether it is one that can be sent.
+    pub fn give(&self, token: Option<&str>) -> bool {
+        let header = token.and_then(bearer);
+        let usable = header.is_some();
+        self.0.header.send_replace(Some(header));
+        usable
+    }
+
+    fn name(&self) -> String {
+        match &*self.0.header.borrow() {
+            Some(Some(_)) => self.0.name.clone(),
+            _ => format!("{}, where the relay finds none", self.0.name),
+        }
+    }
+
+    /// What is to be sent now. The first is waited for, for a moment.
+    async fn header(&self) -> Option<HeaderValue> {
+        let mut header = self.0.header.subscribe();
+        let given = header.wait_for(Option::is_some);
+        let given = timeout(FIRST, given).await.ok()?.ok()?;
+        Option::clone(&given).flatten()
+    }
+
+    /// Has nothing sent, where no token has been given: whoever waits for the first one goes on.
+    pub fn none_yet(&self) {
+        self.0.header.send_if_modified(|header| {
+            let first = header.is_none();
+            header.get_or_insert_default();
+            first
+        });
+    }
+
+    /// Whether both are the same one, whatever was given.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Resolves when the head has refused what was sent since this last resolved. Cancel safe.
+    pub async fn refused(&self) {
+        self.0.refused.notified().await;
+    }
+}
+
+impl fmt::Debug for GivenToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("GivenToken").field(&self.0.name).finish()
+    }
 }
 
 /// The environment variables that matter here, taken once at start.
@@ -81,10 +158,19 @@ impl TokenSource {
         }
     }
 
+    /// The source of a token that is given.
+    pub(super) fn given(token: GivenToken) -> Self {
+        Self {
+            place: Place::Given(token),
+            cached: Mutex::default(),
+        }
+    }
+
     /// The `Authorization` value to send now, if there is a token.
     pub(super) async fn header(&self) -> Option<HeaderValue> {
         let (file, named) = match &self.place {
             Place::Nowhere => return None,
+            Place::Given(token) => return token.header().await,
             Place::Environment(header) => return Some(header.clone()),
             Place::File { file, named } => (file, *named),
         };
@@ -135,6 +221,11 @@ impl TokenSource {
     pub(super) fn distrust(&self) -> bool {
         match &self.place {
             Place::Nowhere | Place::Environment(_) => false,
+            Place::Given(token) => {
+                // Whoever gave it looks for another; the next request has it.
+                token.0.refused.notify_one();
+                false
+            }
             Place::File { file, .. } => {
                 self.cached.lock().checked = None;
                 file.lock().forget();
@@ -143,10 +234,16 @@ impl TokenSource {
         }
     }
 
+    /// Whether somebody gives it, so that no setting of the relay's can be at fault.
+    pub(super) fn is_given(&self) -> bool {
+        matches!(self.place, Place::Given(_))
+    }
+
     /// Where the token comes from, for messages.
     pub(super) fn name(&self) -> String {
         match &self.place {
             Place::Nowhere => "nowhere".to_owned(),
+            Place::Given(token) => token.name(),
             Place::Environment(_) => "RAY_AUTH_TOKEN".to_owned(),
             Place::File { file, .. } => file.lock().path().display().to_string(),
         }

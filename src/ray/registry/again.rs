@@ -42,37 +42,41 @@ impl Registry {
     async fn ask(&self, cluster: Option<&str>, worker: &str) -> Option<BreakpointId> {
         // One at a time: the answer about the beginning of an id is every worker that ever stopped.
         let _turn = self.shared.asking.lock().await;
-        let clusters = self.shared.clusters.iter().enumerate();
-        let clusters =
-            clusters.filter(|(_, handle)| cluster.is_none_or(|name| *handle.name == *name));
-        let asked = clusters.filter_map(|(index, handle)| Some((index, handle.head.as_ref()?)));
-        let answers = join_all(asked.map(|(index, head)| async move {
+        let clusters = self.shared.clusters.present().into_iter();
+        let clusters = clusters.filter(|handle| cluster.is_none_or(|name| *handle.name == *name));
+        let asked = clusters.filter_map(|handle| Some((handle.head.clone()?, handle)));
+        let answers = join_all(asked.map(|(head, handle)| async move {
+            let head = &head;
             let list = match worker.len() {
                 WORKER_ID => query::worker(head, worker).await,
                 _ => query::stopped_workers(head).await,
             };
             match list {
-                Ok(list) => (index, list.into_rows()),
+                Ok(list) => (handle, list.into_rows()),
                 Err(error) => {
                     tracing::debug!(%error, "cannot look up a worker");
-                    (index, Vec::new())
+                    (handle, Vec::new())
                 }
             }
         }))
         .await;
-        let mut fitting = answers.into_iter().flat_map(|(index, rows)| {
+        let mut fitting = answers.into_iter().flat_map(|(handle, rows)| {
             let rows = rows.into_iter().filter(|row: &WorkerRow| {
                 row.is_alive && row.worker_id.starts_with(worker) && row.debugger().is_some()
             });
-            rows.map(move |row| (index, row))
+            rows.map(move |row| (Arc::clone(&handle), row))
         });
-        let (index, row) = fitting.next()?;
+        let (handle, row) = fitting.next()?;
         if fitting.next().is_some() {
             return None;
         }
         let shared = &self.shared;
-        let id = shared.change(|state, now| state.apply_asked_for(index, &row, now))?;
-        shared.clusters[index].lookup_now.notify_one();
+        let id = shared.change(|state, now| match handle.gone.is_cancelled() {
+            // Its place may be another cluster's by now.
+            true => (Vec::new(), None),
+            false => state.apply_asked_for(handle.place, &row, now),
+        })?;
+        handle.lookup_now.notify_one();
         let named = |list: &Arc<Snapshot>| {
             let row = list.find(id);
             row.is_none_or(|row| row.names.job_id.is_some())

@@ -8,10 +8,10 @@ use tokio::sync::{SetOnce, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, Holder};
+use crate::ray::registry::clusters::ClusterHandle;
 use crate::ray::registry::current::CurrentTask;
 use crate::ray::registry::query;
 use crate::ray::registry::shared::{OpenClaim, Shared};
-use crate::ray::registry::state::Cluster;
 
 /// First and longest pause between questions whether a worker is gone.
 const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
@@ -21,7 +21,7 @@ const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::f
 pub struct Claim {
     lease: Lease,
     shared: Arc<Shared>,
-    cluster: Cluster,
+    cluster: Arc<ClusterHandle>,
     died: Arc<SetOnce<Arc<str>>>,
     ended: oneshot::Receiver<()>,
     /// Closed when the debugger is over the session before.
@@ -37,7 +37,7 @@ pub struct Lease {
 struct InUse {
     breakpoint: Arc<Breakpoint>,
     shared: Arc<Shared>,
-    cluster: Cluster,
+    cluster: Arc<ClusterHandle>,
     number: u64,
     let_run: AtomicBool,
     /// Dropped when the breakpoint has been given back.
@@ -57,7 +57,7 @@ impl Claim {
         let held = InUse {
             breakpoint,
             shared: Arc::clone(&shared),
-            cluster,
+            cluster: Arc::clone(&cluster),
             number,
             let_run: AtomicBool::new(false),
             _ended: ending,
@@ -100,7 +100,8 @@ impl Claim {
     pub fn dialled(&self, listens: bool) {
         let held = &self.lease.held;
         let key = held.breakpoint.key();
-        self.shared.dialled(self.cluster, key, held.number, listens);
+        let place = self.cluster.place;
+        self.shared.dialled(place, key, held.number, listens);
     }
 
     /// Takes note that its debugger ended the session and that Ray does not say why: what Ray says of it within the next
@@ -108,19 +109,18 @@ impl Claim {
     pub fn unexplained(&self) {
         let held = &self.lease.held;
         let breakpoint = &held.breakpoint;
-        if self.shared.clusters[self.cluster].head.is_some() && !breakpoint.node_id.is_empty() {
+        if self.cluster.head.is_some() && !breakpoint.node_id.is_empty() {
+            let place = self.cluster.place;
             self.shared
-                .unexplained(self.cluster, breakpoint.key(), held.number);
-            self.shared.clusters[self.cluster]
-                .suspects
-                .add(&breakpoint.node_id);
+                .unexplained(place, breakpoint.key(), held.number);
+            self.cluster.suspects.add(&breakpoint.node_id);
         }
     }
 
     /// Has `holder` shown as who holds the breakpoint from now on.
     pub fn held_by(&self, holder: Holder) {
         let held = &self.lease.held;
-        let (cluster, key) = (self.cluster, held.breakpoint.key());
+        let (cluster, key) = (self.cluster.place, held.breakpoint.key());
         self.shared.change(|state, _| {
             let change = state.held_by(cluster, key, held.number, holder);
             (change.into_iter().collect(), ())
@@ -136,7 +136,8 @@ impl Claim {
     pub fn current_task(&self) -> CurrentTask {
         let breakpoint = Arc::clone(self.breakpoint());
         let number = self.lease.held.number;
-        CurrentTask::new(Arc::clone(&self.shared), self.cluster, breakpoint, number)
+        let cluster = Arc::clone(&self.cluster);
+        CurrentTask::new(Arc::clone(&self.shared), cluster, breakpoint, number)
     }
 
     /// Resolves when the registry learns that the worker or its node is gone, with the reason.
@@ -152,7 +153,7 @@ impl Claim {
         // In a box: every session has room for the wait all the time, and few ever ask.
         let ask = Box::pin(ask(
             Arc::clone(&self.shared),
-            self.cluster,
+            Arc::clone(&self.cluster),
             Arc::clone(self.breakpoint()),
         ));
         tokio::select! {
@@ -197,7 +198,7 @@ impl Lease {
         Left {
             breakpoint: Arc::clone(breakpoint),
             shared: Arc::clone(shared),
-            cluster: *cluster,
+            cluster: Arc::clone(cluster),
         }
     }
 }
@@ -219,7 +220,7 @@ impl Drop for Settling {
 pub struct Left {
     breakpoint: Arc<Breakpoint>,
     shared: Arc<Shared>,
-    cluster: Cluster,
+    cluster: Arc<ClusterHandle>,
 }
 
 impl Left {
@@ -237,14 +238,14 @@ impl Left {
     /// and is not renewed while the relay ends. Costs one question at most.
     pub async fn now(&self) -> Whereabouts {
         // It is never closed; each turn ends by the deadlines of a question to the head.
-        let _turn = self.shared.clusters[self.cluster].looks.acquire().await;
+        let _turn = self.cluster.looks.acquire().await;
         let worker = &self.breakpoint.worker_id;
         let list = self.shared.snapshot();
         let taken = |row: &Arc<Breakpoint>| row.worker_id == *worker && row.holder().is_some();
         if list.find(self.breakpoint.id).is_some_and(taken) {
             return Whereabouts::Taken;
         }
-        let Some(head) = &self.shared.clusters[self.cluster].head else {
+        let Some(head) = &self.cluster.head else {
             return Whereabouts::Unknown;
         };
         match query::worker(head, worker).await {
@@ -284,7 +285,7 @@ impl Drop for InUse {
     fn drop(&mut self) {
         let breakpoint = &self.breakpoint;
         self.shared.close_claim(
-            self.cluster,
+            &self.cluster,
             breakpoint.id,
             breakpoint.key(),
             self.number,
@@ -311,8 +312,12 @@ impl std::fmt::Debug for Lease {
 
 /// Asks until the head says that the worker is dead: up to 0.1 s pass between the end of a
 /// process and the row that says so (Ray 2.60).
-async fn ask(shared: Arc<Shared>, cluster: Cluster, breakpoint: Arc<Breakpoint>) -> Arc<str> {
-    let Some(head) = shared.clusters[cluster].head.clone() else {
+async fn ask(
+    shared: Arc<Shared>,
+    cluster: Arc<ClusterHandle>,
+    breakpoint: Arc<Breakpoint>,
+) -> Arc<str> {
+    let Some(head) = cluster.head.clone() else {
         return std::future::pending().await;
     };
     let (mut pause, longest) = ASK_AGAIN;
@@ -327,14 +332,14 @@ async fn ask(shared: Arc<Shared>, cluster: Cluster, breakpoint: Arc<Breakpoint>)
         if let Some(row) = rows
             .iter()
             .find(|row| *row.worker_id == *breakpoint.worker_id)
-            && let Some(why) =
-                shared.change(|state, now| state.apply_death(cluster, breakpoint.key(), row, now))
+            && let Some(why) = shared
+                .change(|state, now| state.apply_death(cluster.place, breakpoint.key(), row, now))
         {
             return why;
         }
         // A worker that has ended is dead in Ray's list within 0.1 s, where its raylet lives.
         if pause > ASK_AGAIN.0 && !breakpoint.node_id.is_empty() {
-            shared.clusters[cluster].suspects.add(&breakpoint.node_id);
+            cluster.suspects.add(&breakpoint.node_id);
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(longest);

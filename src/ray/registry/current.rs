@@ -6,17 +6,17 @@ use std::sync::Arc;
 use crate::moment::Moment;
 
 use crate::ray::registry::breakpoint::{Breakpoint, Kind};
+use crate::ray::registry::clusters::ClusterHandle;
 use crate::ray::registry::lookup::of_worker;
 use crate::ray::registry::query;
 use crate::ray::registry::rows::TaskRow;
 use crate::ray::registry::shared::Shared;
-use crate::ray::registry::state::Cluster;
 
 /// Asks after the task at which a session began. Asks nothing by itself.
 #[derive(Clone)]
 pub struct CurrentTask {
     shared: Arc<Shared>,
-    cluster: Cluster,
+    cluster: Arc<ClusterHandle>,
     breakpoint: Arc<Breakpoint>,
     claim: u64,
     /// A later one of the same worker.
@@ -26,7 +26,7 @@ pub struct CurrentTask {
 impl CurrentTask {
     pub(super) fn new(
         shared: Arc<Shared>,
-        cluster: Cluster,
+        cluster: Arc<ClusterHandle>,
         breakpoint: Arc<Breakpoint>,
         claim: u64,
     ) -> Self {
@@ -44,7 +44,7 @@ impl CurrentTask {
     /// from its index (all versions), and one more where that task has ended. As late as Ray's reports: workers and
     /// owners make theirs once a second each, so one answer may come between them.
     pub async fn has_ended(&mut self) -> bool {
-        let Some(head) = &self.shared.clusters[self.cluster].head else {
+        let Some(head) = &self.cluster.head else {
             return false;
         };
         let worker = &self.breakpoint.worker_id;
@@ -82,13 +82,13 @@ impl CurrentTask {
     pub fn over(&self) {
         let (key, claim) = (self.breakpoint.key(), self.claim);
         self.shared
-            .change(|state, now| (state.task_ended(self.cluster, key, claim, now), ()));
+            .change(|state, now| (state.task_ended(self.cluster.place, key, claim, now), ()));
     }
 
     /// Whether the stop of `at` is in another task than the one that is listed, which then is: `None` where Ray has not
     /// reported either yet. Costs one question.
     pub async fn stopped_in_another(&mut self, at: Moment) -> Option<bool> {
-        let head = self.shared.clusters[self.cluster].head.as_ref()?;
+        let head = self.cluster.head.as_ref()?;
         let snapshot = self.shared.snapshot();
         let listed = snapshot.find(self.breakpoint.id)?.names.task_id.clone()?;
         let worker = &self.breakpoint.worker_id;
@@ -106,8 +106,8 @@ impl CurrentTask {
         }
         let (key, claim) = (self.breakpoint.key(), self.claim);
         self.shared
-            .change(|state, now| (state.next_task(self.cluster, key, claim, at, now), ()));
-        self.shared.clusters[self.cluster].lookup_now.notify_one();
+            .change(|state, now| (state.next_task(self.cluster.place, key, claim, at, now), ()));
+        self.cluster.lookup_now.notify_one();
         self.later = None;
         Some(true)
     }

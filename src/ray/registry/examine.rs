@@ -13,9 +13,9 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::ray::head::{HeadClient, HeadError};
+use crate::ray::registry::clusters::ClusterHandle;
 use crate::ray::registry::query;
 use crate::ray::registry::rows::WorkerRow;
-use crate::ray::registry::shared::ClusterHandle;
 use crate::wire::text::one_line;
 
 /// What a worker that is to stop writes instead, on every Ray from 2.9 to 2.60 (`ray/util/debugpy.py`).

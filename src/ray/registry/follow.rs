@@ -5,6 +5,7 @@
 //! second's work for a large head) does not let the list grow old. Only the latest poll counts: what is still open is
 //! missing from that one too.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -12,10 +13,11 @@ use tokio::time::Instant;
 
 use crate::ray::head::{HeadClient, HeadError};
 use crate::ray::registry::breakpoint::Breakpoint;
+use crate::ray::registry::clusters::ClusterHandle;
 use crate::ray::registry::lookup::of_worker;
 use crate::ray::registry::nodes::Nodes;
 use crate::ray::registry::rows::WorkerRow;
-use crate::ray::registry::shared::{ClusterHandle, Shared};
+use crate::ray::registry::shared::Shared;
 use crate::ray::registry::state::{Changes, Cluster};
 use crate::ray::registry::{exit, query};
 
@@ -44,7 +46,7 @@ pub(super) struct Follow<'a> {
     shared: &'a Shared,
     cluster: Cluster,
     head: &'a HeadClient,
-    handle: &'a ClusterHandle,
+    handle: Arc<ClusterHandle>,
     nodes: &'a Nodes<'a>,
     left: watch::Receiver<Left>,
     version_asked: bool,
@@ -62,7 +64,7 @@ impl<'a> Follow<'a> {
             shared,
             cluster,
             head,
-            handle: &shared.clusters[cluster],
+            handle: shared.clusters.at(cluster),
             nodes,
             left,
             version_asked: false,

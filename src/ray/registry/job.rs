@@ -19,8 +19,7 @@ impl Registry {
     /// (`raysubmit_k3f (job 02000000) has ended: SUCCEEDED`). `None` where it runs on, or the head does not say within ten
     /// seconds. Cancel safe.
     pub async fn job_end(&self, cluster: &str, job: &str) -> Option<String> {
-        let mut clusters = self.shared.clusters.iter();
-        let head = clusters.find(|c| *c.name == *cluster)?.head.clone()?;
+        let head = self.shared.clusters.named(cluster)?.head.clone()?;
         let until = Instant::now() + PATIENCE;
         loop {
             match query::jobs(&head).await {

@@ -28,8 +28,7 @@ impl Registry {
     ///
     /// `None`: there is none, or the head did not say. Takes ten seconds at most. Cancel safe.
     pub async fn live_worker(&self, cluster: &str, worker_id: &str) -> Option<Arc<Breakpoint>> {
-        let mut clusters = self.shared.clusters.iter();
-        let handle = clusters.find(|handle| *handle.name == *cluster)?;
+        let handle = self.shared.clusters.named(cluster)?;
         let Some(head) = &handle.head else {
             // What is known without a head was put in by hand.
             let list = self.snapshot();

@@ -4,10 +4,12 @@ mod again;
 mod attribution;
 pub mod breakpoint;
 mod claim;
+mod clusters;
 mod current;
 mod examine;
 mod exit;
 mod follow;
+mod found;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod gcs;
@@ -33,14 +35,14 @@ mod traceback;
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use tokio::sync::{broadcast, watch};
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
 use crate::config;
 use crate::ray::head::{HeadClient, HeadConfigError};
+use clusters::ClusterHandle;
 use gcs::GcsClient;
-use shared::{ClusterHandle, Shared};
+use shared::Shared;
 
 pub use attribution::{Attributed, Attribution, AttributionError, Owner, Resident};
 pub use breakpoint::{
@@ -50,6 +52,7 @@ pub use breakpoint::{
 pub use claim::{Claim, Lease, Left, Whereabouts};
 pub use current::CurrentTask;
 pub use examine::Examined;
+pub use found::{FoundCluster, FoundHead};
 pub use list::List;
 pub use live_nodes::RayNode;
 pub use observe::{Observer, PollOutcome};
@@ -102,9 +105,6 @@ pub enum ClaimError {
 /// Why a registry could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
-    /// No cluster is configured.
-    #[error("no Ray cluster is configured: give --ray-address or a [[cluster]] section")]
-    NoCluster,
     /// One of the clusters cannot be asked.
     #[error(transparent)]
     Head(#[from] HeadConfigError),
@@ -125,13 +125,10 @@ impl Registry {
         clusters: &[config::Cluster],
         settings: &config::Registry,
     ) -> Result<Self, RegistryError> {
-        if clusters.is_empty() {
-            return Err(RegistryError::NoCluster);
-        }
         let heads = clusters.iter().enumerate().map(|(index, cluster)| {
             let head = HeadClient::new(cluster, settings.request_timeout, index == 0)?;
             let gcs = GcsClient::of(cluster, &head, settings.request_timeout);
-            Ok(ClusterHandle::new(&cluster.name, Some(head), gcs))
+            Ok(ClusterHandle::new(&cluster.name, index, Some(head), gcs))
         });
         let heads = heads.collect::<Result<_, RegistryError>>()?;
         Ok(Self {
@@ -144,42 +141,12 @@ impl Registry {
     pub fn offline(clusters: &[&str], settings: &config::Registry) -> Self {
         let clusters = clusters
             .iter()
-            .map(|name| ClusterHandle::new(name, None, None))
+            .enumerate()
+            .map(|(place, name)| ClusterHandle::new(name, place, None, None))
             .collect();
         Self {
             shared: Arc::new(Shared::new(settings.clone(), clusters)),
         }
-    }
-
-    /// Polls all clusters until `shutdown`; to be called once. Owns every task of the registry: when it returns or is
-    /// dropped, nothing of it runs any more.
-    pub async fn run(&self, shutdown: CancellationToken) {
-        let mut tasks = JoinSet::new();
-        for (index, cluster) in self.shared.clusters.iter().enumerate() {
-            let (Some(head), gcs) = (cluster.head.clone(), cluster.gcs.clone()) else {
-                continue;
-            };
-            // Tasks of their own: however much there is to look up, the polls go on meanwhile.
-            let (shared, asked) = (Arc::clone(&self.shared), head.clone());
-            tasks.spawn(async move { poller::run(&shared, index, &asked).await });
-            let (shared, asked) = (Arc::clone(&self.shared), head.clone());
-            tasks.spawn(async move { lookup::run(&shared, index, &asked).await });
-            if let Some(gcs) = gcs {
-                let shared = Arc::clone(&self.shared);
-                tasks.spawn(async move { gcs::poller::run(&shared, index, &head, &gcs).await });
-            }
-        }
-        tokio::select! {
-            () = shutdown.cancelled() => {}
-            // No loop ends by itself: what ends one ends the whole, so that it is noticed.
-            Some(ended) = tasks.join_next() => {
-                if let Some(panic) = ended.err().and_then(|error| error.try_into_panic().ok()) {
-                    std::panic::resume_unwind(panic);
-                }
-                return;
-            }
-        }
-        tasks.shutdown().await;
     }
 
     /// The list now.
@@ -202,8 +169,8 @@ impl Registry {
     /// relay does. A head is asked once in a second at most, however many want to know. To be bounded by the caller: a head
     /// that does not answer is waited for. Cancel safe.
     pub async fn nodes_refreshed(&self) {
-        let clusters = self.shared.clusters.iter();
-        futures_util::future::join_all(clusters.map(|cluster| cluster.nodes_refreshed())).await;
+        let clusters = self.shared.clusters.present();
+        join_all(clusters.iter().map(|cluster| cluster.nodes_refreshed())).await;
     }
 
     /// Has `nodes` as those that heads list as alive.
@@ -221,16 +188,16 @@ impl Registry {
     /// breakpoint before the next poll does. To be bounded by the caller: before [`Self::run`] it does not resolve. Cancel
     /// safe.
     pub async fn refreshed(&self) {
-        let clusters = self.shared.clusters.iter();
-        futures_util::future::join_all(clusters.map(|cluster| cluster.refreshed())).await;
+        let clusters = self.shared.clusters.present();
+        join_all(clusters.iter().map(|cluster| cluster.refreshed())).await;
     }
 
     /// Asks every head more than polls do, for a diagnosis: one at a time, however many want to know. To be bounded by the
     /// caller, who waits for those before. Cancel safe.
     pub async fn examined(&self) -> Vec<Examined> {
         let _turn = self.shared.examining.lock().await;
-        let clusters = self.shared.clusters.iter();
-        let examined = futures_util::future::join_all(clusters.map(examine::examine)).await;
+        let clusters = self.shared.clusters.present();
+        let examined = join_all(clusters.iter().map(|cluster| examine::examine(cluster))).await;
         examined.into_iter().flatten().collect()
     }
 
@@ -248,17 +215,20 @@ impl Registry {
 
     /// The client for the head of the cluster `name`, sharing connections and token.
     pub fn head(&self, name: &str) -> Option<HeadClient> {
-        let cluster = self
-            .shared
-            .clusters
-            .iter()
-            .find(|cluster| &*cluster.name == name)?;
-        cluster.head.clone()
+        self.shared.clusters.named(name)?.head.clone()
     }
 
-    /// Names of the clusters in the order of the configuration; the first is the default.
-    pub fn clusters(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.shared.clusters.iter().map(|cluster| &cluster.name)
+    /// Names of the clusters, those of the configuration first and in its order.
+    pub fn clusters(&self) -> impl Iterator<Item = Arc<str>> {
+        let clusters = self.shared.clusters.present().into_iter();
+        clusters.map(|cluster| Arc::clone(&cluster.name))
+    }
+
+    /// The first cluster of the configuration. One that was found is never the default: what it is depends on what others make.
+    pub fn default_cluster(&self) -> Option<Arc<str>> {
+        let first = self.shared.clusters.present().into_iter().next();
+        let first = first.filter(|cluster| cluster.configured);
+        first.map(|cluster| Arc::clone(&cluster.name))
     }
 
     /// Has `observer` told about every poll. The first one stays; call it before [`Self::run`].
@@ -271,13 +241,9 @@ impl Registry {
     /// Puts a live breakpoint in as it is, for sources other than a head's State API. One that the
     /// polls of a head do not confirm is taken out again. Ignored when its cluster is not known.
     pub fn insert(&self, breakpoint: Breakpoint) {
-        let clusters = &self.shared.clusters;
-        if let Some(index) = clusters
-            .iter()
-            .position(|cluster| cluster.name == breakpoint.cluster)
-        {
+        if let Some(cluster) = self.shared.clusters.named(&breakpoint.cluster) {
             self.shared
-                .change(|state, now| (state.insert(index, breakpoint, now), ()));
+                .change(|state, now| (state.insert(cluster.place, breakpoint, now), ()));
         }
     }
 
@@ -285,8 +251,7 @@ impl Registry {
     /// task (`remote`), does not: its task has returned and called none. Ray says it until that key waits again; where it
     /// says nothing, this never resolves. Cancel safe.
     pub async fn goes_no_further(&self, stop: &Breakpoint) {
-        let mut clusters = self.shared.clusters.iter();
-        match clusters.find(|cluster| cluster.name == stop.cluster) {
+        match self.shared.clusters.named(&stop.cluster) {
             Some(cluster) => cluster.until_exited(stop.id).await,
             None => std::future::pending().await,
         }
@@ -295,7 +260,7 @@ impl Registry {
     /// Reports the worker of `stop` as exited, as a GCS would, and no other.
     #[cfg(test)]
     pub(crate) fn exit(&self, stop: &Breakpoint) {
-        for cluster in &self.shared.clusters {
+        for cluster in self.shared.clusters.present() {
             cluster.exited([stop.id].into());
         }
     }

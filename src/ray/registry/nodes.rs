@@ -92,7 +92,7 @@ impl<'a> Nodes<'a> {
 
     /// Asks for all nodes and takes in the answer. Cancel safe: what is not answered is asked again.
     pub(super) async fn check(&self) {
-        let handle = &self.shared.clusters[self.cluster];
+        let handle = self.shared.clusters.at(self.cluster);
         let sent = Instant::now();
         *self.asked.lock() = Some(sent);
         match query::nodes(self.head).await {

@@ -12,6 +12,11 @@ pub trait Observer: Send + Sync + 'static {
     /// One poll of `cluster` ended after `latency`.
     fn polled(&self, cluster: &str, outcome: PollOutcome, latency: Duration);
 
+    /// `cluster` is gone: nothing is told of it any more, unless it comes back.
+    fn gone(&self, cluster: &str) {
+        let _ = cluster;
+    }
+
     /// A new stop is in the list of `cluster`, and was in no answer that was asked for `before`: so long ago at most did the
     /// task stop.
     fn listed(&self, cluster: &str, before: Duration) {

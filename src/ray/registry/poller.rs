@@ -4,6 +4,7 @@
 //! next poll. What a poll leaves to be asked (the nodes, workers that vanished) is asked beside them
 //! ([`crate::ray::registry::follow`]).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,11 +14,12 @@ use tokio::time::Instant;
 
 use crate::config::Discovery;
 use crate::ray::head::{HeadClient, HeadError};
+use crate::ray::registry::clusters::ClusterHandle;
 use crate::ray::registry::follow::{Follow, Left};
 use crate::ray::registry::gcs::GcsError;
 use crate::ray::registry::nodes::Nodes;
 use crate::ray::registry::rows::{LIMIT, List, WorkerRow};
-use crate::ray::registry::shared::{ClusterHandle, Shared};
+use crate::ray::registry::shared::Shared;
 use crate::ray::registry::state::Cluster;
 use crate::ray::registry::{Change, PollOutcome, query};
 
@@ -57,7 +59,7 @@ struct Poller<'a> {
     shared: &'a Shared,
     cluster: Cluster,
     head: &'a HeadClient,
-    handle: &'a ClusterHandle,
+    handle: Arc<ClusterHandle>,
     nodes: &'a Nodes<'a>,
     left: watch::Sender<Left>,
     /// The last answer, as long as it is the one that was taken in last.
@@ -78,7 +80,7 @@ pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
         shared,
         cluster,
         head,
-        handle: &shared.clusters[cluster],
+        handle: shared.clusters.at(cluster),
         nodes: &nodes,
         left,
         answer: Bytes::new(),
@@ -117,7 +119,7 @@ impl Poller<'_> {
             } else {
                 now + backoff(self.failures, interval, self.shared.settings.backoff_max)
             };
-            let handle = self.handle;
+            let handle = Arc::clone(&self.handle);
             tokio::select! {
                 () = tokio::time::sleep_until(due) => {}
                 // Dropped with whatever it has asked, which the head has answered to nobody then.

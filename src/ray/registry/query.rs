@@ -14,7 +14,7 @@ use crate::ray::head::{HeadClient, HeadError};
 use crate::ray::registry::rows::{
     ActorRow, Envelope, JobRow, LIMIT, List, NodeRow, TaskRow, Version, WorkerRow,
 };
-use crate::wire::text::one_line;
+use crate::wire::text::{one_line, percent_encoded};
 
 type Answer<T> = Result<List<T>, HeadError>;
 
@@ -55,7 +55,10 @@ pub(super) async fn errors_of_worker(
     worker: &WorkerRow,
     lines: usize,
 ) -> Result<String, HeadError> {
-    let (node, pid) = (escaped(&worker.node_id), worker.pid.unwrap_or_default());
+    let (node, pid) = (
+        percent_encoded(&worker.node_id),
+        worker.pid.unwrap_or_default(),
+    );
     let path = format!("/api/v0/logs/file?node_id={node}&pid={pid}&suffix=err&lines={lines}");
     head.get_text(&path).await
 }
@@ -143,7 +146,7 @@ pub(super) async fn traceback(
 ) -> Result<String, HeadError> {
     head.get_text(&format!(
         "/worker/traceback?pid={pid}&ip={}",
-        escaped(&ip.to_string())
+        percent_encoded(&ip.to_string())
     ))
     .await
 }
@@ -163,7 +166,7 @@ fn path(table: &str, filters: &[(&str, &str, &str)]) -> String {
         let _ = write!(
             path,
             "&filter_keys={key}&filter_predicates={predicate}&filter_values={}",
-            escaped(value)
+            percent_encoded(value)
         );
     }
     path
@@ -180,17 +183,4 @@ where
         status: 200,
         words: one_line(&msg),
     })
-}
-
-/// Percent-encodes all but RFC 3986's unreserved characters.
-fn escaped(value: &str) -> String {
-    let mut escaped = String::with_capacity(value.len());
-    for byte in value.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            escaped.push(byte.into());
-        } else {
-            let _ = write!(escaped, "%{byte:02X}");
-        }
-    }
-    escaped
 }

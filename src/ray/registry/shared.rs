@@ -4,18 +4,17 @@
 //! The lock is held for memory work only, never across an await. Snapshots and events leave under
 //! it, so both show the same order.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::{Notify, Semaphore, SetOnce, broadcast, watch};
+use tokio::sync::{SetOnce, broadcast, watch};
 use tokio::time::Instant;
 
 use crate::config;
-use crate::ray::head::HeadClient;
-use crate::ray::registry::gcs::GcsClient;
-use crate::ray::registry::live_nodes::RayNode;
-use crate::ray::registry::nodes::Suspects;
+use crate::ray::registry::clusters::{ClusterHandle, Clusters};
+use crate::ray::registry::found::Told;
+use crate::ray::registry::live_nodes::{self, RayNode};
 use crate::ray::registry::observe::Observer;
 use crate::ray::registry::snapshot::{ClusterStatus, Snapshot};
 use crate::ray::registry::state::{Changes, Cluster, Now, State};
@@ -26,7 +25,8 @@ const EVENT_BACKLOG: usize = 1024;
 
 pub(super) struct Shared {
     pub(super) settings: config::Registry,
-    pub(super) clusters: Vec<ClusterHandle>,
+    pub(super) clusters: Clusters,
+    pub(super) told: Told,
     pub(super) observer: OnceLock<Arc<dyn Observer>>,
     snapshot: watch::Sender<Arc<Snapshot>>,
     events: broadcast::Sender<Event>,
@@ -39,39 +39,10 @@ pub(super) struct Shared {
     pub(super) examining: tokio::sync::Mutex<()>,
 }
 
-/// Questions after workers that were left which a head is asked at a time: thousands may be left at once, and each has a
-/// connection while it is asked after.
-const LOOKS: usize = 16;
-
-pub(super) struct ClusterHandle {
-    pub(super) name: Arc<str>,
-    /// None in a registry that polls nothing.
-    pub(super) head: Option<HeadClient>,
-    /// None where its legacy breakpoints are not looked for.
-    pub(super) gcs: Option<GcsClient>,
-    /// A session ended: the list is to be made right at once.
-    pub(super) poll_now: Notify,
-    /// The same for legacy breakpoints.
-    pub(super) pdb_now: Notify,
-    /// Something new is to be looked up.
-    pub(super) lookup_now: Notify,
-    /// Somebody knows of a node that is not known here.
-    pub(super) nodes_now: Notify,
-    /// When the last answer about nodes was asked for.
-    nodes_asked: watch::Sender<Option<Instant>>,
-    /// Nodes that may be lost.
-    pub(super) suspects: Suspects,
-    /// A turn for each worker that is looked after at a time.
-    pub(super) looks: Semaphore,
-    /// When the last poll that has come back was sent.
-    polled: watch::Sender<Option<Instant>>,
-    /// Legacy sessions that go on in no other task, by the last answer of the GCS.
-    exited: watch::Sender<HashSet<BreakpointId>>,
-}
-
 pub(super) struct Core {
     pub(super) state: State,
-    statuses: Vec<ClusterStatus>,
+    /// By the places of clusters; `None` where there is none any more.
+    statuses: Vec<Option<ClusterStatus>>,
     events: u64,
     claims: HashMap<BreakpointId, InUse>,
     /// The breakpoints whose debuggers are not yet over the last session; closed when they are.
@@ -88,13 +59,7 @@ impl Shared {
     pub(super) fn new(settings: config::Registry, clusters: Vec<ClusterHandle>) -> Self {
         let statuses: Vec<_> = clusters
             .iter()
-            .map(|cluster| ClusterStatus {
-                name: Arc::clone(&cluster.name),
-                ray_version: None,
-                polled: None,
-                trouble: None,
-                incomplete: None,
-            })
+            .map(|cluster| ClusterStatus::new(Arc::clone(&cluster.name)))
             .collect();
         let names = clusters.iter().map(|cluster| Arc::clone(&cluster.name));
         let state = State::new(names, settings.keep_ended);
@@ -105,7 +70,7 @@ impl Shared {
         Self {
             core: Mutex::new(Core {
                 state,
-                statuses,
+                statuses: statuses.into_iter().map(Some).collect(),
                 events: 0,
                 claims: HashMap::new(),
                 settling: HashMap::new(),
@@ -114,7 +79,8 @@ impl Shared {
             asking: tokio::sync::Mutex::default(),
             examining: tokio::sync::Mutex::default(),
             settings,
-            clusters,
+            clusters: Clusters::new(clusters),
+            told: Told::default(),
             observer: OnceLock::new(),
             snapshot: watch::Sender::new(Arc::new(snapshot)),
             events: broadcast::Sender::new(EVENT_BACKLOG),
@@ -151,7 +117,9 @@ impl Shared {
     /// Notes how a cluster's head answered.
     pub(super) fn status(&self, cluster: Cluster, note: impl FnOnce(&mut ClusterStatus)) {
         let mut core = self.lock();
-        let status = &mut core.statuses[cluster];
+        let Some(status) = &mut core.statuses[cluster] else {
+            return;
+        };
         let known = |status: &ClusterStatus| {
             (
                 status.trouble.is_some(),
@@ -189,7 +157,7 @@ impl Shared {
         self.publish(&mut core, changes, now, false);
         Ok(OpenClaim {
             number,
-            cluster,
+            cluster: self.clusters.at(cluster),
             settling: core.settling.get(&breakpoint.id).cloned(),
             breakpoint,
             died,
@@ -226,7 +194,7 @@ impl Shared {
     /// Forgets a claim and gives its breakpoint back; `used`: the worker may have been detached, and its task run on.
     pub(super) fn close_claim(
         &self,
-        cluster: Cluster,
+        cluster: &ClusterHandle,
         id: BreakpointId,
         worker_id: &str,
         claim: u64,
@@ -238,19 +206,60 @@ impl Shared {
         }
         let now = Now::now();
         let changes = match used {
-            true => core.state.give_back(cluster, worker_id, claim, now),
-            false => core.state.put_back(cluster, worker_id, claim, now),
+            true => core.state.give_back(cluster.place, worker_id, claim, now),
+            false => core.state.put_back(cluster.place, worker_id, claim, now),
         };
         self.publish(&mut core, changes, now, false);
         drop(core);
-        self.clusters[cluster].poll_now.notify_one();
-        self.clusters[cluster].pdb_now.notify_one();
+        cluster.poll_now.notify_one();
+        cluster.pdb_now.notify_one();
+    }
+
+    /// Puts a cluster in that is not in the configuration, with what is wrong with it, if anything. `make` makes it for the
+    /// place that it gets.
+    pub(super) fn join(
+        &self,
+        make: impl FnOnce(Cluster) -> ClusterHandle,
+        ray_job: Option<Arc<str>>,
+        trouble: Option<String>,
+    ) -> Arc<ClusterHandle> {
+        let mut core = self.lock();
+        let handle = self.clusters.join(make);
+        let (place, name) = (handle.place, &handle.name);
+        let status = ClusterStatus {
+            ray_job,
+            trouble,
+            ..ClusterStatus::new(Arc::clone(name))
+        };
+        core.state.join(place, Arc::clone(name));
+        match core.statuses.get_mut(place) {
+            Some(free) => *free = Some(status),
+            None => core.statuses.push(Some(status)),
+        }
+        self.publish(&mut core, Changes::new(), Now::now(), true);
+        handle
+    }
+
+    /// Takes a cluster out when nothing asks its head any more: whatever waits there has died, sessions there hear of it, and
+    /// its place is free.
+    pub(super) fn leave(&self, handle: &ClusterHandle, why: &Arc<str>) {
+        let mut core = self.lock();
+        let now = Now::now();
+        let changes = core.state.leave(handle.place, why, now);
+        core.statuses[handle.place] = None;
+        self.publish(&mut core, changes, now, true);
+        handle.free();
+        drop(core);
+        live_nodes::publish(&self.nodes, &handle.name, Vec::new());
+        if let Some(observer) = self.observer.get() {
+            observer.gone(&handle.name);
+        }
     }
 
     fn publish(&self, core: &mut Core, changes: Changes, now: Now, wake: bool) {
         let lists = core.state.publish(now.instant);
         let wake = wake || lists.is_some();
-        let clusters = core.statuses.clone();
+        let clusters = core.statuses.iter().flatten().cloned().collect();
         self.snapshot.send_if_modified(|snapshot| {
             let next = match lists {
                 Some(lists) => Snapshot {
@@ -295,87 +304,25 @@ impl Shared {
 /// What [`Shared::open_claim`] hands out.
 pub(super) struct OpenClaim {
     pub(super) number: u64,
-    pub(super) cluster: Cluster,
+    pub(super) cluster: Arc<ClusterHandle>,
     pub(super) breakpoint: Arc<Breakpoint>,
     pub(super) died: Arc<SetOnce<Arc<str>>>,
     pub(super) settling: Option<watch::Receiver<()>>,
 }
 
-impl ClusterHandle {
-    pub(super) fn new(name: &str, head: Option<HeadClient>, gcs: Option<GcsClient>) -> Self {
-        Self {
-            name: name.into(),
-            head,
-            gcs,
-            poll_now: Notify::new(),
-            pdb_now: Notify::new(),
-            lookup_now: Notify::new(),
-            nodes_now: Notify::new(),
-            nodes_asked: watch::Sender::default(),
-            suspects: Suspects::default(),
-            looks: Semaphore::new(LOOKS),
-            polled: watch::Sender::default(),
-            exited: watch::Sender::default(),
-        }
-    }
-
-    /// Notes that the poll that was sent at `sent` has come back, with an answer or without.
-    pub(super) fn polled(&self, sent: Instant) {
-        self.polled.send_replace(Some(sent));
-    }
-
-    /// Has the cluster polled now, and resolves when that has come back; at once where there is no head. Cancel safe.
-    pub(super) async fn refreshed(&self) {
-        if self.head.is_none() {
-            return;
-        }
-        answered_since(&self.polled, &self.poll_now).await;
-    }
-
-    /// Notes that the head has said which nodes there are, as it was asked for at `sent`.
-    pub(super) fn nodes_answered(&self, sent: Instant) {
-        self.nodes_asked.send_replace(Some(sent));
-    }
-
-    /// Has the head asked for its nodes, and resolves when it has answered; at once where there is no head. Cancel safe.
-    pub(super) async fn nodes_refreshed(&self) {
-        if self.head.is_some() {
-            answered_since(&self.nodes_asked, &self.nodes_now).await;
-        }
-    }
-
-    /// Takes in all of what goes on in no other task.
-    pub(super) fn exited(&self, ids: HashSet<BreakpointId>) {
-        self.exited.send_if_modified(|known| {
-            let news = *known != ids;
-            *known = ids;
-            news
-        });
-    }
-
-    /// Resolves as soon as the session with the breakpoint `id` goes on in no other task. Cancel safe.
-    pub(super) async fn until_exited(&self, id: BreakpointId) {
-        let mut exited = self.exited.subscribe();
-        if exited.wait_for(|ids| ids.contains(&id)).await.is_err() {
-            // The sender lives as long as the registry.
-            std::future::pending().await
-        }
-    }
-}
-
-/// Has something asked by `ask`, and resolves when what was asked from now on is `answered`. Cancel safe.
-async fn answered_since(answered: &watch::Sender<Option<Instant>>, ask: &Notify) {
-    let now = Instant::now();
-    let mut answered = answered.subscribe();
-    ask.notify_one();
-    let fresh = |sent: &Option<Instant>| sent.is_some_and(|sent| sent >= now);
-    if answered.wait_for(fresh).await.is_err() {
-        // The sender lives as long as the registry.
-        std::future::pending().await
-    }
-}
-
 impl ClusterStatus {
+    /// Of a cluster that has not been asked yet.
+    fn new(name: Arc<str>) -> Self {
+        Self {
+            name,
+            ray_job: None,
+            ray_version: None,
+            polled: None,
+            trouble: None,
+            incomplete: None,
+        }
+    }
+
     pub(super) fn answered(&mut self, at: Instant) {
         self.polled = Some(at.into_std());
         self.trouble = None;

@@ -12,8 +12,10 @@ pub(super) const WORKER_ID: usize = 56;
 /// How a cluster's head answered last.
 #[derive(Debug, Clone)]
 pub struct ClusterStatus {
-    /// Name in the configuration.
+    /// Name in the configuration, or `NAMESPACE.NAME` of a cluster that was found.
     pub name: Arc<str>,
+    /// The RayJob that the cluster was made for, where one was.
+    pub ray_job: Option<Arc<str>>,
     /// `ray_version` of `/api/version`, once known.
     pub ray_version: Option<String>,
     /// When the last poll that succeeded was answered; `None` before the first.
@@ -32,7 +34,7 @@ pub struct Snapshot {
     /// Those that ended a short while ago, newest first, bounded: for a good answer to a client
     /// that comes too late.
     pub ended: Vec<Arc<Breakpoint>>,
-    /// State of each cluster, in the order of the configuration; the first is the default cluster.
+    /// State of each cluster, those of the configuration first and in its order; the first of them is the default cluster.
     pub clusters: Vec<ClusterStatus>,
 }
 

@@ -83,6 +83,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and (eq $v.mode "headSidecar") (not $v.rayCluster.create) -}}
 {{- fail "mode headSidecar takes rayCluster.create: a RayCluster that is there already is yours to change" -}}
 {{- end -}}
+{{- if and $v.discovery.enabled (or (ne $v.mode "deployment") $v.agents.enabled) -}}
+{{- fail "discovery.enabled takes mode deployment, without agents.enabled: agents here are those of one cluster" -}}
+{{- end -}}
 {{- if and (eq $v.mode "headSidecar") (or (gt (int $v.replicas) 1) $v.agents.enabled $v.auth.kubernetes.enabled $v.monitoring.serviceMonitor.enabled) -}}
 {{- fail "mode headSidecar is one relay without agents, auth.kubernetes and a ServiceMonitor: they would open the head's pod" -}}
 {{- end -}}

@@ -19,11 +19,21 @@ args:
   {{- end }}
   {{- if eq $v.mode "headSidecar" }}
   - --ray-address=http://127.0.0.1:8265
-  {{- else }}
+  {{- else if not $v.discovery.enabled }}
   - --ray-address={{ include "ray-relay.rayAddress" . }}
   {{- end }}
-env: {{- if not (or $v.ray.token.enabled $v.policy $v.auth.kubernetes.enabled $v.tls.existingSecret $v.http.allowedHosts (include "ray-relay.monitored" .) $v.env) }} []{{ end }}
+env: {{- if not (or $v.discovery.enabled $v.ray.token.enabled $v.policy $v.auth.kubernetes.enabled $v.tls.existingSecret $v.http.allowedHosts (include "ray-relay.monitored" .) $v.env) }} []{{ end }}
+  {{- if $v.discovery.enabled }}
+  - { name: RAY_RELAY_DISCOVERY_KUBERNETES, value: "true" }
+  {{- with $v.discovery.namespaces }}
+  - { name: RAY_RELAY_DISCOVERY_NAMESPACES, value: {{ join "," . | quote }} }
+  {{- end }}
+  {{- with $v.discovery.labelSelector }}
+  - { name: RAY_RELAY_DISCOVERY_LABEL_SELECTOR, value: {{ . | quote }} }
+  {{- end }}
+  {{- else }}
   {{- include "ray-relay.rayToken" . | nindent 2 }}
+  {{- end }}
   {{- if $v.policy }}
   - { name: RAY_RELAY_AUTH_POLICY_FILE, value: /etc/ray-relay-config/policy.toml }
   {{- end }}

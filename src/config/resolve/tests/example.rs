@@ -38,7 +38,7 @@ fn the_example_names_every_key_and_each_with_its_default() {
 
 #[test]
 fn commented_values_of_the_example_are_right_too() {
-    let keys = "token_file|url_file|link = |api_server|ca_file|namespace|url|host = |file = \"/var|dir = |otlp = ";
+    let keys = "label_selector|token_file|url_file|link = |api_server|ca_file|namespace|url|host = |file = \"/var|dir = |otlp = ";
     let audit_key = "key_file = \"/etc/ray-relay/audit";
     let notice_key = "key_file = \"/etc/ray-relay/notice";
     let uncommented = keys.split('|').chain([audit_key, notice_key]);

@@ -67,6 +67,7 @@ fn every_scalar_key_can_be_given_in_the_environment() {
         "audiences" => "a, b",
         "cache_entries" => "9",
         "namespace" => "ray",
+        "namespaces" => "ml, serve",
         "file" | "ca_file" | "token_file" => "/some/file",
         "url" | "api_server" | "link" | "otlp" => "https://a.example.com/x",
         "on" => "paused, died",

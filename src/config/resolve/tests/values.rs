@@ -136,3 +136,41 @@ fn identity_providers_are_only_asked_where_nobody_can_answer_for_them() {
     );
     assert!(config.jwks.is_given() && config.kubernetes.enabled);
 }
+
+#[test]
+fn clusters_that_are_found_need_none_beside_them_and_have_addresses_of_their_own() {
+    let found = config(
+        "[discovery]\nkubernetes = true\nnamespaces = [\"ml\"]\n",
+        &[],
+    );
+    assert_eq!(found.clusters, []);
+    assert_eq!(
+        found.discovery.ray_address.of("a-head-svc", "ml", 8265),
+        "http://a-head-svc.ml.svc:8265"
+    );
+    let cluster =
+        "[[cluster]]\nray_address = \"http://head:8265\"\n[release]\nclusters = [\"ml.train\"]\n";
+    let both = format!("[discovery]\nkubernetes = true\n{cluster}");
+    assert_eq!(config(&both, &[]).clusters.len(), 1);
+    assert_eq!(problem(cluster).key, "release.clusters");
+    for address in [
+        "http://head:8265",
+        "http://{service}:8265",
+        "http://{namespace}:{port}",
+        "http://{service}.{namespace}:{prot}",
+        "ftp://{service}.{namespace}",
+        "http://u:p@{service}.{namespace}",
+    ] {
+        let refused = problem(&format!("[discovery]\nray_address = \"{address}\"\n"));
+        assert_eq!(refused.key, "discovery.ray_address", "{address}");
+        assert!(!refused.found.contains("u:p"), "{}", refused.found);
+    }
+    for namespaces in ["\"ml\"", "[\"ML\"]", "[\"a.b\"]", "[\"\"]", "[\"a/b\"]"] {
+        let refused = problem(&format!("[discovery]\nnamespaces = {namespaces}\n"));
+        assert_eq!(refused.key, "discovery.namespaces", "{namespaces}");
+    }
+    assert_eq!(
+        problem("[discovery]\nmax_clusters = 513\n").key,
+        "discovery.max_clusters"
+    );
+}

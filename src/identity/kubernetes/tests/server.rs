@@ -173,7 +173,7 @@ impl Server {
                     state.access_reviews.push(asked.clone());
                     (state.access, state.allowed.contains(&*asked))
                 };
-                let spec = json!({
+                let mut spec = json!({
                     "user": NAME,
                     "uid": "u-1",
                     "groups": ["system:authenticated", "system:serviceaccounts"],
@@ -183,6 +183,11 @@ impl Server {
                         "verb": word("verb"), "name": word("name"),
                     },
                 });
+                if attributes["name"].is_null() {
+                    // All of them: an empty name would be asked for otherwise.
+                    let asked = spec["resourceAttributes"].as_object_mut();
+                    asked.unwrap().remove("name");
+                }
                 let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "metadata": {}, "spec": spec});
                 expect("review", posted.clone(), review);
                 let status = match mode {

@@ -23,7 +23,12 @@ async fn scene(change: impl Fn(&mut Config, &std::path::Path)) -> Scene {
     let dir = tempfile::tempdir().unwrap();
     let mut config = Config {
         kubernetes: server.files(dir.path()),
-        clusters: clusters(&["default", "west"]),
+        clusters: ["default", "west"]
+            .map(|name| config::Cluster {
+                name: name.to_owned(),
+                ..config::Cluster::default()
+            })
+            .into(),
         ..Config::default()
     };
     config.kubernetes.recheck = Duration::from_secs(1);

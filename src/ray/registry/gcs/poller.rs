@@ -11,9 +11,10 @@ use tokio::time::Instant;
 
 use crate::ray::head::HeadClient;
 use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId};
+use crate::ray::registry::clusters::ClusterHandle;
 use crate::ray::registry::gcs::{GcsClient, GcsError, entry};
 use crate::ray::registry::query;
-use crate::ray::registry::shared::{ClusterHandle, Shared};
+use crate::ray::registry::shared::Shared;
 use crate::ray::registry::state::Cluster;
 
 /// How often entries are held against jobs and workers again: one question for each.
@@ -35,7 +36,7 @@ pub(in crate::ray::registry) async fn run(
     head: &HeadClient,
     gcs: &GcsClient,
 ) {
-    let handle = &shared.clusters[cluster];
+    let handle = &*shared.clusters.at(cluster);
     let settings = &shared.settings;
     let mut known: HashMap<String, Vec<u8>> = HashMap::new();
     let mut alive = Alive::default();

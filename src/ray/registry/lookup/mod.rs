@@ -60,6 +60,7 @@ enum Answer {
 
 /// Runs until cancelled by dropping it.
 pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
+    let handle = shared.clusters.at(cluster);
     let asker = Asker::new(head);
     let mut out = Out::default();
     let mut flights: FuturesUnordered<Flight<'_>> = FuturesUnordered::new();
@@ -128,7 +129,7 @@ pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
                     }
                 }
             },
-            () = shared.clusters[cluster].lookup_now.notified() => {}
+            () = handle.lookup_now.notified() => {}
             () = tokio::time::sleep_until(due) => {}
             () = tokio::time::sleep_until(publish), if !answers.is_empty() => {}
         }

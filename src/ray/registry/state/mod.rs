@@ -41,7 +41,7 @@ const REGISTERED: &str = "RAY_PDB_";
 /// Nodes that are remembered at most. The GCS itself keeps 1,000 dead ones (2.60).
 const MAX_NODES: usize = 20_000;
 
-/// Index of a cluster in the configuration.
+/// The place of a cluster ([`crate::ray::registry::clusters`]).
 pub(super) type Cluster = usize;
 
 /// What happened, for events.
@@ -100,26 +100,33 @@ pub(super) struct Target {
 
 impl State {
     pub(super) fn new(names: impl IntoIterator<Item = Arc<str>>, keep_ended: Duration) -> Self {
-        let clusters = names
-            .into_iter()
-            .map(|name| ClusterState {
-                name,
-                entries: Entries::default(),
-                settled: false,
-                stops: HashMap::new(),
-                gone: HashMap::new(),
-                nodes: HashMap::new(),
-                ghosts: HashSet::new(),
-                unexplained: HashMap::new(),
-            })
-            .collect();
         Self {
-            clusters,
+            clusters: names.into_iter().map(ClusterState::new).collect(),
             live: List::default(),
             ended: VecDeque::new(),
             keep_ended,
             dirty: false,
         }
+    }
+
+    /// Gives `place`, which is free or one beyond the last, to the cluster `name`.
+    pub(super) fn join(&mut self, place: Cluster, name: Arc<str>) {
+        let cluster = ClusterState::new(name);
+        match self.clusters.get_mut(place) {
+            Some(free) => *free = cluster,
+            None => self.clusters.push(cluster),
+        }
+    }
+
+    /// Ends whatever waits in the cluster at `place`, for the reason `why`: the cluster is gone.
+    pub(super) fn leave(&mut self, place: Cluster, why: &Arc<str>, now: Now) -> Changes {
+        let mut changes = Changes::new();
+        let entries = self.clusters[place].entries.iter();
+        let keys: Vec<_> = entries.map(|(key, _)| Arc::clone(key)).collect();
+        for key in keys {
+            self.die(place, &key, Arc::clone(why), now, &mut changes);
+        }
+        changes
     }
 
     /// The workers whose names are to be looked up now: all that are due, marked as asked for.
@@ -358,6 +365,19 @@ impl State {
 }
 
 impl ClusterState {
+    fn new(name: Arc<str>) -> Self {
+        Self {
+            name,
+            entries: Entries::default(),
+            settled: false,
+            stops: HashMap::new(),
+            gone: HashMap::new(),
+            nodes: HashMap::new(),
+            ghosts: HashSet::new(),
+            unexplained: HashMap::new(),
+        }
+    }
+
     /// Forgets what only mattered to answers of one kind that were asked for before `sent`.
     fn forget_gone(&mut self, sent: Instant, kind: Kind) {
         let of_kind = |key: &str| key.starts_with(REGISTERED) == (kind == Kind::Pdb);

@@ -4,6 +4,7 @@ mod claims;
 mod current;
 mod examined;
 mod fake_head;
+mod found;
 mod held;
 mod jobs;
 mod legacy;

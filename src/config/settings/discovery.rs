@@ -1,0 +1,90 @@
+//! `[discovery]`: Ray clusters that are found by asking, beside those of `[[cluster]]`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::config::address::{is_host_label, parse_ray_address};
+use crate::config::kind::{Kind, Shape, count, flag, listed, quoted, text};
+use crate::config::problem::Wrong;
+use crate::config::raw::RawValue;
+use crate::config::read::{self, Read};
+
+/// The default of `discovery.ray_address`.
+const USUAL: &str = "http://{service}.{namespace}.svc:{port}";
+
+/// Namespaces that can be named; each is watched by itself.
+const MAX_NAMESPACES: usize = 64;
+
+settings! {
+    /// `[discovery]`: Ray clusters that are found by asking.
+    pub struct ClusterDiscovery = "discovery" {
+        /// The RayClusters of the Kubernetes API server of `[kubernetes]` are clusters.
+        kubernetes: bool = false, flag();
+        /// Those of these namespaces; empty: of all that the relay may read.
+        namespaces: Vec<String> = Vec::new(), Kind::new(namespaces, listed);
+        /// Those with these labels, as `kubectl get --selector` takes it. Absent: all.
+        label_selector: Option<String> = None, text("a label selector, such as \"debug=yes\"").optional();
+        /// The dashboard of a cluster's head, by its Service.
+        ray_address: HeadAddress = HeadAddress(USUAL.to_owned()), Kind::new(ray_address, quoted).shaped(Shape::Address);
+        /// Clusters that are watched at a time, beside those of `[[cluster]]`.
+        max_clusters: usize = 64, count(1..=512);
+    }
+}
+
+/// A `ray_address` in which `{service}` and `{namespace}` stand for the Service of a cluster's head, and `{port}` for that of
+/// its dashboard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeadAddress(String);
+
+impl FromStr for HeadAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::read(text).map_err(|_| format!("write {}", expected()))
+    }
+}
+
+impl fmt::Display for HeadAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl HeadAddress {
+    fn read(text: &str) -> Read<Self> {
+        let address = Self(text.to_owned());
+        let filled = address.of("service", "namespace", 8265);
+        let has = |part: &str| address.0.contains(part);
+        if !(has("{service}") && has("{namespace}")) || filled.contains(['{', '}']) {
+            return Err(Wrong::expected(expected()).hint(
+                "{port} is the third that may be in it; with the same address, one cluster would be shown under the name of another",
+            ));
+        }
+        parse_ray_address(&filled)?;
+        Ok(address)
+    }
+
+    /// The address of the dashboard at `port` of `service` in `namespace`, both of them labels.
+    pub fn of(&self, service: &str, namespace: &str, port: u16) -> String {
+        let filled = self.0.replace("{service}", service);
+        let filled = filled.replace("{namespace}", namespace);
+        filled.replace("{port}", &port.to_string())
+    }
+}
+
+fn namespaces(value: &RawValue) -> Read<Vec<String>> {
+    let expected = "an array of at most 64 names of Kubernetes namespaces, such as [\"ml\"]";
+    let names = read::texts(value, MAX_NAMESPACES, expected)?;
+    match names.iter().all(|name| is_host_label(name)) {
+        true => Ok(names),
+        false => Err(Wrong::expected(expected)),
+    }
+}
+
+fn ray_address(value: &RawValue) -> Read<HeadAddress> {
+    HeadAddress::read(&read::text(value, &expected())?)
+}
+
+fn expected() -> String {
+    format!("an address with {{service}} and {{namespace}} in it, such as \"{USUAL}\"")
+}

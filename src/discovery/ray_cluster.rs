@@ -1,0 +1,228 @@
+//! What the relay reads of a RayCluster (`ray.io/v1`). The rest of it, such as the pods, is skipped.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+/// Port of Ray's dashboard where the container of the head names none.
+const DASHBOARD: u16 = 8265;
+
+/// Longest part of a name that KubeRay makes a Secret's of.
+const SECRET_NAME: usize = 50;
+
+/// A RayCluster: where its head is, and how it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RayCluster {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    /// When it was made, as the API server writes it: the order of the texts is that of the times.
+    pub(super) created: String,
+    /// The Service of its head.
+    pub(super) service: Option<String>,
+    /// Port of its dashboard.
+    pub(super) port: u16,
+    /// The Secret with its token; `None` where it wants none.
+    pub(super) secret: Option<String>,
+    /// The RayJob that it was made for.
+    pub(super) ray_job: Option<String>,
+    pub(super) state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// The head's pod serves.
+    Ready,
+    /// It comes up, or does not get there.
+    Pending,
+    /// It has no pods, or is about to have none.
+    Over,
+}
+
+/// The object as it is on the wire. What is not in it is skipped, whatever it is.
+#[derive(Deserialize)]
+pub(super) struct Wire {
+    metadata: Metadata,
+    #[serde(default)]
+    spec: Spec,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    /// A bookmark has none.
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    namespace: String,
+    #[serde(default)]
+    creation_timestamp: Option<String>,
+    #[serde(default)]
+    deletion_timestamp: Option<String>,
+    #[serde(default)]
+    resource_version: Option<String>,
+    #[serde(default)]
+    owner_references: Option<Vec<Owner>>,
+}
+
+#[derive(Deserialize)]
+struct Owner {
+    kind: String,
+    name: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    suspend: Option<bool>,
+    auth_options: Option<AuthOptions>,
+    head_group_spec: Option<HeadGroup>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct AuthOptions {
+    mode: Option<String>,
+    secret_name: Option<String>,
+    enable_k8s_token_auth: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct HeadGroup {
+    #[serde(default)]
+    template: Template,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Template {
+    spec: Option<Pod>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Pod {
+    containers: Option<Vec<Container>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Container {
+    ports: Option<Vec<Port>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Port {
+    #[serde(default)]
+    name: Option<String>,
+    container_port: i64,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Status {
+    state: Option<String>,
+    head: Option<Head>,
+    conditions: Option<Vec<Condition>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Head {
+    service_name: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+}
+
+impl Wire {
+    /// The version of the object, or of all where it is a bookmark.
+    pub(super) fn resource_version(&self) -> Option<&str> {
+        self.metadata.resource_version.as_deref()
+    }
+
+    pub(super) fn read(self) -> RayCluster {
+        let Self {
+            metadata,
+            spec,
+            status,
+        } = self;
+        let state = state(&metadata, &spec, &status);
+        let port = dashboard_port(&spec).unwrap_or(DASHBOARD);
+        let secret = spec
+            .auth_options
+            .and_then(|auth| secret(auth, &metadata.name));
+        let mut owners = metadata.owner_references.into_iter().flatten();
+        let of_job = owners.find(|owner| owner.kind == "RayJob");
+        RayCluster {
+            namespace: metadata.namespace,
+            name: metadata.name,
+            created: metadata.creation_timestamp.unwrap_or_default(),
+            service: status.head.and_then(|head| head.service_name),
+            port,
+            secret,
+            ray_job: of_job.map(|owner| owner.name),
+            state,
+        }
+    }
+}
+
+fn state(metadata: &Metadata, spec: &Spec, status: &Status) -> State {
+    let said = status.state.as_deref().unwrap_or_default();
+    if metadata.deletion_timestamp.is_some() || spec.suspend == Some(true) || said == "suspended" {
+        return State::Over;
+    }
+    let mut conditions = status.conditions.iter().flatten();
+    let is_ready = match conditions.find(|condition| condition.kind == "HeadPodReady") {
+        Some(condition) => condition.status == "True",
+        // KubeRay has conditions since 1.2, and had the state before.
+        None => said == "ready",
+    };
+    match is_ready {
+        true => State::Ready,
+        false => State::Pending,
+    }
+}
+
+/// The port called `dashboard` of Ray's container, which is the first. The head's Service has the same.
+fn dashboard_port(spec: &Spec) -> Option<u16> {
+    let pod = spec.head_group_spec.as_ref()?.template.spec.as_ref()?;
+    let ports = pod.containers.as_ref()?.first()?.ports.as_ref()?;
+    let port = ports
+        .iter()
+        .find(|port| port.name.as_deref() == Some("dashboard"))?;
+    u16::try_from(port.container_port)
+        .ok()
+        .filter(|port| *port > 0)
+}
+
+/// The Secret that KubeRay has Ray's containers take the token from (1.5.1 and later).
+fn secret(auth: AuthOptions, cluster: &str) -> Option<String> {
+    if auth.mode.as_deref() == Some("disabled") || auth.enable_k8s_token_auth == Some(true) {
+        return None;
+    }
+    let named = auth.secret_name.filter(|name| !name.is_empty());
+    Some(named.unwrap_or_else(|| own_secret(cluster)))
+}
+
+/// What KubeRay calls the Secret that it makes for `cluster`: the end of a long name, with a letter in front.
+fn own_secret(cluster: &str) -> String {
+    let start = cluster.len().saturating_sub(SECRET_NAME);
+    let name = cluster.get(start..).unwrap_or(cluster);
+    match name.strip_prefix(|c: char| c.is_ascii_digit() || c.is_ascii_punctuation()) {
+        Some(rest) => format!("r{rest}"),
+        None => name.to_owned(),
+    }
+}
+
+impl fmt::Display for RayCluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}

@@ -1,0 +1,297 @@
+//! What is read of a RayCluster, and which become clusters.
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::discovery::ray_cluster::{State, Wire};
+use crate::discovery::watch::backoff;
+
+const READY: &str = include_str!("../../tests/fixtures/kuberay/ready.json");
+const PENDING: &str = include_str!("../../tests/fixtures/kuberay/pending.json");
+const OLD: &str = include_str!("../../tests/fixtures/kuberay/before-conditions.json");
+const OF_A_JOB: &str = include_str!("../../tests/fixtures/kuberay/of-a-rayjob.json");
+
+fn read(text: &str) -> RayCluster {
+    serde_json::from_str::<Wire>(text).unwrap().read()
+}
+
+fn changed(change: impl FnOnce(&mut Value)) -> RayCluster {
+    let mut object: Value = READY.parse().unwrap();
+    change(&mut object);
+    read(&object.to_string())
+}
+
+fn named(namespace: &str, name: &str, created: &str) -> RayCluster {
+    changed(|object| {
+        object["metadata"] =
+            json!({"namespace": namespace, "name": name, "creationTimestamp": created});
+        object["status"]["head"] = Value::Null;
+    })
+}
+
+fn chosen(all: &[RayCluster], most: usize, configured: &[&str]) -> Chosen {
+    let settings = ClusterDiscovery {
+        max_clusters: most,
+        ..ClusterDiscovery::default()
+    };
+    let cluster = |address: &&str| Cluster {
+        ray_address: (*address).to_owned(),
+        ..Cluster::default()
+    };
+    let configured: Vec<_> = configured.iter().map(cluster).collect();
+    choose(all.iter(), &settings, &configured, "ml")
+}
+
+fn names(chosen: &Chosen) -> Vec<&str> {
+    let names = chosen.clusters.iter().map(|cluster| &*cluster.name);
+    names.collect()
+}
+
+/// Where the only one has its head.
+fn head(one: RayCluster) -> Result<(String, Option<String>), String> {
+    let mut chosen = chosen(&[one], 1, &[]);
+    let head = chosen.clusters.remove(0).head?;
+    let secret = head
+        .secret
+        .map(|(namespace, name)| format!("{namespace}/{name}"));
+    Ok((head.ray_address, secret))
+}
+
+#[test]
+fn recorded_rayclusters_are_clusters_with_their_heads_and_tokens() {
+    let all = [READY, OLD, OF_A_JOB].map(read);
+    let chosen = chosen(&all, 9, &[]);
+    assert_eq!(
+        names(&chosen),
+        [
+            "default.raycluster-complete-raw",
+            "ml.ray-cluster-with-auth",
+            "ml.rayjob-sample-9rqzv"
+        ]
+    );
+    let jobs: Vec<_> = chosen
+        .clusters
+        .iter()
+        .map(|cluster| cluster.ray_job.as_deref())
+        .collect();
+    assert_eq!(jobs, [None, None, Some("rayjob-sample")]);
+    let heads: Vec<_> = all.map(head).into_iter().map(Result::unwrap).collect();
+    let with_auth = "http://ray-cluster-with-auth-head-svc.ml.svc:8265".to_owned();
+    assert_eq!(
+        heads[0],
+        (with_auth, Some("ml/ray-cluster-with-auth".to_owned()))
+    );
+    // It names no Service; KubeRay's own name for it stands in.
+    let old = "http://raycluster-complete-raw-head-svc.default.svc:8265".to_owned();
+    assert_eq!(heads[1], (old, None));
+    assert_eq!(
+        heads[2].0,
+        "http://rayjob-sample-9rqzv-head-svc.ml.svc:8265"
+    );
+}
+
+#[test]
+fn one_that_comes_up_says_what_to_look_at_and_one_that_is_over_is_none() {
+    let waits = head(read(PENDING)).unwrap_err();
+    assert_eq!(
+        waits,
+        "the head of RayCluster ml/ray-cluster-with-auth is not ready; `kubectl describe raycluster ray-cluster-with-auth --namespace ml` says why"
+    );
+    let over: [fn(&mut Value); 3] = [
+        |object| object["spec"]["suspend"] = true.into(),
+        |object| object["status"]["state"] = "suspended".into(),
+        |object| object["metadata"]["deletionTimestamp"] = "2025-11-24T11:00:00Z".into(),
+    ];
+    for change in over {
+        let one = changed(change);
+        assert_eq!(one.state, State::Over);
+        assert_eq!(chosen(&[one], 9, &[]), Chosen::default());
+    }
+}
+
+#[test]
+fn what_a_namespace_writes_does_not_lead_out_of_it() {
+    for service in [
+        "evil.other",
+        "evil.other.svc",
+        "10.0.0.1",
+        "a/b",
+        "a:1",
+        "a@b",
+        "",
+        "A",
+        "a b",
+    ] {
+        let refused = head(changed(|object| {
+            object["status"]["head"]["serviceName"] = service.into()
+        }));
+        assert!(refused.is_err(), "{service}: {refused:?}");
+    }
+    for secret in ["../../x", "other/secret", "a b", "a?b", "%2e"] {
+        let at = head(changed(|object| {
+            object["spec"]["authOptions"] = json!({"secretName": secret})
+        }));
+        assert_eq!(at.unwrap().1, None, "{secret}");
+    }
+    for (namespace, name) in [
+        ("ml", "a.b"),
+        ("ml", ""),
+        ("", "a"),
+        ("ml", "../a"),
+        ("m.l", "a"),
+        ("ml", "a\n"),
+    ] {
+        let refused = chosen(&[named(namespace, name, "")], 9, &[]);
+        assert_eq!(names(&refused), Vec::<&str>::new());
+        let told = refused.left_out.first().unwrap();
+        assert!(!told.contains('\n') && told.len() < 200, "{told}");
+    }
+    let port = |port: i64| {
+        changed(|object| object["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["ports"][1]["containerPort"] = port.into()).port
+    };
+    assert_eq!([9000, 0, -1, 70_000].map(port), [9000, 8265, 8265, 8265]);
+}
+
+#[test]
+fn tokens_are_where_kuberay_keeps_them() {
+    let secret = |auth: Value| changed(|object| object["spec"]["authOptions"] = auth).secret;
+    let own = Some("ray-cluster-with-auth".to_owned());
+    assert_eq!(secret(json!({})), own);
+    assert_eq!(secret(json!({"mode": "token"})), own);
+    assert_eq!(
+        secret(json!({"mode": "token", "secretName": "mine"})),
+        Some("mine".to_owned())
+    );
+    assert_eq!(secret(json!({"mode": "disabled"})), None);
+    assert_eq!(secret(json!({"enableK8sTokenAuth": true})), None);
+    assert_eq!(secret(Value::Null), None);
+    let of = |name: &str| {
+        let one = changed(|object| object["metadata"]["name"] = name.into());
+        one.secret.unwrap()
+    };
+    // As `CheckName` of KubeRay shortens it.
+    assert_eq!(of(&format!("abc{}", "x".repeat(50))), "x".repeat(50));
+    assert_eq!(
+        of(&format!("abc-{}", "x".repeat(49))),
+        format!("r{}", "x".repeat(49))
+    );
+}
+
+#[test]
+fn a_cluster_of_the_configuration_has_its_head_for_itself() {
+    for address in [
+        "http://ray-cluster-with-auth-head-svc.ml.svc:8265",
+        "http://ray-cluster-with-auth-head-svc:8265",
+        "http://RAY-cluster-with-auth-head-svc.ml:8265/",
+        "http://ray-cluster-with-auth-head-svc.ml.svc.cluster.local.:8265",
+    ] {
+        let chosen = chosen(&[read(READY), read(OF_A_JOB)], 9, &[address]);
+        assert_eq!(names(&chosen), ["ml.rayjob-sample-9rqzv"]);
+        assert_eq!(
+            chosen.left_out.first().unwrap(),
+            "ml/ray-cluster-with-auth: a [[cluster]] of the configuration has its address"
+        );
+    }
+}
+
+#[test]
+fn a_namespace_with_thousands_does_not_crowd_out_another() {
+    let mut all: Vec<_> = (0..3000)
+        .map(|n| named("a", &format!("c{n}"), &format!("2025-01-01T{n:04}")))
+        .collect();
+    all.push(named("b", "late", "2026-01-01T00:00:00Z"));
+    all.push(named("c", "newer", "2026-01-02T00:00:00Z"));
+    all.push(named("c", "older", "2026-01-01T00:00:00Z"));
+    let some = chosen(&all, 5, &[]);
+    assert_eq!(
+        names(&some),
+        ["a.c0", "b.late", "c.older", "a.c1", "c.newer"]
+    );
+    assert_eq!(some.left_out.len(), 2998);
+    all.reverse();
+    assert_eq!(chosen(&all, 5, &[]), some);
+}
+
+#[test]
+fn pauses_grow_to_a_minute_and_no_further() {
+    for failures in 1..100 {
+        let pause = backoff(failures);
+        let bound = Duration::from_secs(1 << (failures - 1).min(6)).min(Duration::from_secs(60));
+        assert!(
+            pause <= bound && pause * 2 >= bound,
+            "{failures}: {pause:?}"
+        );
+    }
+    assert!(backoff(u32::MAX) <= Duration::from_secs(60));
+}
+
+/// JSON that has the names of a RayCluster in it and anything behind them.
+fn json() -> impl Strategy<Value = Value> {
+    let names = "metadata|name|namespace|spec|status|head|serviceName|authOptions|mode|secretName|headGroupSpec|template|containers|ports|containerPort|conditions|type|ownerReferences|kind|suspend|state";
+    let names: Vec<_> = names.split('|').map(str::to_owned).collect();
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        ".{0,20}".prop_map(Value::from),
+        Just(json!("dashboard")),
+        Just(json!("HeadPodReady")),
+        Just(json!("True")),
+    ];
+    leaf.prop_recursive(6, 64, 6, move |inner| {
+        let key = prop_oneof![proptest::sample::select(names.clone()), ".{0,5}"];
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            proptest::collection::vec((key, inner), 0..6)
+                .prop_map(|pairs| Value::Object(pairs.into_iter().collect())),
+        ]
+    })
+}
+
+/// `object` with one thing anywhere in it replaced by `other`.
+fn replaced(object: &mut Value, mut at: usize, other: Value) {
+    let mut place = object;
+    loop {
+        let inner: Vec<&mut Value> = match place {
+            Value::Object(members) if !members.is_empty() => members.values_mut().collect(),
+            Value::Array(items) if !items.is_empty() => items.iter_mut().collect(),
+            _ => {
+                return;
+            }
+        };
+        let count = inner.len();
+        let next = inner.into_iter().nth(at % count).unwrap();
+        at /= count;
+        if at == 0 {
+            *next = other;
+            return;
+        }
+        place = next;
+    }
+}
+
+proptest! {
+    /// Whatever stands in an object, it is read or refused, and what comes of it stays in its namespace.
+    #[test]
+    fn any_object_is_read_or_refused(other in json(), at in any::<usize>(), whole in any::<bool>()) {
+        let mut object: Value = READY.parse().unwrap();
+        match whole {
+            true => object = other,
+            false => replaced(&mut object, at, other),
+        }
+        if let Ok(wire) = serde_json::from_str::<Wire>(&object.to_string()) {
+            let one = wire.read();
+            let chosen = chosen(std::slice::from_ref(&one), 1, &[]);
+            for cluster in &chosen.clusters {
+                prop_assert_eq!(&*cluster.name, &format!("{}.{}", one.namespace, one.name));
+                if let Ok(head) = &cluster.head {
+                    let end = format!(".{}.svc:{}", one.namespace, one.port);
+                    let service = head.ray_address.strip_prefix("http://").unwrap().strip_suffix(&end);
+                    prop_assert!(service.is_some_and(|service| !service.contains(['.', '/', '@', ':'])), "{}", head.ray_address);
+                }
+            }
+        }
+    }
+}

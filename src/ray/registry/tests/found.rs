@@ -1,0 +1,195 @@
+//! Clusters that come and go while the registry runs.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::{Arc, Mutex};
+
+use crate::ray::head::GivenToken;
+use crate::ray::registry::tests::fake_head::*;
+use crate::ray::registry::{
+    Change, ClaimError, FoundCluster, FoundHead, Observer, PollOutcome, Registry, Snapshot,
+};
+
+fn at(name: &str, head: &FakeHead, token: &GivenToken) -> FoundCluster {
+    FoundCluster {
+        name: name.into(),
+        head: Ok(FoundHead {
+            ray_address: format!("http://{}", head.address),
+            token: token.clone(),
+        }),
+        ray_job: None,
+    }
+}
+
+fn pending(name: &str, why: &str) -> FoundCluster {
+    FoundCluster {
+        name: name.into(),
+        head: Err(why.to_owned()),
+        ray_job: Some("train".into()),
+    }
+}
+
+fn no_token() -> GivenToken {
+    let token = GivenToken::new("a test");
+    token.give(None);
+    token
+}
+
+fn names(snapshot: &Snapshot) -> Vec<&str> {
+    let names = snapshot.clusters.iter().map(|cluster| &*cluster.name);
+    names.collect()
+}
+
+#[derive(Default)]
+struct Gone(Mutex<Vec<String>>);
+
+impl Observer for Gone {
+    fn polled(&self, _: &str, _: PollOutcome, _: std::time::Duration) {}
+
+    fn gone(&self, cluster: &str) {
+        self.0.lock().unwrap().push(cluster.to_owned());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_found_cluster_is_one_until_it_is_gone_and_then_its_sessions_end() {
+    let (configured, found) = (FakeHead::start().await, FakeHead::start().await);
+    configured.with(|w| w.workers = vec![worker("w0", 1)]);
+    found.with(|w| w.workers = vec![worker("w1", 1), worker("w2", 1)]);
+    let (registry, _guard) = watch(&configured, &settings());
+    let gone = Arc::<Gone>::default();
+    registry.observe(gone.clone());
+    let mut events = registry.events();
+    let stays = live(&registry, |b| *b.worker_id == *"w0").await;
+    let token = no_token();
+    registry.set_found([at("ml.a", &found, &token)]);
+    let first = live(&registry, |b| *b.worker_id == *"w1").await;
+    assert_eq!(&*first.cluster, "ml.a");
+    live(&registry, |b| *b.worker_id == *"w2").await;
+    until(&registry, |s| s.clusters.iter().all(|c| c.polled.is_some())).await;
+    assert_eq!(names(&registry.snapshot()), ["default", "ml.a"]);
+    assert!(registry.head("ml.a").is_some());
+    assert_eq!(registry.default_cluster().as_deref(), Some("default"));
+    let mut claim = registry.claim(first.id, holder(1)).unwrap();
+    // Told once more, nothing changes.
+    registry.set_found([at("ml.a", &found, &token)]);
+    tokio::time::sleep(3 * SECOND).await;
+    assert_eq!(registry.snapshot().live.len(), 3);
+
+    registry.set_found([]);
+    let told = tokio::time::timeout(SECOND, claim.died()).await.unwrap();
+    assert_eq!(
+        &*told,
+        "the Ray cluster ml.a is gone: it was deleted, suspended or moved, or is no longer watched"
+    );
+    assert_eq!(why(&next(&mut events, Change::Died).await), *told);
+    let list = registry.snapshot();
+    assert_eq!(names(&list), ["default"]);
+    assert!(list.live.iter().all(|b| b.id == stays.id) && registry.head("ml.a").is_none());
+    assert!(matches!(
+        registry.claim(first.id, holder(2)),
+        Err(ClaimError::Ended(_))
+    ));
+    assert_eq!(*gone.0.lock().unwrap(), ["ml.a"]);
+    let polls = found.asked("/workers").len();
+    tokio::time::sleep(5 * SECOND).await;
+    assert_eq!(found.asked("/workers").len(), polls);
+
+    // Another has the place; a session of the one before says nothing of it.
+    registry.set_found([at("ml.b", &found, &token)]);
+    let other = live(&registry, |b| {
+        *b.cluster == *"ml.b" && *b.worker_id == *"w1"
+    })
+    .await;
+    drop(claim);
+    tokio::time::sleep(3 * SECOND).await;
+    assert!(registry.snapshot().find(other.id).unwrap().is_paused());
+    assert_eq!(names(&registry.snapshot()), ["default", "ml.b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_is_shown_before_it_has_a_head_and_moves_with_it() {
+    let (old, new) = (FakeHead::start().await, FakeHead::start().await);
+    old.with(|w| w.workers = vec![worker("w1", 1)]);
+    new.with(|w| w.workers = vec![worker("w2", 1)]);
+    let registry = Registry::new(&[], &settings()).unwrap();
+    let running = registry.clone();
+    let stop = tokio_util::sync::CancellationToken::new();
+    let until_then = stop.clone();
+    let run = tokio::spawn(async move { running.run(until_then).await });
+    assert_eq!(registry.default_cluster(), None);
+    registry.set_found([pending("ml.a", "not yet")]);
+    let list = until(&registry, |s| !s.clusters.is_empty()).await;
+    assert_eq!(list.clusters[0].trouble.as_deref(), Some("not yet"));
+    assert_eq!(list.clusters[0].ray_job.as_deref(), Some("train"));
+    registry.set_found([pending("ml.a", "still not")]);
+    let word = |s: &Arc<Snapshot>| s.clusters[0].trouble.as_deref() == Some("still not");
+    tokio::time::sleep(SECOND).await;
+    assert!(word(&registry.snapshot()));
+    // It asks nobody, so that nobody waits for it.
+    tokio::time::timeout(SECOND, registry.refreshed())
+        .await
+        .unwrap();
+    let token = no_token();
+    registry.set_found([at("ml.a", &old, &token)]);
+    let first = live(&registry, |b| *b.worker_id == *"w1").await;
+    // Its head restarts: it is asked where it was.
+    registry.set_found([pending("ml.a", "not ready")]);
+    tokio::time::sleep(3 * SECOND).await;
+    let list = registry.snapshot();
+    assert!(list.find(first.id).is_some() && list.clusters[0].trouble.is_none());
+    registry.set_found([at("ml.a", &new, &token)]);
+    live(&registry, |b| *b.worker_id == *"w2").await;
+    let list = registry.snapshot();
+    assert!(list.find(first.id).is_none() && list.find_ended(first.id).is_some());
+    assert_eq!(names(&list), ["ml.a"]);
+    assert!(!run.is_finished());
+    stop.cancel();
+    run.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn thousands_that_come_and_go_leave_nothing_behind() {
+    let registry = Registry::new(&[], &settings()).unwrap();
+    let running = registry.clone();
+    let stop = tokio_util::sync::CancellationToken::new();
+    let _guard = stop.clone().drop_guard();
+    tokio::spawn(async move { running.run(stop).await });
+    for turn in 0..500 {
+        let these = (0..4).map(|n| pending(&format!("ml.c{turn}-{n}"), "not yet"));
+        registry.set_found(these);
+        let name = format!("ml.c{turn}-0");
+        until(&registry, |s| s.clusters.iter().any(|c| *c.name == *name)).await;
+    }
+    until(&registry, |s| s.clusters.len() == 4).await;
+    assert!(registry.shared.clusters.places() <= 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_given_anew_when_the_head_refuses_it() {
+    let head = FakeHead::start().await;
+    head.with(|w| w.broken = Some((401, "Unauthorized: Invalid authentication token")));
+    let registry = Registry::new(&[], &settings()).unwrap();
+    let running = registry.clone();
+    let stop = tokio_util::sync::CancellationToken::new();
+    let _guard = stop.clone().drop_guard();
+    tokio::spawn(async move { running.run(stop).await });
+    let token = GivenToken::new("the Secret ml/a");
+    token.give(Some("first"));
+    registry.set_found([at("ml.a", &head, &token)]);
+    tokio::time::timeout(30 * SECOND, token.refused())
+        .await
+        .unwrap();
+    let list = until(&registry, |s| {
+        s.clusters.iter().any(|c| c.trouble.is_some())
+    })
+    .await;
+    let trouble = list.clusters[0].trouble.clone().unwrap();
+    assert!(
+        trouble.contains("refuses the token from the Secret ml/a"),
+        "{trouble}"
+    );
+    assert!(!format!("{token:?} {trouble}").contains("first"));
+    head.with(|w| w.broken = None);
+    assert!(token.give(Some("second")));
+    until(&registry, |s| s.clusters[0].polled.is_some()).await;
+}

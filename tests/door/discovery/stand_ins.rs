@@ -1,0 +1,365 @@
+//! An API server that has RayClusters and Secrets, and heads of which each has one paused worker.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// The relay's own token.
+const OWN: &str = "made-up-service-account-token";
+
+/// The path of a request, and its `Authorization`.
+async fn request(stream: &mut TcpStream) -> Option<(String, String)> {
+    let mut asked = Vec::new();
+    while !asked.ends_with(b"\r\n\r\n") {
+        if stream.read_buf(&mut asked).await.ok()? == 0 {
+            return None;
+        }
+    }
+    let asked = String::from_utf8(asked).unwrap();
+    let path = asked.split(' ').nth(1)?.to_owned();
+    let header = |line: &&str| line.to_ascii_lowercase().starts_with("authorization:");
+    let authorization = asked.lines().find(header).unwrap_or_default();
+    Some((
+        path,
+        authorization
+            .split_once(": ")
+            .unwrap_or_default()
+            .1
+            .to_owned(),
+    ))
+}
+
+async fn answer(stream: &mut TcpStream, status: u16, body: &Value) {
+    let body = body.to_string();
+    let head = format!(
+        "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    let _ = stream.write_all((head + &body).as_bytes()).await;
+}
+
+/// A Ray head.
+pub(super) struct Head {
+    pub(super) address: SocketAddr,
+    state: Arc<Mutex<HeadState>>,
+}
+
+#[derive(Default)]
+struct HeadState {
+    token: Option<String>,
+    paths: Vec<String>,
+}
+
+impl Head {
+    /// One whose worker's id begins with `worker`.
+    pub(super) async fn start(worker: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let state = Arc::<Mutex<HeadState>>::default();
+        let (kept, worker) = (state.clone(), worker.repeat(28));
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let (state, worker) = (state.clone(), worker.clone());
+                tokio::spawn(async move {
+                    let Some((path, authorization)) = request(&mut stream).await else {
+                        return;
+                    };
+                    let wants = {
+                        let mut state = state.lock().unwrap();
+                        state.paths.push(path.clone());
+                        state.token.as_ref().map(|token| format!("Bearer {token}"))
+                    };
+                    if wants.is_some_and(|wants| wants != authorization) {
+                        let why = json!({"msg": "Unauthorized: Invalid authentication token"});
+                        return answer(&mut stream, 401, &why).await;
+                    }
+                    answer(&mut stream, 200, &ray(&path, &worker)).await;
+                });
+            }
+        });
+        Self {
+            address,
+            state: kept,
+        }
+    }
+
+    /// Takes this token alone from now on.
+    pub(super) fn wants(&self, token: &str) {
+        self.state.lock().unwrap().token = Some(token.to_owned());
+    }
+
+    /// What it was asked for.
+    pub(super) fn paths(&self) -> Vec<String> {
+        self.state.lock().unwrap().paths.clone()
+    }
+}
+
+/// What Ray 2.53 answers, as far as it is looked at.
+fn ray(path: &str, worker: &str) -> Value {
+    if path.ends_with("/api/version") {
+        return json!({"ray_version": "2.53.0"});
+    }
+    let row = json!({"worker_id": worker, "is_alive": true, "worker_type": "WORKER", "exit_type": null, "node_id": "aaaa",
+        "ip": "127.0.0.1", "pid": 4711, "exit_detail": null, "worker_launch_time_ms": 1, "debugger_port": 1, "num_paused_threads": 1});
+    let node =
+        json!({"node_id": "aaaa", "node_ip": "127.0.0.1", "state": "ALIVE", "state_message": null});
+    let rows = match path {
+        path if path.contains("/api/v0/workers") => vec![row],
+        path if path.contains("/api/v0/nodes") => vec![node],
+        _ => Vec::new(),
+    };
+    let (total, result) = (rows.len(), json!(rows));
+    json!({"result": true, "msg": "", "data": {"result": {"result": result, "total": total,
+        "num_after_truncation": total, "num_filtered": total}}})
+}
+
+/// A Kubernetes API server.
+pub(super) struct ApiServer {
+    pub(super) address: SocketAddr,
+    state: Arc<Mutex<ApiState>>,
+    changed: Arc<watch::Sender<u64>>,
+    files: tempfile::TempDir,
+}
+
+#[derive(Default)]
+struct ApiState {
+    version: u64,
+    clusters: Vec<Value>,
+    secrets: Vec<Value>,
+    /// What watches tell: the version, the word and the object.
+    log: Vec<(u64, &'static str, Value)>,
+    /// Versions before this one are too old.
+    forgotten: u64,
+    /// The next change breaks off in the middle.
+    cut: bool,
+    /// Connections from before this many are broken off.
+    hung_up: u64,
+    /// Parts of paths that are answered with 403.
+    refused: Vec<String>,
+    asked: Vec<String>,
+}
+
+impl ApiServer {
+    pub(super) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let files = tempfile::tempdir().unwrap();
+        std::fs::write(files.path().join("token"), OWN).unwrap();
+        let server = Self {
+            address: listener.local_addr().unwrap(),
+            state: Arc::default(),
+            changed: Arc::new(watch::Sender::new(0)),
+            files,
+        };
+        server.state.lock().unwrap().version = 5000;
+        let (state, changed) = (server.state.clone(), server.changed.clone());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, state.clone(), changed.subscribe()));
+            }
+        });
+        server
+    }
+
+    pub(super) fn token_file(&self) -> PathBuf {
+        self.files.path().join("token")
+    }
+
+    fn change(&self, change: impl FnOnce(&mut ApiState)) {
+        change(&mut self.state.lock().unwrap());
+        self.changed.send_modify(|changes| *changes += 1);
+    }
+
+    /// Puts a RayCluster in, or in place of that of its name.
+    pub(super) fn put(&self, mut object: Value) {
+        self.change(|state| {
+            state.version += 1;
+            object["metadata"]["resourceVersion"] = state.version.to_string().into();
+            let same = |old: &Value| old["metadata"]["name"] == object["metadata"]["name"];
+            let word = if state.clusters.iter().any(same) {
+                "MODIFIED"
+            } else {
+                "ADDED"
+            };
+            state.clusters.retain(|old| !same(old));
+            state.clusters.push(object.clone());
+            state.log.push((state.version, word, object));
+        });
+    }
+
+    pub(super) fn put_secret(&self, secret: Value) {
+        self.change(|state| state.secrets = vec![secret]);
+    }
+
+    pub(super) fn delete(&self, name: &str) {
+        self.change(|state| {
+            state.version += 1;
+            let mut object = taken(state, name);
+            object["metadata"]["resourceVersion"] = state.version.to_string().into();
+            state.log.push((state.version, "DELETED", object));
+        });
+    }
+
+    /// Deletes a RayCluster, and forgets that it did.
+    pub(super) fn forget(&self, name: &str) {
+        self.change(|state| {
+            taken(state, name);
+            state.version += 100;
+            state.forgotten = state.version;
+            state.log.clear();
+            state.hung_up += 1;
+        });
+    }
+
+    /// Nothing has changed up to `version`.
+    pub(super) fn bookmark(&self, version: u64) {
+        self.change(|state| {
+            state.version = version;
+            let metadata = json!({"resourceVersion": version.to_string(), "creationTimestamp": null});
+            let object = json!({"kind": "RayCluster", "apiVersion": "ray.io/v1", "metadata": metadata,
+                "spec": {"headGroupSpec": {"template": {}}}, "status": {"head": {}}});
+            state.log.push((version, "BOOKMARK", object));
+        });
+    }
+
+    /// Breaks the watch off in the middle of the next change.
+    pub(super) fn cut_next(&self) {
+        self.state.lock().unwrap().cut = true;
+    }
+
+    /// Breaks off every watch.
+    pub(super) fn hang_up(&self) {
+        self.change(|state| state.hung_up += 1);
+    }
+
+    /// The relay may not ask for paths that hold `part`, but for longer ones of another kind.
+    pub(super) fn refuse(&self, part: &str) {
+        self.state.lock().unwrap().refused.push(part.to_owned());
+    }
+
+    /// What it was asked for, as far as that holds `part`.
+    pub(super) fn asked(&self, part: &str) -> Vec<String> {
+        let state = self.state.lock().unwrap();
+        let asked = state.asked.iter().filter(|path| path.contains(part));
+        asked.cloned().collect()
+    }
+}
+
+fn taken(state: &mut ApiState, name: &str) -> Value {
+    let at = state
+        .clusters
+        .iter()
+        .position(|object| object["metadata"]["name"] == *name);
+    state.clusters.remove(at.unwrap())
+}
+
+async fn serve(mut stream: TcpStream, state: Arc<Mutex<ApiState>>, changed: watch::Receiver<u64>) {
+    let Some((path, authorization)) = request(&mut stream).await else {
+        return;
+    };
+    let refused = {
+        let mut state = state.lock().unwrap();
+        state.asked.push(path.clone());
+        state.refused.iter().any(|part| path.contains(&**part))
+    };
+    let failure = |code: u16, reason: &str| {
+        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
+            "message": format!("{path} {authorization}")})
+    };
+    if authorization != format!("Bearer {OWN}") {
+        return answer(&mut stream, 401, &failure(401, "Unauthorized")).await;
+    }
+    if refused {
+        return answer(&mut stream, 403, &failure(403, "Forbidden")).await;
+    }
+    let (place, query) = path.split_once('?').unwrap_or((&path, ""));
+    let given = |key: &str| {
+        let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs
+            .find(|(name, _)| *name == key)
+            .map(|(_, value)| value.to_owned())
+    };
+    if place.contains("/secrets/") {
+        let secret = state.lock().unwrap().secrets.first().cloned();
+        return match secret {
+            Some(secret) => answer(&mut stream, 200, &secret).await,
+            None => answer(&mut stream, 404, &failure(404, "NotFound")).await,
+        };
+    }
+    if given("watch").is_some() {
+        let version = given("resourceVersion").unwrap().parse().unwrap();
+        return tell(&mut stream, &state, changed, version).await;
+    }
+    // However many are asked for, there is one on a page.
+    assert!(given("limit").is_some());
+    let list = {
+        let state = state.lock().unwrap();
+        let at: usize = given("continue").map_or(0, |at| at.parse().unwrap());
+        let (items, next) = match state.clusters.get(at) {
+            Some(one) => (
+                json!([one]),
+                (at + 1 < state.clusters.len()).then(|| (at + 1).to_string()),
+            ),
+            None => (Value::Null, None),
+        };
+        json!({"kind": "RayClusterList", "apiVersion": "ray.io/v1", "items": items,
+            "metadata": {"resourceVersion": state.version.to_string(), "continue": next.unwrap_or_default()}})
+    };
+    answer(&mut stream, 200, &list).await;
+}
+
+/// A watch of everything after `seen`.
+async fn tell(
+    stream: &mut TcpStream,
+    state: &Mutex<ApiState>,
+    mut changed: watch::Receiver<u64>,
+    mut seen: u64,
+) {
+    let head =
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let _ = stream.write_all(head.as_bytes()).await;
+    let since = state.lock().unwrap().hung_up;
+    loop {
+        let (lines, cut) = {
+            let mut state = state.lock().unwrap();
+            if state.hung_up > since {
+                return;
+            }
+            let mut lines = Vec::new();
+            if seen < state.forgotten {
+                let why = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"});
+                lines.push(json!({"type": "ERROR", "object": why}).to_string());
+            }
+            let mut cut = false;
+            for (version, word, object) in &state.log {
+                if *version > seen && !cut {
+                    seen = *version;
+                    lines.push(json!({"type": word, "object": object}).to_string());
+                    cut = state.cut && *word != "BOOKMARK";
+                }
+            }
+            state.cut &= !cut;
+            (lines, cut)
+        };
+        for (n, line) in lines.iter().enumerate() {
+            if cut && n + 1 == lines.len() {
+                let half = &line[..line.len() / 2];
+                let _ = stream
+                    .write_all(format!("{:x}\r\n{half}", line.len() + 1).as_bytes())
+                    .await;
+                return;
+            }
+            let chunk = format!("{:x}\r\n{line}\n\r\n", line.len() + 1);
+            if stream.write_all(chunk.as_bytes()).await.is_err() {
+                return;
+            }
+        }
+        if changed.changed().await.is_err() {
+            return;
+        }
+    }
+}
