@@ -30,7 +30,7 @@ use crate::ray::registry::{Breakpoint, Claim, Holder, Kind, RayNode, Snapshot};
 use crate::wire::tunnel::messages::{self, FromRelay, Held, Name, Parked, Replica};
 
 /// How long the word of an agent stands whose link broke: as long as one that is silent is taken to be there.
-const KEPT: Duration = Duration::from_secs(15);
+pub(super) const KEPT: Duration = Duration::from_secs(15);
 
 /// How long after a worker was asked for in vain it is asked for again.
 const ASK_AGAIN: Duration = Duration::from_secs(10);

@@ -8,6 +8,7 @@ use hyper::Uri;
 use tokio::time::{Instant, timeout};
 
 use super::Agents;
+use super::elsewhere::KEPT;
 use super::link::Link;
 use crate::config::{UpstreamPath, is_loopback_host};
 use crate::moment::Moment;
@@ -151,6 +152,26 @@ impl Agents {
             return None;
         }
         table.lost(cluster, node_id).map(|lost| lost.why.clone())
+    }
+
+    /// Why it is not known what became of the task of `breakpoint`, which is taken to run on since `at`: the agent of its node
+    /// was lost with the session, and keeps what a relay has lost where it lives. `None`: it was not.
+    pub(crate) fn lost_with(&self, breakpoint: &Breakpoint, at: Moment) -> Option<Absence> {
+        let cluster = &*breakpoint.cluster;
+        if self.path(cluster) == UpstreamPath::Direct {
+            return None;
+        }
+        let table = self.table.lock();
+        let node_id: Name = (&*breakpoint.node_id).into();
+        if table.of_node(cluster, &node_id).is_some() {
+            return None;
+        }
+        let lost = table.lost(cluster, &node_id)?;
+        // A session may know before its agent's link does.
+        (at.until(lost.since) <= KEPT).then(|| Absence::Down {
+            since: lost.since,
+            why: lost.why.clone(),
+        })
     }
 
     /// The agent that speaks for the node of `breakpoint`.

@@ -23,7 +23,7 @@ use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::policy::Scope;
 use crate::ray::registry::{Breakpoint, Snapshot};
-use crate::session::parks::{is_own, with_parked};
+use crate::session::parks::{is_own, longest, with_parked};
 use crate::session::{Parent, within};
 use crate::telemetry::metrics::Outcome;
 use crate::wire::dap::conversation::{Closed, Conversation};
@@ -56,7 +56,7 @@ where
         () = overdue(principal) => return Outcome::Revoked,
     };
     if let Err(Closed::ByPeer | Closed::Broken(_)) = &related
-        && let kept = kept(context, principal)
+        && let kept = longest(principal, context.config.park.r#for)
         && !kept.is_zero()
     {
         parent.is_lost(kept);
@@ -87,13 +87,6 @@ where
 fn offered(principal: &Principal, list: &Arc<Snapshot>) -> Arc<Snapshot> {
     let list = within(principal, Scope::View, list);
     with_parked(list, |held| is_own(principal, held))
-}
-
-/// How long sessions stay that a client of `principal` has opened which is lost. Each of them is kept as its own breakpoint
-/// has it; this is how long those may do without their parent whose clients are still there.
-fn kept(context: &Context, principal: &Principal) -> Duration {
-    let by_rule = principal.access().longest_park();
-    by_rule.unwrap_or_default().max(context.config.park.r#for)
 }
 
 async fn overdue(principal: &Principal) {

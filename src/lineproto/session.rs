@@ -30,7 +30,7 @@ use crate::moment::Moment;
 use crate::policy::Scope;
 use crate::ray::registry::{BadBreakpointId, Breakpoint, BreakpointId};
 use crate::session::authenticate::Authenticated;
-use crate::session::parks::Taker;
+use crate::session::parks::{Taker, longest};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Denied, Permit, Session, audit, authorise, leaving, visible};
 use crate::takeover::Wanted;
@@ -311,7 +311,15 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         let unknown = || SessionRefusal::unknown(&format!("has the id {id}"), &list);
         let breakpoint = match (list.find(id), list.find_ended(id)) {
             (Some(breakpoint), _) => breakpoint,
-            (None, Some(ended)) => return Err(SessionRefusal::ended(ended, now)),
+            (None, Some(ended)) => {
+                let keeps = longest(&self.principal, self.context.config.park.r#for);
+                return Err(SessionRefusal::over(
+                    ended,
+                    &self.context.agents,
+                    keeps,
+                    now,
+                ));
+            }
             (None, None) => return Err(unknown()),
         };
         let authorised = self.authorised(breakpoint)?;

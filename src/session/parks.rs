@@ -8,6 +8,7 @@ mod late;
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
@@ -241,6 +242,13 @@ pub(crate) fn is_parked(holder: &Holder) -> bool {
 pub(crate) fn is_own(principal: &Principal, breakpoint: &Breakpoint) -> bool {
     let holder = breakpoint.holder().filter(|holder| is_parked(holder));
     holder.is_some_and(|holder| holder.subject == principal.known_subject())
+}
+
+/// The longest time for which sessions of `principal` are kept; each of them is kept as its own breakpoint has it. `by_default`:
+/// where no rule says otherwise.
+pub(crate) fn longest(principal: &Principal, by_default: Duration) -> Duration {
+    let by_rule = principal.access().longest_park();
+    by_rule.unwrap_or_default().max(by_default)
 }
 
 /// Whether `principal` may go on with what is parked at `breakpoint`: with its own, and, where it says that it is to

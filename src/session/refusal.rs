@@ -1,6 +1,8 @@
 //! Why a client gets no session, in sentences that its editor or terminal shows.
 
-use crate::agents::NoWay;
+use std::time::Duration;
+
+use crate::agents::{Agents, NoWay};
 use crate::moment::Moment;
 use crate::ray::registry::{Breakpoint, ClaimError, Holder, Snapshot, State};
 use crate::telemetry::metrics::RefusalKind;
@@ -97,6 +99,26 @@ impl SessionRefusal {
         match why {
             NoWay::Held(holder) => Self::in_use(breakpoint, &holder, Moment::now()),
             why => Self::Unreachable(why.to_string()),
+        }
+    }
+
+    /// For a breakpoint that is over, as far as `agents` let that be known, which keep what is lost for so long.
+    pub(crate) fn over(
+        breakpoint: &Breakpoint,
+        agents: &Agents,
+        keeps: Duration,
+        now: Moment,
+    ) -> Self {
+        let lost = match &breakpoint.state {
+            State::Released { at } if !keeps.is_zero() => agents.lost_with(breakpoint, *at),
+            _ => None,
+        };
+        match lost {
+            Some(absence) => Self::Unreachable(format!(
+                "it is not known what became of {}: {absence}; where that agent lives, it keeps the task as it is for whoever debugged it: attach again when it is back",
+                breakpoint.title()
+            )),
+            None => Self::ended(breakpoint, now),
         }
     }
 

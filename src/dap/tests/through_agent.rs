@@ -47,7 +47,8 @@ async fn pass(stream: &mut WebSocketStream<TcpStream>, worker: &mut TcpStream) {
         tokio::select! {
             message = stream.next() => match message {
                 Some(Ok(Message::Binary(bytes))) if !bytes.is_empty() => worker.write_all(&bytes).await.unwrap(),
-                Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+                // By what it is to be kept.
+                Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Text(_))) => {}
                 _ => return,
             },
             read = worker.read(&mut said) => match read {
@@ -267,6 +268,40 @@ async fn a_port_that_is_closed_to_the_relay_is_told_with_what_would_open_it() {
         answer.contains("closed to this relay") && answer.contains("no agent"),
         "{answer}"
     );
+}
+
+/// The agent keeps the task, where it is that alone which the network has cut off.
+#[tokio::test]
+async fn what_became_of_a_task_is_not_known_while_the_agent_is_away_that_may_keep_it() {
+    for (keeps, expected) in [
+        (300, "it is not known what became of square"),
+        (0, "the task was let go and runs on"),
+    ] {
+        let (scene, mut agent, worker) = keeping(Duration::from_secs(keeps)).await;
+        let (mut debugger, attached) =
+            Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
+        let open = agent.asked().await;
+        let mut stream = scene.stream("agent", &open).await.unwrap();
+        let address = worker.listener.local_addr().unwrap();
+        let mut reached = TcpStream::connect(address).await.unwrap();
+        dialled(&mut stream).await;
+        let passing = tokio::spawn(async move { pass(&mut stream, &mut reached).await });
+        let _debugpy = configured(&worker).await;
+        assert_eq!(debugger.answer(attached).await["success"], true);
+        passing.abort();
+        drop(agent);
+        debugger.event("terminated").await;
+        drop(debugger);
+        let id = worker.breakpoint.id;
+        let mut lists = scene.context.registry.watch();
+        let free = lists.wait_for(|list| list.find(id).is_none_or(|b| b.is_free()));
+        drop(timeout(PATIENCE, free).await.unwrap().unwrap());
+        // As a poll has it then.
+        scene.context.registry.end(id, None);
+        let again = json!({"rayRelay": {"token": token_of("person"), "breakpoint": id}});
+        let said = refusal(&scene.context, again).await;
+        assert!(said.contains(expected), "{said}");
+    }
 }
 
 /// The process of the agent is killed: its link and its stream end without a word.
