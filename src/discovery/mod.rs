@@ -41,6 +41,9 @@ const MAX_KNOWN: usize = 4096;
 /// RayClusters that are named in one line of the log.
 const NAMED: usize = 8;
 
+/// What stands in the list for the API server while it gives none. No RayCluster is called so, for want of a dot.
+const API_SERVER: &str = "kubernetes";
+
 /// Finds RayClusters, and tells a registry.
 pub(crate) struct Discovery {
     api: Api,
@@ -53,6 +56,8 @@ pub(crate) struct Discovery {
 #[derive(Default)]
 struct Known {
     seen: Mutex<BTreeMap<usize, Seen>>,
+    /// Why a watch sees nothing new.
+    trouble: Mutex<BTreeMap<usize, String>>,
     news: Notify,
 }
 
@@ -62,7 +67,19 @@ impl Known {
     /// Has `all` as what the watch number `watch` sees.
     fn replace(&self, watch: usize, all: Seen) {
         self.seen.lock().insert(watch, all);
+        self.trouble.lock().remove(&watch);
         self.news.notify_one();
+    }
+
+    /// The watch number `watch` sees nothing new, because of `why`.
+    fn is_blind(&self, watch: usize, why: String) {
+        self.trouble.lock().insert(watch, why);
+        self.news.notify_one();
+    }
+
+    /// The watch number `watch` has ever seen what there is.
+    fn has_seen(&self, watch: usize) -> bool {
+        self.seen.lock().contains_key(&watch)
     }
 
     /// One of those that the watch number `watch` sees has changed, or is new. Says whether there was room for it.
@@ -135,16 +152,29 @@ impl Discovery {
             }
             left_out = chosen.left_out;
             tokens.keep(chosen.clusters.iter().map(|cluster| &*cluster.name));
-            registry.set_found(chosen.clusters.iter().map(|cluster| FoundCluster {
+            let found = chosen.clusters.iter().map(|cluster| FoundCluster {
                 name: Arc::clone(&cluster.name),
                 head: cluster.head.clone().map(|at| FoundHead {
                     ray_address: at.ray_address,
                     token: tokens.of(&cluster.name, at.secret),
                 }),
                 ray_job: cluster.ray_job.clone(),
-            }));
+            });
+            registry.set_found(found.chain(self.api_server()));
             sleep(PAUSE).await;
         }
+    }
+
+    /// What an empty list would not say: that nobody can tell which clusters there are.
+    fn api_server(&self) -> Option<FoundCluster> {
+        let trouble = self.known.trouble.lock();
+        let why = trouble.values().next()?;
+        let is_taken = |cluster: &Cluster| cluster.name == API_SERVER;
+        (!self.configured.iter().any(is_taken)).then(|| FoundCluster {
+            name: API_SERVER.into(),
+            head: Err(why.clone()),
+            ray_job: None,
+        })
     }
 
     fn chosen(&self) -> Chosen {

@@ -71,6 +71,10 @@ impl Discovery {
             if failures == 0 {
                 tracing::warn!(%scope, %error, "cannot follow RayClusters; those that are known stay");
             }
+            // A connection that breaks once is no news.
+            if failures > 0 || !self.known.has_seen(number) {
+                self.known.is_blind(number, error.to_string());
+            }
             failures += 1;
             sleep(backoff(failures)).await;
         }

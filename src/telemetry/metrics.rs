@@ -361,6 +361,7 @@ impl Observer for Metrics {
         }
         let _ = self.listed_seconds.remove_label_values(&[cluster]);
         let _ = self.snapshot_age.remove_label_values(&[cluster]);
+        self.held.gone(cluster);
     }
 }
 

@@ -251,6 +251,33 @@ async fn an_api_server_that_is_away_takes_no_cluster_away() {
     })
     .await
     .unwrap();
-    assert_eq!(shown(&list(&relay).await), ["ml.ray-cluster-with-auth: aa"]);
+    // It is said, and what was known stays.
+    let list = until(&relay, |list| {
+        shown(list) == ["kubernetes", "ml.ray-cluster-with-auth: aa"]
+    })
+    .await;
+    let mut clusters = list["clusters"].as_array().unwrap().iter();
+    let trouble = clusters.find_map(|cluster| cluster["trouble"].as_str());
+    let trouble = trouble.unwrap();
+    assert!(
+        trouble.contains("the Kubernetes API server at") && trouble.contains("refuses with 403"),
+        "{trouble}"
+    );
+    relay.drain().await;
+}
+
+#[tokio::test]
+async fn nobody_takes_an_api_server_that_is_not_there_for_a_list_without_tasks() {
+    let api = ApiServer::start().await;
+    let relay = relay(&api, |config| {
+        config.kubernetes.api_server = Some("http://127.0.0.1:1".to_owned())
+    })
+    .await;
+    let list = until(&relay, |list| shown(list) == ["kubernetes"]).await;
+    let trouble = list["clusters"][0]["trouble"].as_str().unwrap();
+    assert!(
+        trouble.contains("cannot reach the Kubernetes API server at"),
+        "{trouble}"
+    );
     relay.drain().await;
 }

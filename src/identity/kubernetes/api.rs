@@ -249,7 +249,13 @@ fn named(address: &str, config: &config::Kubernetes) -> Result<kube::Config, Set
     }
     if let Some(path) = &config.token_file {
         // Read once for the message; kube reads it again every minute.
-        read_bounded("kubernetes.token_file", path)?;
+        let token = read_bounded("kubernetes.token_file", path)?;
+        if token.trim_ascii_end().len() < token.len() {
+            return Err(SetupError(format!(
+                "kubernetes.token_file ({}) ends in a line break, which would be sent with the token: write it without one (`printf %s`)",
+                path.display()
+            )));
+        }
         found.auth_info.token_file = Some(path.display().to_string());
     }
     Ok(found)

@@ -247,6 +247,11 @@ async fn a_setup_that_cannot_work_says_what_to_do() {
     assert!(no_ca.contains("kubernetes.ca_file"), "{no_ca}");
     let no_token = refused(&|config| config.token_file = Some(missing.clone())).await;
     assert!(no_token.contains("kubernetes.token_file"), "{no_token}");
+    let broken = files.path().join("broken");
+    std::fs::write(&broken, format!("{}\n", server::OWN_TOKEN)).unwrap();
+    let broken = refused(&|config| config.token_file = Some(broken.clone())).await;
+    assert!(broken.contains("ends in a line break"), "{broken}");
+    assert!(!broken.contains(server::OWN_TOKEN));
     let no_pem = refused(&|config| config.ca_file = config.token_file.clone()).await;
     assert!(no_pem.contains("no certificate"), "{no_pem}");
     assert!(!no_pem.contains(server::OWN_TOKEN));

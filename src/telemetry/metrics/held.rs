@@ -168,6 +168,22 @@ impl Held {
         }
     }
 
+    /// `cluster` is gone, and its series are.
+    pub(super) fn gone(&self, cluster: &str) {
+        let accounts = &mut *self.accounts.lock();
+        accounts
+            .live
+            .retain(|_, stop| &*stop.group.cluster != cluster);
+        accounts.jobs.retain(|(of, _), _| &**of != cluster);
+        accounts.groups.retain(|group| {
+            let stays = &*group.cluster != cluster;
+            if !stays {
+                self.families.forget(group);
+            }
+            stays
+        });
+    }
+
     /// Brings the families up to date: for whoever looks at them.
     pub(super) fn refresh(&self) {
         let now = Instant::now();
