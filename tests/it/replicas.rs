@@ -158,8 +158,9 @@ fn released(scene: &Scene<'_>, id: &Value, args: &[&str]) -> String {
         + &String::from_utf8_lossy(&released.stderr)
 }
 
-/// The sentence without the times in it.
+/// The sentence without the times in it, and without the number of the request that it answers.
 fn timeless(sentence: &str) -> String {
+    let (sentence, _) = sentence.split_once(" (request ").unwrap();
     let (before, after) = sentence.split_once(", for ").unwrap();
     let (_, after) = after.split_once(" now; ").unwrap();
     format!("{before}; {after}")
