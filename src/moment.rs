@@ -55,6 +55,12 @@ impl Moment {
     }
 }
 
+/// `time` in milliseconds since 1970; what was before is then.
+pub(crate) fn unix_ms(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Serialised as every time in the relay's JSON: seconds since 1970 with milliseconds.
 impl Serialize for Moment {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {

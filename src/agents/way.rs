@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout};
 use super::Agents;
 use super::elsewhere::KEPT;
 use super::link::Link;
+use super::table::Lost;
 use crate::config::{UpstreamPath, is_loopback_host};
 use crate::moment::Moment;
 use crate::ray::registry::{Breakpoint, Holder, Kind, RayNode};
@@ -69,6 +70,15 @@ pub(crate) enum Absence {
     /// It is not known which node it is on, and no agent knows it.
     #[error("no agent that is linked has it on its node")]
     NotLocated,
+}
+
+impl From<&Lost> for Absence {
+    fn from(lost: &Lost) -> Self {
+        Self::Down {
+            since: lost.since,
+            why: lost.why.clone(),
+        }
+    }
 }
 
 /// Why a breakpoint is reached by no way. `Display` is a sentence for the client.
@@ -168,10 +178,7 @@ impl Agents {
         }
         let lost = table.lost(cluster, &node_id)?;
         // A session may know before its agent's link does.
-        (at.until(lost.since) <= KEPT).then(|| Absence::Down {
-            since: lost.since,
-            why: lost.why.clone(),
-        })
+        (at.until(lost.since) <= KEPT).then(|| lost.into())
     }
 
     /// The agent that speaks for the node of `breakpoint`.
@@ -187,10 +194,7 @@ impl Agents {
         }
         Err(match table.lost(cluster, &node_id) {
             _ if table.is_contested(cluster, &node_id, Instant::now()) => Absence::Contested,
-            Some(lost) => Absence::Down {
-                since: lost.since,
-                why: lost.why.clone(),
-            },
+            Some(lost) => lost.into(),
             None => Absence::None,
         })
     }

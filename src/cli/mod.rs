@@ -1,7 +1,8 @@
 //! The command line: types that clap fills, and one file for each command.
 //!
-//! [`main`] parses into [`Cli`], runs its command, and turns an [`Error`] into text and an exit code. Commands write their result to standard output and everything else to
-//! standard error, so that `| jq` and `> file` always work.
+//! [`main`] parses into [`Cli`], runs its command, and turns an [`Error`] into text and an exit code.
+//! Commands write their result to standard output and everything else to standard error, so that
+//! `| jq` and `> file` always work.
 
 mod audit;
 mod cert;

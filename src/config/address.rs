@@ -187,12 +187,12 @@ pub(super) fn is_host_name(text: &str) -> bool {
             .all(|label| is_label(label, |b| b.is_ascii_alphanumeric() || b == b'_'))
 }
 
-/// A label of RFC 1123, at most 63 characters that are `usual` or `-`, which is neither first nor last.
 /// A label of RFC 1123, in lower-case letters.
 pub(crate) fn is_host_label(text: &str) -> bool {
     is_label(text, |b| b.is_ascii_lowercase() || b.is_ascii_digit())
 }
 
+/// A label of RFC 1123, at most 63 characters that are `usual` or `-`, which is neither first nor last.
 pub(super) fn is_label(text: &str, usual: impl Fn(u8) -> bool) -> bool {
     (1..=63).contains(&text.len())
         && text.bytes().all(|b| usual(b) || b == b'-')

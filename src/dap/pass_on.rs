@@ -54,11 +54,8 @@ pub(super) async fn pass_on<S: PeerStream>(
     let pid = home.pid();
     info!(pid, "passed on to the predecessor, whose session it is");
     let Some(far) = home.pass(connection) else {
-        debug!(pid, "the predecessor takes no connection");
         return Outcome::Failed;
     };
-    // Counted and bounded there, by the same limits.
-    connection.place.set_apart();
     let deadline = connection.accepted + context.config.listen.handshake_timeout;
     let (client, far) = match introduce(context, client, far, *opened, presented, deadline).await {
         Ok(joined) => joined,

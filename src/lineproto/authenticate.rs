@@ -1,5 +1,6 @@
 //! Who a client is: before it is told anything.
 
+use std::fmt;
 use std::time::Duration;
 
 use tokio::io::AsyncRead;
@@ -31,9 +32,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What `enter ID` names: how a program says at once what it is here for. `enter ID takeover` is for what somebody else has
 /// parked there.
-pub(super) struct Enter {
-    pub(super) id: String,
-    pub(super) take_over: bool,
+pub(crate) struct Enter {
+    pub(crate) id: String,
+    pub(crate) take_over: bool,
 }
 
 impl Enter {
@@ -47,6 +48,14 @@ impl Enter {
             Some(_) => return None,
         };
         words.next().is_none().then_some(Self { id, take_over })
+    }
+}
+
+/// The line that says it, without its end.
+impl fmt::Display for Enter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let takes_over = if self.take_over { " takeover" } else { "" };
+        write!(f, "enter {}{takes_over}", self.id)
     }
 }
 

@@ -11,6 +11,9 @@ use crate::lineproto::telnet::Telnet;
 /// Longest line, in bytes.
 const LONGEST: usize = 4096;
 
+/// What somebody is told whose line is longer.
+pub(super) const TOO_LONG: &str = "a line may have 4096 bytes; this one is dropped";
+
 /// What a client typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Typed {

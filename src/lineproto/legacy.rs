@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::debug;
 
-use crate::lineproto::input::{Input, Typed};
+use crate::lineproto::input::{Input, TOO_LONG, Typed};
 use crate::lineproto::output::{Out, Shown};
 use crate::lineproto::session::Log;
 use crate::pdb::resumes;
@@ -147,8 +147,7 @@ pub(super) async fn relay<R: AsyncRead + Unpin>(
                 said.answered();
             }
             Typed::TooLong => {
-                out.notice("a line may have 4096 bytes; this one is dropped")
-                    .await;
+                out.notice(TOO_LONG).await;
                 shown.raw(said.question()).await;
             }
             Typed::Interrupt => {

@@ -24,7 +24,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-pub(crate) use self::authenticate::{TOKEN_NEEDED, TOKEN_QUESTION};
+pub(crate) use self::authenticate::{Enter, TOKEN_NEEDED, TOKEN_QUESTION};
 use self::input::Input;
 use self::output::{Out, pump};
 use self::session::{Ending, TERMINAL, TerminalSession};

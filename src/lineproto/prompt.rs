@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::lineproto::input::{Input, Typed};
+use crate::lineproto::input::{Input, TOO_LONG, Typed};
 use crate::lineproto::output::{Out, Shown};
 use crate::lineproto::session::Log;
 use crate::pdb::{After, End, Options, Piece, Prompt, PromptError, resumes};
@@ -158,8 +158,7 @@ where
         let line = match typed {
             Typed::Line(line) => Typed::text(&line),
             Typed::TooLong => {
-                out.notice("a line may have 4096 bytes; this one is dropped")
-                    .await;
+                out.notice(TOO_LONG).await;
                 continue;
             }
             Typed::Interrupt => {

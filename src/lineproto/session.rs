@@ -30,7 +30,7 @@ use crate::moment::Moment;
 use crate::policy::Scope;
 use crate::ray::registry::{BadBreakpointId, Breakpoint, BreakpointId};
 use crate::session::authenticate::Authenticated;
-use crate::session::parks::{Taker, longest};
+use crate::session::parks::Taker;
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Denied, Permit, Session, audit, authorise, leaving, visible};
 use crate::takeover::Wanted;
@@ -230,8 +230,8 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
     /// `take_over`.
     async fn enter(&mut self, id: BreakpointId, take_over: bool) -> Next {
         if let Some(home) = self.context.takeover.home_of(&Wanted::Parked(id)) {
-            let takes_over = if take_over { " takeover" } else { "" };
-            return self.pass_on(&format!("{id}{takes_over}"), &home).await;
+            let id = id.to_string();
+            return self.pass_on(&Enter { id, take_over }, &home).await;
         }
         loop {
             let (registry, sessions) = (&self.context.registry, &self.context.sessions);
@@ -285,14 +285,9 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
     ) -> Result<(Permit, Option<Resumed>), SessionRefusal> {
         let all = self.context.registry.snapshot();
         let Some(held) = park::parked_for(&all, id, &self.principal, take_over) else {
-            let late = || self.context.parks.too_late(&self.principal, id);
-            return match self.acquire(id) {
-                Ok(permit) => Ok((permit, None)),
-                Err(why @ (SessionRefusal::Ended { .. } | SessionRefusal::Nothing(_))) => {
-                    Err(late().unwrap_or(why))
-                }
-                Err(why) => Err(why),
-            };
+            let permit = self.acquire(id);
+            let refused = |why| park::explained(self.context, &self.principal, id, why);
+            return permit.map(|permit| (permit, None)).map_err(refused);
         };
         let authorised = self.authorised(held)?;
         let terms = Terms {
@@ -311,15 +306,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         let unknown = || SessionRefusal::unknown(&format!("has the id {id}"), &list);
         let breakpoint = match (list.find(id), list.find_ended(id)) {
             (Some(breakpoint), _) => breakpoint,
-            (None, Some(ended)) => {
-                let keeps = longest(&self.principal, self.context.config.park.r#for);
-                return Err(SessionRefusal::over(
-                    ended,
-                    &self.context.agents,
-                    keeps,
-                    now,
-                ));
-            }
+            (None, Some(ended)) => return Err(SessionRefusal::ended(ended, now)),
             (None, None) => return Err(unknown()),
         };
         let authorised = self.authorised(breakpoint)?;

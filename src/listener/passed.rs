@@ -146,10 +146,8 @@ pub(super) async fn pass_on(
 ) {
     let _busy = context.shutdown.busy.token();
     let Some(far) = home.pass(connection) else {
-        debug!(pid = home.pid(), "the predecessor takes no connection");
         return;
     };
-    connection.place.set_apart();
     let passed = tunnel::join::Passed::default();
     tokio::select! {
         _ = tunnel::join::join(stream, far, &passed) => {}

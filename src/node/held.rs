@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::keeping::Keeping;
 use super::look::Refused;
+use crate::moment::unix_ms;
 use crate::wire::tunnel::messages::{
     Client, Held, Holder, Keep, MOST_KEPT, Name, Open, Parked, Refusal, Replica, Subject,
 };
@@ -248,13 +249,6 @@ impl Drop for Hold {
             self.table.show(&rows);
         }
     }
-}
-
-fn unix_ms(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    })
 }
 
 #[cfg(test)]

@@ -43,7 +43,8 @@ pub(crate) struct Begun<'a> {
     protocol: Protocol,
     audit: SessionAudit<'a>,
     capture: CaptureTee,
-    session: &'a Session,
+    /// Whose session it is, in the table of the live ones.
+    pub(crate) session: &'a Session,
     /// Fires when somebody who may has asked for its end.
     asked_to_end: CancellationToken,
     /// The leave to reach the worker.

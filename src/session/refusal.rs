@@ -1,7 +1,5 @@
 //! Why a client gets no session, in sentences that its editor or terminal shows.
 
-use std::time::Duration;
-
 use crate::agents::{Agents, NoWay};
 use crate::moment::Moment;
 use crate::ray::registry::{Breakpoint, ClaimError, Holder, Snapshot, State};
@@ -102,15 +100,10 @@ impl SessionRefusal {
         }
     }
 
-    /// For a breakpoint that is over, as far as `agents` let that be known, which keep what is lost for so long.
-    pub(crate) fn over(
-        breakpoint: &Breakpoint,
-        agents: &Agents,
-        keeps: Duration,
-        now: Moment,
-    ) -> Self {
+    /// For a breakpoint that is over, as far as `agents` let that be known, which keep what is lost.
+    pub(crate) fn over(breakpoint: &Breakpoint, agents: &Agents, now: Moment) -> Self {
         let lost = match &breakpoint.state {
-            State::Released { at } if !keeps.is_zero() => agents.lost_with(breakpoint, *at),
+            State::Released { at } => agents.lost_with(breakpoint, *at),
             _ => None,
         };
         match lost {

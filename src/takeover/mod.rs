@@ -29,6 +29,7 @@ use parking_lot::Mutex;
 use tokio::net::{TcpListener, UnixStream};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
+use tracing::debug;
 
 pub(crate) use self::hand_over::Waiting;
 use self::link::Neighbour;
@@ -202,11 +203,17 @@ impl Home {
         self.0.pid
     }
 
-    /// Hands it the `connection` of a client, and gives the near end: what is written there is what the client says.
-    /// `None` where the predecessor has gone, or takes no more.
+    /// Hands it the `connection` of a client, and gives the near end: what is written there is what the client says. From then
+    /// on the connection is counted and bounded there, by the same limits. `None` where the predecessor has gone, or takes no
+    /// more.
     pub(crate) fn pass(&self, connection: &ConnectionInfo) -> Option<UnixStream> {
         let (near, far) = UnixStream::pair().ok()?;
-        self.0.pass(Passed::of(connection), far).then_some(near)
+        if !self.0.pass(Passed::of(connection), far) {
+            debug!(pid = self.pid(), "the predecessor takes no connection");
+            return None;
+        }
+        connection.place.set_apart();
+        Some(near)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::time::timeout;
 use tracing::{info, warn};
@@ -13,6 +13,7 @@ use super::messages::{MOST_REVOKED, MOST_ROWS, Restart, Row, State};
 use crate::agents::Hold;
 use crate::audit::{Action, Entry};
 use crate::identity::revocation::Revocation;
+use crate::moment::unix_ms;
 use crate::ray::registry::{Breakpoint, Holder, Kind, RayNode};
 use crate::wire::tunnel::messages::{self, Held, Node, Parked, Replica};
 use crate::wire::tunnel::text::Text;
@@ -132,17 +133,12 @@ impl Takeover {
     }
 }
 
-fn milliseconds(time: SystemTime) -> u64 {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH);
-    u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
-}
-
 fn row(breakpoint: &Breakpoint, holder: &Holder, replica: Replica) -> Row {
     let parked = holder.parked_until.map(|until| Parked {
         owner: holder.subject.as_deref().unwrap_or_default().into(),
         // This process ends it itself where that is revoked.
         credential: None,
-        until_unix_ms: milliseconds(until.time),
+        until_unix_ms: unix_ms(until.time),
     });
     Row {
         node: Node {
@@ -162,7 +158,7 @@ fn row(breakpoint: &Breakpoint, holder: &Holder, replica: Replica) -> Row {
             client: holder.client.as_str().into(),
             peer: holder.peer,
             replica,
-            since_unix_ms: milliseconds(holder.since.time),
+            since_unix_ms: unix_ms(holder.since.time),
             parked,
         },
     }

@@ -4,8 +4,7 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// Without i, l, o and u, so an id survives being read aloud.
-const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+use crate::wire::text::base32;
 
 /// Characters of the part that names the connection: 50 bits, so that ten million connections have hardly two alike.
 const LEN: usize = 10;
@@ -37,10 +36,7 @@ impl RequestId {
 
 impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = [0u8; LEN];
-        for (i, slot) in text.iter_mut().enumerate() {
-            *slot = ALPHABET[(self.connection >> (5 * i)) as usize & 31];
-        }
+        let text = base32::<LEN>(self.connection);
         f.write_str(std::str::from_utf8(&text).unwrap_or_default())?;
         match self.request {
             0 => Ok(()),
@@ -58,13 +54,14 @@ impl Serialize for RequestId {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::text::BASE32;
 
     #[test]
     fn an_id_is_short_and_another_each_time() {
         let ids: std::collections::HashSet<_> =
             (0..1000).map(|_| RequestId::random().to_string()).collect();
         assert_eq!(ids.len(), 1000);
-        let fits = |id: &String| id.len() == LEN && id.bytes().all(|b| ALPHABET.contains(&b));
+        let fits = |id: &String| id.len() == LEN && id.bytes().all(|b| BASE32.contains(&b));
         assert!(ids.iter().all(fits));
         let id = RequestId::random();
         assert_eq!(id.of_request(3).to_string(), format!("{id}.3"));

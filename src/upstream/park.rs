@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-pub(crate) use self::taking::{Origin, Resumed, Terms, YOUR, parked_for, take};
+pub(crate) use self::taking::{Origin, Resumed, Terms, YOUR, explained, parked_for, take};
 use super::{Worker, credential, owner};
 use crate::context::Context;
 use crate::moment::Moment;

@@ -106,6 +106,14 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
+/// Crockford's base 32 in lower case: no i, l, o or u, so an id survives being read aloud.
+pub(crate) const BASE32: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+
+/// The lowest bits of `bits` in [`BASE32`], five for each of the `N` digits.
+pub(crate) fn base32<const N: usize>(bits: u64) -> [u8; N] {
+    std::array::from_fn(|i| BASE32[(bits >> (5 * (N - 1 - i))) as usize & 31])
+}
+
 /// `text` for a query or a segment of a path: all but RFC 3986's unreserved characters is percent-encoded.
 pub(crate) fn percent_encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ray_relay::config::Config;
+use ray_relay::wire::dap::conversation::Conversation;
 use serde_json::{Value, json};
 use tokio::io::{
     AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines, copy_bidirectional,
@@ -297,22 +298,27 @@ async fn no_cut_is_seen_and_no_byte_is_lost() {
     // Each question is answered once.
     for at in 3..6 {
         way.cut(Network::Down, Duration::from_millis(200)).await;
-        dap.send(&request_threads(at)).await.unwrap();
-        loop {
-            let message = read(&mut dap).await;
-            if message["command"] == "threads" {
-                assert_eq!(message["request_seq"], at, "{message}");
-                break;
-            }
-        }
+        answers(&mut dap, at).await;
     }
     drop((dap, stream));
     drop(connect);
     relay.drain().await;
 }
 
-pub(crate) fn request_threads(seq: u64) -> Value {
-    request(seq, "threads", &json!({}))
+/// The session answers the request of that number, and no other.
+pub(crate) async fn answers(dap: &mut Conversation<TcpStream>, seq: u64) {
+    let asked = request(seq, "threads", &json!({}));
+    dap.send(&asked).await.unwrap();
+    let answered = async {
+        loop {
+            let message = read(dap).await;
+            if message["command"] == "threads" {
+                assert_eq!(message["request_seq"], seq, "{message}");
+                break;
+            }
+        }
+    };
+    timeout(PATIENCE, answered).await.expect("it goes on");
 }
 
 #[tokio::test]
@@ -353,9 +359,7 @@ async fn a_relay_that_was_taken_over_still_has_its_own() {
     let second = takeover::relay(&path, signed).await.unwrap();
     for at in 3..5 {
         way.cut(Network::Down, Duration::from_millis(200)).await;
-        dap.send(&request_threads(at)).await.unwrap();
-        let answered = async { while read(&mut dap).await["command"] != "threads" {} };
-        timeout(PATIENCE, answered).await.expect("it goes on");
+        answers(&mut dap, at).await;
     }
     let list = connect.get("/relay/v1/breakpoints", "").await;
     assert!(list.starts_with("HTTP/1.1 200"), "{list}");
@@ -394,8 +398,7 @@ async fn a_token_that_is_replaced_in_time_puts_the_end_off() {
     while began.elapsed() < Duration::from_secs(8) {
         sleep(Duration::from_millis(500)).await;
     }
-    dap.send(&request_threads(3)).await.unwrap();
-    while read(&mut dap).await["command"] != "threads" {}
+    answers(&mut dap, 3).await;
     // Nobody replaces it again.
     let ended = async { while dap.read().await.is_ok() {} };
     timeout(PATIENCE, ended).await.expect("the session ends");

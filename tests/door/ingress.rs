@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::connect::{Connect, command, request_threads};
+use crate::connect::{Connect, answers, command};
 use crate::support::*;
 
 /// After so many seconds without a byte the ingress ends a connection.
@@ -178,14 +178,7 @@ async fn a_person_who_thinks(keys: &Keys, relay: Running, ingress: Ingress) {
     let mut at = 3;
     while began.elapsed() < Duration::from_secs(PATIENCE_OF_INGRESS * 4) {
         sleep(Duration::from_secs(PATIENCE_OF_INGRESS) + Duration::from_millis(500)).await;
-        dap.send(&request_threads(at)).await.unwrap();
-        loop {
-            let message = read(&mut dap).await;
-            if message["command"] == "threads" {
-                assert_eq!(message["request_seq"], at, "{message}");
-                break;
-            }
-        }
+        answers(&mut dap, at).await;
         at += 1;
     }
     drop((dap, connect));

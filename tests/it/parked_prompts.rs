@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use crate::nc::{Person, attempt};
 use crate::support::agent::{Agent, linked};
-use crate::support::eventually;
 use crate::support::issuer::Issuer;
 use crate::support::namespaces::{Cluster, Driver, RELAY_IP};
 use crate::support::ray::NEWEST;
 use crate::support::relay::{PORT, Relay};
 use crate::support::scene::Scene;
+use crate::support::{eventually, parks_in_a_row};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -247,10 +247,7 @@ async fn legacy(scene: &Scene<'_>) {
 async fn many(scene: &Scene<'_>) {
     let mut driver = scene.cluster.start_driver("tasks.py", &[]);
     let rows = scene.wait_listed(3);
-    let times = match std::env::var_os("RAY_RELAY_LONG") {
-        Some(_) => 200,
-        None => 20,
-    };
+    let times = parks_in_a_row();
     let mut first = None;
     for round in 0..times {
         let loss = [Loss::Reset, Loss::Killed][round % 2];

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::dap_client::{DapClient, Editor};
-use crate::support::eventually;
 use crate::support::namespaces::Cluster;
 use crate::support::ray::{self, NEWEST};
 use crate::support::scene::Scene;
+use crate::support::{eventually, parks_in_a_row};
 
 /// The line of `square` in tasks.py behind the one of the breakpoint.
 const NEXT: u32 = 10;
@@ -202,10 +202,7 @@ async fn a_task_that_was_parked_many_times_is_as_it_was() {
     let scene = scene(&cluster, "10m");
     let mut driver = cluster.start_driver("tasks.py", &[]);
     let rows = scene.wait_listed(3);
-    let times = match std::env::var_os("RAY_RELAY_LONG") {
-        Some(_) => 200,
-        None => 20,
-    };
+    let times = parks_in_a_row();
     let mut first = None;
     for round in 0..times {
         let mut client = scene.attached(&rows[0]).await;

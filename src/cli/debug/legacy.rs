@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::input::Typed;
 use super::{DebugArgs, Error, Terminal, dial};
 use crate::cli::relay_client::RelayError;
-use crate::lineproto::{TOKEN_NEEDED, TOKEN_QUESTION as TOKEN};
+use crate::lineproto::{Enter, TOKEN_NEEDED, TOKEN_QUESTION as TOKEN};
 use crate::pdb::{COMMANDS_PROMPT, PROMPT};
 use crate::wire::text::escaped;
 
@@ -34,14 +34,14 @@ pub(super) async fn enter(
         .token
         .token(&args.relay.relay)
         .map_err(RelayError::from)?;
-    let enters = match args.take_over {
-        true => format!("{id} takeover"),
-        false => id.to_owned(),
+    let enter = Enter {
+        id: id.to_owned(),
+        take_over: args.take_over,
     };
     let stream = dial(&args.relay).await?;
     let (mut from_relay, mut to_relay) = tokio::io::split(stream);
     let introduced = tokio::select! {
-        introduced = introduce(&mut from_relay, &mut to_relay, &enters, token.as_ref().map(|token| &***token)) => introduced,
+        introduced = introduce(&mut from_relay, &mut to_relay, &enter, token.as_ref().map(|token| &***token)) => introduced,
         _ = terminal.interrupted.recv() => return Ok(terminal.input.say("\n")?),
     };
     let mut text = Text::default();
@@ -96,14 +96,14 @@ pub(super) async fn enter(
 async fn introduce<R, W>(
     from: &mut R,
     to: &mut W,
-    id: &str,
+    enter: &Enter,
     token: Option<&str>,
 ) -> io::Result<Vec<u8>>
 where
     R: AsyncReadExt + Unpin,
     W: AsyncWriteExt + Unpin,
 {
-    say(to, &format!("enter {id}\n")).await?;
+    say(to, &format!("{enter}\n")).await?;
     let mut heard = Vec::with_capacity(4096);
     while WANTED.starts_with(&heard) && heard.len() < WANTED.len() {
         if from.read_buf(&mut heard).await? == 0 {
@@ -195,6 +195,13 @@ mod tests {
     use crate::context::Context;
     use crate::identity::testing::{authenticator, token_of};
 
+    fn entering() -> Enter {
+        Enter {
+            id: "3kfz0q8m".to_owned(),
+            take_over: false,
+        }
+    }
+
     /// Introduces itself with `token` to whom `relay` plays; what was heard, and what was said.
     async fn introduced<F>(
         token: Option<&str>,
@@ -206,7 +213,7 @@ mod tests {
         let (here, there) = tokio::io::duplex(1 << 12);
         let said = tokio::spawn(relay(there));
         let (mut from, mut to) = tokio::io::split(here);
-        let heard = introduce(&mut from, &mut to, "3kfz0q8m", token)
+        let heard = introduce(&mut from, &mut to, &entering(), token)
             .await
             .unwrap();
         drop((from, to));
@@ -263,7 +270,8 @@ mod tests {
         });
         let (mut from, mut to) = tokio::io::split(here);
         let patience = Duration::from_secs(10);
-        let introduced = introduce(&mut from, &mut to, "3kfz0q8m", Some(&token));
+        let enter = entering();
+        let introduced = introduce(&mut from, &mut to, &enter, Some(&token));
         let mut heard = tokio::time::timeout(patience, introduced)
             .await
             .unwrap()

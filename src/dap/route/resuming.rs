@@ -5,10 +5,9 @@ use crate::dap::Opened;
 use crate::dap::attach_selector::{AttachSelector, fits};
 use crate::dap::client::Client;
 use crate::dap::selection::{Choice, Hint};
-use crate::moment::Moment;
 use crate::policy::Scope;
-use crate::ray::registry::{Breakpoint, BreakpointId};
-use crate::session::parks::{Taker, longest};
+use crate::ray::registry::Breakpoint;
+use crate::session::parks::Taker;
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Permit, leaving};
 use crate::upstream::park::{self, Resumed, Terms};
@@ -41,28 +40,11 @@ impl AttachFlow<'_> {
         }
         match choice {
             Ok(choice) => Ok((selector, choice)),
-            Err(why @ (SessionRefusal::Ended { .. } | SessionRefusal::Nothing(_))) => {
-                let late = |id| self.context.parks.too_late(&self.principal, id);
-                Err(named.and_then(late).unwrap_or_else(|| match (why, named) {
-                    (why @ SessionRefusal::Ended { .. }, Some(id)) => self.over(id).unwrap_or(why),
-                    (why, _) => why,
-                }))
-            }
-            Err(why) => Err(why),
+            Err(why) => Err(match named {
+                Some(id) => park::explained(self.context, &self.principal, id, why),
+                None => why,
+            }),
         }
-    }
-
-    /// What is to be said of the breakpoint `id`, which is over.
-    fn over(&self, id: BreakpointId) -> Option<SessionRefusal> {
-        let list = self.context.registry.snapshot();
-        let (agents, now) = (&self.context.agents, Moment::now());
-        let keeps = longest(&self.principal, self.context.config.park.r#for);
-        Some(SessionRefusal::over(
-            list.find_ended(id)?,
-            agents,
-            keeps,
-            now,
-        ))
     }
 
     /// Finds sessions of the principal with breakpoints that are `wanted` whose clients are gone, for some seconds at most.

@@ -1,5 +1,7 @@
 //! Sessions whose last hop is the agent of the worker's node.
 
+mod kept;
+
 use futures_util::{SinkExt, StreamExt};
 use tokio::io::AsyncReadExt;
 use tokio_tungstenite::WebSocketStream;
@@ -270,6 +272,29 @@ async fn a_port_that_is_closed_to_the_relay_is_told_with_what_would_open_it() {
     );
 }
 
+/// A session with `worker`, and debugpy, whose agent has just been killed: its link and its stream have ended without a word.
+async fn bereft(
+    scene: &Scene,
+    mut agent: StandIn,
+    worker: &Worker,
+) -> (Debugger, Conversation<TcpStream>) {
+    let (mut debugger, attach) =
+        Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
+    let open = agent.asked().await;
+    let mut stream = scene.stream("agent", &open).await.unwrap();
+    let mut reached = TcpStream::connect(worker.listener.local_addr().unwrap())
+        .await
+        .unwrap();
+    dialled(&mut stream).await;
+    let passing = tokio::spawn(async move {
+        pass(&mut stream, &mut reached).await;
+    });
+    let debugpy = configured(worker).await;
+    assert_eq!(debugger.answer(attach).await["success"], true);
+    passing.abort();
+    (debugger, debugpy)
+}
+
 /// The agent keeps the task, where it is that alone which the network has cut off.
 #[tokio::test]
 async fn what_became_of_a_task_is_not_known_while_the_agent_is_away_that_may_keep_it() {
@@ -277,19 +302,8 @@ async fn what_became_of_a_task_is_not_known_while_the_agent_is_away_that_may_kee
         (300, "it is not known what became of square"),
         (0, "the task was let go and runs on"),
     ] {
-        let (scene, mut agent, worker) = keeping(Duration::from_secs(keeps)).await;
-        let (mut debugger, attached) =
-            Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
-        let open = agent.asked().await;
-        let mut stream = scene.stream("agent", &open).await.unwrap();
-        let address = worker.listener.local_addr().unwrap();
-        let mut reached = TcpStream::connect(address).await.unwrap();
-        dialled(&mut stream).await;
-        let passing = tokio::spawn(async move { pass(&mut stream, &mut reached).await });
-        let _debugpy = configured(&worker).await;
-        assert_eq!(debugger.answer(attached).await["success"], true);
-        passing.abort();
-        drop(agent);
+        let (scene, agent, worker) = keeping(Duration::from_secs(keeps)).await;
+        let (mut debugger, _debugpy) = bereft(&scene, agent, &worker).await;
         debugger.event("terminated").await;
         drop(debugger);
         let id = worker.breakpoint.id;
@@ -304,25 +318,10 @@ async fn what_became_of_a_task_is_not_known_while_the_agent_is_away_that_may_kee
     }
 }
 
-/// The process of the agent is killed: its link and its stream end without a word.
 #[tokio::test]
 async fn the_end_of_the_agent_is_told_and_is_no_end_of_the_worker() {
-    let (scene, mut agent, worker) = scene().await;
-    let (mut debugger, attach) =
-        Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
-    let open = agent.asked().await;
-    let mut stream = scene.stream("agent", &open).await.unwrap();
-    let mut reached = TcpStream::connect(worker.listener.local_addr().unwrap())
-        .await
-        .unwrap();
-    dialled(&mut stream).await;
-    let passing = tokio::spawn(async move {
-        pass(&mut stream, &mut reached).await;
-    });
-    let _debugpy = configured(&worker).await;
-    assert_eq!(debugger.answer(attach).await["success"], true);
-    passing.abort();
-    drop(agent);
+    let (scene, agent, worker) = scene().await;
+    let (mut debugger, _debugpy) = bereft(&scene, agent, &worker).await;
     let told = timeout(PATIENCE, async {
         loop {
             let told = debugger.event("output").await;
@@ -352,164 +351,4 @@ async fn the_end_of_the_agent_is_told_and_is_no_end_of_the_worker() {
     };
     let outcome = timeout(PATIENCE, recorded).await.expect("a last line");
     assert_eq!(outcome, "upstream");
-}
-
-/// What the agent says of a worker that it keeps for `owner`.
-fn parked(worker: &Worker, owner: &str) -> FromAgent {
-    let until = std::time::SystemTime::now() + Duration::from_secs(600);
-    let until = until.duration_since(std::time::UNIX_EPOCH).unwrap();
-    let credential = Credential {
-        id: format!("jti-{owner}").as_str().into(),
-        issued: None,
-    };
-    let parked = Parked {
-        owner: owner.into(),
-        credential: Some(credential),
-        until_unix_ms: until.as_millis() as u64,
-    };
-    FromAgent::Held {
-        workers: vec![Held {
-            parked: Some(parked),
-            ..held(worker, 9)
-        }],
-    }
-}
-
-async fn until_parked(scene: &Scene, worker: &Worker) {
-    let mut lists = scene.context.registry.watch();
-    let is_parked = lists.wait_for(|list| {
-        let row = list.find(worker.breakpoint.id);
-        row.is_some_and(|row| row.state.word() == "parked")
-    });
-    timeout(PATIENCE, is_parked)
-        .await
-        .expect("in time")
-        .unwrap();
-}
-
-#[tokio::test]
-async fn what_an_agent_keeps_is_gone_on_with_by_its_owner_alone() {
-    let (scene, mut agent, worker) = keeping(Duration::from_secs(600)).await;
-    agent.say(&parked(&worker, "person")).await;
-    until_parked(&scene, &worker).await;
-    let id = worker.breakpoint.id;
-    let named = json!({"rayRelay": {"token": token_of("other"), "breakpoint": id}});
-    let (mut stranger, seq) = Debugger::attaching(&scene.context, named).await;
-    let answer = stranger.answer(seq).await.to_string();
-    assert!(answer.contains("is parked by person"), "{answer}");
-
-    // The agent does not hand it over yet: it stays parked.
-    let (mut debugger, seq) =
-        Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
-    let open: Open = agent.asked().await;
-    assert_eq!(open.resume.as_deref(), Some("person"));
-    assert_eq!(&*open.holder.as_ref().unwrap().name, "person");
-    let refused = FromAgent::Refused {
-        stream: open.stream,
-        kind: Refusal::Kept,
-        detail: "".into(),
-        holder: None,
-    };
-    agent.say(&refused).await;
-    let answer = debugger.answer(seq).await.to_string();
-    assert!(answer.contains("still at work"), "{answer}");
-    until_parked(&scene, &worker).await;
-
-    let (mut debugger, seq) =
-        Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
-    let open: Open = agent.asked().await;
-    let mut stream = scene.stream("agent", &open).await.unwrap();
-    let keep = Keep {
-        owner: "person".into(),
-        credential: None,
-        keeps_ms: 600_000,
-        at_most_ms: None,
-        lasted_ms: 1000,
-        capabilities: r#"{"supportsStepBack":false}"#.into(),
-        attach: 7,
-    };
-    let first = written(&Dialled::Resumed(Box::new(keep)));
-    stream.send(Message::text(first)).await.unwrap();
-    let again = loop {
-        if let Some(Ok(Message::Text(text))) = stream.next().await {
-            break read::<Keep>(&text).unwrap();
-        }
-    };
-    assert_eq!((&*again.owner, again.attach), ("person", 7));
-    assert!(again.lasted_ms >= 1000);
-    let stop = message::event("stopped", json!({"reason": "breakpoint", "threadId": 3}));
-    let bytes = Bytes::from(codec::frame(&stop));
-    stream.send(Message::Binary(bytes)).await.unwrap();
-    debugger.event("initialized").await;
-    let done = debugger.send("configurationDone", json!({})).await;
-    let mut answered = 0;
-    loop {
-        let message = debugger.read().await;
-        if message["event"] == "stopped" {
-            assert_eq!(message["body"]["threadId"], 3);
-            break;
-        }
-        if message["type"] == "response" {
-            assert!(message["request_seq"] == done || message["request_seq"] == seq);
-            answered += 1;
-        }
-    }
-    assert_eq!(answered, 2);
-    let list = scene.context.registry.snapshot();
-    assert_eq!(list.find(id).unwrap().state.word(), "attached");
-
-    // The relay ends: nothing is said to the debugger.
-    scene.context.shutdown.drain.cancel();
-    scene.context.shutdown.abort.cancel();
-    debugger.output("the task stays as it is for").await;
-    debugger.event("terminated").await;
-    let rest = timeout(PATIENCE, stream.next()).await.expect("in time");
-    assert!(
-        !matches!(rest, Some(Ok(Message::Binary(_) | Message::Close(_)))),
-        "{rest:?}"
-    );
-}
-
-#[tokio::test]
-async fn what_an_agent_keeps_is_let_run_by_its_owner_or_an_administrator() {
-    let (scene, mut agent, worker) = scene().await;
-    agent.say(&parked(&worker, "person")).await;
-    until_parked(&scene, &worker).await;
-    let row = || {
-        let list = scene.context.registry.snapshot();
-        list.find(worker.breakpoint.id).unwrap().clone()
-    };
-    for who in ["other", "person"] {
-        let principal = principal(&scene.context.auth, who).await;
-        let scope = crate::policy::Scope::Debug;
-        let authorized = crate::session::authorise(&principal, &row(), scope).unwrap();
-        let holder = row().holder().unwrap().clone();
-        let released = crate::release::release(&scene.context, authorized, holder);
-        let agents = async {
-            if who == "person" {
-                let asked = agent.hear().await.unwrap();
-                assert!(
-                    matches!(asked, FromRelay::LetRun { port, .. } if port == worker.breakpoint.port)
-                );
-                agent.say(&FromAgent::Held { workers: vec![] }).await;
-            }
-        };
-        let (released, ()) = tokio::join!(released, agents);
-        assert_eq!(released.is_ok(), who == "person", "{released:?}");
-    }
-    let list = scene.context.registry.snapshot();
-    assert!(list.find(worker.breakpoint.id).is_none());
-}
-
-#[tokio::test]
-async fn what_an_agent_keeps_is_let_run_when_its_owners_credential_is_revoked() {
-    let (scene, mut agent, worker) = scene().await;
-    agent.say(&parked(&worker, "person")).await;
-    until_parked(&scene, &worker).await;
-    revoke(&scene.context.auth, "other").await;
-    let silent = timeout(Duration::from_millis(200), agent.hear()).await;
-    assert!(silent.is_err(), "{silent:?}");
-    revoke(&scene.context.auth, "person").await;
-    let asked = agent.hear().await.unwrap();
-    assert!(matches!(asked, FromRelay::LetRun { port, .. } if port == worker.breakpoint.port));
 }

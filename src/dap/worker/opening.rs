@@ -5,7 +5,6 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use super::WHY_PATIENCE;
-use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::dap::Initialize;
 use crate::dap::attach::{RelayEndpoint, fingerprint, for_worker, source_note};
@@ -96,13 +95,13 @@ impl Opening {
 /// Ends a session whose worker was not reached, and tells `client`, which has asked by `attach`, `why`.
 pub(super) async fn not_reached<S: PeerStream>(
     context: &Context,
-    summary: &Summary,
     client: Conversation<S>,
     attach: &Request,
     mut begun: Begun<'_>,
     why: ConnectError,
 ) -> Outcome {
     let breakpoint = begun.permit.breakpoint().clone();
+    let summary = begun.session.summary();
     debug!(%why, "worker not reached");
     context.metrics.refused(RefusalKind::Upstream);
     let answer = match begun.permit.ask_why_died(WHY_PATIENCE).await {

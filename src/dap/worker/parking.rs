@@ -185,14 +185,7 @@ where
     let (debugpy, began) = match reached {
         Ok(reached) => reached,
         Err(why) => {
-            let ended = not_reached(
-                context,
-                session.summary(),
-                client,
-                &opening.attach,
-                begun,
-                why,
-            );
+            let ended = not_reached(context, client, &opening.attach, begun, why);
             return Err(Box::pin(ended).await);
         }
     };

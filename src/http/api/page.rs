@@ -4,9 +4,8 @@
 //! those that nobody holds.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use crate::moment::Moment;
+use crate::moment::{Moment, unix_ms};
 use crate::policy::Pattern;
 use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
 
@@ -155,7 +154,5 @@ impl Place {
 }
 
 fn millis(breakpoint: &Breakpoint) -> u64 {
-    let seen = breakpoint.first_seen.time;
-    let since = seen.duration_since(SystemTime::UNIX_EPOCH);
-    u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+    unix_ms(breakpoint.first_seen.time)
 }

@@ -9,10 +9,11 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::time::timeout;
-use tracing::{debug, info};
+use tracing::info;
 
 use super::{Next, TerminalSession};
-use crate::lineproto::input::Typed;
+use crate::lineproto::authenticate::Enter;
+use crate::lineproto::input::{TOO_LONG, Typed};
 use crate::lineproto::{TOKEN_NEEDED, TOKEN_QUESTION};
 use crate::takeover::Home;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
@@ -24,23 +25,20 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const INTERRUPT: &[u8] = b"\x03";
 
 impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
-    /// Passes the client, which `enters` a breakpoint, on to `home`, to the end of either.
-    pub(super) async fn pass_on(&mut self, enters: &str, home: &Home) -> Next {
+    /// Passes the client, which enters a breakpoint as `enter` says, on to `home`, to the end of either.
+    pub(super) async fn pass_on(&mut self, enter: &Enter, home: &Home) -> Next {
         self.session
             .set_state(SessionProtocol::Terminal, "passed on");
         let pid = home.pid();
         info!(pid, "passed on to the predecessor, whose session it is");
         let Some(far) = home.pass(self.connection) else {
-            debug!(pid, "the predecessor takes no connection");
             return Next::Ended(Outcome::Failed);
         };
-        // Counted and bounded there, by the same limits.
-        self.connection.place.set_apart();
         let (mut from, to) = far.into_split();
         let mut to = Some(to);
         let token = self.token.as_ref();
         let token = token.map_or(String::new(), |token| format!("{}\n", token.expose()));
-        let said = format!("enter {enters}\n{token}");
+        let said = format!("{enter}\n{token}");
         write(&mut to, said.as_bytes()).await;
         // It asks for the token before it has read that line, and after it.
         let mut asked = match token.is_empty() {
@@ -67,7 +65,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
                 typed = self.input.next(), if to.is_some() => match typed {
                     Typed::Line(line) => write(&mut to, &line).await,
                     Typed::Interrupt => write(&mut to, INTERRUPT).await,
-                    Typed::TooLong => self.out.notice("a line may have 4096 bytes; this one is dropped").await,
+                    Typed::TooLong => self.out.notice(TOO_LONG).await,
                     Typed::End => to = None,
                 },
                 () = self.out.closed() => return Next::Ended(Outcome::Client),

@@ -15,10 +15,8 @@ use tokio::time::Instant;
 
 use crate::moment::Moment;
 use crate::ray::registry::resources::Resources;
+use crate::wire::text::{BASE32, base32};
 use crate::wire::tunnel::messages::Replica;
-
-/// Crockford's base 32 in lower case: no i, l, o or u, so an id survives being read aloud.
-const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
 /// Short stable name of one worker's debugger: eight characters, derived from the name of the
 /// cluster and Ray's worker id alone, so every replica of the relay gives the same one.
@@ -48,10 +46,7 @@ impl BreakpointId {
 
 impl fmt::Display for BreakpointId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = [0u8; Self::LEN];
-        for (i, slot) in text.iter_mut().enumerate() {
-            *slot = ALPHABET[(self.0 >> (35 - 5 * i)) as usize & 31];
-        }
+        let text = base32::<{ Self::LEN }>(self.0);
         f.pad(std::str::from_utf8(&text).unwrap_or_default())
     }
 }
@@ -79,7 +74,7 @@ impl FromStr for BreakpointId {
         }
         let mut bits = 0u64;
         for byte in text.bytes() {
-            let digit = ALPHABET
+            let digit = BASE32
                 .iter()
                 .position(|a| *a == byte.to_ascii_lowercase())
                 .ok_or(BadBreakpointId)?;

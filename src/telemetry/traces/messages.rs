@@ -97,7 +97,7 @@ pub(super) struct AnyValue {
 
 /// The value of an attribute.
 #[derive(Clone, PartialEq, Oneof)]
-pub(super) enum Value {
+pub(crate) enum Value {
     #[prost(string, tag = "1")]
     Text(String),
     #[prost(bool, tag = "2")]

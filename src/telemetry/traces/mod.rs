@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use self::messages::{
-    Export, KeyValue, Resource, ResourceSpans, Scope, ScopeSpans, Span, Status, attribute,
+    Export, KeyValue, Resource, ResourceSpans, Scope, ScopeSpans, Span, Status, Value, attribute,
 };
 use super::metrics::{Metrics, TraceOutcome};
 use crate::config;
@@ -69,19 +69,14 @@ impl Trace {
             spans: Vec::new(),
             began,
         };
-        trace.push(name, began, ended);
+        trace.part(name, began, ended);
         trace
     }
 
-    /// With the span `name` of a part of it.
-    pub(crate) fn part(&mut self, name: &str, from: Moment, to: Moment) {
-        self.push(name, from, to);
-    }
-
     /// What is known of it. Nothing is said where `value` is `None`.
-    pub(crate) fn attribute(&mut self, key: &str, value: Option<impl Into<Attribute>>) {
+    pub(crate) fn attribute(&mut self, key: &str, value: Option<impl Into<Value>>) {
         if let (Some(root), Some(value)) = (self.spans.first_mut(), value) {
-            root.attributes.push(attribute(key, value.into().0));
+            root.attributes.push(attribute(key, value));
         }
     }
 
@@ -95,7 +90,8 @@ impl Trace {
         }
     }
 
-    fn push(&mut self, name: &str, from: Moment, to: Moment) {
+    /// With the span `name` of a part of it; the first is of the whole.
+    pub(crate) fn part(&mut self, name: &str, from: Moment, to: Moment) {
         let id = |bytes: u64| bytes.to_be_bytes().to_vec();
         let (trace_id, parent_span_id, kind) = match self.spans.first() {
             Some(root) => (root.trace_id.clone(), root.span_id.clone(), 1),
@@ -117,16 +113,6 @@ impl Trace {
             attributes: Vec::new(),
             status: None,
         });
-    }
-}
-
-/// The value of an attribute.
-#[derive(Debug)]
-pub(crate) struct Attribute(messages::Value);
-
-impl<T: Into<messages::Value>> From<T> for Attribute {
-    fn from(value: T) -> Self {
-        Self(value.into())
     }
 }
 

@@ -9,8 +9,9 @@ use tokio::time::Instant;
 use super::{Debugpy, Line, Memory, Parked};
 use crate::context::Context;
 use crate::identity::Principal;
+use crate::moment::Moment;
 use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
-use crate::session::parks::{HandedOver, Taker, is_own, may_go_on, over};
+use crate::session::parks::{HandedOver, Taker, is_own, longest, may_go_on, over};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Permit, Session};
 use crate::upstream::{ConnectError, resume};
@@ -69,6 +70,33 @@ pub(crate) fn parked_for<'s>(
 ) -> Option<&'s Arc<Breakpoint>> {
     let held = list.find(id)?;
     may_go_on(principal, held, take_over).then_some(held)
+}
+
+/// What `principal` is told of the breakpoint `id`, where it was to be refused because of `why`: until when it was parked,
+/// or that nobody knows what became of it.
+pub(crate) fn explained(
+    context: &Context,
+    principal: &Principal,
+    id: BreakpointId,
+    why: SessionRefusal,
+) -> SessionRefusal {
+    if !matches!(
+        why,
+        SessionRefusal::Ended { .. } | SessionRefusal::Nothing(_)
+    ) {
+        return why;
+    }
+    if let Some(late) = context.parks.too_late(principal, id) {
+        return late;
+    }
+    let list = context.registry.snapshot();
+    let is_kept = !longest(principal, context.config.park.r#for).is_zero();
+    match list.find_ended(id) {
+        Some(ended) if is_kept && matches!(why, SessionRefusal::Ended { .. }) => {
+            SessionRefusal::over(ended, &context.agents, Moment::now())
+        }
+        _ => why,
+    }
 }
 
 /// The permit for what is parked at `held`, which is [for](parked_for) the principal of `authorised`, and what it goes on

@@ -29,6 +29,14 @@ pub(crate) fn skip(why: impl std::fmt::Display) {
     say(format_args!("SKIPPED a test: {why}"));
 }
 
+/// How often a test loses and finds the same session again; more often where `RAY_RELAY_LONG` is set.
+pub(crate) fn parks_in_a_row() -> usize {
+    match std::env::var_os("RAY_RELAY_LONG") {
+        Some(_) => 200,
+        None => 20,
+    }
+}
+
 /// Calls `probe` until it gives something. Panics with `what` after `patience`.
 pub(crate) fn eventually<T>(
     what: &str,
