@@ -4,6 +4,7 @@ mod kept;
 
 use futures_util::{SinkExt, StreamExt};
 use tokio::io::AsyncReadExt;
+use tokio::task::JoinHandle;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::{Bytes, Message};
 
@@ -40,6 +41,18 @@ async fn keeping(keeps: Duration) -> (Scene, StandIn, Worker) {
 
 fn attach(token: &str) -> Value {
     json!({"rayRelay": {"token": token}})
+}
+
+/// The stream that was asked for by `open`, to the `worker`, until one of them ends or the task is aborted.
+async fn passing(scene: &Scene, open: &Open, worker: &Worker) -> JoinHandle<()> {
+    let mut stream = scene.stream("agent", open).await.unwrap();
+    let mut reached = TcpStream::connect(worker.listener.local_addr().unwrap())
+        .await
+        .unwrap();
+    dialled(&mut stream).await;
+    tokio::spawn(async move {
+        pass(&mut stream, &mut reached).await;
+    })
 }
 
 /// Passes bytes between a stream and the worker until one of them ends, as an agent does.
@@ -102,14 +115,7 @@ async fn a_session_goes_through_the_agent_and_the_record_says_so() {
         .iter()
         .find(|line| line.action == crate::audit::Action::SessionBegan);
     assert_eq!(began.unwrap().details["way"], "agent");
-    let mut stream = scene.stream("agent", &open).await.unwrap();
-    let mut reached = TcpStream::connect(worker.listener.local_addr().unwrap())
-        .await
-        .unwrap();
-    dialled(&mut stream).await;
-    let passing = tokio::spawn(async move {
-        pass(&mut stream, &mut reached).await;
-    });
+    let passing = passing(&scene, &open, &worker).await;
     let mut debugpy = configured(&worker).await;
     assert_eq!(debugger.answer(attach).await["success"], true);
     // The client goes without a word: the worker is left in order, through the agent.
@@ -281,14 +287,7 @@ async fn bereft(
     let (mut debugger, attach) =
         Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
     let open = agent.asked().await;
-    let mut stream = scene.stream("agent", &open).await.unwrap();
-    let mut reached = TcpStream::connect(worker.listener.local_addr().unwrap())
-        .await
-        .unwrap();
-    dialled(&mut stream).await;
-    let passing = tokio::spawn(async move {
-        pass(&mut stream, &mut reached).await;
-    });
+    let passing = passing(scene, &open, worker).await;
     let debugpy = configured(worker).await;
     assert_eq!(debugger.answer(attach).await["success"], true);
     passing.abort();

@@ -1,11 +1,13 @@
 //! Workers that the agent of their node keeps.
 
+use std::time::SystemTime;
+
 use super::*;
+use crate::moment::unix_ms;
 
 /// What the agent says of a worker that it keeps for `owner`.
 fn parked(worker: &Worker, owner: &str) -> FromAgent {
-    let until = std::time::SystemTime::now() + Duration::from_secs(600);
-    let until = until.duration_since(std::time::UNIX_EPOCH).unwrap();
+    let until = SystemTime::now() + Duration::from_secs(600);
     let credential = Credential {
         id: format!("jti-{owner}").as_str().into(),
         issued: None,
@@ -13,7 +15,7 @@ fn parked(worker: &Worker, owner: &str) -> FromAgent {
     let parked = Parked {
         owner: owner.into(),
         credential: Some(credential),
-        until_unix_ms: until.as_millis() as u64,
+        until_unix_ms: unix_ms(until),
     };
     FromAgent::Held {
         workers: vec![Held {
