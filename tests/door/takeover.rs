@@ -295,6 +295,23 @@ async fn in_turn(path: &Path, change: impl Fn(&mut Config)) -> Result<Running, a
     timeout(PATIENCE, tried).await.expect("its turn comes")
 }
 
+/// A connection whose turn it is: who comes while another is tried is refused.
+async fn greeted(path: &Path) -> UnixStream {
+    let comes = async {
+        loop {
+            let mut other = UnixStream::connect(path).await.unwrap();
+            let length = other.read_u32().await.unwrap();
+            let mut said = vec![0; length as usize];
+            other.read_exact(&mut said).await.unwrap();
+            if String::from_utf8_lossy(&said).contains(r#""type":"hello""#) {
+                return other;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, comes).await.expect("its turn comes")
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_does_not_get_ready_changes_nothing() {
     let (folder, path) = place();
@@ -307,7 +324,7 @@ async fn who_does_not_get_ready_changes_nothing() {
     let at = first.local_addr();
     // One that dies, one that says nonsense.
     for said in [&b""[..], b"\0\0\0\x02{}"] {
-        let mut other = UnixStream::connect(&path).await.unwrap();
+        let mut other = greeted(&path).await;
         other.write_all(said).await.unwrap();
         drop(other);
     }
