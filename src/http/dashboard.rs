@@ -130,6 +130,12 @@ impl ProxiedRequest<'_> {
             ended = caller.principal.ended() => return Err(HttpRefusal::Ended(ended)),
             response = passed.as_mut() => response,
         };
+        // The same end cuts an upload, and the head's answer to that may be there first.
+        if response.status() == StatusCode::BAD_GATEWAY
+            && let Some(ended) = caller.principal.is_over()
+        {
+            return Err(HttpRefusal::Ended(ended));
+        }
         if change.is_some() {
             let mut id = None;
             if described == Some(Described::Job) {
