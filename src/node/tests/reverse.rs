@@ -17,12 +17,6 @@ const SOON: Duration = Duration::from_secs(10);
 /// What frees pydevd.
 const RUN: &[u8] = b"101\t1\t\n";
 
-/// A port that is free now.
-async fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    listener.local_addr().unwrap().port()
-}
-
 /// An agent that may listen on `port`, sees the processes in `proc`, and is linked with `relay`.
 async fn agent(port: u16, row: Value, proc: &str, relay: &Relay) -> (Arc<Agent>, Socket) {
     let nodes = vec![node(NODE, "127.0.0.1"), node("bbbb", "10.9.9.9")];
@@ -82,7 +76,7 @@ async fn closed(port: u16) {
 
 #[tokio::test]
 async fn a_worker_that_dials_is_told_of_and_goes_on_by_the_stream_that_is_asked_for() {
-    let port = free_port().await;
+    let port = free_port();
     let relay = Relay::start(1).await;
     let (agent, mut link) = agent(port, worker(4000), "/proc", &relay).await;
     let none_of = listen(&mut link, 8, 1).await.unwrap();
@@ -144,7 +138,7 @@ async fn who_is_no_worker_is_not_heard_and_hears_nothing() {
         ("is_alive", false.into(), "/proc", b""),
         ("pid", std::process::id().into(), unseen, RUN),
     ] {
-        let port = free_port().await;
+        let port = free_port();
         let relay = Relay::start(1).await;
         let mut row = worker(4000);
         row[key] = value;
@@ -163,7 +157,7 @@ async fn who_is_no_worker_is_not_heard_and_hears_nothing() {
 
 #[tokio::test]
 async fn a_worker_that_is_taken_to_nobody_is_let_run() {
-    let port = free_port().await;
+    let port = free_port();
     let relay = Relay::start(1).await;
     let (agent, mut link) = agent(port, worker(4000), "/proc", &relay).await;
     assert_eq!(listen(&mut link, 7, port).await, None);
@@ -207,7 +201,7 @@ async fn a_worker_that_is_taken_to_nobody_is_let_run() {
 
 #[tokio::test]
 async fn more_workers_than_may_wait_at_once_are_told_of_all_the_same() {
-    let port = free_port().await;
+    let port = free_port();
     let relay = Relay::start(1).await;
     let (agent, mut link) = agent(port, worker(4000), "/proc", &relay).await;
     assert_eq!(listen(&mut link, 7, port).await, None);

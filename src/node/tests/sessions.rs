@@ -268,9 +268,7 @@ async fn a_head_that_is_gone_and_a_prompt_without_a_gcs_are_said() {
 
 #[tokio::test]
 async fn a_debugger_that_does_not_listen_is_said_on_the_stream() {
-    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = gone.local_addr().unwrap().port();
-    drop(gone);
+    let port = free_port();
     let head = head(vec![worker(port)], vec![node(NODE, "127.0.0.1")]).await;
     let relay = Relay::start(1).await;
     let agent = agent(head, &[&relay]);
