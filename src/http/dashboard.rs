@@ -130,7 +130,7 @@ impl ProxiedRequest<'_> {
             ended = caller.principal.ended() => return Err(HttpRefusal::Ended(ended)),
             response = passed.as_mut() => response,
         };
-        // The same end cuts an upload, and the head's answer to that may be there first.
+        // The same end cuts an upload, and that the head was not reached may be known first.
         if response.status() == StatusCode::BAD_GATEWAY
             && let Some(ended) = caller.principal.is_over()
         {

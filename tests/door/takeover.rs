@@ -282,34 +282,38 @@ async fn generations_know_each_other_and_the_oldest_goes_when_there_are_too_many
     current.drain().await;
 }
 
-/// A successor, once whoever tried before it has been given up.
-async fn in_turn(path: &Path, change: impl Fn(&mut Config)) -> Result<Running, app::Error> {
+/// What `attempt` gives once whoever tried before has been given up; until then it gives `None`, as it is refused.
+async fn in_turn<T>(attempt: impl AsyncFn() -> Option<T>) -> T {
     let tried = async {
         loop {
-            match relay(path, &change).await {
-                Err(app::Error::Takeover(_)) => sleep(Duration::from_millis(20)).await,
-                tried => break tried,
+            match attempt().await {
+                Some(given) => break given,
+                None => sleep(Duration::from_millis(20)).await,
             }
         }
     };
     timeout(PATIENCE, tried).await.expect("its turn comes")
 }
 
-/// A connection whose turn it is: who comes while another is tried is refused.
+async fn successor(path: &Path, change: impl Fn(&mut Config)) -> Result<Running, app::Error> {
+    in_turn(async || match relay(path, &change).await {
+        Err(app::Error::Takeover(_)) => None,
+        tried => Some(tried),
+    })
+    .await
+}
+
+/// A connection to which the relay has said `hello`.
 async fn greeted(path: &Path) -> UnixStream {
-    let comes = async {
-        loop {
-            let mut other = UnixStream::connect(path).await.unwrap();
-            let length = other.read_u32().await.unwrap();
-            let mut said = vec![0; length as usize];
-            other.read_exact(&mut said).await.unwrap();
-            if String::from_utf8_lossy(&said).contains(r#""type":"hello""#) {
-                return other;
-            }
-            sleep(Duration::from_millis(20)).await;
-        }
-    };
-    timeout(PATIENCE, comes).await.expect("its turn comes")
+    in_turn(async || {
+        let mut other = UnixStream::connect(path).await.unwrap();
+        let length = other.read_u32().await.unwrap();
+        let mut said = vec![0; length as usize];
+        other.read_exact(&mut said).await.unwrap();
+        let said = String::from_utf8(said).unwrap();
+        said.contains(r#""type":"hello""#).then_some(other)
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -329,7 +333,7 @@ async fn who_does_not_get_ready_changes_nothing() {
         drop(other);
     }
     // One that gets everything, and then cannot go on.
-    let broken = in_turn(&path, |config| {
+    let broken = successor(&path, |config| {
         records(config);
         config.recording.dir = Some("/nowhere/at/all".into());
     })
@@ -339,7 +343,7 @@ async fn who_does_not_get_ready_changes_nothing() {
     for _ in 0..20 {
         assert!(get(at, "/relay/healthz").await.unwrap().contains("200"));
     }
-    let second = in_turn(&path, records).await.unwrap();
+    let second = successor(&path, records).await.unwrap();
     assert_eq!(second.local_addr(), at);
     ends(first).await;
     assert!(get(at, "/relay/healthz").await.unwrap().contains("200"));

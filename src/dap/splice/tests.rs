@@ -199,16 +199,21 @@ async fn an_idle_direction_holds_no_buffer() {
         }
         worker
     });
-    let passed = |number| frame(&message("pass", number, 3000)).len();
-    let all: usize = (0..50).filter(|n| *n != 25).map(passed).sum();
+    let length = |number| frame(&message("pass", number, 3000)).len();
+    let all: usize = (0..50).filter(|n| *n != 25).map(length).sum();
     let mut sink = vec![0; 200_000];
     let mut got = 0;
-    while got < all {
-        tokio::select! {
-            event = splice.next() => assert!(matches!(event, SpliceEvent::Captured(..))),
-            n = client.read(&mut sink) => got += n.unwrap(),
+    let passing = async {
+        while got < all {
+            tokio::select! {
+                event = splice.next() => assert!(matches!(event, SpliceEvent::Captured(..))),
+                n = client.read(&mut sink) => got += n.unwrap(),
+            }
         }
-    }
+    };
+    let passed = timeout(Duration::from_secs(10), passing).await;
+    passed.expect("all but what is captured is passed on");
+    assert_eq!(got, all);
     // It has passed on what it held, and looks for more.
     assert!(splice.next().now_or_never().is_none());
     drop(sender.await.unwrap());

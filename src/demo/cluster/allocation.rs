@@ -32,7 +32,7 @@ pub(super) fn node_addresses(workers: usize) -> Vec<Ipv4Addr> {
 
 /// A port that nobody listens on, on any address. Another process may still take it before Ray
 /// does; the range is wide enough to make that unlikely.
-pub(super) fn free_port() -> Result<u16, ClusterError> {
+pub(crate) fn free_port() -> Result<u16, ClusterError> {
     let mut rng = rand::rng();
     (0..200)
         .map(|_| rng.random_range(PORTS))

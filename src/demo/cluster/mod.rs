@@ -19,8 +19,9 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::allocation::free_port;
 pub use self::allocation::make_short_dir;
-use self::allocation::{free_port, node_addresses, random_token};
+use self::allocation::{node_addresses, random_token};
 pub use self::error::ClusterError;
 use self::node::{Node, clean, search_path};
 use super::processes::Family;

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::super::Agent;
 use super::stand_ins::*;
+use crate::demo::cluster::free_port;
 use crate::wire::tunnel::messages::{Arrived, FromAgent, FromRelay, Hex, Meeting, Refusal};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -76,7 +77,7 @@ async fn closed(port: u16) {
 
 #[tokio::test]
 async fn a_worker_that_dials_is_told_of_and_goes_on_by_the_stream_that_is_asked_for() {
-    let port = free_port();
+    let port = free_port().unwrap();
     let relay = Relay::start(1).await;
     let (agent, mut link) = agent(port, worker(4000), "/proc", &relay).await;
     let none_of = listen(&mut link, 8, 1).await.unwrap();
@@ -138,7 +139,7 @@ async fn who_is_no_worker_is_not_heard_and_hears_nothing() {
         ("is_alive", false.into(), "/proc", b""),
         ("pid", std::process::id().into(), unseen, RUN),
     ] {
-        let port = free_port();
+        let port = free_port().unwrap();
         let relay = Relay::start(1).await;
         let mut row = worker(4000);
         row[key] = value;
@@ -157,7 +158,7 @@ async fn who_is_no_worker_is_not_heard_and_hears_nothing() {
 
 #[tokio::test]
 async fn a_worker_that_is_taken_to_nobody_is_let_run() {
-    let port = free_port();
+    let port = free_port().unwrap();
     let relay = Relay::start(1).await;
     let (agent, mut link) = agent(port, worker(4000), "/proc", &relay).await;
     assert_eq!(listen(&mut link, 7, port).await, None);
@@ -201,7 +202,7 @@ async fn a_worker_that_is_taken_to_nobody_is_let_run() {
 
 #[tokio::test]
 async fn more_workers_than_may_wait_at_once_are_told_of_all_the_same() {
-    let port = free_port();
+    let port = free_port().unwrap();
     let relay = Relay::start(1).await;
     let (agent, mut link) = agent(port, worker(4000), "/proc", &relay).await;
     assert_eq!(listen(&mut link, 7, port).await, None);

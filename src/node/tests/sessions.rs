@@ -7,6 +7,7 @@ use tokio::time::timeout;
 
 use super::stand_ins::*;
 use crate::dap::testing::assert_not_dialled;
+use crate::demo::cluster::free_port;
 use crate::wire::tunnel::ByteStream;
 use crate::wire::tunnel::messages::{FromAgent, FromRelay, Hex, Kind, Refusal};
 
@@ -268,7 +269,7 @@ async fn a_head_that_is_gone_and_a_prompt_without_a_gcs_are_said() {
 
 #[tokio::test]
 async fn a_debugger_that_does_not_listen_is_said_on_the_stream() {
-    let port = free_port();
+    let port = free_port().unwrap();
     let head = head(vec![worker(port)], vec![node(NODE, "127.0.0.1")]).await;
     let relay = Relay::start(1).await;
     let agent = agent(head, &[&relay]);

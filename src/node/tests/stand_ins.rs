@@ -12,7 +12,6 @@ use hyper::header::HeaderValue;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use rand::Rng;
 use rustls::ClientConfig;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -62,14 +61,6 @@ pub(super) async fn head(workers: Vec<Value>, nodes: Vec<Value>) -> SocketAddr {
         }
     });
     address
-}
-
-/// A port that is free now, below those that the system gives to who asks for any: another test, meanwhile.
-pub(super) fn free_port() -> u16 {
-    let mut rng = rand::rng();
-    std::iter::repeat_with(|| rng.random_range(20_000..32_000))
-        .find(|port| std::net::TcpListener::bind(("0.0.0.0", *port)).is_ok())
-        .unwrap()
 }
 
 /// The worker of this test's own process, with a debugger on `port`.
