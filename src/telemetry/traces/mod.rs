@@ -16,6 +16,10 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, USER_AGENT};
 use hyper::{Request, StatusCode, Uri};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode as SpanStatus;
+use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 use parking_lot::Mutex;
 use prost::Message as _;
 use tokio::sync::mpsc;
@@ -23,9 +27,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use self::messages::{
-    Export, KeyValue, Resource, ResourceSpans, Scope, ScopeSpans, Span, Status, Value, attribute,
-};
+use self::messages::{Value, attribute, of_this_process};
 use super::metrics::{Metrics, TraceOutcome};
 use crate::config;
 use crate::moment::Moment;
@@ -74,7 +76,7 @@ impl Trace {
     }
 
     /// What is known of it. Nothing is said where `value` is `None`.
-    pub(crate) fn attribute(&mut self, key: &str, value: Option<impl Into<Value>>) {
+    pub(crate) fn attribute(&mut self, key: &str, value: Option<impl Value>) {
         if let (Some(root), Some(value)) = (self.spans.first_mut(), value) {
             root.attributes.push(attribute(key, value));
         }
@@ -85,7 +87,7 @@ impl Trace {
         if let Some(root) = self.spans.first_mut() {
             root.status = Some(Status {
                 message: why.to_owned(),
-                code: 2,
+                code: SpanStatus::Error.into(),
             });
         }
     }
@@ -94,10 +96,14 @@ impl Trace {
     pub(crate) fn part(&mut self, name: &str, from: Moment, to: Moment) {
         let id = |bytes: u64| bytes.to_be_bytes().to_vec();
         let (trace_id, parent_span_id, kind) = match self.spans.first() {
-            Some(root) => (root.trace_id.clone(), root.span_id.clone(), 1),
+            Some(root) => (
+                root.trace_id.clone(),
+                root.span_id.clone(),
+                SpanKind::Internal,
+            ),
             None => {
                 let random: u128 = rand::random();
-                (random.to_be_bytes().to_vec(), Vec::new(), 2)
+                (random.to_be_bytes().to_vec(), Vec::new(), SpanKind::Server)
             }
         };
         // By one clock, however the other is set meanwhile.
@@ -107,11 +113,10 @@ impl Trace {
             span_id: id(rand::random()),
             parent_span_id,
             name: name.to_owned(),
-            kind,
+            kind: kind.into(),
             start_time_unix_nano: at(from),
             end_time_unix_nano: at(to),
-            attributes: Vec::new(),
-            status: None,
+            ..Span::default()
         });
     }
 }
@@ -269,24 +274,9 @@ async fn gathered(waiting: &mut mpsc::Receiver<Trace>) -> Option<Vec<Trace>> {
 }
 
 fn export(batch: Vec<Trace>) -> Bytes {
-    let resource: Vec<KeyValue> = vec![
-        attribute("service.name", "ray-relay"),
-        attribute("service.version", env!("CARGO_PKG_VERSION")),
-        attribute("process.pid", u64::from(std::process::id())),
-    ];
-    let scope = ScopeSpans {
-        scope: Some(Scope {
-            name: "ray-relay".to_owned(),
-        }),
-        spans: batch.into_iter().flat_map(|trace| trace.spans).collect(),
-    };
-    let export = Export {
-        resource_spans: vec![ResourceSpans {
-            resource: Some(Resource {
-                attributes: resource,
-            }),
-            scope_spans: vec![scope],
-        }],
+    let spans = batch.into_iter().flat_map(|trace| trace.spans).collect();
+    let export = ExportTraceServiceRequest {
+        resource_spans: vec![of_this_process(spans)],
     };
     export.encode_to_vec().into()
 }

@@ -14,7 +14,9 @@ use crate::moment::testing::at;
 use crate::telemetry::Metrics;
 
 /// A collector that answers with `statuses`, one after another and the last for good, and what it was sent.
-async fn collector(statuses: &'static [u16]) -> (String, mpsc::Receiver<(String, Export)>) {
+async fn collector(
+    statuses: &'static [u16],
+) -> (String, mpsc::Receiver<(String, ExportTraceServiceRequest)>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let (sent, received) = mpsc::channel(64);
@@ -37,9 +39,8 @@ async fn collector(statuses: &'static [u16]) -> (String, mpsc::Receiver<(String,
                         request.headers()[CONTENT_TYPE].to_str().unwrap()
                     );
                     let body = request.into_body().collect().await.unwrap().to_bytes();
-                    sent.send((about, Export::decode(body).unwrap()))
-                        .await
-                        .unwrap();
+                    let export = ExportTraceServiceRequest::decode(body).unwrap();
+                    sent.send((about, export)).await.unwrap();
                     let answer = Response::builder().status(status);
                     Ok::<_, Infallible>(answer.body(Empty::<Bytes>::new()).unwrap())
                 }
