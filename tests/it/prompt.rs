@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use ray_relay::pdb::{End, Limits, snapshot};
+use ray_relay::upstream::by_agent::SETTLED;
 use serde_json::Value;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::support::prompt::{Debugged, PATIENCE, Session};
 use crate::support::ray::{NEWEST, environment, job};
@@ -118,6 +119,8 @@ async fn a_snapshot_leaves_the_program_as_it_was() {
             "*** repr(broken) failed: ValueError: no ***"
         );
         assert!(newest["locals"]["long"].as_str().unwrap().len() < 1100);
+        // The relay lets nobody in before that either: debugpy says nowhere when it is over a session.
+        sleep(SETTLED).await;
     }
     let mut session = Session::open(debugged.port).await;
     session.line("p number").await;
