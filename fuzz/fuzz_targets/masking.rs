@@ -1,5 +1,6 @@
 //! Any text and any message under the built-in rules: no panic, and masking what is masked changes nothing more; a message
-//! that passes as it came is one that would have been told as it is.
+//! that passes as it came is one that would have been told as it is. What has a hidden name is hidden beside any text, in each
+//! form in which one is planted.
 #![no_main]
 
 use std::sync::{Arc, LazyLock};
@@ -40,6 +41,7 @@ fuzz_target!(|bytes: &[u8]| {
     };
     let masked = RULES.text(text);
     assert!(masked == text || masked.contains(MASKED));
+    assert_eq!(RULES.text(&masked), masked);
     let mut stream = MaskedStream::new(RULES.clone());
     let mut at = 0;
     for (end, _) in text.char_indices().step_by(7) {
@@ -52,5 +54,15 @@ fuzz_target!(|bytes: &[u8]| {
     let named = format!("{text}\npassword='{secret}'\n");
     if !text.contains(['\'', '"', '\\', '(', '[', '{', '<', '-', 'Q']) {
         assert!(!RULES.text(&named).contains(secret));
+        for planted in [
+            format!("[('password', '{secret}'), {text:?}]"),
+            format!("{{'name': 'password', 'note': {text:?}, 'value': '{secret}'}}"),
+            format!("<ContextVar name='password' default='{secret}' at {text}>"),
+            format!("['--password', '{secret}', {text:?}]"),
+            format!("{text}\ntrain --password {secret} {text}"),
+            format!("{text}\npassword: |\n  {secret}\n"),
+        ] {
+            assert!(!RULES.text(&planted).contains(secret), "{planted}");
+        }
     }
 });

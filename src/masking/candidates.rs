@@ -7,6 +7,7 @@
 use memchr::memchr2_iter;
 use regex::{Regex, RegexSet, RegexSetBuilder};
 
+use super::command;
 use super::names::Names;
 use super::values::Values;
 
@@ -26,6 +27,8 @@ pub(super) struct Candidates {
     /// Fit texts with something that begins as a secret does. Two, because few enough beginnings are looked for in half the
     /// time that more take.
     beginnings: [Option<Regex>; 2],
+    /// Fits texts with a program that has options which are no names.
+    programs: Option<Regex>,
     /// Fit texts with something else.
     others: Option<RegexSet>,
     /// Fits texts with a number as long as that of a card.
@@ -44,6 +47,7 @@ impl Candidates {
                 any_of(values.beginnings.iter().cloned()),
                 any_of(names.beginning.clone()),
             ],
+            programs: any_of(names.some().then(|| command::CANDIDATE.to_owned())),
             others: set(&values.others),
             card: any_of(values.card.clone()),
         }
@@ -64,6 +68,7 @@ impl Candidates {
         named() && fit(&self.names)
             || self.beginnings.iter().any(|begins| fits(begins, text))
             || numbered() && fits(&self.card, text)
+            || fits(&self.programs, text)
             || fit(&self.others)
     }
 }
@@ -172,14 +177,12 @@ mod tests {
         fn what_a_rule_hides_is_in_a_candidate(
             text in proptest::collection::vec(
                 "(pass|word|phrase|token|s|secret|api|key|KEY|_|-|DB_|PAT|\u{212a}|İ|ſ|ü|größe|GRÖßE|pin|id|x|ß|ẞ|Vault|torch|Kept|Secret|Str|cookie|dsn|Credentials|RAY_AUTH_TOKEN\
-                 |'|\"|=|:|, |\\(|\\)|\\{|\\.| |\n|\\\\|CUST-|7|٤|abc|zu|AKIAIOSFODNN7EXAMPLE|eyJhbGciOiJ.x|Bearer  abcdefghijkl|://a:b@c|a@b.de|4111 1111 1111 1111|-----BEGIN PRIVATE KEY-----|sk-abcdefghijklmnopqrstu)",
+                 |'|\"|=|:|, |\\\\n|--|-p|curl |-u|mysql|name|value|\\(|\\)|\\{|\\.| |\n|\\\\|CUST-|7|٤|abc|zu|AKIAIOSFODNN7EXAMPLE|eyJhbGciOiJ.x|Bearer  abcdefghijkl|://a:b@c|a@b.de|4111 1111 1111 1111|-----BEGIN PRIVATE KEY-----|sk-abcdefghijklmnopqrstu)",
                 0..10,
             ).prop_map(|pieces| pieces.concat()),
         ) {
             for rules in [rules(), further_rules()] {
-                let mut spans = text::spans(&text, &rules.names, &rules.types);
-                rules.values.spans(&text, &mut spans);
-                let hides = !spans.is_empty()
+                let hides = !rules.spans(&text).is_empty()
                     || text::identifiers(&text).any(|name| rules.names.matches(name))
                     || rules.types.matches(&text);
                 prop_assert!(!hides || rules.candidates.in_text(&text), "{text:?}");

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{MASKED, Masking};
+use super::{MASKED, Masking, siblings};
 
 /// Which values of the program a message of its debugger carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,12 +56,8 @@ impl Masking {
         match (carries, content) {
             (Carries::Variables, Value::Object(content)) => {
                 let variables = content.get_mut("variables").and_then(Value::as_array_mut);
-                for variable in variables.into_iter().flatten() {
-                    if let Value::Object(variable) = variable {
-                        let name = variable.get("name").and_then(Value::as_str);
-                        let by_name = name.is_some_and(|name| self.hides_name(name));
-                        self.variable(variable, "value", by_name, hide);
-                    }
+                if let Some(variables) = variables {
+                    self.variables(variables, hide);
                 }
             }
             (Carries::One { shown, .. }, Value::Object(content)) => {
@@ -70,6 +66,21 @@ impl Masking {
             (Carries::Nothing, _) => {}
             (Carries::Texts | Carries::Variables | Carries::One { .. }, content) => {
                 self.texts(content);
+            }
+        }
+    }
+
+    /// A list of variables, of which one may say what another is.
+    fn variables(&self, variables: &mut [Value], hide: &mut impl FnMut(u64)) {
+        let by_name = |variable: &Value| {
+            let name = variable.get("name").and_then(Value::as_str);
+            name.is_some_and(|name| self.hides_name(name))
+        };
+        let by_name: Vec<_> = variables.iter().map(by_name).collect();
+        let by_others = siblings::hidden(variables, &by_name, &self.names);
+        for (variable, by_name) in variables.iter_mut().zip(by_name.iter().zip(by_others)) {
+            if let Value::Object(variable) = variable {
+                self.variable(variable, "value", *by_name.0 || by_name.1, hide);
             }
         }
     }

@@ -3,22 +3,29 @@
 //! [`Masking`] is the rules, one for the process; [`MaskedSession`] applies them to the messages of one debug session
 //! ([`crate::dap::message_filter`] calls it), [`MaskedStream`] to a terminal's output. Three kinds of rule: the name of a
 //! variable, its type, and what a value looks like. Names and types are looked for inside texts as well, because a
-//! container is shown as one text with everything in it.
+//! container is shown as one text with everything in it, and strings are read for what they say: there may be a
+//! command, JSON or YAML in one.
 //!
 //! A rule hides too much rather than too little, but it reads text: a secret that was cut, encoded or reversed by the
 //! program is not recognised. So masking holds only where no code can be run (`view`), and there it is always on: whoever
 //! may look at a process would otherwise read its environment, Ray's own token included.
 
+mod blocks;
 mod candidates;
+mod command;
+mod containers;
 mod literal;
 mod message;
 mod names;
+mod python;
 mod session;
+mod siblings;
 mod stream;
 mod text;
 mod values;
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use self::candidates::Candidates;
 use self::names::Names;
@@ -33,6 +40,12 @@ pub use self::values::BadPattern;
 
 /// The text that stands in the place of what is hidden.
 pub const MASKED: &str = "‹masked›";
+
+/// How deep strings are read that stand in strings.
+const MOST_NESTED: usize = 4;
+
+/// How often a text is looked through, until nothing more is found in it. One that takes longer is hidden as a whole.
+const MOST_ROUNDS: usize = 8;
 
 /// The end of a value that was cut.
 const CUT: &str = "… (cut by ray-relay)";
@@ -93,9 +106,55 @@ impl Masking {
         if !self.candidates.in_text(text) {
             return Cow::Borrowed(text);
         }
-        let mut hidden = text::spans(text, &self.names, &self.types);
+        let mut masked = text::replace(text, self.spans(text));
+        // What is left can be read in another way than the whole was: it has to stay as it is now.
+        for _ in 0..MOST_ROUNDS {
+            if masked.len() == text.len() && masked == text {
+                return masked;
+            }
+            let again = text::replace(&masked, self.spans(&masked)).into_owned();
+            if *masked == again {
+                return masked;
+            }
+            masked = Cow::Owned(again);
+        }
+        Cow::Borrowed(MASKED)
+    }
+
+    /// What is to be hidden in `text`.
+    fn spans(&self, text: &str) -> Vec<Range<usize>> {
+        let mut hidden = Vec::new();
+        self.named(text, MOST_NESTED, &mut hidden);
         self.values.spans(text, &mut hidden);
-        text::replace(text, hidden)
+        hidden
+    }
+
+    /// Adds to `hidden` what is to be hidden in `text` by names, and in the strings in it down to `nested`.
+    fn named(&self, text: &str, nested: usize, hidden: &mut Vec<Range<usize>>) {
+        text::spans(text, &self.names, &self.types, hidden);
+        command::spans(text, &self.names, hidden);
+        blocks::spans(text, &self.names, hidden);
+        let mut strings = Vec::new();
+        containers::spans(text, &self.names, hidden, |string| {
+            if nested > 0 && self.candidates.in_text(&text[string.clone()]) {
+                strings.push(string);
+            }
+        });
+        for string in strings {
+            let literal = &text[string.clone()];
+            let mut within = Vec::new();
+            if literal.contains('\\') {
+                let said = python::Unescaped::of(literal);
+                self.named(&said.text, nested - 1, &mut within);
+                within
+                    .iter_mut()
+                    .for_each(|span| *span = said.in_literal(span.clone()));
+            } else {
+                self.named(literal, nested - 1, &mut within);
+            }
+            let within = within.into_iter();
+            hidden.extend(within.map(|span| string.start + span.start..string.start + span.end));
+        }
     }
 
     /// `text` as the value of a variable: the same, and cut at the longest length.

@@ -11,6 +11,22 @@ pub(super) const NAMES: &[&str] = &[
     "*secret*",
     // Not `tokens` and `tokenizer`, which are what half of all training code is about.
     "*token",
+    // What a token is kept as.
+    "*token_bytes",
+    "*token_str",
+    "*token_string",
+    "*token_value",
+    "*token_list",
+    "*token_map",
+    "*token_dict",
+    "*token_header",
+    "*token_by_*",
+    "*tokens_by_*",
+    "*auth_tokens",
+    "*access_tokens",
+    "*api_tokens",
+    "*refresh_tokens",
+    "*session_tokens",
     "*api_key*",
     "*access_key*",
     "*account_key*",
@@ -21,8 +37,10 @@ pub(super) const NAMES: &[&str] = &[
     "*connection_string*",
     "authorization",
     "*auth_header*",
-    "cookie",
-    "set_cookie",
+    // Not `cookies`, of which a program has many that say nothing.
+    "*cookie",
+    "*auth_cookie*",
+    "*session_cookie*",
     "bearer",
     "dsn",
 ];
@@ -92,6 +110,11 @@ impl Names {
         }
     }
 
+    /// Whether there are any.
+    pub(super) fn some(&self) -> bool {
+        self.any.is_some() || self.environment.is_some()
+    }
+
     /// One for each pattern.
     pub(super) fn candidates(&self) -> impl Iterator<Item = Candidate> {
         self.patterns.iter().map(|pattern| candidate(pattern))
@@ -106,8 +129,8 @@ impl Names {
     }
 }
 
-/// What is before a name.
-const BEGINS: &str = "(?:^|[^a-z0-9])";
+/// What is before a name; an escape in the text of a string ends with a letter.
+const BEGINS: &str = r"(?:^|[^a-z0-9]|\\[nrt])";
 /// What is behind a name.
 const ENDS: &str = "(?:[^A-Za-z0-9_]|$)";
 
@@ -139,7 +162,7 @@ fn candidate(pattern: &str) -> Candidate {
 }
 
 /// `apiKey`, `API-KEY` and `api_key` are the same name.
-fn plain(name: &str) -> String {
+pub(super) fn plain(name: &str) -> String {
     name.chars()
         .filter(|c| !matches!(c, '_' | '-'))
         .flat_map(char::to_lowercase)

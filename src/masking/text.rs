@@ -10,9 +10,8 @@ use super::MASKED;
 use super::literal::{self, Until};
 use super::names::Names;
 
-/// What is to be hidden in `text` by names of variables and types.
-pub(super) fn spans(text: &str, names: &Names, types: &Names) -> Vec<Range<usize>> {
-    let mut hidden = Vec::new();
+/// Adds to `hidden` what is to be hidden in `text` by names of variables and types.
+pub(super) fn spans(text: &str, names: &Names, types: &Names, hidden: &mut Vec<Range<usize>>) {
     let mut at = 0;
     while let Some(name) = next_identifier(text, at) {
         at = name.end;
@@ -32,7 +31,6 @@ pub(super) fn spans(text: &str, names: &Names, types: &Names) -> Vec<Range<usize
             hidden.push(span);
         }
     }
-    hidden
 }
 
 /// Every name in `text`.
