@@ -1,5 +1,6 @@
 //! Composition: builds the parts, binds, starts, watches over them, and ends them in order.
 
+mod descriptors;
 mod essential;
 pub mod validate;
 
@@ -7,7 +8,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::time::{sleep, timeout};
 use tracing::{error, info, warn};
 
@@ -142,7 +142,7 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     if inherited.is_some() {
         context.takeover.hold();
     }
-    let admission = Admission::new(context.config.listen.max_connections);
+    let admission = Admission::new(context.config.listen.max_connections, &context.memory);
     let mut essential = start_essential(&context, doors, waiting, &tls, &admission, notices);
     if let Some(discovery) = discovery {
         let (registry, closed) = (context.registry.clone(), context.shutdown.closed.clone());
@@ -371,35 +371,14 @@ async fn idle(context: &Context, admission: &Admission) {
     }
 }
 
-/// Raises the limit of open files as far as the system lets: a session takes two, an agent one for its link, and
-/// connections that were given up take theirs until they are gone. What a session has through an agent is one of its two.
-fn allow_descriptors(connections: usize, agents: usize) {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    let raised = setrlimit(Resource::Nofile, limit);
-    let wanted = connections.saturating_mul(2).saturating_add(agents);
-    let wanted = u64::try_from(wanted.saturating_add(512)).unwrap_or(u64::MAX);
-    let there = getrlimit(Resource::Nofile).current;
-    if let Some(there) = there.filter(|there| *there < wanted) {
-        warn!(
-            there,
-            wanted,
-            raised = raised.is_ok(),
-            "listen.max_connections, connect.max_links and upstream.max_agents may need more open files than this process may have: raise `ulimit -n` (LimitNOFILE=), or lower them"
-        );
-    }
-}
-
 /// Runs a relay until SIGTERM or Ctrl-C, drains, and aborts at the second one, or as soon as a part of it has ended.
 ///
 /// # Errors
 /// [`Error`].
-pub async fn run(config: Config) -> Result<(), Error> {
+pub async fn run(mut config: Config) -> Result<(), Error> {
     let mut signals = Signals::new().map_err(Error::Signal)?;
-    // A link and what it leads to are two, as a connection and its worker.
-    let connections = config.listen.max_connections;
-    let connections = connections.saturating_add(config.connect.max_links);
-    allow_descriptors(connections, config.upstream.max_agents);
+    descriptors::fit(&mut config);
+    info!("memory: {}", config.memory().sentence());
     let mut relay = start(config).await?;
     let config = &relay.context.config;
     for cluster in &config.clusters {

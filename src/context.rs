@@ -11,9 +11,10 @@ use crate::audit::Audit;
 use crate::config::Config;
 use crate::connect::Links;
 use crate::connection::ConnectionInfo;
-use crate::identity::Authenticator;
+use crate::identity::{Authenticator, Principal};
 use crate::listing::shared::SharedRows;
 use crate::masking::Masking;
+use crate::memory::{Account, Memory};
 use crate::policy::Scopes;
 use crate::ray::registry::Registry;
 use crate::recording::CaptureStore;
@@ -48,6 +49,8 @@ pub struct Context {
     pub registry: Registry,
     /// The agents of nodes.
     pub(crate) agents: Arc<Agents>,
+    /// The memory for everything that is held for somebody.
+    pub(crate) memory: Memory,
     /// The links of `ray-relay connect`.
     pub(crate) links: Arc<Links>,
     /// The table of live sessions.
@@ -112,7 +115,13 @@ impl Context {
             families.clone(),
             shutdown.clone(),
         );
-        let links = Links::new(&config.connect, agents.replica(), shutdown.clone());
+        let memory = Memory::new(config.memory().divided());
+        let links = Links::new(
+            &config.connect,
+            agents.replica(),
+            memory.clone(),
+            shutdown.clone(),
+        );
         let recording = CaptureStore::new(config.recording.clone(), metrics.clone());
         Self {
             masking: Arc::new(Masking::new(&config.masking)),
@@ -122,6 +131,7 @@ impl Context {
             recording,
             registry,
             agents,
+            memory,
             links: Arc::new(links),
             sessions,
             families,
@@ -155,6 +165,11 @@ impl Context {
             purpose,
             deadline,
         }
+    }
+
+    /// What is held for `principal` is taken from here.
+    pub(crate) fn account(&self, principal: &Principal) -> Account {
+        self.memory.account(principal.known_subject().as_deref())
     }
 
     /// Whether somebody with `scopes` may end a worker process, on this relay. Nothing else asks for `dap.allow_terminate`.

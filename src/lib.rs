@@ -42,6 +42,7 @@
 //! | [`config`] | defaults < file < environment < flags, every problem reported at once |
 //! | [`pdb`] | a pdb prompt, spoken to a worker's debugger as DAP |
 //! | [`wire`] | protocols alone, without the relay's part in them |
+//! | [`memory`] | how much memory there is, and who has taken how much of it |
 //! | [`moment`], [`shutdown`] | a time to show and a time to measure by; the stages of the end |
 //!
 //! # Glossary
@@ -95,6 +96,7 @@ pub mod lineproto;
 pub mod listener;
 mod listing;
 pub mod masking;
+pub mod memory;
 pub mod moment;
 pub mod node;
 pub mod notice;

@@ -6,6 +6,7 @@
 
 use ray_relay::dap::messages::{captures_from_client, captures_from_worker};
 use ray_relay::dap::splice::Splice;
+use ray_relay::memory::Account;
 use ray_relay::wire::dap::peek::Depth;
 use ray_relay::wire::dap::scanner::Rules;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -39,7 +40,7 @@ fn allocations(trips: usize) -> u64 {
             let (far, mut worker) = pair().await;
             let up = Rules { depth: Depth::Whole, captures: captures_from_client, max_captured: 1 << 20, max_passed: 1 << 20 };
             let down = Rules { depth: Depth::Deciding, captures: captures_from_worker, ..up };
-            let mut splice = Splice::new(near, Vec::new(), up, far, Vec::new(), down);
+            let mut splice = Splice::new(Account::default(), near, Vec::new(), up, far, Vec::new(), down);
             let filler = "x".repeat(230);
             let request = frame(&format!(r#"{{"command":"evaluate","arguments":{{"expression":"{filler}"}},"type":"request","seq":7}}"#));
             let event = frame(r#"{"seq": 8, "type": "event", "event": "continued", "body": {"threadId": 1}}"#);

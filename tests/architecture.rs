@@ -35,7 +35,7 @@ const LAYERS: &[&[&str]] = &[
     &["config"],
     &["pdb"],
     &["wire"],
-    &["moment", "shutdown", "key_mode", "fault"],
+    &["memory", "moment", "shutdown", "key_mode", "fault"],
 ];
 
 #[test]

@@ -1,4 +1,5 @@
-//! Attacks by those who have nothing, on the relay as a process of its own: what they may make it hold, and whom they
+//! Attacks by those who have nothing, or a small credential, and by heads, on the relay as a process of its own: what they may
+//! make it hold, and whom they
 //! may keep out. Each of them is bounded in number and time, and hundreds of connections are its point.
 
 #![allow(clippy::unwrap_used)]
@@ -8,7 +9,11 @@ mod head;
 #[path = "attacks/relay.rs"]
 mod relay;
 
+#[path = "attacks/credentials.rs"]
+mod credentials;
 #[path = "attacks/crowds.rs"]
 mod crowds;
+#[path = "attacks/lists.rs"]
+mod lists;
 #[path = "attacks/memory.rs"]
 mod memory;

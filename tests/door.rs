@@ -17,6 +17,8 @@ mod ingress;
 mod late;
 #[path = "door/notice.rs"]
 mod notice;
+#[path = "door/origins.rs"]
+mod origins;
 #[path = "door/panels.rs"]
 mod panels;
 #[path = "door/takeover.rs"]

@@ -1,5 +1,5 @@
 //! A passing DAP stream: every frame is passed or captured, once and in its place, and what has to
-//! be captured towards a worker never passes, whatever Python's parser would make of it.
+//! be captured never passes, whatever a worker's or an editor's parser would make of it.
 #![no_main]
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
@@ -91,15 +91,35 @@ fuzz_target!(|input: Input<'_>| {
                 Err(_) => break 'wire,
             }
             while let Some(body) = passed.next_body().expect("what passes is well formed") {
-                if input.to_worker {
-                    assert!(!must_be_captured(&body), "{}", body.escape_ascii());
-                }
+                let captured = match input.to_worker {
+                    true => must_be_captured(&body),
+                    false => is_acted_upon(&body),
+                };
+                assert!(!captured, "{}", body.escape_ascii());
                 seen.push(body.to_vec());
             }
         }
     }
     assert!(expected.starts_with(&seen), "lost, changed or out of order");
 });
+
+/// By an editor, which reads JSON as Python does.
+fn is_acted_upon(body: &[u8]) -> bool {
+    as_python(body).is_some_and(|message| {
+        let text = |key: &str| message[key].as_str().unwrap_or_default().as_bytes();
+        let captured = match text("type") {
+            b"request" => true,
+            b"event" => captures_from_worker(MessageType::Event, text("event")),
+            b"response" => {
+                message["success"] != true
+                    || captures_from_worker(MessageType::Response, text("command"))
+            }
+            _ => true,
+        };
+        let fields = ["stackFrames", "source", "breakpoints", "error"];
+        captured || fields.iter().any(|key| message["body"].get(key).is_some())
+    })
+}
 
 fn must_be_captured(body: &[u8]) -> bool {
     as_python(body).is_some_and(|message| {

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{debug, info};
 
 use super::Agents;
 use super::end::End;
@@ -317,7 +317,7 @@ impl Agents {
         let mut known = Known::default();
         let mut others = HashSet::new();
         let mut revocations = self.auth.revocations();
-        info!("no agent is linked yet: this relay stands alone, and knows of its own sessions");
+        debug!("no agent is linked yet: this relay stands alone, and knows of its own sessions");
         loop {
             lists.mark_unchanged();
             news.mark_unchanged();

@@ -30,8 +30,11 @@ pub(crate) enum End {
     /// It says more than an agent has to say.
     #[error("it sent more messages than an agent has to send")]
     Flood,
+    /// There is no memory for what it says.
+    #[error("it is too much to hold: {0}")]
+    Short(String),
     /// It says what is no message.
-    #[error("it sent what is no message of a link: {0}")]
+    #[error("it sent an invalid link message: {0}")]
     Garbage(String),
     /// It did not say who it is in time.
     #[error("it did not announce itself in time")]
@@ -45,6 +48,9 @@ pub(crate) enum End {
     /// It may speak for no node.
     #[error("{0}")]
     Untrusted(String),
+    /// There are as many agents as there may be.
+    #[error("this relay has all the agents that it takes: have `upstream.max_agents` raised")]
+    Full,
     /// What is not on record does not happen.
     #[error("{0}")]
     Unrecorded(String),
@@ -65,9 +71,9 @@ impl End {
             Self::Replaced => LinkEnd::Replaced,
             Self::Contested(_) => LinkEnd::Contested,
             Self::Over(_) => LinkEnd::Revoked,
-            Self::Flood => LinkEnd::Flood,
+            Self::Flood | Self::Short(_) => LinkEnd::Flood,
             Self::Garbage(_) | Self::Version(_) | Self::Unannounced => LinkEnd::Invalid,
-            Self::Replayed | Self::Untrusted(_) => LinkEnd::Refused,
+            Self::Replayed | Self::Untrusted(_) | Self::Full => LinkEnd::Refused,
             Self::Unrecorded(_) | Self::NoSecrets => LinkEnd::Internal,
             Self::Ending => LinkEnd::Drained,
         }

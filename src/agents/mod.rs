@@ -8,12 +8,13 @@
 //! Relays that are linked with the same agents know through them what each other's sessions hold ([`elsewhere`]), and what
 //! is revoked ([`revoked`]).
 //!
-//! Bounds: links in all (`upstream.max_agents`), [`STREAMS`] and [`WAITING`] for each agent, what it may say in a second
+//! Bounds: links in all (`upstream.max_agents`), those that are not believed yet ([`newcomers`]), [`STREAMS`] and [`WAITING`] for each agent, what it may say in a second
 //! ([`meter`](crate::wire::tunnel::meter)), one message ([`LARGEST`](crate::wire::tunnel::messages::LARGEST)). Where anything is in doubt, nobody speaks for the node.
 
 mod elsewhere;
 mod end;
 mod link;
+mod newcomers;
 mod open;
 pub(crate) mod reverse;
 mod revoked;
@@ -28,13 +29,13 @@ mod way;
 mod wire;
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_tungstenite::WebSocketStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -47,14 +48,16 @@ pub use self::tunnel::Tunnel;
 pub(crate) use self::way::{Absence, NoWay, Way};
 
 use self::elsewhere::Elsewhere;
+use self::newcomers::{Newcomer, Newcomers};
 use self::open::Waiting;
 use self::revoked::Heard;
 use self::table::Table;
 use crate::audit::Audit;
 use crate::config::{Config, UpstreamPath};
-use crate::identity::Authenticator;
+use crate::identity::{Authenticator, Principal};
 use crate::ray::registry::Registry;
 use crate::telemetry::Metrics;
+use crate::wire::counted::Counted;
 use crate::wire::tunnel::messages::{FromRelay, Replica, StreamId};
 use crate::wire::tunnel::text::Hex;
 
@@ -65,7 +68,10 @@ const STREAMS: usize = 256;
 const WAITING: usize = 64;
 
 /// A WebSocket of an agent's.
-pub(crate) type Socket = WebSocketStream<TokioIo<Upgraded>>;
+pub(crate) type Socket = WebSocketStream<Carrier>;
+
+/// What is below it.
+pub(crate) type Carrier = Counted<TokioIo<Upgraded>>;
 
 /// All agents. One for the process.
 pub(crate) struct Agents {
@@ -82,8 +88,7 @@ pub(crate) struct Agents {
     elsewhere: Elsewhere,
     /// What other relays have said that is revoked.
     heard: Mutex<Heard>,
-    /// A place for each link.
-    places: Arc<Semaphore>,
+    newcomers: Arc<Newcomers>,
     table: Mutex<Table>,
     /// Streams that were asked for and have not come.
     waiting: Mutex<HashMap<StreamId, Waiting>>,
@@ -117,12 +122,6 @@ struct Cluster {
     is_local: bool,
 }
 
-/// The place of one link among those that the relay takes.
-#[derive(Debug)]
-pub(crate) struct LinkPlace {
-    _permit: OwnedSemaphorePermit,
-}
-
 impl Agents {
     /// None yet. Links end after `closed`, as soon as nobody needs one to leave a worker.
     pub(crate) fn new(
@@ -149,8 +148,8 @@ impl Agents {
             metrics,
             elsewhere: Elsewhere::new(),
             heard: Mutex::default(),
-            places: Arc::new(Semaphore::new(config.upstream.max_agents)),
-            table: Mutex::default(),
+            newcomers: Arc::default(),
+            table: Mutex::new(Table::new(config.upstream.max_agents)),
             waiting: Mutex::default(),
             reverse: reverse::Table::default(),
             leaving: TaskTracker::new(),
@@ -171,10 +170,10 @@ impl Agents {
         }
     }
 
-    /// A place for one more link; `None`: there are as many as the relay takes.
-    pub(crate) fn place(&self) -> Option<LinkPlace> {
-        let permit = Arc::clone(&self.places).try_acquire_owned().ok()?;
-        Some(LinkPlace { _permit: permit })
+    /// One more link of `principal` from `peer`, of which nothing else is known; `None`: there are as many of those as there may
+    /// be.
+    pub(crate) fn newcomer(&self, principal: &Principal, peer: SocketAddr) -> Option<Newcomer> {
+        self.newcomers.add(principal, peer.ip())
     }
 
     /// What tells this process from other relays.

@@ -60,7 +60,7 @@ pub(crate) enum NotOpened {
     #[error("the agent of its node did not open a connection within {} s", .0.as_secs_f32())]
     TimedOut(Duration),
     /// The agent does not speak the protocol.
-    #[error("the agent of its node answered with what is none")]
+    #[error("the node's agent sent an invalid answer")]
     Garbage,
 }
 

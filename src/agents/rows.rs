@@ -135,17 +135,17 @@ impl Agents {
         seen.map(row).collect()
     }
 
-    /// The sessions of other relays: `principal`'s own, or everybody's with `admin`.
+    /// The sessions of other relays: `principal`'s own, and those that it administers.
     pub(crate) fn sessions_elsewhere(&self, principal: &Principal) -> Vec<SessionElsewhere> {
-        let all = principal.access().may_anywhere(Scope::Admin);
-        let list = self.registry.snapshot();
+        let (access, list) = (principal.access(), self.registry.snapshot());
         let holds = self.holds_elsewhere();
         let rows = holds.iter().filter_map(|hold| {
             let holder = hold.holder();
-            if !all && holder.subject.as_deref() != Some(principal.subject()) {
+            let breakpoint = hold.find(&list);
+            let is_own = holder.subject.as_deref() == Some(principal.subject());
+            if !is_own && !access.administers(breakpoint.map(|b| &**b)) {
                 return None;
             }
-            let breakpoint = hold.find(&list);
             Some(SessionElsewhere {
                 replica: hold.held.replica,
                 id: holder.session,

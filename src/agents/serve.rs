@@ -14,7 +14,7 @@ use super::end::End;
 use super::link::{About, Link, Outgoing, words};
 use super::table::Claim;
 use super::wire::{Heard, Wire};
-use super::{Agents, LinkPlace, NotOpened, Socket, elsewhere, is_same, secret, trust};
+use super::{Agents, Newcomer, NotOpened, Socket, elsewhere, is_same, secret, trust};
 use crate::audit::{Action, Entry};
 use crate::identity::Principal;
 use crate::moment::Moment;
@@ -68,19 +68,22 @@ impl Agents {
         socket: Socket,
         principal: Principal,
         peer: SocketAddr,
-        place: LinkPlace,
+        newcomer: Newcomer,
     ) {
         let mut wire = Wire::new(socket);
         let introduced = tokio::select! {
             introduced = self.introduced(&mut wire, &principal, peer) => introduced,
             over = principal.ended() => Err(End::Over(over)),
         };
+        // Who is known has a place in the table; who is refused counts until the link is closed.
+        let mut newcomer = Some(newcomer);
         let end = match introduced {
             Err(end) => {
                 self.refused(&end, &principal, peer).await;
                 end
             }
             Ok(mut serving) => {
+                newcomer.take();
                 let _linked = self.metrics.agent_linked();
                 let end = match self.recorded(&serving.link).await {
                     Ok(()) => {
@@ -96,7 +99,7 @@ impl Agents {
         };
         self.metrics.agent_link(end.label());
         wire.close(&end).await;
-        drop(place);
+        drop(newcomer);
     }
 
     /// Puts on record that `link` is there. Nothing that it is asked for is sent before: what is not on record does not happen.
@@ -196,6 +199,7 @@ impl Agents {
                     }
                     return Ok(());
                 }
+                Claim::Full => return Err(End::Full),
                 Claim::Contested(node) => return Err(End::Contested(words(&node))),
                 Claim::Rivals(rivals) => rivals,
             };

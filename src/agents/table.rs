@@ -53,8 +53,10 @@ pub(super) struct Lost {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Table {
+    /// Links that there may be.
+    most: usize,
     last: u64,
     links: HashMap<u64, Arc<Link>>,
     by_node: HashMap<NodeKey, u64>,
@@ -72,6 +74,8 @@ pub(super) enum Claim {
     Contested(RayNode),
     /// These speak for some of the nodes.
     Rivals(Vec<Arc<Link>>),
+    /// There are as many links as there may be.
+    Full,
 }
 
 pub(super) fn key(node: &RayNode) -> NodeKey {
@@ -79,6 +83,19 @@ pub(super) fn key(node: &RayNode) -> NodeKey {
 }
 
 impl Table {
+    /// With room for `most` links.
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            most,
+            last: 0,
+            links: HashMap::new(),
+            by_node: HashMap::new(),
+            contested: HashMap::new(),
+            lost: HashMap::new(),
+            standings: HashMap::new(),
+        }
+    }
+
     /// The number of a new link.
     pub(super) fn number(&mut self) -> u64 {
         self.last += 1;
@@ -127,6 +144,10 @@ impl Table {
         let of_same_agent =
             |other: &&Arc<Link>| other.id != link.id && other.is_of_same_agent(link);
         let replaced: Vec<_> = self.links.values().filter(of_same_agent).cloned().collect();
+        let stays = self.links.contains_key(&link.id) || !replaced.is_empty();
+        if !stays && self.links.len() >= self.most {
+            return Claim::Full;
+        }
         let gone = |id: &u64| *id == link.id || replaced.iter().any(|old| old.id == *id);
         self.by_node.retain(|_, id| !gone(id));
         for old in &replaced {

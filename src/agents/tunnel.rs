@@ -5,14 +5,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use hyper::upgrade::Upgraded;
-use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use super::Carrier;
 use super::table::Standing;
 use crate::wire::tunnel::ByteStream;
 use crate::wire::tunnel::messages::Keep;
@@ -21,7 +20,7 @@ use crate::wire::tunnel::messages::Keep;
 /// in both directions. That the agent has gone reads as an error, unlike the end of the debugger's connection.
 pub struct Tunnel {
     /// Behind a lock that nobody ever waits for: what holds a worker has to be `Sync`.
-    bytes: Mutex<ByteStream<TokioIo<Upgraded>>>,
+    bytes: Mutex<ByteStream<Carrier>>,
     cut: CancellationToken,
     /// The same, to be woken by.
     until_cut: Pin<Box<WaitForCancellationFutureOwned>>,
@@ -40,7 +39,7 @@ pub struct Tunnel {
 
 impl Tunnel {
     pub(super) fn new(
-        bytes: ByteStream<TokioIo<Upgraded>>,
+        bytes: ByteStream<Carrier>,
         cut: CancellationToken,
         open: oneshot::Sender<()>,
         slot: OwnedSemaphorePermit,
@@ -83,10 +82,7 @@ impl Tunnel {
     fn unless_cut<T>(
         &mut self,
         cx: &mut Context<'_>,
-        attempt: impl FnOnce(
-            Pin<&mut ByteStream<TokioIo<Upgraded>>>,
-            &mut Context<'_>,
-        ) -> Poll<io::Result<T>>,
+        attempt: impl FnOnce(Pin<&mut ByteStream<Carrier>>, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if self.cut.is_cancelled() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));

@@ -10,6 +10,7 @@ use tokio_tungstenite::tungstenite::{Bytes, Message};
 
 use super::Socket;
 use super::end::End;
+use crate::memory::Short;
 use crate::wire::text::one_line;
 use crate::wire::tunnel::close_frame;
 use crate::wire::tunnel::messages::{self, FromAgent, FromRelay};
@@ -63,6 +64,9 @@ impl Wire {
                 return Err(End::Garbage(one_line(&why.to_string())));
             }
             Some(Err(Error::Utf8(_))) => return Err(End::Garbage("it is no UTF-8".to_owned())),
+            Some(Err(Error::Io(why))) if why.get_ref().is_some_and(|why| why.is::<Short>()) => {
+                return Err(End::Short(why.to_string()));
+            }
             Some(Err(_)) | None => return Err(End::Broken),
         };
         if !self.meter.takes(message.len(), Instant::now()) {

@@ -8,8 +8,10 @@
 //! [`verify`] finds what was changed afterwards; [`files`] reads rotated files in their order.
 
 pub mod chain;
+mod complaint;
 pub mod files;
 mod line;
+mod owed;
 mod restraint;
 mod sink;
 #[cfg(test)]
@@ -34,6 +36,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use self::chain::{Hashing, Head};
+use self::owed::Owed;
 use self::restraint::{Restraint, SUM_UP_EVERY, Verdict};
 use self::sink::Sink;
 use self::writer::{Job, Whither, Writer};
@@ -54,8 +57,8 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// How often the log says how far the audit log is, so that an end that was cut off is noticed.
 const ANCHOR_EVERY: Duration = Duration::from_secs(600);
 
-/// The shortest time between two errors in the log about lines that are not written.
-const COMPLAIN_EVERY: Duration = Duration::from_secs(1);
+/// How often it is tried to write what is owed.
+const CATCH_UP_EVERY: Duration = Duration::from_secs(5);
 
 /// Longest key file, in bytes.
 const LONGEST_KEY: u64 = 64 << 10;
@@ -157,6 +160,7 @@ struct Running {
     restraint: Mutex<Restraint>,
     /// Why the last entry was not written.
     failing: Mutex<Option<String>>,
+    owed: Owed,
 }
 
 impl Audit {
@@ -222,6 +226,7 @@ impl Audit {
             began: Instant::now(),
             restraint: Mutex::default(),
             failing: Mutex::default(),
+            owed: Owed::default(),
         };
         let audit = Arc::new(Self {
             running: Some(running),
@@ -270,8 +275,16 @@ impl Audit {
         running.put(&entry).await
     }
 
-    /// Tells the log now and then how far the record is, and the record what was left out of it, until `shutdown`; returns
-    /// before that only where the thread that writes has ended.
+    /// Has `entry`, of something that happens although it could not be written, written as soon as the sink takes lines
+    /// again, before every other one.
+    pub(crate) fn owe(&self, entry: Entry) {
+        if let Some(running) = &self.running {
+            running.owed.add(entry);
+        }
+    }
+
+    /// Tells the log now and then how far the record is, and the record what was left out of it or is owed, until `shutdown`;
+    /// returns before that only where the thread that writes has ended.
     pub async fn run(&self, shutdown: CancellationToken) {
         let Some(running) = &self.running else {
             return shutdown.cancelled().await;
@@ -281,9 +294,18 @@ impl Audit {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut sum_up = interval(SUM_UP_EVERY);
         sum_up.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut catch_up = interval(CATCH_UP_EVERY);
+        catch_up.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
+                _ = catch_up.tick() => {
+                    if !running.owed.is_empty() {
+                        let caught_up = running.catch_up().await;
+                        running.shows(caught_up.err());
+                    }
+                    continue;
+                }
                 _ = sum_up.tick() => {
                     running.sum_up(false).await;
                     continue;
@@ -334,6 +356,8 @@ impl Audit {
         };
         let (done, closed) = oneshot::channel();
         let close = async {
+            // What fails now is counted in no line any more.
+            let _ = running.catch_up().await;
             running.sum_up(true).await;
             if running.jobs.send(Job::Close(done)).await.is_err() {
                 return Ok(());
@@ -382,9 +406,15 @@ impl Running {
 
     /// [`Audit::write`] for an entry that is to have a line.
     async fn put(&self, entry: &Entry) -> Result<(), Unavailable> {
-        let written = self.write(entry).await;
-        self.metrics.audit_failing(written.is_err());
-        *self.failing.lock() = written.as_ref().err().cloned();
+        // What happened before stands before.
+        let written = match self.catch_up().await {
+            Ok(()) => self.write(entry).await,
+            Err(why) => {
+                self.given_up.fetch_add(1, Ordering::Relaxed);
+                Err(why)
+            }
+        };
+        self.shows(written.as_ref().err().cloned());
         let Err(why) = written else {
             return Ok(());
         };
@@ -394,6 +424,12 @@ impl Running {
             OnFailure::Deny => Err(Unavailable(why)),
             OnFailure::Allow => Ok(()),
         }
+    }
+
+    /// Whether lines are written, for whoever asks how the relay is.
+    fn shows(&self, failing: Option<String>) {
+        self.metrics.audit_failing(failing.is_some());
+        *self.failing.lock() = failing;
     }
 
     async fn write(&self, entry: &Entry) -> Result<(), String> {
@@ -423,39 +459,6 @@ impl Running {
             "it did not take a line within {} s",
             self.patience.as_secs_f32()
         )
-    }
-
-    /// An error in the log, not more often than a log can take.
-    fn complain(&self, entry: &Entry, why: &str) {
-        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let last = self.complained.load(Ordering::Relaxed);
-        let pause = u64::try_from(COMPLAIN_EVERY.as_millis()).unwrap_or(u64::MAX);
-        let due = last == 0 || now.saturating_sub(last) >= pause;
-        if !due
-            || self
-                .complained
-                .compare_exchange(last, now.max(1), Ordering::Relaxed, Ordering::Relaxed)
-                .is_err()
-        {
-            self.silent.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        let others = self.silent.swap(0, Ordering::Relaxed);
-        let consequence = match (self.on_failure, entry.action) {
-            (OnFailure::Allow, _) => "it happens unrecorded, as audit.on_failure says",
-            (OnFailure::Deny, Action::Command | Action::SessionEnded) => {
-                "it belongs to a session that is live or was"
-            }
-            (OnFailure::Deny, _) => "it was refused",
-        };
-        error!(
-            action = entry.action.word(),
-            subject = entry.principal.as_ref().map(Principal::subject),
-            session = entry.session,
-            others,
-            why,
-            "NOT ON RECORD: {consequence}"
-        );
     }
 }
 

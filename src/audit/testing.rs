@@ -19,6 +19,7 @@ pub(crate) struct Line {
     pub(crate) subject: Option<String>,
     pub(crate) session: Option<u64>,
     pub(crate) breakpoint: Option<String>,
+    pub(crate) name: Option<String>,
     pub(crate) details: Value,
 }
 
@@ -32,6 +33,7 @@ impl Line {
             subject: text("subject"),
             session: line["session"].as_u64(),
             breakpoint: text("breakpoint"),
+            name: text("name"),
             details: line["details"].clone(),
         }
     }

@@ -42,11 +42,13 @@ pub(super) fn run(args: CheckConfigArgs) -> Result<(), Error> {
             let doubts = policy.doubts(&clusters, others);
             json!({ "file": file, "rules": policy.to_json(), "doubts": doubts })
         });
-        let told = json!({ "settings": settings, "policy": policy });
+        let memory = resolved.config.memory().sentence();
+        let told = json!({ "settings": settings, "memory": memory, "policy": policy });
         writeln!(out, "{told:#}")?;
         return Ok(());
     }
     write!(out, "{}", summary(&resolved))?;
+    writeln!(out, "\n# Memory: {}.", resolved.config.memory().sentence())?;
     if let Some((file, policy)) = policy {
         write!(
             out,

@@ -121,11 +121,17 @@ pub struct DebugArgs {
 #[derive(Debug, Args)]
 pub struct ExecArgs {
     /// Id or name of the task, as in `ray-relay list`; with --next a pattern such as 'train*'
-    #[arg(add = tasks(), value_name = "ID|NAME", required_unless_present = "next")]
+    #[arg(add = tasks(), value_name = "ID|NAME", required_unless_present_any = ["next", "all"])]
     pub target: Option<String>,
     /// Wait for the next task that stops
     #[arg(long)]
     pub next: bool,
+    /// In every paused task
+    #[arg(long, conflicts_with_all = ["target", "next"])]
+    pub all: bool,
+    /// Leave the task where it is, parked for you, when the commands are done
+    #[arg(long)]
+    pub stay: bool,
     /// Run all commands, whatever becomes of them
     #[arg(long)]
     pub keep_going: bool,
@@ -198,7 +204,7 @@ pub struct ReleaseArgs {
 pub struct DapArgs {
     /// Attach to this breakpoint, where the editor names none
     #[arg(long, add = tasks(), value_name = "ID")]
-    pub breakpoint: Option<crate::ray::registry::BreakpointId>,
+    pub breakpoint: Option<crate::ray::registry::BreakpointIdPrefix>,
     /// Attach to the task of this name, where the editor names none
     #[arg(long, value_name = "NAME")]
     pub task: Option<String>,

@@ -14,7 +14,7 @@ use clap_complete::env::{CompleteEnv, Shells};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::relay_client::RelayClient;
+use super::relay_client::{RelayClient, RelayError};
 use super::{Cli, CompletionsArgs, Error, RelayArgs};
 use crate::wire::text::replaced;
 
@@ -62,26 +62,33 @@ pub(super) fn answered() -> bool {
 
 /// The tasks that wait now and whose id or name begins like `begun`; none where the relay does not answer soon.
 pub(super) fn tasks(begun: &OsStr) -> Vec<CompletionCandidate> {
+    let list = asked(async |client| client.breakpoints(false).await);
+    list.map_or(Vec::new(), |list| {
+        candidates(&list, &begun.to_string_lossy())
+    })
+}
+
+/// The sessions of the relay that answers, whose number begins like `begun`.
+pub(super) fn sessions(begun: &OsStr) -> Vec<CompletionCandidate> {
+    let answer = asked(async |client| client.sessions().await);
+    answer.map_or(Vec::new(), |answer| {
+        numbers(&answer, &begun.to_string_lossy())
+    })
+}
+
+/// What the relay of the line answers to `question`; `None` where it does not soon.
+fn asked(question: impl AsyncFnOnce(&RelayClient) -> Result<Value, RelayError>) -> Option<Value> {
     let words = env::args_os().skip_while(|word| word != "--").skip(1);
-    let Some(args) = relay(words.collect()) else {
-        return Vec::new();
-    };
-    let Ok(runtime) = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-    else {
-        return Vec::new();
-    };
-    let list = runtime.block_on(async {
-        let asked = async { RelayClient::new(args)?.breakpoints(false).await };
+    let args = relay(words.collect())?;
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build().ok()?;
+    let answer = runtime.block_on(async {
+        let asked = async { question(&RelayClient::new(args)?).await };
         timeout(PATIENCE, asked).await
     });
     // A name that hangs in the system's resolver does not hold up the shell.
     runtime.shutdown_background();
-    let Ok(Ok(list)) = list else {
-        return Vec::new();
-    };
-    candidates(&list, &begun.to_string_lossy())
+    answer.ok()?.ok()
 }
 
 /// How the line says that the relay is reached.
@@ -92,7 +99,10 @@ fn relay(mut words: Vec<OsString>) -> Option<RelayArgs> {
     // The rest of the line may well be wrong still.
     let matches = Cli::command().ignore_errors(true);
     let matches = matches.try_get_matches_from(words).ok()?;
-    let (_, matches) = matches.subcommand()?;
+    let (_, mut matches) = matches.subcommand()?;
+    while let Some((_, deeper)) = matches.subcommand() {
+        matches = deeper;
+    }
     let args = RelayArgs::from_arg_matches(matches).ok()?;
     // It may open a browser, or ask for a password.
     args.token.token_command.is_none().then_some(args)
@@ -117,6 +127,19 @@ fn candidates(list: &Value, begun: &str) -> Vec<CompletionCandidate> {
         is_begun.then(|| CompletionCandidate::new(name).help(Some(id.to_owned().into())))
     };
     rows.filter_map(row).take(MOST).collect()
+}
+
+/// Numbers of sessions, each with what it is with.
+fn numbers(answer: &Value, begun: &str) -> Vec<CompletionCandidate> {
+    let rows = answer["sessions"].as_array().into_iter().flatten();
+    let here = rows.filter(|row| row["replica"] == answer["replica"]);
+    let number = |row: &Value| {
+        let id = row["id"].as_u64()?.to_string();
+        let said = replaced(row["name"].as_str().unwrap_or_default()).into_owned();
+        id.starts_with(begun)
+            .then(|| CompletionCandidate::new(id).help(Some(said.into())))
+    };
+    here.filter_map(number).take(MOST).collect()
 }
 
 #[cfg(test)]

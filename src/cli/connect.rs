@@ -25,15 +25,15 @@ use super::{Error, RelayArgs, RelayUrl};
 use crate::shutdown::Signals;
 
 pub(super) const AFTER_HELP: &str = "\
-Whoever connects to the port is you, as far as the relay is concerned: editors, `ray`, the browser
-and other ray-relay commands need no token there. What reaches the port goes to the relay over an
+Whoever connects to the port acts as you: editors, `ray`, the browser and other ray-relay
+commands need no token there. What reaches the port goes to the relay over an
 authenticated WebSocket of its own, and survives what the network does: after a cut, a change of
 networks or a sleep it goes on where it was, byte for byte, as long as the relay holds it
 (`[connect] resume`, 15m unless configured otherwise).
 
 HTTPS_PROXY, ALL_PROXY and NO_PROXY say which proxy is used; SSL_CERT_FILE or --ca-file, which
-authorities are trusted. A relay that is away is waited for; a token that it refuses at first is an
-end. The token is read anew, or its command run again, before it expires.
+authorities are trusted. Retries while the relay is unreachable; exits if it refuses the token at
+the first attempt. The token is read anew, or its command run again, before it expires.
 
 Examples:
   ray-relay connect https://ray-relay.example.com
@@ -60,7 +60,7 @@ pub struct ConnectArgs {
     /// Address and port to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:5678")]
     pub listen: SocketAddr,
-    /// Listen on an address that other machines can reach, although whoever reaches it is you
+    /// Listen on an address that other machines can reach, although whoever reaches it acts as you
     #[arg(long)]
     pub insecure_share: bool,
     /// Print JSON, one object a line
@@ -90,7 +90,7 @@ pub enum ConnectError {
     },
     /// Others could use the port.
     #[error(
-        "{0} can be reached by other machines, and whoever reaches it is you: listen on 127.0.0.1, or give --insecure-share"
+        "{0} can be reached by other machines, and whoever reaches it acts as you: listen on 127.0.0.1, or give --insecure-share"
     )]
     Shared(SocketAddr),
     /// The relay would be the command.

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::relay_client::RelayError;
@@ -45,7 +45,7 @@ const CHUNK: usize = 64 << 10;
 
 pub(super) async fn run(args: DapArgs) -> Result<(), Error> {
     let block = match (&args.breakpoint, &args.task, args.next) {
-        (Some(id), _, _) => Some(relay_block(&Which::Named(id.to_string()))),
+        (Some(id), _, _) => Some(json!({ "breakpoint": id.to_string() })),
         (None, task, true) => Some(relay_block(&Which::Next(task.clone()))),
         (None, Some(task), false) => Some(relay_block(&Which::Named(task.clone()))),
         (None, None, false) => None,

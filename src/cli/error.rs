@@ -88,6 +88,7 @@ impl Error {
             | Self::Demo(demo::Error::Relay(app::Error::Fallen(_))) => 70,
             Self::Relay(error) if error.is_unreachable() => 69,
             Self::Relay(error) if error.is_not_permitted() => 77,
+            Self::Relay(error) if error.is_not_found() => 66,
             Self::Deploy(error) if error.is_unreachable() => 69,
             Self::Deploy(error) if error.is_not_permitted() => 77,
             Self::Session(error) => error.exit_code(),

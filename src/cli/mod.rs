@@ -32,6 +32,7 @@ mod relay_token;
 mod release;
 mod reverse;
 mod serve;
+mod sessions;
 mod snapshot;
 mod sse;
 mod terminal;
@@ -59,6 +60,7 @@ pub use man::ManArgs;
 pub use relay_tls::RelayTlsArgs;
 pub use relay_token::RelayTokenArgs;
 pub use reverse::{ReverseArgs, ReverseError};
+pub use sessions::SessionsArgs;
 pub use token::{TokenArgs, TokenError};
 
 use client_args::{RELAY_BY_DEFAULT, RELAY_VARIABLE};
@@ -93,6 +95,7 @@ Environment:
 
 Exit codes:
   0  done        1  failed        2  wrong usage
+  66 there is no such task or session (any more)
   69 the relay, or the task's debugger, cannot be reached
   70 a part of the relay itself has ended (a defect)
   78 the configuration is wrong
@@ -167,10 +170,13 @@ pub enum Command {
     /// Let paused tasks run on without attaching to each
     #[command(after_help = release::AFTER_HELP)]
     Release(ReleaseArgs),
+    /// Show who debugs what, and end a session
+    #[command(after_help = sessions::AFTER_HELP)]
+    Sessions(SessionsArgs),
     /// Take workers that dial out to a debugger that listens on this machine
     #[command(after_help = reverse::AFTER_HELP)]
     Reverse(ReverseArgs),
-    /// Have the relay on a port of this machine, through whatever the network does
+    /// Forward a port of this machine to the relay, over a connection that survives network changes
     #[command(after_help = connect::AFTER_HELP)]
     Connect(ConnectArgs),
     /// Be a debug adapter on standard input and output, for editors that start one
@@ -349,6 +355,7 @@ async fn run(cli: Cli) -> Result<(), Error> {
         Command::Exec(args) => exec::run(args).await,
         Command::Snapshot(args) => snapshot::run(args).await,
         Command::Release(args) => release::run(args).await,
+        Command::Sessions(args) => sessions::run(args).await,
         Command::Reverse(args) => Box::pin(reverse::run(args)).await,
         Command::Connect(args) => Box::pin(connect::run(args)).await,
         Command::Dap(args) => dap::run(args).await,

@@ -18,9 +18,10 @@ use tokio::time::timeout;
 use super::RelayArgs;
 use super::relay_tls;
 use super::relay_token::{RelayTokenArgs, RelayTokenError};
+use crate::listing::select::Filter;
 use crate::wire::http_client::{self, HttpClient};
 use crate::wire::relay_url::RelayUrl;
-use crate::wire::text::{innermost_cause, replaced};
+use crate::wire::text::{innermost_cause, percent_encoded, replaced};
 
 /// The deadline of TCP connect and TLS handshake together, for each address tried.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
@@ -126,6 +127,11 @@ impl RelayError {
         }
     }
 
+    /// Whether what was asked for is not there, or hidden.
+    pub(super) fn is_not_found(&self) -> bool {
+        matches!(self, Self::Refused { status, .. } if *status == StatusCode::NOT_FOUND)
+    }
+
     /// The next step, as a sentence.
     pub(super) fn hint(&self) -> Option<Cow<'static, str>> {
         let hint = match self {
@@ -186,10 +192,56 @@ impl RelayClient {
         self.answer(response, "breakpoints").await
     }
 
+    /// The list without the rows that do not fit `filters`, as far as the relay leaves them out: one of another version may
+    /// not, and says by `hidden` how many it did.
+    pub(super) async fn breakpoints_fitting(
+        &self,
+        ended: bool,
+        filters: &[Filter],
+    ) -> Result<Value, RelayError> {
+        /// As many as a relay takes, and as long.
+        const MOST: (usize, usize) = (4, 256);
+        let taken = filters.iter().map(Filter::written);
+        let taken = taken.filter(|written| written.len() <= MOST.1).take(MOST.0);
+        let mut query: Vec<_> = taken
+            .map(|written| format!("filter={}", percent_encoded(written)))
+            .collect();
+        if query.is_empty() {
+            return self.breakpoints(ended).await;
+        }
+        query.extend(ended.then(|| "ended=true".to_owned()));
+        let path = format!("/relay/v1/breakpoints?{}", query.join("&"));
+        let response = self.get(&path, "application/json").await?;
+        match response.status() {
+            StatusCode::BAD_REQUEST => self.breakpoints(ended).await,
+            _ => self.answer(response, "breakpoints").await,
+        }
+    }
+
     /// The nodes, each with its agent.
     pub(super) async fn nodes(&self) -> Result<Value, RelayError> {
         let response = self.get("/relay/v1/nodes", "application/json").await?;
         self.answer(response, "nodes").await
+    }
+
+    /// The live sessions, as the relay sent them.
+    pub(super) async fn sessions(&self) -> Result<Value, RelayError> {
+        let response = self.get("/relay/v1/sessions", "application/json").await?;
+        self.answer(response, "sessions").await
+    }
+
+    /// Has the relay end the session that `wanted` names.
+    pub(super) async fn end_session(&self, wanted: &Value) -> Result<(), RelayError> {
+        let patience = CONNECT_DEADLINE + ANSWER_DEADLINE;
+        let response = self
+            .post("/relay/v1/sessions/end", wanted, patience)
+            .await?;
+        let status = response.status();
+        let body = self.body(response).await?;
+        match status.is_success() {
+            true => Ok(()),
+            false => Err(self.not_the_list(status, &body).await),
+        }
     }
 
     /// By which name the relay knows who asks, null for nobody in particular; `None` where it does not say.
@@ -279,15 +331,24 @@ impl RelayClient {
 
     /// Has the relay detach the tasks that `wanted` names, and gives its answer.
     pub(super) async fn release(&self, wanted: &Value) -> Result<Value, RelayError> {
+        let path = "/relay/v1/release";
+        let response = self.post(path, wanted, RELEASE_DEADLINE).await?;
+        self.answer(response, "results").await
+    }
+
+    async fn post(
+        &self,
+        path: &str,
+        wanted: &Value,
+        patience: Duration,
+    ) -> Result<Response<Incoming>, RelayError> {
         let not_a_uri = || self.unreachable("its address is no URL");
-        let uri = self.relay.uri("/relay/v1/release").ok_or_else(not_a_uri)?;
-        let request = Request::post(uri)
+        let request = Request::post(self.relay.uri(path).ok_or_else(not_a_uri)?)
             .header(ACCEPT, "application/json")
             .header(CONTENT_TYPE, "application/json")
             .body(Full::from(wanted.to_string()))
             .map_err(|_| not_a_uri())?;
-        let response = self.send(request, RELEASE_DEADLINE).await?;
-        self.answer(response, "results").await
+        self.send(request, patience).await
     }
 
     /// Asks; once more where the token of a command is refused.

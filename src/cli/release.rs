@@ -9,6 +9,7 @@ use super::terminal::say;
 use super::worker_session::Error as SessionError;
 use super::{Error, ReleaseArgs};
 use crate::listing::row::Row;
+use crate::ray::registry::BreakpointIdPrefix;
 use crate::wire::human_time::span;
 use crate::wire::text::replaced;
 
@@ -18,7 +19,7 @@ somebody debugs is left alone; a session of yours that is kept for you (`parked`
 than one task you are asked first, unless --yes is there.
 
 A task whose debugger is gone (`unreachable` in the list) cannot be let go by anybody. --force ends its worker process
-through Ray: the task fails, or Ray runs it again where its max_retries say so; of a driver it stops the whole job. It
+through Ray: the task fails, or Ray runs it again where its max_retries say so; for a driver, this stops the whole job. It
 takes the permission `terminate`, and some seconds. With --all or --older-than it means the unreachable ones alone.
 
 Examples:
@@ -28,7 +29,7 @@ Examples:
 
 For a policy that does it by itself see [release] of the configuration.
 
-Exit codes: 0 done, or nothing waits that fits; 1 not for all of them, or there is no such breakpoint; 69 the relay
+Exit codes: 0 done, or nothing waits that fits; 1 not for all of them; 66 there is no such breakpoint; 69 the relay
 cannot be reached.";
 
 /// The largest number of ids in one request.
@@ -40,7 +41,7 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Error> {
     let client = RelayClient::new(args.relay.clone())?;
     let list = client.breakpoints(false).await?;
     let rows = list["breakpoints"].as_array().cloned().unwrap_or_default();
-    let chosen: Vec<Value> = rows.into_iter().filter(|row| fits(&args, row)).collect();
+    let chosen = chosen(&args, rows)?;
     // A worker of Ray's that is in no list: the relay asks the head for it.
     let unlisted = args.target.as_deref().filter(|target| is_worker_id(target));
     if chosen.is_empty() && unlisted.is_none() {
@@ -92,16 +93,24 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Error> {
     }
 }
 
+/// Of `rows` of the list those that are meant.
+fn chosen(args: &ReleaseArgs, rows: Vec<Value>) -> Result<Vec<Value>, SessionError> {
+    let mut chosen = match &args.target {
+        Some(target) => called(&rows, target)?,
+        None => rows,
+    };
+    chosen.retain(|row| fits(args, row));
+    Ok(chosen)
+}
+
 fn fits(args: &ReleaseArgs, row: &Value) -> bool {
-    let target = args.target.as_deref();
-    target.is_none_or(|target| is_called(row, target))
-        && args.job.as_deref().is_none_or(|job| is(row, "job_id", job))
+    args.job.as_deref().is_none_or(|job| is(row, "job_id", job))
         && args.older_than.is_none_or(|age| {
             let waiting = row["waiting_seconds"].as_f64();
             waiting.is_some_and(|waiting| waiting >= age.as_secs_f64())
         })
         // Several at once never means those that somebody works on.
-        && (target.is_some()
+        && (args.target.is_some()
             || row["state"] == if args.force { "unreachable" } else { "paused" })
 }
 
@@ -110,8 +119,34 @@ fn is(row: &Value, key: &str, text: &str) -> bool {
     known.is_some_and(|known| known.eq_ignore_ascii_case(text))
 }
 
+/// Those of `rows` of the list that are called `name`; where none is, the one whose id begins so.
+///
+/// # Errors
+/// The ids of several do.
+pub(super) fn called(rows: &[Value], name: &str) -> Result<Vec<Value>, SessionError> {
+    let called = rows.iter().filter(|row| is_called(row, name));
+    let called: Vec<Value> = called.cloned().collect();
+    let Some(begun) = name
+        .parse::<BreakpointIdPrefix>()
+        .ok()
+        .filter(|_| called.is_empty())
+    else {
+        return Ok(called);
+    };
+    let ids = rows.iter().map(Row::read).map(|row| (row.id, row.task));
+    match begun.only(ids) {
+        Ok(Some(id)) => Ok(rows
+            .iter()
+            .filter(|row| is(row, "id", &id))
+            .cloned()
+            .collect()),
+        Ok(None) => Ok(called),
+        Err(several) => Err(SessionError::NotFound(several.to_string())),
+    }
+}
+
 /// Whether `row` of the list has `name` as its id or as any of its names.
-pub(super) fn is_called(row: &Value, name: &str) -> bool {
+fn is_called(row: &Value, name: &str) -> bool {
     let keys = ["id", "name", "title", "actor_name", "task_id", "worker_id"];
     keys.iter().any(|key| is(row, key, name))
 }
@@ -165,6 +200,11 @@ mod tests {
     fn what_is_meant() {
         let row = json!({"id": "3kfz0q8m", "name": "step", "job_id": "01000000", "waiting_seconds": 1900.0, "state": "paused"});
         let held = json!({"id": "3kfz0q8m", "name": "step", "waiting_seconds": 1900.0, "state": "attached"});
+        let fits = |args: &ReleaseArgs, row: &Value| {
+            let chosen = chosen(args, vec![row.clone()]);
+            !chosen.unwrap().is_empty()
+        };
+        assert!(fits(&args(&["3kfz"]), &row) && !fits(&args(&["3kfa"]), &row));
         assert!(fits(&args(&["3KFZ0Q8M"]), &row) && fits(&args(&["step"]), &held));
         assert!(!fits(&args(&["load"]), &row));
         assert!(fits(&args(&["--all"]), &row) && !fits(&args(&["--all"]), &held));

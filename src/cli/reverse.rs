@@ -22,7 +22,7 @@ pub(super) const AFTER_HELP: &str = "\
 For debuggers that wait to be dialled: PyCharm's \"Python Debug Server\" with
 `pydevd_pycharm.settrace`, and debugpy's `connect` with \"listen\" in an editor. Workers dial a port
 of 127.0.0.1 on their own node, where the node's agent (`ray-relay node --reverse-ports 7700-7799`)
-listens for you while this command runs; what they say comes out here.
+listens for you while this command runs; their traffic is forwarded here.
 
 NAME is yours while it runs. The same name has the same port, so the code of a task stays as it is:
 the port of --to where the agents have it, else one by the name. Each worker that dials is judged

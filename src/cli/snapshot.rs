@@ -1,18 +1,23 @@
 //! `ray-relay snapshot`: where paused tasks are and what their variables hold, without letting them go.
 
 use std::io::{self, Write};
+use std::pin::pin;
 
+use futures_util::stream::{self, StreamExt as _};
 use serde_json::{Value, json};
 
 use super::relay_client::RelayClient;
 use super::relay_dial::dial;
-use super::release::is_called;
+use super::release::called;
 use super::worker_session::{Error as SessionError, Which, authorized_block};
 use super::{Error, SnapshotArgs};
 use crate::listing::row::Row;
 use crate::pdb::{Limits, snapshot};
 use crate::wire::human_time::span;
 use crate::wire::text::replaced;
+
+/// Tasks that are looked at at a time.
+const AT_ONCE: usize = 8;
 
 pub(super) const AFTER_HELP: &str = "\
 The tasks stay paused exactly as they were: nothing is released, and another debugger can attach right after. For a
@@ -33,7 +38,7 @@ Examples:
       and \"raised\" besides \"frames\" at a post-mortem
 
 Exit codes: 0 done, 1 not for all of several, 69 the relay or the task's debugger cannot be
-reached, 77 refused.";
+reached, 77 refused, 66 no such task waits.";
 
 pub(super) async fn run(args: SnapshotArgs) -> Result<(), Error> {
     let client = RelayClient::new(args.relay.clone())?;
@@ -42,8 +47,7 @@ pub(super) async fn run(args: SnapshotArgs) -> Result<(), Error> {
     let chosen: Vec<Value> = match &args.target {
         None => rows,
         Some(name) => {
-            let mut chosen = rows;
-            chosen.retain(|row| is_called(row, name));
+            let chosen = called(&rows, name)?;
             if chosen.is_empty() {
                 return Err(SessionError::Unknown(replaced(name).into_owned()).into());
             }
@@ -55,16 +59,21 @@ pub(super) async fn run(args: SnapshotArgs) -> Result<(), Error> {
         locals: !args.no_locals,
         ..Limits::default()
     };
-    let mut shots = Vec::new();
-    let mut refused = Vec::new();
-    // One after the other: each is a debug session of its worker.
-    for row in chosen {
+    let looked = async |row: Value| {
         let id = row["id"].as_str().unwrap_or_default().to_owned();
         let stream = dial(&args.relay).await?;
         let block = authorized_block(&args.relay, &Which::Named(id))?;
-        let shot = match snapshot(stream, "ray-relay snapshot", &block, &limits).await {
-            Ok(threads) => json!({"breakpoint": row, "threads": threads}),
-            Err(error) => {
+        let taken = snapshot(stream, "ray-relay snapshot", &block, &limits).await;
+        Ok::<_, Error>((row, taken))
+    };
+    let mut shots = Vec::new();
+    let mut refused = Vec::new();
+    // Each is a debug session of its worker, and one that is held or silent keeps nobody waiting; told in the list's order.
+    let mut taken = pin!(stream::iter(chosen).map(looked).buffered(AT_ONCE));
+    while let Some(looked) = taken.next().await {
+        let shot = match looked? {
+            (row, Ok(threads)) => json!({"breakpoint": row, "threads": threads}),
+            (row, Err(error)) => {
                 let error = SessionError::from(error);
                 let shot = json!({"breakpoint": row, "error": error.to_string()});
                 refused.push(error);

@@ -20,6 +20,9 @@ pub enum Error {
     /// The relay cannot reach the task's debugger, as this sentence says.
     #[error("{0}")]
     Unreachable(String),
+    /// What was asked for is not there, as this sentence says.
+    #[error("{0}")]
+    NotFound(String),
     /// The connection to the relay is gone.
     #[error("the session broke off: {0}")]
     Lost(Lost),
@@ -38,6 +41,9 @@ pub enum Error {
     /// A command failed, and its output says why.
     #[error("a command failed")]
     CommandFailed,
+    /// It is not said what is to be done.
+    #[error("{0}")]
+    Usage(&'static str),
     /// There is no such row in the list.
     #[error("nothing in the list is called {0}")]
     Unknown(String),
@@ -46,13 +52,11 @@ pub enum Error {
 impl Error {
     pub(super) fn exit_code(&self) -> u8 {
         match self {
+            Self::Usage(_) => 2,
             Self::Refused(_) => 77,
             Self::Unreachable(_) | Self::Lost(_) | Self::NotOpened(_) => 69,
-            Self::Terminated
-            | Self::TaskEnded
-            | Self::Failed(_)
-            | Self::CommandFailed
-            | Self::Unknown(_) => 1,
+            Self::NotFound(_) | Self::Unknown(_) => 66,
+            Self::Terminated | Self::TaskEnded | Self::Failed(_) | Self::CommandFailed => 1,
         }
     }
 
@@ -83,6 +87,7 @@ impl From<PromptError> for Error {
             PromptError::Unreachable(sentence) => {
                 Self::Unreachable(replaced(&sentence).into_owned())
             }
+            PromptError::NotFound(sentence) => Self::NotFound(replaced(&sentence).into_owned()),
             PromptError::Lost(lost) => Self::NotOpened(lost),
             PromptError::NoStop => Self::Failed(error.to_string()),
         }

@@ -9,6 +9,7 @@ mod address;
 pub mod explain;
 mod file;
 mod kind;
+mod memory;
 mod problem;
 mod raw;
 mod read;
@@ -20,6 +21,7 @@ pub(crate) mod testing;
 pub mod units;
 
 pub(crate) use address::{is_host_label, is_loopback_host};
+pub use memory::Memory;
 pub use problem::{Problem, Problems};
 pub use resolve::{Checks, Fault, Resolved, Setting, resolve};
 pub use settings::{

@@ -28,6 +28,7 @@ use crate::config;
 use crate::connection;
 use crate::connection::summary::Summary;
 use crate::identity::{Principal, Renewal};
+use crate::memory::Memory;
 use crate::session::shares::{Share, Shares, Shortage};
 use crate::shutdown::Shutdown;
 use crate::wire::peer_stream::PeerStream;
@@ -73,6 +74,7 @@ pub(crate) struct Links {
     places: Arc<Shares>,
     resume: Duration,
     replica: Replica,
+    memory: Memory,
     shutdown: Shutdown,
     arriving: mpsc::Sender<Arrived>,
     arrived: tokio::sync::Mutex<mpsc::Receiver<Arrived>>,
@@ -109,13 +111,19 @@ pub(crate) struct Transport {
 
 impl Links {
     /// None yet.
-    pub(crate) fn new(config: &config::Connect, replica: Replica, shutdown: Shutdown) -> Self {
+    pub(crate) fn new(
+        config: &config::Connect,
+        replica: Replica,
+        memory: Memory,
+        shutdown: Shutdown,
+    ) -> Self {
         let (arriving, arrived) = mpsc::channel(ARRIVING);
         Self {
             table: Mutex::default(),
             places: Shares::new(config.max_links, (config.max_links / 4).max(1)),
             resume: config.resume,
             replica,
+            memory,
             shutdown,
             arriving,
             arrived: tokio::sync::Mutex::new(arrived),
@@ -177,7 +185,8 @@ impl Links {
         let id = secret().ok_or(NotOpened::NoSecrets)?;
         let secret = secret().ok_or(NotOpened::NoSecrets)?;
         let (principal, renewal) = principal.renewable();
-        let (link, stream) = Link::new(DOWN, UP);
+        let account = self.memory.account(principal.known_subject().as_deref());
+        let (link, stream) = Link::counted(DOWN, UP, &account);
         let begun = Said::Begun {
             link: id,
             secret,

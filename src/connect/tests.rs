@@ -6,6 +6,7 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::identity::testing::somebody;
+use crate::memory::Memory;
 
 struct Scene {
     links: Arc<Links>,
@@ -20,6 +21,7 @@ impl Scene {
         let links = Links::new(
             &config,
             crate::wire::tunnel::text::Hex([1; 8]),
+            Memory::new(1 << 30),
             Shutdown::default(),
         );
         let revoked = watch::Sender::default();

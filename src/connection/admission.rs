@@ -1,12 +1,13 @@
 //! Admission control: which connections stay when there is not room for all.
 //!
-//! A connection whose client has shown no credential is a stranger. Strangers share a small number of places and one
-//! budget of bytes, whatever they speak and however many they are; what each of them may make the relay hold is counted
+//! A connection whose client has shown no credential is a stranger. Strangers share a small number of places and their part
+//! of [`Memory`], whatever they speak and however many they are; what each of them may make the relay hold is counted
 //! in full beforehand ([`Place::weigh`]). Nobody is kept waiting at the door: where there is no room, the stranger that
 //! has stood still for longest is given up, of the address that takes most. So somebody with a credential gets in
 //! behind any number of silent connections, also where a port-forward makes one address of all of them.
 //!
-//! Whoever shows a credential ([`Place::recognised`]) is never given up. Of one principal there are at most a quarter of
+//! Whoever shows a credential ([`Place::recognised`]) is never given up, and takes what is held from an account of
+//! [`Memory`] that is its own. Of one principal there are at most a quarter of
 //! the places, and an eighth is always left for newcomers.
 //!
 //! What carries the links and streams of agents has bounds of its own and takes none of these places ([`Place::set_apart`]).
@@ -28,9 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::table::{Known, Table};
 use crate::identity::Principal;
-
-/// What all strangers together may make the relay hold, in bytes.
-pub(crate) const BUDGET: usize = 32 * 1024 * 1024;
+use crate::memory::Memory;
 
 /// What any connection costs before a byte of it is looked at: its task and the beginnings of its buffers.
 const AT_FIRST: usize = 8 * 1024;
@@ -38,8 +37,9 @@ const AT_FIRST: usize = 8 * 1024;
 /// How long a stranger may stand still while more than half of the places for strangers are taken.
 const PATIENCE_UNDER_PRESSURE: Duration = Duration::from_secs(10);
 
-/// Connections beyond the limit that have been given up and are not gone yet.
+/// Connections beyond the limit that have been given up and are not gone yet, and which part of that limit they are at most.
 const LEAVING: usize = 256;
+const LEAVING_PART: usize = 4;
 
 /// Why somebody with a credential is not let in. `Display` is a sentence for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -91,10 +91,11 @@ struct Seat {
 pub(crate) struct Guard(Place);
 
 impl Admission {
-    /// An admission of at most `most` connections at a time, of strangers and of others.
-    pub fn new(most: usize) -> Arc<Self> {
+    /// An admission of at most `most` connections at a time, of strangers and of others. All strangers together may make the
+    /// relay hold what `memory` has for them.
+    pub fn new(most: usize, memory: &Memory) -> Arc<Self> {
         Arc::new(Self {
-            table: Mutex::new(Table::new(most, BUDGET)),
+            table: Mutex::new(Table::new(most, memory.of_strangers())),
             gone: Notify::new(),
             most,
             started: Instant::now(),
@@ -126,7 +127,8 @@ impl Admission {
     pub(crate) async fn settled(&self) {
         loop {
             let gone = self.gone.notified();
-            if self.table().len() < self.most + LEAVING {
+            let leaving = (self.most / LEAVING_PART).clamp(1, LEAVING);
+            if self.table().len() < self.most + leaving {
                 return;
             }
             gone.await;

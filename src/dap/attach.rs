@@ -26,7 +26,7 @@ pub fn for_worker(arguments: &Value, breakpoint: &Breakpoint, local_root: Option
         upstream.shift_remove(key);
     }
     keep_ray_breakpoint(&mut upstream);
-    map_working_dir(&mut upstream, breakpoint, local_root);
+    map_files(&mut upstream, breakpoint, local_root);
     mappings::settle(&mut upstream);
     Value::Object(upstream)
 }
@@ -47,25 +47,33 @@ fn keep_ray_breakpoint(arguments: &mut Map<String, Value>) {
     }
 }
 
-fn map_working_dir(
+/// Says which files of the worker's the client has: where it does not say so itself, those of the `working_dir` in the open
+/// folder, and without one those at the same path below it. debugpy gives a reference besides the path of what is in none of
+/// the mapped folders, and an editor asks by it for the worker's own text, instead of looking where nothing can be.
+fn map_files(
     arguments: &mut Map<String, Value>,
     breakpoint: &Breakpoint,
     local_root: Option<&str>,
 ) {
+    if mappings::given(arguments) {
+        return;
+    }
+    let unpacked = breakpoint.names.unpacked_working_dir;
     let workspace = arguments
         .get("workspaceFolder")
         .and_then(Value::as_str)
         .filter(|folder| !folder.is_empty());
-    let root = match (local_root, workspace) {
+    let mapping = match (local_root, workspace) {
+        (Some(""), _) => mappings::nowhere(),
         // Said on purpose, so it holds whatever the registry knows of the job.
-        (Some(root), _) => root,
-        (None, Some(folder)) if breakpoint.names.unpacked_working_dir => folder,
-        _ => return,
+        (Some(root), _) => json!([{"localRoot": root, "remoteRoot": "."}]),
+        (None, Some(folder)) if unpacked => json!([{"localRoot": folder, "remoteRoot": "."}]),
+        (None, Some(folder)) => json!([{"localRoot": folder, "remoteRoot": folder}]),
+        // A package that Ray has unpacked is nobody's folder. Who says that paths stand for themselves is taken at that.
+        (None, None) if unpacked && !arguments.contains_key("pathMappings") => mappings::nowhere(),
+        (None, None) => return,
     };
-    if !mappings::given(arguments) {
-        let mapping = json!([{"localRoot": root, "remoteRoot": "."}]);
-        arguments.insert("pathMappings".into(), mapping);
-    }
+    arguments.insert("pathMappings".into(), mapping);
 }
 
 /// What somebody has to know whose editor does not find a file: which folder stands for the job's `working_dir`, by the
@@ -80,7 +88,7 @@ pub fn source_note(sent: &Value, breakpoint: &Breakpoint) -> Option<String> {
         None => return None,
     };
     Some(format!(
-        "{folder} stands for the job's working_dir; where a file is not found, set rayRelay.localRoot to the folder that holds it"
+        "{folder} stands for the job's working_dir; where a file is not found, set rayRelay.localRoot to the folder that holds it, or to \"\" to be shown the worker's own"
     ))
 }
 
@@ -212,8 +220,10 @@ pub fn child_configuration(
     );
     child.insert("request".into(), Command::Attach.as_str().into());
     let mut relay = way_back(breakpoint.id, pass);
-    if let Some(root) = parent.pointer("/rayRelay/localRoot") {
-        relay["localRoot"] = root.clone();
+    for key in ["localRoot", "onClose"] {
+        if let Some(own) = parent["rayRelay"].get(key) {
+            relay[key] = own.clone();
+        }
     }
     child.insert("rayRelay".into(), relay);
     Value::Object(child)

@@ -5,12 +5,12 @@
 use serde_json::{Map, Value};
 
 use crate::policy::Pattern;
-use crate::ray::registry::{Breakpoint, BreakpointId, Kind};
+use crate::ray::registry::{Breakpoint, BreakpointId, BreakpointIdPrefix, Kind};
 use crate::session::refusal::SessionRefusal;
 use crate::wire::text::shortened;
 
 /// The keys of `rayRelay` that are for people, for the error that names the nearest one.
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 10] = [
     "breakpoint",
     "task",
     "worker",
@@ -19,6 +19,7 @@ const KEYS: [&str; 9] = [
     "cluster",
     "localRoot",
     "takeOver",
+    "onClose",
     "token",
 ];
 
@@ -27,6 +28,8 @@ const KEYS: [&str; 9] = [
 pub struct AttachSelector {
     /// `breakpoint`: an id.
     pub breakpoint: Option<BreakpointId>,
+    /// `breakpoint`, where it is the beginning of an id: [`super::selection::completed`] makes one of it.
+    pub begun: Option<BreakpointIdPrefix>,
     /// `task`: a name as in the list, `*` matching anything; or a task id.
     pub task: Option<String>,
     /// `worker`: a worker id or the beginning of one (at least six characters).
@@ -37,14 +40,25 @@ pub struct AttachSelector {
     pub all: bool,
     /// `cluster`: only that cluster.
     pub cluster: Option<String>,
-    /// `localRoot`: local folder that stands for the worker's working_dir.
+    /// `localRoot`: local folder that stands for the worker's working_dir; empty where none does.
     pub local_root: Option<String>,
     /// `takeOver`: an administrator goes on with the session that somebody else has parked at `breakpoint`.
     pub take_over: bool,
+    /// `onClose`: what becomes of the task when the client says goodbye.
+    pub on_close: Option<OnClose>,
     /// `family`: the cluster session that had the client open this one. The relay puts it there itself.
     pub family: Option<String>,
     /// `subProcessId` at the top level: a session for that subprocess of a worker that is being debugged.
     pub subprocess: Option<u64>,
+}
+
+/// What becomes of a task whose client says goodbye.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnClose {
+    /// It is parked, where that is allowed.
+    Park,
+    /// It runs on, also where the client is lost.
+    Continue,
 }
 
 /// Reads `rayRelay` (and `subProcessId`) from attach arguments.
@@ -96,9 +110,12 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal
         match key.as_str() {
             "breakpoint" => {
                 let text = text()?;
-                selector.breakpoint = Some(text.parse().map_err(|why| {
-                    bad(format!("`rayRelay.breakpoint` is \"{}\", but {why}; `ray-relay list` shows the ids", shortened(&text, 20)))
-                })?);
+                selector.breakpoint = text.parse().ok();
+                if selector.breakpoint.is_none() {
+                    selector.begun = Some(text.parse().map_err(|why| {
+                        bad(format!("`rayRelay.breakpoint` is \"{}\", but {why}; `ray-relay list` shows the ids", shortened(&text, 20)))
+                    })?);
+                }
             }
             "task" => selector.task = Some(text()?),
             "worker" => {
@@ -111,8 +128,17 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal
             "next" => selector.next = flag()?,
             "all" => selector.all = flag()?,
             "cluster" => selector.cluster = Some(text()?),
+            // Where there is no such folder.
+            "localRoot" if value == "" => selector.local_root = Some(String::new()),
             "localRoot" => selector.local_root = Some(text()?),
             "takeOver" => selector.take_over = flag()?,
+            "onClose" => {
+                selector.on_close = Some(match value.as_str() {
+                    Some("park") => OnClose::Park,
+                    Some("continue") => OnClose::Continue,
+                    _ => return Err(must_be("\"park\" or \"continue\"")),
+                });
+            }
             "family" => selector.family = Some(text()?),
             // Taken out before; here where nothing was in them.
             "token" | "ticket" => {}
@@ -131,7 +157,7 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal
             }
         }
     }
-    if selector.take_over && selector.breakpoint.is_none() {
+    if selector.take_over && selector.breakpoint.is_none() && selector.begun.is_none() {
         return Err(bad(
             "`rayRelay.takeOver` goes on with a session that somebody else has parked: say which by `breakpoint`, its id in `ray-relay list`",
         ));

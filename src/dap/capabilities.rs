@@ -63,7 +63,9 @@ pub fn difference(announced: &Value, true_now: &Value) -> Map<String, Value> {
 /// with `debug` alone may do.
 pub(super) fn announced(context: &Context, goodbye: Goodbye) -> Value {
     let may_end_worker = context.may_end_worker(Scopes::default().with(Scope::Debug));
-    for_goodbye(debugpy(may_end_worker), goodbye)
+    let mut capabilities = debugpy(may_end_worker);
+    capabilities["supportSuspendDebuggee"] = (!context.config.park.r#for.is_zero()).into();
+    for_goodbye(capabilities, goodbye)
 }
 
 /// `capabilities` as that client may know them: what it takes for its goodbye is always there.
@@ -74,9 +76,28 @@ pub(super) fn for_goodbye(mut capabilities: Value, goodbye: Goodbye) -> Value {
     capabilities
 }
 
+/// What a client may know of the capabilities that a worker's debugger `said` it has: which requests it takes, those of a newer
+/// debugpy included, whose answers are looked at as all are; and no texts of its own.
+pub(super) fn known(said: &Value) -> Value {
+    let ours = debugpy(true);
+    let mut known = said.as_object().cloned().unwrap_or_default();
+    known.retain(|key, theirs| match ours.get(key) {
+        Some(Value::Bool(_)) => {
+            *theirs = (*theirs == true).into();
+            true
+        }
+        Some(ours) => {
+            *theirs = ours.clone();
+            true
+        }
+        None => key.starts_with("support") && key.len() <= 64 && theirs.is_boolean(),
+    });
+    Value::Object(known)
+}
+
 /// debugpy's own capabilities (1.8.22; 1.8.0 and 1.8.5 lack `supportsTerminateDebuggee`), as its adapter sends them.
 /// `supportsRestartRequest` is the relay's own: a client that lacks the request says goodbye in place of it, and the task runs
-/// on. `uncaught` has to be on by default: without it clients do not set the filter that a post-mortem stop needs.
+/// on; so is `supportSuspendDebuggee`, which leaves the task parked. `uncaught` has to be on by default: without it clients do not set the filter that a post-mortem stop needs.
 pub fn debugpy(may_end_worker: bool) -> Value {
     json!({
         "supportsCompletionsRequest": true,
@@ -108,6 +129,7 @@ pub fn debugpy(may_end_worker: bool) -> Value {
         ],
         "supportsStepInTargetsRequest": true,
         "supportsRestartRequest": true,
+        "supportSuspendDebuggee": true,
     })
 }
 
@@ -168,6 +190,18 @@ mod tests {
         );
         assert!(difference(&before, &before).is_empty());
         assert!(difference(&debugpy(false), &debugpy(false)).is_empty());
+    }
+
+    #[test]
+    fn a_worker_says_which_requests_it_takes_and_nothing_in_its_own_words() {
+        let said = json!({"supportsLogPoints": true, "supportsSetVariable": "yes", "supportsDataBreakpoints": true,
+            "supportsX": {}, "breakpointModes": [{"label": "x"}],
+            "exceptionBreakpointFilters": [{"filter": "x", "label": "[x](command:y)"}]});
+        let filters = &debugpy(true)["exceptionBreakpointFilters"];
+        let expected = json!({"supportsLogPoints": true, "supportsSetVariable": false, "supportsDataBreakpoints": true,
+            "exceptionBreakpointFilters": filters});
+        assert_eq!(known(&said), expected);
+        assert_eq!(known(&debugpy(true)), debugpy(true));
     }
 
     proptest::proptest! {

@@ -15,6 +15,18 @@ pub(super) struct Client {
     pub(super) editor: Editor,
     pub(super) children: Children,
     pub(super) goodbye: Goodbye,
+    pub(super) quirks: Quirks,
+}
+
+/// What a client makes of messages that others show as they are meant.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Quirks {
+    /// It takes each thread that starts for the one to be shown, and then shows no stop of another: Helix (25.07).
+    pub(super) selects_threads: bool,
+    /// It shows the body of a failure as a debugger of its own would, and not its message: Helix (25.07).
+    pub(super) shows_bodies: bool,
+    /// Sessions that stop at once mix on its screen: dape (0.27).
+    pub(super) mixes_sessions: bool,
 }
 
 /// How the client says that it is leaving.
@@ -59,6 +71,11 @@ impl Client {
             editor: id.map_or(Editor::Other, Editor::of),
             children,
             goodbye,
+            quirks: Quirks {
+                selects_threads: id == Some("hx"),
+                shows_bodies: id == Some("hx"),
+                mixes_sessions: id == Some("dape"),
+            },
         }
     }
 }

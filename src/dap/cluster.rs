@@ -16,6 +16,7 @@ use tracing::debug;
 
 pub(super) use self::announcer::Announcer;
 use self::jobs::Jobs;
+use super::attach_selector::OnClose;
 use super::refusal::hang_up;
 use super::rewrite::is_set;
 use crate::context::Context;
@@ -29,6 +30,7 @@ use crate::telemetry::metrics::Outcome;
 use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::dap::message::{Request, event, notice};
 use crate::wire::dap::names::{Command, Event};
+use crate::wire::human_time::span;
 use crate::wire::peer_stream::PeerStream;
 use crate::wire::text::shortened;
 
@@ -44,21 +46,28 @@ pub(super) async fn run<S>(
     context: &Context,
     mut client: Conversation<S>,
     mut announcer: Announcer,
-    mut parent: Parent,
+    (mut parent, on_close): (Parent, Option<OnClose>),
     principal: &Principal,
 ) -> Outcome
 where
     S: PeerStream,
 {
+    let kept = match on_close {
+        Some(OnClose::Continue) => Duration::ZERO,
+        Some(OnClose::Park) | None => longest(principal, context.config.park.r#for),
+    };
+    let close = (on_close, kept);
     let related = tokio::select! {
-        related = relate(context, &mut client, &mut announcer, &mut parent, principal) => related,
+        related = relate(context, &mut client, &mut announcer, (&mut parent, close), principal) => related,
         // A client that reads nothing cannot be told.
         () = overdue(principal) => return Outcome::Revoked,
     };
-    if let Err(Closed::ByPeer | Closed::Broken(_)) = &related
-        && let kept = longest(principal, context.config.park.r#for)
-        && !kept.is_zero()
-    {
+    let gone = match &related {
+        Err(Closed::ByPeer | Closed::Broken(_)) => true,
+        Ok(Outcome::Client) => parent.leaves_with_all().await,
+        _ => false,
+    };
+    if gone && !kept.is_zero() {
         parent.is_lost(kept);
     }
     // Before the client's last words are waited for.
@@ -98,7 +107,7 @@ async fn relate<S>(
     context: &Context,
     client: &mut Conversation<S>,
     announcer: &mut Announcer,
-    parent: &mut Parent,
+    (parent, close): (&mut Parent, (Option<OnClose>, Duration)),
     principal: &Principal,
 ) -> Result<Outcome, Closed>
 where
@@ -117,7 +126,12 @@ where
                 let mut message = message?;
                 let Some(request) = Request::read(&mut message) else { continue };
                 let leaves = request.leaves();
-                if leaves && let Some(text) = leave(&request, parent) {
+                if leaves && is_set(&request.arguments, "suspendDebuggee") && close.1.is_zero() {
+                    let refusal = request.failure("the tasks cannot be left as they are, because neither the policy nor `[park] for` nor `rayRelay.onClose` has sessions kept here; the session goes on");
+                    client.send(&refusal).await?;
+                    continue;
+                }
+                if leaves && let Some(text) = leave(&request, parent, close) {
                     client.send(&notice(&text, false)).await?;
                 }
                 client.send(&answer(&request)).await?;
@@ -189,22 +203,65 @@ where
 }
 
 /// What becomes of the sessions that the client opened, when it leaves with `goodbye`; a sentence for it, where there are any.
-fn leave(goodbye: &Request, parent: &mut Parent) -> Option<String> {
+/// `kept`: for how long sessions without a client are.
+fn leave(
+    goodbye: &Request,
+    parent: &mut Parent,
+    (on_close, kept): (Option<OnClose>, Duration),
+) -> Option<String> {
     let restarts = is_set(&goodbye.arguments, "restart");
+    let suspends = is_set(&goodbye.arguments, "suspendDebuggee");
+    let parks = !kept.is_zero() && (suspends || on_close == Some(OnClose::Park));
+    let all = parent.stops().len();
     if restarts {
         parent.restarts();
+    } else if parks {
+        parent.parks(kept);
+    } else if on_close.is_none() && !kept.is_zero() {
+        parent.says_goodbye();
     }
-    Some(match (parent.stops().len(), restarts) {
-        (0, _) => return None,
-        (1, true) => "1 session stays, for the restart of this one".to_owned(),
-        (n, true) => format!("{n} sessions stay, for the restart of this one"),
-        (1, false) => "1 session ends with this one; its task runs on".to_owned(),
-        (n, false) => format!("{n} sessions end with this one; their tasks run on"),
+    Some(match (all, restarts, parks) {
+        (0, _, _) => return None,
+        (1, true, _) => "1 session stays, for the restart of this one".to_owned(),
+        (n, true, _) => format!("{n} sessions stay, for the restart of this one"),
+        (1, false, true) => "1 session is parked with this one".to_owned(),
+        (n, false, true) => format!("{n} sessions are parked with this one"),
+        (1, false, false) => "1 session ends with this one; its task runs on".to_owned(),
+        (n, false, false) => format!("{n} sessions end with this one; their tasks run on"),
     })
 }
 
 fn greeting(snapshot: &Snapshot) -> String {
+    let opens = opens(snapshot);
+    match holders(snapshot) {
+        Some(holders) => format!("{opens}; {holders}"),
+        None => opens,
+    }
+}
+
+/// Who has what is not opened, as the list tells it.
+fn holders(snapshot: &Snapshot) -> Option<String> {
+    const SHOWN: usize = 5;
+    let now = Moment::now();
+    let has = |b: &Arc<Breakpoint>| {
+        let holder = b.holder()?;
+        let held = match holder.parked_until {
+            Some(until) => format!("parked by {holder} for {} more", span(now.until(until))),
+            None => format!("held by {holder} for {}", span(holder.since.until(now))),
+        };
+        Some(format!("{} ({}) is {held}", b.title(), b.id))
+    };
+    let all: Vec<_> = snapshot.held().collect();
+    let mut told: Vec<_> = all.iter().filter_map(|b| has(b)).take(SHOWN).collect();
+    if all.len() > SHOWN {
+        told.push(format!("and {} more are held", all.len() - SHOWN));
+    }
+    (!told.is_empty()).then(|| told.join(", "))
+}
+
+fn opens(snapshot: &Snapshot) -> String {
     match snapshot.paused().count() {
+        0 if snapshot.held().next().is_some() => "no task waits at a breakpoint that is free; each opens as a session of its own as it is".to_owned(),
         0 => "no task waits at a breakpoint yet; each opens as a session of its own as it stops".to_owned(),
         1 => "1 task waits at a breakpoint; it opens as a session of its own, and so does each that stops later".to_owned(),
         n => format!("{n} tasks wait at breakpoints; each opens as a session of its own, and so does each that stops later"),

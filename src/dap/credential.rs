@@ -76,7 +76,8 @@ pub(super) fn put_back(arguments: &mut Value, presented: &PresentedCredential) {
         return;
     };
     match presented {
-        PresentedCredential::Nothing => {}
+        // A dashboard's stands in a cookie alone.
+        PresentedCredential::Nothing | PresentedCredential::Dashboard(..) => {}
         PresentedCredential::Token(token) => {
             keys.insert(TOKEN.into(), token.expose().into());
         }

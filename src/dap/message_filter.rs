@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::messages::{self, FromClient, FromWorker, OnRecord};
+use super::messages::{self, FromClient, OnRecord};
 use super::view_filter::{ViewFilter, attach, narrowed};
+use super::wall;
 use crate::masking::{Carries, MaskedSession, Masking};
 use crate::policy::{Rights, Scope};
 use crate::wire::dap::names::Command;
@@ -64,6 +65,12 @@ impl MessageFilter {
     /// Whether a captured message of the worker's goes to the client as it came, and the relay has nothing to do with it.
     /// Told from its texts, without building it; in doubt it is not.
     pub fn passes(&self, body: &[u8]) -> bool {
+        if !wall::as_it_came(body) {
+            return false;
+        }
+        if self.sees_nothing() {
+            return true;
+        }
         let mut longest = 0;
         let front = look_through(body, |text| {
             longest = longest.max(text.len());
@@ -74,8 +81,7 @@ impl MessageFilter {
         };
         let row = messages::OfWorker::of(front.kind, front.name.as_bytes());
         let masked = self.masked.as_ref();
-        row.handling == FromWorker::Pass
-            && masked.is_none_or(|masked| masked.leaves(row.carries, longest))
+        masked.is_none_or(|masked| masked.leaves(row.carries, longest))
             && self.view.as_ref().is_none_or(|view| view.leaves(&front))
     }
 

@@ -4,7 +4,8 @@
 //! whose handling has no arm where it is carried out: [`super::worker`] for what the relay does itself,
 //! [`super::view_filter`] for somebody who may only look, [`super::commands`] for the record, [`crate::masking`] for
 //! values. Which messages are captured, for whom, follows from the rows. What nobody here has thought of is treated as
-//! the most dangerous of its kind: refused where code must not be run, put on record, and masked in all of its texts.
+//! the most dangerous of its kind: refused where code must not be run, put on record, masked in all of its texts, and
+//! kept from the client: its editor would act upon it ([`super::wall`]).
 //! Source: debugpy 1.8.0 to 1.8.22, its adapter and pydevd, read and on the wire.
 
 use serde_json::Value;
@@ -44,6 +45,12 @@ pub enum FromWorker {
     Pass,
     /// The client is not told.
     Withhold,
+    /// It would have the client's editor do something for the worker: it is refused.
+    Refuse,
+    /// What an editor acts upon in it is looked at ([`super::wall`]).
+    Look,
+    /// The same, and some editors are not told of threads that begin.
+    Thread,
     /// The place where the program stands is kept for a restart.
     Stopped,
     /// The client is told once, and why.
@@ -58,6 +65,8 @@ pub enum FromWorker {
     Goodbye,
     /// Ray's own threads go behind the program's.
     Threads,
+    /// What an editor acts upon in it is looked at, and where the program stands is noted.
+    Stack,
     /// The relay may have asked for it itself.
     Own,
     /// The same, and captured only once the relay does ask ([`super::splice::Splice::capture_answers`]): what people
@@ -108,7 +117,7 @@ pub struct OfWorker {
 fn request(command: Option<Command>) -> Request {
     use Command as C;
     use FromClient::{AlreadyAttached, Continue, ConfigurationDone, Disconnect, ExceptionFilters, Pass, Restart, Step, Terminate};
-    use FromWorker::{Attached, Goodbye, Own, OwnOnceAsked, Pass as Passes, Threads};
+    use FromWorker::{Attached, Goodbye, Look, Own, OwnOnceAsked, Pass as Passes, Stack, Threads};
     use ForView::{Answered, Arguments, Breakpoints, ChangesDebugger, ChangesVariable, Completions, Disconnects, Evaluates,
         Filters, FunctionBreakpoints, Jumps, LooksUp, Terminates, Unknown};
     use OnRecord::{Always, Never, UnlessFilters, UnlessName};
@@ -116,23 +125,23 @@ fn request(command: Option<Command>) -> Request {
     let expression = |shown| Carries::One { asked: "expression", shown };
     let name = |shown| Carries::One { asked: "name", shown };
     let Some(command) = command else {
-        return row(Pass, Unknown, Always, Passes, Texts);
+        return row(Pass, Unknown, Always, Look, Texts);
     };
     match command {
         //                                  the request        where one may only look            on record      the answer    its values
-        C::Initialize                => row(AlreadyAttached,   Unknown,                           Always,        Passes,       Nothing),
+        C::Initialize                => row(AlreadyAttached,   Unknown,                           Always,        Look,         Nothing),
         C::Attach                    => row(AlreadyAttached,   Unknown,                           Always,        Attached,     Nothing),
-        C::Launch                    => row(AlreadyAttached,   Unknown,                           Always,        Passes,       Texts),
-        C::Restart                   => row(Restart,           Unknown,                           Always,        Passes,       Texts),
+        C::Launch                    => row(AlreadyAttached,   Unknown,                           Always,        Look,         Texts),
+        C::Restart                   => row(Restart,           Unknown,                           Always,        Look,         Texts),
         C::Disconnect                => row(Disconnect,        Disconnects,                       Always,        Goodbye,      Nothing),
         C::Terminate                 => row(Terminate,         Terminates,                        Always,        Goodbye,      Nothing),
         C::ConfigurationDone         => row(ConfigurationDone, Arguments(requests::NONE),         Never,         Passes,       Nothing),
-        C::SetBreakpoints            => row(Pass,              Breakpoints,                       Always,        Passes,       Nothing),
+        C::SetBreakpoints            => row(Pass,              Breakpoints,                       Always,        Look,         Nothing),
         C::SetFunctionBreakpoints    => row(Pass,              FunctionBreakpoints,               Always,        Own,          Nothing),
         C::SetExceptionBreakpoints   => row(ExceptionFilters,  Filters,                           UnlessFilters, Own,          Nothing),
-        C::SetDataBreakpoints        => row(Pass,              Unknown,                           Always,        Passes,       Texts),
-        C::SetInstructionBreakpoints => row(Pass,              Unknown,                           Always,        Passes,       Texts),
-        C::BreakpointLocations       => row(Pass,              Unknown,                           Never,         Passes,       Nothing),
+        C::SetDataBreakpoints        => row(Pass,              Unknown,                           Always,        Look,         Texts),
+        C::SetInstructionBreakpoints => row(Pass,              Unknown,                           Always,        Look,         Texts),
+        C::BreakpointLocations       => row(Pass,              Unknown,                           Never,         Look,         Nothing),
         // These let the program go on in its own order, as the end of the session would.
         C::Continue                  => row(Continue,          Arguments(requests::CONTINUE),     Never,         Passes,       Nothing),
         C::Next                      => row(Step,              Arguments(requests::STEP),         Never,         Passes,       Nothing),
@@ -143,12 +152,12 @@ fn request(command: Option<Command>) -> Request {
         C::Goto                      => row(Pass,              Jumps,                             Always,        Passes,       Nothing),
         C::GotoTargets               => row(Pass,              Jumps,                             Never,         Passes,       Nothing),
         C::Threads                   => row(Pass,              Arguments(requests::NONE),         Never,         Threads,      Nothing),
-        C::StackTrace                => row(Pass,              Arguments(requests::STACK),        Never,         Passes,       Nothing),
+        C::StackTrace                => row(Pass,              Arguments(requests::STACK),        Never,         Stack,        Nothing),
         C::Scopes                    => row(Pass,              LooksUp(requests::FRAME),          Never,         Passes,       Nothing),
         C::Variables                 => row(Pass,              LooksUp(requests::VARIABLES),      Never,         Passes,       Variables),
-        C::Source                    => row(Pass,              Arguments(requests::SOURCE_TEXT),  Never,         Passes,       Nothing),
+        C::Source                    => row(Pass,              Arguments(requests::SOURCE_TEXT),  Never,         Look,         Nothing),
         C::Modules                   => row(Pass,              Arguments(requests::MODULES),      Never,         Passes,       Nothing),
-        C::LoadedSources             => row(Pass,              Unknown,                           Never,         Passes,       Nothing),
+        C::LoadedSources             => row(Pass,              Unknown,                           Never,         Look,         Nothing),
         C::ExceptionInfo             => row(Pass,              Arguments(requests::THREAD),       Never,         Passes,       Texts),
         C::Evaluate                  => row(Pass,              Evaluates,                         Always,        OwnOnceAsked, expression("result")),
         C::Completions               => row(Pass,              Completions,                       UnlessName,    Passes,       Texts),
@@ -158,7 +167,7 @@ fn request(command: Option<Command>) -> Request {
         C::Cancel                    => row(Pass,              Answered,                          Never,         Passes,       Texts),
         C::DebugpySystemInfo         => row(Pass,              Arguments(requests::NONE),         Never,         Passes,       Nothing),
         C::PydevdSystemInfo          => row(Pass,              Arguments(requests::NONE),         Never,         Passes,       Texts),
-        C::SetDebuggerProperty       => row(Pass,              ChangesDebugger,                   Always,        Passes,       Texts),
+        C::SetDebuggerProperty       => row(Pass,              ChangesDebugger,                   Always,        Own,          Texts),
         C::SetPydevdSourceMap        => row(Pass,              ChangesDebugger,                   Always,        Passes,       Texts),
     }
 }
@@ -166,10 +175,10 @@ fn request(command: Option<Command>) -> Request {
 #[rustfmt::skip]
 fn event(event: Option<Event>) -> (FromWorker, Carries) {
     use Event as E;
-    use FromWorker::{Child, Pass, Sockets, Stopped, Terminated, Withhold};
+    use FromWorker::{Child, Look, Pass, Sockets, Stopped, Terminated, Thread, Withhold};
     use Carries::{Nothing, Texts};
     let Some(event) = event else {
-        return (Pass, Texts);
+        return (Withhold, Texts);
     };
     match event {
         E::Initialized             => (Pass,       Nothing),
@@ -177,14 +186,16 @@ fn event(event: Option<Event>) -> (FromWorker, Carries) {
         E::Continued               => (Pass,       Nothing),
         E::Exited                  => (Pass,       Nothing),
         E::Terminated              => (Terminated, Nothing),
-        E::Thread                  => (Pass,       Nothing),
-        E::Output                  => (Pass,       Texts),
-        E::Breakpoint              => (Pass,       Nothing),
+        E::Thread                  => (Thread,     Nothing),
+        E::Output                  => (Look,       Texts),
+        E::Breakpoint              => (Look,       Nothing),
         E::Module                  => (Pass,       Nothing),
-        E::LoadedSource            => (Pass,       Nothing),
         E::Process                 => (Pass,       Nothing),
-        E::Capabilities            => (Pass,       Nothing),
         E::Invalidated             => (Pass,       Nothing),
+        E::PydevdInputRequested    => (Pass,       Nothing),
+        // No debugpy sends them (1.8.0 to 1.8.22), and an editor would offer what is refused, or list files.
+        E::Capabilities            => (Withhold,   Nothing),
+        E::LoadedSource            => (Withhold,   Nothing),
         E::DebugpySockets          => (Sockets,    Nothing),
         E::DebugpyWaitingForServer => (Withhold,   Nothing),
         E::DebugpyAttach           => (Child,      Nothing),
@@ -195,7 +206,7 @@ fn event(event: Option<Event>) -> (FromWorker, Carries) {
 fn reverse(request: Option<Reverse>) -> FromWorker {
     match request {
         Some(Reverse::StartDebugging) => FromWorker::Child,
-        Some(Reverse::RunInTerminal) | None => FromWorker::Pass,
+        Some(Reverse::RunInTerminal) | None => FromWorker::Refuse,
     }
 }
 
@@ -334,6 +345,16 @@ mod tests {
             assert_eq!(OfWorker::of(kind, name).carries, Carries::Texts);
             assert!(captures_masked(kind, name));
         }
+        for kind in [
+            MessageType::Request,
+            MessageType::Response,
+            MessageType::Event,
+        ] {
+            assert!(captures_from_worker(kind, name), "{kind:?}");
+        }
+        let handling = |kind| OfWorker::of(kind, name).handling;
+        assert_eq!(handling(MessageType::Request), FromWorker::Refuse);
+        assert_eq!(handling(MessageType::Event), FromWorker::Withhold);
     }
 
     #[test]

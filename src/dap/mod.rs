@@ -27,6 +27,7 @@ pub mod splice;
 pub(crate) mod testing;
 pub mod view_filter;
 mod waiting;
+pub mod wall;
 mod worker;
 
 use serde_json::Value;
@@ -45,7 +46,7 @@ use crate::session::refusal::SessionRefusal;
 use crate::shutdown::DRAINING;
 use crate::telemetry::metrics::{Outcome, RefusalKind};
 use crate::wire::dap::conversation::{Closed, Conversation};
-use crate::wire::dap::message::{Request, notice};
+use crate::wire::dap::message::{RefusalCode, Request, notice};
 use crate::wire::dap::names::Command;
 use crate::wire::peer_stream::PeerStream;
 use crate::wire::text::shortened;
@@ -132,6 +133,9 @@ where
         None => unknown_frame(context),
     };
     let mut client = Conversation::new(stream, limit);
+    if let Some(principal) = &connection.certificate {
+        client.count(&context.account(principal));
+    }
     let deadline = connection.accepted + context.config.listen.handshake_timeout;
     let (opened, presented) = match timeout_at(deadline, open(context, session, &mut client)).await
     {
@@ -195,6 +199,7 @@ where
         }
     };
     client.allow(known_limit);
+    client.count(&context.account(&who.principal));
     Ok((client, opened, who))
 }
 
@@ -212,7 +217,10 @@ where
     context.metrics.refused(refusal.kind());
     let sentence = session.summary().refusal(&refusal.to_string());
     let answer = match refusal {
-        SessionRefusal::Unreachable(_) => request.unreachable(&sentence),
+        SessionRefusal::Unreachable(_) => request.refusal(RefusalCode::Unreachable, &sentence),
+        SessionRefusal::Nothing(_) | SessionRefusal::Ended { .. } => {
+            request.refusal(RefusalCode::NotFound, &sentence)
+        }
         _ => request.failure(&sentence),
     };
     close_with(client, &answer).await;
@@ -245,6 +253,9 @@ where
                 let who = Client::read(&request.arguments);
                 session.set_client(who.name.clone());
                 session.set_editor(who.editor);
+                if who.quirks.shows_bodies {
+                    client.bare_failures();
+                }
                 let body = capabilities::announced(context, who.goodbye);
                 client.send(&request.success(body)).await?;
                 let mut whole = initialize.unwrap_or_default();

@@ -1,13 +1,8 @@
 //! Rewriting: what is changed in messages that pass between a worker's debugger and its client.
 //!
-//! Pure. The events named here carry addresses inside the cluster, which the client cannot and must not dial; child
-//! sessions that debugpy asks for are sent back to the relay, with the breakpoint they belong to. Source:
-//! debugpy 1.8.0 to 1.8.22 on the wire.
+//! Pure. Source: debugpy 1.8.0 to 1.8.22 on the wire.
 
 use serde_json::{Value, json};
-
-use super::attach::{Pass, RelayEndpoint, way_back};
-use crate::ray::registry::BreakpointId;
 
 /// Whether the flag `key` of a request is set. debugpy expects a boolean there and has ended workers over what is none,
 /// so only what is absent, null or false counts as not set.
@@ -28,21 +23,6 @@ pub fn write_flags(arguments: &mut Value) {
             arguments[key] = is_set(arguments, key).into();
         }
     }
-}
-
-/// A child session that debugpy asks for (`startDebugging`, or the event `debugpyAttach`), routed back to the relay,
-/// where it presents `pass`.
-pub fn route_child(message: &mut Value, dialled: &RelayEndpoint, id: BreakpointId, pass: Pass<'_>) {
-    let configuration = match message.pointer("/arguments/configuration").is_some() {
-        true => message.pointer_mut("/arguments/configuration"),
-        false => message.get_mut("body"),
-    };
-    let Some(Value::Object(configuration)) = configuration else {
-        return;
-    };
-    let at_top = configuration.contains_key("host") || configuration.contains_key("port");
-    dialled.put_into(configuration, at_top);
-    configuration.insert("rayRelay".into(), way_back(id, pass));
 }
 
 /// Puts the threads that Ray runs for itself behind the program's own in an answer to `threads`: some editors open the
@@ -81,37 +61,6 @@ pub fn break_on_uncaught(arguments: &mut Value) {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-
-    fn dialled() -> RelayEndpoint {
-        RelayEndpoint {
-            host: "LocalHost".into(),
-            port: "5678".into(),
-            listen: None,
-        }
-    }
-
-    #[test]
-    fn children_of_debugpy_come_back_to_the_relay_in_the_clients_own_words() {
-        let id = BreakpointId::derive("default", "ab");
-        let mut reverse = json!({"type": "request", "command": "startDebugging", "arguments": {"request": "attach",
-            "configuration": {"name": "Subprocess 7", "subProcessId": 7, "connect": {"host": "10.88.0.11", "port": 41000}}}});
-        route_child(&mut reverse, &dialled(), id, Pass::default());
-        let configuration = &reverse["arguments"]["configuration"];
-        assert_eq!(
-            configuration["connect"],
-            json!({"host": "LocalHost", "port": "5678"})
-        );
-        assert_eq!(configuration["rayRelay"], json!({"breakpoint": id}));
-        assert_eq!(configuration["subProcessId"], 7);
-
-        let mut event = json!({"type": "event", "event": "debugpyAttach",
-            "body": {"name": "Subprocess 7", "host": "10.88.0.11", "port": 41000, "subProcessId": 7}});
-        route_child(&mut event, &dialled(), id, Pass::default());
-        assert_eq!(event["body"]["host"], "LocalHost");
-        assert_eq!(event["body"]["port"], "5678");
-        assert!(event["body"].get("connect").is_none());
-        assert!(!event.to_string().contains("10.88"));
-    }
 
     #[test]
     fn rays_own_thread_is_not_the_first() {

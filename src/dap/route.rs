@@ -17,7 +17,7 @@ use self::advertised::Arrived;
 use super::attach_selector::{AttachSelector, names, read_selector};
 use super::client::Client;
 use super::refusal::hang_up;
-use super::selection::{Choice, Hint, choose};
+use super::selection::{Choice, Hint, choose, completed};
 use super::worker::{Ended, Relaying};
 use super::{Opened, commands, refused, waiting, worker};
 use crate::context::Context;
@@ -99,8 +99,9 @@ impl<'a> AttachFlow<'a> {
                 Err(_) => return Err(Outcome::Client),
             }
         }
-        let selector =
-            read_selector(&opened.attach.arguments).and_then(|selector| self.bound(selector));
+        let selector = read_selector(&opened.attach.arguments)
+            .and_then(|selector| completed(selector, &self.seen()))
+            .and_then(|selector| self.bound(selector));
         let chosen = match selector {
             Ok(selector) => {
                 let selector = self.look_again(selector).await;
@@ -235,7 +236,7 @@ impl<'a> AttachFlow<'a> {
         }
         pick(&self.reach(&all)).or_else(|refusal| {
             // What can be seen but not reached is worth a better sentence.
-            match pick(&self.only(visible(&self.principal, &all))) {
+            match pick(&self.seen()) {
                 Ok(Choice::Worker(breakpoint)) => {
                     match authorise(&self.principal, &breakpoint, Scope::View) {
                         Ok(_) => Ok(Choice::Worker(breakpoint)),
@@ -248,6 +249,11 @@ impl<'a> AttachFlow<'a> {
                 _ => Err(refusal),
             }
         })
+    }
+
+    /// What the principal may know of.
+    fn seen(&self) -> Arc<Snapshot> {
+        self.only(visible(&self.principal, &self.context.registry.snapshot()))
     }
 
     /// What a ticket is for.
@@ -408,6 +414,8 @@ impl<'a> AttachFlow<'a> {
             local_root: selector.local_root,
             dialled: opened.dialled,
             goodbye: opened.client.goodbye,
+            on_close: selector.on_close,
+            quirks: opened.client.quirks,
             member,
         };
         let (context, session) = (self.context, self.session);

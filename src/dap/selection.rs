@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use super::attach_selector::{AttachSelector, fits, names};
 use crate::moment::Moment;
-use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Snapshot};
+use crate::ray::registry::{
+    AmbiguousPrefix, Breakpoint, BreakpointId, BreakpointIdPrefix, Holder, Snapshot,
+};
 use crate::session::refusal::{SessionRefusal, inventory};
 use crate::wire::text::shortened;
 
@@ -45,6 +47,33 @@ pub enum Choice {
     Cluster,
     /// A session with the next worker that pauses and fits the selector.
     Next,
+}
+
+/// `selector` with the whole id where it has the beginning of one: in the place of an id, or of the name of a task that nothing
+/// in `seen` has. `seen` is all that the client's principal may know of.
+///
+/// # Errors
+/// [`SessionRefusal`]: nothing in `seen` has such an id, or several have.
+pub fn completed(
+    mut selector: AttachSelector,
+    seen: &Snapshot,
+) -> Result<AttachSelector, SessionRefusal> {
+    let several = |why: AmbiguousPrefix| SessionRefusal::Nothing(why.to_string());
+    if let Some(begun) = selector.begun.take() {
+        let unknown =
+            || SessionRefusal::unknown(&format!("has an id that begins with {begun}"), seen);
+        selector.breakpoint = Some(begun.find(seen).map_err(several)?.ok_or_else(unknown)?);
+        return Ok(selector);
+    }
+    let is_name = |b: &Arc<Breakpoint>| names(&selector, b);
+    if !selector.next
+        && let Some(begun) = selector.task.as_deref().and_then(|task| task.parse().ok())
+        && !seen.live.iter().chain(&seen.ended).any(is_name)
+        && let Some(id) = BreakpointIdPrefix::find(&begun, seen).map_err(several)?
+    {
+        (selector.breakpoint, selector.task) = (Some(id), None);
+    }
+    Ok(selector)
 }
 
 /// Picks the session that `selector` asks for.

@@ -2,13 +2,11 @@
 //!
 //! Owned by [`super::worker`], which is told of captured messages and of ends, and may put messages of its own
 //! between frames. A direction that is idle holds no buffer; one that is not reads, decides and writes in the
-//! same memory, without copies. The rest of a long frame that passes, from socket to socket, is moved by the kernel and not
-//! seen at all. Each poll moves a bounded amount, so that a bulk transfer does not starve the session beside it.
+//! same memory, without copies. Each poll moves a bounded amount, so that a bulk transfer does not starve the session beside it.
 
 mod buffer;
 mod lane;
 mod nobody;
-mod pipe;
 
 use std::io;
 use std::task::{Context, Poll};
@@ -16,6 +14,7 @@ use std::task::{Context, Poll};
 use self::lane::{Close, Lane, Turn};
 pub use self::nobody::Nobody;
 pub(crate) use self::nobody::rules;
+use crate::memory::Account;
 use crate::wire::dap::codec::{FrameError, put_frame};
 use crate::wire::dap::scanner::Rules;
 use crate::wire::peer_stream::PeerStream;
@@ -70,8 +69,10 @@ where
     C: PeerStream,
     W: PeerStream,
 {
-    /// A splice between `client` and `worker`; the bytes were read from each before and come first.
+    /// A splice between `client` and `worker`; the bytes were read from each before and come first. What is under way is taken
+    /// from `account`.
     pub fn new(
+        account: Account,
         client: C,
         from_client: Vec<u8>,
         up: Rules,
@@ -81,9 +82,9 @@ where
     ) -> Self {
         Self {
             client,
-            down: Lane::new(down, from_worker),
+            down: Lane::new(down, from_worker, account.clone()),
             up: Up {
-                lane: Lane::new(up, from_client),
+                lane: Lane::new(up, from_client, account),
                 worker,
             },
         }
@@ -219,7 +220,8 @@ where
             up: self.up,
         };
         splice.down.redirect(down);
-        splice.up.lane = Lane::new(up, from_client);
+        let account = splice.down.account.clone();
+        splice.up.lane = Lane::new(up, from_client, account);
         splice
     }
 

@@ -17,6 +17,7 @@ mod recording;
 mod rewriting;
 mod subprocesses;
 mod through_agent;
+mod wall;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

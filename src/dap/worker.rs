@@ -6,27 +6,32 @@
 
 mod at_agent;
 mod captured;
+mod closing;
 mod ending;
 mod from_client;
 mod from_worker;
 mod in_passing;
 mod opening;
 mod parking;
+mod standing;
 
 use std::ops::ControlFlow;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::{Instant, Interval, MissedTickBehavior, timeout};
 use tracing::debug;
 
+use self::closing::Decision;
 pub(super) use self::opening::Opening;
 use self::opening::{Reached, not_reached};
 pub(super) use self::parking::resume;
 use self::parking::{Resumption, remembered};
 use super::attach::RelayEndpoint;
-use super::client::Goodbye;
+use super::attach_selector::OnClose;
+use super::client::{Goodbye, Quirks};
 use super::farewell::Farewell;
 use super::message_filter::MessageFilter;
 use super::messages;
@@ -34,18 +39,21 @@ use super::park::Spliced;
 use super::splice::{Side, Splice, SpliceEvent};
 use crate::connection::on_wake::OnWake;
 use crate::context::Context;
-use crate::session::live::{Begun, Live, SessionEnd, SessionEvent, Signal};
+use crate::session::live::{Begun, Live, Signal};
+use crate::session::parks::Place;
+use crate::session::shares::Share;
 use crate::session::worker_end::was_intended;
-use crate::session::{Member, Session};
+use crate::session::{Ending, Member, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::upstream::Worker;
 use crate::upstream::park::{Memory, Park};
 use crate::wire::dap::codec::frame;
 use crate::wire::dap::conversation::Conversation;
-use crate::wire::dap::message::{Request, event, notice};
+use crate::wire::dap::message::{Request, event, notice, with_bare_failure};
 use crate::wire::dap::names::Event;
 use crate::wire::dap::peek::Depth;
 use crate::wire::dap::scanner::Rules;
+use crate::wire::dap::stands::Stands;
 use crate::wire::peer_stream::PeerStream;
 
 /// How long the head is asked why a worker died before the client is told that it did: Ray writes it down within 0.1 s,
@@ -110,7 +118,8 @@ where
             return Err(Box::pin(ended).await);
         }
     };
-    let memory = remembered(context, &begun, &capabilities, attach);
+    let memory = remembered(context, &begun, &capabilities, attach)
+        .filter(|_| opening.on_close != Some(OnClose::Continue));
     let live = begun.attached();
     let (up, down) = rules(context, &live, &filter);
     let (client, from_client) = client.into_parts();
@@ -118,7 +127,8 @@ where
     if let Some(keep) = memory.as_ref().and_then(|memory| memory.keep(&live, None)) {
         Box::pin(worker.keep_by(&keep)).await;
     }
-    let splice = Splice::new(client, from_client, up, worker, from_worker, down);
+    let account = context.account(live.worker.principal());
+    let splice = Splice::new(account, client, from_client, up, worker, from_worker, down);
     let mut relaying = Relaying::new(context, session, live, opening, splice, filter, memory);
     relaying.tell_beginning(capabilities, note);
     Ok(relaying)
@@ -159,10 +169,20 @@ pub(super) struct Relaying<'a, S> {
     live: Live<'a>,
     /// Address that the client dialled.
     dialled: Box<RelayEndpoint>,
+    /// The arguments of the client's own `attach`, for the sessions that come of it. As text: as a value it can be twenty
+    /// times as large.
+    asked: Box<str>,
+    /// Requests of the worker's to the client that were refused.
+    refused: u8,
     /// How the client will say that it leaves.
     goodbye: Goodbye,
+    /// What becomes of the task when the client says goodbye, where it has said so.
+    on_close: Option<OnClose>,
+    quirks: Quirks,
     /// The cluster session that had the client open this one, where one did.
     member: Option<Member>,
+    /// The client has said goodbye, and what that means is about to be known.
+    closing: Option<Decision>,
     splice: Splice<S, Worker>,
     filter: MessageFilter,
     /// The client's last request to leave, as it was sent.
@@ -178,14 +198,20 @@ pub(super) struct Relaying<'a, S> {
     terminated: bool,
     /// The client has set exception filters.
     filters_set: bool,
-    /// The event of the last stop as the client saw it, until the program is let run.
-    stop: Option<Box<[u8]>>,
+    /// The threads that stand, as the client saw them stop.
+    stands: Stands,
+    /// Answers that are looked through still for where the program stands.
+    standing: standing::Looks,
     /// What is remembered for the case that the client is lost; `None`: the session ends then.
     memory: Option<Box<Memory>>,
     /// What a client that goes on with a parked session is to be told when it has configured.
     resumption: Option<Box<Resumption>>,
     /// The client is lost, and the session may be kept.
     vanished: bool,
+    /// What it needs to be kept.
+    share: Option<Arc<Share>>,
+    /// Where it will be kept, once that is settled.
+    place: Option<Box<Place>>,
 }
 
 /// What a session goes on with.
@@ -197,7 +223,9 @@ enum Next {
 /// What befalls a session beside its messages.
 enum Rare {
     Signal(Signal),
-    ParentEnded,
+    ParentEnded(Ending),
+    /// Whether the client's window was closed.
+    Decided(bool),
     /// Whether the client is there is doubted, or no longer.
     Doubted(bool),
     /// The counters are to be brought up to date.
@@ -220,8 +248,13 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
             session,
             live,
             dialled: Box::new(opening.dialled),
+            asked: opening.attach.arguments.to_string().into(),
+            refused: 0,
             goodbye: opening.goodbye,
+            on_close: opening.on_close,
+            quirks: opening.quirks,
             member: opening.member,
+            closing: None,
             splice,
             filter,
             parting: None,
@@ -231,10 +264,13 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
             client_closed: false,
             terminated: false,
             filters_set: false,
-            stop: None,
+            stands: Stands::attached(&opening.attach.arguments),
+            standing: standing::Looks::default(),
             memory,
             resumption: None,
             vanished: false,
+            share: None,
+            place: None,
         })
     }
 
@@ -256,10 +292,8 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
                         break;
                     }
                 }
-                Next::Rare(Rare::ParentEnded) => {
-                    self.let_go(ending::PARENT_ENDED, false);
-                    self.live.end_within(LET_GO, Outcome::Client);
-                }
+                Next::Rare(Rare::ParentEnded(how)) => self.end_with_parent(how),
+                Next::Rare(Rare::Decided(closed)) => self.left(closed),
                 Next::Rare(Rare::Doubted(doubted)) => self.doubt(doubted),
                 Next::Rare(Rare::Tick) => {}
                 Next::Passes(event) => {
@@ -313,15 +347,16 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
     /// [`Live::next`] looks at everything anew.
     async fn next(&mut self, count: &mut Interval, beside: &OnWake) -> Next {
         // Whoever is leaving, or recorded, has every message seen.
-        let all_seen = self.filter.sees_nothing()
-            || self.live.capture.is_on()
+        let all_seen = self.live.capture.is_on()
             || self.live.is_cut_off()
             || self.client_closed
             || self.terminated;
+        let gone = self.live.is_cut_off() || self.closing.is_some() || self.vanished;
         let rare = pin!(async {
             tokio::select! {
                 signal = self.live.next() => Rare::Signal(signal),
-                () = ending::parent_ended(&mut self.member), if !self.live.is_cut_off() => Rare::ParentEnded,
+                how = ending::parent_ended(&mut self.member), if !gone => Rare::ParentEnded(how),
+                closed = closing::decided(&mut self.closing) => Rare::Decided(closed),
                 doubted = self.session.doubted() => Rare::Doubted(doubted),
                 _ = count.tick() => Rare::Tick,
             }
@@ -343,60 +378,15 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
 
     /// The client has closed its half, and has had the answer to everything that it asked.
     fn is_done(&self) -> bool {
+        if self.closing.is_some() {
+            return false;
+        }
         let worker = self.splice.worker();
         let answered = match self.vanished {
             true => worker.is_quiet(),
             false => worker.owes_nothing(),
         };
         self.client_closed && answered && self.splice.idle(Side::Client)
-    }
-
-    /// What befalls the session from neither side of it.
-    fn on_session(&mut self, event: SessionEvent) -> ControlFlow<()> {
-        match event {
-            SessionEvent::Warning(text) => self.tell(&notice(&text, true)),
-            SessionEvent::TaskEnded => self.tell_task_ended(),
-            SessionEvent::Explained(why) => {
-                self.unexplained = None;
-                self.tell_reason(why.as_ref());
-            }
-            SessionEvent::End(end) => return self.on_session_end(&end),
-            SessionEvent::TimeIsUp => {
-                self.bereft = self.terminated;
-                return ControlFlow::Break(());
-            }
-        }
-        ControlFlow::Continue(())
-    }
-
-    fn on_session_end(&mut self, end: &SessionEnd) -> ControlFlow<()> {
-        let patience = match end {
-            SessionEnd::Aborted | SessionEnd::Quiet if self.stays_at_agent(end) => Some(LET_GO),
-            SessionEnd::Died(why) => {
-                self.tell_death(why);
-                self.bereft = true;
-                None
-            }
-            SessionEnd::Aborted => {
-                self.tell(&notice(&format!("{end}; the task runs on"), true));
-                self.tell(&event(Event::Terminated, Value::Null));
-                None
-            }
-            SessionEnd::Revoked(_)
-            | SessionEnd::CaptureFailed(_)
-            | SessionEnd::Limit(_)
-            | SessionEnd::Asked
-            | SessionEnd::Quiet => {
-                self.let_go(&end.to_string(), true);
-                Some(LET_GO)
-            }
-        };
-        self.live
-            .end_within(patience.unwrap_or_default(), end.outcome());
-        match patience {
-            Some(_) => ControlFlow::Continue(()),
-            None => ControlFlow::Break(()),
-        }
     }
 
     /// Has a client that is gone without a word noticed soon, while that is `doubted`: by something to send it that no person
@@ -411,7 +401,11 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
 
     fn tell(&mut self, message: &Value) {
         self.capture_told(message);
-        self.splice.insert(Side::Client, &frame(message));
+        let frame = match self.quirks.shows_bodies.then(|| with_bare_failure(message)) {
+            Some(Some(bare)) => frame(&bare),
+            _ => frame(message),
+        };
+        self.splice.insert(Side::Client, &frame);
     }
 
     /// Brings the byte counters up to date, and whether the client has said something.
@@ -426,7 +420,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
     /// `Continue(Some)`: the session is ending, and has [`LINGER`] to do so.
     async fn on_event(&mut self, seen: SpliceEvent) -> ControlFlow<Outcome, Option<Outcome>> {
         match seen {
-            SpliceEvent::Captured(Side::Client, _) if self.live.is_cut_off() => {}
+            SpliceEvent::Captured(Side::Client, _) if self.is_over_for_client() => {}
             SpliceEvent::Captured(Side::Client, body) => {
                 if self.capture_sent(&body).is_ok() {
                     return self.on_client(&body).await;
@@ -442,6 +436,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
                     }));
                 }
             }
+            SpliceEvent::Eof(Side::Client) if self.closing.is_some() => self.client_closed = true,
             SpliceEvent::Eof(Side::Client) if self.may_park() => {
                 (self.client_closed, self.vanished) = (true, true);
                 return ControlFlow::Continue(Some(Outcome::Client));
@@ -463,7 +458,13 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
             }
             SpliceEvent::Failed(Side::Client, error) => {
                 debug!(%error, "the connection to the client failed");
-                self.vanished = true;
+                match self.closing.take() {
+                    Some(closing) => {
+                        let closed = closing.await;
+                        self.left(closed);
+                    }
+                    None => self.vanished = true,
+                }
                 return ControlFlow::Break(Outcome::Client);
             }
             SpliceEvent::Malformed(Side::Client, error) => {

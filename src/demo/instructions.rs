@@ -79,7 +79,7 @@ Another terminal:
       curl -s http://{address}/relay/v1/breakpoints
 
 Ray's dashboard, through the same port ({port}):
-      http://{address}/
+      http://{address}/      (a browser is led on to the dashboard's own origin)
 
 {}\n\n",
         if folder.is_some() {

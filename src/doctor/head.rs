@@ -54,7 +54,9 @@ fn gcs_answers(head: &Examined) -> bool {
 
 fn trouble(cluster: &str, error: &HeadError) -> Finding {
     let fault = match error {
-        HeadError::Unreachable { .. } | HeadError::TimedOut { .. } => Fault::Unreachable,
+        HeadError::Unreachable { .. } | HeadError::TimedOut { .. } | HeadError::Crowded { .. } => {
+            Fault::Unreachable
+        }
         HeadError::Certificate { .. }
         | HeadError::TokenMissing { .. }
         | HeadError::TokenRefused { .. }

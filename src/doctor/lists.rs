@@ -24,11 +24,15 @@ const LONGEST: usize = 120;
 /// The first Ray whose `breakpoint()` opens debugpy's port without being told to.
 pub(super) const DEBUGPY_BY_DEFAULT: (u32, u32) = (2, 39);
 
+/// The first Ray whose head refuses stack dumps by default.
+const NO_STACKS: (u32, u32) = (2, 59);
+
 /// All that `list` and `nodes` tell but what [`heads`] does; `nodes` is `None` where it was not given.
 pub(crate) fn findings(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
     let mut all = ages(list);
     all.extend(nodes.map(agents).unwrap_or_default());
     all.extend(debuggers(list));
+    all.extend(places(list));
     all.extend(tasks(list, nodes));
     all
 }
@@ -198,6 +202,32 @@ fn debuggers(list: &Value) -> Vec<Finding> {
         all.push(Finding::note(Link::Debugger, says).next(otherwise));
     }
     all
+}
+
+/// Of how many nobody says where they stand, as their head gives no stacks.
+fn places(list: &Value) -> Vec<Finding> {
+    let gives_none = |cluster: &&Value| {
+        let version = cluster["ray_version"].as_str().and_then(release);
+        version.is_some_and(|version| version >= NO_STACKS)
+    };
+    let unknown = |cluster: &Value| {
+        let of_it = live(list).filter(|row| row["cluster"] == cluster["name"]);
+        let unknown = of_it.filter(|row| row["kind"] == "debugpy" && row["location"].is_null());
+        unknown
+            .filter(|row| row["waiting_seconds"].as_f64().is_some_and(|s| s > OLD))
+            .count()
+    };
+    let clusters = items(&list["clusters"]).filter(gives_none);
+    let finding = |cluster: &Value| {
+        let (name, count) = (text(&cluster["name"]), unknown(cluster));
+        let says = format!(
+            "WHERE is not known of {count} in cluster {name}: its head gives no stacks unless told to"
+        );
+        let next = "set RAY_DASHBOARD_ENABLE_PROFILING=1 for the head (`ray start --head`); what an editor attached to, or \
+                    the relay's page looked at, the list knows by itself";
+        (count > 0).then(|| Finding::note(Link::Head, says).next(next))
+    };
+    clusters.filter_map(finding).collect()
 }
 
 /// What waits, and what of it cannot be attached to. Of the ports only what registry and agents say.

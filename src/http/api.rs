@@ -6,6 +6,7 @@
 mod list;
 mod page;
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use hyper::{Response, StatusCode};
@@ -16,12 +17,13 @@ pub(crate) use self::list::breakpoints;
 use super::answer::{self, Body};
 use super::query;
 use crate::agents::SessionElsewhere;
+use crate::context::Context;
 use crate::identity::Principal;
 use crate::listing::json::seconds;
-use crate::policy::Scope;
+use crate::memory::Kind;
+use crate::policy::{RelayScope, Scope};
 use crate::ray::registry::Snapshot;
-use crate::session::SessionRow;
-use crate::telemetry::Metrics;
+use crate::session::{SessionRow, newer};
 use crate::wire::tunnel::messages::Replica;
 
 /// A session of this relay.
@@ -33,17 +35,26 @@ struct OwnSession<'a> {
     replica: Replica,
 }
 
-/// `GET /relay/v1/sessions`: one's own, or everybody's with `admin`; of this relay, and of those that are linked with the
-/// same agents.
+/// `GET /relay/v1/sessions`: one's own, and those that one administers, by what `snapshot` knows of their breakpoints; of this
+/// relay, and of those that are linked with the same agents.
 pub(crate) fn sessions(
     rows: &[SessionRow],
     replica: Replica,
     elsewhere: &[SessionElsewhere],
     principal: &Principal,
+    snapshot: &Snapshot,
 ) -> Response<Body> {
-    let all = principal.access().may_anywhere(Scope::Admin);
-    let own = |row: &&SessionRow| all || row.subject.as_deref() == Some(principal.subject());
-    let here = rows.iter().filter(own);
+    let access = principal.access();
+    let held: HashMap<_, _> = match access.may_anywhere(Scope::PlaceAdmin) {
+        true => snapshot.held().map(|known| (known.id, known)).collect(),
+        false => HashMap::new(),
+    };
+    let may = |row: &&SessionRow| {
+        let known = |own| newer(own, held.get(&own.id).copied());
+        row.subject.as_deref() == Some(principal.subject())
+            || access.administers(row.held.as_ref().map(|own| &**known(own)))
+    };
+    let here = rows.iter().filter(may);
     let here = here.map(|row| json!(OwnSession { row, replica }));
     let rows: Vec<Value> = here.chain(elsewhere.iter().map(|row| json!(row))).collect();
     let body = json!({ "replica": replica, "sessions": rows });
@@ -89,7 +100,7 @@ pub(crate) fn readyz(
         let mut body = json!({ "status": "ok" });
         if let Some(why) = audit {
             // What it says names files of this machine.
-            let may_know = principal.is_some_and(|p| p.access().may_anywhere(Scope::Admin));
+            let may_know = principal.is_some_and(|p| p.access().may_on_relay(RelayScope::Admin));
             let why = if may_know {
                 why
             } else {
@@ -127,8 +138,11 @@ pub(crate) fn readyz(
 }
 
 /// Answers `GET /relay/metrics`, in the text format of Prometheus.
-pub(crate) fn metrics(metrics: &Metrics, snapshot: &Snapshot) -> Response<Body> {
-    let text = metrics.render(snapshot);
+pub(crate) fn metrics(ctx: &Context, snapshot: &Snapshot) -> Response<Body> {
+    for kind in Kind::ALL {
+        ctx.metrics.memory_taken(kind, ctx.memory.taken(kind));
+    }
+    let text = ctx.metrics.render(snapshot);
     answer::own(
         StatusCode::OK,
         "text/plain; version=0.0.4; charset=utf-8",

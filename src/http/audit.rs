@@ -11,9 +11,9 @@ use tracing::warn;
 use super::connection::Connection;
 use super::query;
 use super::refusal::HttpRefusal;
+use super::route::Missing;
 use crate::audit::{Action, Entry, Unavailable};
 use crate::context::Context;
-use crate::policy::Scope;
 use crate::session::authenticate::{Authenticated, RequestDetails};
 use crate::telemetry::request::RequestId;
 use crate::wire::text::one_line;
@@ -103,17 +103,17 @@ fn meant(query: Option<&str>) -> Map<String, Value> {
     meant
 }
 
-/// Refuses for want of `scope`, with a record of it. `place` says on what: `on cluster a`.
+/// Refuses for want of a permission, with a record of it.
 pub(crate) async fn deny(
     ctx: &Context,
     connection: &Connection,
     caller: &Authenticated,
     asked: &Asked,
-    (scope, place): (Scope, String),
+    (scope, place): Missing,
 ) -> HttpRefusal {
     let mut entry = asked
         .entry(Action::Decision, connection, "denied")
-        .with("scope", scope.word())
+        .with("scope", scope)
         .with("place", place.as_str());
     entry.principal = Some(caller.principal.clone());
     if let Err(unavailable) = on_record(ctx, entry).await {
@@ -132,12 +132,12 @@ pub(crate) async fn record(
     connection: &Connection,
     caller: &Authenticated,
     asked: &Asked,
-    (scope, place): (Scope, String),
+    (scope, place): Missing,
     details: Map<String, Value>,
 ) -> Result<(), HttpRefusal> {
     let mut entry = asked
         .entry(Action::Decision, connection, "allowed")
-        .with("scope", scope.word())
+        .with("scope", scope)
         .with("place", place);
     entry.details.extend(details);
     entry.principal = Some(caller.principal.clone());

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::answer::{self, Body};
 use super::audit::Asked;
 use super::connection::Connection;
+use super::in_progress::InProgress;
 use super::refusal::HttpRefusal;
 use super::{credential, hop};
 use crate::context::Context;
@@ -44,8 +45,43 @@ pub(crate) async fn authenticate(
         Err(_) if !ctx.auth.is_on() => PresentedCredential::Nothing,
         presented => presented?,
     };
+    by(ctx, connection, parts, asked, presented).await
+}
+
+/// Who sent `parts` to the dashboard whose own origin has this `label`.
+pub(crate) async fn on_dashboard(
+    ctx: &Context,
+    connection: &Connection,
+    parts: &Parts,
+    asked: &Asked,
+    label: &str,
+) -> Result<Authenticated, HttpRefusal> {
+    let info = &connection.info;
+    let presented = match ctx.auth.is_on() {
+        true => credential::on_dashboard(&parts.headers, &parts.uri, info, label)?,
+        false => PresentedCredential::Nothing,
+    };
+    by(ctx, connection, parts, asked, presented).await
+}
+
+/// Whose credential is `presented` with `parts`.
+pub(crate) async fn by(
+    ctx: &Context,
+    connection: &Connection,
+    parts: &Parts,
+    asked: &Asked,
+    presented: PresentedCredential,
+) -> Result<Authenticated, HttpRefusal> {
     let authentication = authentication(ctx, connection, asked);
-    Ok(authentication.authenticate(presented).await?)
+    let caller = authentication.authenticate(presented).await?;
+    // Of those who need no credential it is counted as of every stranger.
+    if let Some(request) = parts.extensions.get::<InProgress>()
+        && !caller.principal.is_anonymous()
+    {
+        let account = ctx.account(&caller.principal);
+        request.belongs_to(&account).await?;
+    }
+    Ok(caller)
 }
 
 /// Whether neither `parts` nor `connection` present a credential.
@@ -77,7 +113,8 @@ pub(crate) async fn sign_in(
         Err(why) => return HttpRefusal::from(why).answer(ctx, false),
     };
     let name = hop::cookie_name(credential::port(&parts.headers, &parts.uri));
-    let Some(cookie) = cookie(&name, &token, &principal, connection.info.encrypted) else {
+    let encrypted = connection.info.encrypted;
+    let Some(cookie) = cookie(&name, &token, &principal, COOKIE_LIFE, encrypted) else {
         let sentence = "the token has characters that no cookie can hold: send it as Authorization: Bearer with each request";
         return answer::text(StatusCode::BAD_REQUEST, sentence);
     };
@@ -87,10 +124,12 @@ pub(crate) async fn sign_in(
     response
 }
 
-fn cookie(
+/// The cookie with `token`, for as long as `principal` is known and `longest` at most. `None`: no cookie can hold it.
+pub(crate) fn cookie(
     name: &str,
     token: &Secret,
     principal: &Principal,
+    longest: Duration,
     encrypted: bool,
 ) -> Option<HeaderValue> {
     let token = token.expose();
@@ -101,9 +140,7 @@ fn cookie(
     let left = principal
         .expires()
         .map(|at| at.duration_since(SystemTime::now()).unwrap_or_default());
-    let life = left
-        .map_or(COOKIE_LIFE, |left| left.min(COOKIE_LIFE))
-        .as_secs();
+    let life = left.map_or(longest, |left| left.min(longest)).as_secs();
     let secure = if encrypted { "; Secure" } else { "" };
     let cookie =
         format!("{name}={token}; Max-Age={life}; Path=/; HttpOnly; SameSite=Strict{secure}");
@@ -115,11 +152,18 @@ fn cookie(
 /// `GET /api/authentication_mode`: Ray's tools and its page are to ask for a token.
 pub(crate) fn mode(connection: &Connection) -> Response<Body> {
     // Whoever comes through a person's link is that person.
-    let mode = match connection.info.linked {
-        true => "disabled",
-        false => "token",
-    };
-    answer::json(StatusCode::OK, &json!({ "authentication_mode": mode }))
+    match connection.info.linked {
+        true => no_mode(),
+        false => answer::json(StatusCode::OK, &json!({ "authentication_mode": "token" })),
+    }
+}
+
+/// The same for somebody who is known already.
+pub(crate) fn no_mode() -> Response<Body> {
+    answer::json(
+        StatusCode::OK,
+        &json!({ "authentication_mode": "disabled" }),
+    )
 }
 
 /// What depends on who asks must not be kept for somebody else.

@@ -57,7 +57,7 @@ pub(crate) async fn open(
             Err(why) => return Ok(not_opened(why)),
         },
     };
-    let (answer, socket) = handshake.accept(stream_config());
+    let (answer, socket) = handshake.accept(stream_config(), ctx.account(&principal));
     let carrying = async move {
         if let Some(socket) = socket.await {
             transport.carry(socket).await;

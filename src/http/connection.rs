@@ -24,13 +24,14 @@ use tracing::{Instrument as _, Span, debug};
 use super::answer::{self, Body};
 use super::audit::{self, Asked};
 use super::authenticate;
-use super::dashboard::ProxiedRequest;
+use super::dashboard::{ProxiedRequest, Which};
+use super::in_progress::{InProgress, REQUEST_WEIGHT};
 use super::moving::Moving;
 use super::refusal::HttpRefusal;
 use super::route::{EXISTS, Route};
 use super::{
-    api, connect, doctor, events, guard, nodes, page, release, reverse, revocations, sessions,
-    snapshot, terminal, whoami,
+    api, connect, doctor, entrance, events, guard, nodes, page, release, reverse, revocations,
+    sessions, snapshot, terminal, whoami,
 };
 use crate::connection::admission::Place;
 use crate::connection::on_wake::OnWake;
@@ -46,9 +47,6 @@ const MAX_HEAD: usize = 32 * 1024;
 
 /// What an HTTP connection takes between requests, in bytes: the head of the next one, in a buffer that grows by doubling.
 pub(crate) const IDLE_WEIGHT: usize = 40 * 1024;
-
-/// What each request in progress adds: a head, an answer under way, and the connection to the Ray head.
-const REQUEST_WEIGHT: usize = 112 * 1024;
 
 /// What an HTTP/2 client may send before somebody reads it, for one request and in all.
 const WINDOW: u32 = 64 * 1024;
@@ -108,12 +106,13 @@ pub async fn serve_connection<S>(
 
     let builder = builder(header_timeout);
     let stream = Moving::new(stream, connection.info.place.clone());
-    let service = service_fn(|request| {
-        let busy = Busy::new(&ctx, &activity, &connection.info);
+    let service = service_fn(|mut request| {
+        let (busy, in_progress) = Busy::new(&ctx, &activity, &connection.info);
+        request.extensions_mut().insert(in_progress.clone());
         let handled = handle(Arc::clone(&ctx), Arc::clone(&connection), request);
         async move {
             let response = Box::pin(handled).await;
-            Ok::<_, Infallible>(response.map(|body| answer::held(body, busy)))
+            Ok::<_, Infallible>(response.map(|body| answer::held(body, (busy, in_progress))))
         }
     });
     let mut served = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
@@ -234,23 +233,24 @@ struct Busy {
 }
 
 impl Busy {
-    fn new(ctx: &Context, activity: &Arc<Activity>, info: &ConnectionInfo) -> Self {
+    fn new(ctx: &Context, activity: &Arc<Activity>, info: &ConnectionInfo) -> (Self, InProgress) {
         let busy = Self {
             _draining_waits: ctx.requests.token(),
             activity: Arc::clone(activity),
             place: info.place.clone(),
             weight: IDLE_WEIGHT + info.tls_weight(),
         };
-        busy.count(|count| count + 1);
+        let in_progress = InProgress::new(busy.count(|count| count + 1));
         if !activity.begun.is_cancelled() {
             activity.begun.cancel();
         }
-        busy
+        (busy, in_progress)
     }
 
-    fn count(&self, change: impl Fn(usize) -> usize) {
+    fn count(&self, change: impl Fn(usize) -> usize) -> usize {
         let requests = self.activity.count(change);
         self.place.weigh(self.weight + requests * REQUEST_WEIGHT);
+        requests
     }
 }
 
@@ -290,8 +290,8 @@ async fn answer(
     id: RequestId,
 ) -> (metrics::Route, Response<Body>) {
     let (parts, body) = request.into_parts();
-    let reached = match guard::check(&parts, &ctx.config, &ctx.advertised) {
-        Ok(reached) => reached,
+    let arrived = match guard::check(&parts, &ctx.config, &ctx.advertised) {
+        Ok(arrived) => arrived,
         Err(refusal) => {
             debug!(%refusal, "request refused");
             ctx.metrics.refused(RefusalKind::Forbidden);
@@ -301,10 +301,11 @@ async fn answer(
     };
     let uri = parts.uri.clone();
     let asked = Asked::of(&parts, id);
-    let route = Route::of(uri.path());
-    let named = match route {
-        Route::Cluster(name, rest) => Some((name, rest)),
-        Route::Dashboard => None,
+    let route = Route::of(&arrived.origin, uri.path());
+    let which = match route {
+        Route::Cluster(name, rest) => Which::Named(name, rest),
+        Route::Dashboard => Which::Default,
+        Route::OwnDashboard(label) => Which::Own(label),
         _ => {
             let answered = match (route, &parts.method) {
                 (Route::Revocations, _) => {
@@ -337,6 +338,13 @@ async fn answer(
                 (Route::Terminal, _) => {
                     Box::pin(terminal::open(ctx, connection, parts, &asked)).await
                 }
+                (Route::OpenDashboard, &Method::POST) => {
+                    let opened = entrance::open(ctx, connection, &parts, body, &asked, &arrived);
+                    Box::pin(opened).await
+                }
+                (Route::Enter(label), _) => {
+                    Box::pin(entrance::enter(ctx, connection, &parts, &asked, label)).await
+                }
                 // The body goes unread.
                 _ => Box::pin(own(ctx, connection, route, &parts, &asked)).await,
             };
@@ -350,8 +358,8 @@ async fn answer(
     let proxied = ProxiedRequest {
         ctx,
         connection,
-        reached,
-        named,
+        arrived: &arrived,
+        which,
     };
     (
         route.label(),
@@ -394,6 +402,7 @@ async fn own(
         {
             return Ok(readyz(None));
         }
+        Route::NotHere => return Ok(page::not_here()),
         Route::PageMoved if reads => return Ok(page::moved()),
         Route::Page(name) if reads => {
             if let Some(file) = page::answer(name, &parts.headers) {
@@ -401,7 +410,7 @@ async fn own(
             }
         }
         Route::Metrics if reads && ctx.config.http.metrics_open => {
-            return Ok(api::metrics(&ctx.metrics, &snapshot()));
+            return Ok(api::metrics(ctx, &snapshot()));
         }
         _ => {}
     }
@@ -426,7 +435,7 @@ async fn own(
         Route::Sessions => {
             let elsewhere = ctx.agents.sessions_elsewhere(principal);
             let (rows, replica) = (ctx.sessions.rows(), ctx.agents.replica());
-            api::sessions(&rows, replica, &elsewhere, principal)
+            api::sessions(&rows, replica, &elsewhere, principal, &snapshot())
         }
         Route::Events => {
             let head_only = parts.method == Method::HEAD;
@@ -434,10 +443,11 @@ async fn own(
         }
         Route::Healthz => api::healthz(),
         Route::Readyz => readyz(Some(principal)),
-        Route::Metrics => api::metrics(&ctx.metrics, &snapshot()),
+        Route::Metrics => api::metrics(ctx, &snapshot()),
         Route::Release => answer::post_only("POST /relay/v1/release with {\"ids\": [\"ID\"]}"),
         Route::EndSession => answer::post_only("POST /relay/v1/sessions/end with {\"id\": NUMBER}"),
         Route::Snapshot => answer::post_only("POST /relay/v1/snapshot with {\"id\": \"ID\"}"),
+        Route::OpenDashboard => answer::post_only("POST /relay/v1/dashboard with {}"),
         Route::Whoami => whoami::answer(ctx, principal, parts.uri.query()),
         Route::Unknown
         | Route::Page(_)
@@ -450,6 +460,9 @@ async fn own(
         | Route::ReverseStream(..)
         | Route::Connect
         | Route::ConnectAgain(_)
+        | Route::NotHere
+        | Route::Enter(_)
+        | Route::OwnDashboard(_)
         | Route::Cluster(..)
         | Route::Dashboard => answer::error(
             StatusCode::NOT_FOUND,

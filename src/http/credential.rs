@@ -2,7 +2,8 @@
 //!
 //! In this order: the client certificate of its connection, or the person whose link it came through, `Authorization: Bearer`, `X-Ray-Authorization: Bearer`, the
 //! relay's cookie `ray-authentication-token-PORT` or Ray's `ray-authentication-token`: where Ray's own clients and its
-//! dashboard page put Ray's token. A request that
+//! dashboard page put Ray's token. On a dashboard's own origin the only cookie that counts is the ticket with which a browser
+//! was let in there. A request that
 //! presents different ones at a time is refused: whose it is would depend on who reads it.
 
 use hyper::Uri;
@@ -11,7 +12,7 @@ use hyper::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap, HeaderName};
 use super::hop::{self, RAY_COOKIE};
 use super::route::unescaped;
 use crate::connection::ConnectionInfo;
-use crate::identity::Secret;
+use crate::identity::{Opens, Secret};
 use crate::session::authenticate::PresentedCredential;
 
 /// Ray's second header, for proxies that need the first for themselves.
@@ -44,6 +45,40 @@ pub(crate) fn presented(
         true => Vec::new(),
         false => cookies(headers, port(headers, uri)),
     };
+    one(headers, uri, info, cookies)
+}
+
+/// The one credential of a request on the dashboard's own origin with this `label`: a cookie counts where nothing else says
+/// who it is.
+pub(crate) fn on_dashboard(
+    headers: &HeaderMap,
+    uri: &Uri,
+    info: &ConnectionInfo,
+    label: &str,
+) -> Result<PresentedCredential, Ambiguous> {
+    let presented = one(headers, uri, info, Vec::new())?;
+    if !matches!(presented, PresentedCredential::Nothing) || info.certificate.is_some() {
+        return Ok(presented);
+    }
+    let name = hop::ticket_cookie(port(headers, uri), info.encrypted);
+    let mut tickets = called(headers, &name);
+    tickets.dedup();
+    match tickets.as_slice() {
+        [] => Ok(PresentedCredential::Nothing),
+        [ticket] => {
+            let opens = Opens::Dashboard(label.to_owned());
+            Ok(PresentedCredential::Dashboard(Secret::new(*ticket), opens))
+        }
+        _ => Err(Ambiguous::Several),
+    }
+}
+
+fn one(
+    headers: &HeaderMap,
+    uri: &Uri,
+    info: &ConnectionInfo,
+    cookies: Vec<&str>,
+) -> Result<PresentedCredential, Ambiguous> {
     let mut tokens: Vec<&str> = bearers(headers, &AUTHORIZATION)
         .chain(bearers(headers, &RAY_AUTHORIZATION))
         .chain(cookies)
@@ -93,26 +128,25 @@ fn bearers<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item 
 
 /// The relay's own cookie for `port`; without one, Ray's. Those of other ports are for somebody else.
 fn cookies(headers: &HeaderMap, port: Option<u16>) -> Vec<&str> {
-    if !headers.contains_key(COOKIE) {
-        return Vec::new();
-    }
-    let called = |name: &str| -> Vec<&str> {
-        headers
-            .get_all(COOKIE)
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(';'))
-            .filter_map(|pair| pair.split_once('='))
-            .filter(|(of, _)| of.trim().eq_ignore_ascii_case(name))
-            .map(|(_, token)| token.trim())
-            .filter(|token| !token.is_empty())
-            .collect()
-    };
-    let own = called(&hop::cookie_name(port));
+    let own = called(headers, &hop::cookie_name(port));
     match own.is_empty() {
-        true => called(RAY_COOKIE),
+        true => called(headers, RAY_COOKIE),
         false => own,
     }
+}
+
+/// The values of the cookies of that name that have one.
+fn called<'a>(headers: &'a HeaderMap, name: &str) -> Vec<&'a str> {
+    headers
+        .get_all(COOKIE)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(';'))
+        .filter_map(|pair| pair.split_once('='))
+        .filter(|(of, _)| of.trim().eq_ignore_ascii_case(name))
+        .map(|(_, value)| value.trim())
+        .filter(|value| !value.is_empty())
+        .collect()
 }
 
 /// The port at which the client reached the relay, where it says so.

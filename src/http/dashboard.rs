@@ -31,11 +31,11 @@ use super::answer::{self, Body};
 use super::audit::{self, Asked};
 use super::authenticate;
 use super::connection::Connection;
+use super::guard::Arrived;
 use super::refusal::HttpRefusal;
 use super::required_access::{self, Described, RequiredAccess, Rows};
-use super::route::CLUSTERS;
-use super::{credential, hop, websocket};
-use crate::advertise::Reached;
+use super::route::{CLUSTERS, Missing};
+use super::{credential, entrance, hop, origin, websocket};
 use crate::context::Context;
 use crate::policy::Scope;
 use crate::session::authenticate::Authenticated;
@@ -44,9 +44,25 @@ use crate::session::authenticate::Authenticated;
 pub(crate) struct ProxiedRequest<'a> {
     pub(crate) ctx: &'a Arc<Context>,
     pub(crate) connection: &'a Connection,
-    pub(crate) reached: Reached,
-    /// Name of the cluster in the path and what follows it; `None` for the default cluster.
-    pub(crate) named: Option<(&'a str, &'a str)>,
+    pub(crate) arrived: &'a Arrived,
+    pub(crate) which: Which<'a>,
+}
+
+/// Which cluster's dashboard is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Which<'a> {
+    /// That of the default cluster.
+    Default,
+    /// That of the cluster whose name is in the path, and what follows it.
+    Named(&'a str, &'a str),
+    /// The one whose own origin this is, by its label.
+    Own(&'a str),
+}
+
+impl Which<'_> {
+    fn is_own(self) -> bool {
+        matches!(self, Self::Own(_))
+    }
 }
 
 impl ProxiedRequest<'_> {
@@ -65,27 +81,51 @@ impl ProxiedRequest<'_> {
         asked: Asked,
     ) -> Result<Response<Body>, HttpRefusal> {
         let (ctx, connection) = (self.ctx, self.connection);
-        let path = self.named.map_or(parts.uri.path(), |(_, rest)| rest);
+        let path = match self.which {
+            Which::Named(_, rest) => rest,
+            Which::Default | Which::Own(_) => parts.uri.path(),
+        };
+        if !self.which.is_own()
+            && let Some(sent) = entrance::sent_on(ctx, connection, &parts, self.arrived, self.which)
+        {
+            return sent;
+        }
         let websocket = websocket::is_asked_for(&parts.method, &parts.headers);
         let need = required_access::of(&parts.method, path, websocket);
         if ctx.auth.is_on() {
             match need {
+                RequiredAccess::SignIn if self.which.is_own() => {
+                    return Err(HttpRefusal::SignInElsewhere);
+                }
+                _ if self.which.is_own() => {}
                 RequiredAccess::Mode => return Ok(authenticate::mode(connection)),
                 RequiredAccess::SignIn => {
                     let signed_in = authenticate::sign_in(ctx, connection, &parts, &asked);
                     return Ok(Box::pin(signed_in).await);
                 }
                 // Other clusters' names are not for everybody; whoever signs in at the first page is signed in there too.
-                RequiredAccess::Page if self.named.is_none() && body.is_end_stream() => {
+                RequiredAccess::Page
+                    if matches!(self.which, Which::Default) && body.is_end_stream() =>
+                {
                     return Box::pin(self.page(&parts)).await;
                 }
                 _ => {}
             }
         }
-        let caller = authenticate::authenticate(ctx, connection, &parts, &asked).await?;
-        let cluster = self.cluster(&caller)?;
-        if let Some((name, "")) = self.named {
+        let caller = match self.which {
+            Which::Own(label) => {
+                authenticate::on_dashboard(ctx, connection, &parts, &asked, label).await?
+            }
+            Which::Default | Which::Named(..) => {
+                authenticate::authenticate(ctx, connection, &parts, &asked).await?
+            }
+        };
+        let cluster = cluster(ctx, &caller, self.which)?;
+        if let Which::Named(name, "") = self.which {
             return Ok(into_folder(name, &parts));
+        }
+        if self.which.is_own() && need == RequiredAccess::Mode && ctx.auth.is_on() {
+            return Ok(authenticate::no_mode());
         }
         let (view, change) = match authorise(&caller, &cluster, need) {
             Ok(allowed) => allowed,
@@ -114,10 +154,10 @@ impl ProxiedRequest<'_> {
             ))
             .await?;
         }
-        let prefix = self
-            .named
-            .map(|(name, _)| format!("{CLUSTERS}{name}"))
-            .unwrap_or_default();
+        let prefix = match self.which {
+            Which::Named(name, _) => format!("{CLUSTERS}{name}"),
+            Which::Default | Which::Own(_) => String::new(),
+        };
         let upstream = self.upstream(cluster, prefix)?;
         let mut request = Request::from_parts(parts, body);
         if let Some(token) = &caller.token {
@@ -153,27 +193,6 @@ impl ProxiedRequest<'_> {
         Ok(response)
     }
 
-    /// The cluster that is asked for. One that the caller has nothing to do with is as unknown as one that does not exist.
-    fn cluster(&self, caller: &Authenticated) -> Result<Arc<str>, HttpRefusal> {
-        let registry = &self.ctx.registry;
-        let Some((name, _)) = self.named else {
-            return registry.default_cluster().ok_or(HttpRefusal::NoDashboard);
-        };
-        let access = caller.principal.access();
-        let may_know = |cluster: &Arc<str>| {
-            let mut scopes = Scope::ALL.into_iter();
-            scopes.any(|scope| access.may_somewhere_on(scope, cluster))
-        };
-        let known: Vec<Arc<str>> = registry.clusters().filter(may_know).collect();
-        match known.iter().find(|cluster| ***cluster == *name) {
-            Some(cluster) => Ok(Arc::clone(cluster)),
-            None => Err(HttpRefusal::NoCluster {
-                name: name.to_owned(),
-                known: known.iter().map(|cluster| cluster.to_string()).collect(),
-            }),
-        }
-    }
-
     fn upstream(&self, cluster: Arc<str>, prefix: String) -> Result<Upstream, HttpRefusal> {
         let head = self.ctx.registry.head(&cluster);
         let head = head.ok_or(HttpRefusal::NoDashboard)?;
@@ -181,6 +200,7 @@ impl ProxiedRequest<'_> {
             cluster,
             head,
             prefix,
+            own: self.which.is_own(),
         })
     }
 
@@ -265,7 +285,7 @@ impl ProxiedRequest<'_> {
         let job = Job {
             ctx: Arc::clone(self.ctx),
             cluster: Arc::clone(&upstream.cluster),
-            reached: self.reached.clone(),
+            reached: self.arrived.reached.clone(),
             principal: principal.clone(),
             view,
         };
@@ -273,8 +293,35 @@ impl ProxiedRequest<'_> {
     }
 }
 
-/// A scope, and in words where it is needed.
-type Needed = (Scope, String);
+/// The cluster that is asked for. One that the caller has nothing to do with is as unknown as one that does not exist.
+pub(crate) fn cluster(
+    ctx: &Context,
+    caller: &Authenticated,
+    which: Which<'_>,
+) -> Result<Arc<str>, HttpRefusal> {
+    let registry = &ctx.registry;
+    let name = match which {
+        Which::Default => return registry.default_cluster().ok_or(HttpRefusal::NoDashboard),
+        Which::Named(name, _) | Which::Own(name) => name,
+    };
+    let access = caller.principal.access();
+    let may_know = |cluster: &Arc<str>| {
+        let mut scopes = Scope::ALL.into_iter();
+        scopes.any(|scope| access.may_somewhere_on(scope, cluster))
+    };
+    let known: Vec<Arc<str>> = registry.clusters().filter(may_know).collect();
+    let is_it = |cluster: &&Arc<str>| match which.is_own() {
+        true => origin::label(cluster) == name,
+        false => ***cluster == *name,
+    };
+    match known.iter().find(is_it) {
+        Some(cluster) => Ok(Arc::clone(cluster)),
+        None => Err(HttpRefusal::NoCluster {
+            name: name.to_owned(),
+            known: known.iter().map(|cluster| cluster.to_string()).collect(),
+        }),
+    }
+}
 
 /// Whether `caller` may, and how much of the answer is to be seen; of a change, what is needed for it and where, which
 /// is to be on record before it is made. `Err`: the scope that it lacks, and where.
@@ -282,7 +329,7 @@ fn authorise(
     caller: &Authenticated,
     cluster: &str,
     need: RequiredAccess,
-) -> Result<(View, Option<Needed>), Needed> {
+) -> Result<(View, Option<Missing>), Missing> {
     let access = caller.principal.access();
     let whole = |scope| access.may_on_cluster(scope, cluster);
     let scope = match need {
@@ -314,10 +361,10 @@ fn authorise(
             true => format!("on the whole of cluster {cluster}, not on parts of it alone"),
             false => format!("on cluster {cluster}"),
         };
-        return Err((scope, what));
+        return Err((scope.word(), what));
     }
     let changes = scope == Scope::DashboardWrite;
-    let place = changes.then(|| (scope, format!("on cluster {cluster}")));
+    let place = changes.then(|| (scope.word(), format!("on cluster {cluster}")));
     Ok((View::Whole, place))
 }
 

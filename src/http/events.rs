@@ -253,6 +253,7 @@ impl Feed {
         self.known = listed.live.iter().map(|b| b.id).collect();
         let rest = Rest {
             total: listed.live.len(),
+            hidden: None,
             next: None,
             snapshot: &listed,
         };

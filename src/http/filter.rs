@@ -1,10 +1,19 @@
 //! Lists of Ray's State API without the rows that are not for the one who asks.
 //!
-//! Pure, called by [`super::dashboard`] for those who may not see all of a list. What leaves is built from the rows
-//! that are kept, and counts nothing else: neither totals nor warnings tell of the others. An answer in another shape is
-//! refused, never let through.
+//! Pure, called by [`super::dashboard`] with each piece of the text as it comes, for those who may not see all of a list. A row is
+//! held until it is whole and judged; what is left out is gone then. What leaves is built from the rows that are kept, and
+//! counts nothing else: neither totals nor warnings tell of the others. An answer in another shape is refused, never let
+//! through, so nothing may be given out before the end.
 
-use serde_json::{Map, Value, json};
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::json;
+
+/// How many objects and arrays are around a row: `{"data": {"result": {"result": [ROW`.
+const AROUND: usize = 4;
 
 /// The answer is not a list of the State API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -13,131 +22,324 @@ use serde_json::{Map, Value, json};
 )]
 pub(crate) struct NotAList;
 
-/// One row, as Ray gave it.
-pub(crate) type Row = Map<String, Value>;
+/// What of a row decides for whom it is. One that says any of it twice is none.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Row<'r> {
+    #[serde(borrow)]
+    worker_id: Field<'r>,
+    #[serde(borrow)]
+    task_id: Field<'r>,
+    #[serde(borrow)]
+    job_id: Field<'r>,
+    #[serde(borrow)]
+    submission_id: Field<'r>,
+    #[serde(borrow)]
+    debugger_port: Field<'r>,
+    #[serde(borrow)]
+    num_paused_threads: Field<'r>,
+}
 
-/// The list in `text` with those rows only of which `keep` is true.
-pub(crate) fn keep_rows(
-    text: &[u8],
-    keep: &mut dyn FnMut(&Row) -> bool,
-) -> Result<Vec<u8>, NotAList> {
-    let mut answer: Value = serde_json::from_slice(text).map_err(|_| NotAList)?;
-    let Some(Value::Array(rows)) = answer.pointer_mut("/data/result/result").map(Value::take)
-    else {
-        return Err(NotAList);
-    };
-    let mut kept = Vec::new();
-    for row in rows {
-        match row {
-            Value::Object(row) if keep(&row) => kept.push(Value::Object(row)),
-            Value::Object(_) => {}
-            _ => return Err(NotAList),
+/// A value, as far as it matters.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Field<'r> {
+    /// `null`, or no field at all.
+    #[default]
+    Nothing,
+    Text(Cow<'r, str>),
+    Zero,
+    Something,
+}
+
+impl Row<'_> {
+    /// `worker_id`, where it is a text.
+    pub(crate) fn worker_id(&self) -> Option<&str> {
+        self.worker_id.text()
+    }
+
+    /// The same of `task_id`.
+    pub(crate) fn task_id(&self) -> Option<&str> {
+        self.task_id.text()
+    }
+
+    /// The same of `job_id`.
+    pub(crate) fn job_id(&self) -> Option<&str> {
+        self.job_id.text()
+    }
+
+    /// The same of `submission_id`.
+    pub(crate) fn submission_id(&self) -> Option<&str> {
+        self.submission_id.text()
+    }
+
+    /// Whether the row of a worker says anything of a debugger.
+    pub(crate) fn has_debugger(&self) -> bool {
+        let says = |field: &Field<'_>| match field {
+            Field::Nothing | Field::Zero => false,
+            Field::Text(text) => !matches!(&**text, "" | "0"),
+            Field::Something => true,
+        };
+        says(&self.debugger_port) || says(&self.num_paused_threads)
+    }
+}
+
+impl Field<'_> {
+    fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Nothing | Self::Zero | Self::Something => None,
         }
     }
-    let count = kept.len();
-    let list = json!({
-        "result": true,
-        "msg": "",
-        "data": { "result": {
+}
+
+impl<'de: 'r, 'r> Deserialize<'de> for Field<'r> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Any)
+    }
+}
+
+/// Reads a [`Field`], and holds nothing of what does not matter.
+struct Any;
+
+impl<'de> Visitor<'de> for Any {
+    type Value = Field<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Field<'de>, E> {
+        Ok(Field::Text(text.into()))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Field<'de>, E> {
+        Ok(Field::Text(text.to_owned().into()))
+    }
+
+    fn visit_unit<E>(self) -> Result<Field<'de>, E> {
+        Ok(Field::Nothing)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Field<'de>, E> {
+        Ok(Field::Something)
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Field<'de>, E> {
+        Ok(match number {
+            0 => Field::Zero,
+            _ => Field::Something,
+        })
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Field<'de>, E> {
+        Ok(Field::Something)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Field<'de>, E> {
+        Ok(Field::Something)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Field<'de>, A::Error> {
+        while values.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Field::Something)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut values: A) -> Result<Field<'de>, A::Error> {
+        while values.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Field::Something)
+    }
+}
+
+/// A list on its way through. `judge` looks at a row and its text, and puts what is to be seen of it behind what is kept; `false`:
+/// nothing is.
+pub(crate) struct RowFilter<J> {
+    judge: J,
+    /// The list without its rows: in the place of each stands its number among those that are kept, from 1, or 0.
+    outside: Vec<u8>,
+    /// The row that has begun.
+    row: Vec<u8>,
+    kept: Vec<u8>,
+    count: u64,
+    /// Objects and arrays that have begun.
+    depth: usize,
+    in_row: bool,
+    in_text: bool,
+    escaped: bool,
+}
+
+impl<J, E> RowFilter<J>
+where
+    J: FnMut(&Row<'_>, &[u8], &mut Vec<u8>) -> Result<bool, E>,
+    E: From<NotAList>,
+{
+    pub(crate) fn new(judge: J) -> Self {
+        Self {
+            judge,
+            outside: Vec::new(),
+            row: Vec::new(),
+            kept: Vec::new(),
+            count: 0,
+            depth: 0,
+            in_row: false,
+            in_text: false,
+            escaped: false,
+        }
+    }
+
+    /// How much it holds, in bytes.
+    pub(crate) fn held(&self) -> usize {
+        self.outside.capacity() + self.row.capacity() + self.kept.capacity()
+    }
+
+    /// Takes the next piece of the text.
+    pub(crate) fn feed(&mut self, piece: &[u8]) -> Result<(), E> {
+        // Where what is not copied yet begins.
+        let mut from = 0;
+        let mut at = 0;
+        while at < piece.len() {
+            if self.in_text {
+                at = self.text(piece, at);
+                continue;
+            }
+            let byte = piece[at];
+            match byte {
+                b'"' => self.in_text = true,
+                b'{' if self.depth == AROUND => {
+                    self.outside.extend_from_slice(&piece[from..at]);
+                    (from, self.in_row) = (at, true);
+                    self.depth += 1;
+                }
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => {
+                    self.depth = self.depth.checked_sub(1).ok_or(NotAList)?;
+                    if self.in_row && self.depth == AROUND {
+                        self.row.extend_from_slice(&piece[from..=at]);
+                        (from, self.in_row) = (at + 1, false);
+                        self.whole()?;
+                    }
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+        let to = match self.in_row {
+            true => &mut self.row,
+            false => &mut self.outside,
+        };
+        to.extend_from_slice(&piece[from..]);
+        Ok(())
+    }
+
+    /// Goes on from `at` within a text, to its end or that of `piece`.
+    fn text(&mut self, piece: &[u8], mut at: usize) -> usize {
+        if std::mem::take(&mut self.escaped) {
+            at += 1;
+        }
+        while let Some(found) = memchr::memchr2(b'"', b'\\', piece.get(at..).unwrap_or_default()) {
+            at += found + 1;
+            if piece[at - 1] == b'"' {
+                self.in_text = false;
+                return at;
+            }
+            if at == piece.len() {
+                self.escaped = true;
+                return at;
+            }
+            at += 1;
+        }
+        piece.len()
+    }
+
+    /// Judges the row, which has come to its end.
+    fn whole(&mut self) -> Result<(), E> {
+        let row: Row<'_> = serde_json::from_slice(&self.row).map_err(|_| NotAList)?;
+        let before = self.kept.len();
+        if self.count > 0 {
+            self.kept.push(b',');
+        }
+        if (self.judge)(&row, &self.row, &mut self.kept)? {
+            self.count += 1;
+            self.outside
+                .extend_from_slice(self.count.to_string().as_bytes());
+        } else {
+            self.kept.truncate(before);
+            self.outside.push(b'0');
+        }
+        self.row.clear();
+        Ok(())
+    }
+
+    /// The list of what is kept, in two pieces that come before and behind the rows, and the rows.
+    pub(crate) fn finish(self) -> Result<[Vec<u8>; 3], E> {
+        let list: List = match self.in_row {
+            true => return Err(NotAList.into()),
+            false => serde_json::from_slice(&self.outside).map_err(|_| NotAList)?,
+        };
+        if list.data.result.result.0 != self.count {
+            return Err(NotAList.into());
+        }
+        let count = self.count;
+        let counts = json!({
             "total": count,
             "num_after_truncation": count,
             "num_filtered": count,
-            "result": kept,
             "partial_failure_warning": "",
             "warnings": null,
-        }},
-    });
-    serde_json::to_vec(&list).map_err(|_| NotAList)
+        })
+        .to_string();
+        let before = br#"{"result":true,"msg":"","data":{"result":{"result":["#;
+        let after = format!("],{}}}}}", &counts[1..]);
+        Ok([before.to_vec(), self.kept, after.into_bytes()])
+    }
 }
 
-/// The text of `row`'s field `key`.
-pub(crate) fn text<'r>(row: &'r Row, key: &str) -> Option<&'r str> {
-    row.get(key).and_then(Value::as_str)
+/// A list, with numbers in the places of its rows.
+#[derive(Debug, Deserialize)]
+struct List {
+    data: Data,
 }
 
-/// Whether the row of a worker says anything of a debugger.
-pub(crate) fn has_debugger(row: &Row) -> bool {
-    let says = |key: &str| match row.get(key) {
-        None | Some(Value::Null) => false,
-        Some(Value::Number(number)) => number.as_u64() != Some(0),
-        Some(Value::String(text)) => !matches!(text.as_str(), "" | "0"),
-        Some(Value::Bool(_) | Value::Array(_) | Value::Object(_)) => true,
-    };
-    says("debugger_port") || says("num_paused_threads")
+#[derive(Debug, Deserialize)]
+struct Data {
+    result: Answer,
+}
+
+#[derive(Debug, Deserialize)]
+struct Answer {
+    result: Rows,
+}
+
+/// How many rows were kept, which stand there one after the other: one that was anywhere else is missing.
+#[derive(Debug)]
+struct Rows(u64);
+
+impl<'de> Deserialize<'de> for Rows {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InOrder;
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = u64;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("rows")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut rows: A) -> Result<u64, A::Error> {
+                let mut last = 0;
+                while let Some(row) = rows.next_element::<u64>()? {
+                    if row == last + 1 {
+                        last = row;
+                    } else if row != 0 {
+                        return Err(A::Error::custom("it is not a row"));
+                    }
+                }
+                Ok(last)
+            }
+        }
+        deserializer.deserialize_seq(InOrder).map(Rows)
+    }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const LIST: &str = r#"{"result": true, "msg": "", "data": {"result": {"total": 5, "num_after_truncation": 3, "num_filtered": 2,
-        "result": [{"worker_id": "aa", "worker_launch_time_ms": 18446744073709551615, "debugger_port": 38645}, {"worker_id": "bb", "debugger_port": null}],
-        "partial_failure_warning": "node bb is away", "warnings": ["3 of 5"]}}}"#;
-
-    #[test]
-    fn what_is_left_out_leaves_no_trace() {
-        let kept = keep_rows(LIST.as_bytes(), &mut |row| {
-            text(row, "worker_id") == Some("aa")
-        });
-        let kept = String::from_utf8(kept.unwrap()).unwrap();
-        assert!(kept.contains("18446744073709551615"), "{kept}");
-        assert!(!kept.contains("bb") && !kept.contains("away"), "{kept}");
-        let kept: Value = serde_json::from_str(&kept).unwrap();
-        let list = &kept["data"]["result"];
-        for count in ["total", "num_after_truncation", "num_filtered"] {
-            assert_eq!(list[count], 1, "{count}");
-        }
-        assert_eq!(list["warnings"], Value::Null);
-    }
-
-    #[test]
-    fn another_shape_is_refused() {
-        for text in [
-            "",
-            "[]",
-            r#"{"data": {"result": {"result": {}}}}"#,
-            r#"{"data": {"result": {"result": [[]]}}}"#,
-            r#"{"data": {"result": {"result": [NaN]}}}"#,
-            r#"{"data": {"result": {"result": []}}} x"#,
-        ] {
-            let kept = keep_rows(text.as_bytes(), &mut |_| true);
-            assert_eq!(kept, Err(NotAList), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_debugger_in_every_shape() {
-        let row = |text: &str| -> Row { serde_json::from_str(text).unwrap() };
-        for text in [
-            r#"{"debugger_port": 1}"#,
-            r#"{"debugger_port": "1"}"#,
-            r#"{"debugger_port": [1]}"#,
-            r#"{"debugger_port": null, "num_paused_threads": 1}"#,
-            r#"{"debugger_port": -1}"#,
-        ] {
-            assert!(has_debugger(&row(text)), "{text}");
-        }
-        for text in [
-            "{}",
-            r#"{"debugger_port": null, "num_paused_threads": 0}"#,
-            r#"{"debugger_port": 0}"#,
-            r#"{"debugger_port": ""}"#,
-        ] {
-            assert!(!has_debugger(&row(text)), "{text}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn a_row_that_is_not_kept_is_never_in_the_answer(shown in proptest::collection::vec(any::<bool>(), 0..12)) {
-            let rows: Vec<_> = shown.iter().map(|s| json!({ "worker_id": if *s { "shown" } else { "hidden" } })).collect();
-            let text = json!({ "data": { "result": { "total": 99, "result": rows } }, "hidden": 1 }).to_string();
-            let kept = keep_rows(text.as_bytes(), &mut |row| super::text(row, "worker_id") == Some("shown")).unwrap();
-            let kept = String::from_utf8(kept).unwrap();
-            prop_assert!(!kept.contains("hidden") && !kept.contains("99"));
-            prop_assert_eq!(kept.matches("shown").count(), shown.iter().filter(|s| **s).count());
-        }
-    }
-}
+#[path = "filter/tests.rs"]
+mod tests;

@@ -5,23 +5,25 @@
 //! can read the answers. All of that leaves marks: a `Host` that is not this relay's, an `Origin`
 //! that is not the `Host`, or `Sec-Fetch-Site`, with which a browser says whose page is asking.
 //! Reading is no safer than writing: Ray kills actors and starts profilers on GET. Called for every
-//! request before anything else looks at it; it yields the [`Reached`] address that the rewriting
-//! needs.
+//! request before anything else looks at it; it yields whose [`Origin`] the request is on, and the [`Reached`] address that
+//! the rewriting needs. A dashboard's origin is another one than the relay's, so that what runs there is kept from the
+//! relay's page and API by the same marks as any other site.
 //!
 //! Nothing switches it off, above all not `listen.insecure_no_auth`: a relay whose port a container
 //! publishes on its host's loopback needs that flag, and is as reachable for web pages as any.
 
-use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderName, ORIGIN, UPGRADE};
+use hyper::header::{ACCEPT, CONNECTION, HOST, HeaderMap, HeaderName, ORIGIN, UPGRADE, USER_AGENT};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 
+use super::origin::Origin;
 use super::route::Route;
 use crate::advertise::{Reached, Table};
 use crate::config::Config;
 
 /// Why a request is not looked at. `Display` is a sentence for the client.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum GuardRefusal {
+pub(crate) enum GuardRefusal {
     /// No `Host`, several, or one that differs from the request's own authority.
     #[error("the request must say with exactly one Host header which host it is for")]
     NoHost,
@@ -41,39 +43,56 @@ pub enum GuardRefusal {
         "a web page of another origin may link to the relay's page and the dashboard's first page here and ask for nothing else: type the address into the browser, or open the page through this relay, at the address in its Host header"
     )]
     CrossOrigin,
+    /// A page wants a program to stay behind in the browser, which answers in the place of whatever is here later.
+    #[error(
+        "the relay serves no service workers: what a dashboard leaves in a browser would outlive it"
+    )]
+    ServiceWorker,
+}
+
+/// Where a request has arrived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Arrived {
+    /// Whose origin that is.
+    pub(crate) origin: Origin,
+    /// The address with which the client reached the relay.
+    pub(crate) reached: Reached,
 }
 
 impl GuardRefusal {
     /// The HTTP status to answer with.
-    pub fn status(&self) -> StatusCode {
+    pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::NoHost | Self::BadHost => StatusCode::BAD_REQUEST,
             Self::UnknownHost { .. } => StatusCode::MISDIRECTED_REQUEST,
-            Self::CrossOrigin => StatusCode::FORBIDDEN,
+            Self::CrossOrigin | Self::ServiceWorker => StatusCode::FORBIDDEN,
         }
     }
 }
 
-/// The address with which the client reached the relay.
+/// Where `request` has arrived.
 ///
 /// # Errors
 /// [`GuardRefusal`] for requests that must not be answered.
-pub fn check(
+pub(crate) fn check(
     request: &Parts,
     config: &Config,
     advertised: &Table,
-) -> Result<Reached, GuardRefusal> {
+) -> Result<Arrived, GuardRefusal> {
     let authority = authority(request)?;
     let reached = Reached::parse(&authority).ok_or(GuardRefusal::BadHost)?;
-    if !known(&reached, config, advertised) {
+    let Some(origin) = Origin::of(&reached, config, advertised) else {
         return Err(GuardRefusal::UnknownHost { host: reached.host });
-    }
+    };
     let foreign = !same_origin(&request.headers, &authority)
-        || (asked_by_another_site(&request.headers) && !opens_a_page(request));
+        || (asked_by_another_site(&request.headers) && !opens_a_page(&origin, request));
     if foreign {
         return Err(GuardRefusal::CrossOrigin);
     }
-    Ok(reached)
+    if request.headers.contains_key("service-worker") {
+        return Err(GuardRefusal::ServiceWorker);
+    }
+    Ok(Arrived { origin, reached })
 }
 
 /// `:authority` of HTTP/2, or the `Host` of HTTP/1; where a request has both they must agree.
@@ -96,29 +115,6 @@ fn authority(request: &Parts) -> Result<String, GuardRefusal> {
     }
 }
 
-fn known(reached: &Reached, config: &Config, advertised: &Table) -> bool {
-    let host = reached.host.as_str();
-    reached.is_ip()
-        || host == "localhost"
-        || host.ends_with(".localhost")
-        || config
-            .http
-            .allowed_hosts
-            .iter()
-            .any(|allowed| names(allowed, host))
-        || advertised.covers(host)
-}
-
-/// `host` is the allowed name, or below the domain that an allowed `.domain` stands for.
-fn names(allowed: &str, host: &str) -> bool {
-    let end = host.len().checked_sub(allowed.len());
-    match end.and_then(|end| host.split_at_checked(end)) {
-        Some(("", host)) => allowed.eq_ignore_ascii_case(host),
-        Some((_, domain)) => allowed.starts_with('.') && allowed.eq_ignore_ascii_case(domain),
-        None => false,
-    }
-}
-
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
@@ -134,24 +130,57 @@ fn asked_by_another_site(headers: &HeaderMap) -> bool {
 
 /// A followed link, in a window of its own, to a page that does nothing but show itself. All else
 /// that it shows it asks for itself, as the same origin.
-fn opens_a_page(request: &Parts) -> bool {
-    let says = |name: HeaderName, value: &str| {
-        request
-            .headers
-            .get(name)
-            .is_some_and(|said| said.as_bytes() == value.as_bytes())
-    };
+fn opens_a_page(origin: &Origin, request: &Parts) -> bool {
     let path = request.uri.path();
-    let page = match Route::of(path) {
-        Route::Dashboard => path == "/",
+    let page = match Route::of(origin, path) {
+        Route::Dashboard | Route::OwnDashboard(_) => path == "/",
         Route::Cluster(_, rest) => matches!(rest, "" | "/"),
         Route::Page(name) => name.is_empty(),
+        Route::Enter(_) => true,
         _ => false,
     };
     page && request.method == Method::GET
-        && says(SEC_FETCH_MODE, "navigate")
+        && says(&request.headers, SEC_FETCH_MODE, "navigate")
         // Not within a frame, where its buttons could be clicked unseen.
-        && says(SEC_FETCH_DEST, "document")
+        && says(&request.headers, SEC_FETCH_DEST, "document")
+}
+
+fn says(headers: &HeaderMap, name: HeaderName, value: &str) -> bool {
+    let said = headers.get(name);
+    said.is_some_and(|said| said.as_bytes() == value.as_bytes())
+}
+
+/// What asks, as far as its request tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asker {
+    /// No browser: a tool, a library, an extension of an editor.
+    Client,
+    /// A browser that is about to show what it gets.
+    Navigation,
+    /// A page that a browser shows.
+    Page,
+}
+
+impl Asker {
+    /// What has sent `headers`. What no page has asked for is a client's, also where an editor is made of a browser.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let header = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+        if says(headers, SEC_FETCH_MODE, "navigate") {
+            return Self::Navigation;
+        }
+        if let Some(site) = header(SEC_FETCH_SITE) {
+            return match site {
+                "none" => Self::Client,
+                _ => Self::Page,
+            };
+        }
+        // Over plain HTTP to another machine browsers say no more than that, and Safari before 16.4 nowhere.
+        let is_browser = header(USER_AGENT).is_some_and(|name| name.starts_with("Mozilla/"));
+        match is_browser && header(ACCEPT).is_some_and(|kinds| kinds.contains("text/html")) {
+            true => Self::Navigation,
+            false => Self::Client,
+        }
+    }
 }
 
 /// The client asks for another protocol on this connection.

@@ -1,9 +1,10 @@
 //! Headers that end at the relay: the hop-by-hop ones, and credentials.
 
 use hyper::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, ETAG, EXPECT, HOST,
-    HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
-    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, RANGE, SET_COOKIE, TE, TRANSFER_ENCODING, UPGRADE,
+    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, COOKIE,
+    ETAG, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_MODIFIED_SINCE,
+    IF_NONE_MATCH, IF_RANGE, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, RANGE, SET_COOKIE, TE,
+    TRANSFER_ENCODING, UPGRADE, X_CONTENT_TYPE_OPTIONS,
 };
 
 /// The cookie that holds a token: Ray's own (set by its `POST /api/authenticate`, Ray 2.52 and later), or the relay's.
@@ -17,6 +18,34 @@ pub(crate) fn cookie_name(port: Option<u16>) -> String {
         |port| format!("{RAY_COOKIE}-{port}"),
     )
 }
+
+/// The name of the cookie with a browser's ticket, on the origin of a dashboard that it reached at `port`. With this prefix
+/// browsers take it from that very host alone, and not from a script of one beside it; they know it where there is TLS.
+pub(crate) fn ticket_cookie(port: Option<u16>, encrypted: bool) -> String {
+    let prefix = if encrypted { HOST_ONLY } else { "" };
+    format!("{prefix}{}", cookie_name(port) + "-ticket")
+}
+
+/// What begins the name of a cookie that no other host can set.
+const HOST_ONLY: &str = "__Host-";
+
+/// What a head has no say in: what browsers do with the origin as a whole, or with the relay's host beyond this answer.
+const OF_THE_ORIGIN: [&str; 14] = [
+    "accept-ch",
+    "access-control-allow-credentials",
+    "access-control-allow-headers",
+    "access-control-allow-methods",
+    "access-control-allow-origin",
+    "alt-svc",
+    "clear-site-data",
+    "nel",
+    "public-key-pins",
+    "refresh",
+    "report-to",
+    "reporting-endpoints",
+    "service-worker-allowed",
+    "strict-transport-security",
+];
 
 /// Hop-by-hop headers (RFC 9110, 7.6.1), besides those that `Connection` names.
 const HOP_BY_HOP: [HeaderName; 9] = [
@@ -106,20 +135,43 @@ pub(crate) fn ask_for_plain(headers: &mut HeaderMap) {
     }
 }
 
-/// Makes the head's headers fit for a client: no credential, nothing of the head's connection.
-pub(crate) fn strip_answer(headers: &mut HeaderMap) {
+/// Makes the head's headers fit for a client: no credential, nothing of the head's connection, nothing that holds beyond
+/// the answer. Cookies are kept on an origin that is the head's `own`, as far as they are for that host alone.
+pub(crate) fn strip_answer(headers: &mut HeaderMap, own: bool) {
     strip_hop_by_hop(headers);
-    headers.remove("alt-svc");
+    for name in OF_THE_ORIGIN {
+        headers.remove(name);
+    }
     let cookies: Vec<HeaderValue> = headers
         .get_all(SET_COOKIE)
         .iter()
-        .filter(|value| !is_ray_cookie(value.as_bytes()))
+        .filter(|value| own && !is_ray_cookie(value.as_bytes()) && is_host_only(value.as_bytes()))
         .cloned()
         .collect();
     headers.remove(SET_COOKIE);
     for cookie in cookies {
         headers.append(SET_COOKIE, cookie);
     }
+    let policy = match own {
+        // Not within a page of somebody else's.
+        true => "frame-ancestors 'self'",
+        // A browser that nobody took for one shows it, and runs nothing of it.
+        false => "sandbox; default-src 'none'",
+    };
+    headers.append(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
+    if !own {
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    }
+}
+
+/// The cookie is for no further host.
+fn is_host_only(cookie: &[u8]) -> bool {
+    let mut attributes = cookie.split(|b| *b == b';').skip(1);
+    let name = |attribute: &[u8]| {
+        let name = attribute.split(|b| *b == b'=').next();
+        name.unwrap_or_default().trim_ascii().to_ascii_lowercase()
+    };
+    attributes.all(|attribute| name(attribute) != b"domain")
 }
 
 /// What no longer holds once the body has been changed, or might have been.
@@ -145,6 +197,10 @@ pub(crate) fn is_ray_cookie(pair: &[u8]) -> bool {
         .next()
         .unwrap_or_default();
     let name = name.trim_ascii();
+    let name = match name.split_at_checked(HOST_ONLY.len()) {
+        Some((prefix, name)) if prefix.eq_ignore_ascii_case(HOST_ONLY.as_bytes()) => name,
+        _ => name,
+    };
     // Cookie names are case-sensitive, but nobody else's cookie is called like that either.
     name.split_at_checked(RAY_COOKIE.len())
         .is_some_and(|(name, port)| {
@@ -199,9 +255,40 @@ mod tests {
     fn rays_token_does_not_come_back() {
         let mut map = headers(&[
             ("set-cookie", "ray-authentication-token=secret; HttpOnly"),
-            ("set-cookie", "theme=dark"),
+            ("set-cookie", "__Host-ray-authentication-token-443-ticket=x"),
+            ("set-cookie", "theme=dark; Path=/"),
+            ("set-cookie", "theme=dark; domain=example.com"),
+            ("set-cookie", "theme=dark;DOMAIN"),
         ]);
-        strip_answer(&mut map);
-        assert_eq!(map, headers(&[("set-cookie", "theme=dark")]));
+        let mut elsewhere = map.clone();
+        strip_answer(&mut map, true);
+        let cookies: Vec<_> = map.get_all(SET_COOKIE).iter().collect();
+        assert_eq!(cookies, ["theme=dark; Path=/"]);
+        strip_answer(&mut elsewhere, false);
+        assert!(!elsewhere.contains_key(SET_COOKIE));
+    }
+
+    #[test]
+    fn a_head_has_no_say_over_an_origin() {
+        for own in [true, false] {
+            let mut map = headers(&[
+                ("service-worker-allowed", "/"),
+                ("clear-site-data", "\"*\""),
+                ("strict-transport-security", "max-age=1"),
+                ("refresh", "0; url=/relay/"),
+                ("access-control-allow-origin", "*"),
+                ("content-security-policy", "default-src 'self'"),
+                ("content-type", "text/html"),
+            ]);
+            strip_answer(&mut map, own);
+            let policies = map.get_all(CONTENT_SECURITY_POLICY).iter();
+            let policies: Vec<_> = policies.map(|policy| policy.to_str().unwrap()).collect();
+            assert_eq!(policies[0], "default-src 'self'");
+            assert_eq!(policies[1].starts_with("sandbox"), !own, "{policies:?}");
+            for name in OF_THE_ORIGIN {
+                assert!(!map.contains_key(name), "{name}");
+            }
+            assert_eq!(map["content-type"], "text/html");
+        }
     }
 }

@@ -70,15 +70,15 @@ pub(crate) async fn open(
     let agents = Arc::clone(&ctx.agents);
     let answer = match stream {
         None => {
-            let Some(place) = agents.place() else {
-                let sentence = "this relay has all the agents that it takes: have `upstream.max_agents` raised";
+            let peer = connection.peer;
+            let Some(newcomer) = agents.newcomer(&principal, peer) else {
+                let sentence = "too many agents with this credential, or from this address, have not yet said who they are: try again in a moment";
                 return Ok(answer::error(StatusCode::SERVICE_UNAVAILABLE, sentence));
             };
-            let peer = connection.peer;
-            let (answer, socket) = handshake.accept(link_config());
+            let (answer, socket) = handshake.accept(link_config(), ctx.account(&principal));
             let serving = async move {
                 if let Some(socket) = socket.await {
-                    agents.serve(socket, principal, peer, place).await;
+                    agents.serve(socket, principal, peer, newcomer).await;
                 }
             };
             connection.tasks.spawn(serving.in_current_span());
@@ -88,7 +88,7 @@ pub(crate) async fn open(
             let Some(delivery) = agents.take(id, handshake.secret(), &principal) else {
                 return Ok(tunnel::unexpected());
             };
-            let (answer, socket) = handshake.accept(stream_config());
+            let (answer, socket) = handshake.accept(stream_config(), ctx.account(&principal));
             let serving = async move {
                 if let Some(socket) = socket.await {
                     delivery.hand_over(&agents, socket, &principal).await;

@@ -57,6 +57,7 @@ const FILES: &[File] = &[
     file!("icon.svg", "image/svg+xml"),
     file!("main.js", SCRIPT),
     file!("relay.js", SCRIPT),
+    file!("dashboards.js", SCRIPT),
     file!("feed.js", SCRIPT),
     file!("rows.js", SCRIPT),
     file!("task.js", SCRIPT),
@@ -119,4 +120,10 @@ pub(crate) fn moved() -> Response<Body> {
     let headers = response.headers_mut();
     headers.insert(LOCATION, HeaderValue::from_static("relay/"));
     response
+}
+
+/// There is nothing of the page, nor of the API, on a dashboard's origin.
+pub(crate) fn not_here() -> Response<Body> {
+    let sentence = "this address is a dashboard's alone: the relay's page and API are at the relay's own address";
+    answer::error(StatusCode::NOT_FOUND, sentence)
 }

@@ -10,9 +10,12 @@ use crate::audit::Unavailable;
 use crate::connection::admission::Crowded;
 use crate::context::Context;
 use crate::identity::{AuthError, Ended};
-use crate::policy::Scope;
+use crate::memory::Short;
 use crate::session::authenticate::NotAuthenticated;
 use crate::telemetry::metrics::RefusalKind;
+
+/// When who was told that there is no memory may ask again, in seconds.
+pub(super) const ASK_AGAIN: u64 = 5;
 
 /// Why a request is not answered. `Display` is a sentence for the client.
 #[derive(Debug, thiserror::Error)]
@@ -33,11 +36,14 @@ pub(crate) enum HttpRefusal {
     Denied {
         /// Name of the principal.
         subject: String,
-        /// The scope that is missing.
-        scope: Scope,
+        /// The word of the scope that is missing.
+        scope: &'static str,
         /// Where the scope is missing: `on cluster a`.
         place: String,
     },
+    /// There is no memory for one more request.
+    #[error(transparent)]
+    Short(#[from] Short),
     /// Nothing is allowed that cannot be recorded.
     #[error(transparent)]
     NoRecord(#[from] Unavailable),
@@ -54,6 +60,29 @@ pub(crate) enum HttpRefusal {
         "no Ray dashboard is configured here; those of clusters that are found are at /relay/clusters/NAME/, and /relay/ lists what waits"
     )]
     NoDashboard,
+    /// A browser is to show a dashboard, and has no address at which that has an origin of its own.
+    #[error(
+        "browsers are shown a dashboard on an origin of its own, and none leads from {host} to this relay: set `http.dashboard_hosts` there, or reach it on localhost, through `ray-relay connect` or `ssh -L`"
+    )]
+    NoOrigin {
+        /// The host at which the browser reached the relay.
+        host: String,
+    },
+    /// A web page asks for what is a dashboard's, where no page is a dashboard's.
+    #[error(
+        "to web pages a dashboard answers on its own origin alone: open / here in a browser, which leads there"
+    )]
+    PageElsewhere,
+    /// Somebody is asked for a token by a page that is not the relay's.
+    #[error(
+        "no token belongs into a dashboard, which is a program of the cluster's: open it from the relay's page, /relay/ at the relay's own address, which takes the token"
+    )]
+    SignInElsewhere,
+    /// No cookie can hold what says who the client is.
+    #[error(
+        "your credential says too much about you (its groups, above all) for a browser's cookie: reach the relay through `ray-relay connect`, and open the dashboard there"
+    )]
+    NoTicket,
 }
 
 fn listed(names: &[String]) -> String {
@@ -78,11 +107,16 @@ impl HttpRefusal {
             Self::Authentication(NotAuthenticated::Ended(_)) | Self::Ended(_) => {
                 StatusCode::UNAUTHORIZED
             }
-            Self::NoRecord(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Short(Short::Yours { .. }) => StatusCode::TOO_MANY_REQUESTS,
+            Self::NoRecord(_) | Self::Short(Short::All) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Ambiguous(_) => StatusCode::BAD_REQUEST,
             Self::NoCluster { .. } => StatusCode::NOT_FOUND,
             Self::NoDashboard => StatusCode::BAD_GATEWAY,
-            Self::Denied { .. } => StatusCode::FORBIDDEN,
+            Self::Denied { .. }
+            | Self::NoOrigin { .. }
+            | Self::PageElsewhere
+            | Self::SignInElsewhere
+            | Self::NoTicket => StatusCode::FORBIDDEN,
         }
     }
 
@@ -90,11 +124,14 @@ impl HttpRefusal {
     fn kind(&self) -> Option<RefusalKind> {
         Some(match self {
             Self::Authentication(_) => return None,
+            Self::Short(_) => RefusalKind::Limited,
             Self::NoRecord(_) => RefusalKind::Internal,
             Self::Ambiguous(_) => RefusalKind::Client,
             Self::NoCluster { .. } => RefusalKind::NotFound,
-            Self::NoDashboard => RefusalKind::Unsupported,
-            Self::Ended(_) | Self::Denied { .. } => RefusalKind::Forbidden,
+            Self::NoDashboard | Self::NoOrigin { .. } | Self::NoTicket => RefusalKind::Unsupported,
+            Self::Ended(_) | Self::Denied { .. } | Self::PageElsewhere | Self::SignInElsewhere => {
+                RefusalKind::Forbidden
+            }
         })
     }
 
@@ -135,6 +172,9 @@ impl HttpRefusal {
         })) = self
         {
             headers.insert(RETRY_AFTER, retry_after.as_secs().max(1).into());
+        }
+        if let Self::Short(_) = self {
+            headers.insert(RETRY_AFTER, ASK_AGAIN.into());
         }
         response
     }

@@ -41,7 +41,7 @@ const ENDING: &str =
 /// Workers that are ended at a time: each takes a job of Ray's.
 const ENDED_AT_ONCE: usize = 2;
 /// Any of these is enough.
-const NEEDED: [Scope; 3] = [Scope::Debug, Scope::Terminal, Scope::Admin];
+const NEEDED: [Scope; 3] = [Scope::Debug, Scope::Terminal, Scope::PlaceAdmin];
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -65,7 +65,7 @@ pub(crate) async fn answer(
     if !access.may_anywhere(Scope::Terminate)
         && !NEEDED.iter().any(|scope| access.may_anywhere(*scope))
     {
-        let missing = (Scope::Debug, "on some breakpoint".to_owned());
+        let missing = (Scope::Debug.word(), "on some breakpoint".to_owned());
         return Err(audit::deny(ctx, connection, &caller, asked, missing).await);
     }
     let read = body::whole(body, LARGEST).await;
@@ -109,7 +109,7 @@ async fn one(
             } else {
                 Scope::Debug
             };
-            audit::deny(ctx, connection, caller, asked, (scope, place)).await;
+            audit::deny(ctx, connection, caller, asked, (scope.word(), place)).await;
             return Err(match (force, &why) {
                 (true, Denied::Missing { .. }) => format!("{why}; {ENDING}"),
                 _ => why.to_string(),

@@ -50,7 +50,7 @@ pub(crate) async fn open(
     let answer = match stream {
         None => {
             let (ctx, summary) = (Arc::clone(ctx), connection.info.summary.clone());
-            let (answer, socket) = handshake.accept(link_config());
+            let (answer, socket) = handshake.accept(link_config(), ctx.account(&principal));
             let serving = async move {
                 if let Some(socket) = socket.await {
                     reverse::serve(ctx, socket, principal, summary, name).await;
@@ -64,7 +64,7 @@ pub(crate) async fn open(
             let Some(handover) = expected else {
                 return Ok(tunnel::unexpected());
             };
-            let (answer, socket) = handshake.accept(stream_config());
+            let (answer, socket) = handshake.accept(stream_config(), ctx.account(&principal));
             let serving = async move {
                 if let Some(socket) = socket.await {
                     handover.hand_over(socket).await;

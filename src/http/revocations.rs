@@ -1,8 +1,9 @@
 //! `POST /relay/v1/revocations`: from now on a credential, or all that somebody has, is not to be trusted any more.
 //!
 //! The body is one line of `auth.revocations_file`: `{"jti": ID}` or `{"sub": NAME}`, either with `"until": SECONDS`
-//! after which it may be forgotten; `"at": SECONDS` of a name is this moment where it is left out. It takes `admin`, and is on
-//! record before it holds.
+//! after which it may be forgotten; `"at": SECONDS` of a name is this moment where it is left out. One revokes one's own: the
+//! credential that is shown, or what was issued to one's name until now. Anybody else's takes `admin` on the relay itself,
+//! because credentials hold everywhere. It is on record before it holds.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,10 +16,12 @@ use super::answer::{self, Body};
 use super::audit::{self, Asked};
 use super::connection::Connection;
 use super::refusal::HttpRefusal;
-use super::route::Route;
+use super::route::RouteAccess;
 use super::{authenticate, body};
 use crate::context::Context;
+use crate::identity::Principal;
 use crate::identity::revocation::{Revocation, RevokeError, Revoked, StoredIn};
+use crate::policy::RelayScope;
 
 /// Largest body that is read.
 const LARGEST: usize = 4096;
@@ -26,7 +29,7 @@ const LARGEST: usize = 4096;
 /// What is wrong with a body.
 const WANTED: &str = "the body has to be {\"jti\": ID} or {\"sub\": NAME}, with \"until\": SECONDS SINCE 1970 where it may be forgotten then";
 
-/// Answers an administrator who revokes something.
+/// Answers who revokes something.
 pub(crate) async fn answer(
     ctx: &Context,
     connection: &Connection,
@@ -35,9 +38,6 @@ pub(crate) async fn answer(
     asked: &Asked,
 ) -> Result<Response<Body>, HttpRefusal> {
     let caller = authenticate::authenticate(ctx, connection, parts, asked).await?;
-    if let Some(missing) = Route::Revocations.access().missing(&caller.principal) {
-        return Err(audit::deny(ctx, connection, &caller, asked, missing).await);
-    }
     if parts.method != Method::POST {
         let sentence = "/relay/v1/revocations takes POST requests only";
         return Ok(answer::post_only(sentence));
@@ -46,6 +46,11 @@ pub(crate) async fn answer(
         Ok(revocation) => revocation,
         Err(sentence) => return Ok(answer::error(StatusCode::BAD_REQUEST, sentence)),
     };
+    if !is_own(&caller.principal, &revocation, SystemTime::now())
+        && let Some(missing) = RouteAccess::Relay(RelayScope::Admin).missing(&caller.principal)
+    {
+        return Err(audit::deny(ctx, connection, &caller, asked, missing).await);
+    }
     let (kind, name) = told(&revocation);
     audit::administers(ctx, connection, &caller, asked, (kind, name)).await?;
     Ok(revoke(ctx, revocation).await)
@@ -66,6 +71,15 @@ fn parse(text: &[u8], now: SystemTime) -> Option<Revocation> {
         line.insert("at".to_owned(), now.into());
     }
     Revocation::from_line(&Value::Object(line).to_string())
+}
+
+/// Whether `revocation` is of what `principal` shows, or of what its name has `now` and of nothing that is issued later.
+fn is_own(principal: &Principal, revocation: &Revocation, now: SystemTime) -> bool {
+    let is_own = match &revocation.what {
+        Revoked::CredentialId(id) => id == principal.credential().id(),
+        Revoked::Subject { subject, at } => subject == principal.subject() && *at <= now,
+    };
+    is_own && !principal.is_anonymous()
 }
 
 /// What goes into the record and the answer.

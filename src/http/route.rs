@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
+use super::origin::Origin;
 use crate::identity::Principal;
-use crate::policy::Scope;
+use crate::policy::{RelayScope, Scope};
 use crate::telemetry::metrics;
 use crate::wire::resumed::CONNECT_PATH;
 use crate::wire::tunnel::reverse::{REVERSE_PATH, STREAM};
@@ -60,29 +61,49 @@ pub(crate) enum Route<'a> {
     Cluster(&'a str, &'a str),
     /// The dashboard of the default cluster.
     Dashboard,
+    /// The way to a dashboard on its own origin, for whoever is known on the relay's.
+    OpenDashboard,
+    /// The entrance of a dashboard's own origin, by its label.
+    Enter(&'a str),
+    /// The dashboard whose own origin this is, by the label of its cluster.
+    OwnDashboard(&'a str),
+    /// The relay's page or API, on a dashboard's origin.
+    NotHere,
     /// Nothing, although below `/relay`.
     Unknown,
 }
+
+/// The word of a permission that is missing, and where: `on cluster a`.
+pub(crate) type Missing = (&'static str, String);
+
+/// Where a permission is missing that is to be narrowed by nothing.
+const ON_RELAY: &str = "on the whole relay";
 
 /// What asking for a route takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RouteAccess {
     /// To be authenticated; what is told depends on the principal.
     Authenticated,
-    /// That scope, at the place that the words name.
-    Scope(Scope, &'static str),
+    /// That scope at some place, which the words name; what is then asked for is judged there.
+    Somewhere(Scope, &'static str),
+    /// That scope on the relay itself.
+    Relay(RelayScope),
     /// What [`super::required_access`] says of the head's path.
     OfDashboard,
 }
 
 impl RouteAccess {
     /// What `principal` lacks.
-    pub(crate) fn missing(self, principal: &Principal) -> Option<(Scope, String)> {
+    pub(crate) fn missing(self, principal: &Principal) -> Option<Missing> {
         match self {
             Self::Authenticated | Self::OfDashboard => None,
-            Self::Scope(scope, place) => {
+            Self::Somewhere(scope, place) => {
                 let lacks = !principal.access().may_anywhere(scope);
-                lacks.then(|| (scope, place.to_owned()))
+                lacks.then(|| (scope.word(), place.to_owned()))
+            }
+            Self::Relay(scope) => {
+                let lacks = !principal.access().may_on_relay(scope);
+                lacks.then(|| (scope.word(), ON_RELAY.to_owned()))
             }
         }
     }
@@ -91,16 +112,29 @@ impl RouteAccess {
 /// Where the other clusters' dashboards are.
 pub(crate) const CLUSTERS: &str = "/relay/clusters/";
 
+/// Where a browser comes in on a dashboard's own origin.
+pub(crate) const ENTER: &str = "/relay/enter";
+
 /// Where the files of the page are.
 const PAGE: &str = "/relay/page/";
 
 /// What exists below `/relay`, for those who ask for something else.
-pub(crate) const EXISTS: &str = "/relay/ for a browser, /relay/v1/breakpoints, /relay/v1/sessions, /relay/v1/sessions/end, /relay/v1/events, /relay/v1/whoami, /relay/v1/snapshot, /relay/v1/terminal, /relay/v1/release, /relay/v1/revocations, /relay/v1/nodes, /relay/v1/doctor, /relay/v1/reverse/NAME, /relay/v1/connect, \
+pub(crate) const EXISTS: &str = "/relay/ for a browser, /relay/v1/breakpoints, /relay/v1/sessions, /relay/v1/sessions/end, /relay/v1/events, /relay/v1/whoami, /relay/v1/snapshot, /relay/v1/terminal, /relay/v1/dashboard, /relay/v1/release, /relay/v1/revocations, /relay/v1/nodes, /relay/v1/doctor, /relay/v1/reverse/NAME, /relay/v1/connect, \
                                  /relay/healthz, /relay/readyz, /relay/metrics and /relay/clusters/NAME/";
 
 impl<'a> Route<'a> {
-    /// What `path` stands for.
-    pub(crate) fn of(path: &'a str) -> Self {
+    /// What `path` stands for on `origin`.
+    pub(crate) fn of(origin: &'a Origin, path: &'a str) -> Self {
+        match (origin, path) {
+            (Origin::Relay, path) => Self::on_relay(path),
+            (Origin::Dashboard(label), ENTER) => Self::Enter(label),
+            (Origin::Dashboard(_), "/relay") => Self::NotHere,
+            (Origin::Dashboard(_), path) if path.starts_with("/relay/") => Self::NotHere,
+            (Origin::Dashboard(label), _) => Self::OwnDashboard(label),
+        }
+    }
+
+    fn on_relay(path: &'a str) -> Self {
         match path {
             "/relay/v1/breakpoints" => Self::Breakpoints,
             "/relay/v1/sessions" => Self::Sessions,
@@ -113,6 +147,7 @@ impl<'a> Route<'a> {
             "/relay/v1/whoami" => Self::Whoami,
             "/relay/v1/snapshot" => Self::Snapshot,
             "/relay/v1/terminal" => Self::Terminal,
+            "/relay/v1/dashboard" => Self::OpenDashboard,
             LINK_PATH => Self::NodeLink,
             CONNECT_PATH => Self::Connect,
             "/relay/healthz" => Self::Healthz,
@@ -155,26 +190,31 @@ impl<'a> Route<'a> {
             // The files of the page are the same for everybody, known or not.
             Self::Page(_) | Self::PageMoved => RouteAccess::Authenticated,
             Self::Whoami => RouteAccess::Authenticated,
-            // One's own alone, and everybody's with `admin`.
+            // One's own, and those that one administers.
             Self::Sessions | Self::EndSession => RouteAccess::Authenticated,
             // What is said on it is judged as on every connection.
             Self::Connect | Self::ConnectAgain(_) => RouteAccess::Authenticated,
             // Each id is judged by itself.
             Self::Release => RouteAccess::Authenticated,
-            Self::NodeLink | Self::NodeStream(_) => RouteAccess::Scope(Scope::Node, "on some node"),
+            Self::NodeLink | Self::NodeStream(_) => {
+                RouteAccess::Somewhere(Scope::Node, "on some node")
+            }
             Self::Reverse(_) | Self::ReverseStream(..) => {
-                RouteAccess::Scope(Scope::Debug, "on some breakpoint")
+                RouteAccess::Somewhere(Scope::Debug, "on some breakpoint")
             }
             // Each breakpoint is judged by itself.
-            Self::Snapshot => RouteAccess::Scope(Scope::View, "on some breakpoint"),
-            Self::Terminal => RouteAccess::Scope(Scope::Terminal, "on some breakpoint"),
+            Self::Snapshot => RouteAccess::Somewhere(Scope::View, "on some breakpoint"),
+            Self::Terminal => RouteAccess::Somewhere(Scope::Terminal, "on some breakpoint"),
             Self::Nodes | Self::Breakpoints | Self::Events => {
-                RouteAccess::Scope(Scope::List, "on some breakpoint")
+                RouteAccess::Somewhere(Scope::List, "on some breakpoint")
             }
-            Self::Metrics | Self::Revocations | Self::Doctor => {
-                RouteAccess::Scope(Scope::Admin, "on the relay")
+            // One's own credential, and anybody's on the relay itself.
+            Self::Revocations => RouteAccess::Authenticated,
+            Self::Metrics | Self::Doctor => RouteAccess::Relay(RelayScope::Admin),
+            Self::Enter(_) | Self::NotHere => RouteAccess::Authenticated,
+            Self::Cluster(..) | Self::Dashboard | Self::OwnDashboard(_) | Self::OpenDashboard => {
+                RouteAccess::OfDashboard
             }
-            Self::Cluster(..) | Self::Dashboard => RouteAccess::OfDashboard,
         }
     }
 
@@ -196,9 +236,10 @@ impl<'a> Route<'a> {
             Self::Connect | Self::ConnectAgain(_) => metrics::Route::Connect,
             Self::Healthz | Self::Readyz => metrics::Route::Health,
             Self::Metrics => metrics::Route::Metrics,
-            Self::Cluster(..) => metrics::Route::Cluster,
+            Self::OpenDashboard | Self::Enter(_) => metrics::Route::Page,
+            Self::Cluster(..) | Self::OwnDashboard(_) => metrics::Route::Cluster,
             Self::Dashboard => metrics::Route::Dashboard,
-            Self::Unknown => metrics::Route::Unknown,
+            Self::NotHere | Self::Unknown => metrics::Route::Unknown,
         }
     }
 }
@@ -260,35 +301,58 @@ pub(super) fn unescaped(path: &str) -> Cow<'_, [u8]> {
 mod tests {
     use super::*;
 
+    fn of(path: &str) -> Route<'_> {
+        Route::of(&Origin::Relay, path)
+    }
+
+    #[test]
+    fn nothing_of_the_relay_is_on_the_origin_of_a_dashboard() {
+        let origin = Origin::Dashboard("b".to_owned());
+        for path in [
+            "/relay",
+            "/relay/",
+            "/relay/page/main.js",
+            "/relay/v1/breakpoints",
+            "/relay/v1/terminal",
+            "/relay/clusters/default/",
+            "/relay/healthz",
+            "/relay/enter/",
+        ] {
+            assert_eq!(Route::of(&origin, path), Route::NotHere, "{path}");
+        }
+        for path in ["/", "/api/v0/workers", "/relayed", "//relay/", "*"] {
+            assert_eq!(Route::of(&origin, path), Route::OwnDashboard("b"), "{path}");
+        }
+        assert_eq!(Route::of(&origin, ENTER), Route::Enter("b"));
+        assert_eq!(of(ENTER), Route::Unknown);
+    }
+
     #[test]
     fn paths() {
-        assert_eq!(Route::of("/"), Route::Dashboard);
-        assert_eq!(Route::of("/relayed"), Route::Dashboard);
-        assert_eq!(Route::of("/relay"), Route::PageMoved);
-        assert_eq!(Route::of("/relay/"), Route::Page(""));
-        assert_eq!(Route::of("/relay/page/main.js"), Route::Page("main.js"));
-        assert_eq!(Route::of("/relay/page/"), Route::Unknown);
-        assert_eq!(Route::of("/relay/pages"), Route::Unknown);
-        assert_eq!(Route::of("/relay/v1/breakpoints"), Route::Breakpoints);
-        assert_eq!(Route::of("/relay/v1/nodes/link"), Route::NodeLink);
+        assert_eq!(of("/"), Route::Dashboard);
+        assert_eq!(of("/relayed"), Route::Dashboard);
+        assert_eq!(of("/relay"), Route::PageMoved);
+        assert_eq!(of("/relay/"), Route::Page(""));
+        assert_eq!(of("/relay/page/main.js"), Route::Page("main.js"));
+        assert_eq!(of("/relay/page/"), Route::Unknown);
+        assert_eq!(of("/relay/pages"), Route::Unknown);
+        assert_eq!(of("/relay/v1/breakpoints"), Route::Breakpoints);
+        assert_eq!(of("/relay/v1/nodes/link"), Route::NodeLink);
+        assert_eq!(of("/relay/v1/nodes/stream/0a"), Route::NodeStream("0a"));
+        assert_eq!(of("/relay/v1/nodes/other"), Route::Unknown);
+        assert_eq!(of("/relay/v1/reverse/ada"), Route::Reverse("ada"));
         assert_eq!(
-            Route::of("/relay/v1/nodes/stream/0a"),
-            Route::NodeStream("0a")
-        );
-        assert_eq!(Route::of("/relay/v1/nodes/other"), Route::Unknown);
-        assert_eq!(Route::of("/relay/v1/reverse/ada"), Route::Reverse("ada"));
-        assert_eq!(
-            Route::of("/relay/v1/reverse/ada/stream/0a"),
+            of("/relay/v1/reverse/ada/stream/0a"),
             Route::ReverseStream("ada", "0a")
         );
-        assert_eq!(Route::of("/relay/v1/reverse"), Route::Unknown);
-        assert_eq!(Route::of("/relay/v1/connect"), Route::Connect);
-        assert_eq!(Route::of("/relay/v1/connect/0a"), Route::ConnectAgain("0a"));
-        assert_eq!(Route::of("/relay/v1/connected"), Route::Unknown);
-        assert_eq!(Route::of("/relay/clusters/"), Route::Unknown);
-        assert_eq!(Route::of("/relay/clusters/b"), Route::Cluster("b", ""));
+        assert_eq!(of("/relay/v1/reverse"), Route::Unknown);
+        assert_eq!(of("/relay/v1/connect"), Route::Connect);
+        assert_eq!(of("/relay/v1/connect/0a"), Route::ConnectAgain("0a"));
+        assert_eq!(of("/relay/v1/connected"), Route::Unknown);
+        assert_eq!(of("/relay/clusters/"), Route::Unknown);
+        assert_eq!(of("/relay/clusters/b"), Route::Cluster("b", ""));
         assert_eq!(
-            Route::of("/relay/clusters/b/api/v0"),
+            of("/relay/clusters/b/api/v0"),
             Route::Cluster("b", "/api/v0")
         );
     }

@@ -26,7 +26,7 @@ use crate::context::Context;
 use crate::masking::{Carries, MaskedSession};
 use crate::pdb::{Limits, snapshot};
 use crate::policy::Scope;
-use crate::ray::registry::{Breakpoint, BreakpointId, Kind};
+use crate::ray::registry::{Breakpoint, BreakpointId, Kind, Location};
 use crate::recording::{Direction, Protocol};
 use crate::session::live::Begun;
 use crate::session::refusal::SessionRefusal;
@@ -134,7 +134,8 @@ pub(crate) async fn answer(
                 Some(id) => format!("on breakpoint {id}"),
                 None => "on a breakpoint that is none".to_owned(),
             };
-            audit::deny(ctx, connection, &caller, asked, (Scope::View, place)).await;
+            let missing = (Scope::View.word(), place);
+            audit::deny(ctx, connection, &caller, asked, missing).await;
             Err(why.into())
         }
     };
@@ -229,6 +230,9 @@ async fn looked(
     };
     let shot = snapshot(stream, CLIENT, &Value::Null, &limits);
     let shot = shot.instrument(span).await.map(|threads| {
+        if let Some(place) = place_in(&threads) {
+            live.worker.stands_at(Some(place));
+        }
         let masks = ctx.masking.holds_for(&rights);
         shown(
             threads,
@@ -255,6 +259,15 @@ async fn looked(
     session.ended(*outcome.as_ref().unwrap_or(&Outcome::Failed));
     outcome.map_err(NoSnapshot::Failed)?;
     shot.map_err(|why| NoSnapshot::Failed(why.to_string()))
+}
+
+/// Where the first of `threads` stands, of whose frames the last is the innermost.
+fn place_in(threads: &Value) -> Option<Location> {
+    let thread = threads.get(0)?;
+    let frames = thread.get("raised").or_else(|| thread.get("frames"))?;
+    let frame = frames.as_array()?.last()?;
+    let text = |key: &str| frame[key].as_str().unwrap_or_default();
+    Location::told(text("file"), frame["line"].as_u64()?, text("function"))
 }
 
 /// `threads` as they are shown: of each frame the variables as a list, as a debugger would have them, and masked as there.

@@ -59,7 +59,7 @@ pub(crate) async fn open(
         Ok(handshake) => handshake,
         Err(refused) => return Ok(*refused),
     };
-    let (answer, socket) = handshake.accept(stream_config());
+    let (answer, socket) = handshake.accept(stream_config(), ctx.account(&principal));
     let (ctx, peer) = (Arc::clone(ctx), connection.peer);
     let carrying = async move {
         let Some(socket) = socket.await else { return };

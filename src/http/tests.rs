@@ -7,6 +7,8 @@ mod authorisation;
 mod endings;
 mod lifecycle;
 mod list;
+mod narrowed_admin;
+mod origins;
 mod page;
 mod proxy;
 mod release;
@@ -72,6 +74,7 @@ pub(crate) fn config() -> Config {
             address: ([127, 0, 0, 1], 0).into(),
             insecure_no_auth: false,
             max_connections: 16,
+            memory: None,
             handshake_timeout: 10 * second,
             keepalive: 15 * second,
             drain_timeout: 30 * second,
@@ -99,6 +102,7 @@ pub(crate) fn config() -> Config {
             max_rewrite: 1 << 20,
             max_event_streams: 2,
             allowed_hosts: vec!["relay.example.com".to_owned()],
+            dashboard_hosts: None,
             metrics_open: false,
         },
         advertise: config::Advertise::Single,

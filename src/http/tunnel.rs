@@ -22,6 +22,8 @@ use super::{authenticate, hop};
 use crate::agents::Socket;
 use crate::context::Context;
 use crate::identity::Principal;
+use crate::memory::Account;
+use crate::wire::counted::Counted;
 use crate::wire::tunnel::SECRET_HEADER;
 
 /// Who asks for `route`, where that is somebody who may.
@@ -78,10 +80,11 @@ impl Handshake {
         shown.unwrap_or_default()
     }
 
-    /// The answer that opens it, and what it becomes then; `None`: it was not opened in time.
+    /// The answer that opens it, and what it becomes then, with its memory from `account`; `None`: it was not opened in time.
     pub(super) fn accept(
         self,
         config: WebSocketConfig,
+        account: Account,
     ) -> (Response<Body>, impl Future<Output = Option<Socket>>) {
         let protocol = HeaderValue::from_static(self.protocol);
         let answer = websocket::switch(&self.key, Some(&protocol));
@@ -98,8 +101,8 @@ impl Handshake {
                     return None;
                 }
             };
-            let upgraded = TokioIo::new(upgraded);
-            Some(WebSocketStream::from_raw_socket(upgraded, Role::Server, Some(config)).await)
+            let carrier = Counted::new(TokioIo::new(upgraded), &account);
+            Some(WebSocketStream::from_raw_socket(carrier, Role::Server, Some(config)).await)
         };
         (answer, socket)
     }

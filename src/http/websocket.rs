@@ -39,7 +39,9 @@ use super::dashboard::Upstream;
 use super::{guard, hop};
 use crate::context::Context;
 use crate::identity::Principal;
+use crate::memory::{Account, Short};
 use crate::telemetry::metrics::{Direction, Editor, Metrics, Outcome, SessionProtocol};
+use crate::wire::counted::Counted;
 
 /// Largest message and frame. Ray's log tail sends what a log grew by in a second; its own client
 /// takes 4 MiB.
@@ -54,7 +56,7 @@ pub(crate) const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How long the closing handshake of one side may take.
 const CLOSING: Duration = Duration::from_secs(5);
 
-type Socket = WebSocketStream<TokioIo<Upgraded>>;
+type Socket = WebSocketStream<Counted<TokioIo<Upgraded>>>;
 
 /// The request asks for a WebSocket (RFC 6455; over HTTP/2 there is none here).
 pub(crate) fn is_asked_for(method: &Method, headers: &HeaderMap) -> bool {
@@ -94,6 +96,7 @@ pub(crate) async fn open(
         head: hyper::upgrade::on(&mut response),
         closing: connection.closing.clone(),
         principal: principal.clone(),
+        account: ctx.account(principal),
         metrics: Arc::clone(&ctx.metrics),
     };
     connection.tasks.spawn(session.run().in_current_span());
@@ -160,6 +163,7 @@ struct Session {
     head: OnUpgrade,
     closing: CancellationToken,
     principal: Principal,
+    account: Account,
     metrics: Arc<Metrics>,
 }
 
@@ -173,8 +177,8 @@ impl Session {
             Err(_) => return tracing::debug!("websocket was not opened in time"),
         };
         let _open = self.metrics.session_open(SessionProtocol::WebSocket);
-        let client = socket(client, Role::Server).await;
-        let head = socket(head, Role::Client).await;
+        let client = socket(client, Role::Server, &self.account).await;
+        let head = socket(head, Role::Client, &self.account).await;
         let end = ended_here(&self.closing, &self.principal);
         let outcome = relay(client, head, end, &self.metrics).await;
         self.metrics
@@ -182,14 +186,15 @@ impl Session {
     }
 }
 
-async fn socket(upgraded: Upgraded, role: Role) -> Socket {
+async fn socket(upgraded: Upgraded, role: Role, account: &Account) -> Socket {
     let config = WebSocketConfig::default()
         .max_message_size(Some(MAX_MESSAGE))
         .max_frame_size(Some(MAX_MESSAGE))
         .read_buffer_size(READ_BUFFER)
         // Every message is flushed at once anyway.
         .write_buffer_size(0);
-    WebSocketStream::from_raw_socket(TokioIo::new(upgraded), role, Some(config)).await
+    let carrier = Counted::new(TokioIo::new(upgraded), account);
+    WebSocketStream::from_raw_socket(carrier, role, Some(config)).await
 }
 
 /// How one direction ended.
@@ -248,8 +253,8 @@ async fn relay(
             },
             end = pump(&mut from_client, &mut to_head, metrics, Direction::Up) => match end {
                 End::Closed(frame) => (Outcome::Client, frame.clone(), frame),
-                End::Sender(Error::Capacity(error)) => {
-                    let (code, reason) = blame(&Error::Capacity(error), "");
+                End::Sender(error @ (Error::Capacity(_) | Error::Io(_))) if blame(&error, "").0 != CloseCode::Error => {
+                    let (code, reason) = blame(&error, "");
                     (Outcome::Failed, Some(close(code, reason)), Some(close(CloseCode::Away, "the client is gone")))
                 }
                 End::Sender(_) => gone(),
@@ -304,6 +309,10 @@ fn blame(error: &Error, otherwise: &'static str) -> (CloseCode, &'static str) {
         Error::Capacity(CapacityError::MessageTooLong { .. } | CapacityError::TooManyHeaders) => (
             CloseCode::Size,
             "ray-relay passes WebSocket messages of up to 16 MiB",
+        ),
+        Error::Io(error) if error.get_ref().is_some_and(|why| why.is::<Short>()) => (
+            CloseCode::Again,
+            "ray-relay has no memory for so large a message now",
         ),
         _ => (CloseCode::Error, otherwise),
     }

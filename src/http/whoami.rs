@@ -1,4 +1,5 @@
-//! `GET /relay/v1/whoami`: who asks, and which permissions that has somewhere; with `?breakpoint=ID` those on that one.
+//! `GET /relay/v1/whoami`: who asks, and which permissions that has somewhere; with `?breakpoint=ID` those on that one. Beside
+//! them, which it has on the relay itself.
 
 use hyper::{Response, StatusCode};
 use serde_json::json;
@@ -8,7 +9,7 @@ use super::query;
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::moment::Moment;
-use crate::policy::{Scope, Scopes};
+use crate::policy::{RelayScope, Scope, Scopes};
 use crate::ray::registry::BreakpointId;
 use crate::session::may_list;
 
@@ -27,10 +28,16 @@ pub(crate) fn answer(ctx: &Context, principal: &Principal, query: Option<&str>) 
         }
     };
     let words: Vec<&str> = scopes.iter().map(Scope::word).collect();
+    let on_relay: Vec<&str> = [RelayScope::Admin]
+        .into_iter()
+        .filter(|scope| principal.access().may_on_relay(*scope))
+        .map(RelayScope::word)
+        .collect();
     let told = json!({
         "subject": principal.known_subject(),
         "expires": principal.expires().map(Moment::announced),
         "scopes": words,
+        "relay_scopes": on_relay,
     });
     answer::json(StatusCode::OK, &told)
 }

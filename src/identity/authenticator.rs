@@ -21,6 +21,7 @@ use super::refusal::CredentialRefusal;
 use super::revocation::{Revocation, RevocationList, RevocationSeal, RevokeError, StoredIn};
 use super::secret::Secret;
 use super::setup::Parts;
+use super::ticket::Opens;
 use super::verifier::Failure;
 use crate::config::{Auth, Problems};
 use crate::ray::registry::{Breakpoint, BreakpointId};
@@ -199,10 +200,13 @@ impl Authenticator {
     /// A ticket with which `principal` can open further sessions to `breakpoint` within a short time. `None` where
     /// nobody is authenticated.
     pub fn issue_ticket(&self, principal: &Principal, breakpoint: &Breakpoint) -> Option<Secret> {
-        let checks = self.checks.as_ref()?;
-        checks
-            .tickets
-            .issue(principal, breakpoint, SystemTime::now())
+        self.issue(principal, &Opens::Breakpoint(breakpoint.id))
+    }
+
+    /// A ticket for what `opens` names.
+    pub(crate) fn issue(&self, principal: &Principal, opens: &Opens) -> Option<Secret> {
+        let tickets = &self.checks.as_ref()?.tickets;
+        tickets.issue(principal, opens, SystemTime::now())
     }
 
     /// Whose `ticket` this is, and the one breakpoint that it is for.
@@ -214,16 +218,48 @@ impl Authenticator {
         ticket: &Secret,
         peer: IpAddr,
     ) -> Result<(Principal, BreakpointId), AuthError> {
+        self.ticket_for(ticket, peer, |opens| match opens {
+            Opens::Breakpoint(id) => Some(id),
+            Opens::Entrance(_) | Opens::Dashboard(_) => None,
+        })
+    }
+
+    /// Whose `ticket` this is, which opens exactly what is `wanted`.
+    ///
+    /// # Errors
+    /// [`AuthError`].
+    pub(crate) fn opens(
+        &self,
+        ticket: &Secret,
+        peer: IpAddr,
+        wanted: &Opens,
+    ) -> Result<Principal, AuthError> {
+        let is_wanted = |opens| (opens == *wanted).then_some(());
+        let (principal, ()) = self.ticket_for(ticket, peer, is_wanted)?;
+        Ok(principal)
+    }
+
+    fn ticket_for<T>(
+        &self,
+        ticket: &Secret,
+        peer: IpAddr,
+        wanted: impl FnOnce(Opens) -> Option<T>,
+    ) -> Result<(Principal, T), AuthError> {
         let Some(checks) = &self.checks else {
             return Err(AuthError::Refused);
         };
         let attempt = Attempt::new(ticket, peer);
-        let (who, id) = match checks.tickets.read(ticket, SystemTime::now()) {
-            Ok((who, id)) => (checks.still_accepted(who), Some(id)),
+        let read = checks.tickets.read(ticket, SystemTime::now());
+        let read = read.and_then(|(who, opens)| {
+            let opened = wanted(opens).ok_or(CredentialRefusal::Audience)?;
+            Ok((checks.still_accepted(who)?, opened))
+        });
+        let (who, opened) = match read {
+            Ok((who, opened)) => (Ok(who), Some(opened)),
             Err(refusal) => (Err(refusal), None),
         };
         let principal = checks.conclude(who, attempt)?;
-        Ok((principal, id.ok_or(AuthError::Refused)?))
+        Ok((principal, opened.ok_or(AuthError::Refused)?))
     }
 
     /// Revokes, with effect on live sessions at once and, where `auth.revocations_file` is configured, on other

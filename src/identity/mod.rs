@@ -41,3 +41,4 @@ pub use secret::Secret;
 pub use signing::{CannotSign, Generated, SigningKey, SigningKeyError};
 pub(crate) use source::Source;
 pub(crate) use subject::is_presentable;
+pub(crate) use ticket::{Opens, STAY};

@@ -1,10 +1,11 @@
-//! Tickets: leave to open further sessions to one breakpoint, for somebody who was recognised already.
+//! Tickets: leave to open further sessions to one breakpoint, or one dashboard, for somebody who was recognised already.
 //!
 //! A cluster session hands them to the client for its child sessions, so that no token has to be written into launch
 //! configurations. A ticket is a signed token of its own kind: other `typ`, other audience, other key. It carries its
 //! holder's credential along and is worth no more than that: it ends with it, and is revoked with it. It names the
 //! breakpoint, not the stop: replicas of the relay count stops each for itself, and what may be done with the
-//! breakpoint is decided anew when the ticket is used.
+//! breakpoint is decided anew when the ticket is used. For a dashboard there are two: a short one, with which a browser
+//! comes to the dashboard's origin, and one that it has there as a cookie, and that is good for nothing else.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,10 +19,16 @@ use super::refusal::CredentialRefusal;
 use super::revocation::{seconds, time};
 use super::secret::Secret;
 use super::signing::SigningKey;
-use crate::ray::registry::{Breakpoint, BreakpointId};
+use crate::ray::registry::BreakpointId;
 
-/// How long a ticket is good for.
+/// How long a ticket for a breakpoint is good for.
 pub(super) const LIFETIME: Duration = Duration::from_secs(120);
+
+/// How long one is, with which a browser comes to a dashboard: it stands in an address.
+const ENTRANCE: Duration = Duration::from_secs(30);
+
+/// How long a browser may stay there at most, before it is asked again whose it is.
+pub(crate) const STAY: Duration = Duration::from_secs(12 * 3600);
 
 /// `aud` of every ticket; no token may have it.
 pub(super) const AUDIENCE: &str = "ray-relay-ticket";
@@ -45,7 +52,12 @@ struct Claims {
     sub: String,
     credential: Kind,
     id: String,
-    breakpoint: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    breakpoint: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    enters: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dashboard: Option<String>,
     /// Of its holder's credential.
     #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<u64>,
@@ -62,6 +74,36 @@ enum Kind {
     Kubernetes,
 }
 
+/// What a ticket opens, and nothing else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Opens {
+    /// Further sessions to a breakpoint.
+    Breakpoint(BreakpointId),
+    /// The origin of the dashboard with this label, for a browser that is on its way there.
+    Entrance(String),
+    /// What is on that origin.
+    Dashboard(String),
+}
+
+impl Opens {
+    fn lifetime(&self) -> Duration {
+        match self {
+            Self::Breakpoint(_) => LIFETIME,
+            Self::Entrance(_) => ENTRANCE,
+            Self::Dashboard(_) => STAY,
+        }
+    }
+
+    fn read(claims: &Claims) -> Option<Self> {
+        match (&claims.breakpoint, &claims.enters, &claims.dashboard) {
+            (Some(id), None, None) => Some(Self::Breakpoint(id.parse().ok()?)),
+            (None, Some(label), None) => Some(Self::Entrance(label.clone())),
+            (None, None, Some(label)) => Some(Self::Dashboard(label.clone())),
+            _ => None,
+        }
+    }
+}
+
 impl Tickets {
     /// Signed with `secret`; clocks of replicas may differ by `leeway`.
     pub(super) fn new(secret: &[u8], leeway: Duration) -> Result<Self, KeyError> {
@@ -76,7 +118,7 @@ impl Tickets {
     pub(super) fn issue(
         &self,
         principal: &Principal,
-        breakpoint: &Breakpoint,
+        opens: &Opens,
         now: SystemTime,
     ) -> Option<Secret> {
         let credential = match principal.credential() {
@@ -85,13 +127,21 @@ impl Tickets {
             CredentialId::Certificate { .. } => Kind::Certificate,
             CredentialId::Kubernetes { .. } => Kind::Kubernetes,
         };
+        let (mut breakpoint, mut enters, mut dashboard) = (None, None, None);
+        match opens {
+            Opens::Breakpoint(id) => breakpoint = Some(id.to_string()),
+            Opens::Entrance(label) => enters = Some(label.clone()),
+            Opens::Dashboard(label) => dashboard = Some(label.clone()),
+        }
         let claims = Claims {
             aud: AUDIENCE.to_owned(),
-            exp: seconds(now + LIFETIME),
+            exp: seconds(now + opens.lifetime()),
             sub: principal.subject().to_owned(),
             credential,
             id: principal.credential().id().to_owned(),
-            breakpoint: breakpoint.id.to_string(),
+            breakpoint,
+            enters,
+            dashboard,
             until: principal.expires().map(seconds),
             issued: principal.issued_at().map(seconds),
             grants: principal.grants().clone(),
@@ -105,7 +155,7 @@ impl Tickets {
         &self,
         ticket: &Secret,
         now: SystemTime,
-    ) -> Result<(VerifiedIdentity, BreakpointId), CredentialRefusal> {
+    ) -> Result<(VerifiedIdentity, Opens), CredentialRefusal> {
         let jws = Jws::parse(ticket.expose(), LONGEST)?;
         let (message, signature) = jws.to_verify();
         let is_ours =
@@ -124,22 +174,19 @@ impl Tickets {
         if is_over || time(claims.exp)? + self.leeway <= now {
             return Err(CredentialRefusal::Expired);
         }
+        let opens = Opens::read(&claims).ok_or(CredentialRefusal::Malformed)?;
         let id = claims.id;
         let credential = match claims.credential {
             Kind::Token => CredentialId::Token { id },
             Kind::Certificate => CredentialId::Certificate { fingerprint: id },
             Kind::Kubernetes => CredentialId::Kubernetes { fingerprint: id },
         };
-        let breakpoint = claims
-            .breakpoint
-            .parse()
-            .map_err(|_| CredentialRefusal::Malformed)?;
         let who = VerifiedIdentity {
             expires,
             issued: claims.issued.map(time).transpose()?,
             grants: claims.grants,
             ..VerifiedIdentity::new(claims.sub, credential)
         };
-        Ok((who, breakpoint))
+        Ok((who, opens))
     }
 }

@@ -28,7 +28,7 @@ use crate::listing::menu::Menu;
 use crate::listing::select::Choice;
 use crate::moment::Moment;
 use crate::policy::Scope;
-use crate::ray::registry::{BadBreakpointId, Breakpoint, BreakpointId};
+use crate::ray::registry::{BadBreakpointId, Breakpoint, BreakpointId, BreakpointIdPrefix};
 use crate::session::authenticate::Authenticated;
 use crate::session::parks::Taker;
 use crate::session::refusal::SessionRefusal;
@@ -187,17 +187,32 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
 
     /// One breakpoint and nothing else.
     async fn only(&mut self, enter: &Enter) -> Outcome {
-        let Ok(id) = enter.id.parse::<BreakpointId>() else {
-            self.refuse(&SessionRefusal::Nothing(
-                "that is no id of a breakpoint".to_owned(),
-            ))
-            .await;
-            return Outcome::Refused;
+        let id = match self.named(&enter.id) {
+            Ok(id) => id,
+            Err(refusal) => {
+                self.refuse(&refusal).await;
+                return Outcome::Refused;
+            }
         };
         match self.enter(id, enter.take_over).await {
             Next::Ended(outcome) => outcome,
             Next::List | Next::Follow(_) | Next::Lost => Outcome::Client,
         }
+    }
+
+    /// The breakpoint with the id `text`, or with one that begins so, of those that can be seen.
+    fn named(&self, text: &str) -> Result<BreakpointId, SessionRefusal> {
+        if let Ok(id) = text.parse() {
+            return Ok(id);
+        }
+        let begun = text.parse::<BreakpointIdPrefix>();
+        let begun = begun.map_err(|why| SessionRefusal::Nothing(why.to_string()))?;
+        let seen = visible(&self.principal, &self.context.registry.snapshot());
+        let found = begun.find(&seen);
+        let found = found.map_err(|several| SessionRefusal::Nothing(several.to_string()))?;
+        let unknown =
+            || SessionRefusal::unknown(&format!("has an id that begins with {begun}"), &seen);
+        found.ok_or_else(unknown)
     }
 
     /// The next line of somebody who is in no session.

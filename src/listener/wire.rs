@@ -90,10 +90,6 @@ impl PeerStream for Wire {
         }
     }
 
-    fn sink(&self) -> Option<&TcpStream> {
-        self.source()
-    }
-
     fn doubt(&self, doubted: bool) {
         match self {
             Self::Linked(Either::Left(stream)) => stream.doubt(doubted),

@@ -121,7 +121,7 @@ impl Browse {
         let mut text = String::new();
         let own = menu.values().iter().position(|row| self.is_own(row));
         if let Some(own) = own {
-            text += &format!("You have left {own}: its index goes on with it where it was.\n");
+            text += &format!("Number {own} is yours and parked: enter {own} to go on with it.\n");
         }
         if self.rows.is_some_and(|rows| menu.len() > rows) {
             let (from, all) = (self.from, menu.len());
@@ -207,7 +207,7 @@ mod tests {
         let text = browse.show(&menu, false, None);
         assert_eq!(ids(&text), [3, 0, 1, 2]);
         assert!(
-            text.ends_with("You have left 0: its index goes on with it where it was.\n"),
+            text.ends_with("Number 0 is yours and parked: enter 0 to go on with it.\n"),
             "{text}"
         );
         // Where nobody is authenticated, what nobody in particular has parked is everybody's.

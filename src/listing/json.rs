@@ -121,6 +121,8 @@ pub(crate) const LIST: &[u8] = br#"{"breakpoints":["#;
 pub(crate) struct Rest<'a> {
     /// Rows of all pages.
     pub(crate) total: usize,
+    /// Rows that a filter has left out, where there is one.
+    pub(crate) hidden: Option<usize>,
     /// What to ask for `after` these rows.
     pub(crate) next: Option<&'a str>,
     /// Where the rows are from. What somebody may not see has been taken out before.
@@ -155,9 +157,11 @@ impl Rest<'_> {
             ),
             ("clusters", clusters.collect()),
         ];
+        let hidden = self.hidden.map(|hidden| ("hidden", hidden.into()));
         members
-            .map(|(key, value)| (key.to_owned(), value))
             .into_iter()
+            .chain(hidden)
+            .map(|(key, value)| (key.to_owned(), value))
             .collect()
     }
 
@@ -173,7 +177,7 @@ impl Rest<'_> {
 /// But for how old everything is, which changes all the time.
 impl Hash for Rest<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.total, self.next).hash(state);
+        (self.total, self.hidden, self.next).hash(state);
         for cluster in &self.snapshot.clusters {
             (&cluster.name, &cluster.ray_job, &cluster.ray_version).hash(state);
             (&cluster.trouble, &cluster.incomplete).hash(state);
@@ -192,6 +196,7 @@ pub(crate) fn list(snapshot: &Snapshot) -> Value {
     list.extend(
         Rest {
             total,
+            hidden: None,
             next,
             snapshot,
         }

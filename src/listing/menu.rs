@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::NOTHING_KNOWN;
 use super::row::{List, Row};
 use super::table::{self, Extras};
+use crate::ray::registry::BreakpointIdPrefix;
 
 /// What can be picked, in the order of the list.
 #[derive(Debug, Default)]
@@ -57,7 +58,7 @@ impl Menu {
         offers(self) == offers(other)
     }
 
-    /// The id of the row that `text` names: by index, id or name.
+    /// The id of the row that `text` names: by index, id, name or the beginning of an id.
     pub(crate) fn pick(&self, text: &str) -> Result<String, String> {
         let text = text.trim();
         let rows = &self.list.rows;
@@ -82,9 +83,15 @@ impl Menu {
             .map(|(row, _)| row)
             .collect();
         match fitting.as_slice() {
-            [] => Err(format!(
-                "nothing in the list has the number, id or name {text}"
-            )),
+            [] => {
+                let begun = text.parse::<BreakpointIdPrefix>().ok();
+                let ids = rows.iter().map(|row| (&row.id, row.task.clone()));
+                let found = begun.map(|begun| begun.only(ids)).transpose();
+                let found = found.map_err(|several| several.to_string())?.flatten();
+                found
+                    .cloned()
+                    .ok_or_else(|| format!("nothing in the list has the number, id or name {text}"))
+            }
             [row] => Ok(row.id.clone()),
             several => {
                 let ids: Vec<&str> = several.iter().map(|row| row.id.as_str()).take(5).collect();
@@ -158,6 +165,7 @@ mod tests {
         let several = menu.pick("load").unwrap_err();
         assert!(several.contains("1123abcd, 2123abcd"), "{several}");
         assert!(menu.pick("7").is_err());
+        assert_eq!(menu.pick("112").unwrap(), "1123abcd", "no index");
     }
 
     #[test]

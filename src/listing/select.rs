@@ -1,12 +1,17 @@
 //! Which rows of a list are shown, and in which order.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::str::FromStr;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::json::JsonRow;
 use super::row::Row;
+use crate::moment::Moment;
 use crate::policy::Pattern;
+use crate::ray::registry::{Breakpoint, Reason};
+use crate::wire::text::replaced;
 
 /// A column that can be sorted by, and looked into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +62,16 @@ pub enum BadChoice {
         /// The columns that there are.
         known: String,
     },
+    /// The list has no such column to filter by.
+    #[error(
+        "there is no column {found}; filter by one of {known}, as KEY=PATTERN, or put a * before a text with an equals sign of its own"
+    )]
+    FilterKey {
+        /// What was written, cleaned for display.
+        found: String,
+        /// The columns that there are.
+        known: String,
+    },
     #[error("a filter is a part of a name or id, a pattern such as train*, or KEY=PATTERN")]
     /// Nothing to look for.
     Empty,
@@ -90,7 +105,16 @@ impl FromStr for Order {
 fn unknown(found: &str) -> BadChoice {
     let known: Vec<_> = KEYS.iter().map(|(name, _)| *name).collect();
     BadChoice::Key {
-        found: crate::wire::text::replaced(found).into_owned(),
+        found: replaced(found).into_owned(),
+        known: known.join(", "),
+    }
+}
+
+fn no_filter(found: &str) -> BadChoice {
+    let known = KEYS.iter().filter(|(_, key)| *key != Key::Waiting);
+    let known: Vec<_> = known.map(|(name, _)| *name).collect();
+    BadChoice::FilterKey {
+        found: replaced(found).into_owned(),
         known: known.join(", "),
     }
 }
@@ -143,6 +167,38 @@ impl Key {
             Self::Gpus => &row.holds,
         }
     }
+
+    /// What [`Self::text`] is of the row of `breakpoint` at `now`.
+    fn text_of(self, breakpoint: &Breakpoint, now: Moment) -> Cow<'_, str> {
+        let names = &breakpoint.names;
+        let known = |text: &'_ Option<String>| match text.as_deref() {
+            None | Some("") => Cow::Borrowed("-"),
+            Some(text) => Cow::Owned(replaced(text).into_owned()),
+        };
+        let whole = || Row::read(&json!(JsonRow::new(breakpoint, now)));
+        match self {
+            Self::Node => breakpoint.node_ip.to_string().into(),
+            Self::State => breakpoint.state.word().into(),
+            Self::Cluster => replaced(&breakpoint.cluster),
+            Self::Id => breakpoint.id.to_string().into(),
+            Self::Job => known(&names.job_id),
+            Self::Task => known(&names.task_id),
+            Self::Pid if breakpoint.pid > 0 => breakpoint.pid.to_string().into(),
+            Self::Where if breakpoint.location.is_none() => "-".into(),
+            Self::Holder if breakpoint.is_paused() => "-".into(),
+            Self::Gpus if names.resources.is_none() => "-".into(),
+            Self::Name
+                if names.name.is_some()
+                    && names.actor_name.is_none()
+                    && names.rank.is_none()
+                    && breakpoint.reason != Reason::PostMortem =>
+            {
+                known(&names.name)
+            }
+            // Seldom asked for, or of few.
+            key => key.text(&whole()).to_owned().into(),
+        }
+    }
 }
 
 /// Rows that are meant: a part of what they say, a pattern for the whole of it (`train*`), or either in one column
@@ -159,12 +215,14 @@ impl FromStr for Filter {
 
     fn from_str(text: &str) -> Result<Self, BadChoice> {
         let text = text.trim();
-        let column = text
-            .split_once('=')
-            .and_then(|(name, rest)| Some((key(name.trim())?, rest)));
+        let is_word = |name: &str| name.chars().all(|c| c.is_ascii_alphabetic() || c == '_');
+        let column = text.split_once('=').map(|(name, rest)| (name.trim(), rest));
         let (key, wanted) = match column {
-            // A name may have an equals sign of its own: `rank=3`.
-            Some((key, rest)) if key != Key::Waiting => (Some(key), rest.trim()),
+            Some((name, rest)) if is_word(name) => {
+                let key = key(name).filter(|key| *key != Key::Waiting);
+                (Some(key.ok_or_else(|| no_filter(name))?), rest.trim())
+            }
+            // A name may have an equals sign of its own.
             _ => (None, text),
         };
         if wanted.is_empty() {
@@ -184,14 +242,28 @@ impl FromStr for Filter {
 
 impl std::fmt::Display for Filter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&crate::wire::text::replaced(&self.written))
+        f.write_str(&replaced(&self.written))
     }
 }
 
 impl Filter {
+    /// As it was written.
+    pub(crate) fn written(&self) -> &str {
+        &self.written
+    }
+
     /// Whether `row` is meant.
     pub(crate) fn fits(&self, row: &Row) -> bool {
-        let says = |key: Key| self.pattern.matches(&key.text(row).to_lowercase());
+        self.fits_where(|key| key.text(row).into())
+    }
+
+    /// Whether the row of `breakpoint` at `now` is meant, which is not made for it.
+    pub(crate) fn fits_breakpoint(&self, breakpoint: &Breakpoint, now: Moment) -> bool {
+        self.fits_where(|key| key.text_of(breakpoint, now))
+    }
+
+    fn fits_where<'a>(&self, text: impl Fn(Key) -> Cow<'a, str>) -> bool {
+        let says = |key: Key| self.pattern.matches(&text(key).to_lowercase());
         match self.key {
             Some(key) => says(key),
             None => KEYS
@@ -231,7 +303,7 @@ impl Choice {
 }
 
 /// The `list` of a relay (`/relay/v1/breakpoints`) with the rows of `choice` alone, in its order, and how many there are
-/// besides (`hidden`).
+/// besides (`hidden`), with those that the relay has left out already.
 pub(crate) fn arranged(mut list: Value, choice: &Choice) -> Value {
     if choice.is_none() {
         return list;
@@ -243,7 +315,8 @@ pub(crate) fn arranged(mut list: Value, choice: &Choice) -> Value {
     let mut all: Vec<Option<Value>> = all.into_iter().map(Some).collect();
     let places = choice.of(&rows);
     let chosen: Vec<Value> = places.iter().filter_map(|at| all[*at].take()).collect();
-    list["hidden"] = (rows.len() - chosen.len()).into();
+    let left_out = list["hidden"].as_u64().unwrap_or_default();
+    list["hidden"] = (left_out + (rows.len() - chosen.len()) as u64).into();
     list["breakpoints"] = chosen.into();
     list
 }
@@ -299,8 +372,8 @@ mod tests {
         assert_eq!(shown(None, &["code"]), [1]);
         assert_eq!(shown(None, &["rank 3"]), [0]);
         assert!(shown(None, &["train", "load"]).is_empty());
-        // No column of that name: it is looked for as it is.
-        assert!(shown(None, &["rank=3"]).is_empty());
+        // With an equals sign of its own.
+        assert!(shown(None, &["*rank=3*"]).is_empty());
     }
 
     #[test]
@@ -309,6 +382,10 @@ mod tests {
         assert!(told.contains("no column colour"), "{told}");
         assert!(told.contains("waiting, name, job"), "{told}");
         assert!("name,down".parse::<Order>().is_err());
+        for text in ["colour=red", "waiting=3", "rank=3", "=x"] {
+            let told = text.parse::<Filter>().unwrap_err().to_string();
+            assert!(told.contains("filter by one of name, job, node"), "{told}");
+        }
         for text in ["", " ", "node="] {
             assert_eq!(text.parse::<Filter>(), Err(BadChoice::Empty), "{text}");
         }

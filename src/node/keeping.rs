@@ -16,6 +16,7 @@ use super::Agent;
 use super::held::{Ask, Hold};
 use super::look::Refused;
 use crate::dap::splice::{Nobody, Side, Splice, SpliceEvent};
+use crate::memory::Account;
 use crate::upstream::Worker;
 use crate::upstream::park::{BUSY, LOOK};
 use crate::wire::dap::codec::{frame, put_frame};
@@ -118,7 +119,7 @@ impl Keeping {
             leaving,
         } = *tenure;
         Ok(Box::new(Self {
-            splice: Splice::keeping(worker, part, LARGEST),
+            splice: Splice::keeping(Account::default(), worker, part, LARGEST),
             kept,
             said,
             until,
@@ -207,7 +208,7 @@ impl Keeping {
             let text = format!("{cut} messages of output from meanwhile were not kept");
             frames.extend(frame(&notice(&text, false)));
         }
-        let mut stands = Kept::default();
+        let mut stands = Kept::of(kept.stands.cleared());
         for message in messages {
             put_frame(&mut frames, &message);
         }

@@ -227,7 +227,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                     return Ok(newer);
                 }
                 Err(Ended::Ending) => return Err(Ended::Ending),
-                Err(why) => debug!(%why, "no newer link"),
+                Err(why) => debug!(%why, "link renewal failed"),
             }
             self.renew_later();
         }

@@ -80,7 +80,7 @@ async fn refuse(open: &Open, refused: Refused, answers: &mpsc::Sender<FromAgent>
         detail,
         holder,
     } = refused;
-    info!(port = open.port, ?kind, %detail, "a relay asked in vain");
+    info!(port = open.port, ?kind, %detail, "refused a relay's request");
     let refused = FromAgent::Refused {
         stream: open.stream,
         kind,

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::PromptError;
 use crate::wire::dap::codec::{frame, header, parse};
-use crate::wire::dap::message::{request, tells_unreachable};
+use crate::wire::dap::message::{RefusalCode, request};
 use crate::wire::dap::names::{Command, Event};
 
 /// Largest message that is read, in bytes.
@@ -26,11 +26,11 @@ const PEEKED: usize = 512;
 /// A message that the prompt has to look at.
 #[derive(Debug)]
 pub(super) enum Incoming {
-    /// The answer to a request: its body, or the sentence of a refusal, and whether that is for want of a way to the debugger.
+    /// The answer to a request: its body, or the sentence of a refusal and its code.
     Answer {
         to: u64,
         body: Result<Value, String>,
-        unreachable: bool,
+        code: RefusalCode,
     },
     /// An event; of no name, where it is one that nothing here knows.
     Event { name: Option<Event>, body: Value },
@@ -175,14 +175,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     ) -> Result<Option<Value>, PromptError> {
         loop {
             match self.read().await? {
-                Incoming::Answer {
-                    to,
-                    body,
-                    unreachable,
-                } if to == attach => {
-                    body.map_err(match unreachable {
-                        true => PromptError::Unreachable,
-                        false => PromptError::Refused,
+                Incoming::Answer { to, body, code } if to == attach => {
+                    body.map_err(match code {
+                        RefusalCode::Unreachable => PromptError::Unreachable,
+                        RefusalCode::NotFound => PromptError::NotFound,
+                        RefusalCode::Refused => PromptError::Refused,
                     })?;
                 }
                 Incoming::Event {
@@ -219,7 +216,7 @@ fn read(mut message: Value) -> Incoming {
     match message["type"].as_str() {
         Some("response") => {
             let to = message["request_seq"].as_u64().unwrap_or_default();
-            let unreachable = tells_unreachable(&message["body"]);
+            let code = RefusalCode::of(&message["body"]);
             let body = if message["success"] == true {
                 Ok(message["body"].take())
             } else {
@@ -228,11 +225,7 @@ fn read(mut message: Value) -> Incoming {
                     .find_map(Value::as_str);
                 Err(sentence.unwrap_or("refused without a reason").to_owned())
             };
-            Incoming::Answer {
-                to,
-                body,
-                unreachable,
-            }
+            Incoming::Answer { to, body, code }
         }
         Some("event") => Incoming::Event {
             name: message["event"]
@@ -262,7 +255,7 @@ fn oversize(beginning: &[u8], length: usize) -> Incoming {
             body: Err(format!(
                 "the answer of {length} bytes is too long to be shown"
             )),
-            unreachable: false,
+            code: RefusalCode::Refused,
         },
         None if beginning.contains("\"output\"") => Incoming::Event {
             name: Some(Event::Output),

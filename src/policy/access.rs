@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::breakpoint_selector::BreakpointSelector;
-use super::scope::{Scope, Scopes};
+use super::scope::{RelayScope, Scope, Scopes};
 use crate::ray::registry::Breakpoint;
 
 /// What sessions under a rule are obliged to: whether their values are masked, whether they are recorded, how long they last.
@@ -113,7 +113,18 @@ impl Access {
             .contains(scope)
     }
 
-    /// Whether `scope` is allowed on anything at all.
+    /// Whether `scope` is allowed on the relay itself: without narrowing, by a rule and by each limit.
+    pub fn may_on_relay(&self, scope: RelayScope) -> bool {
+        self.may_everywhere(scope.granted())
+    }
+
+    /// Whether a session with `breakpoint`, or with none, is administered: at its place, or as everything on the relay is.
+    pub fn administers(&self, breakpoint: Option<&Breakpoint>) -> bool {
+        let there = |b: &Breakpoint| self.rights(b).scopes.contains(Scope::PlaceAdmin);
+        self.may_on_relay(RelayScope::Admin) || breakpoint.is_some_and(there)
+    }
+
+    /// Whether `scope` is allowed on anything at all. What is then done is judged where it is done.
     pub fn may_anywhere(&self, scope: Scope) -> bool {
         self.rights_where(|_| true).scopes.contains(scope)
     }

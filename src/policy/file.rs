@@ -124,6 +124,8 @@ impl Grant {
         }
         if selector.iter().all(|(_, patterns)| patterns.is_empty()) {
             text += "; everywhere";
+        } else if self.rule.scopes.contains(Scope::PlaceAdmin) {
+            text += "; `admin` of what is there, not of the relay";
         }
         let obligations = &self.rule.obligations;
         if obligations.unmasked {

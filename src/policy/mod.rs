@@ -11,4 +11,4 @@ mod scope;
 pub use access::{Access, NodeVoice, Rights, Rule, SessionObligations};
 pub use breakpoint_selector::{BreakpointSelector, Pattern};
 pub use file::{Policy, PolicyFile};
-pub use scope::{BadScope, Scope, Scopes};
+pub use scope::{BadScope, RelayScope, Scope, Scopes};

@@ -1,11 +1,14 @@
 //! Scopes: the permissions that a rule or a token grants.
+//!
+//! Those at a place ([`Scope`]) and those on the relay itself ([`RelayScope`]) are types of their own: whoever administers one
+//! job is not to be taken for an administrator of the relay.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// One thing that can be allowed.
+/// One thing that can be allowed at a place: on what a rule's selector fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Scope {
@@ -21,8 +24,9 @@ pub enum Scope {
     DashboardRead = 1 << 4,
     /// Change things through the Ray dashboard's API: submit and stop jobs. Includes [`Scope::DashboardRead`].
     DashboardWrite = 1 << 5,
-    /// The relay itself: everybody's sessions, metrics, revocation, releasing tasks.
-    Admin = 1 << 6,
+    /// Administer what is at a place: list, end and take over everybody's sessions there, release tasks. Where nothing narrows
+    /// it, [`RelayScope::Admin`] comes of it.
+    PlaceAdmin = 1 << 6,
     /// End a worker process from a debugger. In no other scope.
     Terminate = 1 << 7,
     /// Speak for a Ray node, as its agent (`ray-relay node`), by which the relay reaches workers there.
@@ -38,7 +42,7 @@ impl Scope {
         Self::Terminal,
         Self::DashboardRead,
         Self::DashboardWrite,
-        Self::Admin,
+        Self::PlaceAdmin,
         Self::Terminate,
         Self::Node,
     ];
@@ -52,7 +56,7 @@ impl Scope {
             Self::Terminal => "terminal",
             Self::DashboardRead => "dashboard:read",
             Self::DashboardWrite => "dashboard:write",
-            Self::Admin => "admin",
+            Self::PlaceAdmin => "admin",
             Self::Terminate => "terminate",
             Self::Node => "node",
         }
@@ -61,6 +65,33 @@ impl Scope {
     /// The one of that word, exactly so spelled.
     pub fn named(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|scope| scope.word() == word)
+    }
+}
+
+/// One thing that can be allowed on the relay itself. A rule that is narrowed to clusters, jobs, namespaces, tasks or nodes
+/// grants none of it.
+///
+/// ```compile_fail,E0308
+/// # use ray_relay::policy::{Access, RelayScope};
+/// assert!(!Access::default().may_anywhere(RelayScope::Admin));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RelayScope {
+    /// What is nobody's and no place's: metrics, diagnosis, sessions without a breakpoint, revoking what others have.
+    Admin,
+}
+
+impl RelayScope {
+    /// The word in tokens and policies, which is that of the scope that has to be granted without narrowing.
+    pub fn word(self) -> &'static str {
+        self.granted().word()
+    }
+
+    /// What has to be granted everywhere.
+    pub(crate) fn granted(self) -> Scope {
+        match self {
+            Self::Admin => Scope::PlaceAdmin,
+        }
     }
 }
 

@@ -72,7 +72,8 @@ pub async fn release(
         match breakpoint.kind {
             Kind::Debugpy => {
                 let debugger = upstream::connect(&owned, &permit, owned.config.dap.max_frame);
-                let ran = let_run(debugger.await.map_err(LetRunError::Upstream)?).await;
+                let debugger = debugger.await.map_err(LetRunError::Upstream)?;
+                let ran = let_run(debugger, breakpoint.paused_threads).await;
                 permit.attached().end(GIVEN_BACK).await;
                 Ok(ran?)
             }

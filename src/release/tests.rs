@@ -69,6 +69,10 @@ pub(super) async fn debugpy(listener: TcpListener, attach: bool) -> Vec<String> 
             _ => answer(true),
         };
         client.send(&answer).await.unwrap();
+        if command == "configurationDone" {
+            let stop = json!({"reason": "breakpoint", "threadId": 1, "allThreadsStopped": true});
+            client.send(&event("stopped", stop)).await.unwrap();
+        }
         if command == "disconnect" {
             assert_eq!(request["arguments"]["terminateDebuggee"], false);
         }
@@ -85,10 +89,62 @@ async fn a_worker_is_attached_to_and_left() {
     let commands = worker.await.unwrap();
     assert_eq!(
         commands,
-        ["initialize", "attach", "configurationDone", "disconnect"]
+        [
+            "initialize",
+            "attach",
+            "setExceptionBreakpoints",
+            "configurationDone",
+            "disconnect"
+        ]
     );
     let snapshot = context.registry.snapshot();
     assert!(snapshot.live.is_empty() && snapshot.ended[0].state.word() == "released");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_debugger_is_left_when_the_task_stands_and_not_before() {
+    for threads in [1, 2] {
+        for stops in 0..=threads {
+            let (context, listener) = waiting(Breakpoint {
+                paused_threads: threads,
+                ..paused("square", 1)
+            })
+            .await;
+            let asked = tokio::spawn(async move { released(&context).await });
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut client = Conversation::new(stream, 1 << 20);
+            let greeting = event("output", json!({"category": "telemetry"}));
+            client.send(&greeting).await.unwrap();
+            let mut configured = false;
+            while !configured {
+                let request = client.read().await.unwrap();
+                let command = request["command"].as_str().unwrap();
+                if command == "attach" {
+                    // Ray's own helper, where the thread stands first, is none of the user's code.
+                    assert_eq!(request["arguments"]["justMyCode"], false);
+                    let initialized = event("initialized", Value::Null);
+                    client.send(&initialized).await.unwrap();
+                    continue;
+                }
+                configured = command == "configurationDone";
+                let answer = json!({"type": "response", "seq": 1, "request_seq": request["seq"], "command": command, "success": true});
+                client.send(&answer).await.unwrap();
+            }
+            let early = timeout(Duration::from_secs(4), client.read()).await;
+            assert!(early.is_err(), "{early:?}");
+            for thread in 1..=stops {
+                let stop = json!({"reason": "breakpoint", "threadId": thread});
+                client.send(&event("stopped", stop)).await.unwrap();
+            }
+            let goodbye = timeout(Duration::from_secs(2), client.read()).await;
+            let goodbye = goodbye.expect("not for ever").unwrap();
+            assert_eq!(goodbye["command"], "disconnect", "{stops} of {threads}");
+            let answer = json!({"type": "response", "seq": 1, "request_seq": goodbye["seq"], "command": "disconnect", "success": true});
+            client.send(&answer).await.unwrap();
+            drop(client);
+            asked.await.unwrap().unwrap();
+        }
+    }
 }
 
 #[tokio::test]

@@ -62,27 +62,38 @@ impl<'a> SessionAudit<'a> {
         write(self.audit, entry).await
     }
 
-    /// Writes that its client is lost, and what comes of that.
-    pub(crate) async fn parked(&self, details: Map<String, Value>) -> Result<(), Unavailable> {
+    /// Writes that its client is lost, and what comes of that; later where it cannot now, for that has happened.
+    pub(crate) async fn parked(&self, details: Map<String, Value>) {
         let mut entry = self.entry(Action::SessionParked);
         entry.details = details;
-        write(self.audit, entry).await
+        report(self.audit, entry, "a park is not on record yet").await;
     }
 
-    /// Writes how it ended.
+    /// Writes how it ended, or later where it cannot now.
     pub(crate) async fn end(self, outcome: Outcome) {
+        let entry = self.ended(outcome);
+        report(
+            self.audit,
+            entry,
+            "the end of a session is not on record yet",
+        )
+        .await;
+    }
+
+    /// Writes how it is about to end; in place of [`Self::end`], where it does not end without.
+    pub(crate) async fn ends(&self, outcome: Outcome) -> Result<(), Unavailable> {
+        write(self.audit, self.ended(outcome)).await
+    }
+
+    fn ended(&self, outcome: Outcome) -> Entry {
         let (up, down) = self.session.bytes();
         let milliseconds = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let entry = self
-            .entry(Action::SessionEnded)
+        self.entry(Action::SessionEnded)
             .with("protocol", self.session.protocol().label())
             .with("outcome", outcome.label())
             .with("seconds", milliseconds as f64 / 1000.0)
             .with("bytes_up", up)
-            .with("bytes_down", down);
-        if let Err(why) = write(self.audit, entry).await {
-            error!(%why, "the end of a session is not on record");
-        }
+            .with("bytes_down", down)
     }
 
     fn entry(&self, action: Action) -> Entry {
@@ -126,6 +137,14 @@ pub(crate) async fn denied(
         .with("outcome", "denied");
     if let Err(why) = write(audit, entry).await {
         error!(%why, "a refusal is not on record");
+    }
+}
+
+/// Writes what happens either way, or has it written later.
+async fn report(audit: &Audit, entry: Entry, otherwise: &str) {
+    if let Err(why) = write(audit, entry.clone()).await {
+        error!(%why, "{otherwise}");
+        audit.owe(entry);
     }
 }
 

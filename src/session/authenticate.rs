@@ -12,7 +12,7 @@ use super::{Session, audit};
 use crate::audit::{Action, Audit, Entry};
 use crate::connection::ConnectionInfo;
 use crate::connection::admission::Crowded;
-use crate::identity::{AuthError, Authenticator, Ended, Principal, Secret};
+use crate::identity::{AuthError, Authenticator, Ended, Opens, Principal, Secret};
 use crate::ray::registry::BreakpointId;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::RefusalKind;
@@ -28,6 +28,8 @@ pub(crate) enum PresentedCredential {
     Token(Secret),
     /// A ticket, by which the relay lets a child session to one breakpoint.
     Ticket(Secret),
+    /// A ticket, by which the relay lets a browser to one dashboard.
+    Dashboard(Secret, Opens),
 }
 
 /// Who a client is.
@@ -137,6 +139,10 @@ impl Authentication<'_> {
             (PresentedCredential::Ticket(ticket), _) => {
                 let (principal, breakpoint) = self.auth.ticket(&ticket, peer)?;
                 (principal, Some(breakpoint), None)
+            }
+            (PresentedCredential::Dashboard(ticket, wanted), _) => {
+                let principal = self.auth.opens(&ticket, peer, &wanted)?;
+                (principal, None, None)
             }
             (PresentedCredential::Token(token), _) => {
                 let late = |_| AuthError::Unavailable("it takes too long; try again".to_owned());

@@ -3,7 +3,10 @@
 //! An editor forgets the sessions of a parent that has ended (VS Code's Call Stack view is empty then), and whoever holds
 //! their tasks would hold them unseen. So a session that a cluster session opened joins that one's family by its name,
 //! and ends with it. An editor that restarts the parent says so when it leaves: then the family waits for the one that
-//! comes next. So it does, where sessions of lost clients are kept, when the parent's client is lost.
+//! comes next. So it does, where sessions of lost clients are kept, when the parent's client is lost. Where all say goodbye at
+//! one moment (`leaving`), that is a window that was closed, and as good as lost.
+
+mod leaving;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,6 +18,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use self::leaving::{Members, One, all_leave};
 use crate::identity::Principal;
 use crate::ray::registry::BreakpointId;
 
@@ -23,9 +27,6 @@ const RESTART_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A worker, and which of its stops.
 pub type Stop = (BreakpointId, u64);
-
-/// The sessions of a family, by the number of the session.
-type Members = HashMap<u64, Stop>;
 
 /// All cluster sessions, by the names of their families.
 #[derive(Debug, Default)]
@@ -108,9 +109,12 @@ impl Families {
         let family = known.entry(name.clone()).or_insert_with(|| Family {
             founder,
             waits: watch::Sender::new(None),
-            members: watch::Sender::new(Members::new()),
+            members: watch::Sender::default(),
         });
         family.waits.send_replace(None);
+        family.members.send_modify(|members| {
+            (members.parent_left, members.park) = (None, false);
+        });
         Parent {
             families: Arc::clone(self),
             name,
@@ -133,8 +137,9 @@ impl Families {
         let waits = family.waits.subscribe();
         family
             .members
-            .send_modify(|members| _ = members.insert(session, stop));
+            .send_modify(|members| _ = members.sessions.insert(session, One::new(stop)));
         Some(Member {
+            members: family.members.subscribe(),
             families: Arc::clone(self),
             name: name.to_owned(),
             session,
@@ -190,7 +195,8 @@ impl Parent {
 
     /// What its sessions hold.
     pub fn stops(&self) -> Vec<Stop> {
-        self.members.borrow().values().copied().collect()
+        let members = self.members.borrow();
+        members.sessions.values().map(|one| one.stop).collect()
     }
 
     /// Resolves when it has no session. Cancel safe.
@@ -207,6 +213,35 @@ impl Parent {
     /// The editor is lost: its sessions, which may be lost with it or not, stay for so long.
     pub fn is_lost(&mut self, stay: Duration) {
         self.stay = Some(stay);
+        self.says_goodbye();
+    }
+
+    /// The editor leaves, and its sessions are to be kept for so long.
+    pub fn parks(&mut self, stay: Duration) {
+        self.stay = Some(stay);
+        self.tell(|members| members.park = true);
+    }
+
+    /// The editor leaves, with its sessions or without.
+    pub fn says_goodbye(&mut self) {
+        self.tell(|members| members.parent_left = Some(Instant::now()));
+    }
+
+    /// Whether it leaves with all of its sessions, of which there are some: because its window is closed. Takes a second at
+    /// most. Cancel safe.
+    pub async fn leaves_with_all(&self) -> bool {
+        let may = {
+            let members = self.members.borrow();
+            // One that restarts is to be found at once.
+            members.parent_left.is_some() && !members.is_empty()
+        };
+        may && all_leave(self.members.clone()).await
+    }
+
+    fn tell(&self, what: impl FnOnce(&mut Members)) {
+        if let Some(family) = self.families.lock().get(&self.name) {
+            family.members.send_modify(what);
+        }
     }
 }
 
@@ -229,6 +264,16 @@ pub struct Member {
     name: String,
     session: u64,
     waits: watch::Receiver<Option<Instant>>,
+    members: watch::Receiver<Members>,
+}
+
+/// What becomes of a session whose parent has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// It ends, and its task runs on.
+    Over,
+    /// It is to be parked.
+    Parked,
 }
 
 impl Member {
@@ -237,18 +282,38 @@ impl Member {
         &self.name
     }
 
-    /// Resolves when the family has ended. Cancel safe.
-    pub async fn ended(&mut self) {
+    /// The client of this session says goodbye. The future says whether all of the family do so at this moment, because their
+    /// window is closed; it takes a second at most.
+    pub fn says_goodbye(&self) -> impl Future<Output = bool> + Send + use<> {
+        if let Some(family) = self.families.lock().get(&self.name) {
+            let session = self.session;
+            family
+                .members
+                .send_modify(|members| members.leaves(session));
+        }
+        all_leave(self.members.clone())
+    }
+
+    /// Resolves when the family has ended, or is to be parked. Cancel safe.
+    pub async fn ended(&mut self) -> Ending {
         loop {
+            if self.members.borrow_and_update().park {
+                return Ending::Parked;
+            }
             let waits = *self.waits.borrow_and_update();
             let until = waits.unwrap_or_else(Instant::now);
             tokio::select! {
                 changed = self.waits.changed() => {
                     if changed.is_err() {
-                        return;
+                        return Ending::Over;
                     }
                 }
-                () = sleep_until(until), if waits.is_some() => return,
+                changed = self.members.changed() => {
+                    if changed.is_err() {
+                        return Ending::Over;
+                    }
+                }
+                () = sleep_until(until), if waits.is_some() => return Ending::Over,
             }
         }
     }
@@ -262,7 +327,7 @@ impl Drop for Member {
         };
         family
             .members
-            .send_modify(|members| _ = members.remove(&self.session));
+            .send_modify(|members| _ = members.sessions.remove(&self.session));
         let left_alone = family.waits.borrow().is_some() && family.members.borrow().is_empty();
         if left_alone {
             known.remove(&self.name);

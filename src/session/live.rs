@@ -17,7 +17,7 @@ pub(crate) use self::watch::{SessionEnd, SessionEvent, Signal};
 use super::audit::SessionAudit;
 use super::limits::Limits;
 use super::refusal::SessionRefusal;
-use super::{Attached, Permit, Session, TaskEnd};
+use super::{Attached, Denied, Permit, Session, TaskEnd};
 use crate::agents::Agents;
 use crate::audit::Audit;
 use crate::identity::Principal;
@@ -78,6 +78,8 @@ pub(crate) struct Live<'a> {
     leaving: bool,
     /// Nothing that the client says counts any more.
     cut_off: bool,
+    /// Nobody says anything in it.
+    unattended: bool,
     /// When it ends at the latest, as far as that is settled.
     ends_at: Option<Instant>,
     outcome: Outcome,
@@ -91,15 +93,19 @@ impl<'a> Begun<'a> {
     ///
     /// # Errors
     /// [`SessionRefusal`]: what is not captured or not on record does not happen, nor does what somebody asked for whose time is
-    /// over meanwhile. The permit is given back then, and the breakpoint waits as before.
+    /// over meanwhile. The permit is given back then, and the breakpoint waits as before, or stays parked.
     pub(crate) async fn begin(
         services: Services<'a>,
         session: &'a Session,
-        mut permit: Permit,
+        permit: Permit,
         protocol: Protocol,
         client: &str,
         mut details: Map<String, Value>,
     ) -> Result<Self, SessionRefusal> {
+        let mut permit = permit.named().await.map_err(|why| match why {
+            Denied::Hidden => SessionRefusal::Nothing(why.to_string()),
+            Denied::Missing { .. } => SessionRefusal::Forbidden(why.to_string()),
+        })?;
         let (breakpoint, principal) = (permit.breakpoint().clone(), permit.principal().clone());
         info!(
             client, scopes = %permit.rights().scopes, subprocess = !permit.holds(), "session attaches"
@@ -149,6 +155,10 @@ impl<'a> Begun<'a> {
             audit.end(Outcome::Revoked).await;
             return Err(SessionRefusal::Forbidden(why.to_string()));
         }
+        if let Err(why) = permit.accept().await {
+            audit.end(Outcome::Refused).await;
+            return Err(why);
+        }
         session.set_breakpoint(breakpoint);
         Ok(Self {
             services,
@@ -188,6 +198,7 @@ impl<'a> Begun<'a> {
             draining: false,
             leaving: false,
             cut_off: false,
+            unattended: false,
             ends_at: None,
             outcome: Outcome::Client,
             asks_why: None,
@@ -241,10 +252,12 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// Its client is gone, and it goes on without one: no patience with that client counts any more.
+    /// Its client is gone, and it goes on without one: no patience with that client counts any more, nor that what is said
+    /// cannot be captured.
     pub(crate) fn stay(&mut self) {
         self.ends_at = None;
         self.outcome = Outcome::Client;
+        self.unattended = true;
     }
 
     /// How it ends, as far as is known.
@@ -276,6 +289,11 @@ impl Closing<'_> {
     pub(crate) async fn end(self, outcome: Outcome) {
         self.capture.finish(outcome.label()).await;
         self.audit.end(outcome).await;
+    }
+
+    /// The same where its end is on record already ([`SessionAudit::ends`]).
+    pub(crate) async fn end_recorded(self, outcome: Outcome) {
+        self.capture.finish(outcome.label()).await;
     }
 }
 

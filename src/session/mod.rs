@@ -23,10 +23,10 @@ mod visible;
 pub mod worker_end;
 
 pub use authorise::{Authorized, Denied, authorise, authorise_end};
-pub use family::{Families, Founder, Member, Parent};
+pub use family::{Ending, Families, Founder, Member, Parent};
 pub use parks::Parks;
 pub use permit::{Attached, Permit};
 pub use table::{Session, SessionRow, SessionTable};
 pub use task_end::TaskEnd;
-pub use visible::{may, may_list, sees, visible, within};
+pub use visible::{may, may_list, newer, sees, visible, within};
 pub use worker_end::WorkerEnd;

@@ -7,7 +7,7 @@ mod late;
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -17,22 +17,33 @@ use tokio::time::Instant;
 use self::late::Late;
 use super::shares::{Share, Shares, Shortage};
 use super::{Attached, Authorized};
+use crate::agents::Way;
+use crate::audit::Unavailable;
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::policy::Scope;
 use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Snapshot, State};
 use crate::session::refusal::SessionRefusal;
 
-/// Parks of all together.
-pub(crate) const MOST: usize = 256;
+/// Workers that are parked at a time: of what each debugger says meanwhile 32 KiB are kept.
+pub(crate) const MOST: usize = 1024;
 
-/// Parks of one person.
+/// Sessions of all together, live or parked, that have a place for the case that they are lost. A cluster session has one with
+/// all that it has opened.
+const PLACES: usize = 4096;
+
+/// The same of one person.
 pub(crate) const EACH: usize = 8;
+
+/// Sessions of a cluster session for which one place is enough.
+const FAMILY: usize = 64;
 
 /// The parks of a relay, by breakpoint.
 #[derive(Debug)]
 pub struct Parks {
     places: Arc<Shares>,
+    /// The places of cluster sessions, by the names of their families.
+    families: Mutex<HashMap<String, Weak<Share>>>,
     parked: Mutex<HashMap<BreakpointId, Entry>>,
     /// What is over, for who comes too late.
     late: Late,
@@ -48,9 +59,9 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) enum Ask {
     /// Its worker, for the session of the person who had it, by this.
-    HandOver(Taker, oneshot::Sender<Result<HandedOver, Busy>>),
-    /// That its task runs on; answered when it does.
-    LetRun(oneshot::Sender<()>),
+    HandOver(Taker, oneshot::Sender<Result<Offer, Busy>>),
+    /// That its task runs on; answered when it does, or when that cannot be put on record.
+    LetRun(oneshot::Sender<Result<(), Unavailable>>),
 }
 
 /// What a park is to be gone on with by.
@@ -66,17 +77,35 @@ pub(crate) enum Taker {
 #[derive(Debug)]
 pub(crate) struct Busy;
 
+/// What a park has for the session that goes on with it. Dropped, the park goes on.
+#[derive(Debug)]
+pub(crate) struct Offer {
+    /// By which way the worker is reached.
+    pub(crate) way: Option<Way>,
+    /// The session that was parked.
+    pub(crate) session: u64,
+    /// When the first session with the worker began: its limit counts on.
+    pub(crate) began: Instant,
+    /// Since when it was parked.
+    pub(crate) since: Instant,
+    /// By which it is accepted.
+    pub(crate) acceptance: oneshot::Sender<oneshot::Sender<HandedOver>>,
+}
+
+impl Offer {
+    /// The worker, which the park keeps no longer; `None`: the park has ended meanwhile.
+    pub(super) async fn accept(self) -> Option<HandedOver> {
+        let (give, given) = oneshot::channel();
+        self.acceptance.send(give).ok()?;
+        given.await.ok()
+    }
+}
+
 /// A worker on its way from a park to the session that goes on with it.
 #[derive(Debug)]
 pub(crate) struct HandedOver {
     /// The hold of the worker.
     pub(crate) worker: Attached,
-    /// The session that was parked.
-    pub(crate) session: u64,
-    /// When the first session with it began: its limit counts on.
-    pub(crate) began: Instant,
-    /// Since when it was parked.
-    pub(crate) since: Instant,
     /// The connection to its debugger, and what is known of it: whoever parked it knows its type. Dropped, it is left in order.
     pub(crate) connection: Box<dyn Any + Send + Sync>,
 }
@@ -87,13 +116,14 @@ pub(crate) struct Place {
     parks: Arc<Parks>,
     id: BreakpointId,
     asks: mpsc::Receiver<Ask>,
-    _share: Share,
+    _share: Arc<Share>,
 }
 
 impl Default for Parks {
     fn default() -> Self {
         Self {
-            places: Shares::new(MOST, EACH),
+            places: Shares::new(PLACES, EACH),
+            families: Mutex::default(),
             parked: Mutex::default(),
             late: Late::default(),
         }
@@ -101,7 +131,32 @@ impl Default for Parks {
 }
 
 impl Parks {
-    /// A place for the park of `principal` with the breakpoint `id`, which its session holds.
+    /// What a session of `principal` needs to be parked, as long as it lives: for one of a `family`, the place of its cluster
+    /// session.
+    ///
+    /// # Errors
+    /// [`Shortage`].
+    pub(crate) fn share(
+        &self,
+        principal: &Principal,
+        family: Option<&str>,
+    ) -> Result<Arc<Share>, Shortage> {
+        let Some(family) = family else {
+            return Ok(Arc::new(self.places.take(principal)?));
+        };
+        let mut families = self.families.lock();
+        families.retain(|_, share| share.strong_count() > 0);
+        let shared = families.get(family).and_then(Weak::upgrade);
+        // One of them is the one that was upgraded.
+        if let Some(share) = shared.filter(|share| Arc::strong_count(share) <= FAMILY) {
+            return Ok(share);
+        }
+        let share = Arc::new(self.places.take(principal)?);
+        families.insert(family.to_owned(), Arc::downgrade(&share));
+        Ok(share)
+    }
+
+    /// A place for the park of `principal` with the breakpoint `id`, which its session holds, and which has its `share`.
     ///
     /// # Errors
     /// [`Shortage`].
@@ -109,14 +164,19 @@ impl Parks {
         self: &Arc<Self>,
         principal: &Principal,
         id: BreakpointId,
+        share: Arc<Share>,
     ) -> Result<Place, Shortage> {
-        let share = self.places.take(principal)?;
         let (ask, asks) = mpsc::channel(1);
         let entry = Entry {
             principal: principal.clone(),
             asks: ask,
         };
-        self.parked.lock().insert(id, entry);
+        let mut parked = self.parked.lock();
+        if parked.len() >= MOST {
+            return Err(Shortage::All(MOST));
+        }
+        parked.insert(id, entry);
+        drop(parked);
         Ok(Place {
             parks: Arc::clone(self),
             id,
@@ -125,7 +185,7 @@ impl Parks {
         })
     }
 
-    /// The worker of the park with `breakpoint`, for a session of `principal`, which may [go on](may_go_on) with somebody
+    /// What the park with `breakpoint` offers, for a session of `principal`, which may [go on](may_go_on) with somebody
     /// else's where it is to `take_over`, by `taker`. Takes as long as the park lets a debugger finish.
     ///
     /// # Errors
@@ -136,7 +196,7 @@ impl Parks {
         principal: &Principal,
         take_over: bool,
         taker: Taker,
-    ) -> Result<HandedOver, SessionRefusal> {
+    ) -> Result<Offer, SessionRefusal> {
         let may = take_over && may_go_on(principal, breakpoint, take_over);
         let asks = self.find(breakpoint, |owner| may || owner.is_same_person(principal))?;
         let busy = || {
@@ -146,12 +206,12 @@ impl Parks {
                 breakpoint.id
             ))
         };
-        let (answer, handed_over) = oneshot::channel();
+        let (answer, offered) = oneshot::channel();
         // The queue is full where somebody else asks for it at this moment.
         asks.try_send(Ask::HandOver(taker, answer))
             .map_err(|_| busy())?;
-        match handed_over.await {
-            Ok(Ok(handed_over)) => Ok(handed_over),
+        match offered.await {
+            Ok(Ok(offer)) => Ok(offer),
             Ok(Err(Busy)) => Err(busy()),
             Err(_) => Err(over(breakpoint)),
         }
@@ -179,17 +239,18 @@ impl Parks {
     /// Has the task of the park with the breakpoint of `authorized` run on. Resolves when the worker was left.
     ///
     /// # Errors
-    /// [`SessionRefusal`]: it is somebody else's, and the leave is not that of an administrator; or it has just ended.
+    /// [`SessionRefusal`]: it is somebody else's, and the leave is not that of an administrator; it has just ended; or its end
+    /// cannot be put on record, and the task stays.
     pub(crate) async fn let_run(&self, authorized: &Authorized) -> Result<(), SessionRefusal> {
         let breakpoint = authorized.breakpoint();
-        let administers = authorized.rights().scopes.contains(Scope::Admin);
+        let administers = authorized.rights().scopes.contains(Scope::PlaceAdmin);
         let may = |owner: &Principal| administers || owner.is_same_person(authorized.principal());
         let asks = self.find(breakpoint, may)?;
         let (answer, ran) = oneshot::channel();
         let asked = asks.send(Ask::LetRun(answer)).await;
-        match asked.is_ok() && ran.await.is_ok() {
-            true => Ok(()),
-            false => Err(over(breakpoint)),
+        match (asked, ran.await) {
+            (Ok(()), Ok(ran)) => ran.map_err(|why| SessionRefusal::Unable(why.to_string())),
+            _ => Err(over(breakpoint)),
         }
     }
 
@@ -256,7 +317,7 @@ pub(crate) fn longest(principal: &Principal, by_default: Duration) -> Duration {
 pub(crate) fn may_go_on(principal: &Principal, breakpoint: &Breakpoint, take_over: bool) -> bool {
     let administers = || {
         let rights = principal.access().rights(breakpoint);
-        rights.scopes.contains(Scope::Admin)
+        rights.scopes.contains(Scope::PlaceAdmin)
     };
     is_own(principal, breakpoint)
         || take_over && breakpoint.holder().is_some_and(is_parked) && administers()
@@ -268,7 +329,7 @@ pub(crate) fn may_go_on(principal: &Principal, breakpoint: &Breakpoint, take_ove
 /// [`SessionRefusal`]: it is somebody else's, and the leave is not that of an administrator.
 pub(crate) fn may_let_run(authorized: &Authorized) -> Result<(), SessionRefusal> {
     let breakpoint = authorized.breakpoint();
-    let administers = authorized.rights().scopes.contains(Scope::Admin);
+    let administers = authorized.rights().scopes.contains(Scope::PlaceAdmin);
     match breakpoint.holder() {
         _ if administers || is_own(authorized.principal(), breakpoint) => Ok(()),
         Some(holder) => Err(SessionRefusal::in_use(breakpoint, holder, Moment::now())),

@@ -3,6 +3,7 @@
 //! [`crate::upstream::connect`] takes nothing but a permit, and the address in it comes from the registry: nothing that a
 //! client sends is ever dialled. What can befall a worker in a session is asked of [`Attached`] alone.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,9 +13,18 @@ use tracing::{Span, error_span};
 use super::{SessionTable, TaskEnd};
 use crate::agents::Way;
 use crate::identity::Principal;
+use crate::moment::Moment;
 use crate::policy::Rights;
-use crate::ray::registry::{Breakpoint, Claim, ClaimError, Holder, Lease, Registry, State};
-use crate::session::Authorized;
+use crate::ray::registry::{
+    Breakpoint, Claim, ClaimError, Holder, Lease, Location, Registry, State,
+};
+use crate::session::parks::{Offer, over};
+use crate::session::refusal::SessionRefusal;
+use crate::session::{Authorized, Denied};
+
+/// How long after it has appeared the name of a breakpoint is waited for: a task's row appears up to a second after it stops,
+/// and the registry asks once more where it may have seen the row of an earlier task.
+pub(crate) const NAME_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Leave to open a connection to one worker's debugger. Dropped, it puts the breakpoint back: it waits on as before.
 #[derive(Debug)]
@@ -25,6 +35,10 @@ pub struct Permit {
     listed: bool,
     /// By which way the worker is reached, once that is settled.
     way: Option<Way>,
+    /// What came with a worker that was parked.
+    connection: Option<Box<dyn Any + Send + Sync>>,
+    /// The breakpoint, where more has become known of it since it was taken.
+    latest: Option<Arc<Breakpoint>>,
 }
 
 #[derive(Debug)]
@@ -33,6 +47,8 @@ enum Grant {
     Holder(Claim),
     /// A further connection, for a subprocess of a worker that a session reaches.
     Subprocess(Arc<Breakpoint>),
+    /// The session that is to hold what a park offers, shown as this.
+    Offered(Box<(Offer, Holder)>),
 }
 
 impl Permit {
@@ -53,6 +69,8 @@ impl Permit {
                 authorized,
                 listed,
                 way: None,
+                connection: None,
+                latest: None,
             }),
             Err(_) => Err(ClaimError::Unknown),
         }
@@ -67,7 +85,51 @@ impl Permit {
             authorized,
             listed: false,
             way: Some(way),
+            connection: None,
+            latest: None,
         }
+    }
+
+    /// For what a park offers to `holder`, by the leave of `authorized`, which is for the same breakpoint. The park goes on
+    /// until the permit is [accepted](Self::accept).
+    pub(crate) fn offered(offer: Offer, authorized: Authorized, holder: Holder) -> Self {
+        Self {
+            way: offer.way.clone(),
+            grant: Grant::Offered(Box::new((offer, holder))),
+            authorized,
+            listed: false,
+            connection: None,
+            latest: None,
+        }
+    }
+
+    /// Has the worker handed over, where it is [offered](Self::offered). To be called when that is on record: from here on
+    /// nobody else keeps it.
+    ///
+    /// # Errors
+    /// [`SessionRefusal`]: the park has ended meanwhile, and there is no worker.
+    pub(crate) async fn accept(&mut self) -> Result<(), SessionRefusal> {
+        let breakpoint = Arc::clone(self.breakpoint());
+        if !matches!(self.grant, Grant::Offered(_)) {
+            return Ok(());
+        }
+        let nothing = Grant::Subprocess(Arc::clone(&breakpoint));
+        if let Grant::Offered(offered) = std::mem::replace(&mut self.grant, nothing) {
+            let (offer, holder) = *offered;
+            let accepted = offer.accept().await.ok_or_else(|| over(&breakpoint))?;
+            accepted.worker.shown_as(holder);
+            let Permit {
+                grant, listed, way, ..
+            } = accepted.worker.permit;
+            (self.grant, self.listed, self.way) = (grant, listed, way);
+            self.connection = Some(accepted.connection);
+        }
+        Ok(())
+    }
+
+    /// What came with a worker that was parked, for the first who asks.
+    pub(crate) fn connection(&mut self) -> Option<Box<dyn Any + Send + Sync>> {
+        self.connection.take()
     }
 
     /// For a subprocess of the worker that was authorised, which a live session of the same principal has to reach now: the
@@ -81,7 +143,29 @@ impl Permit {
             authorized,
             listed: false,
             way: None,
+            connection: None,
+            latest: None,
         })
+    }
+
+    /// The same once it is known what the worker runs: who comes in the moment in which it stops is not to be on record with
+    /// something that has no name. It takes no longer than until [`NAME_PATIENCE`] after that moment. Cancel safe.
+    ///
+    /// # Errors
+    /// What was learned takes the authorisation away.
+    pub(crate) async fn named(mut self) -> Result<Self, Denied> {
+        let breakpoint = self.breakpoint();
+        let age = breakpoint.first_seen.until(Moment::now());
+        let left = NAME_PATIENCE.saturating_sub(age);
+        if let Grant::Holder(claim) = &self.grant
+            && !breakpoint.is_named()
+            && left > Duration::ZERO
+        {
+            let latest = claim.named(left).await;
+            self.authorized = self.authorized.renewed(&latest)?;
+            self.latest = Some(latest);
+        }
+        Ok(self)
     }
 
     /// The span in which its session is, within that of the connection.
@@ -102,22 +186,24 @@ impl Permit {
 
     /// The breakpoint of the worker.
     pub fn breakpoint(&self) -> &Arc<Breakpoint> {
-        match &self.grant {
-            Grant::Holder(claim) => claim.breakpoint(),
-            Grant::Subprocess(breakpoint) => breakpoint,
+        match (&self.grant, &self.latest) {
+            (_, Some(latest)) => latest,
+            (Grant::Holder(claim), None) => claim.breakpoint(),
+            (Grant::Subprocess(breakpoint), None) => breakpoint,
+            (Grant::Offered(_), None) => self.authorized.breakpoint(),
         }
     }
 
     /// Whether this is the session that holds the breakpoint.
     pub fn holds(&self) -> bool {
-        matches!(self.grant, Grant::Holder(_))
+        !matches!(self.grant, Grant::Subprocess(_))
     }
 
     /// For the connection to the worker, which is led to its end when the session is over; `None` for a subprocess.
     pub(crate) fn lease(&self) -> Option<Lease> {
         match &self.grant {
             Grant::Holder(claim) => Some(claim.lease()),
-            Grant::Subprocess(_) => None,
+            Grant::Subprocess(_) | Grant::Offered(_) => None,
         }
     }
 
@@ -139,7 +225,7 @@ impl Permit {
         match &self.grant {
             Grant::Holder(claim) => claim.settled().await,
             // Beside the session that reaches it.
-            Grant::Subprocess(_) => {}
+            Grant::Subprocess(_) | Grant::Offered(_) => {}
         }
     }
 
@@ -158,7 +244,7 @@ impl Permit {
         match &self.grant {
             Grant::Holder(claim) => claim.dialled(listens),
             // Its worker has been reached by the session that holds it.
-            Grant::Subprocess(_) => {}
+            Grant::Subprocess(_) | Grant::Offered(_) => {}
         }
     }
 
@@ -166,7 +252,7 @@ impl Permit {
     pub async fn ask_why_died(&mut self, patience: Duration) -> Option<Arc<str>> {
         match &mut self.grant {
             Grant::Holder(claim) => claim.ask_why_died(patience).await,
-            Grant::Subprocess(_) => None,
+            Grant::Subprocess(_) | Grant::Offered(_) => None,
         }
     }
 }
@@ -209,7 +295,7 @@ impl Attached {
     pub fn task_end(&self) -> TaskEnd {
         TaskEnd::new(match &self.permit.grant {
             Grant::Holder(claim) => Some(claim.current_task()),
-            Grant::Subprocess(_) => None,
+            Grant::Subprocess(_) | Grant::Offered(_) => None,
         })
     }
 
@@ -218,7 +304,7 @@ impl Attached {
     pub async fn died(&mut self) -> Arc<str> {
         match &mut self.permit.grant {
             Grant::Holder(claim) => claim.died().await,
-            Grant::Subprocess(_) => std::future::pending().await,
+            Grant::Subprocess(_) | Grant::Offered(_) => std::future::pending().await,
         }
     }
 
@@ -238,7 +324,16 @@ impl Attached {
         match &self.permit.grant {
             Grant::Holder(claim) => claim.unexplained(),
             // Its end says nothing of the worker.
-            Grant::Subprocess(_) => {}
+            Grant::Subprocess(_) | Grant::Offered(_) => {}
+        }
+    }
+
+    /// Takes note of where the worker stands, as its debugger says; `None`: it runs.
+    pub(crate) fn stands_at(&self, location: Option<Location>) {
+        match &self.permit.grant {
+            Grant::Holder(claim) => claim.stands_at(location),
+            // The worker's is shown.
+            Grant::Subprocess(_) | Grant::Offered(_) => {}
         }
     }
 
@@ -247,16 +342,7 @@ impl Attached {
         match &self.permit.grant {
             Grant::Holder(claim) => claim.held_by(holder),
             // The session that holds the worker is shown.
-            Grant::Subprocess(_) => {}
-        }
-    }
-
-    /// The same hold for a session of `holder`, by the leave of `authorized`, which is for the same breakpoint.
-    pub(crate) fn handed_to(self, authorized: Authorized, holder: Holder) -> Permit {
-        self.shown_as(holder);
-        Permit {
-            authorized,
-            ..self.permit
+            Grant::Subprocess(_) | Grant::Offered(_) => {}
         }
     }
 

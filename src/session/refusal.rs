@@ -37,7 +37,7 @@ pub enum SessionRefusal {
         left: String,
     },
     /// The breakpoint ended.
-    #[error("{name} no longer waits: {what}; see what does with `ray-relay list`")]
+    #[error("{name} no longer waits: {what}; `ray-relay list` shows what is waiting")]
     Ended {
         /// Title of the breakpoint.
         name: String,
@@ -80,7 +80,7 @@ impl SessionRefusal {
         if let Some(until) = holder.parked_until {
             return Self::Parked {
                 name: breakpoint.title(),
-                holder: holder.to_string(),
+                holder: holder.who(),
                 left: span(now.until(until)),
             };
         }

@@ -48,6 +48,9 @@ pub struct SessionRow {
     pub bytes_up: u64,
     /// Bytes to the client.
     pub bytes_down: u64,
+    /// The breakpoint itself, as the session knows it.
+    #[serde(skip)]
+    pub held: Option<Arc<Breakpoint>>,
 }
 
 /// All live sessions.
@@ -150,11 +153,11 @@ impl SessionTable {
         self.live.contains_key(&id)
     }
 
-    /// The breakpoint of session `id`, where that has a worker and `may` allows something to its principal.
+    /// The breakpoint of session `id`, where that has a worker and `may` allows something with that and its principal.
     pub(crate) fn with_worker(
         &self,
         id: u64,
-        may: impl FnOnce(Option<&Principal>) -> bool,
+        may: impl FnOnce(Option<&Principal>, &Arc<Breakpoint>) -> bool,
     ) -> Option<Arc<Breakpoint>> {
         let entry = self.live.get(&id)?;
         let info = entry.info.lock();
@@ -164,7 +167,7 @@ impl SessionTable {
         );
         let has = protocol && matches!(info.state, "attached" | "parked");
         let breakpoint = info.breakpoint.clone().filter(|_| has)?;
-        may(info.principal.as_ref()).then_some(breakpoint)
+        may(info.principal.as_ref(), &breakpoint).then_some(breakpoint)
     }
 
     /// Has session `id` end, where it has a worker.
@@ -230,6 +233,7 @@ impl Entry {
             since: self.since,
             bytes_up: self.bytes_up.load(Ordering::Relaxed),
             bytes_down: self.bytes_down.load(Ordering::Relaxed),
+            held: info.breakpoint.clone(),
         }
     }
 }

@@ -35,6 +35,17 @@ pub fn sees(principal: &Principal, breakpoint: &Breakpoint) -> bool {
     allowed(principal, &SEEING, breakpoint)
 }
 
+/// Of the breakpoint of a session and what is `listed` under its id now: the latter, where that is the same stop. Names that
+/// narrow rights may have become known since the session began.
+pub fn newer<'a>(
+    own: &'a Arc<Breakpoint>,
+    listed: Option<&'a Arc<Breakpoint>>,
+) -> &'a Arc<Breakpoint> {
+    listed
+        .filter(|listed| listed.stop == own.stop)
+        .unwrap_or(own)
+}
+
 fn allowed(principal: &Principal, scopes: &[Scope], breakpoint: &Breakpoint) -> bool {
     let rights = principal.access().rights(breakpoint);
     scopes.iter().any(|scope| rights.scopes.contains(*scope))

@@ -20,6 +20,7 @@ pub use super::labels::{
     RefusalKind, Reload, Route, SessionProtocol, StreamOutcome, TraceOutcome,
 };
 use crate::config::NoticeEvent;
+use crate::memory;
 use crate::ray::registry::{Breakpoint, Change, Observer, PollOutcome, Snapshot};
 
 /// One family of one of Prometheus' types: name and help; for a histogram its buckets, in seconds.
@@ -100,6 +101,8 @@ families! {
     attached_seconds: HistogramVec["protocol"] = "ray_relay_attached_seconds",
         "Time from when a breakpoint was listed until somebody's session had reached its worker.",
         [0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 43200.0, 86400.0];
+    memory: IntGaugeVec["kind"] = "ray_relay_memory_taken_bytes",
+        "Memory that is taken for what the recognised have under way, by what it is for.";
     http_requests: IntCounterVec["route", "class"] = "ray_relay_http_requests_total",
         "HTTP requests, by what they were for and the class of the answer.";
     agents: IntGauge = "ray_relay_agents_linked",
@@ -178,6 +181,12 @@ impl Metrics {
     /// Counts a refusal.
     pub fn refused(&self, kind: RefusalKind) {
         count(&self.refusals, &[kind.label()]);
+    }
+
+    /// So many bytes are taken for `kind` now.
+    pub fn memory_taken(&self, kind: memory::Kind, bytes: usize) {
+        let gauge = self.memory.with_label_values(&[kind.as_str()]);
+        gauge.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
     /// A session began; it counts as open until the guard is dropped.

@@ -27,6 +27,7 @@ use super::let_run::{LetRunError, touch};
 use super::worker::Line;
 use super::{Dialling, greet};
 use crate::agents::{Agents, Needed};
+use crate::memory::Account;
 use crate::ray::registry::{Lease, Left, Whereabouts};
 use crate::wire::dap::codec::frame;
 use crate::wire::dap::mappings;
@@ -147,7 +148,7 @@ async fn look_after(left: &Left, agents: &Arc<Agents>, tasks: &TaskTracker) {
 /// where it comes to that meanwhile (debugpy 1.8.0, 1.8.14 and 1.8.22, each tried twelve times).
 async fn free(left: &Left, agents: &Arc<Agents>, tasks: &TaskTracker) -> Result<(), LetRunError> {
     let dialling = Dialling::again(left.breakpoint(), agents).await?;
-    let debugger = greet(dialling, None, ANSWER, LARGEST, tasks).await?;
+    let debugger = greet(dialling, None, ANSWER, (LARGEST, Account::default()), tasks).await?;
     touch(debugger).await
 }
 

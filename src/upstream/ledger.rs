@@ -4,7 +4,7 @@
 //! decides in which order the connection can be ended without harm ([`super::goodbye`]). Bodies are not parsed but for
 //! two short answers and the `attach`, and nothing of them is kept beyond the first [`KEPT`] bytes of one that comes in pieces.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::wire::dap::codec::{MAX_HEADER, header};
 use crate::wire::dap::kept::Kept;
@@ -100,7 +100,18 @@ impl Ledger {
         match Command::parse(command) {
             Some(Command::Attach) => {
                 self.attach = Attach::Sent;
-                self.mapped = maps(body);
+                let arguments = arguments(body);
+                // One that is not here whole is taken to map paths: to forget none does no harm.
+                self.mapped = arguments.as_ref().is_none_or(mappings::given);
+                if let (Some(kept), Some(arguments)) = (&mut self.stands, arguments) {
+                    kept.stands.attach(&arguments.into());
+                }
+            }
+            Some(Command::Continue) => {
+                if let Some(kept) = &mut self.stands {
+                    kept.stands
+                        .let_run(&arguments(body).unwrap_or_default().into());
+                }
             }
             Some(Command::Disconnect) => self.disconnect = true,
             Some(Command::ConfigurationDone) => self.configured = true,
@@ -138,13 +149,6 @@ impl Ledger {
         let cut = cutter.cut(bytes, |body, length| self.body(body, length));
         self.received = cutter;
         self.lost |= cut.is_err();
-    }
-
-    /// Notes that so many bytes came that nobody looked at, of a body whose beginning is here.
-    pub(super) fn skipped(&mut self, bytes: usize) {
-        let mut cutter = std::mem::take(&mut self.received);
-        cutter.skip(bytes, |body, length| self.body(body, length));
-        self.received = cutter;
     }
 
     fn body(&mut self, body: &[u8], length: usize) {
@@ -250,11 +254,13 @@ fn refused(body: &[u8]) -> bool {
     serde_json::from_slice::<Value>(body).is_ok_and(|answer| answer["success"] == false)
 }
 
-/// Whether an `attach` maps paths. One that is not here whole is taken to: to forget none does no harm.
-fn maps(attach: &[u8]) -> bool {
-    serde_json::from_slice::<Value>(attach).map_or(true, |attach| {
-        attach["arguments"].as_object().is_some_and(mappings::given)
-    })
+/// The arguments of a request that is here whole.
+fn arguments(request: &[u8]) -> Option<Map<String, Value>> {
+    let mut request: Value = serde_json::from_slice(request).ok()?;
+    match request["arguments"].take() {
+        Value::Object(arguments) => Some(arguments),
+        _ => Some(Map::new()),
+    }
 }
 
 /// Cuts a stream of bytes into bodies, and keeps no more of them than it must.
@@ -321,21 +327,6 @@ impl Cutter {
             bytes = rest;
         }
         Ok(())
-    }
-
-    /// Goes on in a body that is under way, by so many bytes of it.
-    fn skip(&mut self, bytes: usize, see: impl FnOnce(&[u8], usize)) {
-        let Some((length, left)) = self.body else {
-            return;
-        };
-        self.body = match left.saturating_sub(bytes) {
-            0 => {
-                see(&self.part, length);
-                self.part.clear();
-                None
-            }
-            left => Some((length, left)),
-        };
     }
 
     fn keep(&mut self, bytes: &[u8]) {

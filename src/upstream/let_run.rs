@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::timeout;
+use tracing::debug;
 
 use super::ConnectError;
 use super::worker::Worker;
@@ -31,13 +32,23 @@ pub enum LetRunError {
     Debugger(String),
 }
 
-/// Attaches to the debugger that `connected` leads to, and leaves it: every thread that waits there runs on. A debugger
-/// that does not answer is left to [`super::goodbye`].
+/// How long the first of the threads that wait may take to come to its stop once it is let in, on a busy machine too.
+const STANDS: Duration = Duration::from_secs(5);
+/// The same of each one behind it. debugpy stops all threads with the first, and need not say so of each.
+const STANDS_TOO: Duration = Duration::from_millis(300);
+
+/// Attaches to the debugger that `connected` leads to, waits until the `threads` that wait there stand at their stops, and
+/// leaves it: every one of them runs on. A debugger that does not answer is left to [`super::goodbye`].
+///
+/// A thread that were let in and not awaited would run with a debugger attached, and past its next breakpoint where it
+/// comes to that before the goodbye: Ray waits for nobody then, and pydevd stops in no helper of Ray's with `justMyCode`
+/// (debugpy 1.8.22: five of eight stops of a task that has one each millisecond). One that stands comes to its next
+/// breakpoint when the debugger has noted the goodbye, and waits.
 ///
 /// # Errors
 /// [`LetRunError::Debugger`]; the whole takes at most 15 s.
-pub async fn let_run(connected: Conversation<Worker>) -> Result<(), LetRunError> {
-    visit(connected, true).await
+pub async fn let_run(connected: Conversation<Worker>, threads: u32) -> Result<(), LetRunError> {
+    visit(connected, Some(threads)).await
 }
 
 /// The same without configuring: a thread that stands at a stop runs on, and one that waits for a debugger waits on.
@@ -45,23 +56,28 @@ pub async fn let_run(connected: Conversation<Worker>) -> Result<(), LetRunError>
 /// # Errors
 /// As [`let_run`].
 pub(super) async fn touch(connected: Conversation<Worker>) -> Result<(), LetRunError> {
-    visit(connected, false).await
+    visit(connected, None).await
 }
 
-async fn visit(debugger: Conversation<Worker>, configure: bool) -> Result<(), LetRunError> {
-    let done = timeout(PATIENCE, Leaving(debugger).all(configure)).await;
+async fn visit(debugger: Conversation<Worker>, configure: Option<u32>) -> Result<(), LetRunError> {
+    let leaving = Leaving { debugger, stops: 0 };
+    let done = timeout(PATIENCE, leaving.all(configure)).await;
     let done = done.unwrap_or_else(|_| Err("it does not answer".to_owned()));
     done.map_err(LetRunError::Debugger)
 }
 
-struct Leaving(Conversation<Worker>);
+struct Leaving {
+    debugger: Conversation<Worker>,
+    /// Stops that it has told of.
+    stops: u32,
+}
 
 impl Leaving {
-    async fn all(mut self, configure: bool) -> Result<(), String> {
+    async fn all(mut self, configure: Option<u32>) -> Result<(), String> {
         let client = json!({"clientID": "ray-relay", "clientName": CLIENT, "adapterID": "debugpy", "pathFormat": "path"});
         self.ask(1, Command::Initialize, client).await?;
         let attach = json!({
-            "name": CLIENT, "request": Command::Attach, "type": "debugpy", "justMyCode": true, "subProcess": false,
+            "name": CLIENT, "request": Command::Attach, "type": "debugpy", "justMyCode": false, "subProcess": false,
             "pathMappings": mappings::none(),
         });
         self.send(2, Command::Attach, attach).await?;
@@ -72,12 +88,34 @@ impl Leaving {
             }
             refused(&message, 2)?;
         }
-        if configure {
-            self.ask(3, Command::ConfigurationDone, Value::Null).await?;
+        if let Some(threads) = configure {
+            // Without it a thread at a post-mortem stop would not stand, but fail at once.
+            let uncaught = json!({"filters": ["uncaught"]});
+            self.ask(3, Command::SetExceptionBreakpoints, uncaught)
+                .await?;
+            self.ask(4, Command::ConfigurationDone, Value::Null).await?;
+            self.stand(threads).await?;
         }
-        // Every thread that waits has been let in by now; this lets all of them run.
-        self.ask(4, Command::Disconnect, json!({"terminateDebuggee": false}))
+        self.ask(5, Command::Disconnect, json!({"terminateDebuggee": false}))
             .await
+    }
+
+    /// Waits until so many threads stand, as far as is told of each.
+    async fn stand(&mut self, threads: u32) -> Result<(), String> {
+        while self.stops < threads.max(1) {
+            let patience = match self.stops {
+                0 => STANDS,
+                _ => STANDS_TOO,
+            };
+            match timeout(patience, self.read()).await {
+                Ok(read) => drop(read?),
+                Err(_) => {
+                    debug!(self.stops, threads, "no further thread has come to stand");
+                    break;
+                }
+            }
+        }
+        Ok(())
     }
 
     async fn ask(&mut self, seq: u64, command: Command, arguments: Value) -> Result<(), String> {
@@ -93,11 +131,15 @@ impl Leaving {
 
     async fn send(&mut self, seq: u64, command: Command, arguments: Value) -> Result<(), String> {
         let request = request(seq, command, arguments);
-        self.0.send(&request).await.map_err(broken)
+        self.debugger.send(&request).await.map_err(broken)
     }
 
     async fn read(&mut self) -> Result<Value, String> {
-        self.0.read().await.map_err(broken)
+        let message = self.debugger.read().await.map_err(broken)?;
+        if message["event"] == Event::Stopped.as_str() {
+            self.stops = self.stops.saturating_add(1);
+        }
+        Ok(message)
     }
 }
 

@@ -33,6 +33,7 @@ use crate::agents::{Absence, Agents, NotOpened, Wanted, Way};
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::identity::revocation::seconds;
+use crate::memory::Account;
 use crate::moment::Moment;
 use crate::ray::registry::{self, Breakpoint, BreakpointId, Lease};
 use crate::session::Permit;
@@ -248,7 +249,8 @@ pub async fn connect(
     let dialling = Dialling::of(context, permit).await?;
     let (absence, lease) = (dialling.absence(), permit.lease());
     let tasks = &context.shutdown.tasks;
-    let greeted = greet(dialling, lease, patience, max_frame, tasks).await;
+    let account = context.account(permit.principal());
+    let greeted = greet(dialling, lease, patience, (max_frame, account), tasks).await;
     let greeted = greeted.map_err(|why| why.of(permit.breakpoint().id).without(absence.as_ref()));
     match &greeted {
         Ok(_) => permit.dialled(true),
@@ -308,7 +310,7 @@ async fn greet(
     dialling: Dialling,
     lease: Option<Lease>,
     patience: Duration,
-    max_frame: usize,
+    (max_frame, account): (usize, Account),
     tasks: &TaskTracker,
 ) -> Result<Conversation<Worker>, ConnectError> {
     let owner = tasks.clone();
@@ -322,6 +324,7 @@ async fn greet(
         }
         let worker = Worker::new(stream, lease, Some(agents), owner);
         let mut worker = Conversation::new(worker, max_frame);
+        worker.count(&account);
         match timeout(patience, worker.read()).await {
             Ok(Ok(_)) => Ok(worker),
             Ok(Err(closed)) => Err(ConnectError::NotDap(closed)),

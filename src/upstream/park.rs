@@ -6,30 +6,33 @@
 //! somebody has the task run, when its time is over, or by what ends every session; in all cases but the first the worker is
 //! left in order.
 
+mod memory;
 mod taking;
 
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
+use std::time::Duration;
 
-use serde_json::{Map, Value};
+use serde_json::Map;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
+pub(crate) use self::memory::Memory;
 pub(crate) use self::taking::{Origin, Resumed, Terms, YOUR, explained, parked_for, take};
-use super::{Worker, credential, owner};
+use super::Worker;
+use crate::audit::Unavailable;
 use crate::context::Context;
 use crate::moment::Moment;
 use crate::pdb::Prompt;
 use crate::session::live::{Live, SessionEvent, Signal};
-use crate::session::parks::{Ask, Busy, HandedOver, Place, Taker};
-use crate::session::shares::Shortage;
+use crate::session::parks::{Ask, Busy, HandedOver, Offer, Place, Taker};
+use crate::session::shares::{Share, Shortage};
 use crate::session::worker_end::was_intended;
 use crate::session::{Permit, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::upstream::legacy::{Entered, Said};
 use crate::wire::dap::kept::{Kept, Meaning};
 use crate::wire::prefixed::Prefixed;
-use crate::wire::tunnel::messages::Keep;
 
 /// How long the head is asked why a worker is gone.
 const WHY: Duration = Duration::from_millis(250);
@@ -40,63 +43,14 @@ const GIVEN_BACK: Duration = Duration::from_secs(3);
 /// How long the debugger may still work on what the lost client has asked, when another one wants to go on.
 pub(crate) const BUSY: Duration = Duration::from_secs(5);
 
+/// How long whoever goes on with it may take to put that on record.
+const ACCEPTS: Duration = Duration::from_secs(10);
+
+/// How often it is tried to put its end on record.
+const RECORD_AGAIN: Duration = Duration::from_secs(1);
+
 /// How often it is looked at meanwhile.
 pub(crate) const LOOK: Duration = Duration::from_millis(20);
-
-/// Bytes of a debugger's capabilities that are remembered at most: debugpy's have some 1,500.
-const LONGEST_CAPABILITIES: usize = 16 * 1024;
-
-/// What a session with debugpy remembers for the case that its client is lost.
-pub(crate) struct Memory {
-    /// How long it is kept then.
-    pub(crate) keeps: Duration,
-    /// What the worker's debugger answered to `initialize`; empty where that was too long to be remembered.
-    pub(crate) capabilities: Box<str>,
-    /// Tells an `attach` that asks for something else.
-    pub(crate) attach: u64,
-}
-
-impl Memory {
-    /// Of a debugger that has answered `capabilities` and was sent an `attach` with this fingerprint.
-    pub(crate) fn new(keeps: Duration, capabilities: &Value, attach: u64) -> Self {
-        let capabilities = capabilities.to_string();
-        let short = capabilities.len() <= LONGEST_CAPABILITIES;
-        Self {
-            keeps,
-            capabilities: if short { capabilities } else { String::new() }.into(),
-            attach,
-        }
-    }
-
-    /// By what an agent keeps the worker of `live`, for `left` at most. `None`: by nothing.
-    pub(crate) fn keep(&self, live: &Live<'_>, left: Option<Duration>) -> Option<Keep> {
-        let principal = live.worker.principal();
-        let expires = principal.expires();
-        let expires = expires.map(|at| at.duration_since(SystemTime::now()).unwrap_or_default());
-        let lasted = live.began.elapsed();
-        let limit = live.worker.rights().obligations.session_limit;
-        let limit = limit.map(|limit| limit.saturating_sub(lasted));
-        let at_most = [expires, limit, left].into_iter().flatten().min();
-        let credential = match principal.is_anonymous() {
-            true => None,
-            // One that cannot be told apart from others could not be ended by its revocation.
-            false => Some(credential(principal)?),
-        };
-        Some(Keep {
-            owner: owner(principal)?,
-            credential,
-            keeps_ms: milliseconds(self.keeps),
-            at_most_ms: at_most.map(milliseconds),
-            lasted_ms: milliseconds(lasted),
-            capabilities: (&*self.capabilities).into(),
-            attach: self.attach,
-        })
-    }
-}
-
-fn milliseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
 
 /// How long the session of `permit` is kept when its client is lost; `None`: not at all. The sessions of subprocesses are
 /// not: whoever comes again attaches to the task first.
@@ -200,47 +154,84 @@ pub(crate) struct Park<'a, K> {
     until: Instant,
 }
 
-/// A place for the park of the session `live`, which is to be kept for `keeps`, once that is on record; `None`: there are too
-/// many, or it cannot be put on record.
-pub(crate) async fn place(context: &Context, live: &Live<'_>, keeps: Duration) -> Option<Place> {
+/// What the session `live`, of a `family` where a cluster session opened it, needs to be parked.
+///
+/// # Errors
+/// Why there is none, as a clause.
+pub(crate) fn share(
+    context: &Context,
+    live: &Live<'_>,
+    family: Option<&str>,
+) -> Result<Arc<Share>, String> {
+    let share = context.parks.share(live.worker.principal(), family);
+    share.map_err(why_none)
+}
+
+/// A place for the park of the session `live`, which has its `share`.
+///
+/// # Errors
+/// Why there is none, as a clause.
+pub(crate) fn reserve(
+    context: &Context,
+    live: &Live<'_>,
+    share: Arc<Share>,
+) -> Result<Place, String> {
     let (principal, id) = (live.worker.principal(), live.worker.breakpoint().id);
+    let place = context.parks.park(principal, id, share);
+    place.map_err(why_none)
+}
+
+fn why_none(shortage: Shortage) -> String {
+    match shortage {
+        Shortage::Yours(most) => format!(
+            "{most} sessions of one person are kept, a cluster session counted as one, and you have as many"
+        ),
+        Shortage::All(most) => format!("no more than {most} sessions are kept here"),
+    }
+}
+
+/// The place for the park of the session `live`, which is to be kept for `keeps`: the one that was `reserved`, or another.
+/// `None`: there are too many. A park that cannot be put on record is one all the same, for nothing is granted by it; its line
+/// follows, and nobody goes on with it before.
+pub(crate) async fn place(
+    context: &Context,
+    live: &Live<'_>,
+    keeps: Duration,
+    reserved: Option<Place>,
+) -> Option<Place> {
+    let id = live.worker.breakpoint().id;
     let mut details = Map::new();
-    let place = match context.parks.park(principal, id) {
+    let place = match reserved
+        .map_or_else(|| reserve(context, live, share(context, live, None)?), Ok)
+    {
         Ok(place) => place,
-        Err(shortage) => {
-            let most = match shortage {
-                Shortage::Yours(most) => format!("one person may have {most} parked sessions"),
-                Shortage::All(most) => format!("there may be {most} parked sessions"),
-            };
+        Err(most) => {
             info!(%id, %most, "a session whose client is lost is not parked, and its task runs on");
             details.insert("outcome".into(), "refused".into());
             details.insert("reason".into(), most.into());
-            // The session ends either way.
-            let _ = live.audit.parked(details).await;
+            live.audit.parked(details).await;
             return None;
         }
     };
     details.insert("outcome".into(), "parked".into());
     details.insert("seconds".into(), keeps.as_secs().into());
-    if let Err(why) = live.audit.parked(details).await {
-        warn!(%id, %why, "a session whose client is lost is not parked, and its task runs on");
-        return None;
-    }
+    live.audit.parked(details).await;
     Some(place)
 }
 
 /// Who wants to go on with the session, and for how long that one waits.
 struct Wanted {
     taker: Taker,
-    answer: oneshot::Sender<Result<HandedOver, Busy>>,
+    answer: oneshot::Sender<Result<Offer, Busy>>,
     until: Instant,
 }
 
 /// Why a park ends.
 enum Ending {
-    HandedOver(Wanted),
+    /// To whom it was offered and who has accepted.
+    HandedOver(oneshot::Sender<HandedOver>),
     /// Somebody has asked for it, and is told.
-    Released(oneshot::Sender<()>),
+    Released(oneshot::Sender<Result<(), Unavailable>>),
     By(Outcome),
 }
 
@@ -281,18 +272,58 @@ impl<'a, K: Keeping> Park<'a, K> {
     /// Waits to its end, which is on record when this returns.
     pub(crate) async fn wait(mut self: Box<Self>) -> Outcome {
         if self.context.shutdown.drain.is_cancelled() {
-            return self.leave(Outcome::Drained).await;
+            return self.leave(Outcome::Drained, false).await;
         }
-        match self.ending().await {
-            Ending::HandedOver(wanted) => self.hand_over(wanted).await,
-            Ending::Released(told) => {
-                let outcome = self.leave(Outcome::Released).await;
-                // Who asked may be gone.
-                let _ = told.send(());
-                outcome
+        loop {
+            match self.ending().await {
+                Ending::HandedOver(taker) => return self.hand_over(taker).await,
+                Ending::Released(told) => match self.live.audit.ends(Outcome::Released).await {
+                    Ok(()) => {
+                        let outcome = self.leave(Outcome::Released, true).await;
+                        // Who asked may be gone.
+                        let _ = told.send(Ok(()));
+                        return outcome;
+                    }
+                    Err(why) => _ = told.send(Err(why)),
+                },
+                Ending::By(outcome) => {
+                    let (outcome, recorded) = self.recorded(outcome).await;
+                    return self.leave(outcome, recorded).await;
+                }
             }
-            Ending::By(outcome) => self.leave(outcome).await,
         }
+    }
+
+    /// Puts the end by `outcome` on record, where it is by that alone that the task runs on; which waits until it can be, and
+    /// the task stays meanwhile. How it ends, and whether that is on record.
+    async fn recorded(&mut self, outcome: Outcome) -> (Outcome, bool) {
+        if !lets_run(outcome) {
+            return (outcome, false);
+        }
+        let mut told = false;
+        while let Err(why) = self.live.audit.ends(outcome).await {
+            if !std::mem::replace(&mut told, true) {
+                warn!(outcome = outcome.label(), %why, "the end of a parked session cannot be put on record, and its task stays as it is");
+            }
+            let again = Instant::now() + RECORD_AGAIN;
+            loop {
+                tokio::select! {
+                    () = self.context.shutdown.drain.cancelled() => return (Outcome::Drained, false),
+                    // Nobody goes on with it any more.
+                    ask = self.place.asked() => match ask {
+                        Ask::HandOver(_, answer) => drop(answer),
+                        Ask::LetRun(told) => _ = told.send(Err(why.clone())),
+                    },
+                    heard = self.keeping.next() => {
+                        if let Some(outcome) = self.on_heard(heard).await {
+                            return (outcome, false);
+                        }
+                    }
+                    () = sleep_until(again) => break,
+                }
+            }
+        }
+        (outcome, true)
     }
 
     async fn ending(&mut self) -> Ending {
@@ -323,7 +354,9 @@ impl<'a, K: Keeping> Park<'a, K> {
             }
             match wanted.take() {
                 Some(ready) if self.keeping.is_ready(ready.taker) => {
-                    return Ending::HandedOver(ready);
+                    if let Some(taker) = self.offer(ready).await {
+                        return Ending::HandedOver(taker);
+                    }
                 }
                 Some(late) if late.until <= Instant::now() => _ = late.answer.send(Err(Busy)),
                 waiting => wanted = waiting,
@@ -365,32 +398,40 @@ impl<'a, K: Keeping> Park<'a, K> {
         }
     }
 
-    async fn hand_over(self, wanted: Wanted) -> Outcome {
+    /// Offers the worker to who wants it, who accepts when that is on record; `None`: it stays.
+    async fn offer(&mut self, wanted: Wanted) -> Option<oneshot::Sender<HandedOver>> {
+        let (acceptance, accepted) = oneshot::channel();
+        let offer = Offer {
+            way: self.live.worker.way().cloned(),
+            session: self.session.id(),
+            began: self.live.began,
+            since: self.since,
+            acceptance,
+        };
+        wanted.answer.send(Ok(offer)).ok()?;
+        timeout(ACCEPTS, accepted).await.ok()?.ok()
+    }
+
+    async fn hand_over(self, taker: oneshot::Sender<HandedOver>) -> Outcome {
         let Self {
-            session,
             live,
             keeping,
             place,
-            since,
             ..
         } = self;
         drop(place);
-        let began = live.began;
         let (worker, closing) = live.part();
         let handed_over = HandedOver {
             worker,
-            session: session.id(),
-            began,
-            since,
             connection: Box::new(keeping.handed_over()),
         };
         // Where nobody waits for it any more, this leaves the worker.
-        drop(wanted.answer.send(Ok(handed_over)));
+        drop(taker.send(handed_over));
         closing.end(Outcome::TakenOver).await;
         Outcome::TakenOver
     }
 
-    async fn leave(self, outcome: Outcome) -> Outcome {
+    async fn leave(self, outcome: Outcome, recorded: bool) -> Outcome {
         let Self {
             live,
             mut keeping,
@@ -407,15 +448,23 @@ impl<'a, K: Keeping> Park<'a, K> {
         );
         drop(keeping);
         let (worker, closing) = live.part();
-        if matches!(
-            outcome,
-            Outcome::Expired | Outcome::Limit | Outcome::Asked | Outcome::Revoked
-        ) {
+        if lets_run(outcome) {
             let owner = worker.principal();
             self.context.parks.missed(owner, worker.breakpoint());
         }
         worker.end(GIVEN_BACK).await;
-        closing.end(outcome).await;
+        match recorded {
+            true => closing.end_recorded(outcome).await,
+            false => closing.end(outcome).await,
+        }
         outcome
     }
+}
+
+/// Whether a task runs on because somebody or a rule has it so, and for no other reason.
+fn lets_run(outcome: Outcome) -> bool {
+    matches!(
+        outcome,
+        Outcome::Expired | Outcome::Limit | Outcome::Asked | Outcome::Revoked
+    )
 }

@@ -236,13 +236,6 @@ impl PeerStream for Worker {
         line.stream.socket()
     }
 
-    fn skipped(&mut self, bytes: usize) {
-        if let Some(line) = &mut self.line {
-            line.ledger.skipped(bytes);
-            line.ledger.closed |= bytes == 0;
-        }
-    }
-
     /// Takes no more than can be written, unlike [`poll_write`](AsyncWrite::poll_write): what is left of a bulk transfer is
     /// not copied.
     fn poll_pass(&mut self, cx: &mut Context<'_>, messages: &[u8]) -> Poll<io::Result<usize>> {

@@ -1,4 +1,4 @@
-//! The connection to a peer, as bytes, and as a socket where nothing lies between the two.
+//! The connection to a peer.
 
 use std::io;
 use std::pin::Pin;
@@ -10,16 +10,10 @@ use tracing::debug;
 
 use super::tcp;
 
-/// A connection to a debugger's client or to a worker's debugger. Where it is a plain socket, the kernel can move bytes from
-/// it or to it that this process need not see.
+/// A connection to a debugger's client or to a worker's debugger.
 pub trait PeerStream: AsyncRead + AsyncWrite + Unpin {
     /// The socket whose next bytes are those that a read would give; `None` where they are changed or held on the way.
     fn source(&self) -> Option<&TcpStream> {
-        None
-    }
-
-    /// The socket to which a write would go as it is and at once; `None` where it is changed, held or followed on the way.
-    fn sink(&self) -> Option<&TcpStream> {
         None
     }
 
@@ -27,11 +21,6 @@ pub trait PeerStream: AsyncRead + AsyncWrite + Unpin {
     /// nobody takes it.
     fn doubt(&self, doubted: bool) {
         let _ = doubted;
-    }
-
-    /// So many bytes were taken off [`Self::source`], of a message whose beginning was read.
-    fn skipped(&mut self, bytes: usize) {
-        let _ = bytes;
     }
 
     /// Writes what can be written of `messages`, whole ones or the rest of one and what follows. The caller keeps what is left of
@@ -48,10 +37,6 @@ pub trait PeerStream: AsyncRead + AsyncWrite + Unpin {
 
 impl PeerStream for TcpStream {
     fn source(&self) -> Option<&TcpStream> {
-        Some(self)
-    }
-
-    fn sink(&self) -> Option<&TcpStream> {
         Some(self)
     }
 

@@ -58,16 +58,8 @@ impl<S: PeerStream> PeerStream for Prefixed<S> {
         }
     }
 
-    fn sink(&self) -> Option<&TcpStream> {
-        self.inner.sink()
-    }
-
     fn doubt(&self, doubted: bool) {
         self.inner.doubt(doubted);
-    }
-
-    fn skipped(&mut self, bytes: usize) {
-        self.inner.skipped(bytes);
     }
 }
 

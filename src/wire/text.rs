@@ -65,6 +65,15 @@ pub(crate) fn shortened(text: &str, limit: usize) -> String {
     }
 }
 
+/// `text` for what an editor may show as a notification, in which VS Code makes a link of `[…](command:…)`: one that runs
+/// a command of the editor's. A blank in it, and it is text.
+pub(crate) fn unlinked(text: &str) -> Cow<'_, str> {
+    match text.contains("](") {
+        true => text.replace("](", "] (").into(),
+        false => Cow::Borrowed(text),
+    }
+}
+
 /// `text` for what a debugger prints: with what [`is_unseen`] as Python writes it in a string. Line feeds and tabs
 /// stay, a carriage return before a line feed goes.
 pub(crate) fn escaped(text: &str) -> String {

@@ -1,4 +1,4 @@
-//! A Ray head with nothing paused and a large page.
+//! A Ray head with nothing paused, a large page and a long list.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,6 +8,12 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// About as large as the script of Ray's dashboard.
 pub(crate) const SCRIPT: usize = 8 << 20;
+
+/// Where it has a list as large as the relay takes.
+pub(crate) const LIST: &str = "/api/v0/tasks?everything";
+
+/// About as large.
+const LISTED: usize = 60 << 20;
 
 /// Serves until the test ends.
 pub(crate) async fn start() -> SocketAddr {
@@ -30,6 +36,10 @@ async fn serve(mut stream: TcpStream, chunk: Arc<[u8]>) {
             _ => return,
         }
     }
+    if asked.starts_with(format!("GET {LIST} ").as_bytes()) {
+        let _ = list(stream).await;
+        return;
+    }
     let (kind, length) = match asked.starts_with(b"GET /static/") {
         true => ("text/javascript", SCRIPT),
         false => ("application/json", 0),
@@ -51,4 +61,26 @@ async fn serve(mut stream: TcpStream, chunk: Arc<[u8]>) {
             return;
         }
     }
+}
+
+/// Rows of tasks, without end but for [`LISTED`].
+async fn list(mut stream: TcpStream) -> std::io::Result<()> {
+    let head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n";
+    stream.write_all(head).await?;
+    stream
+        .write_all(b"{\"result\": true, \"data\": {\"result\": {\"result\": [")
+        .await?;
+    let row = format!(
+        "{{\"task_id\": \"{}\", \"name\": \"{}\"}},",
+        "a".repeat(48),
+        "b".repeat(400)
+    );
+    let rows = row.repeat(128);
+    for _ in 0..LISTED / rows.len() {
+        stream.write_all(rows.as_bytes()).await?;
+    }
+    let last = row.trim_end_matches(',');
+    let end = "], \"total\": 1, \"num_after_truncation\": 1}}}";
+    stream.write_all(format!("{last}{end}").as_bytes()).await?;
+    stream.shutdown().await
 }

@@ -34,6 +34,21 @@ pub(crate) struct Relay {
 impl Relay {
     /// In front of `head`; with tokens, where `with_tokens`.
     pub(crate) fn start(head: SocketAddr, with_tokens: bool) -> Self {
+        Self::start_with(&[("default", head)], with_tokens)
+    }
+
+    /// In front of the heads of these clusters.
+    pub(crate) fn start_with(heads: &[(&str, SocketAddr)], with_tokens: bool) -> Self {
+        Self::start_after("", heads, with_tokens, None)
+    }
+
+    /// The same, as a shell starts it `before` which that does something to itself, with one more `setting`.
+    pub(crate) fn start_after(
+        before: &str,
+        heads: &[(&str, SocketAddr)],
+        with_tokens: bool,
+        setting: Option<(&str, &str)>,
+    ) -> Self {
         // The clients of these tests need thousands of descriptors.
         let mut limit = getrlimit(Resource::Nofile);
         limit.current = limit.maximum;
@@ -42,13 +57,25 @@ impl Relay {
         let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
         let public = dir.path().join("relay.pub");
         std::fs::write(&public, pair.public_key_pem()).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ray-relay"));
+        let config = dir.path().join("relay.toml");
+        let clusters: String = heads
+            .iter()
+            .map(|(name, head)| {
+                format!("[[cluster]]\nname = \"{name}\"\nray_address = \"http://{head}\"\n")
+            })
+            .collect();
+        std::fs::write(&config, clusters).unwrap();
+        let mut command = Command::new("sh");
         command
-            .args(["serve", "--listen", "127.0.0.1:0", "--ray-address"])
-            .arg(format!("http://{head}"))
+            .arg("-c")
+            .arg(format!("{before}exec \"$0\" \"$@\""))
+            .arg(env!("CARGO_BIN_EXE_ray-relay"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--config"])
+            .arg(&config)
             .env_clear()
             .env("HOME", dir.path())
             .env("RAY_RELAY_LOG_FORMAT", "json")
+            .envs(setting)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
@@ -74,9 +101,15 @@ impl Relay {
     }
 
     pub(crate) fn token(&self, subject: &str) -> String {
+        self.token_with(&json!({"sub": subject, "scope": "list,debug,dashboard:read"}))
+    }
+
+    /// A token with these claims, and those that all have.
+    pub(crate) fn token_with(&self, claims: &Value) -> String {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        let claims = json!({"sub": subject, "aud": "ray-relay", "exp": now.as_secs() + 3600,
-            "scope": "list,debug,dashboard:read"});
+        let mut claims = claims.clone();
+        claims["aud"] = "ray-relay".into();
+        claims["exp"] = (now.as_secs() + 3600).into();
         encode(&Header::new(Algorithm::EdDSA), &claims, &self.key).unwrap()
     }
 
@@ -142,6 +175,22 @@ impl Relay {
         };
         let answer = timeout(PATIENCE, answers).await.unwrap();
         (dap, answer, began.elapsed())
+    }
+
+    /// The answer to a GET, as JSON.
+    pub(crate) async fn json(&self, path: &str, token: &str) -> Value {
+        let mut stream = self.dial(HERE).await.unwrap();
+        let asked = format!(
+            "GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
+        );
+        stream.write_all(asked.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        let whole = timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+        whole.unwrap().unwrap();
+        let answer = String::from_utf8_lossy(&answer);
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
+        serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {head}"))
     }
 
     /// The head of the answer to a GET; the stream goes on.

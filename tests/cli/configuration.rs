@@ -104,11 +104,13 @@ fn check_config_says_what_a_policy_comes_to() {
     let output = run(&["check-config", "--policy", example]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let text = out(&output);
-    assert!(text.contains("is right, and has 5 rules:\n#   "), "{text}");
+    assert!(text.contains("is right, and has 6 rules:\n#   "), "{text}");
     assert!(
         text.contains(": group \"ml-team\" may view, debug; jobs "),
         "{text}"
     );
+    let narrowed = "clusters \"default\"; `admin` of what is there, not of the relay";
+    assert!(text.contains(narrowed), "{text}");
     let output = run(&["check-config", "--json", "--policy", example]);
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(told["policy"]["rules"][0]["subjects"], json!(["*"]));

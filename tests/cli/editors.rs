@@ -68,12 +68,13 @@ fn neovim_loads_its_configuration() {
 fn emacs_loads_its_configuration() {
     let script = |file: &str| {
         let show = "(let ((it (cdr (assq 'ray-relay dape-configs))))
-            (princ (format \"%s %s %S %s\" (plist-get it 'host) (plist-get it 'port) (plist-get it :rayRelay)
-                (plist-get it :workspaceFolder))))";
+            (princ (format \"%s %s %S %s%s\" (plist-get it 'host) (plist-get it 'port) (plist-get it :rayRelay)
+                (plist-get it :workspaceFolder) (if (memq 'dape--kill-busy-wait kill-emacs-hook) \" leaves\" \"\"))))";
         [
             "--batch",
             "--eval",
-            "(progn (defvar dape-configs nil) (provide 'dape))",
+            "(progn (defvar dape-configs nil) (defun dape--kill-busy-wait ()) (add-hook 'kill-emacs-hook #'dape--kill-busy-wait)
+                (provide 'dape))",
             "-l",
             file,
             "--eval",

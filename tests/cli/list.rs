@@ -40,6 +40,44 @@ ID        TASK                                WHERE        NODE      WAITING  HO
 }
 
 #[test]
+fn the_relay_is_asked_for_the_rows_that_fit() {
+    let mut fitting = list();
+    fitting["hidden"] = 49_798.into();
+    let (url, served) = serve(vec![
+        http("200 OK", "application/json", &fitting.to_string()),
+        // A relay of an older version knows no filters.
+        http(
+            "400 Bad Request",
+            "application/json",
+            &json!({"error": "the parameters are limit, after, name and ended"}).to_string(),
+        ),
+        http("200 OK", "application/json", &list().to_string()),
+    ]);
+    let filtered = ["list", "--filter", "name=train*", "--filter", "10.0.0.7"];
+    let filtered = [&filtered[..], &["--relay", &url]].concat();
+    for more in ["49798 more do not fit --filter.\n", ""] {
+        let output = run(&filtered);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert!(out(&output).contains("3k9x7a2q"), "{output:?}");
+        assert!(out(&output).ends_with(more), "{output:?}");
+    }
+    let asked = "GET /relay/v1/breakpoints?filter=name%3Dtrain%2A&filter=10.0.0.7 HTTP/1.1";
+    assert_eq!(
+        served.join().unwrap(),
+        [asked, asked, "GET /relay/v1/breakpoints HTTP/1.1"]
+    );
+}
+
+#[test]
+fn a_column_that_is_none_is_refused() {
+    let output = run(&["list", "--filter", "colour=red"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let told = err(&output);
+    assert!(told.contains("no column colour"), "{told}");
+    assert!(told.contains("filter by one of name, job, node"), "{told}");
+}
+
+#[test]
 fn on_a_narrow_terminal_the_table_is_narrow() {
     let (url, served) = serve(vec![http(
         "200 OK",

@@ -93,6 +93,9 @@ fn wrong_usage_is_exit_code_2() {
         &["list", "--relay", "ftp://x"],
         &["launch-config", "ed"],
         &["what"],
+        // Nothing is attached to for that.
+        &["exec", "x", "--relay", "http://127.0.0.1:9"],
+        &["exec", "x", "--all", "--", "where"],
     ] {
         let output = run(args);
         assert_eq!(output.status.code(), Some(2), "{output:?}");

@@ -5,6 +5,9 @@ left by objects when somebody looks at them; all others by code that a client br
 """
 
 import builtins
+import collections
+import contextvars
+import enum
 import os
 import sys
 import threading
@@ -111,6 +114,50 @@ class Completed:
         return Completed()
 
 
+# Secrets where no variable's own name tells them: all of them have "plantd" in them.
+Cred = collections.namedtuple("Cred", "user password")
+MODE = contextvars.ContextVar("db_password", default="plantd-context")
+
+
+class Keys(enum.Enum):
+    USER = "ada"
+    API_KEY = "plantd-member"
+
+
+class Planted:
+    """Opened by a debugger one level at a time."""
+
+    def __init__(self):
+        self.ordered = collections.OrderedDict([("user", "ada"), ("password", "plantd-ordered")])
+        self.pairs = [("user", "ada"), ("password", "plantd-pairs")]
+        self.lists = [["user", "ada"], ["api_key", ["plantd-lists"]]]
+        self.items = {"password": "plantd-items"}.items()
+        self.composed = {("db", "password"): "plantd-composed"}
+        self.said = {"value": "plantd-said", "name": "password"}
+        self.tuple = Cred("ada", "plantd-tuple")
+        self.tuples = [Cred("ada", "plantd-tuples")]
+        self.member = Keys.API_KEY
+        self.members = {"k": Keys.API_KEY}
+        self.context = MODE
+        self.contexts = [MODE]
+        self.before = MODE.set("plantd-set")
+        self.again = MODE.set("ada")
+        self.argv = ["train.py", "--password", "plantd-argv", "--epochs", "3"]
+        self.joined = ["train.py", "--password=plantd-joined"]
+        self.mysql = ["mysql", "-uada", "-pplantd-mysql"]
+        self.line = "train.py --password plantd-line --epochs 3"
+        self.curl = "curl -u ada:plantd-curl https://x"
+        self.yaml = "db:\n  password: |\n    plantd-yaml\n    plantd-more\n  port: 3\n"
+        self.sequence = "password:\n  - plantd-first\n  - plantd-second\nport: 3\n"
+        self.env = "- name: DB_PASSWORD\n  value: plantd-env\n"
+        self.dotenv = "A=1\nOPENAI_KEY=plantd-dotenv\n"
+        self.request = "GET / HTTP/1.1\r\nauthorization: Basic plantd-request\r\n"
+        self.json = '{"a": "{\\"password\\": \\"plantd-json\\"}"}'
+        self.token_bytes = b"plantd-bytes"
+        self.token_list = ["plantd-list"]
+        self.session_cookie = "plantd-cookie"
+
+
 completed = Completed()
 _protected = "a global in a group"
 
@@ -121,10 +168,11 @@ def work(turn):
     settings = {"user": "ada", "password": "hunter2", "nested": [("api_key", "AKIAIOSFODNN7EXAMPLE")]}
     password = {"current": "hunter2"}
     environment = dict(os.environ)
+    planted = Planted()
     debugpy.breakpoint()
     total += 1  # HERE
     total += 1
-    return total, lazy, plain, mapping, listing, settings, password, environment
+    return total, lazy, plain, mapping, listing, settings, password, environment, planted
 
 
 def main():

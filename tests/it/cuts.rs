@@ -31,7 +31,7 @@ use crate::support::relay::{PORT, Relay};
 use crate::support::scene::Scene;
 use crate::support::{eventually, say, skip};
 
-mod cable;
+pub(crate) mod cable;
 mod moments;
 mod states;
 

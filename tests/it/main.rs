@@ -3,8 +3,8 @@
 //! | module | what it needs |
 //! |---|---|
 //! | `tls` | nothing, and sslscan for one test |
-//! | `departures`, `loopback`, `pdb`, `prompt`, `view` | Python and the network once (a virtual environment under `target/`) |
-//! | `closed_network`, `connect`, `cuts`, `other_networks` | also root, iproute2, util-linux and nftables (network namespaces with a firewall) |
+//! | `departures`, `loopback`, `pdb`, `prompt`, `view`, `without_cluster` | Python and the network once (a virtual environment under `target/`) |
+//! | `campaign`, `closed_network`, `connect`, `cuts`, `other_networks` | also root, iproute2, util-linux and nftables (network namespaces with a firewall) |
 //! | `agents`, `replicas`, `isolation`, `parking`, `keeping`, `sessions`, `takeover`, `parked_prompts`, `kinds`, `faults`, `gone`, `deploy`, `doctor`, `hook`, `reverse`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `terminal`, `unlisted` | the same without nftables |
 //! | `page` | also Chromium |
 //!
@@ -15,6 +15,7 @@
 
 mod advertise;
 mod agents;
+mod campaign;
 mod closed_network;
 mod connect;
 mod cuts;
@@ -48,3 +49,4 @@ mod token;
 mod tools;
 mod unlisted;
 mod view;
+mod without_cluster;

@@ -201,7 +201,7 @@ fn a_self_signed_certificate_is_made_once_and_trusted_by_name() {
     let ca = at.join("cert.pem");
     let trusting = ray_relay(&["list", "--relay", &url, "--ca-file", ca.to_str().unwrap()]);
     assert!(trusting.status.success(), "{trusting:?}");
-    for command in [&["list"][..], &["exec", "x"]] {
+    for command in [&["list"][..], &["exec", "x", "--", "w"]] {
         let wary = ray_relay(&[command, &["--relay", &url]].concat());
         assert_eq!(wary.status.code(), Some(1));
         assert!(

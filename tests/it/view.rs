@@ -299,17 +299,19 @@ async fn what_is_masked_is_seen_nowhere() {
         arguments["redirectOutput"] = true.into();
         let mut client = Client::attach(&watched, filter, arguments).await;
         let mut seen = Vec::new();
-        for name in ["settings", "password", "total", "environment"] {
+        for name in ["settings", "password", "total", "environment", "planted"] {
             seen.push(client.watch(name).await);
         }
         assert_eq!(seen[1]["body"]["result"], "‹masked›");
         assert_eq!(seen[1]["body"]["variablesReference"], 0);
         assert_eq!(seen[2]["body"]["result"], "0");
-        // Everything that can be opened, three levels down.
+        // Everything that can be opened, three levels down, and four of what secrets are planted in.
+        let planted = seen[4]["body"]["variablesReference"].clone();
         let scopes = client
             .request("scopes", json!({"frameId": client.frame}))
             .await;
-        let mut open = vec![scopes["body"]["scopes"][0]["variablesReference"].clone()];
+        let locals = scopes["body"]["scopes"][0]["variablesReference"].clone();
+        let mut open = vec![locals, planted];
         for _ in 0..3 {
             let mut next = Vec::new();
             for reference in open {
@@ -340,11 +342,16 @@ async fn what_is_masked_is_seen_nowhere() {
         seen.extend(client.inbox.drain(..));
         let seen = serde_json::to_string(&seen).unwrap();
         assert!(seen.contains("ada") && seen.contains("turn "), "{seen}");
+        assert!(
+            seen.contains("train.py") && seen.contains("port: 3"),
+            "{seen}"
+        );
         for secret in [
             "hunter2",
             "AKIAIOSFODNN7EXAMPLE",
             "rays-own-7",
             "store-key-7",
+            "plantd",
         ] {
             assert!(!seen.contains(secret), "{scope}: {secret} in {seen}");
         }

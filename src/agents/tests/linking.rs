@@ -1,7 +1,5 @@
 //! Who is believed to speak for which node.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use serde_json::Value;
 
 use super::*;
@@ -230,24 +228,55 @@ async fn nodes_that_come_and_go_are_told_and_an_agent_without_any_is_let_go() {
 
 #[tokio::test]
 async fn there_are_no_more_links_than_there_may_be() {
-    let scene = Scene::with(|config| config.upstream.max_agents = 2).await;
+    let scene = Scene::with(|config| config.upstream.max_agents = 1).await;
     let first = scene.linked("agent", "a1", 1).await;
-    let _second = scene.dial("local").await.unwrap();
-    assert_eq!(
-        scene.dial("local").await.err(),
-        Some(StatusCode::SERVICE_UNAVAILABLE)
-    );
-    drop(first);
-    let tries = AtomicUsize::new(0);
-    let again = async {
-        while scene.dial("local").await.is_err() {
-            tries.fetch_add(1, Ordering::Relaxed);
-            tokio::time::sleep(Duration::from_millis(10)).await;
+    let mut second = scene.dial("local").await.unwrap();
+    second.announce("c3", 2).await;
+    let why = second.refused().await;
+    assert!(why.contains("upstream.max_agents"), "{why}");
+    // The same agent once more takes nobody's place.
+    let again = scene.linked("agent", "a1", 1).await;
+    drop((first, again));
+    let last = async {
+        loop {
+            let mut agent = scene.dial("local").await.unwrap();
+            agent.announce("c3", 2).await;
+            if let Ok(FromRelay::Welcome { .. }) = agent.hear().await {
+                return;
+            }
         }
     };
-    timeout(PATIENCE, again)
+    timeout(PATIENCE, last)
         .await
         .expect("a place is given back");
+}
+
+#[tokio::test]
+async fn one_credential_takes_no_places_by_links_that_are_not_believed() {
+    let scene = Scene::with(|config| config.upstream.max_agents = 2).await;
+    let (mut silent, mut refused) = (Vec::new(), 0);
+    for _ in 0..100 {
+        match scene.dial("agent").await {
+            Ok(agent) => silent.push(agent),
+            Err(status) => {
+                assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+                refused += 1;
+            }
+        }
+    }
+    assert_eq!((silent.len(), refused), (8, 92));
+    // Neither does one that speaks for a node that there is not; and where it was refused, others may try.
+    for agent in &mut silent {
+        agent.announce("zz", 1).await;
+    }
+    scene.linked("local", "c3", 3).await;
+    for agent in &mut silent {
+        assert!(agent.refused().await.contains("no live Ray node"));
+        agent.ends().await;
+    }
+    drop(silent);
+    let again = async { while scene.dial("agent").await.is_err() {} };
+    timeout(PATIENCE, again).await.expect("they are forgotten");
 }
 
 /// When the relay ends, a link stays for a worker that is being left, and no longer.

@@ -19,7 +19,7 @@ async fn ends_with(said: Vec<Message>, why: &str) {
 #[tokio::test]
 async fn garbage_ends_a_link() {
     for said in ["{", "[]", r#"{"type":"held","workers":[{}]}"#, "\"x\""] {
-        ends_with(vec![Message::text(said)], "no message of a link").await;
+        ends_with(vec![Message::text(said)], "an invalid link message").await;
     }
     ends_with(vec![Message::binary(vec![0, 1, 2])], "not a text").await;
     let again = FromAgent::Announce(announcement(Some("a1"), &[]));
@@ -66,8 +66,6 @@ async fn a_flood_ends_a_link_and_no_other() {
     };
     timeout(PATIENCE, flooded).await.expect("in time");
     other.say(&FromAgent::Held { workers: vec![] }).await;
-    let link = scene.context.agents.place();
-    assert!(link.is_some());
 }
 
 #[tokio::test]

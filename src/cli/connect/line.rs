@@ -17,7 +17,7 @@ use crate::cli::relay_dial::{NotOpened, Socket, open};
 use crate::wire::resumed::messages::{LinkId, LinkSecret, Opener, Said};
 use crate::wire::resumed::{
     CONNECT_PATH, CONNECT_PROTOCOL, Cut, DOWN, Link, LinkedStream, OPENER_HEADER, RECEIVED_HEADER,
-    UP, carry,
+    SILENCE, UP, carry,
 };
 use crate::wire::tunnel::messages::{Replica, read};
 use crate::wire::tunnel::{handshake, stream_config};
@@ -44,10 +44,10 @@ pub(super) struct Line {
 
 /// What happened to a line that was not over.
 pub(super) trait Watcher: Send + Sync {
-    /// Its transport is gone, and the first attempt at another one has failed.
-    fn lost(&self, why: &str);
-    /// After that, it has another one.
-    fn resumed(&self);
+    /// Its transport is gone, by which the relay was last heard `since` then, and the first attempt at another one has failed.
+    fn lost(&self, why: &str, since: SystemTime);
+    /// It has another one. The relay was not heard `since` then.
+    fn resumed(&self, since: SystemTime);
     /// The relay does not hold it any more.
     fn gone(&self, why: &str);
 }
@@ -168,6 +168,7 @@ impl Line {
         watcher: &dyn Watcher,
     ) -> Result<(Socket, u64), String> {
         let (began, at) = (Instant::now(), SystemTime::now());
+        let since = self.link.last_heard();
         let path = format!("{CONNECT_PATH}/{}", self.id.digits());
         let mut pause = FIRST;
         let mut elsewhere = 0;
@@ -176,15 +177,16 @@ impl Line {
             reached.mark_unchanged();
             let failed = match Box::pin(self.again(args, &path)).await {
                 Ok(again) => {
-                    if is_lost {
-                        watcher.resumed();
+                    // A quiet link hears its heartbeats: after a longer silence somebody may have noticed.
+                    if is_lost || since.elapsed().unwrap_or_default() > SILENCE {
+                        watcher.resumed(since);
                     }
                     return Ok(again);
                 }
                 Err(failed) => failed,
             };
             if !std::mem::replace(&mut is_lost, true) {
-                watcher.lost(&failed.error.to_string());
+                watcher.lost(&failed.error.to_string(), since);
             }
             match &failed.replica {
                 Some(replica) if *replica == self.replica.digits() => {

@@ -74,7 +74,9 @@ impl Lines {
                     *self.spare.lock() = Some(spare);
                     return Ok(());
                 }
-                Err(error) if error.is_passing() => self.told.away(&error.to_string()),
+                Err(error) if error.is_passing() => {
+                    self.told.away(&error.to_string(), SystemTime::now())
+                }
                 Err(error) => return Err(error),
             }
             pause = paused(pause).await;
@@ -110,7 +112,7 @@ impl Lines {
             loop {
                 match Box::pin(self.open()).await {
                     Ok(opened) => return Some(opened),
-                    Err(error) => self.told.away(&error.to_string()),
+                    Err(error) => self.told.away(&error.to_string(), SystemTime::now()),
                 }
                 pause = paused(pause).await;
             }
@@ -123,7 +125,7 @@ impl Lines {
     /// A new line, which is carried from now on.
     async fn open(self: &Arc<Self>) -> Result<(Arc<Line>, LinkedStream), RelayError> {
         let (line, stream, socket) = line::begin(&self.args, &self.opener).await?;
-        self.told.reached();
+        self.told.reached(None);
         self.reached.send_replace(());
         let line = Arc::new(line);
         let (lines, kept) = (Arc::clone(self), Arc::clone(&line));
@@ -157,7 +159,7 @@ impl Lines {
                     pause = FIRST;
                 }
                 Err(error) => {
-                    self.told.away(&error.to_string());
+                    self.told.away(&error.to_string(), SystemTime::now());
                     pause = paused(pause).await;
                 }
             }
@@ -213,7 +215,7 @@ impl Lines {
         match asked {
             Ok(Ok(expires)) => expires,
             Ok(Err(error)) => {
-                self.told.away(&error.to_string());
+                self.told.away(&error.to_string(), SystemTime::now());
                 shown
             }
             Err(_) => shown,
@@ -232,12 +234,12 @@ impl Lines {
 }
 
 impl Watcher for Lines {
-    fn lost(&self, why: &str) {
-        self.told.away(why);
+    fn lost(&self, why: &str, since: SystemTime) {
+        self.told.away(why, since);
     }
 
-    fn resumed(&self) {
-        self.told.reached();
+    fn resumed(&self, since: SystemTime) {
+        self.told.reached(Some(since));
         self.reached.send_replace(());
     }
 

@@ -2,12 +2,11 @@
 
 use std::io::{self, IsTerminal as _, Write};
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 use super::ConnectArgs;
 use super::command::url;
@@ -39,14 +38,29 @@ enum Form {
 
 #[derive(Default)]
 struct State {
-    /// Since when the relay is not reached, and the reasons that were said.
-    away: Option<(Instant, Vec<String>)>,
+    /// Since when the relay is not heard, by the clock that runs while this machine sleeps, and the reasons that were said.
+    away: Option<(SystemTime, Vec<String>)>,
+    /// When it was last told that it is reached again: what was silent before is told with that.
+    back: Option<SystemTime>,
     was_reached: bool,
     connections: usize,
     round_trip: Option<Duration>,
     /// What was printed last, where it is written anew.
     line: String,
     failed: Option<io::Error>,
+}
+
+impl State {
+    /// The relay is reached `now`: for how long it was away, where that is to be told. `since`: when somebody who was connected
+    /// heard it last.
+    fn back(&mut self, since: Option<SystemTime>, now: SystemTime) -> Option<Duration> {
+        let away = self.away.take().map(|(at, _)| at);
+        // Several connections may have been silent in the same time.
+        let since = since.filter(|since| self.back.is_none_or(|back| back < *since));
+        let since = away.into_iter().chain(since).min()?;
+        self.back = Some(now);
+        now.duration_since(since).ok()
+    }
 }
 
 /// A connection, for as long as it is there.
@@ -88,26 +102,25 @@ impl Told {
                     .to_string()
             }
             _ => format!(
-                "{} is {relay} from now on, and whoever connects to it is you.",
+                "{} leads to {relay} from now on; whoever connects to it acts as you.",
                 self.address
             ),
         };
         self.print(&format!("{text}\n"))?;
         match self.shared && self.form != Form::Json {
-            true => self.print("Other machines can reach it, too: whoever does is you.\n"),
+            true => self.print("Other machines can reach it, too.\n"),
             false => Ok(()),
         }
     }
 
-    /// The relay was reached.
-    pub(super) fn reached(&self) {
+    /// The relay was reached, which somebody who was connected has not heard `since` then.
+    pub(super) fn reached(&self, since: Option<SystemTime>) {
         let mut state = self.state.lock();
-        let away = state.away.take();
+        let away = state.back(since, SystemTime::now());
         let was_reached = std::mem::replace(&mut state.was_reached, true);
         match (away, was_reached) {
             (None, true) => {}
-            (Some((since, _)), true) => {
-                let after = since.elapsed();
+            (Some(after), true) => {
                 let text = format!("Connected again after {}.", span(after));
                 let value = json!({"event": "connected", "away_s": after.as_secs_f64()});
                 self.event(&mut state, &text, &value);
@@ -116,11 +129,11 @@ impl Told {
         }
     }
 
-    /// The relay is not reached, for this reason; said once.
-    pub(super) fn away(&self, why: &str) {
+    /// The relay is not reached, for this reason, which is said once; it was last heard `since` then.
+    pub(super) fn away(&self, why: &str, since: SystemTime) {
         let mut state = self.state.lock();
-        let now = || (Instant::now(), Vec::new());
-        let (_, said) = state.away.get_or_insert_with(now);
+        let (at, said) = state.away.get_or_insert_with(|| (since, Vec::new()));
+        *at = since.min(*at);
         if said.len() == MOST_REASONS || said.iter().any(|known| known == why) {
             return;
         }
@@ -203,7 +216,7 @@ impl Told {
         }
         let is = match &state.away {
             None => "connected".to_owned(),
-            Some((since, _)) => format!("away for {}", span(since.elapsed())),
+            Some((since, _)) => format!("away for {}", span(since.elapsed().unwrap_or_default())),
         };
         let connections = match state.connections {
             1 => "1 connection".to_owned(),
@@ -235,5 +248,24 @@ impl Told {
         let mut out = io::stderr().lock();
         out.write_all(text.as_bytes())?;
         out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_away_is_from_the_last_sign_of_life_and_told_once() {
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let mut state = State::default();
+        assert_eq!(state.back(None, at(1)), None, "it was never away");
+        // Noticed at 120, when the relay had been silent since 100.
+        state.away = Some((at(100), Vec::new()));
+        assert_eq!(state.back(None, at(160)), Some(Duration::from_secs(60)));
+        // Another connection that was silent in that time, and one after a night's sleep.
+        assert_eq!(state.back(Some(at(99)), at(161)), None);
+        let night = Duration::from_secs(8 * 3600);
+        assert_eq!(state.back(Some(at(200)), at(200) + night), Some(night));
     }
 }

@@ -25,6 +25,7 @@ use crate::listing::browse::{Browse, Heard};
 use crate::listing::menu::Menu;
 use crate::listing::select::Choice;
 use crate::pdb::{After, End, Options, Piece, Prompt};
+use crate::ray::registry::BreakpointIdPrefix;
 use crate::wire::text::replaced;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -56,7 +57,8 @@ Source is shown as the worker has it. Output of the program is shown with contro
 kept in ray-relay/history in the state directory (XDG_STATE_HOME).
 
 Exit codes: 0 done, 1 the worker process ended at the prompt, 69 the relay or the task's debugger cannot be
-reached, or the connection broke, 77 refused (by the relay, or because somebody else debugs the task).";
+reached, or the connection broke, 77 refused (by the relay, or because somebody else debugs the task), 66
+no such task waits (any more).";
 
 /// Lines around the rows of a page: titles, troubles, what the page is of, and the prompt.
 const AROUND: usize = 6;
@@ -113,7 +115,9 @@ pub(super) async fn run(args: DebugArgs) -> Result<(), Error> {
             let is_index = target.parse::<usize>().is_ok();
             match menu.pick(target) {
                 Ok(id) if menu.is_legacy(&id) => legacy::enter(&args, &mut terminal, &id).await,
-                Ok(id) if is_index => one(&args, &mut terminal, &Which::Named(id)).await,
+                Ok(id) if is_index || is_begun(&id, target) => {
+                    one(&args, &mut terminal, &Which::Named(id)).await
+                }
                 Err(_) if is_index => Err(SessionError::Unknown(target.clone()).into()),
                 // The relay has the better sentence.
                 Ok(_) | Err(_) => one(&args, &mut terminal, &Which::Named(target.clone())).await,
@@ -121,6 +125,12 @@ pub(super) async fn run(args: DebugArgs) -> Result<(), Error> {
         }
         (None, false) => list(&args, &mut terminal).await,
     }
+}
+
+/// Whether `text` is the beginning of `id` and no more.
+fn is_begun(id: &str, text: &str) -> bool {
+    let begun = text.parse::<BreakpointIdPrefix>();
+    text.len() < id.len() && begun.is_ok_and(|begun| begun.begins(id))
 }
 
 /// What becomes of the list before the next question.

@@ -29,7 +29,7 @@ Examples:
 Looks at each link from here to the debuggers of the paused tasks: the relay's address, its
 certificate, its clock and version, the token, the Ray heads, the agents, what waits, and whether
 this folder has the files of the tasks. Nothing is changed, and no debugger is dialled. A token with
-`admin` sees more of the heads.
+`admin` that nothing narrows sees more of the heads.
 
 Exit codes: 0 nothing is wrong, 1 a warning; with an error, by the first one: 69 something cannot be
 reached, 77 the relay wants a token or the token does not permit it, 78 something is set up wrongly.";
@@ -110,7 +110,7 @@ fn behind(
             }
         }
         Err(error) if error.is_not_permitted() => Some(
-            "the relay tells more of its heads, and of nodes without debugpy, to a token with `admin`"
+            "the relay tells more of its heads, and of nodes without debugpy, to a token with `admin` on the whole relay"
                 .to_owned(),
         ),
         Err(error) => Some(format!("the relay has not looked at its heads itself: {error}")),

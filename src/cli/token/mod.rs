@@ -51,7 +51,8 @@ Scopes:
   terminal         the prompt of a terminal on a breakpoint
   dashboard:read   read the Ray dashboard and its API
   dashboard:write  submit and stop jobs through it; includes dashboard:read
-  admin            the relay itself: everybody's sessions, metrics, revocation
+  admin            everybody's sessions; narrowed by nothing also the relay itself: metrics,
+                   revocation
   terminate        end a worker process from a debugger; in no other scope
   node             speak for Ray nodes as their agent (`ray-relay node`): those that --node names, or
                    the one from whose address it connects";

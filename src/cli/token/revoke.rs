@@ -27,7 +27,8 @@ a second. One JSON object a line is appended, and may be removed by hand once th
   {\"jti\": \"3wq1yJb5nV0mSg2eCkPp7A\", \"until\": 1790000000}
   {\"sub\": \"ada\", \"at\": 1780000000}
 Client certificates and Kubernetes users have no time of issue: they are revoked as long as the line
-is there. Without access to that file, POST /relay/v1/revocations does the same with scope admin.";
+is there. Without access to that file, POST /relay/v1/revocations does the same: for
+one's own, or with scope admin that nothing narrows.";
 
 pub(super) fn run(args: RevokeArgs) -> Result<(), Error> {
     let now = SystemTime::now();

@@ -12,6 +12,7 @@ impl Resolver {
     /// What no single value can be blamed for.
     pub(super) fn cross_checks(&mut self, config: &Config) {
         self.check_listen(config);
+        self.check_memory(config);
         self.check_auth(&config.auth);
         self.check_tls(&config.tls);
         let tls = &config.tls;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::config::address::is_host_name;
-use crate::config::kind::{Kind, SHORTEST, count, duration, flag, listed, size};
+use crate::config::kind::{Kind, SHORTEST, count, duration, flag, listed, quoted, size};
 use crate::config::problem::Wrong;
 use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};
@@ -22,6 +22,9 @@ settings! {
         /// Names besides IP addresses and localhost under which browsers and clients may reach
         /// this relay; with a dot in front, every name below that domain.
         allowed_hosts: Vec<String> = Vec::new(), Kind::new(host_names, listed);
+        /// The host name of each cluster's dashboard for browsers, such as `{cluster}.ray.example.com`. Absent:
+        /// `{cluster}.localhost`, for browsers on this machine or at a forwarded port.
+        dashboard_hosts: Option<String> = None, Kind::new(dashboard_hosts, quoted).optional();
         /// /relay/metrics is for everybody, also where clients are authenticated.
         metrics_open: bool = false, flag();
     }
@@ -38,4 +41,46 @@ fn host_names(value: &RawValue) -> Read<Vec<String>> {
         return Err(wrong.hint("names alone: no scheme, no port, no path, no * (\".example.com\" stands for every name below it)"));
     }
     Ok(names.iter().map(|name| name.to_ascii_lowercase()).collect())
+}
+
+/// What `dashboard_hosts` takes.
+const DASHBOARDS: &str =
+    "a host name that begins with {cluster}, such as \"{cluster}.ray.example.com\"";
+
+/// `{cluster}` and a domain: a label of its own, so that one wildcard of DNS and of a certificate is for all.
+fn dashboard_hosts(value: &RawValue) -> Read<String> {
+    let template = read::text(value, DASHBOARDS)?;
+    let domain = template.strip_prefix("{cluster}.");
+    match domain.is_some_and(|domain| is_host_name(domain) && domain.contains('.')) {
+        true => Ok(template.to_ascii_lowercase()),
+        false => Err(Wrong::expected(DASHBOARDS).hint(
+            "no scheme and no port; give dashboards a domain of their own, that nothing else is below",
+        )),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dashboards_are_a_label_below_a_domain() {
+        let read = |text: &'static str| dashboard_hosts(&RawValue::Word(text.into()));
+        assert_eq!(
+            read("{cluster}.Ray.example.com").unwrap(),
+            "{cluster}.ray.example.com"
+        );
+        for text in [
+            "ray.example.com",
+            "{cluster}",
+            "{cluster}.com",
+            "ray-{cluster}.example.com",
+            "{cluster}.{cluster}.example.com",
+            "https://{cluster}.example.com",
+            "{cluster}.example.com:443",
+        ] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
 }

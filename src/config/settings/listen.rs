@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::address::parse_listen;
-use crate::config::kind::{Kind, SHORTEST, count, duration, flag, path, quoted};
+use crate::config::kind::{Kind, SHORTEST, count, duration, flag, path, quoted, size};
 use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};
-use crate::config::units::{DAY, HOUR, MINUTE, SECOND};
+use crate::config::units::{DAY, GIB, HOUR, MIB, MINUTE, SECOND};
 
 settings! {
     /// `[listen]`: the one port.
@@ -19,6 +19,8 @@ settings! {
         insecure_no_auth: bool = false, flag();
         /// Connections at a time; more wait in the kernel's queue.
         max_connections: usize = 1024, count(1..=1_000_000);
+        /// The memory that the process may have, in bytes; absent: what its cgroup lets it have, or 2 GiB.
+        memory: Option<usize> = None, size(64 * MIB..=1024 * GIB).optional();
         /// The deadline from accept to the first line of a terminal, `attach`, or an HTTP request.
         handshake_timeout: Duration = MINUTE, duration(SHORTEST..=10 * MINUTE);
         /// First probe of an idle client; four more at a quarter of it each. The kernel counts it in whole seconds.

@@ -8,6 +8,13 @@ use tokio::time::advance;
 use crate::connection::admission::*;
 use crate::identity::testing::somebody;
 
+/// What strangers have of [`admission`]'s memory.
+const BUDGET: usize = 32 << 20;
+
+fn admission(most: usize) -> Arc<Admission> {
+    Admission::new(most, &Memory::new(1 << 30))
+}
+
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 fn there(n: u16) -> IpAddr {
@@ -32,7 +39,7 @@ fn people<const N: usize>(names: [&str; N]) -> [Principal; N] {
 
 #[tokio::test(start_paused = true)]
 async fn the_oldest_make_room_and_whoever_has_a_credential_stays() {
-    let admission = Admission::new(64);
+    let admission = admission(64);
     let [ann] = people(["ann"]);
     let first = admission.admit(HERE);
     first.place().recognised(&ann).unwrap();
@@ -52,7 +59,7 @@ async fn the_oldest_make_room_and_whoever_has_a_credential_stays() {
 
 #[tokio::test(start_paused = true)]
 async fn an_address_with_many_makes_room_before_one_with_few() {
-    let admission = Admission::new(64);
+    let admission = admission(64);
     let person = admission.admit(there(1));
     advance(Duration::from_secs(1)).await;
     let crowd: Vec<_> = (0..1000).map(|_| admission.admit(there(2))).collect();
@@ -72,7 +79,7 @@ async fn an_address_with_many_makes_room_before_one_with_few() {
 
 #[tokio::test(start_paused = true)]
 async fn what_strangers_weigh_is_bounded_and_the_one_that_grows_goes_last() {
-    let admission = Admission::new(1024);
+    let admission = admission(1024);
     let crowd: Vec<_> = (0..400).map(|n| admission.admit(there(n))).collect();
     advance(Duration::from_secs(1)).await;
     for guard in &crowd {
@@ -94,7 +101,7 @@ async fn what_strangers_weigh_is_bounded_and_the_one_that_grows_goes_last() {
 
 #[tokio::test(start_paused = true)]
 async fn one_principal_has_a_quarter_and_newcomers_always_have_an_eighth() {
-    let admission = Admission::new(64);
+    let admission = admission(64);
     let all = people(["ann", "bob", "cid", "dan"]);
     let mut known = Vec::new();
     for who in &all {
@@ -128,7 +135,7 @@ async fn one_principal_has_a_quarter_and_newcomers_always_have_an_eighth() {
 
 #[tokio::test(start_paused = true)]
 async fn patience_is_short_while_it_is_tight() {
-    let admission = Admission::new(64);
+    let admission = admission(64);
     let crowd: Vec<_> = (0..20).map(|_| admission.admit(HERE)).collect();
     advance(Duration::from_secs(9)).await;
     let _later = admission.admit(HERE);
@@ -144,7 +151,7 @@ async fn patience_is_short_while_it_is_tight() {
 
 #[tokio::test(start_paused = true)]
 async fn who_is_served_without_a_credential_stays_as_long_as_something_moves() {
-    let admission = Admission::new(64);
+    let admission = admission(64);
     let download = admission.admit(HERE);
     download.place().served();
     assert!(!download.place().owes_a_credential());
@@ -161,7 +168,7 @@ async fn who_is_served_without_a_credential_stays_as_long_as_something_moves() {
 
 #[tokio::test(start_paused = true)]
 async fn what_agents_hold_takes_nobodys_place() {
-    let admission = Admission::new(16);
+    let admission = admission(16);
     let [agents, ann] = people(["agents", "ann"]);
     let mut held = Vec::new();
     for _ in 0..100 {
@@ -207,7 +214,7 @@ proptest! {
     fn whatever_happens_the_bounds_hold_and_nothing_is_lost(steps in proptest::collection::vec(step(), 1..200)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
-            let admission = Admission::new(16);
+            let admission = admission(16);
             let people = people(["ann", "bob", "cid"]);
             let mut guards = Vec::new();
             for step in steps {

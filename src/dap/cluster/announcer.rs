@@ -15,15 +15,15 @@ use crate::identity::Secret;
 use crate::moment::Moment;
 use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot, State};
 use crate::session::Parent;
+pub(super) use crate::session::permit::NAME_PATIENCE;
 use crate::wire::dap::message::{Request, event, notice, request};
 use crate::wire::dap::names::{Command, Event, Reverse};
 
 /// Children at once: each is a session in somebody's window.
 pub(super) const MAX_CHILDREN: usize = 32;
 
-/// How long a worker is held back for its name: a task's row appears up to a second after it stops, and the registry
-/// asks once more where it may have seen the row of an earlier task.
-pub(super) const NAME_PATIENCE: Duration = Duration::from_secs(2);
+/// How long after one child the next is announced, to a client that shows only one of those that stop at once.
+pub(super) const APART: Duration = Duration::from_millis(500);
 
 /// Decides which workers the client is told of.
 pub(in crate::dap) struct Announcer {
@@ -36,6 +36,9 @@ pub(in crate::dap) struct Announcer {
     /// The stop of each worker that was announced last.
     announced: HashMap<BreakpointId, u64>,
     seq: u64,
+    /// How long after one child the next is announced, and when that was.
+    apart: Duration,
+    last: Option<Moment>,
     /// How many wait beyond [`MAX_CHILDREN`], as last told.
     held_back: usize,
     trouble: Option<String>,
@@ -62,10 +65,20 @@ impl Announcer {
             family,
             announced,
             seq: 0,
+            apart: Duration::ZERO,
+            last: None,
             held_back: 0,
             trouble: None,
             jobs: Vec::new(),
         }
+    }
+
+    /// The same; with `apart` for a client that shows only one of the children that stop at once.
+    pub(in crate::dap) fn spaced(mut self, apart: bool) -> Self {
+        if apart {
+            self.apart = APART;
+        }
+        self
     }
 
     /// The good answer to the client's `attach`.
@@ -112,13 +125,15 @@ impl Announcer {
                 continue;
             }
             let age = breakpoint.first_seen.until(now);
-            let named = breakpoint.names.name.is_some() && !breakpoint.names.provisional;
-            if !named && age < NAME_PATIENCE {
+            if !breakpoint.is_named() && age < NAME_PATIENCE {
                 let left = NAME_PATIENCE - age;
                 again = Some(again.map_or(left, |sooner| sooner.min(left)));
             } else if self.announced.len() >= MAX_CHILDREN {
                 held_back += 1;
+            } else if let Some(left) = self.too_soon(now) {
+                again = Some(again.map_or(left, |sooner| sooner.min(left)));
             } else {
+                self.last = Some(now);
                 self.announced.insert(breakpoint.id, breakpoint.stop);
                 let child = self.child(breakpoint, ticket(breakpoint).as_ref());
                 messages.push(child);
@@ -132,6 +147,12 @@ impl Announcer {
         }
         self.held_back = held_back;
         (messages, again)
+    }
+
+    /// How long the next child has to wait, where it has to.
+    fn too_soon(&self, now: Moment) -> Option<Duration> {
+        let left = self.apart.checked_sub(self.last?.until(now))?;
+        (!left.is_zero()).then_some(left)
     }
 
     fn child(&mut self, breakpoint: &Breakpoint, ticket: Option<&Secret>) -> Value {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::announcer::{MAX_CHILDREN, NAME_PATIENCE};
+use super::announcer::{APART, MAX_CHILDREN, NAME_PATIENCE};
 use super::*;
 use crate::dap::attach::RelayEndpoint;
 use crate::dap::attach_selector::AttachSelector;
@@ -10,7 +10,7 @@ use crate::dap::selection::Children;
 use crate::dap::testing::{paused, snapshot};
 use crate::identity::Secret;
 use crate::moment::testing::at;
-use crate::ray::registry::State;
+use crate::ray::registry::{Holder, State};
 use crate::session::{Families, Founder};
 
 impl Announcer {
@@ -72,6 +72,26 @@ fn each_stop_is_announced_once_and_the_next_stop_of_the_same_worker_again() {
     assert!(announcer.announces(vec![first.clone()]).is_empty());
     let again = Breakpoint { stop: 2, ..first };
     assert_eq!(announcer.announces(vec![again]).len(), 1);
+}
+
+/// As dape 0.27 needs it.
+#[test]
+fn children_are_announced_one_after_another_to_a_client_that_mixes_them() {
+    let list = snapshot(vec![paused("a", 1), paused("b", 2), paused("c", 3)]);
+    let now = later();
+    let after = |wait: Duration| Moment {
+        instant: now.instant + wait,
+        ..now
+    };
+    let mut announcer = announcer(Children::StartDebugging).spaced(true);
+    let (messages, again) = announcer.announce(&list, now, no_ticket);
+    assert_eq!((messages.len(), again), (1, Some(APART)));
+    let (messages, again) = announcer.announce(&list, after(APART / 2), no_ticket);
+    assert_eq!((messages.len(), again), (0, Some(APART / 2)));
+    for (n, left) in [(1, Some(APART)), (2, None)] {
+        let (messages, again) = announcer.announce(&list, after(APART * n), no_ticket);
+        assert_eq!((messages.len(), again), (1, left));
+    }
 }
 
 #[test]
@@ -167,4 +187,48 @@ fn every_request_that_sets_breakpoints_gets_its_array() {
     }
     let evaluate = request("evaluate", Value::Null);
     assert_eq!(answer(&evaluate)["success"], false);
+}
+
+fn held(n: u8) -> Breakpoint {
+    let holder = Holder {
+        session: u64::from(n),
+        subject: Some("ada".to_owned()),
+        client: "Visual Studio Code".into(),
+        peer: Some(([10, 0, 0, n], 1234).into()),
+        since: at(1_000_035),
+        replica: None,
+        parked_until: None,
+        at_neighbour: false,
+    };
+    Breakpoint {
+        state: State::Attached(holder),
+        ..paused("train", n)
+    }
+}
+
+#[test]
+fn whoever_finds_nothing_free_is_told_who_has_what_waits() {
+    let nothing = greeting(&snapshot(Vec::new()));
+    assert!(
+        nothing.starts_with("no task waits at a breakpoint yet"),
+        "{nothing}"
+    );
+    assert!(!nothing.contains("held"), "{nothing}");
+
+    let told = greeting(&snapshot((1..=7).map(held).collect()));
+    assert!(
+        told.starts_with("no task waits at a breakpoint that is free"),
+        "{told}"
+    );
+    assert_eq!(
+        told.matches("is held by ada with Visual Studio Code from 10.0.0.")
+            .count(),
+        5,
+        "{told}"
+    );
+    assert!(told.ends_with("and 2 more are held"), "{told}");
+
+    let beside = greeting(&snapshot(vec![paused("square", 1), held(2)]));
+    assert!(beside.starts_with("1 task waits"), "{beside}");
+    assert!(beside.contains("train · pid 102 @ 10.88.0.2"), "{beside}");
 }

@@ -55,7 +55,7 @@ impl AttachFlow<'_> {
                 return refused(self.context, self.session, client, &opened.attach, &refusal).await;
             }
         };
-        let wanted = selector.clone();
+        let (wanted, on_close) = (selector.clone(), selector.on_close);
         let parent = self.context.families.lead(self.founder(&opened));
         let announcer = cluster::Announcer::new(
             opened.attach,
@@ -63,8 +63,15 @@ impl AttachFlow<'_> {
             opened.client.children,
             selector,
             &parent,
+        )
+        .spaced(opened.client.quirks.mixes_sessions);
+        let running = cluster::run(
+            self.context,
+            client,
+            announcer,
+            (parent, on_close),
+            &self.principal,
         );
-        let running = cluster::run(self.context, client, announcer, parent, &self.principal);
         // What is parked by that is announced as everything else. Sessions whose parent this one is again were told so before,
         // and those that it has opened since have a client that was there a moment ago.
         let own = self.session.id();

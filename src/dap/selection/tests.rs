@@ -31,7 +31,8 @@ fn held(name: &str, n: u8) -> Breakpoint {
 }
 
 fn pick(arguments: Value, children: Children, snapshot: &Snapshot) -> Result<Choice, String> {
-    let selector = read_selector(&arguments).map_err(|refusal| refusal.to_string())?;
+    let selector = read_selector(&arguments).and_then(|selector| completed(selector, snapshot));
+    let selector = selector.map_err(|refusal| refusal.to_string())?;
     choose(&selector, Hint::None, children, snapshot, now()).map_err(|refusal| refusal.to_string())
 }
 
@@ -53,6 +54,52 @@ fn worker(choice: Result<Choice, String>) -> String {
         Ok(Choice::Worker(breakpoint)) => breakpoint.name(),
         other => format!("{other:?}"),
     }
+}
+
+#[test]
+fn the_beginning_of_an_id_is_taken_where_one_has_it_and_nothing_is_called_so() {
+    let (first, second) = (paused("square", 1), paused("cube", 2));
+    let id = second.id.to_string();
+    let (begun, other) = (&id[..4], &first.id.to_string()[..4]);
+    assert_ne!(begun, other);
+    let list = snapshot(vec![first.clone(), second.clone(), paused(other, 3)]);
+    for selector in [
+        json!({"breakpoint": begun}),
+        json!({"task": begun}),
+        json!(begun),
+    ] {
+        assert_eq!(worker(by(selector.clone(), &list)), "cube", "{selector}");
+    }
+    // A name goes before.
+    assert_eq!(worker(by(json!({"task": other}), &list)), other);
+    assert_eq!(worker(by(json!({"breakpoint": other}), &list)), "square");
+    assert_refused(
+        by(json!({"breakpoint": "zzzz"}), &list),
+        "has an id that begins with zzzz",
+    );
+    assert_refused(by(json!({"task": "zzzz"}), &list), "runs \"zzzz\"");
+    assert_refused(
+        by(json!({"breakpoint": "zz"}), &list),
+        "at least its first 3",
+    );
+    // Of what cannot be seen nothing is told: two begin so, and one of them is all there is.
+    let twin = Breakpoint {
+        id: twin_of(&second.id.to_string()),
+        ..paused("hidden", 4)
+    };
+    let (both, seen) = (
+        snapshot(vec![second.clone(), twin.clone()]),
+        snapshot(vec![second]),
+    );
+    let ambiguous = by(json!({"breakpoint": begun}), &both);
+    assert_refused(ambiguous, &format!("{} (hidden ", twin.id));
+    assert_eq!(worker(by(json!({"breakpoint": begun}), &seen)), "cube");
+}
+
+/// Another id that begins as `id` does.
+fn twin_of(id: &str) -> BreakpointId {
+    let last = if id.ends_with('0') { '1' } else { '0' };
+    format!("{}{last}", &id[..7]).parse().unwrap()
 }
 
 #[test]

@@ -5,6 +5,8 @@
 
 use std::cell::RefCell;
 
+use crate::memory::{Account, Kind, Short, Taken};
+
 /// Size of an ordinary buffer, in bytes.
 pub(super) const SIZE: usize = 256 * 1024;
 
@@ -13,6 +15,9 @@ const READ: usize = 128 * 1024;
 
 /// Below this much free space the buffer is compacted, and grown if that does not help.
 const ROOM: usize = 64 * 1024;
+
+/// Size of one for which there is no such memory: with it everything still passes.
+const SMALLEST: usize = 2 * ROOM;
 
 /// A rest of at most this many bytes waits in memory of its own size.
 const SMALL: usize = 32 * 1024;
@@ -25,20 +30,25 @@ thread_local! {
 }
 
 /// A queue of bytes between a reader and a writer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Buffer {
     storage: Box<[u8]>,
     start: usize,
     end: usize,
+    taken: Taken,
 }
 
 impl Buffer {
-    pub(super) fn new(bytes: Vec<u8>) -> Self {
+    /// One that begins with `bytes`, and takes its memory from `account`.
+    pub(super) fn new(bytes: Vec<u8>, account: &Account) -> Self {
         let end = bytes.len();
+        let mut taken = account.nothing(Kind::Messages);
+        taken.insist(end);
         Self {
             storage: bytes.into_boxed_slice(),
             start: 0,
             end,
+            taken,
         }
     }
 
@@ -57,30 +67,46 @@ impl Buffer {
 
     /// Where the next bytes are to be read to; then call [`Buffer::add`]. Not empty. `expected` is what will have to
     /// be held in all, as far as that is known.
-    pub(super) fn space(&mut self, expected: usize) -> &mut [u8] {
+    ///
+    /// # Errors
+    /// [`Short`].
+    pub(super) fn space(&mut self, expected: usize) -> Result<&mut [u8], Short> {
         if self.storage.len() - self.end < ROOM {
             if self.start > 0 {
                 self.storage.copy_within(self.start..self.end, 0);
                 (self.start, self.end) = (0, self.end - self.start);
             }
             if self.storage.len() - self.end < ROOM {
-                self.grow(expected);
+                self.grow(expected)?;
             }
         }
         let most = self.storage.len().min(self.end + READ);
-        &mut self.storage[self.end..most]
+        Ok(&mut self.storage[self.end..most])
     }
 
     /// Doubles, so that a long message is moved a bounded number of times per byte, but not far beyond what is expected.
-    fn grow(&mut self, expected: usize) {
-        let mut larger = if self.end + ROOM <= SIZE {
-            take()
-        } else {
+    fn grow(&mut self, expected: usize) -> Result<(), Short> {
+        let least = self.end + ROOM;
+        let mut larger = if least > SIZE {
             let wanted = (2 * self.end).min(expected.saturating_add(ROOM));
-            vec![0; wanted.max(self.end + ROOM)].into_boxed_slice()
+            let wanted = wanted.max(least);
+            // Both are there while the one is copied to the other.
+            self.taken.resize(self.storage.len() + wanted)?;
+            vec![0; wanted].into_boxed_slice()
+        } else {
+            match self.taken.resize(SIZE) {
+                Ok(()) => take(),
+                Err(_) if least <= SMALLEST => {
+                    self.taken.insist(SMALLEST);
+                    vec![0; SMALLEST].into_boxed_slice()
+                }
+                Err(short) => return Err(short),
+            }
         };
         larger[..self.end].copy_from_slice(&self.storage[..self.end]);
         give_back(std::mem::replace(&mut self.storage, larger));
+        self.taken.insist(self.storage.len());
+        Ok(())
     }
 
     pub(super) fn add(&mut self, n: usize) {
@@ -103,8 +129,13 @@ impl Buffer {
         if self.storage.len() < SIZE && !filled.is_empty() || filled.len() > SMALL {
             return;
         }
-        // Dropping the old one gives its memory back.
-        *self = Self::new(filled.to_vec());
+        let rest = filled.to_vec();
+        (self.start, self.end) = (0, rest.len());
+        give_back(std::mem::replace(
+            &mut self.storage,
+            rest.into_boxed_slice(),
+        ));
+        self.taken.insist(self.storage.len());
     }
 
     #[cfg(test)]
@@ -138,20 +169,56 @@ fn give_back(storage: Box<[u8]>) {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::memory::Memory;
+
+    #[test]
+    fn what_is_held_is_counted_and_what_only_passes_does_not_need_much() {
+        let memory = Memory::new(16 << 20);
+        let account = memory.account(Some("ann"));
+        let mut buffer = Buffer::new(Vec::new(), &account);
+        let mut held = 0;
+        let short = loop {
+            match buffer.space(64 << 20).map(|space| space.len()) {
+                Ok(read) => {
+                    buffer.add(read);
+                    held += read;
+                }
+                Err(short) => break short,
+            }
+            assert!(memory.taken(Kind::Messages) >= buffer.held());
+        };
+        assert!(matches!(short, Short::Yours { .. }));
+        assert!((1 << 20..=memory.of_one()).contains(&held), "{held}");
+        // Somebody's bytes pass, with all of that person's memory taken.
+        let mut passing = Buffer::new(Vec::new(), &account);
+        let rest = memory.of_one() - memory.taken(Kind::Messages);
+        let _rest = account.take(Kind::Links, rest).unwrap();
+        for _ in 0..100 {
+            let read = passing.space(0).unwrap().len();
+            passing.add(read);
+            passing.consume(read);
+        }
+        assert_eq!(passing.held(), SMALLEST);
+        buffer.clear();
+        buffer.park();
+        drop(passing);
+        assert_eq!(memory.taken(Kind::Messages), 0);
+    }
 
     proptest! {
         #[test]
         fn bytes_come_out_as_they_went_in_however_much_is_held(
             steps in proptest::collection::vec((1usize..READ, 0usize..2 * READ, any::<bool>()), 1..20),
         ) {
-            let (mut buffer, mut model) = (Buffer::default(), std::collections::VecDeque::new());
+            let (mut buffer, mut model) = (Buffer::new(Vec::new(), &Account::default()), std::collections::VecDeque::new());
             let mut next = 0u8;
             for (add, consume, park) in steps {
-                let space = buffer.space(model.len() + add);
+                let space = buffer.space(model.len() + add).unwrap();
                 let add = add.min(space.len());
                 for byte in &mut space[..add] {
                     *byte = next;

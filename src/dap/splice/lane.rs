@@ -9,27 +9,22 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, ReadBuf};
 
 use super::buffer::Buffer;
-use super::pipe::Pipe;
-use crate::wire::dap::codec::FrameError;
+use crate::memory::{Account, Kind, Short, Taken};
+use crate::wire::dap::codec::{FrameError, weight};
 use crate::wire::dap::scanner::{Rules, Scanner, Step};
 use crate::wire::peer_stream::PeerStream;
 use crate::wire::turn::{SEALED_TURN, TURN, yield_turn};
 
-/// Bytes that the kernel moves before other sessions get theirs: each turn costs a wake-up, and twice as many gained nothing.
-const SPLICED: usize = 64 * 1024;
-
-/// From so many bytes that pass unseen the kernel moves them. Frames of 64 KiB went slower that way than copied.
-const LONG: usize = 128 * 1024;
-
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) scanner: Scanner,
-    /// The part of a long frame that the kernel moves, which goes before what is in the buffer.
-    pub(super) pipe: Option<Pipe>,
     /// First what passes and is to be written, then what is not decided on.
     pub(super) buffer: Buffer,
     /// How much of it passes.
     pub(super) passing: usize,
+    /// For the captured message that is being looked at.
+    looked_at: Taken,
+    pub(super) account: Account,
     /// What the scanner found behind that; told once everything before it is written.
     found: Option<Found>,
     /// Whole frames of the relay's own, for the space between two frames; so much of them is written.
@@ -73,13 +68,14 @@ pub(super) enum Turn {
 }
 
 impl Lane {
-    pub(super) fn new(rules: Rules, read_before: Vec<u8>) -> Self {
+    pub(super) fn new(rules: Rules, read_before: Vec<u8>, account: Account) -> Self {
         Self {
             scanner: Scanner::new(rules),
             bytes: read_before.len() as u64,
-            pipe: None,
-            buffer: Buffer::new(read_before),
+            buffer: Buffer::new(read_before, &account),
             passing: 0,
+            looked_at: account.nothing(Kind::Messages),
+            account,
             found: None,
             inserts: Vec::new(),
             inserted: 0,
@@ -102,14 +98,13 @@ impl Lane {
         let turn = self.advance(cx, from, to);
         if turn.is_pending() {
             self.buffer.park();
-            self.pipe.take_if(|pipe| pipe.is_empty());
         }
         turn
     }
 
     /// Everything that passes and was read is written.
     pub(super) fn is_written(&self) -> bool {
-        self.passing == 0 && self.pipe.as_ref().is_none_or(Pipe::is_empty)
+        self.passing == 0
     }
 
     fn advance<R, T>(&mut self, cx: &mut Context<'_>, from: &mut R, to: &mut T) -> Poll<Turn>
@@ -118,14 +113,13 @@ impl Lane {
         T: PeerStream,
     {
         let mut moved = 0;
+        // Whoever polls again has looked at what was captured.
+        self.looked_at.insist(0);
         loop {
             self.scan();
             let written = self.poll_write(cx, to);
             if let Some(Found::Malformed(error)) = self.found.take_if(|f| f.is_end()) {
-                // The session ends; that does not wait for a peer that takes nothing.
-                self.eof = Eof::Told;
-                self.buffer.truncate(self.passing);
-                return Poll::Ready(Turn::Malformed(error));
+                return Poll::Ready(self.malformed(error));
             }
             match ready!(written) {
                 Ok(()) => {}
@@ -135,7 +129,11 @@ impl Lane {
                 }
             }
             if let Some(Found::Captured { head, frame }) = self.found.take() {
-                let body = self.buffer.filled()[head..frame].to_vec();
+                let body = &self.buffer.filled()[head..frame];
+                if let Err(short) = self.looked_at.resize(weight(body)) {
+                    return Poll::Ready(self.malformed(short.into()));
+                }
+                let body = body.to_vec();
                 self.buffer.consume(frame);
                 return Poll::Ready(Turn::Captured(body));
             }
@@ -165,11 +163,9 @@ impl Lane {
             if moved >= turn {
                 return yield_turn(cx);
             }
-            let read = match self.poll_splice(cx, from, to) {
-                Some(spliced) => {
-                    ready!(spliced).inspect(|spliced| moved += spliced * (TURN / SPLICED))
-                }
-                None => ready!(self.poll_read(cx, from)).inspect(|read| moved += read),
+            let read = match ready!(self.poll_read(cx, from)) {
+                Ok(read) => read.inspect(|read| moved += read),
+                Err(short) => return Poll::Ready(self.malformed(short.into())),
             };
             match read {
                 Err(error) => {
@@ -216,9 +212,6 @@ impl Lane {
         cx: &mut Context<'_>,
         to: &mut T,
     ) -> Poll<io::Result<()>> {
-        if let (Some(pipe), Some(sink)) = (&mut self.pipe, to.sink()) {
-            ready!(pipe.poll_drain(cx, sink))?;
-        }
         loop {
             while self.passing > 0 {
                 let passing = &self.buffer.filled()[..self.passing];
@@ -245,45 +238,26 @@ impl Lane {
         Poll::Ready(Ok(()))
     }
 
-    /// Has the kernel take what comes of a long frame that passes; `None` where it cannot, or is not worth it. To be called
-    /// when everything that was read is written.
-    fn poll_splice<R, T>(
-        &mut self,
-        cx: &mut Context<'_>,
-        from: &mut R,
-        to: &T,
-    ) -> Option<Poll<io::Result<usize>>>
-    where
-        R: PeerStream,
-        T: PeerStream,
-    {
-        let rest = self.scanner.passing();
-        if rest < LONG || self.close == Close::Done || !self.buffer.filled().is_empty() {
-            return None;
-        }
-        to.sink()?;
-        let source = from.source()?;
-        if self.pipe.is_none() {
-            self.pipe = Pipe::take();
-        }
-        let filled = self.pipe.as_mut()?.poll_fill(cx, source, rest.min(SPLICED));
-        if let Poll::Ready(Ok(bytes)) = filled {
-            self.scanner.skip(bytes);
-            from.skipped(bytes);
-        }
-        Some(filled)
-    }
-
     fn poll_read<R: AsyncRead + Unpin>(
         &mut self,
         cx: &mut Context<'_>,
         from: &mut R,
-    ) -> Poll<io::Result<usize>> {
-        let mut space = ReadBuf::new(self.buffer.space(self.scanner.expected()));
-        ready!(Pin::new(from).poll_read(cx, &mut space))?;
-        let read = space.filled().len();
-        self.buffer.add(read);
+    ) -> Poll<Result<io::Result<usize>, Short>> {
+        let mut space = ReadBuf::new(match self.buffer.space(self.scanner.expected()) {
+            Ok(space) => space,
+            Err(short) => return Poll::Ready(Err(short)),
+        });
+        let read = ready!(Pin::new(from).poll_read(cx, &mut space));
+        let read = read.map(|()| space.filled().len());
+        self.buffer.add(*read.as_ref().unwrap_or(&0));
         Poll::Ready(Ok(read))
+    }
+
+    /// The end of what can be understood, or held. The session ends; that does not wait for a peer that takes nothing.
+    fn malformed(&mut self, error: FrameError) -> Turn {
+        self.eof = Eof::Told;
+        self.buffer.truncate(self.passing);
+        Turn::Malformed(error)
     }
 
     /// What is to be written next, one way or the other: it begins with the rest of a message that is written in part.
@@ -304,7 +278,6 @@ impl Lane {
 
     /// Nothing can be written any more. What was not looked at yet stays, for [`super::Splice::into_client`].
     fn drop_rest(&mut self) {
-        self.pipe = None;
         self.buffer.consume(self.passing);
         self.passing = 0;
         self.inserts = Vec::new();

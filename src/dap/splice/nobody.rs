@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{Side, Splice};
+use crate::memory::Account;
 use crate::upstream::Worker;
 use crate::wire::dap::kept;
 use crate::wire::dap::peek::Depth;
@@ -30,10 +31,23 @@ pub(crate) fn rules(max_captured: usize) -> Rules {
 }
 
 impl Splice<Nobody, Worker> {
-    /// `worker`, kept without a client; `from_worker` was read from it already.
-    pub(crate) fn keeping(worker: Worker, from_worker: Vec<u8>, max_captured: usize) -> Self {
+    /// `worker`, kept without a client; `from_worker` was read from it already. What is under way is taken from `account`.
+    pub(crate) fn keeping(
+        account: Account,
+        worker: Worker,
+        from_worker: Vec<u8>,
+        max_captured: usize,
+    ) -> Self {
         let rules = || rules(max_captured);
-        Self::new(Nobody, Vec::new(), rules(), worker, from_worker, rules())
+        Self::new(
+            account,
+            Nobody,
+            Vec::new(),
+            rules(),
+            worker,
+            from_worker,
+            rules(),
+        )
     }
 
     /// Every answer to the lost client is here and thrown away, so that none of them comes to the next one, who counts its

@@ -36,6 +36,7 @@ fn spliced(
     let (client, near) = duplex(buffer);
     let (far, worker) = duplex(buffer);
     let splice = Splice::new(
+        Account::default(),
         near,
         Vec::new(),
         rules(Depth::Whole),
@@ -270,7 +271,15 @@ async fn the_client_is_taken_out_with_what_it_has_said_and_never_in_the_middle_o
     let (mut client, near) = duplex(1 << 16);
     let (far, _worker) = duplex(1 << 16);
     let (up, down) = (rules(Depth::Deciding), rules(Depth::Deciding));
-    let mut splice = Splice::new(near, Vec::new(), up, far, Vec::new(), down);
+    let mut splice = Splice::new(
+        Account::default(),
+        near,
+        Vec::new(),
+        up,
+        far,
+        Vec::new(),
+        down,
+    );
     let passing = frame(&message("pass", 1, 1000));
     client.write_all(&passing[..900]).await.unwrap();
     // It passes as it comes.
@@ -330,7 +339,15 @@ async fn what_is_left_of_a_message_to_the_worker_is_handed_over_when_the_session
             rest: std::sync::Arc::clone(&rest),
         };
         let (up, down) = (rules(Depth::Whole), rules(Depth::Deciding));
-        let mut splice = Splice::new(near, Vec::new(), up, slow, Vec::new(), down);
+        let mut splice = Splice::new(
+            Account::default(),
+            near,
+            Vec::new(),
+            up,
+            slow,
+            Vec::new(),
+            down,
+        );
         let sent = frame(&message("pass", 1, 100));
         match own {
             true => splice.insert(Side::Worker, &sent),

@@ -161,3 +161,34 @@ async fn a_worker_that_can_do_what_was_announced_is_not_spoken_of() {
     initialized(&mut dap).await;
     assert_eq!(debugger.read().await["event"], "initialized");
 }
+
+/// Helix 25.07 shows the debug form of a failure's body, cut at 150 columns, and selects each thread that starts.
+#[tokio::test]
+async fn helix_is_told_what_it_shows() {
+    let context = context(|_| {});
+    let initialize = json!({"clientID": "hx", "clientName": "helix", "adapterID": "debugpy"});
+    let mut refused = Debugger::connect(&context).await;
+    refused.ask("initialize", initialize.clone()).await;
+    let unknown = json!({"rayRelay": {"breakpoint": "0000000z"}});
+    let answer = refused.ask("attach", unknown).await;
+    assert_eq!(answer["success"], false);
+    assert_eq!(answer["body"], answer["message"], "{answer}");
+
+    let worker = Worker::listed(&context).await;
+    let mut debugger = Debugger::connect(&context).await;
+    debugger.ask("initialize", initialize).await;
+    debugger.send("attach", json!({})).await;
+    let (mut dap, _) = worker.attached().await;
+    for (reason, thread) in [("started", 1), ("exited", 1), ("started", 2)] {
+        let body = json!({"reason": reason, "threadId": thread});
+        dap.send(&message::event("thread", body)).await.unwrap();
+    }
+    let stopped = json!({"reason": "breakpoint", "threadId": 1, "allThreadsStopped": true});
+    dap.send(&message::event("stopped", stopped)).await.unwrap();
+    let told = debugger.until(|m| m["event"] == "thread").await;
+    assert_eq!(told["body"]["reason"], "exited");
+    assert_eq!(debugger.read().await["event"], "stopped");
+    let answer = debugger.ask("initialize", json!({})).await;
+    let said = answer["body"].as_str().unwrap();
+    assert!(said.contains("attached already"), "{answer}");
+}

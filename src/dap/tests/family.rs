@@ -12,18 +12,22 @@ struct Family {
     _workers: [Worker; 2],
 }
 
-/// A configuration as VS Code sends it: with a number of its own for each session.
+/// A configuration as VS Code sends it where no folder is open: with a number of its own for each session.
 fn configuration(session: &str) -> Value {
-    json!({"name": "Ray", "workspaceFolder": "/home/ada/project", "__sessionId": session})
+    json!({"name": "Ray", "__sessionId": session})
 }
 
 async fn configured(parent: &mut Debugger, session: &str) {
-    parent.attach(configuration(session)).await;
+    configured_with(parent, configuration(session)).await;
+}
+
+pub(super) async fn configured_with(parent: &mut Debugger, configuration: Value) {
+    parent.attach(configuration).await;
     parent.event("initialized").await;
     parent.send("configurationDone", json!({})).await;
 }
 
-async fn announced(parent: &mut Debugger) -> Value {
+pub(super) async fn announced(parent: &mut Debugger) -> Value {
     let mut asked = parent.until(|m| m["command"] == "startDebugging").await;
     asked["arguments"]["configuration"].take()
 }
@@ -37,7 +41,7 @@ async fn leaves_unannounced(parent: &mut Debugger) {
 }
 
 /// Opens the session that `configuration` is for, at the worker that it names.
-async fn open(
+pub(super) async fn open(
     context: &Arc<Context>,
     configuration: Value,
     workers: &[Worker; 2],

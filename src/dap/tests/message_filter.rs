@@ -125,7 +125,7 @@ proptest! {
             obligations: SessionObligations { unmasked: !masked, ..Default::default() },
         };
         let key = if kind == "event" { "event" } else { "command" };
-        let message = json!({"seq": 1, "type": kind, (key): name, "request_seq": seq, "success": success, "body": body,
+        let message = json!({"seq": 1, "type": kind, "request_seq": seq, "success": success, (key): name, "body": body,
             "message": "no"});
         let written = written(&message, nth, twice);
         let mut filter = MessageFilter::new(&rights, Some(&MASKING));
@@ -186,31 +186,35 @@ fn what_has_nothing_to_hide_passes_as_it_came() {
     for (passes, body) in [
         (
             true,
-            json!({"seq": 1, "type": "event", "event": "output", "body": {"output": shown}}),
+            json!({"seq": 1, "type": "event", "event": "output", "body": {"category": "stdout", "output": shown}}),
         ),
         (
             true,
-            json!({"type": "response", "command": "variables", "request_seq": 1, "body": {"variables": [{"name": "a", "value": "1"}]}}),
+            json!({"type": "response", "request_seq": 1, "success": true, "command": "variables", "body": {"variables": [{"name": "a", "value": "1"}]}}),
         ),
         (
             true,
-            json!({"type": "response", "command": "scopes", "request_seq": 1, "body": {}}),
+            json!({"type": "response", "request_seq": 1, "success": true, "command": "scopes", "body": {}}),
         ),
         (
             false,
-            json!({"seq": 1, "type": "event", "event": "output", "body": {"output": "password=x"}}),
+            json!({"seq": 1, "type": "event", "event": "output", "body": {"category": "stdout", "output": "password=x"}}),
         ),
         (
             false,
-            json!({"type": "response", "command": "variables", "request_seq": 1, "body": {"variables": [{"name": "a", "value": shown}]}}),
+            json!({"type": "response", "request_seq": 1, "success": true, "command": "variables", "body": {"variables": [{"name": "a", "value": shown}]}}),
         ),
         (
             false,
-            json!({"type": "response", "command": "evaluate", "request_seq": 1, "body": {"result": "1"}}),
+            json!({"type": "response", "request_seq": 1, "success": true, "command": "evaluate", "body": {"result": "1"}}),
         ),
         (
             false,
-            json!({"type": "response", "command": "scopes", "request_seq": FIRST_OWN_SEQ, "body": {}}),
+            json!({"type": "response", "request_seq": FIRST_OWN_SEQ, "success": true, "command": "scopes", "body": {}}),
+        ),
+        (
+            false,
+            json!({"type": "response", "request_seq": 1, "success": false, "command": "scopes", "body": {}}),
         ),
         (
             false,
@@ -220,7 +224,7 @@ fn what_has_nothing_to_hide_passes_as_it_came() {
         assert_eq!(filter.passes(body.to_string().as_bytes()), passes);
     }
     // A client may take the first of two equal keys.
-    let twice = r#"{"type":"event","event":"output","body":{"output":"password=x","output":"x"}}"#;
+    let twice = r#"{"seq":1,"type":"event","event":"output","body":{"category":"stdout","output":"password=x","output":"x"}}"#;
     assert!(!filter.passes(twice.as_bytes()));
 }
 
@@ -309,7 +313,7 @@ fn who_may_do_and_see_everything_has_nothing_looked_at() {
             [
                 up(MessageType::Request, b"evaluate"),
                 down(MessageType::Response, b"variables"),
-                down(MessageType::Event, b"output")
+                down(MessageType::Response, b"exceptionInfo")
             ],
             looked_at,
             "{rights:?}"

@@ -1,7 +1,10 @@
 //! Sessions whose client is lost: what the worker hears, who may go on, and how a park ends otherwise.
 
+mod closing;
 mod ending;
 mod silent;
+mod suspending;
+mod unrecorded;
 
 use super::identity::with_token;
 use super::*;

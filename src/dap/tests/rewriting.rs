@@ -20,7 +20,7 @@ async fn no_address_of_the_cluster_reaches_the_client() {
         ("debugpyWaitingForServer", address.clone()),
         (
             "debugpyAttach",
-            json!({"name": "Subprocess 7", "connect": address, "subProcessId": 7}),
+            json!({"name": "Subprocess 7", "request": "attach", "connect": address, "subProcessId": 7}),
         ),
         ("continued", Value::Null),
     ] {
@@ -121,14 +121,56 @@ async fn continuing_what_has_not_stopped_is_answered_and_not_asked_of_the_worker
         dap.send(&request.success(Value::Null)).await.unwrap();
         assert_eq!(debugger.read().await["request_seq"], json!(asked));
     }
-    // Where one thread alone steps, the others still stand.
-    dap.send(&stopped).await.unwrap();
-    debugger.read().await;
-    let alone = json!({"threadId": 1, "singleThread": true});
-    debugger.send("next", alone).await;
-    debugger.send("continue", json!({"threadId": 2})).await;
-    for command in ["next", "continue"] {
-        got(&mut dap, command).await;
+}
+
+/// What debugpy does in between is in [`crate::wire::dap::stands`].
+#[tokio::test]
+async fn where_one_thread_steps_alone_the_others_are_continued() {
+    for (of_attach, of_step) in [
+        (
+            json!({"steppingResumesAllThreads": false}),
+            json!({"threadId": 1}),
+        ),
+        (json!({}), json!({"threadId": 1, "singleThread": true})),
+    ] {
+        let context = context(|_| {});
+        let (mut debugger, mut dap) = configurable(&context, of_attach).await;
+        let stopped = json!({"threadId": 1, "allThreadsStopped": true});
+        let continued = json!({"threadId": 1, "allThreadsContinued": true});
+        dap.send(&message::event("stopped", stopped.clone()))
+            .await
+            .unwrap();
+        debugger.event("stopped").await;
+        debugger.send("next", of_step).await;
+        let step = got(&mut dap, "next").await;
+        dap.send(&step.success(Value::Null)).await.unwrap();
+        dap.send(&message::event("continued", continued))
+            .await
+            .unwrap();
+        debugger.event("continued").await;
+        let asked = debugger.send("continue", json!({"threadId": 1})).await;
+        let each = got(&mut dap, "setDebuggerProperty").await;
+        let request = got(&mut dap, "continue").await;
+        let once = got(&mut dap, "setDebuggerProperty").await;
+        let property = "multiThreadsSingleNotification";
+        assert_eq!(each.arguments[property], false);
+        assert_eq!(
+            (request.seq.clone(), &request.arguments["threadId"]),
+            (json!(asked), &json!("*"))
+        );
+        assert_eq!(once.arguments[property], true);
+        for request in [each, request, once] {
+            dap.send(&request.success(Value::Null)).await.unwrap();
+        }
+        // The client hears of its own alone.
+        assert_eq!(debugger.read().await["request_seq"], asked);
+        // All run: another is answered in debugpy's place. Where all stand, debugpy answers as ever.
+        let again = debugger.send("continue", json!({"threadId": 1})).await;
+        assert_eq!(debugger.read().await["request_seq"], again);
+        dap.send(&message::event("stopped", stopped)).await.unwrap();
+        debugger.event("stopped").await;
+        debugger.send("continue", json!({"threadId": 1})).await;
+        assert_eq!(got(&mut dap, "continue").await.arguments["threadId"], 1);
     }
 }
 
@@ -145,4 +187,33 @@ async fn a_worker_that_ray_does_not_list_may_stand_already_and_is_continued() {
     let (mut dap, _) = worker.attached().await;
     debugger.send("continue", json!({"threadId": 1})).await;
     got(&mut dap, "continue").await;
+}
+
+#[tokio::test]
+async fn the_list_says_where_the_program_stands_once_its_stack_was_shown() {
+    let context = context(|_| {});
+    let (mut debugger, mut dap) = configurable(&context, json!({})).await;
+    let place = || {
+        let list = context.registry.snapshot();
+        let location = list.live.iter().next().unwrap().location.clone();
+        location.map(|at| at.to_string())
+    };
+    let stopped = message::event("stopped", json!({"threadId": 1, "allThreadsStopped": true}));
+    dap.send(&stopped).await.unwrap();
+    debugger.event("stopped").await;
+    assert_eq!(place(), None);
+    // Only the first: somebody who looks around is not followed.
+    for path in ["/home/ann/project/train.py", "/home/ann/project/other.py"] {
+        let asked = debugger.send("stackTrace", json!({"threadId": 1})).await;
+        let request = got(&mut dap, "stackTrace").await;
+        let frame = json!({"id": 1, "name": "step", "line": 7, "source": {"path": path}});
+        let frames = json!({"stackFrames": [frame], "totalFrames": 1});
+        dap.send(&request.success(frames)).await.unwrap();
+        let answer = debugger.until(|m| m["request_seq"] == asked).await;
+        assert_eq!(answer["body"]["stackFrames"][0]["source"]["path"], path);
+        assert_eq!(place().as_deref(), Some("train.py:7"));
+    }
+    debugger.send("continue", json!({"threadId": 1})).await;
+    got(&mut dap, "continue").await;
+    assert_eq!(place(), None, "it runs");
 }

@@ -12,7 +12,7 @@ use super::*;
 use crate::agents::tests::{Scene, StandIn, dialled};
 use crate::config::UpstreamPath;
 use crate::identity::testing::{principal, revoke, token_of};
-use crate::wire::dap::message::tells_unreachable;
+use crate::wire::dap::message::RefusalCode;
 use crate::wire::tunnel::messages::{
     Credential, Dialled, FromAgent, FromRelay, Held, Keep, Kind as TunnelKind, Open, Parked,
     Refusal, read, written,
@@ -165,7 +165,11 @@ async fn without_an_agent_it_is_said_which_is_missing_and_nothing_is_dialled() {
         let answer = debugger.answer(seq).await;
         assert_eq!(answer["success"], false);
         assert!(answer.to_string().contains(words), "{answer}");
-        assert!(tells_unreachable(&answer["body"]), "{answer}");
+        assert_eq!(
+            RefusalCode::of(&answer["body"]),
+            RefusalCode::Unreachable,
+            "{answer}"
+        );
     };
     drop(agent);
     let down = async {
@@ -247,7 +251,11 @@ async fn what_a_session_of_another_relay_holds_is_refused_with_the_same_sentence
     let named = json!({"rayRelay": {"token": token_of("person"), "breakpoint": id}});
     let (mut debugger, seq) = Debugger::attaching(&scene.context, named).await;
     let answer = debugger.answer(seq).await;
-    assert!(!tells_unreachable(&answer["body"]), "{answer}");
+    assert_eq!(
+        RefusalCode::of(&answer["body"]),
+        RefusalCode::Refused,
+        "{answer}"
+    );
     let answer = answer.to_string();
     assert!(
         answer.contains("is being debugged by bob through another relay, for"),
@@ -270,7 +278,11 @@ async fn a_port_that_is_closed_to_the_relay_is_told_with_what_would_open_it() {
     let (mut debugger, seq) =
         Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
     let answer = debugger.answer(seq).await;
-    assert!(tells_unreachable(&answer["body"]), "{answer}");
+    assert_eq!(
+        RefusalCode::of(&answer["body"]),
+        RefusalCode::Unreachable,
+        "{answer}"
+    );
     let answer = answer.to_string();
     assert!(
         answer.contains("closed to this relay") && answer.contains("no agent"),

@@ -187,8 +187,12 @@ pub(super) fn judge(command: &str, arguments: &Value, scopes: Scopes) -> Verdict
         ForView::Disconnects => {
             let wanted = is_set(arguments, "terminateDebuggee");
             let may = scopes.contains(Scope::Terminate);
+            let mut goodbye = json!({"terminateDebuggee": wanted && may});
+            if !wanted && is_set(arguments, "suspendDebuggee") {
+                goodbye["suspendDebuggee"] = true.into();
+            }
             Verdict::Disconnect {
-                arguments: json!({"terminateDebuggee": wanted && may}),
+                arguments: goodbye,
                 narrowed: wanted && !may,
             }
         }

@@ -1,13 +1,16 @@
 //! The relay ends a session: a principal's time is over, a limit is reached, or the cluster session that opened it ends.
 
+use std::ops::ControlFlow;
+
 use serde_json::{Value, json};
 
-use super::Relaying;
 use super::from_client::OWN_SEQ;
+use super::{LET_GO, Relaying};
 use crate::dap::farewell::{Farewell, Unexplained};
 use crate::dap::splice::Side;
-use crate::session::Member;
-use crate::session::live::Closing;
+use crate::session::live::{Closing, SessionEnd, SessionEvent};
+use crate::session::{Ending, Member};
+use crate::telemetry::metrics::Outcome;
 use crate::wire::dap::codec::frame;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::mappings;
@@ -16,10 +19,10 @@ use crate::wire::dap::names::{Command, Event};
 use crate::wire::peer_stream::PeerStream;
 
 /// Why a session ends whose client asked for it by ending another.
-pub(super) const PARENT_ENDED: &str = "the cluster session that opened it has ended";
+const PARENT_ENDED: &str = "the cluster session that opened it has ended";
 
 /// Resolves when the cluster session that opened this one has ended; never for one that was opened by itself. Cancel safe.
-pub(super) async fn parent_ended(member: &mut Option<Member>) {
+pub(super) async fn parent_ended(member: &mut Option<Member>) -> Ending {
     match member {
         Some(member) => Box::pin(member.ended()).await,
         None => std::future::pending().await,
@@ -27,6 +30,64 @@ pub(super) async fn parent_ended(member: &mut Option<Member>) {
 }
 
 impl<'a, S: PeerStream> Relaying<'a, S> {
+    /// What befalls the session from neither side of it.
+    pub(super) fn on_session(&mut self, event: SessionEvent) -> ControlFlow<()> {
+        match event {
+            SessionEvent::Warning(text) => self.tell(&notice(&text, true)),
+            SessionEvent::TaskEnded => self.tell_task_ended(),
+            SessionEvent::Explained(why) => {
+                self.unexplained = None;
+                self.tell_reason(why.as_ref());
+            }
+            SessionEvent::End(end) => return self.on_session_end(&end),
+            SessionEvent::TimeIsUp => {
+                self.bereft = self.terminated;
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn on_session_end(&mut self, end: &SessionEnd) -> ControlFlow<()> {
+        let patience = match end {
+            SessionEnd::Aborted | SessionEnd::Quiet if self.stays_at_agent(end) => Some(LET_GO),
+            // What cannot be recorded is not let run either.
+            SessionEnd::CaptureFailed(why) if self.leave_parked(&why.to_string()) => Some(LET_GO),
+            SessionEnd::Died(why) => {
+                self.tell_death(why);
+                self.bereft = true;
+                None
+            }
+            SessionEnd::Aborted => {
+                self.tell(&notice(&format!("{end}; the task runs on"), true));
+                self.tell(&event(Event::Terminated, Value::Null));
+                None
+            }
+            SessionEnd::Revoked(_)
+            | SessionEnd::CaptureFailed(_)
+            | SessionEnd::Limit(_)
+            | SessionEnd::Asked
+            | SessionEnd::Quiet => {
+                self.let_go(&end.to_string(), true);
+                Some(LET_GO)
+            }
+        };
+        self.live
+            .end_within(patience.unwrap_or_default(), end.outcome());
+        match patience {
+            Some(_) => ControlFlow::Continue(()),
+            None => ControlFlow::Break(()),
+        }
+    }
+
+    /// Ends it with the cluster session that opened it.
+    pub(super) fn end_with_parent(&mut self, how: Ending) {
+        if how == Ending::Over || !self.leave_parked(PARENT_ENDED) {
+            self.let_go(PARENT_ENDED, false);
+        }
+        self.live.end_within(LET_GO, Outcome::Client);
+    }
+
     /// Leaves the worker, and keeps a client that has yet to say goodbye.
     pub(super) fn part(self) -> (Option<Farewell<S>>, Closing<'a>) {
         let last = |said: &Request| self.parted && said.known() == Some(Command::Disconnect);

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use serde_json::{Map, Value, json};
 
 use super::Relaying;
+use crate::dap::attach_selector::OnClose;
 use crate::dap::client::Goodbye;
 use crate::dap::message_filter::Action;
 use crate::dap::messages::{self, FromClient};
@@ -93,7 +94,7 @@ impl<S: PeerStream> Relaying<'_, S> {
         let text =
             "a task that Ray runs cannot be started again from here; the session stays as it is";
         self.tell(&notice(text, false));
-        if let Some(stop) = self.stop.clone() {
+        if let Some(stop) = self.stands.last().map(<[u8]>::to_vec) {
             self.pass_to_client(&stop);
         }
     }
@@ -122,10 +123,14 @@ impl<S: PeerStream> Relaying<'_, S> {
                 return;
             }
             FromClient::Disconnect
-                if self.resumption.is_some()
+                if (self.resumption.is_some()
+                    || rewrite::is_set(&message["arguments"], "suspendDebuggee"))
                     && !rewrite::is_set(&message["arguments"], "terminateDebuggee") =>
             {
                 return self.stay_parked(message);
+            }
+            FromClient::Disconnect if self.may_be_closed(&message["arguments"]) => {
+                return self.hold_back(message).await;
             }
             FromClient::Terminate if !self.may_end_worker() => {
                 if let Some(request) = Request::read(&mut message) {
@@ -135,7 +140,7 @@ impl<S: PeerStream> Relaying<'_, S> {
             }
             // debugpy answers it when something has run on, and looks at no further request before, not even a goodbye:
             // the task would stand at its stop for good (1.8.0 to 1.8.22).
-            FromClient::Continue if self.stop.is_none() && self.live.worker.waits() => {
+            FromClient::Continue if !self.stands.any() && self.live.worker.waits() => {
                 if let Some(request) = Request::read(&mut message) {
                     self.tell(&request.success(json!({"allThreadsContinued": true})));
                 }
@@ -178,11 +183,21 @@ impl<S: PeerStream> Relaying<'_, S> {
                 rewrite::break_on_uncaught(&mut filters);
                 self.request(Command::SetExceptionBreakpoints, filters);
             }
-            FromClient::Continue | FromClient::Step => {
+            FromClient::Continue => {
                 self.live.task.resumed();
+                // Who steps stands elsewhere in a moment.
                 if !rewrite::is_set(&message["arguments"], "singleThread") {
-                    self.stop = None;
+                    self.forget_place();
                 }
+                let but_one = self.stands.but_one();
+                self.stands.let_run(&message["arguments"]);
+                if but_one {
+                    return self.let_the_others_run(message);
+                }
+            }
+            FromClient::Step => {
+                self.live.task.resumed();
+                self.stands.step(&message["arguments"]);
             }
             FromClient::Pass
             | FromClient::AlreadyAttached
@@ -193,8 +208,23 @@ impl<S: PeerStream> Relaying<'_, S> {
         self.splice.insert(Side::Worker, &frame(&message));
     }
 
+    /// Has the worker do the `continue` in `message` where one thread was let run alone. debugpy, which tells of stops once for
+    /// all threads, lets the others run then, does not answer, and looks at no further request (1.8.22). Meanwhile it tells of
+    /// each thread, and then it answers at once.
+    fn let_the_others_run(&mut self, mut message: Value) {
+        let each = |once: bool| json!({"multiThreadsSingleNotification": once});
+        let arguments = &mut message["arguments"];
+        if !rewrite::is_set(arguments, "singleThread") {
+            // As pydevd calls all of them; before 1.8.22 it takes the thread that is named for the only one.
+            *arguments = json!({"threadId": "*"});
+        }
+        self.request(Command::SetDebuggerProperty, each(false));
+        self.splice.insert(Side::Worker, &frame(&message));
+        self.request(Command::SetDebuggerProperty, each(true));
+    }
+
     /// Records the request in `message`, where that is wanted; the answer to it where it cannot be and must not be done.
-    async fn put_on_record(&self, message: &mut Value) -> Option<Value> {
+    pub(super) async fn put_on_record(&self, message: &mut Value) -> Option<Value> {
         if !self.live.audit.wants_commands() {
             return None;
         }
@@ -250,7 +280,7 @@ impl<S: PeerStream> Relaying<'_, S> {
         let goodbye = self.goodbye;
         let announced = capabilities::announced(self.context, goodbye);
         let mut now = match of_worker {
-            Value::Object(said) if !said.is_empty() => Value::Object(said),
+            Value::Object(said) if !said.is_empty() => capabilities::known(&Value::Object(said)),
             _ => capabilities::debugpy(true),
         };
         for key in ["supportsTerminateDebuggee", "supportsTerminateRequest"] {
@@ -258,6 +288,7 @@ impl<S: PeerStream> Relaying<'_, S> {
         }
         // The relay answers that one itself.
         now["supportsRestartRequest"] = true.into();
+        now["supportSuspendDebuggee"] = self.memory.is_some().into();
         let now = capabilities::for_goodbye(now, goodbye);
         let changed = capabilities::difference(&announced, &now);
         if !changed.is_empty() {
@@ -269,6 +300,12 @@ impl<S: PeerStream> Relaying<'_, S> {
         for message in self.filter.opening() {
             self.tell(&message);
         }
+        if self.on_close == Some(OnClose::Park) && self.memory.is_none() && self.live.worker.holds()
+        {
+            let text = "`rayRelay.onClose` is \"park\", and neither the policy nor `[park] for` has sessions kept here: the task runs on when you leave";
+            self.tell(&notice(text, true));
+        }
+        self.provide();
         if let Some(note) = note
             && self.live.worker.holds()
         {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use tracing::warn;
 
 use super::from_client::OWN_SEQ;
 use super::{Relaying, WHY_AT_ONCE, WHY_PATIENCE};
@@ -10,8 +11,8 @@ use crate::dap::attach::Pass;
 use crate::dap::farewell::gone;
 use crate::dap::message_filter::Action;
 use crate::dap::messages::{FromWorker, OfWorker};
-use crate::dap::rewrite;
 use crate::dap::splice::Side;
+use crate::dap::{rewrite, wall};
 use crate::session::Member;
 use crate::session::worker_end::{agent_lost, unexplained, was_intended};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
@@ -19,13 +20,19 @@ use crate::wire::dap::codec::{frame, parse, without_lone_surrogates};
 use crate::wire::dap::message::{Request, event, notice, task_end};
 use crate::wire::dap::names::{Command, Event};
 use crate::wire::peer_stream::PeerStream;
+use crate::wire::text::{one_line, shortened};
+
+/// Requests to the client that a worker's debugger is told of that they are refused. debugpy puts none that is.
+const MAX_REFUSED: u8 = 16;
 
 impl<S: PeerStream> Relaying<'_, S> {
     pub(super) async fn on_worker(&mut self, body: Vec<u8>) {
-        let message = match parse(&body) {
+        if self.filter.sees_nothing() && wall::as_it_came(&body) {
+            return self.pass_to_client(&body);
+        }
+        let mut message = match parse(&body) {
             Ok(message) => message,
-            // Python and serde_json differ about NaN and lone surrogates; the client may well understand it.
-            Err(_) if self.filter.sees_nothing() => return self.pass_to_client(&body),
+            // Python and serde_json differ about lone surrogates; the client may well understand it.
             Err(_) => match parse(&without_lone_surrogates(&body)) {
                 Ok(message) => message,
                 Err(_) => {
@@ -34,34 +41,31 @@ impl<S: PeerStream> Relaying<'_, S> {
                 }
             },
         };
-        if self.filter.sees_nothing() {
-            return self.for_client(message, Some(&body)).await;
-        }
+        wall::clean(&mut message);
         for action in self.filter.on_worker(message) {
             match action {
                 Action::ToWorker(message) => self.splice.insert(Side::Worker, &frame(&message)),
                 Action::ToClient(message)
                 | Action::Refuse {
                     answer: message, ..
-                } => self.for_client(message, None).await,
+                } => self.for_client(message).await,
             }
         }
     }
 
-    /// A message that may go to the client, as far as the rights of the session are concerned; `body`: as it came.
-    async fn for_client(&mut self, mut message: Value, body: Option<&[u8]>) {
+    /// A message that may go to the client, as far as the rights of the session are concerned. It is written anew, so that
+    /// what was judged here is what the client's parser sees.
+    async fn for_client(&mut self, mut message: Value) {
         match OfWorker::of_message(&message).handling {
             FromWorker::Stopped => {
                 self.live.task.stopped();
-                self.stop = Some(match body {
-                    Some(body) => body.into(),
-                    None => message.to_string().into_bytes().into(),
-                });
-                if let (Some(resumption), Some(stop)) = (&mut self.resumption, &self.stop) {
+                self.look_for_place();
+                let stop = message.to_string().into_bytes();
+                self.stands.stopped(&stop);
+                if let Some(resumption) = &mut self.resumption {
                     // The client is told when it has configured.
-                    return resumption.kept_stop(stop);
+                    return resumption.kept_stop(&stop);
                 }
-                return self.unchanged(&message, body);
             }
             FromWorker::Terminated => {
                 if std::mem::replace(&mut self.terminated, true) {
@@ -76,6 +80,12 @@ impl<S: PeerStream> Relaying<'_, S> {
             }
             FromWorker::Sockets => rewrite::hide_sockets(&mut message),
             FromWorker::Withhold => return,
+            FromWorker::Refuse => return self.refuse(message),
+            FromWorker::Thread
+                if self.quirks.selects_threads && message["body"]["reason"] == "started" =>
+            {
+                return;
+            }
             FromWorker::Child => {
                 let breakpoint = self.live.worker.breakpoint();
                 let principal = self.live.worker.principal();
@@ -84,7 +94,11 @@ impl<S: PeerStream> Relaying<'_, S> {
                     ticket: ticket.as_ref(),
                     family: self.member.as_ref().map(Member::family),
                 };
-                rewrite::route_child(&mut message, &self.dialled, breakpoint.id, pass);
+                let asked = serde_json::from_str(&self.asked).unwrap_or_default();
+                match wall::child(&message, &asked, &self.dialled, breakpoint.id, pass) {
+                    Some(child) => message = child,
+                    None => return self.refuse(message),
+                }
             }
             FromWorker::Attached => match message["success"] == true {
                 true => self.session.set_state(SessionProtocol::Dap, "attached"),
@@ -120,21 +134,42 @@ impl<S: PeerStream> Relaying<'_, S> {
             {
                 return;
             }
-            FromWorker::Threads if rewrite::put_ray_threads_last(&mut message) => {}
+            FromWorker::Stack => self.note_place(&message),
+            FromWorker::Threads => _ = rewrite::put_ray_threads_last(&mut message),
             FromWorker::Pass
+            | FromWorker::Look
+            | FromWorker::Thread
             | FromWorker::Goodbye
             | FromWorker::Own
-            | FromWorker::OwnOnceAsked
-            | FromWorker::Threads => return self.unchanged(&message, body),
+            | FromWorker::OwnOnceAsked => {}
         }
         self.tell(&message);
     }
 
-    /// Tells the client `message`; where it is `body` still, in the worker's own bytes.
-    fn unchanged(&mut self, message: &Value, body: Option<&[u8]>) {
-        match body {
-            Some(body) => self.pass_to_client(body),
-            None => self.tell(message),
+    /// The worker's debugger asks the client's editor for something that no task may have done on the machine of whoever
+    /// attaches to it. It is told so, that it does not wait; and so is the client.
+    fn refuse(&mut self, mut message: Value) {
+        if self.refused >= MAX_REFUSED {
+            return;
+        }
+        self.refused += 1;
+        let asked = ["command", "event"]
+            .iter()
+            .find_map(|key| message[key].as_str());
+        let asked = one_line(&shortened(asked.unwrap_or_default(), 40));
+        let breakpoint = self.live.worker.breakpoint();
+        warn!(breakpoint = %breakpoint.id, request = asked, "refused what a worker's debugger asks of its client's editor");
+        if let Some(request) = Request::read(&mut message) {
+            let sentence = format!("ray-relay passes no `{asked}` of a task's on to an editor");
+            let answer = request.failure(&sentence);
+            self.splice.insert(Side::Worker, &frame(&answer));
+        }
+        if self.refused == 1 {
+            let text = format!(
+                "the process of {} asked your editor for `{asked}`, which could run a program on your machine; this was refused. debugpy does not ask for it by itself: have a look at the code of that job",
+                breakpoint.title()
+            );
+            self.tell(&notice(&text, true));
         }
     }
 

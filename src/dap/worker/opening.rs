@@ -8,7 +8,8 @@ use super::WHY_PATIENCE;
 use crate::context::Context;
 use crate::dap::Initialize;
 use crate::dap::attach::{RelayEndpoint, fingerprint, for_worker, source_note};
-use crate::dap::client::Goodbye;
+use crate::dap::attach_selector::OnClose;
+use crate::dap::client::{Goodbye, Quirks};
 use crate::dap::message_filter::MessageFilter;
 use crate::dap::refusal::close_with;
 use crate::session::live::Begun;
@@ -16,7 +17,7 @@ use crate::session::{Member, Permit, WorkerEnd};
 use crate::telemetry::metrics::{Outcome, RefusalKind};
 use crate::upstream::{self, ConnectError, Worker};
 use crate::wire::dap::conversation::Conversation;
-use crate::wire::dap::message::{Request, request};
+use crate::wire::dap::message::{RefusalCode, Request, request};
 use crate::wire::dap::names::Command;
 use crate::wire::peer_stream::PeerStream;
 
@@ -32,6 +33,9 @@ pub(in crate::dap) struct Opening {
     pub(in crate::dap) dialled: RelayEndpoint,
     /// How the client will say that it leaves.
     pub(in crate::dap) goodbye: Goodbye,
+    /// What becomes of the task when the client says goodbye, where it has said so.
+    pub(in crate::dap) on_close: Option<OnClose>,
+    pub(in crate::dap) quirks: Quirks,
     /// The cluster session that had the client open this one, where one did.
     pub(in crate::dap) member: Option<Member>,
 }
@@ -115,7 +119,7 @@ pub(super) async fn not_reached<S: PeerStream>(
             let sentence = summary.refusal(&sentence);
             match why.is_answer() {
                 true => attach.failure(&sentence),
-                false => attach.unreachable(&sentence),
+                false => attach.refusal(RefusalCode::Unreachable, &sentence),
             }
         }
     };

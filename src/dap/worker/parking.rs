@@ -1,5 +1,6 @@
 //! Keeping a session whose client is lost, and going on with one that was kept.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -8,11 +9,13 @@ use super::opening::not_reached;
 use super::{HALF_CLOSED, Opening, Relaying, rules};
 use crate::context::Context;
 use crate::dap::attach::{fingerprint, for_worker};
+use crate::dap::attach_selector::OnClose;
 use crate::dap::message_filter::MessageFilter;
 use crate::dap::park::Spliced;
 use crate::dap::splice::{self, Splice};
-use crate::session::Session;
 use crate::session::live::Begun;
+use crate::session::shares::Share;
+use crate::session::{Member, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::upstream::ConnectError;
 use crate::upstream::park::{self, Debugpy, Memory, Origin, Park, Parked};
@@ -20,6 +23,7 @@ use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::kept::Kept;
 use crate::wire::dap::message::{Request, event, notice};
 use crate::wire::dap::names::{Command, Event};
+use crate::wire::human_time::span;
 use crate::wire::peer_stream::PeerStream;
 
 /// What the client of a session that goes on is still to be told, when it has configured.
@@ -63,10 +67,14 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
     /// # Errors
     /// The session itself, which ends then: there are too many parks, or it cannot be put on record.
     pub(super) async fn parked(mut self: Box<Self>) -> Result<Box<Park<'a, Spliced>>, Box<Self>> {
+        // Where it has none, the last word on that is said below.
+        let _ = self.reserved();
         let Some(memory) = self.memory.take() else {
             return Err(self);
         };
-        let Some(place) = park::place(self.context, &self.live, memory.keeps).await else {
+        let reserved = self.place.take().map(|place| *place);
+        let placed = park::place(self.context, &self.live, memory.keeps, reserved);
+        let Some(place) = placed.await else {
             return Err(self);
         };
         let Self {
@@ -75,7 +83,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
             live,
             mut splice,
             resumption,
-            stop,
+            stands,
             ..
         } = *self;
         let keeps = memory.keeps;
@@ -83,10 +91,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
             Box::pin(splice.beside().keep_by(&keep)).await;
         }
         // One that was not told of the stops yet was taken over a moment ago.
-        let mut kept = resumption.map_or_else(Kept::default, |resumption| resumption.kept);
-        if let Some(stop) = stop {
-            kept.stopped(&stop);
-        }
+        let kept = resumption.map_or_else(|| Kept::of(stands), |resumption| resumption.kept);
         let spliced = Spliced {
             splice: splice.without_client(splice::rules(context.config.dap.max_frame)),
             memory: *memory,
@@ -115,18 +120,91 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
         }
     }
 
-    /// The client of a session that goes on leaves with `goodbye` before it has configured, as `ray-relay snapshot` does:
-    /// it has let nothing run, so the session is what it was before.
+    /// The client leaves with `goodbye`, and its task stays: that is what it asks for by `suspendDebuggee`, and where it goes
+    /// on with a session and has not configured, as `ray-relay snapshot` does, it has let nothing run. Where the session cannot
+    /// be kept, it goes on.
     pub(super) fn stay_parked(&mut self, mut goodbye: Value) {
         let said = match self.parting.take() {
             Some(said) => Some(*said),
             None => Request::read(&mut goodbye),
         };
+        let reserved = self.reserved();
         if let Some(said) = said {
-            self.tell(&said.success(Value::Null));
+            self.tell(&match &reserved {
+                Ok(()) => said.success(Value::Null),
+                Err(why) => said.failure(&format!(
+                    "the task cannot be left as it is, because {why}; the session goes on"
+                )),
+            });
         }
+        if reserved.is_ok() {
+            (self.client_closed, self.vanished) = (true, true);
+            self.live.end_within(HALF_CLOSED, Outcome::Client);
+        }
+    }
+
+    /// Ends the session for its client because of `why`, and keeps the worker for whoever had it; `false`: it cannot be kept.
+    pub(super) fn leave_parked(&mut self, why: &str) -> bool {
+        let keeps = self.memory.as_ref().map(|memory| memory.keeps);
+        let (Ok(()), Some(keeps)) = (self.reserved(), keeps) else {
+            return false;
+        };
+        let title = self.live.worker.breakpoint().title();
+        let text = format!(
+            "this session with {title} ends, because {why}; the task stays as it is for {}: attach again within that time",
+            span(keeps)
+        );
+        self.tell(&notice(&text, true));
+        self.tell(&event(Event::Terminated, Value::Null));
+        self.live.stay();
         (self.client_closed, self.vanished) = (true, true);
-        self.live.end_within(HALF_CLOSED, Outcome::Client);
+        true
+    }
+
+    /// Has the session hold its place for the time without its client.
+    ///
+    /// # Errors
+    /// Why it cannot be kept, as a clause.
+    pub(super) fn reserved(&mut self) -> Result<(), String> {
+        if self.memory.is_none() {
+            return Err(match self.live.worker.holds() {
+                true => "neither the policy nor `[park] for` nor `rayRelay.onClose` has sessions kept here".to_owned(),
+                false => "sessions of subprocesses are not kept".to_owned(),
+            });
+        }
+        if !self.may_park() {
+            return Err("its debugger is not attached, or is being left".to_owned());
+        }
+        if self.place.is_none() {
+            let share = match self.share.take() {
+                Some(share) => share,
+                None => self.another_share()?,
+            };
+            let place = park::reserve(self.context, &self.live, share)?;
+            self.place = Some(Box::new(place));
+        }
+        Ok(())
+    }
+
+    fn another_share(&self) -> Result<Arc<Share>, String> {
+        let family = self.member.as_ref().map(Member::family);
+        park::share(self.context, &self.live, family)
+    }
+
+    /// Makes sure of a place for the case that the client is lost, and says so where there is none.
+    pub(super) fn provide(&mut self) {
+        if self.memory.is_none() {
+            return;
+        }
+        match self.another_share() {
+            Ok(share) => self.share = Some(share),
+            Err(why) => {
+                let text = format!(
+                    "where the connection of this session is lost, its task runs on: {why}; end one of those"
+                );
+                self.tell(&notice(&text, false));
+            }
+        }
     }
 
     /// What the new client hears first: that it may configure, and what was said while nobody heard it.
@@ -165,7 +243,7 @@ pub(in crate::dap) async fn resume<'a, S>(
     session: &'a Session,
     client: Conversation<S>,
     opening: Opening,
-    begun: Begun<'a>,
+    mut begun: Begun<'a>,
     origin: Origin,
     whose: &str,
 ) -> Result<Box<Relaying<'a, S>>, Outcome>
@@ -173,7 +251,7 @@ where
     S: PeerStream,
 {
     let for_how_long = origin.for_how_long();
-    let reached = Box::pin(origin.reach(context, &begun.permit)).await;
+    let reached = Box::pin(origin.reach(context, &mut begun.permit)).await;
     let reached = reached.and_then(|(parked, began)| match parked {
         Parked::Debugpy(debugpy) => Ok((*debugpy, began)),
         // An editor is no taker of it.
@@ -191,7 +269,8 @@ where
     };
     let Debugpy { line, memory, kept } = debugpy;
     let max_frame = context.config.dap.max_frame;
-    let mut splice = Splice::keeping(line.into_worker(), Vec::new(), max_frame);
+    let account = context.account(begun.permit.principal());
+    let mut splice = Splice::keeping(account, line.into_worker(), Vec::new(), max_frame);
     let filter = MessageFilter::new(begun.permit.rights(), Some(&context.masking));
     let capabilities = serde_json::from_str(&memory.capabilities).unwrap_or_default();
     let breakpoint = begun.permit.breakpoint();
@@ -201,7 +280,8 @@ where
         opening.local_root.as_deref(),
     );
     let attach = fingerprint(&filter.attach_arguments(arguments));
-    let remembered = remembered(context, &begun, &capabilities, memory.attach);
+    let remembered = remembered(context, &begun, &capabilities, memory.attach)
+        .filter(|_| opening.on_close != Some(OnClose::Continue));
     let mut live = begun.attached_since(began);
     if kept.runs() {
         live.task.resumed();
@@ -217,6 +297,8 @@ where
     let (up, down) = rules(context, &live, &filter);
     let (client, from_client) = client.into_parts();
     let splice: Splice<S, _> = splice.with_client(client, from_client, up, down);
+    let mut stands = kept.stands.cleared();
+    stands.attach(&opening.attach.arguments);
     let resumption = Resumption {
         attach: Request {
             seq: opening.attach.seq.clone(),
@@ -226,6 +308,7 @@ where
         kept,
     };
     let mut relaying = Relaying::new(context, session, live, opening, splice, filter, remembered);
+    relaying.stands = stands;
     relaying.resumption = Some(Box::new(resumption));
     relaying.tell_beginning(capabilities, None);
     let whose = (whose, &*for_how_long);

@@ -8,7 +8,8 @@ use super::*;
 
 fn row(state: &str) -> Value {
     json!({"id": "3k9x7a2q", "kind": "debugpy", "state": state, "holder": null, "cluster": "default",
-        "node_id": "n1", "node_ip": "10.0.0.7", "name": "train_step", "waiting_seconds": 134.2})
+        "node_id": "n1", "node_ip": "10.0.0.7", "name": "train_step", "waiting_seconds": 134.2,
+        "location": {"file": "train.py", "line": 26, "function": "f"}})
 }
 
 fn list(rows: &[Value]) -> Value {
@@ -38,6 +39,23 @@ fn only(list: &Value, nodes: Option<&Value>) -> Finding {
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].next.is_some(), "{found:?}");
     found.into_iter().next().unwrap()
+}
+
+#[test]
+fn where_a_head_gives_no_stacks_it_is_said_what_turns_them_on() {
+    let mut unknown = row("paused");
+    unknown["location"] = Value::Null;
+    let found = only(&list(&[unknown.clone(), row("paused")]), None);
+    assert!(
+        found
+            .says
+            .starts_with("WHERE is not known of 1 in cluster default")
+    );
+    let next = found.next.unwrap();
+    assert!(next.contains("RAY_DASHBOARD_ENABLE_PROFILING=1"), "{next}");
+    // It is being asked for, or there is none.
+    unknown["waiting_seconds"] = 0.4.into();
+    assert_eq!(wrong(&list(&[unknown]), None), []);
 }
 
 #[test]

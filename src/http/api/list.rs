@@ -45,6 +45,7 @@ pub(crate) async fn breakpoints(
     };
     let rest = Rest {
         total: page.total,
+        hidden: page.hidden,
         next: page.next.as_deref(),
         snapshot: &listed,
     };

@@ -5,12 +5,19 @@
 
 use std::sync::Arc;
 
+use crate::listing::select::{BadChoice, Filter};
 use crate::moment::{Moment, unix_ms};
 use crate::policy::Pattern;
 use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
 
 /// Rows of a page at most: as many as a head tells of workers.
 const MOST: usize = 10_000;
+
+/// Filters of one request at most: each is a look at every row.
+const MOST_FILTERS: usize = 4;
+
+/// Longest filter, in bytes.
+const LONGEST_FILTER: usize = 256;
 
 /// What of the list is asked for. The default is all that lives.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -20,6 +27,8 @@ pub(crate) struct Wanted {
     limit: Option<usize>,
     after: Option<Cursor>,
     name: Option<Pattern>,
+    /// All of them have to fit.
+    filters: Vec<Filter>,
 }
 
 /// Where a page ended.
@@ -35,6 +44,8 @@ pub(crate) struct Page<'a> {
     pub(crate) rows: Vec<&'a Arc<Breakpoint>>,
     /// Rows of all pages.
     pub(crate) total: usize,
+    /// Rows that a filter has left out; `None`: there is no filter.
+    pub(crate) hidden: Option<usize>,
     /// What to ask for `after` these; `None`: there are no more.
     pub(crate) next: Option<String>,
 }
@@ -58,10 +69,19 @@ impl Wanted {
                     return Err("name is a pattern such as train*, and not empty".to_owned());
                 }
                 ("name", text) => wanted.name = Some(Pattern::new(text)),
+                ("filter", text) => {
+                    if wanted.filters.len() == MOST_FILTERS || text.len() > LONGEST_FILTER {
+                        return Err(format!(
+                            "there are {MOST_FILTERS} filters at most, of {LONGEST_FILTER} bytes at most each"
+                        ));
+                    }
+                    let filter = text.parse().map_err(|bad: BadChoice| bad.to_string())?;
+                    wanted.filters.push(filter);
+                }
                 _ => {
                     return Err("the parameters of /relay/v1/breakpoints are limit (rows of a page), after (`next` of the page \
-                                before), name (a pattern such as train*) and ended=1, which includes those that ended a short \
-                                while ago".to_owned());
+                                before), name (a pattern such as train*), filter (as `ray-relay list --filter` takes it, again and \
+                                again) and ended=1, which includes those that ended a short while ago".to_owned());
                 }
             }
         }
@@ -71,9 +91,11 @@ impl Wanted {
     /// Those rows of `list`; an error is a sentence for who asked.
     pub(crate) fn of<'a>(&self, list: &'a Snapshot) -> Result<Page<'a>, String> {
         let place = self.after.map(|cursor| cursor.place(list)).transpose()?;
-        let fitting = list.live.iter().filter(|b| self.fits(b));
+        let now = Moment::now();
+        let fitting = list.live.iter().filter(|b| self.fits(b, now));
         let mut fitting: Vec<&Arc<Breakpoint>> = fitting.collect();
         let total = fitting.len();
+        let mut hidden = list.live.len() - total;
         if self.limit.is_some() || self.after.is_some() {
             // Where somebody attaches or leaves between two pages, no row may be missed for it.
             fitting.sort_by_key(|b| (b.first_seen, b.id));
@@ -86,13 +108,28 @@ impl Wanted {
         let more = rest.next().is_some();
         let next = rows.last().filter(|_| more).map(|last| Cursor::of(last));
         if self.ended && !more {
-            let ended = list.ended.iter().filter(|b| self.fits(b));
-            rows.extend(ended);
+            let before = rows.len();
+            rows.extend(list.ended.iter().filter(|b| self.fits(b, now)));
+            hidden += list.ended.len() - (rows.len() - before);
         }
-        Ok(Page { rows, total, next })
+        let hidden = (!self.filters.is_empty()).then_some(hidden);
+        Ok(Page {
+            rows,
+            total,
+            hidden,
+            next,
+        })
     }
 
-    fn fits(&self, breakpoint: &Breakpoint) -> bool {
+    fn fits(&self, breakpoint: &Breakpoint, now: Moment) -> bool {
+        self.has_name(breakpoint)
+            && self
+                .filters
+                .iter()
+                .all(|filter| filter.fits_breakpoint(breakpoint, now))
+    }
+
+    fn has_name(&self, breakpoint: &Breakpoint) -> bool {
         let names = &breakpoint.names;
         self.name.as_ref().is_none_or(|pattern| {
             pattern.matches(&breakpoint.name())

@@ -1,5 +1,5 @@
-//! Answers that are held as a whole, because addresses in them are replaced or rows left out: what they are may be known
-//! at their end only.
+//! Answers that are held until their end, because addresses in them are replaced or rows left out, and whether that is possible
+//! is known at their end only. What is left out is not held; what is, is taken from the memory of who asks.
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Body as _;
-use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap};
+use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 
 use super::upstream::Upstream;
@@ -17,13 +17,15 @@ use crate::advertise::Reached;
 use crate::context::Context;
 use crate::http::answer::{self, Body};
 use crate::http::connection::chain;
-use crate::http::filter::{self, NotAList, Row};
+use crate::http::filter::{NotAList, Row, RowFilter};
 use crate::http::hop;
+use crate::http::refusal::ASK_AGAIN;
 use crate::http::required_access::Rows;
 use crate::http::rewrite::{NotJson, Rewriter, Worker, rewrite};
 use crate::identity::Principal;
+use crate::memory::{Kind, Short, Taken};
 use crate::ray::head::HeadBody;
-use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
+use crate::ray::registry::BreakpointId;
 use crate::session::may_list;
 use crate::telemetry::metrics::RefusalKind;
 
@@ -31,8 +33,8 @@ use crate::telemetry::metrics::RefusalKind;
 /// seconds.
 const WHOLE_ANSWER: Duration = Duration::from_secs(60);
 
-/// Of an answer from this size in bytes on rows are selected on a blocking thread.
-const SELECT_ELSEWHERE: usize = 1024 * 1024;
+/// How long the head is not read on while there is no memory for what it says.
+const MEMORY_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How much of an answer is for the one who asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,19 +66,25 @@ pub(super) async fn rewritten(
     let metrics = Arc::clone(&job.ctx.metrics);
     let changed = job.changed(&parts.headers, body, limit);
     let refused = match tokio::time::timeout(WHOLE_ANSWER, changed).await {
-        Ok(Ok(pieces)) => {
+        Ok(Ok((pieces, taken))) => {
             hop::forget_body(&mut parts.headers);
             let length: usize = pieces.iter().map(Bytes::len).sum();
             parts.headers.insert(CONTENT_LENGTH, length.into());
-            return Response::from_parts(parts, answer::pieces(pieces));
+            let body = answer::held(answer::pieces(pieces), taken);
+            return Response::from_parts(parts, body.boxed_unsync());
         }
         Ok(Err(why)) => why,
         Err(_) => NotChanged::Slow,
     };
-    if matches!(refused, NotChanged::TooLarge { .. }) {
+    if matches!(refused, NotChanged::TooLarge { .. } | NotChanged::Short(_)) {
         metrics.refused(RefusalKind::Limited);
     }
-    answer::text(refused.status(), refused)
+    let again = matches!(refused, NotChanged::Short(_));
+    let mut response = answer::text(refused.status(), refused);
+    if again {
+        response.headers_mut().insert(RETRY_AFTER, ASK_AGAIN.into());
+    }
+    response
 }
 
 /// What to do with an answer.
@@ -94,7 +102,7 @@ impl Job {
         headers: &HeaderMap,
         body: HeadBody,
         limit: usize,
-    ) -> Result<Vec<Bytes>, NotChanged> {
+    ) -> Result<(Vec<Bytes>, Taken), NotChanged> {
         let encoding = headers.get(CONTENT_ENCODING);
         if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
             return Err(NotChanged::Broken(
@@ -105,84 +113,80 @@ impl Job {
             return Err(NotChanged::TooLarge { limit });
         }
         let mut body = Limited::new(body, limit);
-        let broken = |error: Box<dyn Error + Send + Sync>| match error.is::<LengthLimitError>() {
-            true => NotChanged::TooLarge { limit },
-            false => NotChanged::Broken(chain(&*error)),
-        };
-        let View::Rows(rows, reader) = self.view else {
-            // While the next piece is on its way.
+        let mut taken = self.ctx.account(&self.principal).nothing(Kind::Answers);
+        let mut pieces = Vec::new();
+        if let View::Rows(rows, reader) = self.view {
+            let mut filter = RowFilter::new(self.judge(rows, reader));
+            while let Some(piece) = next(&mut body, limit).await? {
+                // A buffer that grows is there twice.
+                hold(&mut taken, filter.held() + 2 * piece.len()).await?;
+                filter.feed(&piece)?;
+            }
+            pieces.extend(filter.finish()?.map(Bytes::from));
+        } else {
             let mut rewriter = Rewriter::new(self.addresses());
-            let mut pieces = Vec::new();
-            while let Some(frame) = body.frame().await {
-                if let Ok(piece) = frame.map_err(broken)?.into_data() {
-                    pieces.push(rewriter.feed(&piece)?.into());
-                }
+            let mut held = 0;
+            while let Some(piece) = next(&mut body, limit).await? {
+                held += piece.len();
+                hold(&mut taken, held).await?;
+                pieces.push(rewriter.feed(&piece)?.into());
             }
             pieces.push(rewriter.finish()?.into());
-            return Ok(pieces);
-        };
-        let text = body.collect().await.map_err(broken)?.to_bytes();
-        let is_small = text.len() < SELECT_ELSEWHERE;
-        let select = move || self.selected(&text, rows, reader);
-        let selected = match is_small {
-            true => select(),
-            false => {
-                let selected = tokio::task::spawn_blocking(select).await;
-                selected.unwrap_or(Err(NotChanged::Failed))
-            }
-        };
-        Ok(vec![selected?.into()])
-    }
-
-    fn selected(&self, text: &[u8], rows: Rows, reader: Reader) -> Result<Vec<u8>, NotChanged> {
-        let kept = self.kept(&self.ctx.registry.snapshot(), text, rows, reader)?;
-        match rows {
-            Rows::Workers => {
-                let new = rewrite(&kept, &mut self.addresses())?;
-                Ok(new.unwrap_or(kept))
-            }
-            Rows::Tasks | Rows::Jobs => Ok(kept),
         }
+        hold(&mut taken, pieces.iter().map(Bytes::len).sum()).await?;
+        Ok((pieces, taken))
     }
 
-    /// The rows that are for the principal: those of breakpoints that it may list, and for one who reads the whole
-    /// dashboard all workers that have nothing to do with a debugger.
-    fn kept(
+    /// Says which rows are for the principal: those of breakpoints that it may list, and for one who reads the whole dashboard
+    /// all workers that have nothing to do with a debugger.
+    fn judge(
         &self,
-        snapshot: &Snapshot,
-        text: &[u8],
         rows: Rows,
         reader: Reader,
-    ) -> Result<Vec<u8>, NotAList> {
-        let here = |b: &&Arc<Breakpoint>| b.cluster == self.cluster;
-        let (seen, hidden): (Vec<&Breakpoint>, Vec<&Breakpoint>) = snapshot
-            .live
-            .iter()
-            .filter(here)
-            .map(|breakpoint| &**breakpoint)
-            .partition(|breakpoint| may_list(&self.principal, breakpoint));
-        let ids = |of: &[&Breakpoint]| of.iter().map(|b| b.id).collect::<HashSet<_>>();
-        let (seen_ids, hidden_ids) = (ids(&seen), ids(&hidden));
-        let id = |row: &Row| {
-            filter::text(row, "worker_id").map(|worker| BreakpointId::derive(&self.cluster, worker))
-        };
-        let known = |field: &Option<String>, row: &Row, key: &str| {
-            field.is_some() && field.as_deref() == filter::text(row, key)
-        };
-        filter::keep_rows(text, &mut |row| match rows {
-            Rows::Workers => {
-                let id = id(row);
-                id.is_some_and(|id| seen_ids.contains(&id))
-                    || (reader == Reader::Dashboard
-                        && !filter::has_debugger(row)
-                        && id.is_some_and(|id| !hidden_ids.contains(&id)))
+    ) -> impl FnMut(&Row<'_>, &[u8], &mut Vec<u8>) -> Result<bool, NotChanged> + Send + use<> {
+        let snapshot = self.ctx.registry.snapshot();
+        let mut hidden = HashSet::new();
+        let (mut workers, mut names) = (HashSet::new(), HashSet::new());
+        for breakpoint in snapshot.live.iter().filter(|b| b.cluster == self.cluster) {
+            if !may_list(&self.principal, breakpoint) {
+                hidden.insert(breakpoint.id);
+                continue;
             }
-            Rows::Tasks => seen.iter().any(|b| known(&b.names.task_id, row, "task_id")),
-            Rows::Jobs => seen.iter().any(|b| {
-                known(&b.names.job_id, row, "job_id")
-                    || known(&b.names.submission_id, row, "submission_id")
-            }),
-        })
+            workers.insert(breakpoint.id);
+            let named = &breakpoint.names;
+            let of_rows = match rows {
+                Rows::Workers => [&None, &None],
+                Rows::Tasks => [&named.task_id, &None],
+                Rows::Jobs => [&named.job_id, &named.submission_id],
+            };
+            names.extend(of_rows.into_iter().flatten().cloned());
+        }
+        let known = move |name: Option<&str>| name.is_some_and(|name| names.contains(name));
+        let mut addresses = self.addresses();
+        let cluster = Arc::clone(&self.cluster);
+        move |row, text, kept| {
+            let keep = match rows {
+                Rows::Workers => {
+                    let id = row.worker_id().map(|id| BreakpointId::derive(&cluster, id));
+                    id.is_some_and(|id| workers.contains(&id))
+                        || (reader == Reader::Dashboard
+                            && !row.has_debugger()
+                            && id.is_some_and(|id| !hidden.contains(&id)))
+                }
+                Rows::Tasks => known(row.task_id()),
+                Rows::Jobs => known(row.job_id()) || known(row.submission_id()),
+            };
+            if keep {
+                match rows {
+                    Rows::Workers => match rewrite(text, &mut addresses)? {
+                        Some(new) => kept.extend_from_slice(&new),
+                        None => kept.extend_from_slice(text),
+                    },
+                    Rows::Tasks | Rows::Jobs => kept.extend_from_slice(text),
+                }
+            }
+            Ok(keep)
+        }
     }
 
     /// Says which address a worker has for the client.
@@ -218,6 +222,26 @@ impl Job {
     }
 }
 
+/// The next piece of a head's answer.
+async fn next(body: &mut Limited<HeadBody>, limit: usize) -> Result<Option<Bytes>, NotChanged> {
+    let broken = |error: Box<dyn Error + Send + Sync>| match error.is::<LengthLimitError>() {
+        true => NotChanged::TooLarge { limit },
+        false => NotChanged::Broken(chain(&*error)),
+    };
+    while let Some(frame) = body.frame().await {
+        if let Ok(piece) = frame.map_err(broken)?.into_data() {
+            return Ok(Some(piece));
+        }
+    }
+    Ok(None)
+}
+
+/// Has `bytes` of memory, once they are there.
+async fn hold(taken: &mut Taken, bytes: usize) -> Result<(), NotChanged> {
+    let held = taken.resize_within(bytes, MEMORY_PATIENCE).await;
+    held.map_err(NotChanged::Short)
+}
+
 /// Why an answer is not given. `Display` is a sentence for the client.
 #[derive(Debug, thiserror::Error)]
 enum NotChanged {
@@ -235,15 +259,15 @@ enum NotChanged {
     NotJson(#[from] NotJson),
     #[error(transparent)]
     NotAList(#[from] NotAList),
-    #[error("the relay failed to replace the addresses in the list of workers; please report this")]
-    Failed,
+    #[error(transparent)]
+    Short(Short),
 }
 
 impl NotChanged {
     fn status(&self) -> StatusCode {
         match self {
             Self::Slow => StatusCode::GATEWAY_TIMEOUT,
-            Self::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Short(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::TooLarge { .. } | Self::Broken(_) | Self::NotJson(_) | Self::NotAList(_) => {
                 StatusCode::BAD_GATEWAY
             }

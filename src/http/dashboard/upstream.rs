@@ -10,6 +10,7 @@ use hyper::{Request, Response, StatusCode};
 use crate::context::Context;
 use crate::http::answer::{self, Body};
 use crate::http::hop;
+use crate::http::route::{segments, unescaped};
 use crate::identity::Principal;
 use crate::ray::head::{HeadBody, HeadClient, HeadError};
 use crate::telemetry::metrics::{Asker, HeadOutcome};
@@ -20,6 +21,8 @@ pub(crate) struct Upstream {
     pub(crate) head: HeadClient,
     /// What the client's paths have in front of the head's; empty for the default cluster.
     pub(super) prefix: String,
+    /// The client is on the dashboard's own origin.
+    pub(super) own: bool,
 }
 
 impl Upstream {
@@ -62,11 +65,13 @@ impl Upstream {
 
     /// Makes the headers of an answer fit for the client.
     pub(super) fn fit(&self, headers: &mut HeaderMap) {
-        hop::strip_answer(headers);
-        if let Some(location) = headers
-            .get(LOCATION)
-            .and_then(|location| self.location(location))
-        {
+        hop::strip_answer(headers, self.own);
+        let Some(location) = headers.remove(LOCATION) else {
+            return;
+        };
+        let within = self.location(&location);
+        // A client that follows does at the relay what it does here, and with its credential.
+        if let Some(location) = within.or_else(|| self.own.then_some(location)) {
             headers.insert(LOCATION, location);
         }
     }
@@ -87,14 +92,29 @@ impl Upstream {
             None => return None,
         };
         let slash = if path.starts_with('/') { "" } else { "/" };
-        HeaderValue::try_from(format!("{}{slash}{path}", self.prefix)).ok()
+        let path = format!("{slash}{path}");
+        if !self.own && leaves(&path, &self.prefix) {
+            return None;
+        }
+        HeaderValue::try_from(format!("{}{path}", self.prefix)).ok()
     }
+}
+
+/// Whether `path` behind `prefix` is anything but the head's, however whoever follows reads it.
+fn leaves(path: &str, prefix: &str) -> bool {
+    let path = path.split(['?', '#']).next().unwrap_or_default();
+    let bytes = unescaped(path);
+    let climbs = bytes
+        .split(|b| matches!(b, b'/' | b'\\'))
+        .any(|s| s == b"..");
+    let is_relays = prefix.is_empty() && segments(path).first().is_some_and(|s| **s == *b"relay");
+    climbs || is_relays || bytes.starts_with(b"//") || bytes.contains(&b'\\')
 }
 
 fn outcome(error: &HeadError) -> HeadOutcome {
     match error {
         HeadError::Unreachable { .. } | HeadError::Certificate { .. } => HeadOutcome::Unreachable,
-        HeadError::TimedOut { .. } => HeadOutcome::Timeout,
+        HeadError::TimedOut { .. } | HeadError::Crowded { .. } => HeadOutcome::Timeout,
         HeadError::TokenMissing { .. } | HeadError::TokenRefused { .. } => HeadOutcome::Refused,
         HeadError::Status { .. } => HeadOutcome::Error,
         HeadError::NotJson { .. } | HeadError::TooLarge { .. } | HeadError::BadRequest { .. } => {

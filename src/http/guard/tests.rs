@@ -26,7 +26,7 @@ fn ask_for(
     let mut config = crate::http::tests::config();
     change(&mut config);
     let table = Table::new(config.advertise.clone());
-    check(&parts, &config, &table)
+    check(&parts, &config, &table).map(|arrived| arrived.reached)
 }
 
 fn get(host: &str) -> Result<Reached, GuardRefusal> {

@@ -1,5 +1,6 @@
 // The page: who this is, what waits, and how old that is.
 
+import { dashboards, goOn } from './dashboards.js';
 import { follow } from './feed.js';
 import { forget, json, keep, Refused, token } from './relay.js';
 import { Rows, title } from './rows.js';
@@ -32,6 +33,7 @@ function count({ total, fitting, shown }) {
 
 /** Says since when a head does not answer, of each that does not. */
 function heads(clusters) {
+  dashboards(clusters);
   const troubled = clusters.filter((cluster) => cluster.trouble || (cluster.snapshot_age_seconds ?? 0) > OLD);
   const sentences = troubled.map((cluster) => {
     const age = cluster.snapshot_age_seconds;
@@ -97,6 +99,7 @@ async function begin() {
   find('sign-in').hidden = true;
   find('lists').hidden = false;
   find('forget').hidden = !token();
+  goOn();
   const until = me.expires ? `, until ${clock(new Date(me.expires * 1000))}` : '';
   write(find('who'), me.subject ? `${me.subject}${until}` : 'open to everybody who reaches it');
   if (!me.scopes.includes('list')) {
@@ -153,8 +156,7 @@ find('sign-in').addEventListener('submit', (event) => {
   find('token').value = '';
   if (typed) {
     keep(typed);
-    addEventListener('hashchange', go);
-begin();
+    begin();
   }
 });
 find('forget').addEventListener('click', () => ask('The token is forgotten.'));

@@ -13,7 +13,7 @@ async function end(row, what, look) {
   if (!(await confirmed(`End this session with ${what}? The task runs on.`, 'End it'))) return;
   let said = `The session with ${what} has ended.`;
   try {
-    await json('v1/sessions/end', { method: 'POST', body: { id: row.id } });
+    await json('v1/sessions/end', { method: 'POST', body: { id: row.id, replica: row.replica } });
   } catch (error) {
     said = error.message;
   }

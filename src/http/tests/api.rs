@@ -136,6 +136,95 @@ async fn the_list_a_page_at_a_time() {
     );
     let ended = page("ended=1&limit=25").await;
     assert!(ids(&ended).len() > 25, "{ended}");
+
+    // As `list --filter` has them: a part, a pattern, or one of a column; all have to fit.
+    for (query, fitting) in [
+        ("filter=load", 5),
+        ("filter=name%3Dload*", 5),
+        ("filter=NAME%3D*-1", 1),
+        ("filter=step&filter=state%3Dpaused", 20),
+        ("filter=state%3Dattached", 0),
+        ("filter=holder%3D-&limit=3", 25),
+    ] {
+        let list = page(query).await;
+        assert_eq!(
+            (&list["total"], &list["hidden"]),
+            (&fitting.into(), &(25 - fitting).into()),
+            "{query}"
+        );
+    }
+    assert!(page("").await["hidden"].is_null());
+}
+
+#[test]
+fn a_filter_fits_a_breakpoint_as_it_fits_its_row() {
+    use crate::listing::json::JsonRow;
+    use crate::listing::row::Row;
+    use crate::listing::select::Filter;
+    use crate::moment::Moment;
+    use crate::ray::registry::{Breakpoint, Location, Reason, State};
+
+    let plain = breakpoint("aa01");
+    let with = |change: &dyn Fn(&mut Breakpoint)| {
+        let mut changed = plain.clone();
+        change(&mut changed);
+        changed
+    };
+    let all = [
+        plain.clone(),
+        with(&|b| b.names_mut().name = Some("train".to_owned())),
+        with(&|b| b.names_mut().actor_name = Some("ada".to_owned())),
+        with(&|b| b.names_mut().rank = Some(3)),
+        with(&|b| b.names_mut().job_id = Some("01000000".to_owned())),
+        with(&|b| b.reason = Reason::PostMortem),
+        with(&|b| b.pid = 0),
+        with(&|b| b.state = State::Attached(holder())),
+        with(&|b| {
+            let (file, function) = ("train.py".to_owned(), "f".to_owned());
+            b.location = Some(Arc::new(Location {
+                file,
+                line: 26,
+                function,
+            }));
+        }),
+    ];
+    let now = Moment::now();
+    for text in [
+        "train",
+        "-",
+        "name=train*",
+        "name=worker*",
+        "name=*(post-mortem)",
+        "name=*rank 3",
+        "name=*[ada]",
+        "job=-",
+        "job=01*",
+        "pid=-",
+        "pid=1",
+        "state=paused",
+        "state=attached",
+        "holder=-",
+        "holder=*from*",
+        "where=train.py:26",
+        "where=-",
+        "kind=debugpy",
+        "node=10",
+        "id=*",
+        "task=-",
+        "worker=aa01",
+        "gpus=-",
+        "cluster=default",
+    ] {
+        let filter: Filter = text.parse().unwrap();
+        for breakpoint in &all {
+            let row = Row::read(&serde_json::json!(JsonRow::new(breakpoint, now)));
+            assert_eq!(
+                filter.fits_breakpoint(breakpoint, now),
+                filter.fits(&row),
+                "{text}: {row:?}"
+            );
+        }
+    }
 }
 
 /// The whole list begins with what nobody holds; pages keep to when things were first seen.
@@ -185,6 +274,12 @@ async fn a_page_that_cannot_be_is_refused_with_a_sentence() {
         ("after=7k2m9qxd.x", "`next` of the page before"),
         ("after=7k2m9qxd", "begin again without `after`"),
         ("name=", "name is a pattern"),
+        ("filter=", "a filter is a part"),
+        ("filter=colour%3Dred", "there is no column colour"),
+        (
+            "filter=a&filter=a&filter=a&filter=a&filter=a",
+            "4 filters at most",
+        ),
         ("name=%zz", "the query is not readable"),
         ("ended=maybe", "ended is 1 or 0"),
     ] {

@@ -3,6 +3,7 @@
 use super::proxy::workers;
 use super::*;
 use crate::moment::Moment;
+use crate::ray::registry::Snapshot;
 use crate::telemetry::request::RequestId;
 use crate::wire::tunnel::text::Hex;
 use serde_json::Value;
@@ -424,7 +425,7 @@ async fn a_cluster_that_is_not_ones_own_is_as_unknown_as_any() {
 }
 
 /// `answer` without the id of its request, which is another each time.
-fn without_id(answer: &str) -> String {
+pub(super) fn without_id(answer: &str) -> String {
     let id = regex::Regex::new(r#" \(request [0-9a-z.]+\)|,"request":"[0-9a-z.]+""#).unwrap();
     id.replace_all(answer, "").into_owned()
 }
@@ -444,6 +445,7 @@ fn sessions() -> Vec<SessionRow> {
         since: Moment::now(),
         bytes_up: 0,
         bytes_down: 0,
+        held: None,
     };
     vec![row(1, Some("ann")), row(2, Some("bob")), row(3, None)]
 }
@@ -458,7 +460,13 @@ async fn sessions_are_ones_own_or_all_for_an_administrator() {
     let auth = authenticator(&policy.map(|person| person.rules).concat());
     let of = async |subject| {
         let principal = principal(&auth, subject).await;
-        let response = super::super::api::sessions(&sessions(), Hex([7; 8]), &[], &principal);
+        let response = super::super::api::sessions(
+            &sessions(),
+            Hex([7; 8]),
+            &[],
+            &principal,
+            &Snapshot::default(),
+        );
         let body = response.into_body().collect().await.unwrap();
         let told: Value = serde_json::from_slice(&body.to_bytes()).unwrap();
         let rows = told["sessions"].as_array().unwrap();

@@ -20,12 +20,17 @@ async fn ask(relay: &Relay, subject: &str, body: &str) -> u16 {
 
 /// A session of `subject` with a worker.
 async fn session(relay: &Relay, subject: &str) -> Session {
+    session_at(relay, subject, breakpoint("ab")).await
+}
+
+/// The same with the worker at `breakpoint`.
+pub(super) async fn session_at(relay: &Relay, subject: &str, breakpoint: Breakpoint) -> Session {
     let session = relay
         .ctx
         .sessions
         .open(&Summary::new(([127, 0, 0, 1], 9).into()));
     session.set_principal(principal(&relay.ctx.auth, subject).await);
-    session.set_breakpoint(Arc::new(breakpoint("ab")));
+    session.set_breakpoint(Arc::new(breakpoint));
     session.set_state(SessionProtocol::Dap, "attached");
     session
 }
@@ -61,6 +66,13 @@ async fn one_ends_ones_own_sessions_and_an_administrator_everybodys() {
         lines(&relay.heard.take()),
         ["ann", "root"].map(|who| format!("Administration allowed {who} {path}"))
     );
+    // That of another relay, which answers to the same name, has the same number.
+    let mine = session(&relay, "ann").await;
+    let at = |replica: &str| format!("{{\"id\": {}, \"replica\": \"{replica}\"}}", mine.id());
+    assert_eq!(ask(&relay, "ann", &at("0707070707070707")).await, 404);
+    assert!(!mine.asked_to_end().is_cancelled());
+    let here = relay.ctx.agents.replica().digits();
+    assert_eq!(ask(&relay, "ann", &at(&here)).await, 200);
     // Without a worker there is nothing to be ended.
     let waiting = session(&relay, "ann").await;
     waiting.set_state(SessionProtocol::Dap, "waiting");

@@ -135,7 +135,7 @@ async fn a_token_of_each_kind_of_key_makes_its_holder_known() {
         let ada = accepted(&authenticator, &token).await;
         assert_eq!(format!("{ada:?}"), "ada (token:one)");
         assert!(ada.access().may_anywhere(Scope::Debug));
-        assert!(!ada.access().may_anywhere(Scope::Admin));
+        assert!(!ada.access().may_anywhere(Scope::PlaceAdmin));
         let expires = seconds(ada.expires().unwrap());
         let with_leeway = now() + 620..=now() + 631;
         assert!(with_leeway.contains(&expires), "{expires}");
@@ -272,6 +272,7 @@ impl ReviewApi for Arc<OneToken> {
                 groups: BTreeSet::new(),
             },
             grants: vec![("default".to_owned(), "list".parse().unwrap())],
+            administers_relay: false,
         });
         std::future::ready(Ok(known)).boxed()
     }

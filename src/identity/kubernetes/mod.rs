@@ -30,7 +30,7 @@ use super::principal::{Roles, VerifiedIdentity};
 use super::secret::Digest as Key;
 use super::{AuthError, Secret, SetupError};
 use crate::config;
-use crate::policy::BreakpointSelector;
+use crate::policy::{BreakpointSelector, RelayScope, Scopes};
 use crate::wire::text::hex;
 use api::Api;
 use memory::Memory;
@@ -260,8 +260,13 @@ fn grants(review: &Review) -> Roles {
         .grants
         .iter()
         .filter(|(_, scopes)| !scopes.is_empty());
+    let admin = Scopes::NONE.with(RelayScope::Admin.granted());
+    let on_relay = review
+        .administers_relay
+        .then_some((admin, BreakpointSelector::default()));
     allowed
         .map(|(cluster, scopes)| (*scopes, BreakpointSelector::on_clusters(cluster)))
+        .chain(on_relay)
         .collect()
 }
 

@@ -162,6 +162,7 @@ impl Rechecker {
         let less = pairs
             .into_iter()
             .any(|((_, before), (_, now))| before.intersection(*now) != *before);
+        let less = less || self.review.administers_relay && !found.administers_relay;
         match less || found.user != self.review.user {
             true => Recheck::Withdrawn("its roles allow less, or its user is another one"),
             false => Recheck::Confirmed,

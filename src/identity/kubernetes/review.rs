@@ -2,6 +2,7 @@
 //! cluster (SubjectAccessReview).
 //!
 //! Each scope is a verb on the resource `breakpoints` of the group `ray-relay.dev`, whose name is that of the cluster.
+//! A role for it without names is for the whole relay, and asked for that with `admin` alone.
 //! No such API exists, and none has to: roles may name it all the same. All verbs are asked for at once, since the
 //! first thing that anybody asks of a [`crate::policy::Access`] is what may be seen at all.
 
@@ -18,7 +19,7 @@ use zeroize::Zeroize;
 use super::FOUND;
 use super::api::{Api, KubernetesError};
 use crate::identity::Secret;
-use crate::policy::{Scope, Scopes};
+use crate::policy::{RelayScope, Scope, Scopes};
 
 /// API group in roles.
 const GROUP: &str = "ray-relay.dev";
@@ -46,6 +47,8 @@ pub(in crate::identity) struct User {
 pub(in crate::identity) struct Review {
     pub(in crate::identity) user: User,
     pub(in crate::identity) grants: Vec<(String, Scopes)>,
+    /// Whether it administers the relay: by a role for the resource without names.
+    pub(in crate::identity) administers_relay: bool,
 }
 
 /// An API that reviews tokens.
@@ -118,7 +121,7 @@ impl Kubernetes {
         &self,
         user: &User,
         extra: &Extra,
-        cluster: &str,
+        cluster: Option<&str>,
         scope: Scope,
     ) -> Result<bool, KubernetesError> {
         let review = SubjectAccessReview {
@@ -132,7 +135,7 @@ impl Kubernetes {
                     resource: Some(RESOURCE.to_owned()),
                     verb: Some(verb(scope).to_owned()),
                     namespace: Some(self.api.namespace().to_owned()),
-                    name: (cluster != FOUND).then(|| cluster.to_owned()),
+                    name: cluster.map(str::to_owned),
                     ..ResourceAttributes::default()
                 }),
                 ..SubjectAccessReviewSpec::default()
@@ -154,7 +157,8 @@ impl Kubernetes {
             .flat_map(|cluster| Scope::ALL.map(|scope| (cluster, scope)))
             .collect();
         let answers = stream::iter(questions).map(|(cluster, scope)| {
-            let (user, extra, name) = (&user, &extra, &self.clusters[cluster]);
+            let (user, extra) = (&user, &extra);
+            let name = Some(&*self.clusters[cluster]).filter(|name| *name != FOUND);
             async move { Ok((cluster, scope, self.may(user, extra, name, scope).await?)) }
         });
         let answers: Vec<(usize, Scope, bool)> =
@@ -169,7 +173,13 @@ impl Kubernetes {
                 grants[cluster].1 = grants[cluster].1.with(scope);
             }
         }
-        Ok(Some(Review { user, grants }))
+        let admin = RelayScope::Admin.granted();
+        let administers_relay = self.may(&user, &extra, None, admin).await?;
+        Ok(Some(Review {
+            user,
+            grants,
+            administers_relay,
+        }))
     }
 }
 
@@ -191,7 +201,7 @@ fn verb(scope: Scope) -> &'static str {
         Scope::Terminal => "terminal",
         Scope::DashboardRead => "dashboard-read",
         Scope::DashboardWrite => "dashboard-write",
-        Scope::Admin => "admin",
+        Scope::PlaceAdmin => "admin",
         Scope::Terminate => "terminate",
         Scope::Node => "node",
     }

@@ -11,7 +11,7 @@ use std::io;
 use std::time::Instant as Clock;
 
 use super::*;
-use crate::policy::{Access, Rule, Scopes};
+use crate::policy::{Access, RelayScope, Rule, Scopes};
 use server::{Mode, NAME, Server};
 
 fn clusters(names: &[&str]) -> Vec<String> {
@@ -83,9 +83,10 @@ async fn roles_become_scopes_on_clusters_by_reviews_that_are_right_in_every_fiel
         .into_iter()
         .flat_map(|name| verbs.split(' ').map(move |verb| format!("{name}/{verb}")))
         .collect();
-    assert_eq!(state.access_reviews.len(), 18);
+    assert_eq!(state.access_reviews.len(), 19);
     let asked: HashSet<_> = state.access_reviews.iter().cloned().collect();
-    assert_eq!(asked, every);
+    let of_relay = ["/admin".to_owned()];
+    assert_eq!(asked, every.into_iter().chain(of_relay).collect());
     use crate::policy::Scope::*;
     let on = |cluster: &str| {
         let mut scopes = crate::policy::Scope::ALL.to_vec();
@@ -95,6 +96,23 @@ async fn roles_become_scopes_on_clusters_by_reviews_that_are_right_in_every_fiel
     assert_eq!(on("east"), [List, View, Debug]);
     assert_eq!(on("west"), [DashboardRead, DashboardWrite, Terminate]);
     assert_eq!(on("other"), []);
+}
+
+#[tokio::test]
+async fn a_role_for_admin_without_names_is_for_the_relay_and_one_with_names_is_not() {
+    for (allowed, on_relay) in [("east/admin west/admin", false), ("/admin", true)] {
+        let fixture = fixture(|_| {}).await;
+        fixture.server.state().allowed = allowed.split(' ').collect();
+        let access = access(&fixture.review().await.unwrap());
+        assert_eq!(fixture.server.state().faults, Vec::<String>::new());
+        assert_eq!(
+            access.may_on_relay(RelayScope::Admin),
+            on_relay,
+            "{allowed}"
+        );
+        assert!(access.may_anywhere(crate::policy::Scope::PlaceAdmin));
+        assert!(!access.may_anywhere(crate::policy::Scope::List));
+    }
 }
 
 #[tokio::test]

@@ -89,7 +89,7 @@ impl Reached {
     /// For a permit, or for what a session goes on with.
     async fn of(
         context: &Context,
-        permit: &Permit,
+        permit: &mut Permit,
         origin: Option<Origin>,
     ) -> Result<Self, upstream::ConnectError> {
         let new = |line| Self {
@@ -201,7 +201,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         });
         let (origin, told) = resumes.unzip();
         // The breakpoint is given back before the list comes next, which is right then.
-        let reached = Box::pin(Reached::of(self.context, &begun.permit, origin)).await;
+        let reached = Box::pin(Reached::of(self.context, &mut begun.permit, origin)).await;
         let (closing, outcome, next) = match reached {
             Ok(reached) => {
                 if let Some((whose, for_how_long)) = told {

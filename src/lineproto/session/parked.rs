@@ -120,7 +120,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         let Some(keeps) = keeps.filter(|_| can && !live.is_cut_off()) else {
             return Err((live, line));
         };
-        let Some(place) = park::place(self.context, &live, keeps).await else {
+        let Some(place) = park::place(self.context, &live, keeps, None).await else {
             return Err((live, line));
         };
         let unattended = match (line, memory) {

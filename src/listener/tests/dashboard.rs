@@ -64,7 +64,7 @@ async fn the_dashboard_is_served_inside_tls_with_addresses_of_the_relay() {
         "{answer}"
     );
     // A redirect within the head is one within the relay, whatever the scheme.
-    let origin = "origin: https://localhost:15678\r\nsec-fetch-site: same-origin\r\n";
+    let origin = "origin: https://localhost:15678\r\n";
     let answer = get("/here", origin).await;
     assert!(
         answer.starts_with("HTTP/1.1 302") && answer.contains("location: /there\r\n"),

@@ -35,6 +35,7 @@ fn whole(shared: &SharedRows, snapshot: &Snapshot) -> Vec<u8> {
     let rows: Vec<_> = snapshot.live.iter().collect();
     let rest = Rest {
         total: rows.len(),
+        hidden: None,
         next: None,
         snapshot,
     };

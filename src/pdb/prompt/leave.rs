@@ -19,6 +19,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         self.goodbye(false).await;
     }
 
+    /// Leaves the task where it is, for the same person to go on with: through a relay that keeps sessions.
+    ///
+    /// # Errors
+    /// Why it cannot be left so, as a clause; the session goes on.
+    pub async fn stay(&mut self) -> Result<(), String> {
+        if self.capabilities["supportSuspendDebuggee"] != true {
+            return Err("this relay keeps no sessions".to_owned());
+        }
+        let arguments = json!({"restart": false, "suspendDebuggee": true});
+        match timeout(PATIENCE / 6, self.ask(Command::Disconnect, arguments)).await {
+            Ok(Ok(_)) => self.wire.close().await,
+            Ok(Err(Failure::Refused(sentence))) => return Err(sentence),
+            Ok(Err(Failure::Interrupted)) => return Err("it was interrupted".to_owned()),
+            Ok(Err(Failure::Lost(lost))) => return Err(lost.to_string()),
+            Err(_) => return Err("the relay does not answer".to_owned()),
+        }
+        Ok(())
+    }
+
     pub(super) async fn kill(&mut self) -> Result<Option<End>, Lost> {
         if !self.may_kill {
             self.error(NO_KILL).await;

@@ -57,6 +57,9 @@ pub enum PromptError {
     /// The relay has no way to the debugger, as this sentence says.
     #[error("{0}")]
     Unreachable(String),
+    /// What is to be debugged is not there, as the relay's sentence says.
+    #[error("{0}")]
+    NotFound(String),
     /// The connection broke.
     #[error(transparent)]
     Lost(#[from] Lost),

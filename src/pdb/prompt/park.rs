@@ -123,7 +123,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     /// Where the program stands, as `file:line`; `None` where that is not known.
-    pub(crate) fn standing(&self) -> Option<String> {
+    pub fn standing(&self) -> Option<String> {
         let frame = self.stack.get(self.hidden)?;
         Some(escaped(&format!("{}:{}", frame.file, frame.line)))
     }

@@ -89,6 +89,14 @@ pub enum HeadError {
         /// The largest answer that is accepted, in bytes.
         limit: usize,
     },
+    /// Large answers take turns, and none came.
+    #[error(
+        "the Ray head at {address} has more to say than the relay takes from one head at a time: its answers are large, or slow to come, and it is asked again; let tasks that wait run on (`ray-relay release`), or raise `poll_interval`"
+    )]
+    Crowded {
+        /// The configured address of the head.
+        address: String,
+    },
     /// The request cannot be sent as it is.
     #[error("the request cannot be sent to the Ray head at {address}: {cause}")]
     BadRequest {

@@ -4,6 +4,7 @@
 mod body;
 mod connections;
 mod error;
+mod large;
 #[cfg(test)]
 mod tests;
 mod token;
@@ -21,14 +22,16 @@ use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 use serde::de::DeserializeOwned;
 
 use crate::config;
-use crate::wire::http_client::{self, BodyError as AnswerError, Roots};
+use crate::wire::http_client::{self, Roots};
 use crate::wire::text::{innermost_cause, one_line};
 use body::Watched;
 use connections::Connections;
+use large::{NotRead, Turns};
 use token::{Environment, TokenSource};
 
 pub use connections::HeadBody;
 pub use error::{HeadConfigError, HeadError};
+pub use large::Answer;
 pub use token::GivenToken;
 
 /// Error of a streamed request body.
@@ -38,10 +41,7 @@ pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 pub type RequestBody = BoxBody<Bytes, BodyError>;
 
 /// Largest answer that is held as a whole. 10,000 tasks with details are 25 MB (Ray 2.60).
-const MAX_ANSWER: usize = 64 * 1024 * 1024;
-
-/// An answer from this size in bytes on is parsed on a blocking thread.
-const PARSE_ELSEWHERE: usize = 1024 * 1024;
+const MAX_ANSWER: usize = 32 * 1024 * 1024;
 
 /// Content type of the requests that Ray's APIs take.
 pub(crate) const JSON: &str = "application/json";
@@ -65,6 +65,7 @@ struct Inner {
     address: String,
     token: TokenSource,
     timeout: Duration,
+    turns: Arc<Turns>,
 }
 
 impl HeadClient {
@@ -130,6 +131,7 @@ impl HeadClient {
                 prefix,
                 token,
                 timeout,
+                turns: Turns::new(),
             }),
         })
     }
@@ -183,23 +185,28 @@ impl HeadClient {
         self.parse(self.get(path_and_query).await?).await
     }
 
-    /// Parses the JSON of `body`, which [`Self::get`] returned.
+    /// Parses the JSON of `answer`, which [`Self::get`] returned.
     ///
     /// # Errors
     /// [`HeadError::NotJson`].
-    pub async fn parse<T>(&self, body: Bytes) -> Result<T, HeadError>
+    pub async fn parse<T>(&self, answer: Answer) -> Result<T, HeadError>
     where
         T: DeserializeOwned + Send + 'static,
     {
-        let parsed = if body.len() < PARSE_ELSEWHERE {
-            serde_json::from_slice(&body).map_err(|error| error.to_string())
-        } else {
-            let parse = move || serde_json::from_slice(&body).map_err(|error| error.to_string());
-            tokio::task::spawn_blocking(parse)
-                .await
-                .unwrap_or_else(|error| Err(error.to_string()))
-        };
-        parsed.map_err(|cause| HeadError::NotJson {
+        let parse = |body: &[u8]| serde_json::from_slice(body).map_err(|error| error.to_string());
+        self.read(answer, parse).await
+    }
+
+    /// What `read` makes of `answer`, which [`Self::get`] returned.
+    ///
+    /// # Errors
+    /// [`HeadError::NotJson`], with the error of `read`.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        answer: Answer,
+        read: impl FnOnce(&[u8]) -> Result<T, String> + Send + 'static,
+    ) -> Result<T, HeadError> {
+        answer.read(read).await.map_err(|cause| HeadError::NotJson {
             address: self.inner.address.clone(),
             cause: one_line(&cause),
         })
@@ -217,14 +224,11 @@ impl HeadClient {
         patience: Duration,
     ) -> Result<T, HeadError>
     where
-        T: DeserializeOwned,
+        T: DeserializeOwned + Send + 'static,
     {
         let body = Some((JSON, Bytes::from(body.to_string())));
-        let answer = self.ask(Method::POST, path, body, patience).await?;
-        serde_json::from_slice(&answer).map_err(|error| HeadError::NotJson {
-            address: self.inner.address.clone(),
-            cause: one_line(&error.to_string()),
-        })
+        self.parse(self.asked(Method::POST, path, body, patience).await?)
+            .await
     }
 
     /// GETs `path_and_query` and returns the text of a 200.
@@ -232,16 +236,16 @@ impl HeadClient {
     /// # Errors
     /// As [`Self::get_json`].
     pub async fn get_text(&self, path_and_query: &str) -> Result<String, HeadError> {
-        let body = self.get(path_and_query).await?;
-        Ok(String::from_utf8_lossy(&body).into_owned())
+        let text = |body: &[u8]| Ok(String::from_utf8_lossy(body).into_owned());
+        self.read(self.get(path_and_query).await?, text).await
     }
 
-    /// GETs `path_and_query` and returns the body of a 200.
+    /// GETs `path_and_query` and returns the body of a 200, which is to be read soon: where it is large, others wait.
     ///
     /// # Errors
     /// As [`Self::get_json`].
-    pub async fn get(&self, path_and_query: &str) -> Result<Bytes, HeadError> {
-        self.ask(Method::GET, path_and_query, None, self.inner.timeout)
+    pub async fn get(&self, path_and_query: &str) -> Result<Answer, HeadError> {
+        self.asked(Method::GET, path_and_query, None, self.inner.timeout)
             .await
     }
 
@@ -257,6 +261,17 @@ impl HeadClient {
         body: Option<(&'static str, Bytes)>,
         after: Duration,
     ) -> Result<Bytes, HeadError> {
+        let answer = self.asked(method, path_and_query, body, after).await?;
+        Ok(answer.bytes)
+    }
+
+    async fn asked(
+        &self,
+        method: Method,
+        path_and_query: &str,
+        body: Option<(&'static str, Bytes)>,
+        after: Duration,
+    ) -> Result<Answer, HeadError> {
         let whole = async {
             match self.once(&method, path_and_query, body.clone()).await {
                 Err(HeadError::TokenMissing { .. } | HeadError::TokenRefused { .. })
@@ -282,7 +297,7 @@ impl HeadClient {
         method: &Method,
         path_and_query: &str,
         body: Option<(&'static str, Bytes)>,
-    ) -> Result<Bytes, HeadError> {
+    ) -> Result<Answer, HeadError> {
         let request = Request::builder().method(method).uri(path_and_query);
         let request = match body {
             None => request.body(Empty::new().map_err(|never| match never {}).boxed()),
@@ -300,13 +315,13 @@ impl HeadClient {
             .await
             .map_err(|error| self.unreachable(&*error))?;
         let status = answer.status();
-        let body = http_client::whole(answer.into_body(), MAX_ANSWER)
-            .await
-            .map_err(|error| self.broken_body(error))?;
+        let turns = &self.inner.turns;
+        let answer = turns.read(answer.into_body(), MAX_ANSWER).await;
+        let answer = answer.map_err(|error| self.not_read(error))?;
         if status == StatusCode::OK {
-            Ok(body)
+            Ok(answer)
         } else {
-            Err(self.refusal(status, &body, with_token))
+            Err(self.refusal(status, &answer.bytes, with_token))
         }
     }
 
@@ -366,11 +381,15 @@ impl HeadClient {
         }
     }
 
-    fn broken_body(&self, error: AnswerError) -> HeadError {
+    fn not_read(&self, error: NotRead) -> HeadError {
         let address = self.inner.address.clone();
         match error {
-            AnswerError::TooLong(limit) => HeadError::TooLarge { address, limit },
-            AnswerError::Broken(cause) => HeadError::Unreachable { address, cause },
+            NotRead::TooLarge => HeadError::TooLarge {
+                address,
+                limit: MAX_ANSWER,
+            },
+            NotRead::Crowded => HeadError::Crowded { address },
+            NotRead::Broken(cause) => HeadError::Unreachable { address, cause },
         }
     }
 

@@ -15,7 +15,8 @@ use tokio::time::Instant;
 
 use crate::moment::Moment;
 use crate::ray::registry::resources::Resources;
-use crate::wire::text::{BASE32, base32};
+use crate::ray::registry::traceback::RAY_FRAMES;
+use crate::wire::text::{BASE32, base32, one_line, shortened};
 use crate::wire::tunnel::messages::Replica;
 
 /// Short stable name of one worker's debugger: eight characters, derived from the name of the
@@ -155,6 +156,24 @@ impl Holder {
     }
 }
 
+impl Holder {
+    /// Who has it, for those whom it is no concern by which client and from where. Of somebody who is not authenticated that
+    /// is all that is known.
+    pub fn who(&self) -> String {
+        let person = self.subject.is_some();
+        let (client, peer) = match person {
+            true => (String::new(), None),
+            false => (self.client.clone(), self.peer),
+        };
+        let told = Self {
+            client,
+            peer,
+            ..self.clone()
+        };
+        told.to_string()
+    }
+}
+
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.subject, self.client.as_str()) {
@@ -234,6 +253,26 @@ pub struct Location {
     pub line: u32,
     /// Name of the function.
     pub function: String,
+}
+
+/// Longest name of a file or function that a debugger says, in characters.
+const LONGEST_PLACE: usize = 120;
+
+impl Location {
+    /// As a debugger says it, without the folder: that may be one of the client's, by its mappings. `None` for Ray's own frames
+    /// around a stop.
+    pub(crate) fn told(path: &str, line: u64, function: &str) -> Option<Self> {
+        let file = path.rsplit(['/', '\\']).next().unwrap_or(path);
+        if file.is_empty() || RAY_FRAMES.iter().any(|ray| path.ends_with(ray)) {
+            return None;
+        }
+        let fit = |text: &str| shortened(&one_line(text), LONGEST_PLACE);
+        Some(Self {
+            file: fit(file),
+            line: u32::try_from(line).ok()?,
+            function: fit(function),
+        })
+    }
 }
 
 impl fmt::Display for Location {
@@ -406,6 +445,11 @@ impl Breakpoint {
             State::Attached(holder) => Some(holder),
             _ => None,
         }
+    }
+
+    /// Whether it is known what the worker runs: it is not a name that it may have from before.
+    pub fn is_named(&self) -> bool {
+        self.names.name.is_some() && !self.names.provisional
     }
 
     /// A debugger could attach now.

@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{SetOnce, oneshot, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
-use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, Holder};
+use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, Holder, Location};
 use crate::ray::registry::clusters::ClusterHandle;
 use crate::ray::registry::current::CurrentTask;
 use crate::ray::registry::query;
 use crate::ray::registry::shared::{OpenClaim, Shared};
+use crate::ray::registry::snapshot::Snapshot;
 
 /// First and longest pause between questions whether a worker is gone.
 const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
@@ -117,6 +118,16 @@ impl Claim {
         }
     }
 
+    /// Takes note of where the worker stands; `None`: it runs.
+    pub fn stands_at(&self, location: Option<Location>) {
+        let held = &self.lease.held;
+        let (cluster, key) = (self.cluster.place, held.breakpoint.key());
+        self.shared.change(|state, _| {
+            let changes = state.stands_at(cluster, key, held.number, location);
+            (changes, ())
+        });
+    }
+
     /// Has `holder` shown as who holds the breakpoint from now on.
     pub fn held_by(&self, holder: Holder) {
         let held = &self.lease.held;
@@ -130,6 +141,20 @@ impl Claim {
     /// The breakpoint as it was when it was claimed.
     pub fn breakpoint(&self) -> &Arc<Breakpoint> {
         &self.lease.held.breakpoint
+    }
+
+    /// The breakpoint as it is known once it has a name, or else after `patience`. Cancel safe.
+    pub async fn named(&self, patience: Duration) -> Arc<Breakpoint> {
+        let own = self.breakpoint();
+        let listed = |list: &Snapshot| {
+            let listed = list.find(own.id).filter(|listed| listed.stop == own.stop);
+            listed.cloned()
+        };
+        let mut lists = self.shared.watch();
+        let settled = lists.wait_for(|list| listed(list).is_none_or(|b| b.is_named()));
+        let _ = timeout(patience, settled).await;
+        let latest = listed(&lists.borrow());
+        latest.unwrap_or_else(|| Arc::clone(own))
     }
 
     /// Asks the head whether the task that was claimed still runs.

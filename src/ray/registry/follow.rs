@@ -24,6 +24,9 @@ use crate::ray::registry::{exit, query};
 /// The number of vanished workers from which on all of them are asked for in one request.
 const BATCH: usize = 9;
 
+/// Answers about vanished workers that are taken in under one lock.
+const AT_ONCE: usize = 1000;
+
 /// How often a suspected node is asked after.
 const SUSPECTED: Duration = Duration::from_secs(1);
 
@@ -189,7 +192,8 @@ impl<'a> Follow<'a> {
             match query::stopped_workers(self.head).await {
                 Ok(list) => {
                     let complete = !list.truncated();
-                    self.vanished(vanished, &list.into_rows(), complete, sent);
+                    self.vanished(vanished, &list.into_rows(), complete, sent)
+                        .await;
                 }
                 Err(error) => self.unanswered(&error),
             }
@@ -201,7 +205,8 @@ impl<'a> Follow<'a> {
                 Ok(list) => {
                     let complete = !list.truncated();
                     let asked = std::slice::from_ref(worker_id);
-                    self.vanished(asked, &list.into_rows(), complete, sent);
+                    self.vanished(asked, &list.into_rows(), complete, sent)
+                        .await;
                 }
                 // They are still absent at the next poll, and asked for again.
                 Err(error) => return self.unanswered(&error),
@@ -209,13 +214,15 @@ impl<'a> Follow<'a> {
         }
     }
 
-    fn vanished(&self, asked: &[String], rows: &[WorkerRow], complete: bool, sent: Instant) {
-        self.shared.change(|state, now| {
-            (
-                state.apply_vanished(self.cluster, asked, rows, complete, sent, now),
-                (),
-            )
-        });
+    async fn vanished(&self, asked: &[String], rows: &[WorkerRow], complete: bool, sent: Instant) {
+        let rows = rows.iter().map(|row| (&*row.worker_id, row)).collect();
+        for asked in asked.chunks(AT_ONCE) {
+            self.shared.change(|state, now| {
+                let changes = state.apply_vanished(self.cluster, asked, &rows, complete, sent, now);
+                (changes, ())
+            });
+            tokio::task::yield_now().await;
+        }
     }
 
     async fn ask_version(&mut self) {

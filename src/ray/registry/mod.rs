@@ -2,6 +2,7 @@
 
 mod again;
 mod attribution;
+mod bounded;
 pub mod breakpoint;
 mod claim;
 mod clusters;
@@ -13,6 +14,7 @@ mod found;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod gcs;
+mod id_prefix;
 mod job;
 mod list;
 mod live_nodes;
@@ -53,6 +55,7 @@ pub use claim::{Claim, Lease, Left, Whereabouts};
 pub use current::CurrentTask;
 pub use examine::Examined;
 pub use found::{FoundCluster, FoundHead};
+pub use id_prefix::{AmbiguousPrefix, BadPrefix, BreakpointIdPrefix};
 pub use list::List;
 pub use live_nodes::RayNode;
 pub use observe::{Observer, PollOutcome};

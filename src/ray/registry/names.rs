@@ -99,7 +99,7 @@ pub(super) fn of_tasks(rows: &[TaskRow]) -> Option<Found> {
 /// A task that still runs although its function has raised waits in a post-mortem. Ray records the
 /// exception with the task (`profiling_data`, all versions), so this needs no `/worker/traceback`.
 fn post_mortem(row: &TaskRow) -> Option<Stopped> {
-    let events = &row.profiling_data.as_ref()?.events;
+    let events = &row.profiling_data.as_ref()?.events.read;
     let raised = events.iter().find_map(|event| {
         let extra = event
             .extra_data

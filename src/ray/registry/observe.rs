@@ -74,7 +74,7 @@ impl From<&HeadError> for PollOutcome {
     fn from(error: &HeadError) -> Self {
         match error {
             HeadError::Unreachable { .. } | HeadError::Certificate { .. } => Self::Unreachable,
-            HeadError::TimedOut { .. } => Self::TimedOut,
+            HeadError::TimedOut { .. } | HeadError::Crowded { .. } => Self::TimedOut,
             HeadError::TokenMissing { .. } | HeadError::TokenRefused { .. } => Self::Unauthorized,
             HeadError::Status { .. } | HeadError::BadRequest { .. } => Self::Refused,
             HeadError::NotJson { .. } | HeadError::TooLarge { .. } => Self::Malformed,

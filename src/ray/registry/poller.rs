@@ -7,20 +7,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use rand::Rng;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::config::Discovery;
 use crate::ray::head::{HeadClient, HeadError};
+use crate::ray::registry::bounded::{LONGEST_ID, LONGEST_ROW};
 use crate::ray::registry::clusters::ClusterHandle;
 use crate::ray::registry::follow::{Follow, Left};
 use crate::ray::registry::gcs::GcsError;
 use crate::ray::registry::nodes::Nodes;
+use crate::ray::registry::query::Digest;
 use crate::ray::registry::rows::{LIMIT, List, WorkerRow};
 use crate::ray::registry::shared::Shared;
-use crate::ray::registry::state::Cluster;
+use crate::ray::registry::state::{Cluster, Now};
 use crate::ray::registry::{Change, PollOutcome, query};
 
 /// How long a new breakpoint may wait for its node's state before it is listed without.
@@ -62,14 +63,15 @@ struct Poller<'a> {
     handle: Arc<ClusterHandle>,
     nodes: &'a Nodes<'a>,
     left: watch::Sender<Left>,
-    /// The last answer, as long as it is the one that was taken in last.
-    answer: Bytes,
+    /// What the last answer is known by, as long as it is the one that was taken in last.
+    answer: Option<Digest>,
     /// When the last poll was sent that the head has answered.
     listed: Option<Instant>,
     failures: u32,
     /// The head could not be reached at all, or did not answer the last of the cheap questions: when it does, that is news.
     away: bool,
-    truncated: bool,
+    /// It was said that the list lacks some.
+    incomplete: bool,
 }
 
 /// Polls, and asks what that leaves, until cancelled by dropping it.
@@ -83,11 +85,11 @@ pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
         handle: shared.clusters.at(cluster),
         nodes: &nodes,
         left,
-        answer: Bytes::new(),
+        answer: None,
         listed: None,
         failures: 0,
         away: false,
-        truncated: false,
+        incomplete: false,
     };
     let follow = Follow::new(shared, cluster, head, &nodes, follows);
     tokio::join!(poller.run(), follow.run());
@@ -182,13 +184,13 @@ impl Poller<'_> {
         }
         let body = query::paused_workers(self.head).await?;
         // A head sends all rows in order, each second, and to read thousands of them takes longer than all else here.
-        if body == self.answer && self.shared.with(|state| state.is_settled(self.cluster)) {
-            return Ok(None);
-        }
-        self.answer = Bytes::new();
-        let list = query::read(self.head, body.clone()).await?;
-        self.answer = body;
-        Ok(Some(list))
+        let is_settled = self.shared.with(|state| state.is_settled(self.cluster));
+        let known = self.answer.take().filter(|_| is_settled);
+        let news = query::news(self.head, body, known).await?;
+        let (list, digest) =
+            news.map_or((None, known), |(list, digest)| (Some(list), Some(digest)));
+        self.answer = digest;
+        Ok(list)
     }
 
     /// Takes note that the head has answered; says whether the polls before had failed.
@@ -219,8 +221,9 @@ impl Poller<'_> {
     }
 
     async fn take_in(&mut self, list: List<WorkerRow>, sent: Instant, recovered: bool) {
-        let incomplete = self.truncation(&list);
+        let mut lacking = Lacking::of(&list);
         let rows = list.into_rows();
+        lacking.nameless = rows.iter().filter(|row| row.worker_id.is_empty()).count();
         let unusable =
             |row: &&WorkerRow| row.is_alive && row.paused_threads() > 0 && row.debugger().is_none();
         for row in rows.iter().filter(unusable) {
@@ -231,11 +234,25 @@ impl Poller<'_> {
             // Listed first and struck off a moment later, a lost node's workers would flicker.
             let _ = tokio::time::timeout(NODE_PATIENCE, self.nodes.check()).await;
         }
-        let (questions, new) = self.shared.change(|state, now| {
-            let (changes, questions) = state.apply_workers(cluster, &rows, sent, now);
-            let new = changes.iter().filter(|(c, _)| *c == Change::Appeared);
-            let new = new.count();
-            (changes, (questions, new))
+        let mut taking = self
+            .shared
+            .with(|state| state.begin_workers(cluster, &rows, sent));
+        let mut new = 0;
+        while taking.goes_on() {
+            new += self.shared.change(|state, now| {
+                let changes = state.take_workers(cluster, &mut taking, now);
+                let new = changes.iter().filter(|(c, _)| *c == Change::Appeared);
+                let new = new.count();
+                (changes, new)
+            });
+            tokio::task::yield_now().await;
+        }
+        let questions = self
+            .shared
+            .with(|state| state.end_workers(cluster, taking, Now::now()));
+        let incomplete = self.incomplete(Lacking {
+            refused: questions.refused,
+            ..lacking
         });
         if let (Some(observer), Some(before)) = (self.shared.observer.get(), self.listed) {
             let before = before.elapsed();
@@ -260,23 +277,63 @@ impl Poller<'_> {
             .status(self.cluster, |status| status.trouble = Some(trouble));
     }
 
-    /// Why the list lacks some breakpoints, where the head has more workers than it looks at.
-    fn truncation(&mut self, list: &List<WorkerRow>) -> Option<String> {
-        let truncated = list.truncated();
-        let told = std::mem::replace(&mut self.truncated, truncated);
-        if !truncated {
-            return None;
-        }
-        let total = list.total.unwrap_or_default();
-        let sentence = format!(
-            "the Ray head looks at {LIMIT} of its {total} workers only, so breakpoints may be missing from this list; \
-             let some that are in it run on (`ray-relay release`), and where Ray is older than 2.38, use a newer one, which \
-             looks at paused workers alone"
-        );
-        if !told {
+    /// Why the list lacks some breakpoints, if it does; said in the log when it begins.
+    fn incomplete(&mut self, lacking: Lacking) -> Option<String> {
+        let sentence = lacking.sentence();
+        let told = std::mem::replace(&mut self.incomplete, sentence.is_some());
+        if let Some(sentence) = sentence.as_ref().filter(|_| !told) {
             tracing::warn!(cluster = %self.handle.name, "{sentence}");
         }
-        Some(sentence)
+        sentence
+    }
+}
+
+/// What of a head's answer is not in the list.
+#[derive(Default)]
+struct Lacking {
+    /// All workers of the head, where it looks at a part of them.
+    cut: Option<u64>,
+    /// Rows beyond those that were asked for, and rows that are too long.
+    left_out: usize,
+    /// Rows without an id, or with one that is too long.
+    nameless: usize,
+    /// Rows for which the cluster has no room.
+    refused: usize,
+}
+
+impl Lacking {
+    fn of(list: &List<WorkerRow>) -> Self {
+        Self {
+            cut: list.is_cut().then(|| list.total.unwrap_or_default()),
+            left_out: list.left_out(),
+            ..Self::default()
+        }
+    }
+
+    fn sentence(&self) -> Option<String> {
+        let odd = self.left_out + self.nameless;
+        if odd > 0 {
+            return Some(format!(
+                "the Ray head sent {odd} rows that the relay does not take: it asks for {LIMIT}, of {} KiB at most and with \
+                 ids of {LONGEST_ID} characters at most, so breakpoints may be missing from this list; is it a Ray head that \
+                 answers at that address?",
+                LONGEST_ROW >> 10
+            ));
+        }
+        if let Some(total) = self.cut {
+            return Some(format!(
+                "the Ray head looks at {LIMIT} of its {total} workers only, so breakpoints may be missing from this list; \
+                 let some that are in it run on (`ray-relay release`), and where Ray is older than 2.38, use a newer one, which \
+                 looks at paused workers alone"
+            ));
+        }
+        (self.refused > 0).then(|| {
+            format!(
+                "{} more workers are paused than the {LIMIT} of one cluster that the relay lists; let some that are listed \
+                 run on (`ray-relay release`)",
+                self.refused
+            )
+        })
     }
 }
 

@@ -6,11 +6,12 @@
 //! 10,000 rows; all others are applied by the dashboard after a cut at 10,000.
 
 use std::fmt::Write;
+use std::hash::{DefaultHasher, Hasher};
 
-use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
-use crate::ray::head::{HeadClient, HeadError};
+use crate::ray::head::{Answer as Body, HeadClient, HeadError};
+use crate::ray::registry::bounded::Rows;
 use crate::ray::registry::rows::{
     ActorRow, Envelope, JobRow, LIMIT, List, NodeRow, TaskRow, Version, WorkerRow,
 };
@@ -19,7 +20,7 @@ use crate::wire::text::{one_line, percent_encoded};
 type Answer<T> = Result<List<T>, HeadError>;
 
 /// Live workers with waiting threads; older Ray also returns ones with none. To be read with [`read`].
-pub(super) async fn paused_workers(head: &HeadClient) -> Result<Bytes, HeadError> {
+pub(super) async fn paused_workers(head: &HeadClient) -> Result<Body, HeadError> {
     let filters = [
         ("num_paused_threads", "%21%3D", "0"),
         ("is_alive", "%3D", "True"),
@@ -129,7 +130,8 @@ pub(super) async fn actors(head: &HeadClient) -> Answer<ActorRow> {
 
 /// All jobs. `/api/jobs/` rather than `/api/v0/jobs`: that one has no `runtime_env` before 2.38.
 pub(super) async fn jobs(head: &HeadClient) -> Result<Vec<JobRow>, HeadError> {
-    head.get_json("/api/jobs/").await
+    let jobs: Rows<JobRow, { LIMIT as usize }> = head.get_json("/api/jobs/").await?;
+    Ok(jobs.read)
 }
 
 /// Which Ray the head runs.
@@ -173,14 +175,54 @@ fn path(table: &str, filters: &[(&str, &str, &str)]) -> String {
 }
 
 /// Reads the list that `body` is, an answer of the State API.
-pub(super) async fn read<T>(head: &HeadClient, body: Bytes) -> Answer<T>
+async fn read<T>(head: &HeadClient, body: Body) -> Answer<T>
 where
     T: DeserializeOwned + Send + 'static,
 {
     let envelope: Envelope<T> = head.parse(body).await?;
+    listed(head, envelope)
+}
+
+/// Reads the list that `body` is, and what to know it by; `None` where that is `known`.
+pub(super) async fn news<T>(
+    head: &HeadClient,
+    body: Body,
+    known: Option<Digest>,
+) -> Result<Option<(List<T>, Digest)>, HeadError>
+where
+    T: DeserializeOwned + Send + 'static,
+{
+    let read = move |body: &[u8]| {
+        let digest = Digest::of(body);
+        if known == Some(digest) {
+            return Ok(None);
+        }
+        let envelope = serde_json::from_slice::<Envelope<T>>(body);
+        let envelope = envelope.map_err(|error| error.to_string())?;
+        Ok(Some((envelope, digest)))
+    };
+    match head.read(body, read).await? {
+        Some((envelope, digest)) => Ok(Some((listed(head, envelope)?, digest))),
+        None => Ok(None),
+    }
+}
+
+fn listed<T>(head: &HeadClient, envelope: Envelope<T>) -> Answer<T> {
     envelope.into_list().map_err(|msg| HeadError::Status {
         address: head.address().to_owned(),
         status: 200,
         words: one_line(&msg),
     })
+}
+
+/// What an answer is known by: to keep it would take as much memory as it has bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Digest(usize, u64);
+
+impl Digest {
+    fn of(body: &[u8]) -> Self {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(body);
+        Self(body.len(), hasher.finish())
+    }
 }

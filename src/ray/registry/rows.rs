@@ -1,19 +1,21 @@
 //! Rows of Ray's State API, Ray 2.9 to 2.60: only the columns that the relay reads.
 //!
 //! Every column may be missing, null or, for numbers, a numeric string: versions differ, and a
-//! row that says less must not cost the rest of the list. Times are milliseconds since 1970;
+//! row that says less must not cost the rest of the list. Nor may one that says more: what is taken of each is bounded
+//! ([`crate::ray::registry::bounded`]). Times are milliseconds since 1970;
 //! `worker_launch_time_ms` of a driver is `u64::MAX`, so times are not read at all.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::IpAddr;
 
-use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::ray::registry::bounded::{Rows, amounts, end, id, lenient, long, number, text, truth};
 
 /// `{"result": bool, "msg": str, "data": {"result": {…, "result": [row]}}}`
 #[derive(Debug, Deserialize)]
-#[serde(bound(deserialize = "T: Deserialize<'de>"))]
+#[serde(bound(deserialize = "T: DeserializeOwned"))]
 pub(super) struct Envelope<T> {
     #[serde(default)]
     pub(super) result: bool,
@@ -24,7 +26,7 @@ pub(super) struct Envelope<T> {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(bound(deserialize = "T: Deserialize<'de>"))]
+#[serde(bound(deserialize = "T: DeserializeOwned"))]
 struct Data<T> {
     #[serde(default)]
     result: Option<List<T>>,
@@ -38,7 +40,7 @@ impl<T> Default for Data<T> {
 
 /// What one State API query found.
 #[derive(Debug, Deserialize)]
-#[serde(bound(deserialize = "T: Deserialize<'de>"))]
+#[serde(bound(deserialize = "T: DeserializeOwned"))]
 pub(super) struct List<T> {
     /// Rows before any limit.
     #[serde(default, deserialize_with = "number")]
@@ -46,26 +48,28 @@ pub(super) struct List<T> {
     /// Rows that the filters of the dashboard still saw.
     #[serde(default, deserialize_with = "number")]
     pub(super) num_after_truncation: Option<u64>,
-    /// The rows; one that cannot be read is `None`.
+    /// [`LIMIT`] at most, whatever was sent.
     #[serde(default, rename = "result")]
-    rows: Vec<Lenient<T>>,
-}
-
-/// A row, or `None` where it is not even an object of the right shape.
-#[derive(Debug, Deserialize)]
-#[serde(untagged, bound(deserialize = "T: Deserialize<'de>"))]
-enum Lenient<T> {
-    Row(T),
-    Other(IgnoredAny),
+    rows: Rows<T, { LIMIT as usize }>,
 }
 
 impl<T> List<T> {
-    /// Ray looked at `num_after_truncation` rows of `total` only, so absence proves nothing.
+    /// Ray looked at `num_after_truncation` rows of `total` only, or sent more than were taken, so absence proves nothing.
     pub(super) fn truncated(&self) -> bool {
+        self.is_cut() || self.left_out() > 0
+    }
+
+    /// Ray looked at `num_after_truncation` rows of `total` only.
+    pub(super) fn is_cut(&self) -> bool {
         match (self.total, self.num_after_truncation) {
             (Some(total), Some(seen)) => seen < total && seen >= LIMIT,
             _ => false,
         }
+    }
+
+    /// Rows that were sent and not taken: beyond [`LIMIT`], or too long.
+    pub(super) fn left_out(&self) -> usize {
+        self.rows.left_out
     }
 
     /// `rows` of `total`, of which `seen` were looked at.
@@ -73,17 +77,13 @@ impl<T> List<T> {
         Self {
             total: Some(total),
             num_after_truncation: Some(seen),
-            rows: rows.into_iter().map(Lenient::Row).collect(),
+            rows: Rows::of(rows),
         }
     }
 
     /// The rows that could be read.
     pub(super) fn into_rows(self) -> Vec<T> {
-        let readable = |row| match row {
-            Lenient::Row(row) => Some(row),
-            Lenient::Other(_) => None,
-        };
-        self.rows.into_iter().filter_map(readable).collect()
+        self.rows.read
     }
 }
 
@@ -101,10 +101,13 @@ impl<T> Envelope<T> {
 /// rows to which the GCS itself cuts a table before filters that it does not know.
 pub(super) const LIMIT: u64 = 10_000;
 
+/// Events of one task that are read: it has about five.
+const EVENTS: usize = 64;
+
 /// A row of `/api/v0/workers?detail=1`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(super) struct WorkerRow {
-    #[serde(default, deserialize_with = "text")]
+    #[serde(default, deserialize_with = "id")]
     pub(super) worker_id: String,
     /// Absent counts as alive: only Ray's explicit word makes a worker dead.
     #[serde(default = "yes", deserialize_with = "truth")]
@@ -115,7 +118,7 @@ pub(super) struct WorkerRow {
     pub(super) exit_type: String,
     #[serde(default, deserialize_with = "text")]
     pub(super) exit_detail: String,
-    #[serde(default, deserialize_with = "text")]
+    #[serde(default, deserialize_with = "id")]
     pub(super) node_id: String,
     #[serde(default, deserialize_with = "text")]
     pub(super) ip: String,
@@ -156,7 +159,7 @@ impl WorkerRow {
 /// A row of `/api/v0/nodes?detail=1`.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct NodeRow {
-    #[serde(default, deserialize_with = "text")]
+    #[serde(default, deserialize_with = "id")]
     pub(super) node_id: String,
     #[serde(default, deserialize_with = "text")]
     pub(super) node_ip: String,
@@ -169,7 +172,7 @@ pub(super) struct NodeRow {
 /// A row of `/api/v0/tasks?detail=1`.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct TaskRow {
-    #[serde(default, deserialize_with = "text")]
+    #[serde(default, deserialize_with = "id")]
     pub(super) task_id: String,
     #[serde(default, deserialize_with = "text")]
     pub(super) name: String,
@@ -177,13 +180,13 @@ pub(super) struct TaskRow {
     pub(super) func_or_class_name: String,
     #[serde(default, deserialize_with = "text")]
     pub(super) state: String,
-    #[serde(default, deserialize_with = "text")]
+    #[serde(default, deserialize_with = "id")]
     pub(super) job_id: String,
-    #[serde(default, deserialize_with = "text")]
+    #[serde(default, deserialize_with = "id")]
     pub(super) actor_id: String,
-    #[serde(default, deserialize_with = "text")]
+    #[serde(default, deserialize_with = "id")]
     pub(super) worker_id: String,
-    #[serde(default, deserialize_with = "lenient")]
+    #[serde(default, deserialize_with = "amounts")]
     pub(super) required_resources: Option<BTreeMap<String, f64>>,
     #[serde(default, deserialize_with = "lenient")]
     pub(super) runtime_env_info: Option<RuntimeEnvInfo>,
@@ -193,14 +196,14 @@ pub(super) struct TaskRow {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct RuntimeEnvInfo {
-    #[serde(default, deserialize_with = "text")]
+    #[serde(default, deserialize_with = "long")]
     pub(super) serialized_runtime_env: String,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct ProfilingData {
     #[serde(default)]
-    pub(super) events: Vec<ProfilingEvent>,
+    pub(super) events: Rows<ProfilingEvent, EVENTS>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -214,43 +217,43 @@ pub(super) struct ProfilingEvent {
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct ExtraData {
     /// Python's traceback of an exception that left the user's function.
-    #[serde(default, deserialize_with = "text")]
+    #[serde(default, deserialize_with = "end")]
     pub(super) traceback: String,
 }
 
 /// A row of `/api/v0/actors?detail=1`.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct ActorRow {
-    #[serde(default, deserialize_with = "text")]
+    #[serde(default, deserialize_with = "id")]
     pub(super) actor_id: String,
     #[serde(default, deserialize_with = "text")]
     pub(super) class_name: String,
     #[serde(default, deserialize_with = "text")]
     pub(super) state: String,
-    #[serde(default, deserialize_with = "text")]
+    #[serde(default, deserialize_with = "id")]
     pub(super) job_id: String,
     #[serde(default, deserialize_with = "text")]
     pub(super) name: String,
-    #[serde(default, deserialize_with = "text")]
+    #[serde(default, deserialize_with = "id")]
     pub(super) node_id: String,
     #[serde(default, deserialize_with = "number")]
     pub(super) pid: Option<u64>,
-    #[serde(default, deserialize_with = "text")]
+    #[serde(default, deserialize_with = "id")]
     pub(super) ray_namespace: String,
-    #[serde(default, deserialize_with = "lenient")]
+    #[serde(default, deserialize_with = "amounts")]
     pub(super) required_resources: Option<BTreeMap<String, f64>>,
     #[serde(default, deserialize_with = "text")]
     pub(super) repr_name: String,
-    #[serde(default, deserialize_with = "text")]
+    #[serde(default, deserialize_with = "long")]
     pub(super) serialized_runtime_env: String,
 }
 
 /// A row of `/api/jobs/`.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct JobRow {
-    #[serde(default, deserialize_with = "text")]
+    #[serde(default, deserialize_with = "id")]
     pub(super) job_id: String,
-    #[serde(default, deserialize_with = "text")]
+    #[serde(default, deserialize_with = "id")]
     pub(super) submission_id: String,
     #[serde(default, deserialize_with = "text")]
     pub(super) status: String,
@@ -276,102 +279,4 @@ pub(super) struct Version {
 
 fn yes() -> bool {
     true
-}
-
-/// A number, a numeric string, or nothing. Negative and fractional ones are nothing.
-fn number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
-    Ok(match Scalar::deserialize(from)? {
-        Scalar::Number(number) => Some(number),
-        Scalar::Text(text) => text.trim().parse().ok(),
-        Scalar::Truth(_) | Scalar::Other => None,
-    })
-}
-
-/// A string; null and everything else is empty.
-fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    Ok(match Scalar::deserialize(from)? {
-        Scalar::Text(text) => text,
-        Scalar::Number(_) | Scalar::Truth(_) | Scalar::Other => String::new(),
-    })
-}
-
-/// A boolean or a word; null is true, as absence is.
-fn truth<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
-    Ok(match Scalar::deserialize(from)? {
-        Scalar::Truth(truth) => truth,
-        Scalar::Text(text) => !text.eq_ignore_ascii_case("false"),
-        Scalar::Number(_) | Scalar::Other => true,
-    })
-}
-
-/// A value that is not nested. Read as it comes: what serde keeps of an untagged value until it fits would cost more than
-/// all else in a list of thousands.
-enum Scalar {
-    Truth(bool),
-    Number(u64),
-    Text(String),
-    /// Null, and whatever a column has no use for.
-    Other,
-}
-
-impl<'de> Deserialize<'de> for Scalar {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(ScalarVisitor)
-    }
-}
-
-struct ScalarVisitor;
-
-impl<'de> Visitor<'de> for ScalarVisitor {
-    type Value = Scalar;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any value")
-    }
-
-    fn visit_bool<E>(self, truth: bool) -> Result<Scalar, E> {
-        Ok(Scalar::Truth(truth))
-    }
-
-    fn visit_u64<E>(self, number: u64) -> Result<Scalar, E> {
-        Ok(Scalar::Number(number))
-    }
-
-    fn visit_i64<E>(self, number: i64) -> Result<Scalar, E> {
-        Ok(u64::try_from(number).map_or(Scalar::Other, Scalar::Number))
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Scalar, E> {
-        Ok(Scalar::Other)
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Scalar, E> {
-        Ok(Scalar::Text(text.to_owned()))
-    }
-
-    fn visit_string<E>(self, text: String) -> Result<Scalar, E> {
-        Ok(Scalar::Text(text))
-    }
-
-    fn visit_unit<E>(self) -> Result<Scalar, E> {
-        Ok(Scalar::Other)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Scalar, A::Error> {
-        while values.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Scalar::Other)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut values: A) -> Result<Scalar, A::Error> {
-        while values.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(Scalar::Other)
-    }
-}
-
-/// What can be read as `T`, else nothing.
-fn lenient<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
-    Ok(match Lenient::<T>::deserialize(from)? {
-        Lenient::Row(value) => Some(value),
-        Lenient::Other(_) => None,
-    })
 }

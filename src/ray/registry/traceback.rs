@@ -4,7 +4,7 @@
 use crate::ray::registry::breakpoint::{Location, Reason};
 
 /// Ray's own frames around a stop, in every version from 2.9.
-const RAY_FRAMES: [&str; 2] = ["ray/util/debugpy.py", "ray/util/rpdb.py"];
+pub(super) const RAY_FRAMES: [&str; 2] = ["ray/util/debugpy.py", "ray/util/rpdb.py"];
 
 /// What Ray lets us know of a stop without attaching.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -31,7 +31,7 @@ fn join(families: &Arc<Families>, parent: &Parent, session: u64) -> Option<Membe
     )
 }
 
-async fn now(future: impl Future<Output = ()>) -> bool {
+async fn now<T>(future: impl Future<Output = T>) -> bool {
     timeout(Duration::from_millis(1), future).await.is_ok()
 }
 
@@ -161,4 +161,62 @@ async fn nothing_is_kept_of_families_without_members() {
     drop(parent);
     drop(member);
     assert!(families.lock().is_empty());
+}
+
+/// As VS Code does at Reload Window, Neovim at `:qa!` and Emacs as it ends.
+#[tokio::test(start_paused = true)]
+async fn goodbyes_of_all_at_one_moment_are_a_window_that_is_closed() {
+    for sessions in [1, 3] {
+        let families = Arc::new(Families::default());
+        let mut parent = families.lead(founder());
+        let members: Vec<_> = (0..sessions)
+            .map(|n| join(&families, &parent, n).unwrap())
+            .collect();
+        let mut left: Vec<_> = Vec::new();
+        for member in &members {
+            left.push(tokio::spawn(member.says_goodbye()));
+            // A network has its own pace.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        parent.says_goodbye();
+        assert!(parent.leaves_with_all().await);
+        for one in left {
+            assert!(one.await.unwrap());
+        }
+        drop(members);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_goodbye_of_one_or_of_the_parent_alone_is_a_stop() {
+    let families = Arc::new(Families::default());
+    let mut parent = families.lead(founder());
+    let (first, second) = (join(&families, &parent, 1), join(&families, &parent, 2));
+    let (first, second) = (first.unwrap(), second.unwrap());
+    let began = Instant::now();
+    assert!(!first.says_goodbye().await);
+    assert_eq!(began.elapsed(), Duration::from_millis(200));
+    drop(first);
+    parent.says_goodbye();
+    assert!(!parent.leaves_with_all().await);
+    // Much later is not at one moment.
+    tokio::time::advance(Duration::from_secs(5)).await;
+    assert!(!second.says_goodbye().await);
+    drop(second);
+    assert!(!parent.leaves_with_all().await, "nobody to leave with");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parent_that_leaves_with_its_tasks_as_they_are_has_its_members_parked() {
+    let families = Arc::new(Families::default());
+    let mut parent = families.lead(founder());
+    let mut member = join(&families, &parent, 7).unwrap();
+    parent.parks(Duration::from_secs(60));
+    drop(parent);
+    assert_eq!(member.ended().await, Ending::Parked);
+    // Whoever comes again does not have them parked again.
+    let parent = families.lead(founder());
+    assert!(!now(member.ended()).await);
+    drop(parent);
+    assert_eq!(member.ended().await, Ending::Over);
 }

@@ -19,7 +19,7 @@ use crate::identity::revocation::{Revocation, RevocationList, Revoked};
 use crate::identity::testing::somebody;
 use crate::moment::Moment;
 use crate::policy::{Rule, Scope, SessionObligations};
-use crate::ray::registry::{BreakpointId, Holder, Registry};
+use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Registry, Snapshot};
 use crate::recording::Direction;
 use crate::session::{SessionTable, authorise};
 use crate::telemetry::Metrics;
@@ -356,4 +356,29 @@ async fn a_capture_that_fails_ends_it() {
     assert_eq!(failed.outcome(), Outcome::Failed);
     let refused = live.capture.take(Direction::Up, b"x");
     assert!(refused.is_err(), "nothing more is done");
+}
+
+#[tokio::test]
+async fn who_comes_before_the_name_is_known_is_on_record_with_the_name() {
+    let scene = Scene::new(SessionObligations::default());
+    let known = scene.registry.snapshot().find(scene.id).unwrap().clone();
+    let mut nameless = Breakpoint::clone(&known);
+    nameless.names_mut().name = None;
+    nameless.first_seen = Moment::now();
+    scene.registry.insert(nameless);
+    let naming = async {
+        let mut lists = scene.registry.watch();
+        let is_held = |list: &Arc<Snapshot>| list.held().next().is_some();
+        let list = lists.wait_for(is_held).await.unwrap().clone();
+        let held = list.find(scene.id).unwrap();
+        assert_eq!(scene.kept.take().len(), 0, "nothing is on record yet");
+        let mut named = Breakpoint::clone(held);
+        named.names_mut().name = Some("late".to_owned());
+        scene.registry.insert(named);
+    };
+    let (begun, ()) = tokio::join!(scene.unattached(), naming);
+    assert_eq!(begun.unwrap().permit.breakpoint().name(), "late");
+    let names = scene.kept.take();
+    let names: Vec<_> = names.iter().map(|entry| entry.name.as_deref()).collect();
+    assert_eq!(names, [Some("late")]);
 }

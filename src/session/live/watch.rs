@@ -115,7 +115,7 @@ impl Live<'_> {
         let event = tokio::select! {
             why = self.principal.ended(), if !self.cut_off => SessionEvent::End(SessionEnd::Revoked(why)),
             () = self.asked_to_end.cancelled(), if !ending && !self.cut_off => SessionEvent::End(SessionEnd::Asked),
-            why = self.capture.failed(), if !self.cut_off => SessionEvent::End(SessionEnd::CaptureFailed(why)),
+            why = self.capture.failed(), if !self.cut_off && !self.unattended => SessionEvent::End(SessionEnd::CaptureFailed(why)),
             event = worker_gone(&mut self.worker, self.asks_why), if self.asks_why.is_some() || wants_news => event,
             () = self.task.ended(), if wants_news => SessionEvent::TaskEnded,
             () = shutdown.abort.cancelled(), if !ending => SessionEvent::End(SessionEnd::Aborted),

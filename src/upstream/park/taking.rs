@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
-use crate::session::parks::{HandedOver, Taker, is_own, longest, may_go_on, over};
+use crate::session::parks::{Taker, is_own, longest, may_go_on, over};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Permit, Session};
 use crate::upstream::{ConnectError, resume};
@@ -31,10 +31,8 @@ pub(crate) struct Resumed {
 
 /// Where the worker of a session that goes on is.
 pub(crate) enum Origin {
-    /// It was parked here `since` then; the first session with it `began` before.
+    /// It was parked here `since` then; the first session with it `began` before. What was parked comes with the permit.
     Here {
-        /// What was handed over.
-        parked: Parked,
         /// When the first session with it began.
         began: Instant,
         /// Since when it was parked.
@@ -114,7 +112,7 @@ pub(crate) async fn take(
     let last = held.holder().ok_or_else(|| over(held))?;
     let others = || last.subject.clone().unwrap_or_default();
     let taken_from = (!is_own(&principal, held)).then(others);
-    // Recognised before the wait, whose end may be that of its time: then the worker is left.
+    // Recognised before the wait, whose end may be that of its time.
     let still_welcome = || match principal.is_over() {
         Some(why) => Err(SessionRefusal::Forbidden(why.to_string())),
         None => Ok(session.holder(&principal, terms.client)),
@@ -133,28 +131,19 @@ pub(crate) async fn take(
         };
         return Ok((Permit::kept(claim, authorised, holder, way), resumed));
     }
-    let asked = context
-        .parks
-        .hand_over(held, &principal, terms.take_over, terms.taker);
-    let HandedOver {
-        worker,
-        session: number,
-        began,
-        since,
-        connection,
-    } = Box::pin(asked).await?;
-    let parked = *connection.downcast::<Parked>().map_err(|_| over(held))?;
+    let parks = &context.parks;
+    let offered = parks.hand_over(held, &principal, terms.take_over, terms.taker);
+    let offer = Box::pin(offered).await?;
     let holder = still_welcome()?;
     let resumed = Resumed {
         origin: Origin::Here {
-            parked,
-            began,
-            since,
+            began: offer.began,
+            since: offer.since,
         },
-        session: number,
+        session: offer.session,
         taken_from,
     };
-    Ok((worker.handed_to(authorised, holder), resumed))
+    Ok((Permit::offered(offer, authorised, holder), resumed))
 }
 
 impl Resumed {
@@ -189,10 +178,18 @@ impl Origin {
     pub(crate) async fn reach(
         self,
         context: &Context,
-        permit: &Permit,
+        permit: &mut Permit,
     ) -> Result<(Parked, Instant), ConnectError> {
         let owner = match self {
-            Self::Here { parked, began, .. } => return Ok((parked, began)),
+            Self::Here { began, .. } => {
+                let parked = permit
+                    .connection()
+                    .map(|parked| parked.downcast::<Parked>());
+                let Some(Ok(parked)) = parked else {
+                    return Err(ConnectError::NoWay("its park has ended".to_owned()));
+                };
+                return Ok((*parked, began));
+            }
             Self::Agent { owner } => owner,
         };
         let (worker, keep) = Box::pin(resume(context, permit, owner)).await?;

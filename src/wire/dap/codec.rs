@@ -5,8 +5,10 @@
 //! Source: Debug Adapter Protocol specification, "Base Protocol".
 
 use bytes::{Buf, BytesMut};
-use memchr::memchr_iter;
+use memchr::{memchr_iter, memchr3_iter};
 use serde_json::Value;
+
+use crate::memory::{Account, Kind, Short, Taken};
 
 /// Longest header block, blank line included. The specification knows one header of some 30 bytes.
 pub const MAX_HEADER: usize = 512;
@@ -33,13 +35,19 @@ pub enum FrameError {
     /// The body is not a JSON object.
     #[error("a debug adapter message is not a JSON object")]
     NotJson,
+    /// There is no memory to hold it.
+    #[error("a debug adapter message is not held: {0}")]
+    Short(#[from] Short),
+    /// The body says more than once what it is, or something else than what it is.
+    #[error("a debug adapter message is ambiguous about what it is")]
+    Ambiguous,
 }
 
 /// A header block at the start of `bytes`: its own length and the length of the body, both in
 /// bytes; `None` while it is incomplete.
 ///
 /// # Errors
-/// Every [`FrameError`] but `NotJson`.
+/// Every [`FrameError`] that is about a header.
 pub fn header(bytes: &[u8], limit: usize) -> Result<Option<(usize, usize)>, FrameError> {
     let window = &bytes[..bytes.len().min(MAX_HEADER)];
     let blank = memchr_iter(b'\n', window).find(|at| window[..=*at].ends_with(b"\r\n\r\n"));
@@ -79,6 +87,17 @@ pub fn header(bytes: &[u8], limit: usize) -> Result<Option<(usize, usize)>, Fram
         Ok(body) if body <= limit => Ok(Some((end + 4, body))),
         _ => Err(FrameError::TooLarge { length, limit }),
     }
+}
+
+/// Whether every reader reads `header` alike. The specification lets a header have more lines, and editors differ about
+/// those and about letter case; who takes another length for the body takes a part of it for the next message.
+pub fn is_plain_header(header: &[u8]) -> bool {
+    let length = header
+        .strip_prefix(b"Content-Length: ")
+        .and_then(|line| line.strip_suffix(b"\r\n\r\n"));
+    length.is_some_and(|digits| {
+        digits.iter().all(u8::is_ascii_digit) && !(digits.len() > 1 && digits[0] == b'0')
+    })
 }
 
 /// `body` with its header in front, appended to `to`.
@@ -134,11 +153,21 @@ pub fn without_lone_surrogates(body: &[u8]) -> Vec<u8> {
     out
 }
 
+/// What a value of JSON takes in memory at most, beside its text.
+const VALUE: usize = 96;
+
+/// What it takes to look at `body`, in bytes: the text, its values, and what is made of them.
+pub fn weight(body: &[u8]) -> usize {
+    3 * body.len() + VALUE * memchr3_iter(b',', b'{', b'[', body).count()
+}
+
 /// Cuts a stream of bytes into bodies.
 #[derive(Debug)]
 pub struct Frames {
     bytes: BytesMut,
     limit: usize,
+    /// For the message that is read, or was read last.
+    taken: Taken,
 }
 
 impl Frames {
@@ -147,7 +176,13 @@ impl Frames {
         Self {
             bytes: BytesMut::new(),
             limit,
+            taken: Account::default().nothing(Kind::Messages),
         }
+    }
+
+    /// From now on what is held is taken from `account`.
+    pub fn count(&mut self, account: &Account) {
+        self.taken = account.nothing(Kind::Messages);
     }
 
     /// Raises the limit: from now on bodies may have `limit` bytes.
@@ -164,16 +199,21 @@ impl Frames {
     /// one header, `limit` and what one read brought beyond.
     ///
     /// # Errors
-    /// As [`header`].
+    /// As [`header`], and [`FrameError::Short`].
     pub fn next_body(&mut self) -> Result<Option<BytesMut>, FrameError> {
         let Some((head, body)) = header(&self.bytes, self.limit)? else {
+            self.taken.insist(self.bytes.len());
             return Ok(None);
         };
         if self.bytes.len() < head + body {
+            // In a buffer that grows by doubling.
+            self.taken.resize(2 * self.bytes.len())?;
             return Ok(None);
         }
         self.bytes.advance(head);
-        Ok(Some(self.bytes.split_to(body)))
+        let body = self.bytes.split_to(body);
+        self.taken.resize(self.bytes.len() + weight(&body))?;
+        Ok(Some(body))
     }
 
     /// What has been read beyond the last body: it belongs to whoever reads the stream next.
@@ -226,6 +266,21 @@ mod tests {
             header(&[b'x'; MAX_HEADER], 10),
             Err(FrameError::HeaderTooLong)
         );
+    }
+
+    #[test]
+    fn a_header_is_plain_that_cannot_be_read_in_two_ways() {
+        assert!(is_plain_header(b"Content-Length: 5\r\n\r\n"));
+        for other in [
+            "content-length: 5\r\n\r\n",
+            "Content-Length:5\r\n\r\n",
+            "Content-Length: 05\r\n\r\n",
+            "Content-Length: 5 \r\n\r\n",
+            "Content-Length: 5\r\nX: y\r\n\r\n",
+            "X: y\r\nContent-Length: 5\r\n\r\n",
+        ] {
+            assert!(!is_plain_header(other.as_bytes()), "{other:?}");
+        }
     }
 
     #[test]

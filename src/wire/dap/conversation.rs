@@ -5,7 +5,9 @@ use std::io;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
+use crate::memory::Account;
 use crate::wire::dap::codec::{FrameError, Frames, frame, parse, put_frame};
+use crate::wire::dap::message::with_bare_failure;
 
 /// Bytes that there is room for at each read: an `attach` of an editor's comes in one.
 const ROOM: usize = 2048;
@@ -29,6 +31,8 @@ pub enum Closed {
 pub struct Conversation<S> {
     stream: S,
     frames: Frames,
+    /// The peer shows the body of a failure alone.
+    bare_failures: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
@@ -37,7 +41,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
         Self {
             stream,
             frames: Frames::new(max_frame),
+            bare_failures: false,
         }
+    }
+
+    /// Has failures sent as [`with_bare_failure`] has them, from now on.
+    pub fn bare_failures(&mut self) {
+        self.bare_failures = true;
     }
 
     /// A conversation over `stream`, where `rest` was read from it before and comes first.
@@ -50,6 +60,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
     /// Sets the limit: from now on messages may have `max_frame` bytes.
     pub fn allow(&mut self, max_frame: usize) {
         self.frames.allow(max_frame);
+    }
+
+    /// From now on what it holds of the peer's is taken from `account`.
+    pub fn count(&mut self, account: &Account) {
+        self.frames.count(account);
     }
 
     /// The next message. Cancel safe: what was read stays here.
@@ -74,6 +89,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
     /// # Errors
     /// [`Closed::Broken`].
     pub async fn send(&mut self, message: &Value) -> Result<(), Closed> {
+        let bare = self.bare_failures.then(|| with_bare_failure(message));
+        let message = bare.as_ref().and_then(Option::as_ref).unwrap_or(message);
         self.send_frame(&frame(message)).await
     }
 

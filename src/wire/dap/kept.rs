@@ -5,29 +5,20 @@
 
 use std::collections::VecDeque;
 
-use serde_json::{Value, json};
-
-use super::codec::parse;
-use super::message;
 use super::names::{Event, Reverse};
 use super::peek::{Depth, MessageType, Peek, Walk};
+use super::stands::Stands;
 
 /// Bytes of messages that are kept of one debugger, stops included.
 pub const MOST: usize = 32 * 1024;
 
-/// Threads whose stops are kept: as many as fit with [`LONGEST_STOP`] in a part of [`MOST`].
-const STOPS: usize = 16;
-
-/// A longer message of a stop is kept without its texts.
-const LONGEST_STOP: usize = 1024;
-
 /// What is kept of one debugger.
 #[derive(Debug, Default)]
 pub struct Kept {
-    /// The threads that stand, the last one last, each with the message that says so.
-    stops: Vec<(Option<i64>, Box<[u8]>)>,
+    /// The threads that stand.
+    pub stands: Stands,
     messages: VecDeque<Box<[u8]>>,
-    /// Bytes of both.
+    /// Bytes of these.
     size: usize,
     /// Messages that there was no room for.
     cut: usize,
@@ -65,6 +56,14 @@ pub fn matters(kind: MessageType, name: &[u8]) -> bool {
 }
 
 impl Kept {
+    /// Of a debugger whose threads stand like this.
+    pub fn of(stands: Stands) -> Self {
+        Self {
+            stands,
+            ..Self::default()
+        }
+    }
+
     /// Takes in the message with this body.
     pub fn take(&mut self, body: &[u8]) -> Meaning {
         let known = Walk::new(Depth::Whole).peek(body, body.len());
@@ -78,7 +77,7 @@ impl Kept {
                     return Meaning::Stopped;
                 }
                 Some(Event::Continued) => {
-                    self.continued(body);
+                    self.stands.continued(body);
                     return Meaning::Runs;
                 }
                 Some(Event::Terminated) => return Meaning::Ended,
@@ -91,42 +90,10 @@ impl Kept {
         Meaning::Nothing
     }
 
-    /// A thread stands, as the `stopped` event with this body says. One that is not understood is kept for none in
-    /// particular.
+    /// A thread stands, as the `stopped` event with this body says.
     pub fn stopped(&mut self, body: &[u8]) {
-        let event = parse(body).unwrap_or_default();
-        let thread = event["body"]["threadId"].as_i64();
-        let kept: Box<[u8]> = match body.len() > LONGEST_STOP {
-            true => without_texts(&event).into(),
-            false => body.into(),
-        };
-        self.forget(|stop| stop == thread);
-        if self.stops.len() >= STOPS {
-            let (_, oldest) = self.stops.remove(0);
-            self.size -= oldest.len();
-        }
-        self.size += kept.len();
-        self.stops.push((thread, kept));
+        self.stands.stopped(body);
         self.make_room();
-    }
-
-    fn continued(&mut self, body: &[u8]) {
-        let event = parse(body).unwrap_or_default();
-        let thread = event["body"]["threadId"].as_i64();
-        // Where it does not say which ones, none is taken to stand: an editor that has no stop asks for one by `pause`.
-        let all = thread.is_none() || event["body"]["allThreadsContinued"] != false;
-        self.forget(|stop| all || stop == thread);
-    }
-
-    fn forget(&mut self, which: impl Fn(Option<i64>) -> bool) {
-        let size = &mut self.size;
-        self.stops.retain(|(thread, stop)| {
-            let goes = which(*thread);
-            if goes {
-                *size -= stop.len();
-            }
-            !goes
-        });
     }
 
     fn keep(&mut self, body: &[u8]) {
@@ -140,7 +107,7 @@ impl Kept {
     }
 
     fn make_room(&mut self) {
-        while self.size > MOST
+        while self.size + self.stands.size() > MOST
             && let Some(oldest) = self.messages.pop_front()
         {
             self.size -= oldest.len();
@@ -157,37 +124,24 @@ impl Kept {
 
     /// The messages of the stops, the last one last.
     pub fn stops(self) -> impl Iterator<Item = Box<[u8]>> {
-        self.stops.into_iter().map(|(_, stop)| stop)
+        self.stands.into_messages()
     }
 
     /// Whether no thread is known to stand.
     pub fn runs(&self) -> bool {
-        self.stops.is_empty()
+        self.stands.is_empty()
     }
-}
-
-/// A `stopped` event as far as an editor needs it to show the line.
-fn without_texts(event: &Value) -> Vec<u8> {
-    let of = |key: &str| event["body"][key].clone();
-    let reason = of("reason");
-    let reason = reason.as_str().filter(|reason| reason.len() <= 64);
-    let thread = of("threadId");
-    let body = json!({
-        "reason": reason.unwrap_or("pause"),
-        "threadId": thread.as_i64(),
-        "allThreadsStopped": of("allThreadsStopped") == true,
-    });
-    message::event(Event::Stopped, body)
-        .to_string()
-        .into_bytes()
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use proptest::prelude::*;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::wire::dap::codec::parse;
+    use crate::wire::dap::message;
 
     fn stopped(thread: i64, text: &str) -> Vec<u8> {
         let body = json!({"reason": "breakpoint", "threadId": thread, "allThreadsStopped": true, "text": text});
@@ -255,7 +209,7 @@ mod tests {
     fn a_stop_with_a_long_text_is_kept_without_it() {
         let mut kept = Kept::default();
         kept.take(&stopped(4, &"boom ".repeat(10_000)));
-        assert!(kept.size <= LONGEST_STOP);
+        assert!(kept.stands.size() <= 1024);
         assert_eq!(threads(kept), [4]);
     }
 
@@ -291,10 +245,9 @@ mod tests {
                     _ => text.into_bytes(),
                 };
                 kept.take(&body);
-                let stops: usize = kept.stops.iter().map(|(_, stop)| stop.len()).sum();
                 let messages: usize = kept.messages.iter().map(|one| one.len()).sum();
-                prop_assert_eq!(kept.size, stops + messages);
-                prop_assert!(kept.size <= MOST && kept.stops.len() <= STOPS);
+                prop_assert_eq!(kept.size, messages);
+                prop_assert!(kept.size + kept.stands.size() <= MOST);
             }
         }
     }

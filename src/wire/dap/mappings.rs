@@ -14,6 +14,11 @@ pub fn none() -> Value {
     json!([{"localRoot": "/", "remoteRoot": "/"}])
 }
 
+/// No path of the worker's is one of the client's.
+pub fn nowhere() -> Value {
+    json!([{"localRoot": "/.ray-relay/nowhere", "remoteRoot": "/.ray-relay/nowhere"}])
+}
+
 /// Arguments of an `evaluate` that makes the process forget all mappings. DAP has no request for that, and an attach is
 /// not repeated. It is answered in 50 ms, also while every thread runs or stands (1.8.0, 1.8.14 and 1.8.22), because
 /// nothing of it runs in a thread of the program's.

@@ -6,10 +6,29 @@
 use serde_json::{Value, json};
 
 use super::names::{Command, Event};
+use crate::wire::text::unlinked;
 
-/// The numbers of the relay's own refusals: of all, and of those because a task's debugger cannot be reached.
-const REFUSED: u32 = 5678;
-const UNREACHABLE: u32 = 5679;
+/// What programs tell the relay's own refusals apart by: the number of the error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum RefusalCode {
+    /// For whatever other reason.
+    Refused = 5678,
+    /// The task's debugger cannot be reached.
+    Unreachable = 5679,
+    /// Nothing of what was asked for is there, or is any more.
+    NotFound = 5680,
+}
+
+impl RefusalCode {
+    /// That of the answer with this body.
+    pub fn of(body: &Value) -> Self {
+        let id = &body["error"]["id"];
+        let told = [Self::Unreachable, Self::NotFound].into_iter();
+        let mut told = told.filter(|code| *id == *code as u32);
+        told.next().unwrap_or(Self::Refused)
+    }
+}
 
 /// A request of a client, as far as the relay has to understand it.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,20 +94,21 @@ impl Request {
         self.success(json!({ "breakpoints": taken }))
     }
 
-    /// [`Request::failure`] because the task's debugger cannot be reached, which programs tell by the number
-    /// ([`tells_unreachable`]).
-    pub fn unreachable(&self, sentence: &str) -> Value {
+    /// [`Request::failure`] of that `code`.
+    pub fn refusal(&self, code: RefusalCode, sentence: &str) -> Value {
         let mut answer = self.failure(sentence);
-        answer["body"]["error"]["id"] = UNREACHABLE.into();
+        answer["body"]["error"]["id"] = (code as u32).into();
         answer
     }
 
     /// An answer that VS Code shows in a dialog and Neovim as a message.
     pub fn failure(&self, sentence: &str) -> Value {
+        // Names of tasks and words of workers are in it.
+        let sentence = &*unlinked(sentence);
         let mut answer = json!({
             "seq": 0, "type": "response", "request_seq": self.seq, "success": false, "command": self.command,
             "message": sentence,
-            "body": {"error": {"id": REFUSED, "format": sentence, "showUser": true}},
+            "body": {"error": {"id": RefusalCode::Refused as u32, "format": sentence, "showUser": true}},
         });
         if sentence.contains(['{', '}']) {
             // In `format`, braces are placeholders. Only they become variables: a client that knows none shows the rest.
@@ -105,9 +125,13 @@ impl Request {
     }
 }
 
-/// Whether the answer with this body is [`Request::unreachable`].
-pub fn tells_unreachable(body: &Value) -> bool {
-    body["error"]["id"] == UNREACHABLE
+/// `message` with its sentence as its body, where it is a failure: for a client that shows nothing else.
+pub fn with_bare_failure(message: &Value) -> Option<Value> {
+    let failed = message["type"] == "response" && message["success"] == false;
+    let sentence = message.get("message").filter(|_| failed)?.clone();
+    let mut bare = message.clone();
+    bare["body"] = sentence;
+    Some(bare)
 }
 
 /// A request of the relay's own; `arguments` null means none.
@@ -133,7 +157,7 @@ pub fn notice(text: &str, important: bool) -> Value {
     let category = if important { "important" } else { "console" };
     event(
         Event::Output,
-        json!({"category": category, "output": format!("ray-relay: {text}\n")}),
+        json!({"category": category, "output": format!("ray-relay: {}\n", unlinked(text))}),
     )
 }
 

@@ -7,5 +7,7 @@ pub mod mappings;
 pub mod message;
 pub mod names;
 pub mod peek;
+pub mod rest;
 pub mod scanner;
+pub mod stands;
 pub mod texts;

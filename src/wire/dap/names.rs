@@ -114,6 +114,7 @@ names! {
         Process = "process",
         Capabilities = "capabilities",
         Invalidated = "invalidated",
+        PydevdInputRequested = "pydevdInputRequested",
         DebugpySockets = "debugpySockets",
         DebugpyWaitingForServer = "debugpyWaitingForServer",
         DebugpyAttach = "debugpyAttach",

@@ -1,10 +1,10 @@
 //! Peeking: what kind of message a body is, read without parsing it.
 //!
 //! Pure. Who relays a session asks for each frame that passes and forwards nearly all of them as they came; only
-//! what must be rewritten is parsed. Towards the client the first keys are enough: the worker is not an
-//! adversary of its own client, and a wrong guess costs a rewrite. Towards the worker the whole object is
-//! walked, because Python takes the *last* of two equal keys: `{"command":"threads", … ,"command":"terminate"}`
-//! must not pass as `threads`.
+//! what must be rewritten is parsed. Python and editors take the *last* of two equal keys:
+//! `{"command":"threads", … ,"command":"terminate"}` must not pass as `threads`. Towards the worker the whole object is
+//! walked before any of it passes. Towards the client, where messages are long, the first keys decide, and the
+//! [rest](super::rest) is walked as it passes.
 
 use memchr::memchr2;
 
@@ -49,6 +49,9 @@ pub struct Walk {
     kind: Option<Text>,
     command: Option<Text>,
     event: Option<Text>,
+    success: Success,
+    /// A key was there that no debugger writes before those that decide.
+    unusual: bool,
 }
 
 /// Where in the body a string without escapes is.
@@ -65,6 +68,19 @@ enum Slot {
     Command,
     Event,
 }
+
+/// What `success` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Success {
+    Unknown,
+    /// Its value is to come.
+    Next,
+    True,
+    Other,
+}
+
+/// Keys that debuggers write before those that decide, or between them.
+const USUAL: [&[u8]; 2] = [b"seq", b"request_seq"];
 
 #[derive(Debug, Clone, Copy)]
 enum State {
@@ -104,7 +120,19 @@ impl Walk {
             kind: None,
             command: None,
             event: None,
+            success: Success::Unknown,
+            unusual: false,
         }
+    }
+
+    /// The bytes of the body that have been looked at.
+    pub fn looked_at(&self) -> usize {
+        self.at
+    }
+
+    /// Whether what was looked at says nothing beside what the message is, and in a response that it succeeded.
+    pub fn is_usual(&self, kind: MessageType) -> bool {
+        !self.unusual && (self.success == Success::True || kind != MessageType::Response)
     }
 
     /// Looks at `body`, the first bytes of a message of `length` bytes in all: the bytes of the last call, and more.
@@ -145,7 +173,15 @@ impl Walk {
                     b"type" => Some(Slot::Kind),
                     b"command" => Some(Slot::Command),
                     b"event" => Some(Slot::Event),
-                    _ => None,
+                    b"success" => {
+                        self.unusual |= self.success != Success::Unknown;
+                        self.success = Success::Next;
+                        None
+                    }
+                    other => {
+                        self.unusual |= !USUAL.contains(&other);
+                        None
+                    }
                 }),
             },
             State::Colon(slot) => match self.after_space(body)? {
@@ -156,11 +192,20 @@ impl Walk {
                 b'"' => State::InText(slot, self.at),
                 _ => State::Unclear,
             },
-            State::Value(None) => match self.after_space(body)? {
-                b'"' => State::InString(0),
-                b'{' | b'[' => State::Nested(1),
-                _ => State::Scalar,
-            },
+            State::Value(None) => {
+                let first = self.after_space(body)?;
+                if self.success == Success::Next {
+                    self.success = match first {
+                        b't' => Success::True,
+                        _ => Success::Other,
+                    };
+                }
+                match first {
+                    b'"' => State::InString(0),
+                    b'{' | b'[' => State::Nested(1),
+                    _ => State::Scalar,
+                }
+            }
             State::InText(slot, start) => match self.plain_text(body, start)? {
                 None => State::Unclear,
                 text => {

@@ -1,10 +1,13 @@
 //! The frame scanner: where frames begin and end in a passing stream, and which of them have to be held.
 //!
 //! Pure. Whoever relays a session holds what was read and asks what to do with the front of it. A frame that nobody has
-//! to see is forwarded as soon as its beginning decides that; what is asked about again is not looked at again.
+//! to see is forwarded as soon as its beginning decides that; what is asked about again is not looked at again. Where the
+//! beginning alone decides ([`Depth::Deciding`]), the rest is walked as it passes: a message that turns out to be another one
+//! is captured while it is all here, and else never ends.
 
-use crate::wire::dap::codec::{FrameError, header};
+use crate::wire::dap::codec::{FrameError, header, is_plain_header};
 use crate::wire::dap::peek::{Depth, MessageType, Peek, Walk};
+use crate::wire::dap::rest::{Ambiguous, Rest};
 
 /// Bytes of a body that are looked at before it is captured for want of an answer ([`Depth::Deciding`]).
 const WINDOW: usize = 512;
@@ -38,6 +41,15 @@ pub enum Step {
     },
 }
 
+/// What becomes of a message.
+enum Decision {
+    Captured,
+    /// It passes; so many bytes of its body were looked at.
+    Passes {
+        seen: usize,
+    },
+}
+
 #[derive(Debug, Clone, Copy)]
 enum At {
     /// Before a frame or in its header.
@@ -46,8 +58,14 @@ enum At {
     Open { head: usize, body: usize },
     /// In a frame of (header, whole) bytes that is captured.
     Captured { head: usize, frame: usize },
-    /// In a body that passes, with so many bytes to come.
-    Passing(usize),
+    /// In a frame that passes, with so many bytes to come, of which the first were looked at before.
+    Passing { left: usize, seen: usize },
+}
+
+impl From<Ambiguous> for FrameError {
+    fn from(_: Ambiguous) -> Self {
+        Self::Ambiguous
+    }
 }
 
 /// Finds the frames of one direction, and keeps where in them the stream is.
@@ -59,6 +77,8 @@ pub struct Scanner {
     at: At,
     /// The look at the body of the frame that is not decided on.
     walk: Walk,
+    /// The look at what passes of one that is, where its beginning has decided.
+    rest: Rest,
 }
 
 impl Scanner {
@@ -69,6 +89,7 @@ impl Scanner {
             answers: None,
             at: At::Start,
             walk: Walk::new(rules.depth),
+            rest: Rest::new(),
         }
     }
 
@@ -85,31 +106,13 @@ impl Scanner {
 
     /// No frame is half forwarded: something else may be sent now.
     pub fn between_frames(&self) -> bool {
-        !matches!(self.at, At::Passing(_))
-    }
-
-    /// How many bytes are still to come of a frame that passes, unseen; 0 between two frames.
-    pub fn passing(&self) -> usize {
-        match self.at {
-            At::Passing(left) => left,
-            _ => 0,
-        }
-    }
-
-    /// So many of the bytes of [`Self::passing`] have passed by another way.
-    pub fn skip(&mut self, bytes: usize) {
-        if let At::Passing(left) = self.at {
-            self.at = match left.saturating_sub(bytes) {
-                0 => At::Start,
-                left => At::Passing(left),
-            };
-        }
+        !matches!(self.at, At::Passing { .. })
     }
 
     /// How many bytes may have to be held before the next [`Step`] that takes any, as far as that is known; else 0.
     pub fn expected(&self) -> usize {
         match self.at {
-            At::Start | At::Passing(_) => 0,
+            At::Start | At::Passing { .. } => 0,
             At::Open { head, body } => head + body,
             At::Captured { frame, .. } => frame,
         }
@@ -126,22 +129,46 @@ impl Scanner {
                 return Ok(Step::More);
             };
             self.walk = Walk::new(self.rules.depth);
-            self.at = At::Open { head, body };
+            self.rest = Rest::new();
+            self.at = match self.rules.depth {
+                // It is not forwarded with that header.
+                Depth::Deciding if !is_plain_header(&bytes[..head]) => {
+                    let frame = head + self.held(body)?;
+                    At::Captured { head, frame }
+                }
+                _ => At::Open { head, body },
+            };
         }
         if let At::Open { head, body } = self.at {
             let frame = head + body;
             let seen = &bytes[head..bytes.len().min(frame)];
             self.at = match self.decide(seen, body)? {
                 None => return Ok(Step::More),
-                Some(true) => At::Captured { head, frame },
-                Some(false) => At::Passing(frame),
+                Some(Decision::Captured) => At::Captured { head, frame },
+                Some(Decision::Passes { seen }) => At::Passing {
+                    left: frame,
+                    seen: head + seen,
+                },
             };
         }
         match self.at {
-            At::Passing(left) => {
-                let now = left.min(bytes.len());
-                self.skip(now);
-                Ok(Step::Forward(now))
+            At::Passing { left, seen } => {
+                let here = left.min(bytes.len());
+                let seen = seen.min(here);
+                let now = match seen < here {
+                    true => seen + self.rest.pass(&bytes[seen..here])?,
+                    false => here,
+                };
+                self.at = match left - now {
+                    0 => At::Start,
+                    // It ends in the middle of a key.
+                    _ if here == left => return Err(FrameError::Ambiguous),
+                    left => At::Passing { left, seen: 0 },
+                };
+                Ok(match now {
+                    0 => Step::More,
+                    now => Step::Forward(now),
+                })
             }
             At::Captured { head, frame } if bytes.len() >= frame => {
                 self.at = At::Start;
@@ -151,33 +178,53 @@ impl Scanner {
         }
     }
 
-    /// Whether the message that begins with `seen` is captured; `None` while that is open.
-    fn decide(&mut self, seen: &[u8], body: usize) -> Result<Option<bool>, FrameError> {
+    /// What becomes of the message that begins with `seen`; `None` while that is open.
+    fn decide(&mut self, seen: &[u8], body: usize) -> Result<Option<Decision>, FrameError> {
+        let whole = self.rules.depth == Depth::Whole;
         let captured = match self.walk.peek(seen, body) {
             Peek::Known(kind, name) => {
                 (self.rules.captures)(kind, name)
                     || kind == MessageType::Response && self.answers == Some(name)
+                    || !whole && !self.walk.is_usual(kind)
             }
             Peek::Unclear => true,
-            Peek::More if self.rules.depth == Depth::Deciding && seen.len() >= WINDOW => true,
+            Peek::More if !whole && seen.len() >= WINDOW => true,
             Peek::More => {
                 // The whole is needed for a decision, so it counts as captured for the limit.
-                if self.rules.depth == Depth::Whole && body > self.rules.max_captured {
-                    return Err(FrameError::TooLarge {
-                        length: body as u64,
-                        limit: self.rules.max_captured,
-                    });
+                if whole {
+                    self.held(body)?;
                 }
                 return Ok(None);
             }
         };
-        if captured && body > self.rules.max_captured {
-            return Err(FrameError::TooLarge {
+        let seen_now = match captured {
+            false if whole => Some(body),
+            false if seen.len() == body => {
+                // All of it is here.
+                let ends = self.rest.pass(&seen[self.walk.looked_at()..]);
+                (ends.is_ok() && self.rest.is_over()).then_some(body)
+            }
+            false => Some(self.walk.looked_at()),
+            true => None,
+        };
+        Ok(Some(match seen_now {
+            Some(seen) => Decision::Passes { seen },
+            None => {
+                self.held(body)?;
+                Decision::Captured
+            }
+        }))
+    }
+
+    /// The length of a body that has to be held, whole.
+    fn held(&self, body: usize) -> Result<usize, FrameError> {
+        match body > self.rules.max_captured {
+            true => Err(FrameError::TooLarge {
                 length: body as u64,
                 limit: self.rules.max_captured,
-            });
+            }),
+            false => Ok(body),
         }
-        Ok(Some(captured))
     }
 }
 
@@ -248,11 +295,8 @@ mod tests {
         let (forwarded, captured) = run(Depth::Deciding, &[early, late]).unwrap();
         assert!(forwarded.is_empty());
         assert_eq!(captured.len(), 1);
-        let (forwarded, _) = run(Depth::Deciding, &[&wire]).unwrap();
-        assert_eq!(
-            forwarded, wire,
-            "what is there already is looked at before anything is kept"
-        );
+        let (_, captured) = run(Depth::Deciding, &[&wire]).unwrap();
+        assert_eq!(captured.len(), 1, "no debugger writes that first");
         wire.clear();
         put_frame(&mut wire, &message("pass", 3000, true));
         let (early, late) = wire.split_at(700);
@@ -260,6 +304,51 @@ mod tests {
             run(Depth::Deciding, &[early, late]),
             Err(FrameError::TooLarge { limit: 2000, .. })
         ));
+    }
+
+    #[test]
+    fn what_turns_out_to_be_something_else_is_captured_or_never_ends() {
+        let hidden = |filler: usize| {
+            format!(
+                r#"{{"seq":1,"type":"event","event":"pass","x":"{}","type":"request","command":"runInTerminal"}}"#,
+                "y".repeat(filler)
+            )
+        };
+        let mut wire = Vec::new();
+        put_frame(&mut wire, hidden(10).as_bytes());
+        let (forwarded, captured) = run(Depth::Deciding, &[&wire]).unwrap();
+        assert!(forwarded.is_empty());
+        assert_eq!(captured.len(), 1);
+
+        wire.clear();
+        put_frame(&mut wire, hidden(3000).as_bytes());
+        let mut scanner = Scanner::new(rules(Depth::Deciding));
+        let mut at = 0;
+        let error = loop {
+            match scanner.step(&wire[at..wire.len().min(at + 700)]) {
+                Ok(Step::Forward(n)) => at += n,
+                Ok(other) => panic!("{other:?}"),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error, FrameError::Ambiguous);
+        assert!(at < wire.len() - "\"type\":\"request\"".len());
+        assert!(!scanner.between_frames(), "nothing may be put into it");
+    }
+
+    #[test]
+    fn a_header_that_can_be_read_in_two_ways_is_not_forwarded() {
+        let body = message("pass", 10, false);
+        for header in ["content-length", "X: y\r\nContent-Length"] {
+            let wire = [
+                format!("{header}: {}\r\n\r\n", body.len()).as_bytes(),
+                &body,
+            ]
+            .concat();
+            let (forwarded, captured) = run(Depth::Deciding, &[&wire]).unwrap();
+            assert!(forwarded.is_empty());
+            assert_eq!(captured, [&*body]);
+        }
     }
 
     #[test]
@@ -297,6 +386,7 @@ mod tests {
             for (take, filler, early) in messages {
                 let body = message(if take { "take" } else { "pass" }, filler, early && filler < 400);
                 put_frame(&mut wire, &body);
+                let take = take || !whole && early && filler < 400;
                 if take { taken.push(body) } else { put_frame(&mut passed, &body) }
             }
             let mut chunks = Vec::new();

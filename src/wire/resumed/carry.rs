@@ -109,6 +109,9 @@ where
         let Some(message) = in_time(of.link(), source.next()).await else {
             return Cut::Lost("nothing was heard for too long".to_owned());
         };
+        if matches!(message, Some(Ok(_))) {
+            of.link().heard();
+        }
         let heard = match message {
             Some(Ok(Message::Binary(bytes))) if bytes.len() <= LARGEST_FRAME => {
                 of.link().receive(of, &bytes)

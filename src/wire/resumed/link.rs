@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::messages::Said;
 use super::offsets::{Incoming, Mismatch, Next, Outgoing};
+use crate::memory::{Account, Kind, Taken};
 use crate::wire::peer_stream::PeerStream;
 use crate::wire::tunnel::LARGEST_FRAME;
 
@@ -44,6 +45,8 @@ pub(crate) struct Link {
     doubted: watch::Sender<Option<Instant>>,
     /// Of the last heartbeat, in milliseconds, and one more; 0: none yet.
     round_trip: AtomicU32,
+    /// When the other side was last heard, by the clock that runs while a machine sleeps.
+    heard: Mutex<SystemTime>,
 }
 
 #[derive(Debug)]
@@ -66,6 +69,8 @@ struct State {
     left_said: bool,
     /// Nobody reads on the other side any more.
     gone: bool,
+    /// For what is under way.
+    taken: Taken,
 }
 
 /// The right of one transport to carry a link, until another one has it.
@@ -98,6 +103,15 @@ pub(super) enum Sent {
 impl Link {
     /// A link that no transport carries yet, and its stream: with so many bytes under way from here, and so many towards here.
     pub(crate) fn new(outgoing: usize, incoming: usize) -> (Arc<Self>, LinkedStream) {
+        Self::counted(outgoing, incoming, &Account::default())
+    }
+
+    /// The same, with its memory from `account`.
+    pub(crate) fn counted(
+        outgoing: usize,
+        incoming: usize,
+        account: &Account,
+    ) -> (Arc<Self>, LinkedStream) {
         let link = Arc::new(Self {
             state: Mutex::new(State {
                 outgoing: Outgoing::new(outgoing),
@@ -112,6 +126,7 @@ impl Link {
                 left_told: false,
                 left_said: false,
                 gone: false,
+                taken: account.nothing(Kind::Links),
             }),
             to_send: Notify::new(),
             phase: watch::Sender::new(Phase::Detached(Instant::now())),
@@ -119,6 +134,7 @@ impl Link {
             left: CancellationToken::new(),
             doubted: watch::Sender::default(),
             round_trip: AtomicU32::new(0),
+            heard: Mutex::new(SystemTime::now()),
         });
         (Arc::clone(&link), LinkedStream(link))
     }
@@ -233,6 +249,16 @@ impl Link {
         Some(Duration::from_millis(millis.into()))
     }
 
+    /// When the other side was last heard.
+    pub(crate) fn last_heard(&self) -> SystemTime {
+        *self.heard.lock()
+    }
+
+    /// It is heard now.
+    pub(super) fn heard(&self) {
+        *self.heard.lock() = SystemTime::now();
+    }
+
     pub(super) fn measured(&self, round_trip: Duration) {
         let millis = u32::try_from(round_trip.as_millis()).unwrap_or(u32::MAX - 1);
         self.round_trip
@@ -281,10 +307,15 @@ impl Link {
         }
         match bytes.is_empty() {
             true => state.incoming.finish()?,
-            false => state.incoming.receive(bytes)?,
+            false => {
+                let more = state.held() + bytes.len();
+                state.taken.resize(more).map_err(Mismatch::Short)?;
+                state.incoming.receive(bytes)?;
+            }
         }
         if state.left {
             state.incoming.discard();
+            state.count();
             self.to_send.notify_one();
         }
         if let Some(reader) = state.reader.take() {
@@ -305,10 +336,14 @@ impl Link {
             return Ok(());
         }
         match said {
-            Said::Taken { before } => state.outgoing.taken(before)?,
+            Said::Taken { before } => {
+                state.outgoing.taken(before)?;
+                state.count();
+            }
             Said::Gone => {
                 state.gone = true;
                 state.outgoing.abandon();
+                state.count();
             }
             Said::Used => self.used.cancel(),
             Said::Begun { .. } | Said::Resumed { .. } | Said::Unknown => return Ok(()),
@@ -341,6 +376,30 @@ impl Drop for Attachment {
 }
 
 impl State {
+    /// How many bytes are under way.
+    fn held(&self) -> usize {
+        self.outgoing.kept() + self.incoming.held()
+    }
+
+    /// Less is under way than before.
+    fn count(&mut self) {
+        let held = self.held();
+        self.taken.insist(held);
+    }
+
+    /// How much of what somebody here writes may be kept as well: always a little, as what is kept goes out some time.
+    fn room(&mut self, wanted: usize) -> usize {
+        let wanted = wanted.min(self.outgoing.room());
+        let held = self.held();
+        if self.taken.resize(held + wanted).is_ok() {
+            return wanted;
+        }
+        let least = LARGEST_FRAME.saturating_sub(self.outgoing.kept());
+        let least = wanted.min(least);
+        self.taken.insist(held + least);
+        least
+    }
+
     fn wake(&mut self) {
         for waker in [self.reader.take(), self.writer.take()]
             .into_iter()
@@ -385,6 +444,7 @@ impl AsyncRead for LinkedStream {
             now
         });
         if read.is_some() {
+            state.count();
             drop(state);
             // Whoever carries it knows whether that is to be told.
             link.to_send.notify_one();
@@ -412,7 +472,8 @@ impl AsyncWrite for LinkedStream {
         if state.gone {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        let wrote = state.outgoing.write(buf);
+        let room = state.room(buf.len());
+        let wrote = state.outgoing.write(&buf[..room]);
         if wrote == 0 && !buf.is_empty() {
             state.writer = Some(cx.waker().clone());
             return Poll::Pending;
@@ -446,6 +507,7 @@ impl Drop for LinkedStream {
         let mut state = self.0.state.lock();
         state.outgoing.finish();
         state.incoming.discard();
+        state.count();
         state.left = true;
         drop(state);
         self.0.left.cancel();

@@ -7,6 +7,8 @@ use std::collections::VecDeque;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
+use crate::memory::Short;
+
 /// What an emptied buffer keeps of its room, in bytes.
 const KEPT_ROOM: usize = 16 * 1024;
 
@@ -26,6 +28,9 @@ pub enum Mismatch {
     /// It has sent more than there is room for.
     #[error("the other side sends more than was agreed")]
     TooMuch,
+    /// There is no memory for what it has sent.
+    #[error("what the other side sends is not held: {0}")]
+    Short(Short),
     /// It goes on behind its end.
     #[error("the other side goes on after its end")]
     AfterEnd,

@@ -9,7 +9,7 @@ use crate::support::relay::PORT;
 
 /// Between whom it is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Link {
+pub(crate) enum Link {
     /// An editor and the relay.
     Client,
     /// `ray-relay connect`, which an editor goes through, and the relay.
@@ -22,7 +22,7 @@ pub(super) enum Link {
 
 /// How it is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// What is sent vanishes.
     Silent,
     /// What is sent is answered with a reset, to both sides.
@@ -32,9 +32,9 @@ pub(super) enum Kind {
 }
 
 impl Link {
-    pub(super) const ALL: [Self; 4] = [Self::Client, Self::Connect, Self::Agent, Self::Head];
+    pub(crate) const ALL: [Self; 4] = [Self::Client, Self::Connect, Self::Agent, Self::Head];
 
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Client => "client–relay",
             Self::Connect => "connect–relay",
@@ -72,9 +72,9 @@ impl Link {
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 3] = [Self::Silent, Self::Reset, Self::Address];
+    pub(crate) const ALL: [Self; 3] = [Self::Silent, Self::Reset, Self::Address];
 
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Silent => "silent drop",
             Self::Reset => "reset",
@@ -94,7 +94,7 @@ struct Dialler {
 }
 
 /// The cables of a cluster.
-pub(super) struct Cables<'a> {
+pub(crate) struct Cables<'a> {
     cluster: &'a Cluster,
     /// How often the addresses of each link's dialler have changed.
     changes: [AtomicU8; 4],
@@ -102,7 +102,7 @@ pub(super) struct Cables<'a> {
 
 impl<'a> Cables<'a> {
     /// Before the relay and the agents dial: each has an address for that which it can lose.
-    pub(super) fn lay(cluster: &'a Cluster) -> Self {
+    pub(crate) fn lay(cluster: &'a Cluster) -> Self {
         let cables = Self {
             cluster,
             changes: Default::default(),
@@ -113,7 +113,7 @@ impl<'a> Cables<'a> {
         cables
     }
 
-    pub(super) fn cut(&self, link: Link, kind: Kind) {
+    pub(crate) fn cut(&self, link: Link, kind: Kind) {
         let dialler = link.dialler();
         let (ip, port) = dialler.to;
         let (resets, verdict) = match kind {
@@ -139,7 +139,7 @@ impl<'a> Cables<'a> {
         }
     }
 
-    pub(super) fn mend(&self, link: Link, kind: Kind) {
+    pub(crate) fn mend(&self, link: Link, kind: Kind) {
         let dialler = link.dialler();
         if kind == Kind::Address {
             self.changes[Self::of(link)].fetch_add(1, Ordering::Relaxed);

@@ -23,7 +23,11 @@ impl Agent {
 
     /// The same by another address of the relay's.
     pub(crate) fn linking_to(scene: &Scene<'_>, node: &str, url: &str, args: &[&str]) -> Self {
-        let cluster = scene.cluster;
+        Self::dialling(scene.cluster, node, url, args)
+    }
+
+    /// The same for whoever has relays without a scene.
+    pub(crate) fn dialling(cluster: &Cluster, node: &str, url: &str, args: &[&str]) -> Self {
         lead_to_relay(cluster, node);
         let child = cluster
             .exec(node, env!("CARGO_BIN_EXE_ray-relay"))

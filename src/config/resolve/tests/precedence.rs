@@ -47,6 +47,7 @@ fn every_scalar_key_can_be_given_in_the_environment() {
         "max_connections" | "max_event_streams" | "max_links" | "throttle_after" => "7",
         "keys" | "issuer" => "/a, /b",
         "audience" | "policy_file" | "revocations_file" | "ticket_key_file" => "/c",
+        "memory" => "1GiB",
         "max_token" => "9KiB",
         "max_frame" | "max_rewrite" | "max_value" | "max_size" => "2MiB",
         "sink" => "stdout",
@@ -80,6 +81,7 @@ fn every_scalar_key_can_be_given_in_the_environment() {
         ("tls", _) => "/etc/tls/file.pem",
         ("audit", "keep") => "7",
         ("recording", "keep") => "2MiB",
+        ("http", "dashboard_hosts") => "{cluster}.ray.example.com",
         (_, key) => other(key),
     };
     // A new key needs no line above, unless its default is no value to give.

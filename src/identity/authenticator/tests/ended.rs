@@ -5,7 +5,7 @@ use crate::identity::Ended;
 use crate::identity::principal::VerifiedIdentity;
 use crate::identity::revocation::LiveRevocations;
 use crate::identity::testing::identity;
-use crate::identity::ticket::Tickets;
+use crate::identity::ticket::{Opens, Tickets};
 
 async fn ended(principal: &Principal) -> Ended {
     let patience = Duration::from_secs(10);
@@ -154,7 +154,7 @@ fn a_ticket_is_good_for_a_short_time_and_never_longer_than_its_holder() {
         };
         Principal::issued(who, crate::policy::Access::default(), live.watch())
     };
-    let breakpoint = paused("f", 1);
+    let opens = Opens::Breakpoint(paused("f", 1).id);
     let last = now + ticket::LIFETIME + leeway;
     for (expires, good, over) in [
         (None, last - Duration::from_secs(2), last),
@@ -164,10 +164,40 @@ fn a_ticket_is_good_for_a_short_time_and_never_longer_than_its_holder() {
             now + Duration::from_secs(4),
         ),
     ] {
-        let issued = tickets.issue(&principal(expires), &breakpoint, now);
+        let issued = tickets.issue(&principal(expires), &opens, now);
         let ticket = issued.unwrap();
         assert!(tickets.read(&ticket, good).is_ok());
         let refusal = tickets.read(&ticket, over).err();
         assert_eq!(refusal, Some(CredentialRefusal::Expired));
     }
+}
+
+#[tokio::test]
+async fn a_ticket_for_a_dashboard_opens_that_one_and_no_breakpoint() {
+    let scene = Scene::new(Algorithm::EdDsa);
+    let authenticator = scene.authenticator();
+    let ada = accepted(&authenticator, &scene.token(&claims())).await;
+    let entrance = Opens::Entrance("gpu".to_owned());
+    let dashboard = Opens::Dashboard("gpu".to_owned());
+    let breakpoint = Opens::Breakpoint(paused("f", 1).id);
+    for opens in [&entrance, &dashboard, &breakpoint] {
+        let ticket = authenticator.issue(&ada, opens).unwrap();
+        let who = authenticator.opens(&ticket, PEER, opens).unwrap();
+        assert_eq!(who.grants(), ada.grants());
+        for other in [
+            &entrance,
+            &dashboard,
+            &Opens::Dashboard("gpu2".to_owned()),
+            &breakpoint,
+        ] {
+            let opened = authenticator.opens(&ticket, PEER, other);
+            assert_eq!(opened.is_ok(), other == opens, "{opens:?} {other:?}");
+        }
+        let attached = authenticator.ticket(&ticket, PEER);
+        assert_eq!(attached.is_ok(), *opens == breakpoint, "{opens:?}");
+        refused(&authenticator, &ticket, "a ticket is no token").await;
+    }
+    let ticket = authenticator.issue(&ada, &dashboard).unwrap();
+    revoke(&authenticator, id("one")).await.unwrap();
+    assert!(authenticator.opens(&ticket, PEER, &dashboard).is_err());
 }

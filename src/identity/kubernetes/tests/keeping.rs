@@ -24,6 +24,8 @@ struct Oracle {
 #[derive(Clone)]
 enum Said {
     Scopes(&'static str),
+    /// These on the cluster, and `admin` on the relay.
+    OnRelay(&'static str),
     Refused,
     Nothing,
 }
@@ -50,14 +52,15 @@ impl Oracle {
                 _ => script.pop_front().unwrap(),
             }
         };
-        match said {
-            Said::Scopes(words) => Ok(Some(Review {
+        match &said {
+            Said::Scopes(words) | Said::OnRelay(words) => Ok(Some(Review {
                 user: User {
                     name: "alice".to_owned(),
                     uid: "1".to_owned(),
                     groups: BTreeSet::new(),
                 },
                 grants: vec![("east".to_owned(), words.parse::<Scopes>().unwrap())],
+                administers_relay: matches!(said, Said::OnRelay(_)),
             })),
             Said::Refused => Ok(None),
             Said::Nothing => Err(api::KubernetesError::NoReview {
@@ -197,6 +200,12 @@ async fn less_than_before_ends_sessions_and_more_does_not() {
     let less = ask(&reviewer, "t").await.unwrap();
     assert!(!access(&less).may_anywhere(crate::policy::Scope::Debug));
     assert!(!validity(&less).is_withdrawn());
+    oracle.says(Said::OnRelay("list,view"));
+    sleep(2 * MINUTE).await;
+    let root = ask(&reviewer, "t").await.unwrap();
+    assert!(access(&root).may_on_relay(RelayScope::Admin));
+    oracle.says(Said::Scopes("list,view"));
+    assert!(withdrawn_after(&root).await <= MINUTE);
 }
 
 #[tokio::test(start_paused = true)]

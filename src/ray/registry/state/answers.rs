@@ -10,10 +10,30 @@ use crate::ray::registry::names::{Certainty, Found};
 use crate::ray::registry::pending_lookups::PendingLookups;
 use crate::ray::registry::rows::{NodeRow, WorkerRow};
 use crate::ray::registry::state::{
-    Changes, Cluster, ClusterState, Entry, MAX_NODES, Node, Now, Questions, State,
+    Changes, Cluster, ClusterState, Entry, MAX_LIVE, MAX_NODES, Node, Now, Questions, State,
 };
 use crate::ray::registry::traceback::Stopped;
 use crate::ray::registry::{Change, exit};
+
+/// Rows of an answer that are taken in under one lock: fewer than events that somebody may lag behind.
+const PART: usize = 1000;
+
+/// An answer to a poll of which the rows are taken in one part after the other.
+pub(in crate::ray::registry) struct Taking<'a> {
+    left: &'a [WorkerRow],
+    seen: HashSet<&'a str>,
+    /// Rows of workers that are known not to wait.
+    lost: usize,
+    refused: usize,
+    sent: Instant,
+}
+
+impl Taking<'_> {
+    /// Some rows are not taken in yet.
+    pub(in crate::ray::registry) fn goes_on(&self) -> bool {
+        !self.left.is_empty()
+    }
+}
 
 impl State {
     /// Whether `rows` hold a new paused worker on a node that nobody has vouched for. The nodes
@@ -31,23 +51,58 @@ impl State {
         })
     }
 
-    /// Takes in the answer to a poll that was sent at `sent`.
-    pub(in crate::ray::registry) fn apply_workers(
+    /// Begins to take in the answer `rows` to a poll that was sent at `sent`.
+    pub(in crate::ray::registry) fn begin_workers<'a>(
         &mut self,
         cluster: Cluster,
-        rows: &[WorkerRow],
+        rows: &'a [WorkerRow],
         sent: Instant,
-        now: Now,
-    ) -> (Changes, Questions) {
-        let mut changes = Changes::new();
-        // What a lost node's rows say is the same for good.
-        let (mut seen, mut lost) = (HashSet::with_capacity(rows.len()), 0);
+    ) -> Taking<'a> {
         self.clusters[cluster].entries.watch();
-        for row in rows.iter().filter(|row| is_paused(row)) {
-            let is_new = seen.insert(row.worker_id.as_str());
-            lost += usize::from(is_new && self.clusters[cluster].is_lost(row));
-            self.see(cluster, row, sent, now, &mut changes);
+        Taking {
+            left: rows,
+            seen: HashSet::with_capacity(rows.len()),
+            lost: 0,
+            refused: 0,
+            sent,
         }
+    }
+
+    /// Takes in the next rows of an answer; there are more where [`Taking::goes_on`]. A part at a time: others have the core
+    /// in between, however long a head's list is.
+    pub(in crate::ray::registry) fn take_workers(
+        &mut self,
+        cluster: Cluster,
+        taking: &mut Taking<'_>,
+        now: Now,
+    ) -> Changes {
+        let mut changes = Changes::new();
+        let (rows, left) = taking.left.split_at(taking.left.len().min(PART));
+        taking.left = left;
+        for row in rows.iter().filter(|row| is_paused(row)) {
+            let is_new = taking.seen.insert(row.worker_id.as_str());
+            // What a lost node's rows say is the same for good.
+            taking.lost += usize::from(is_new && self.clusters[cluster].is_lost(row));
+            let is_listed = self.see(cluster, row, taking.sent, now, &mut changes);
+            taking.refused += usize::from(is_new && !is_listed);
+        }
+        changes
+    }
+
+    /// What an answer of which all rows are taken in leaves to be asked.
+    pub(in crate::ray::registry) fn end_workers(
+        &mut self,
+        cluster: Cluster,
+        taking: Taking<'_>,
+        now: Now,
+    ) -> Questions {
+        let Taking {
+            seen,
+            lost,
+            refused,
+            sent,
+            ..
+        } = taking;
         let state = &mut self.clusters[cluster];
         let (mut vanished, mut settled, mut listed) = (Vec::new(), true, 0);
         for (key, entry) in state.entries.iter() {
@@ -70,7 +125,7 @@ impl State {
         state.settled = settled && listed + lost == seen.len() && !state.entries.is_touched();
         state.forget_gone(sent, Kind::Debugpy);
         state.ghosts.retain(|key| seen.contains(key.as_str()));
-        (changes, Questions { vanished })
+        Questions { vanished, refused }
     }
 
     /// Whether the answer to a later poll changes nothing where it says the same as the one that was taken in last.
@@ -124,6 +179,10 @@ impl State {
             if matches!(node, Some(Node::Dead { .. })) || stale {
                 continue;
             }
+            let is_new = !state.entries.contains(breakpoint.key());
+            if is_new && state.is_full() {
+                continue;
+            }
             let known = state.entries.get(breakpoint.key());
             // Claimed, or the same socket as before: no news. Another one is another stop.
             if known.is_some_and(|entry| {
@@ -142,24 +201,23 @@ impl State {
     }
 
     /// Takes in what the head says about workers that had vanished from the poll: `asked` were
-    /// asked for at `sent`, `rows` are what there was. `complete`: a missing row means that Ray
+    /// asked for at `sent`, `rows` are what there was, by worker. `complete`: a missing row means that Ray
     /// has forgotten the worker.
     pub(in crate::ray::registry) fn apply_vanished(
         &mut self,
         cluster: Cluster,
         asked: &[String],
-        rows: &[WorkerRow],
+        rows: &HashMap<&str, &WorkerRow>,
         complete: bool,
         sent: Instant,
         now: Now,
     ) -> Changes {
         let mut changes = Changes::new();
-        let by_id: HashMap<_, _> = rows.iter().map(|row| (&*row.worker_id, row)).collect();
         for worker_id in asked {
             if !self.unclaimed_since(cluster, worker_id, sent) {
                 continue;
             }
-            match by_id.get(worker_id.as_str()).copied() {
+            match rows.get(worker_id.as_str()).copied() {
                 Some(row) if !row.is_alive => {
                     self.die(cluster, worker_id, exit::of_worker(row), now, &mut changes);
                 }
@@ -294,7 +352,7 @@ impl State {
         self.named(cluster, worker_id, next)
     }
 
-    /// A row that says "paused": a new stop, or news of one that is known.
+    /// A row that says "paused": a new stop, or news of one that is known. `false`: there is no room for it.
     fn see(
         &mut self,
         cluster: Cluster,
@@ -302,13 +360,13 @@ impl State {
         sent: Instant,
         now: Now,
         out: &mut Changes,
-    ) {
+    ) -> bool {
         let Some((node_ip, port)) = row.debugger() else {
-            return;
+            return true;
         };
         let state = &mut self.clusters[cluster];
         if state.is_lost(row) || state.gone.get(&row.worker_id).is_some_and(|at| *at > sent) {
-            return;
+            return true;
         }
         if let Some(entry) = state.entries.get(&row.worker_id) {
             let old = entry.breakpoint();
@@ -331,10 +389,13 @@ impl State {
                 state.entries.set(&row.worker_id, next);
                 self.dirty = true;
             }
-            return;
+            return true;
+        }
+        if state.is_full() {
+            return false;
         }
         let Some(breakpoint) = state.stopped(row, now) else {
-            return;
+            return true;
         };
         self.dirty = true;
         let breakpoint = Arc::new(breakpoint);
@@ -342,6 +403,7 @@ impl State {
         let pending = PendingLookups::new(now.instant);
         let entry = Entry::new(breakpoint, sent, row.is_driver(), pending);
         state.entries.insert(entry);
+        true
     }
 
     pub(super) fn named(&mut self, cluster: Cluster, worker_id: &str, next: Breakpoint) -> Changes {
@@ -369,6 +431,11 @@ impl ClusterState {
     fn is_lost(&self, row: &WorkerRow) -> bool {
         matches!(self.nodes.get(&row.node_id), Some(Node::Dead { .. }))
             || self.ghosts.contains(&row.worker_id)
+    }
+
+    /// It has as many breakpoints as it may have.
+    fn is_full(&self) -> bool {
+        self.entries.len() >= MAX_LIVE
     }
 
     /// The next stop of the worker of `row`, first seen now. `None` without an address of its debugger and a process id.

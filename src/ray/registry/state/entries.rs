@@ -135,6 +135,10 @@ impl Entries {
         self.by_key.contains_key(key)
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.by_key.is_empty()
     }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ray::registry::Change;
-use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, Holder, Reason, State as Life};
+use crate::ray::registry::breakpoint::{
+    Breakpoint, BreakpointId, Holder, Location, Reason, State as Life,
+};
 use crate::ray::registry::pending_lookups::PendingLookups;
 use crate::ray::registry::rows::WorkerRow;
 use crate::ray::registry::state::{Changes, Cluster, Entry, Node, Now, State};
@@ -52,6 +54,40 @@ impl State {
         let held = entries.set(key, next)?;
         self.dirty = true;
         Some((change, held))
+    }
+
+    /// Under `claim`, the worker stands at `location`, or nowhere that is known as it runs. That it became known is told; that
+    /// it moves is in the list alone, which somebody who steps would fill with events.
+    pub(in crate::ray::registry) fn stands_at(
+        &mut self,
+        cluster: Cluster,
+        key: &str,
+        claim: u64,
+        location: Option<Location>,
+    ) -> Changes {
+        let entries = &mut self.clusters[cluster].entries;
+        let entry = entries.get(key);
+        let Some(entry) = entry.filter(|entry| entry.claim == Some(claim)) else {
+            return Changes::new();
+        };
+        let before = entry.breakpoint();
+        let is_known = match (&before.location, &location) {
+            // The head may have told more of the path.
+            (Some(old), Some(new)) => old.line == new.line && old.file.ends_with(&new.file),
+            (old, new) => old.is_none() && new.is_none(),
+        };
+        if is_known {
+            return Changes::new();
+        }
+        let becomes_known = before.location.is_none();
+        let mut next = Breakpoint::clone(before);
+        next.location = location.map(Arc::new);
+        let next = entries.set(key, next);
+        self.dirty = true;
+        let told = next.filter(|_| becomes_known);
+        told.map(|breakpoint| (Change::Named, breakpoint))
+            .into_iter()
+            .collect()
     }
 
     /// The task at which `claim` began has ended; the session has not.

@@ -25,6 +25,7 @@ use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, Holder, Kind, S
 use crate::ray::registry::exit::Exit;
 use crate::ray::registry::list::List;
 use crate::ray::registry::pending_lookups::PendingLookups;
+use crate::ray::registry::rows::LIMIT;
 use crate::ray::registry::{Change, ClaimError};
 use entries::{Entries, Entry, Row};
 use lost::{MAX_UNEXPLAINED, UNEXPLAINED};
@@ -32,8 +33,13 @@ use lost::{MAX_UNEXPLAINED, UNEXPLAINED};
 /// Ended breakpoints that are remembered at most.
 const MAX_ENDED: usize = 256;
 
-/// The largest number of detached workers whose number of stops is remembered.
+/// Breakpoints that one cluster may have at a time: as many as its head is asked for.
+const MAX_LIVE: usize = LIMIT as usize;
+
+/// The largest number of workers whose number of stops is remembered. Many times as many as may be live: each time that
+/// all the others are forgotten there is room for long.
 const MAX_COUNTED: usize = 65_536;
+const _: () = assert!(MAX_COUNTED >= 4 * MAX_LIVE);
 
 /// How the keys of legacy breakpoints begin; a worker id is hexadecimal.
 const REGISTERED: &str = "RAY_PDB_";
@@ -85,6 +91,8 @@ enum Node {
 pub(super) struct Questions {
     /// Paused before, absent now: released or died?
     pub(super) vanished: Vec<String>,
+    /// Paused workers that are not listed, because the cluster has as many breakpoints as it may have.
+    pub(super) refused: usize,
 }
 
 /// Who a lookup is about.

@@ -195,7 +195,10 @@ impl Bench {
         if same {
             self.publish();
         }
-        let (changes, questions) = self.state.apply_workers(0, &rows, sent, now);
+        let mut taking = self.state.begin_workers(0, &rows, sent);
+        let changes = self.state.take_workers(0, &mut taking, now);
+        assert!(!taking.goes_on());
+        let questions = self.state.end_workers(0, taking, now);
         if same {
             assert!(changes.is_empty() && questions == Questions::default());
             assert!(self.state.publish(now.instant).is_none() && self.state.is_settled(0));
@@ -204,6 +207,7 @@ impl Bench {
         self.hear(changes);
         let asked = self.tick().instant;
         let rows = self.truth.rows();
+        let rows = rows.iter().map(|row| (&*row.worker_id, row)).collect();
         let now = self.tick();
         let changes = self
             .state
@@ -402,4 +406,37 @@ fn a_late_lookup_says_nothing_about_the_next_stop() {
             .apply_found(0, "gone", 1, found("x"), now)
             .is_empty()
     );
+}
+
+#[test]
+fn a_cluster_has_no_more_breakpoints_than_it_may_have_whatever_its_head_says() {
+    let mut bench = Bench::new();
+    let row = |n: usize| -> WorkerRow {
+        serde_json::from_value(
+            json!({"worker_id": format!("{n}"), "node_id": "n0", "ip": "10.0.0.7", "pid": 1,
+            "debugger_port": 30_000, "num_paused_threads": 1}),
+        )
+        .unwrap()
+    };
+    let mut poll = |rows: &[WorkerRow]| {
+        let (sent, now) = (bench.tick().instant, bench.tick());
+        let mut taking = bench.state.begin_workers(0, rows, sent);
+        let mut new = 0;
+        while taking.goes_on() {
+            let part = bench.state.take_workers(0, &mut taking, now).len();
+            // Whoever follows the events keeps up.
+            assert!(part <= 1024);
+            new += part;
+        }
+        let asked = bench.state.end_workers(0, taking, now);
+        assert!(bench.state.clusters[0].stops.len() <= MAX_COUNTED);
+        (new, asked.vanished.len(), asked.refused)
+    };
+    let rows = |from: usize| (from..from + MAX_LIVE).map(row).collect::<Vec<_>>();
+    assert_eq!(poll(&rows(0)), (MAX_LIVE, 0, 0));
+    assert_eq!(poll(&rows(0)), (0, 0, 0));
+    // All of them vanish, and the head does not say what became of them.
+    for time in 1..10 {
+        assert_eq!(poll(&rows(time * MAX_LIVE)), (0, MAX_LIVE, MAX_LIVE));
+    }
 }

@@ -276,6 +276,24 @@ async fn what_the_head_does_not_look_at_is_told_in_the_list() {
     until(&registry, |s| s.clusters[0].incomplete.is_none()).await;
 }
 
+// With a clock that goes: a long answer takes its time.
+#[tokio::test]
+async fn no_more_rows_are_listed_than_were_asked_for_and_the_list_says_so() {
+    let head = FakeHead::start().await;
+    head.with(|w| {
+        w.workers = (0..10_007).map(|i| worker(&format!("w{i}"), 1)).collect();
+    });
+    let settings = config::Registry {
+        request_timeout: 60 * SECOND,
+        ..settings()
+    };
+    let (registry, _guard) = watch(&head, &settings);
+    let told = until(&registry, |s| s.clusters[0].incomplete.is_some()).await;
+    let sentence = told.clusters[0].incomplete.as_ref().unwrap();
+    assert!(sentence.contains("sent 7 rows"), "{sentence}");
+    assert_eq!(told.live.len(), 10_000);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_question_that_takes_its_time_does_not_let_the_list_grow_old() {
     let head = FakeHead::start().await;

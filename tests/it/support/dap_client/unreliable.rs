@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::{DapClient, PATIENCE};
@@ -11,11 +11,52 @@ use super::{DapClient, PATIENCE};
 impl DapClient {
     /// Sends a request over a connection that may be gone; returns its `seq`.
     pub(crate) async fn send_into_the_dark(&mut self, command: &str) -> u64 {
-        let body = self.request(command, &json!({})).to_string();
+        self.send_unreliably(command, &json!({})).await
+    }
+
+    async fn send_unreliably(&mut self, command: &str, arguments: &Value) -> u64 {
+        let body = self.request(command, arguments).to_string();
         let frame = format!("Content-Length: {}\r\n\r\n{body}", body.len());
         let _ = self.writing.write_all(frame.as_bytes()).await;
         let _ = self.writing.flush().await;
         self.seq
+    }
+
+    /// The response to a request, successful or not, where the connection brings it in time.
+    pub(crate) async fn ask_within(
+        &mut self,
+        command: &str,
+        arguments: &Value,
+        patience: Duration,
+    ) -> Option<Value> {
+        let seq = self.send_unreliably(command, arguments).await;
+        self.response_within(seq, patience).await
+    }
+
+    /// Like [`DapClient::try_start`] without breakpoints, over a connection that may be gone.
+    pub(crate) async fn start_within(
+        &mut self,
+        attach: Map<String, Value>,
+        patience: Duration,
+    ) -> Option<Value> {
+        let initialize = self.editor.initialize();
+        self.ask_within("initialize", &initialize, patience).await?;
+        let attach = self.send_unreliably("attach", &Value::Object(attach)).await;
+        let first = self.find_within(patience, |message| {
+            message["event"] == "initialized" || message["request_seq"] == attach
+        });
+        let first = first.await.ok()?;
+        if first["type"] == "response" {
+            return Some(first);
+        }
+        let filters = self.editor.exception_filters();
+        for (command, arguments) in [
+            ("setExceptionBreakpoints", filters),
+            ("configurationDone", json!({})),
+        ] {
+            self.ask_within(command, &arguments, patience).await?;
+        }
+        self.response_within(attach, patience).await
     }
 
     /// The response to the request `seq`, where the connection brings it in time and not the end of the session.

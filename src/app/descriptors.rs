@@ -1,0 +1,88 @@
+//! Open files: how many this process may have, and how many connections of each sort there may be within that.
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+use tracing::warn;
+
+use crate::config::Config;
+
+/// What the relay needs besides connections: its log, keys and revocations, the heads that it polls, recordings, and the
+/// runtime's own.
+const RESERVE: usize = 64;
+
+/// The least of each sort.
+const LEAST: usize = 4;
+
+/// Raises the limit of open files as far as the system lets, and lowers the bounds of `config` to what fits: so strangers, of
+/// whom there may be half of `listen.max_connections`, never take what somebody with a credential, or a look at the
+/// revocations, needs.
+pub(super) fn fit(config: &mut Config) {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let raised = setrlimit(Resource::Nofile, limit).is_ok();
+    let Some(there) = getrlimit(Resource::Nofile).current else {
+        return;
+    };
+    let there = usize::try_from(there).unwrap_or(usize::MAX);
+    if lower(config, there) {
+        warn!(
+            there,
+            raised,
+            max_connections = config.listen.max_connections,
+            max_links = config.connect.max_links,
+            max_agents = config.upstream.max_agents,
+            "this process may have too few open files for listen.max_connections, connect.max_links and upstream.max_agents: they are lowered; raise `ulimit -n` (LimitNOFILE=)"
+        );
+    }
+}
+
+/// Has at most `there` files open at a time; whether anything is lowered for that.
+fn lower(config: &mut Config, there: usize) -> bool {
+    let connections = &mut config.listen.max_connections;
+    let (links, agents) = (
+        &mut config.connect.max_links,
+        &mut config.upstream.max_agents,
+    );
+    // A connection and its worker are two, a link and what it leads to as well, and connections that were given up take theirs
+    // until they are gone: a quarter more.
+    let of = |connections: usize, links: usize, agents: usize| {
+        let twice = connections.saturating_mul(9) / 4;
+        let twice = twice.saturating_add(links.saturating_mul(2));
+        twice.saturating_add(agents).saturating_add(RESERVE)
+    };
+    if of(*connections, *links, *agents) <= there {
+        return false;
+    }
+    let left = there.saturating_sub(RESERVE);
+    // Half for connections, the rest for links and agents.
+    *connections = (*connections).min((left * 2 / 9).max(LEAST));
+    *links = (*links).min((left / 8).max(LEAST));
+    *agents = (*agents).min((left / 4).max(LEAST));
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lowered(there: usize) -> (usize, usize, usize) {
+        let mut config = Config::default();
+        lower(&mut config, there);
+        let links = config.connect.max_links;
+        (
+            config.listen.max_connections,
+            links,
+            config.upstream.max_agents,
+        )
+    }
+
+    #[test]
+    fn bounds_stay_where_they_fit_and_leave_a_reserve_where_not() {
+        assert_eq!(lowered(1 << 20), (1024, 1024, 4096));
+        assert_eq!(lowered(256), (42, 24, 48));
+        for there in [100, 256, 1024, 4096] {
+            let (connections, links, agents) = lowered(there);
+            let taken = connections * 9 / 4 + 2 * links + agents;
+            assert!(taken + RESERVE <= there, "{there}: {taken}");
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! What the log is told of lines that are not written.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tracing::error;
+
+use super::{Action, Entry, Running};
+use crate::config::OnFailure;
+use crate::identity::Principal;
+
+/// The shortest time between two errors in the log about lines that are not written.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(1);
+
+impl Running {
+    /// An error in the log, not more often than a log can take.
+    pub(super) fn complain(&self, entry: &Entry, why: &str) {
+        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let last = self.complained.load(Ordering::Relaxed);
+        let pause = u64::try_from(COMPLAIN_EVERY.as_millis()).unwrap_or(u64::MAX);
+        let due = last == 0 || now.saturating_sub(last) >= pause;
+        if !due
+            || self
+                .complained
+                .compare_exchange(last, now.max(1), Ordering::Relaxed, Ordering::Relaxed)
+                .is_err()
+        {
+            self.silent.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let others = self.silent.swap(0, Ordering::Relaxed);
+        let consequence = match (self.on_failure, entry.action) {
+            (OnFailure::Allow, _) => "it happens unrecorded, as audit.on_failure says",
+            (OnFailure::Deny, Action::SessionParked | Action::SessionEnded) => {
+                "it has happened, and its line follows as soon as one can be written"
+            }
+            (OnFailure::Deny, Action::Command) => "it belongs to a session that is live or was",
+            (OnFailure::Deny, _) => "it was refused",
+        };
+        error!(
+            action = entry.action.word(),
+            subject = entry.principal.as_ref().map(Principal::subject),
+            session = entry.session,
+            others,
+            why,
+            "NOT ON RECORD: {consequence}"
+        );
+    }
+}

@@ -1,0 +1,214 @@
+//! `ray-relay sessions`: who debugs what, and the end of one of them.
+
+use std::io::{self, Write};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::{Args, Subcommand};
+use clap_complete::ArgValueCompleter;
+use serde_json::{Value, json};
+
+use super::relay_client::RelayClient;
+use super::worker_session::Error as SessionError;
+use super::{Error, RelayArgs, completions, terminal};
+use crate::listing::text;
+use crate::wire::human_time::span;
+use crate::wire::text::replaced;
+
+pub(super) const AFTER_HELP: &str = "\
+Yours, and with `admin` those of everybody on what that is for; also those at other relays that are linked with the
+same agents, which only their own relay can end.
+
+Examples:
+  ray-relay sessions
+  ray-relay sessions --json | jq -r '.sessions[] | select(.state == \"parked\") | .name'
+  ray-relay sessions end 17
+      its task runs on
+
+Exit codes: 0 done, 66 there is no such session, or it is not yours to end, 69 the relay cannot be reached, 77 it wants a
+token.";
+
+/// `sessions`
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct SessionsArgs {
+    /// What to do, other than to list them.
+    #[command(subcommand)]
+    pub command: Option<SessionsCommand>,
+    /// Print JSON: the relay's answer
+    #[arg(long)]
+    pub json: bool,
+    /// How the relay is reached.
+    #[command(flatten)]
+    pub relay: RelayArgs,
+}
+
+/// The commands of `sessions`.
+#[derive(Debug, Subcommand)]
+pub enum SessionsCommand {
+    /// End a session with a task, which runs on
+    End(EndArgs),
+}
+
+/// `sessions end`
+#[derive(Debug, Args)]
+pub struct EndArgs {
+    /// Its number, as in `ray-relay sessions`
+    #[arg(add = ArgValueCompleter::new(completions::sessions), value_name = "ID")]
+    pub id: u64,
+    /// How the relay is reached.
+    #[command(flatten)]
+    pub relay: RelayArgs,
+}
+
+const TITLES: [&str; 9] = [
+    "ID",
+    "WHO",
+    "CLIENT",
+    "KIND",
+    "STATE",
+    "TASK",
+    "BREAKPOINT",
+    "FOR",
+    "FROM",
+];
+
+pub(super) async fn run(args: SessionsArgs) -> Result<(), Error> {
+    if let Some(SessionsCommand::End(args)) = args.command {
+        return end(args).await;
+    }
+    let answer = RelayClient::new(args.relay)?.sessions().await?;
+    let text = match args.json {
+        true => format!("{answer:#}\n"),
+        false => table(&answer, terminal::columns()),
+    };
+    io::stdout().lock().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+async fn end(args: EndArgs) -> Result<(), Error> {
+    let client = RelayClient::new(args.relay)?;
+    let answer = client.sessions().await?;
+    let row = chosen(&answer, args.id)?;
+    // Each relay counts its own: one that answers in the place of this one has another session of that number.
+    let wanted = json!({"id": args.id, "replica": answer["replica"]});
+    client.end_session(&wanted).await?;
+    let [_, who, _, _, _, task, ..] = cells(row, &Value::Null, Duration::ZERO);
+    let text = format!(
+        "session {} of {who} with {task} ends; the task runs on\n",
+        args.id
+    );
+    io::stdout().lock().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+/// The row of the session `id` of the relay that gave `answer`.
+fn chosen(answer: &Value, id: u64) -> Result<&Value, SessionError> {
+    let rows = answer["sessions"].as_array().into_iter().flatten();
+    let mut called = rows.filter(|row| row["id"] == id);
+    let is_here = |row: &&Value| row["replica"] == answer["replica"];
+    match called.clone().find(is_here) {
+        Some(row) => Ok(row),
+        None if called.next().is_some() => Err(SessionError::Failed(format!(
+            "session {id} is at another relay, which alone can end it: name that one with --relay URL"
+        ))),
+        None => Err(SessionError::NotFound(format!(
+            "there is no session {id} that you may end; `ray-relay sessions` shows those that there are"
+        ))),
+    }
+}
+
+/// The sessions of the relay's `answer`, each line ended by a line feed, for a terminal that is `columns` wide.
+fn table(answer: &Value, columns: Option<usize>) -> String {
+    let rows = answer["sessions"]
+        .as_array()
+        .filter(|rows| !rows.is_empty());
+    let Some(rows) = rows else {
+        return "There is no session that you may see.\n".to_owned();
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.unwrap_or_default();
+    let mut lines = vec![TITLES.map(str::to_owned)];
+    lines.extend(rows.iter().map(|row| cells(row, &answer["replica"], now)));
+    text::table(lines, columns)
+}
+
+fn cells(row: &Value, replica: &Value, now: Duration) -> [String; 9] {
+    let text = |key: &str| match row[key].as_str() {
+        Some(text) => replaced(text).into_owned(),
+        None => "-".to_owned(),
+    };
+    let since = Duration::try_from_secs_f64(row["since"].as_f64().unwrap_or_default());
+    let kind = match row["protocol"].as_str().or(row["kind"].as_str()) {
+        Some("dap") => "debugger".to_owned(),
+        Some("dap_cluster") => "cluster".to_owned(),
+        Some(other) => replaced(other).into_owned(),
+        None => "-".to_owned(),
+    };
+    let from = match row["replica"] == *replica {
+        true => text("peer"),
+        false => format!("{} at another relay", text("peer")),
+    };
+    [
+        row["id"].to_string(),
+        text("subject"),
+        text("client"),
+        kind,
+        text("state"),
+        text("name"),
+        text("breakpoint"),
+        span(now.saturating_sub(since.unwrap_or_default())),
+        from,
+    ]
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn answer() -> Value {
+        json!({"replica": "aa", "sessions": [
+            {"id": 4, "replica": "aa", "protocol": "dap", "state": "attached", "peer": "10.0.0.9:5000", "subject": "ada",
+                "client": "VS Code\u{1b}[2J", "breakpoint": "3kfz0q8m", "name": "step", "since": 0.0},
+            {"id": 5, "replica": "aa", "protocol": "websocket", "state": "relaying", "peer": "10.0.0.9:5001", "since": 0.0},
+            {"id": 7, "replica": "bb", "kind": "dap", "state": "parked", "peer": null, "subject": "ada", "client": null,
+                "breakpoint": "4kfz0q8m", "name": "load", "since": 0.0},
+        ]})
+    }
+
+    #[test]
+    fn each_session_says_who_has_what() {
+        let text = table(&answer(), None);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("ID  WHO  CLIENT"), "{text}");
+        assert!(
+            lines[1].contains("  debugger   attached  step  3kfz0q8m    "),
+            "{text}"
+        );
+        assert!(lines[1].ends_with("  10.0.0.9:5000"), "{text}");
+        assert!(lines[3].ends_with("- at another relay"), "{text}");
+        assert!(!text.contains('\u{1b}'), "{text}");
+        let narrow = table(&answer(), Some(40));
+        assert!(
+            narrow.lines().all(|line| text::width(line) <= 40),
+            "{narrow}"
+        );
+        assert_eq!(
+            table(&json!({}), None),
+            "There is no session that you may see.\n"
+        );
+    }
+
+    #[test]
+    fn only_a_session_of_the_relay_that_answers_is_ended() {
+        let answer = answer();
+        assert_eq!(chosen(&answer, 4).unwrap()["name"], "step");
+        let elsewhere = chosen(&answer, 7).unwrap_err();
+        assert!(
+            elsewhere.to_string().contains("at another relay"),
+            "{elsewhere}"
+        );
+        let unknown = chosen(&answer, 9).unwrap_err();
+        assert_eq!(unknown.exit_code(), 66, "{unknown}");
+    }
+}

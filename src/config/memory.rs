@@ -1,0 +1,83 @@
+//! The memory that a configuration may need, and what there is.
+
+use super::resolve::Resolver;
+use super::settings::Config;
+use super::units::format_size;
+use crate::memory::{self, Needed};
+
+/// How much memory the relay divides, and where that is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// What the process may have, in bytes.
+    pub there: usize,
+    /// Whether anybody has said so: `listen.memory`, or the system.
+    pub is_known: bool,
+    /// What of it may be taken while nobody does anything.
+    needed: Needed,
+}
+
+impl Config {
+    /// The memory of a relay with this configuration.
+    pub fn memory(&self) -> Memory {
+        let known = self.listen.memory.or_else(memory::limit);
+        let places = [
+            self.listen.max_connections,
+            self.connect.max_links,
+            self.upstream.max_agents,
+        ];
+        let places = places.into_iter().fold(0, usize::saturating_add);
+        Memory {
+            there: known.unwrap_or(memory::USUAL),
+            is_known: known.is_some(),
+            needed: memory::needed(places),
+        }
+    }
+}
+
+impl Memory {
+    /// What there is to divide among those who use the relay, in bytes.
+    pub fn divided(&self) -> usize {
+        self.needed.left_of(self.there)
+    }
+
+    /// What is said of it, in one sentence.
+    pub fn sentence(&self) -> String {
+        let Self { there, needed, .. } = self;
+        let whose = match self.is_known {
+            true => "may have",
+            false => "takes itself to have, as nothing limits it",
+        };
+        let whole = memory::Memory::new(self.divided());
+        format!(
+            "of the {} that the relay {whose}, up to {} may be taken while nobody does anything; one person may have up to {} under way, so no single message or list that has to be held is larger",
+            shown(*there),
+            shown(needed.idle),
+            shown(whole.of_one()),
+        )
+    }
+}
+
+/// In whole MiB.
+fn shown(bytes: usize) -> String {
+    format_size(bytes >> 20 << 20)
+}
+
+impl Resolver {
+    /// What there is is enough.
+    pub(super) fn check_memory(&mut self, config: &Config) {
+        let memory = config.memory();
+        let least = memory.needed.least();
+        if memory.is_known && memory.there < least {
+            let key = match config.listen.memory {
+                Some(_) => "listen.memory",
+                None => "the memory limit of this process's cgroup",
+            };
+            self.problem(
+                key,
+                &shown(memory.there),
+                &format!("at least {}", shown(least + (1 << 20))),
+                "more, or fewer places: listen.max_connections, connect.max_links and upstream.max_agents",
+            );
+        }
+    }
+}

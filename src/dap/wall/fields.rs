@@ -1,0 +1,237 @@
+//! The fields of messages that an editor acts upon.
+//!
+//! Pure. A stop has an editor open the file of the topmost frame, unasked: Neovim runs what follows `term://`, Emacs dials
+//! the host in `/ssh:…`, Windows that in `\\…`. VS Code opens what `url` of a failure names, its own commands included,
+//! and makes links of `[…](command:…)` in what it shows as a notification.
+
+use serde_json::{Map, Value};
+
+use crate::wire::dap::names::Event;
+use crate::wire::text::{one_line, unlinked};
+
+const RESPONSE: &[&str] = &[
+    "seq",
+    "type",
+    "request_seq",
+    "success",
+    "command",
+    "message",
+    "body",
+];
+const EVENT: &[&str] = &["seq", "type", "event", "body"];
+const STOPPED: &[&str] = &[
+    "reason",
+    "description",
+    "threadId",
+    "preserveFocusHint",
+    "text",
+    "allThreadsStopped",
+    "hitBreakpointIds",
+];
+const OUTPUT: &[&str] = &[
+    "category",
+    "output",
+    "group",
+    "variablesReference",
+    "source",
+    "line",
+    "column",
+];
+const FRAME: &[&str] = &[
+    "id",
+    "name",
+    "source",
+    "line",
+    "column",
+    "endLine",
+    "endColumn",
+    "moduleId",
+    "presentationHint",
+];
+const BREAKPOINT: &[&str] = &[
+    "id",
+    "verified",
+    "message",
+    "source",
+    "line",
+    "column",
+    "endLine",
+    "endColumn",
+];
+const SOURCE: &[&str] = &["name", "path", "sourceReference", "presentationHint"];
+const ERROR: &[&str] = &["id", "format", "showUser"];
+
+/// A response. Which request it answers is told by its number, so each field is looked at in every one.
+pub(super) fn response(message: &mut Value) {
+    keep(message, RESPONSE);
+    if message.get("success") != Some(&Value::Bool(true)) {
+        return failure(message);
+    }
+    let Value::Object(message) = message else {
+        return;
+    };
+    message.shift_remove("message");
+    let Some(Value::Object(body)) = message.get_mut("body") else {
+        return;
+    };
+    for key in ["mimeType", "error"] {
+        body.shift_remove(key);
+    }
+    each(body.get_mut("stackFrames"), frame);
+    each(body.get_mut("breakpoints"), breakpoint);
+    one(body.get_mut("breakpoint"), breakpoint);
+    each(body.get_mut("sources"), source);
+    one(body.get_mut("source"), source);
+}
+
+/// An event, of this name.
+pub(super) fn event(message: &mut Value, name: Option<Event>) {
+    keep(message, EVENT);
+    let Some(body) = message.get_mut("body") else {
+        return;
+    };
+    match name {
+        Some(Event::Stopped) => keep(body, STOPPED),
+        // It could have the editor start the session again.
+        Some(Event::Terminated) => *body = Value::Object(Map::new()),
+        Some(Event::Output) => output(body),
+        Some(Event::Breakpoint) => {
+            keep(body, &["reason", "breakpoint"]);
+            one(body.get_mut("breakpoint"), breakpoint);
+        }
+        _ => {}
+    }
+}
+
+fn failure(message: &mut Value) {
+    message["success"] = false.into();
+    if let Some(said) = message.get_mut("message") {
+        without_links(said);
+    }
+    let Some(body) = message.get_mut("body") else {
+        return;
+    };
+    keep(body, &["error"]);
+    if let Some(error) = body.get_mut("error") {
+        keep(error, ERROR);
+        if let Some(format) = error.get_mut("format") {
+            without_links(format);
+        }
+    }
+}
+
+fn output(body: &mut Value) {
+    keep(body, OUTPUT);
+    let prominent = body.get("category").is_some_and(|c| c == "important");
+    match body.get("category").and_then(Value::as_str) {
+        None if body.get("category").is_none() => {}
+        Some("console" | "stdout" | "stderr" | "important") => {}
+        // debugpy's telemetry is its greeting, which was read before: an extension acts upon what is in it.
+        Some("telemetry") => body["output"] = "".into(),
+        _ => body["category"] = "console".into(),
+    }
+    if let Some(Value::String(text)) = body.get_mut("output") {
+        if prominent {
+            *text = unlinked(text).into_owned();
+        }
+        if drives_terminal(text) {
+            *text = text.replace(OPENS, "\u{241b}").replace(STRINGS, "\u{fffd}");
+        }
+    }
+    one(body.get_mut("source"), source);
+}
+
+/// What begins a sequence of a terminal.
+const OPENS: char = '\u{1b}';
+
+/// The same, of the sequences that hold texts, in one character: DCS, SOS, OSC, PM and APC.
+const STRINGS: [char; 5] = ['\u{90}', '\u{98}', '\u{9d}', '\u{9e}', '\u{9f}'];
+
+/// Whether `text` does more than colour a terminal: links with another target than they show, titles, the clipboard.
+pub(super) fn drives_terminal(text: &str) -> bool {
+    let mut from = text;
+    while let Some((_, rest)) = from.split_once(OPENS) {
+        if !rest.starts_with('[') {
+            return true;
+        }
+        from = rest;
+    }
+    text.contains(STRINGS)
+}
+
+fn frame(frame: &mut Value) {
+    keep(frame, FRAME);
+    one(frame.get_mut("source"), source);
+}
+
+/// VS Code renders the message of a conditional breakpoint as Markdown that it trusts.
+fn breakpoint(breakpoint: &mut Value) {
+    keep(breakpoint, BREAKPOINT);
+    if let Some(Value::String(said)) = breakpoint.get_mut("message") {
+        *said = one_line(&unlinked(said)).replace('`', "'");
+    }
+    one(breakpoint.get_mut("source"), source);
+}
+
+fn source(source: &mut Value) {
+    keep(source, SOURCE);
+    let Value::Object(source) = source else {
+        return;
+    };
+    let is_file = |path: &Value| path.is_null() || path.as_str().is_some_and(names_file);
+    if !source.get("path").is_none_or(is_file) {
+        source.shift_remove("path");
+    }
+}
+
+/// Whether an editor that opens `path` opens a file of its own machine: not an address, and not a file on a machine that the
+/// path names.
+pub(super) fn names_file(path: &str) -> bool {
+    let scheme = path.split_once(':').is_some_and(|(scheme, _)| {
+        let of_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
+        // One letter is a drive.
+        scheme.len() > 1 && scheme.chars().all(of_scheme)
+    });
+    let separator = |c: char| matches!(c, '/' | '\\');
+    let host = path
+        .strip_prefix(separator)
+        .and_then(|path| path.strip_prefix(separator))
+        .map(|path| path.split(separator).next().unwrap_or_default());
+    // Windows' own names for the files of its Linux.
+    let own = |host: &str| ["wsl$", "wsl.localhost"].contains(&&*host.to_ascii_lowercase());
+    let network = host.is_some_and(|host| !own(host));
+    let remote = path.strip_prefix(separator).is_some_and(|path| {
+        path.split(separator)
+            .next()
+            .is_some_and(|p| p.contains(':'))
+    });
+    !(scheme || network || remote || path.contains(char::is_control))
+}
+
+fn without_links(text: &mut Value) {
+    if let Value::String(text) = text {
+        *text = unlinked(text).into_owned();
+    }
+}
+
+fn keep(object: &mut Value, keys: &[&str]) {
+    match object {
+        Value::Object(fields) => fields.retain(|key, _| keys.contains(&key.as_str())),
+        // No reader expects it.
+        other => *other = Value::Object(Map::new()),
+    }
+}
+
+fn one(value: Option<&mut Value>, of: impl Fn(&mut Value)) {
+    if let Some(value) = value {
+        of(value);
+    }
+}
+
+fn each(list: Option<&mut Value>, of: impl Fn(&mut Value)) {
+    match list {
+        Some(Value::Array(items)) => items.iter_mut().for_each(of),
+        Some(other) => *other = Value::Array(Vec::new()),
+        None => {}
+    }
+}

@@ -1,0 +1,104 @@
+//! Where the program stands, told by the stacks that the client is shown: Ray itself says it of few (2.59 and later).
+//!
+//! Only the first stacks behind a stop are looked at for that.
+
+use serde_json::Value;
+
+use super::Relaying;
+use crate::ray::registry::Location;
+use crate::wire::peer_stream::PeerStream;
+
+/// Stacks that are looked at behind a stop: the first may be one of another thread.
+const MOST: u8 = 4;
+
+/// What is to be looked at.
+#[derive(Debug, Default)]
+pub(super) struct Looks {
+    left: u8,
+    /// The list says what was found.
+    told: bool,
+}
+
+impl<S: PeerStream> Relaying<'_, S> {
+    /// The program has stopped: where, the next stacks tell. Not on the way out, where the relay waits for an answer of its own.
+    pub(super) fn look_for_place(&mut self) {
+        if self.live.worker.holds() && !self.live.is_leaving() {
+            self.standing.left = MOST;
+        }
+    }
+
+    /// `answer` is a stack that the client is shown.
+    pub(super) fn note_place(&mut self, answer: &Value) {
+        if self.standing.left == 0 {
+            return;
+        }
+        self.standing.left -= 1;
+        if let Some(place) = place_in(&answer["body"]) {
+            self.standing = Looks {
+                left: 0,
+                told: true,
+            };
+            self.live.worker.stands_at(Some(place));
+        }
+    }
+
+    /// The program runs on.
+    pub(super) fn forget_place(&mut self) {
+        self.standing.left = 0;
+        if std::mem::take(&mut self.standing.told) {
+            self.live.worker.stands_at(None);
+        }
+    }
+}
+
+/// The innermost frame of the user's own code in the body of an answer: the debugger marks those of libraries.
+fn place_in(body: &Value) -> Option<Location> {
+    let frames = body["stackFrames"].as_array()?;
+    let own = frames.iter().filter(|f| f["presentationHint"] != "subtle");
+    own.take(MOST_FRAMES).find_map(|frame| {
+        let path = frame["source"]["path"].as_str()?;
+        let function = frame["name"].as_str().unwrap_or_default();
+        Location::told(path, frame["line"].as_u64()?, function)
+    })
+}
+
+/// Frames of a stack that are looked at: it may be thousands deep.
+const MOST_FRAMES: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_place_is_the_innermost_of_the_programs_own_without_a_folder_of_the_clients() {
+        let frame = |path: &str, hint: &str| json!({"name": "step", "line": 7, "source": {"path": path}, "presentationHint": hint});
+        for (frames, wanted) in [
+            (
+                vec![frame("/home/ann/project/train.py", "normal")],
+                Some("train.py:7"),
+            ),
+            (
+                vec![frame("c:\\ann\\train.py", "normal")],
+                Some("train.py:7"),
+            ),
+            (
+                vec![
+                    frame("/usr/lib/python3.11/threading.py", "subtle"),
+                    frame("/x/ray/util/rpdb.py", "normal"),
+                    frame("/app/a.py", "normal"),
+                ],
+                Some("a.py:7"),
+            ),
+            (
+                vec![frame("/usr/lib/python3.11/threading.py", "subtle")],
+                None,
+            ),
+            (Vec::new(), None),
+        ] {
+            let place = place_in(&json!({"stackFrames": frames}));
+            assert_eq!(place.map(|at| at.to_string()).as_deref(), wanted);
+        }
+    }
+}

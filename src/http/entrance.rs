@@ -1,0 +1,262 @@
+//! Dashboards in a browser: how it comes from the relay's origin to that of a dashboard, and is known there.
+//!
+//! A browser that is about to show a dashboard at the relay's own address is sent to the dashboard's ([`sent_on`]). Where
+//! people are authenticated by tokens it goes by the relay's page, which has the token: `POST /relay/v1/dashboard` gives the
+//! address with a ticket that is good for half a minute ([`open`]), and that becomes a cookie of the dashboard's origin alone
+//! ([`enter`]). The cookie opens that dashboard and nothing else, no script can read it, and the head never hears of it. So
+//! no token is ever typed into a page that a head has made.
+
+use hyper::body::Incoming;
+use hyper::header::{
+    CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, LOCATION, REFERRER_POLICY, SET_COOKIE,
+};
+use hyper::http::request::Parts;
+use hyper::{Method, Response, StatusCode};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::answer::{self, Body};
+use super::audit::{self, Asked};
+use super::connection::Connection;
+use super::dashboard::{self, Which};
+use super::guard::{Arrived, Asker};
+use super::refusal::HttpRefusal;
+use super::route::ENTER;
+use super::{authenticate, body, credential, hop, origin, query};
+use crate::context::Context;
+use crate::identity::{Opens, STAY, Secret};
+use crate::policy::Scope;
+use crate::session::authenticate::PresentedCredential;
+
+/// Largest body of a request for the way, in bytes.
+const LARGEST: usize = 16 * 1024;
+
+/// Largest cookie that browsers keep, with its name and attributes, in bytes.
+const LARGEST_COOKIE: usize = 4096;
+
+const REFRESH: HeaderName = HeaderName::from_static("refresh");
+
+/// To which dashboard, and where in it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    /// Absent: the default one.
+    #[serde(default)]
+    cluster: Option<String>,
+    #[serde(default)]
+    path: String,
+}
+
+/// A dashboard is asked for on the relay's own origin: `None`, by what is no browser. Browsers are sent on to where it has
+/// an origin of its own, and no page gets anything of it here.
+pub(crate) fn sent_on(
+    ctx: &Context,
+    connection: &Connection,
+    parts: &Parts,
+    arrived: &Arrived,
+    which: Which<'_>,
+) -> Option<Result<Response<Body>, HttpRefusal>> {
+    match Asker::of(&parts.headers) {
+        Asker::Client => None,
+        Asker::Navigation if parts.method == Method::GET => {
+            Some(way(ctx, connection, parts, arrived, which))
+        }
+        Asker::Navigation | Asker::Page => Some(Err(HttpRefusal::PageElsewhere)),
+    }
+}
+
+fn way(
+    ctx: &Context,
+    connection: &Connection,
+    parts: &Parts,
+    arrived: &Arrived,
+    which: Which<'_>,
+) -> Result<Response<Body>, HttpRefusal> {
+    let (name, path) = match which {
+        Which::Named(name, rest) => (name, rest),
+        Which::Default | Which::Own(_) => ("", parts.uri.path()),
+    };
+    let query = parts.uri.query().map(|query| format!("?{query}"));
+    let at = within(&format!("{path}{}", query.unwrap_or_default()));
+    if needs_ticket(ctx, connection) {
+        // Behind an ingress there may be more in front of the path.
+        let up = "../".repeat(parts.uri.path().matches('/').count().saturating_sub(1));
+        let at = escaped(&at);
+        let name = escaped(name);
+        return Ok(redirect(&format!("{up}relay/?dashboard={name}&at={at}")));
+    }
+    let default = ctx.registry.default_cluster();
+    let cluster = match name {
+        "" => default.as_deref().ok_or(HttpRefusal::NoDashboard)?,
+        name => name,
+    };
+    let host = host(ctx, parts, arrived, cluster)?;
+    Ok(redirect(&format!("{host}{at}")))
+}
+
+/// Whether a browser is known on another origin only by what it is given on this one.
+fn needs_ticket(ctx: &Context, connection: &Connection) -> bool {
+    ctx.auth.is_on() && connection.info.certificate.is_none()
+}
+
+/// `//HOST[:PORT]` of a dashboard: the scheme stays what the browser knows, whatever ends TLS on the way.
+fn host(
+    ctx: &Context,
+    parts: &Parts,
+    arrived: &Arrived,
+    cluster: &str,
+) -> Result<String, HttpRefusal> {
+    let reached = &arrived.reached;
+    let host = origin::host(cluster, reached, &ctx.config);
+    let host = host.ok_or_else(|| HttpRefusal::NoOrigin {
+        host: reached.host.clone(),
+    })?;
+    let port = credential::port(&parts.headers, &parts.uri);
+    let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+    Ok(format!("//{host}{port}"))
+}
+
+fn redirect(to: &str) -> Response<Body> {
+    let status = StatusCode::TEMPORARY_REDIRECT;
+    let mut response = answer::text(status, "the dashboard has an origin of its own");
+    if let Ok(location) = HeaderValue::try_from(to) {
+        response.headers_mut().insert(LOCATION, location);
+    }
+    response
+}
+
+/// `path` where it can only be one of this host, as it is: no browser reads another host, or markup, out of it.
+fn within(path: &str) -> String {
+    let plain =
+        |b: u8| b.is_ascii_graphic() && !matches!(b, b'"' | b'\'' | b'<' | b'>' | b'\\' | b'`');
+    let fits = path.starts_with('/') && !path.starts_with("//") && path.bytes().all(plain);
+    match fits {
+        true => path.to_owned(),
+        false => "/".to_owned(),
+    }
+}
+
+/// As the value of a query.
+fn escaped(text: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~');
+    text.bytes()
+        .map(|b| match plain(b) {
+            true => char::from(b).to_string(),
+            false => format!("%{b:02X}"),
+        })
+        .collect()
+}
+
+/// `POST /relay/v1/dashboard` with `{"cluster": NAME, "path": "/"}`: `{"url": "//HOST:PORT/…"}`, the way to a dashboard for
+/// the browser of whoever asks.
+pub(crate) async fn open(
+    ctx: &Context,
+    connection: &Connection,
+    parts: &Parts,
+    body: Incoming,
+    asked: &Asked,
+    arrived: &Arrived,
+) -> Result<Response<Body>, HttpRefusal> {
+    let caller = authenticate::authenticate(ctx, connection, parts, asked).await?;
+    let read = body::whole(body, LARGEST).await;
+    let wanted = read.and_then(|body| serde_json::from_slice::<Wanted>(&body).ok());
+    let Some(wanted) = wanted else {
+        let sentence =
+            "the body has to be {\"cluster\": \"NAME\", \"path\": \"/\"}, both as one likes";
+        return Ok(answer::error(StatusCode::BAD_REQUEST, sentence));
+    };
+    let which = wanted.cluster.as_deref();
+    let which = which.map_or(Which::Default, |name| Which::Named(name, ""));
+    let cluster = dashboard::cluster(ctx, &caller, which)?;
+    let access = caller.principal.access();
+    if !access.may_on_cluster(Scope::DashboardRead, &cluster) {
+        let missing = (Scope::DashboardRead.word(), format!("on cluster {cluster}"));
+        return Err(audit::deny(ctx, connection, &caller, asked, missing).await);
+    }
+    let host = host(ctx, parts, arrived, &cluster)?;
+    let path = within(&wanted.path);
+    let label = origin::label(&cluster).into_owned();
+    let url = match needs_ticket(ctx, connection) {
+        true => {
+            let ticket = ctx.auth.issue(&caller.principal, &Opens::Entrance(label));
+            let ticket = ticket.ok_or(HttpRefusal::NoTicket)?;
+            let path = escaped(&path);
+            format!("{host}{ENTER}?ticket={}&at={path}", ticket.expose())
+        }
+        false => format!("{host}{path}"),
+    };
+    Ok(answer::json(StatusCode::OK, &json!({ "url": url })))
+}
+
+/// Where a browser comes in with its ticket, on the origin of the dashboard with this `label`.
+pub(crate) async fn enter(
+    ctx: &Context,
+    connection: &Connection,
+    parts: &Parts,
+    asked: &Asked,
+    label: &str,
+) -> Result<Response<Body>, HttpRefusal> {
+    if parts.method != Method::GET {
+        return Ok(answer::read_only());
+    }
+    let pairs = query::pairs(parts.uri.query()).unwrap_or_default();
+    let value = |name: &str| pairs.iter().find(|(of, _)| of == name);
+    let presented = match value("ticket") {
+        Some((_, ticket)) => PresentedCredential::Dashboard(
+            Secret::new(ticket.as_str()),
+            Opens::Entrance(label.to_owned()),
+        ),
+        None => PresentedCredential::Nothing,
+    };
+    let caller = authenticate::by(ctx, connection, parts, asked, presented).await?;
+    let at = within(value("at").map_or("/", |(_, at)| at));
+    // Not a redirect: what follows that is asked for by whoever linked here, and a strict cookie is not sent along.
+    let shown = format!("You are known here now: see {at}\n");
+    let kind = "text/plain; charset=utf-8";
+    let mut response = answer::own(StatusCode::OK, kind, answer::full(shown));
+    let headers = response.headers_mut();
+    if let Ok(to) = HeaderValue::try_from(format!("0; url={at}")) {
+        headers.insert(REFRESH, to);
+    }
+    let policy = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
+    headers.insert(CONTENT_SECURITY_POLICY, policy);
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    let stay = Opens::Dashboard(label.to_owned());
+    // Nobody is authenticated, or by the connection itself.
+    let Some(ticket) = ctx.auth.issue(&caller.principal, &stay) else {
+        return Ok(response);
+    };
+    let encrypted = connection.info.encrypted;
+    let name = hop::ticket_cookie(credential::port(&parts.headers, &parts.uri), encrypted);
+    let cookie = authenticate::cookie(&name, &ticket, &caller.principal, STAY, encrypted);
+    let cookie = cookie.filter(|cookie| cookie.len() <= LARGEST_COOKIE);
+    headers.insert(SET_COOKIE, cookie.ok_or(HttpRefusal::NoTicket)?);
+    Ok(response)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_leads_to_no_other_host_and_holds_no_markup() {
+        for path in ["/", "/a?b=c&d=%20#/jobs", "/a//b"] {
+            assert_eq!(within(path), path);
+        }
+        for path in [
+            "",
+            "a",
+            "//evil.example.com",
+            "/\\evil",
+            "/a b",
+            "/\"x",
+            "/<",
+            "https://a",
+            "/ü",
+        ] {
+            assert_eq!(within(path), "/", "{path}");
+        }
+        assert_eq!(escaped("/a?b=c#/ü"), "%2Fa%3Fb%3Dc%23%2F%C3%BC");
+    }
+}

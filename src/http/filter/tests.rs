@@ -1,0 +1,121 @@
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::*;
+
+const LIST: &str = r#"{"result": true, "msg": "", "data": {"result": {"total": 5, "num_after_truncation": 3, "num_filtered": 2,
+    "result": [{"worker_id": "aa", "worker_launch_time_ms": 18446744073709551615, "debugger_port": 38645}, {"worker_id": "bb", "debugger_port": null}],
+    "partial_failure_warning": "node bb is away", "warnings": ["3 of 5"]}}}"#;
+
+/// The list in `text`, which comes in pieces of `size`, with those rows only of which `keep` is true.
+fn kept(text: &[u8], size: usize, keep: impl Fn(&Row<'_>) -> bool) -> Result<String, NotAList> {
+    let mut filter = RowFilter::new(|row: &Row<'_>, text: &[u8], kept: &mut Vec<u8>| {
+        kept.extend_from_slice(text);
+        Ok::<_, NotAList>(keep(row))
+    });
+    for piece in text.chunks(size) {
+        filter.feed(piece)?;
+    }
+    let pieces = filter.finish()?;
+    Ok(String::from_utf8(pieces.concat()).unwrap())
+}
+
+#[test]
+fn what_is_left_out_leaves_no_trace() {
+    for size in [1, 7, 4096] {
+        let kept = kept(LIST.as_bytes(), size, |row| row.worker_id() == Some("aa")).unwrap();
+        assert!(kept.contains("18446744073709551615"), "{kept}");
+        assert!(!kept.contains("bb") && !kept.contains("away"), "{kept}");
+        let kept: Value = serde_json::from_str(&kept).unwrap();
+        let list = &kept["data"]["result"];
+        assert_eq!(list["result"].as_array().unwrap().len(), 1);
+        for count in ["total", "num_after_truncation", "num_filtered"] {
+            assert_eq!(list[count], 1, "{count}");
+        }
+        assert_eq!(list["warnings"], Value::Null);
+    }
+}
+
+#[test]
+fn another_shape_is_refused() {
+    for text in [
+        "",
+        "[]",
+        "}",
+        r#"{"data": {"result": {"result": {}}}}"#,
+        r#"{"data": {"result": {"result": [[]]}}}"#,
+        r#"{"data": {"result": {"result": [1]}}}"#,
+        r#"{"data": {"result": {"result": [NaN]}}}"#,
+        r#"{"data": {"result": {"result": [{"a": NaN}]}}}"#,
+        r#"{"data": {"result": {"result": [{"worker_id": "a", "worker_id": "b"}]}}}"#,
+        r#"{"data": {"result": {"result": [{"worker_id": "a"]}}}"#,
+        r#"{"data": {"result": {"result": [], "other": [{"worker_id": "a"}]}}}"#,
+        r#"{"data": {"result": {"result": [1, {"worker_id": "a"}]}}}"#,
+        r#"{"data": {"result": {"result": []}}} x"#,
+    ] {
+        for size in [1, 4096] {
+            let kept = kept(text.as_bytes(), size, |_| true);
+            assert_eq!(kept, Err(NotAList), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_debugger_in_every_shape() {
+    let has = |text: &str| {
+        serde_json::from_str::<Row<'_>>(text)
+            .unwrap()
+            .has_debugger()
+    };
+    for text in [
+        r#"{"debugger_port": 1}"#,
+        r#"{"debugger_port": "1"}"#,
+        r#"{"debugger_port": [1]}"#,
+        r#"{"debugger_port": {"a": 1}}"#,
+        r#"{"debugger_port": null, "num_paused_threads": 1}"#,
+        r#"{"debugger_port": -1}"#,
+        r#"{"debugger_port": 1.5}"#,
+        r#"{"debugger_port": "\u0031"}"#,
+    ] {
+        assert!(has(text), "{text}");
+    }
+    for text in [
+        "{}",
+        r#"{"debugger_port": null, "num_paused_threads": 0}"#,
+        r#"{"debugger_port": 0}"#,
+        r#"{"debugger_port": ""}"#,
+    ] {
+        assert!(!has(text), "{text}");
+    }
+}
+
+#[test]
+fn what_nobody_is_to_see_is_not_held() {
+    let mut filter =
+        RowFilter::new(|_: &Row<'_>, _: &[u8], _: &mut Vec<u8>| Ok::<_, NotAList>(false));
+    filter.feed(br#"{"data": {"result": {"result": ["#).unwrap();
+    let row = json!({"task_id": "t".repeat(48), "name": "n".repeat(1000)}).to_string() + ",";
+    for _ in 0..10_000 {
+        filter.feed(row.as_bytes()).unwrap();
+    }
+    assert!(filter.held() < 64 * 1024, "{}", filter.held());
+}
+
+proptest! {
+    #[test]
+    fn a_row_that_is_not_kept_is_never_in_the_answer(
+        shown in proptest::collection::vec((any::<bool>(), ".{0,8}"), 0..12),
+        size in 1usize..80,
+    ) {
+        let rows: Vec<_> = shown
+            .iter()
+            .map(|(s, text)| json!({ "worker_id": if *s { "shown" } else { "hidden" }, "text": { text: [text] } }))
+            .collect();
+        let text = json!({ "data": { "result": { "total": 99, "result": rows } }, "hidden": 1 }).to_string();
+        let kept = kept(text.as_bytes(), size, |row| row.worker_id() == Some("shown")).unwrap();
+        let kept: Value = serde_json::from_str(&kept).unwrap();
+        let wanted: Vec<_> = rows.into_iter().filter(|row| row["worker_id"] == "shown").collect();
+        prop_assert_eq!(&kept["data"]["result"]["result"], &Value::Array(wanted));
+        prop_assert!(kept.get("hidden").is_none() && kept["data"]["result"]["total"] != 99);
+    }
+}

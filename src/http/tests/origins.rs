@@ -1,0 +1,455 @@
+//! The relay's own origin and those of dashboards: what is where, who is sent where, and who is known.
+
+use hyper::header::{CONTENT_SECURITY_POLICY, LOCATION, SET_COOKIE};
+use hyper::http::request::Builder;
+
+use super::*;
+
+/// A browser that is about to show what it gets.
+const NAVIGATION: [(&str, &str); 3] = [
+    ("sec-fetch-site", "none"),
+    ("sec-fetch-mode", "navigate"),
+    ("sec-fetch-dest", "document"),
+];
+
+/// A script of a page that asks for something of its own origin.
+const SCRIPT: [(&str, &str); 3] = [
+    ("sec-fetch-site", "same-origin"),
+    ("sec-fetch-mode", "cors"),
+    ("sec-fetch-dest", "empty"),
+];
+
+/// One of Safari before 16.4, or one over plain HTTP to another machine.
+const OLD_BROWSER: [(&str, &str); 2] = [
+    ("user-agent", "Mozilla/5.0 (Macintosh) Safari/605"),
+    ("accept", "text/html,application/xhtml+xml,*/*;q=0.8"),
+];
+
+impl Relay {
+    /// At `name` with the relay's port.
+    fn at(&self, name: &str) -> String {
+        format!("{name}:{}", self.address.port())
+    }
+
+    async fn asked(&self, host: &str, path: &str, headers: &[(&str, &str)]) -> Response<Incoming> {
+        let request = Request::builder().uri(path).header(HOST, host);
+        self.sent(with_headers(request, headers)).await
+    }
+
+    async fn sent(&self, request: Builder) -> Response<Incoming> {
+        let request = request.body(answer::empty()).unwrap();
+        self.client().await.send(request).await
+    }
+}
+
+fn with_headers(request: Builder, headers: &[(&str, &str)]) -> Builder {
+    headers.iter().fold(request, |request, (name, value)| {
+        request.header(*name, *value)
+    })
+}
+
+fn location(response: &Response<Incoming>) -> &str {
+    response.headers()[LOCATION].to_str().unwrap()
+}
+
+#[tokio::test]
+async fn a_browser_is_led_to_the_dashboards_own_origin_and_clients_are_served_as_ever() {
+    let (address, mut seen, _head) = telling(|| ok("page")).await;
+    let heads = [("default", address), ("gpu-2", address)];
+    let relay = Relay::start(&heads, |_| {}).await;
+    let port = relay.address.port();
+    for host in ["127.0.0.1", "localhost", "[::1]"] {
+        for (path, to) in [
+            ("/", format!("//default.localhost:{port}/")),
+            (
+                "/a/b?x=1&y",
+                format!("//default.localhost:{port}/a/b?x=1&y"),
+            ),
+            ("//evil.com", format!("//default.localhost:{port}/")),
+            (
+                "/relay/clusters/gpu-2",
+                format!("//gpu-2.localhost:{port}/"),
+            ),
+            (
+                "/relay/clusters/gpu-2/x?y",
+                format!("//gpu-2.localhost:{port}/x?y"),
+            ),
+            (
+                "/relay/clusters/ml.a/",
+                format!("//ml--a.localhost:{port}/"),
+            ),
+        ] {
+            for browser in [&NAVIGATION[..], &OLD_BROWSER] {
+                let sent = relay.asked(&relay.at(host), path, browser).await;
+                assert_eq!(sent.status(), 307, "{host} {path}");
+                assert_eq!(location(&sent), to, "{host} {path}");
+            }
+        }
+    }
+    assert!(seen.try_recv().is_err(), "no head heard of it");
+    // What is no browser, or a part of an editor that is made of one.
+    for client in [
+        &[][..],
+        &[("user-agent", "curl/8.5.0"), ("accept", "*/*")],
+        &[("user-agent", "python-requests/2.31"), ("accept", "*/*")],
+        &[("user-agent", "node"), ("sec-fetch-mode", "cors")],
+        &[
+            ("user-agent", "Mozilla/5.0 Code/1.99"),
+            ("sec-fetch-site", "none"),
+        ],
+    ] {
+        for path in ["/", "/api/version", "/relay/clusters/gpu-2/api/version"] {
+            let served = relay.asked(&relay.at("127.0.0.1"), path, client).await;
+            assert_eq!(served.status(), 200, "{client:?} {path}");
+            assert_eq!(seen.recv().await.unwrap().method, "GET");
+            // One that is a browser after all runs nothing of it.
+            let policy = &served.headers()[CONTENT_SECURITY_POLICY];
+            assert_eq!(policy, "sandbox; default-src 'none'");
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_an_origin_of_its_own_no_browser_is_shown_a_dashboard() {
+    let head = Untouched::new().await;
+    let relay = Relay::start(&[("default", head.address)], |_| {}).await;
+    for host in ["relay.example.com", "10.0.0.7:5678"] {
+        let refused = relay.asked(host, "/", &OLD_BROWSER).await;
+        assert_eq!(refused.status(), 403);
+        let sentence = text(refused).await;
+        assert!(sentence.contains("`http.dashboard_hosts`"), "{sentence}");
+    }
+    let set = |config: &mut Config| {
+        config.http.dashboard_hosts = Some("{cluster}.ray.example.com".to_owned());
+    };
+    let relay = Relay::start(&[("default", head.address)], set).await;
+    for (host, to) in [
+        ("relay.example.com", "//default.ray.example.com/x?y"),
+        (
+            "relay.example.com:5678",
+            "//default.ray.example.com:5678/x?y",
+        ),
+        ("10.0.0.7:5678", "//default.ray.example.com:5678/x?y"),
+        ("127.0.0.1:5678", "//default.localhost:5678/x?y"),
+    ] {
+        let sent = relay.asked(host, "/x?y", &OLD_BROWSER).await;
+        assert_eq!((sent.status().as_u16(), location(&sent)), (307, to));
+    }
+    head.check().await;
+}
+
+#[tokio::test]
+async fn no_page_gets_anything_of_a_dashboard_on_the_relays_origin() {
+    let head = Untouched::new().await;
+    let relay = Relay::start(&[("default", head.address)], |_| {}).await;
+    let at = relay.at("localhost");
+    for path in ["/", "/api/version", "/relay/clusters/default/x.js"] {
+        let refused = relay.asked(&at, path, &SCRIPT).await;
+        assert_eq!(refused.status(), 403, "{path}");
+        assert!(text(refused).await.contains("on its own origin alone"));
+        let worker = [("service-worker", "script")];
+        for host in [&at, &relay.at("default.localhost")] {
+            let refused = relay.asked(host, path, &worker).await;
+            assert_eq!(refused.status(), 403, "{host} {path}");
+        }
+    }
+    let form = relay.request("POST", "/api/jobs/");
+    let form = relay.sent(with_headers(form, &NAVIGATION)).await;
+    assert_eq!(form.status(), 403);
+    head.check().await;
+}
+
+#[tokio::test]
+async fn a_dashboards_origin_has_that_dashboard_and_nothing_else() {
+    let (one, mut seen, _one) = telling(|| ok("one")).await;
+    let (two, _, _two) = telling(|| ok("two")).await;
+    let relay = Relay::start(&[("default", one), ("gpu-2", two)], |_| {}).await;
+    relay.registry.insert(breakpoint("aa11"));
+    let (first, second) = (relay.at("default.localhost"), relay.at("GPU-2.localhost."));
+    for browser in [&NAVIGATION[..], &SCRIPT, &OLD_BROWSER, &[]] {
+        for path in ["/", "/api/x?y"] {
+            let served = relay.asked(&first, path, browser).await;
+            assert_eq!(text(served).await, "one");
+            assert_eq!(seen.recv().await.unwrap().uri, path);
+            let served = relay.asked(&second, path, browser).await;
+            assert_eq!(text(served).await, "two");
+        }
+        for path in [
+            "/relay",
+            "/relay/",
+            "/relay/page/main.js",
+            "/relay/v1/breakpoints",
+            "/relay/v1/whoami",
+            "/relay/clusters/gpu-2/api/version",
+            "/relay/healthz",
+            "/relay/metrics",
+        ] {
+            let nothing = relay.asked(&first, path, browser).await;
+            assert_eq!(nothing.status(), 404, "{path}");
+            let sentence = text(nothing).await;
+            assert!(
+                sentence.contains("a dashboard's alone"),
+                "{path}: {sentence}"
+            );
+        }
+    }
+    let unknown = relay
+        .asked(&relay.at("other.localhost"), "/", &NAVIGATION)
+        .await;
+    assert_eq!(unknown.status(), 404);
+    assert!(seen.try_recv().is_err());
+}
+
+/// `NAME.localhost` and `localhost` are the same site to some browsers, so cookies alone do not keep them apart.
+#[tokio::test]
+async fn what_runs_on_a_dashboards_origin_reaches_no_other() {
+    let head = Untouched::new().await;
+    let heads = [("default", head.address), ("other", head.address)];
+    let relay = Relay::start(&heads, |_| {}).await;
+    let origin = format!("http://{}", relay.at("default.localhost"));
+    for host in ["localhost", "127.0.0.1", "other.localhost"] {
+        for path in [
+            "/relay/v1/breakpoints",
+            "/relay/v1/release",
+            "/relay/v1/terminal",
+            "/relay/v1/dashboard",
+            "/relay/clusters/other/api/jobs/",
+            "/api/jobs/",
+        ] {
+            for method in ["GET", "POST", "OPTIONS"] {
+                for site in ["same-site", "cross-site"] {
+                    let request = Request::builder().method(method).uri(path);
+                    let request = request.header(HOST, relay.at(host));
+                    let fetch = [("origin", &*origin), ("sec-fetch-site", site)];
+                    let refused = relay.sent(with_headers(request, &fetch)).await;
+                    assert_eq!(refused.status(), 403, "{host} {method} {path}");
+                    let headers = refused.headers();
+                    assert!(!headers.contains_key("access-control-allow-origin"));
+                }
+            }
+            let image = [
+                ("sec-fetch-site", "same-site"),
+                ("sec-fetch-mode", "no-cors"),
+            ];
+            let refused = relay.asked(&relay.at(host), path, &image).await;
+            assert_eq!(refused.status(), 403, "{host} {path}");
+        }
+        let socket = [
+            ("origin", &*origin),
+            ("connection", "Upgrade"),
+            ("upgrade", "websocket"),
+            ("sec-websocket-version", "13"),
+            ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        ];
+        let refused = relay
+            .asked(&relay.at(host), "/relay/v1/terminal", &socket)
+            .await;
+        assert_eq!(refused.status(), 403, "{host}");
+    }
+    head.check().await;
+}
+
+#[tokio::test]
+async fn over_http2_the_authority_says_whose_origin_it_is() {
+    let (address, _seen, _head) = telling(|| ok("page")).await;
+    let relay = Relay::start(&[("default", address)], |_| {}).await;
+    let stream = TcpStream::connect(relay.address).await.unwrap();
+    let (mut send, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
+    tokio::spawn(connection);
+    for (host, path, status) in [
+        ("default.localhost", "/", 200),
+        ("default.localhost", "/relay/v1/breakpoints", 404),
+        ("localhost", "/relay/v1/breakpoints", 200),
+        ("localhost", "/", 307),
+    ] {
+        let uri = format!("http://{}{path}", relay.at(host));
+        let request = with_headers(Request::builder().uri(uri), &NAVIGATION);
+        let request = request.body(answer::empty()).unwrap();
+        let response = send.send_request(request).await.unwrap();
+        assert_eq!(response.status(), status, "{host}{path}");
+    }
+}
+
+/// The way to the dashboard of `cluster`, as the relay's page asks for it.
+async fn way(relay: &Relay, subject: &str, cluster: &str) -> Response<Incoming> {
+    let body = serde_json::json!({ "cluster": cluster, "path": "/x?y#z" }).to_string();
+    let request = Request::post("/relay/v1/dashboard")
+        .header(HOST, relay.at("localhost"))
+        .header("authorization", bearer(subject));
+    let request = with_headers(request, &SCRIPT);
+    let request = request.body(answer::full(body)).unwrap();
+    relay.client().await.send(request).await
+}
+
+/// The host and the path of an address that begins with `//`.
+fn split(url: &str) -> (&str, &str) {
+    let url = url.strip_prefix("//").unwrap();
+    url.split_at(url.find('/').unwrap())
+}
+
+#[tokio::test]
+async fn the_relays_page_lets_its_user_into_one_dashboard_and_the_head_hears_of_no_credential() {
+    let ann = Person::new("ann", "\"list\", \"dashboard:write\", \"admin\"", "");
+    let (one, mut seen, _one) = telling(|| ok("one")).await;
+    let (two, _, _two) = telling(|| ok("two")).await;
+    let relay = Relay::guarded(&[("default", one), ("gpu-2", two)], &[&ann]).await;
+    // A navigation brings no token: the page has it.
+    for (path, to) in [
+        ("/", "relay/?dashboard=&at=%2F"),
+        ("/a/b?x=1", "../relay/?dashboard=&at=%2Fa%2Fb%3Fx%3D1"),
+        (
+            "/relay/clusters/gpu-2/x",
+            "../../../relay/?dashboard=gpu-2&at=%2Fx",
+        ),
+    ] {
+        let sent = relay.asked(&relay.at("localhost"), path, &NAVIGATION).await;
+        assert_eq!((sent.status().as_u16(), location(&sent)), (307, to));
+    }
+    let told = json(way(&relay, "ann", "default").await).await;
+    let url = told["url"].as_str().unwrap().to_owned();
+    let (host, path) = split(&url);
+    assert_eq!(host, relay.at("default.localhost"));
+    let from_the_page = [
+        ("sec-fetch-site", "same-site"),
+        ("sec-fetch-mode", "navigate"),
+        ("sec-fetch-dest", "document"),
+    ];
+    let entered = relay.asked(host, path, &from_the_page).await;
+    assert_eq!(entered.status(), 200);
+    assert_eq!(entered.headers()["refresh"], "0; url=/x?y#z");
+    assert_eq!(entered.headers()["referrer-policy"], "no-referrer");
+    let cookie = entered.headers()[SET_COOKIE].to_str().unwrap().to_owned();
+    assert!(cookie.contains("; Path=/; HttpOnly; SameSite=Strict") && !cookie.contains("Domain"));
+    let cookie = cookie.split(';').next().unwrap().to_owned();
+    let known = |headers: &[(&'static str, &'static str)]| {
+        let mut headers = headers.to_vec();
+        headers.push(("cookie", cookie.clone().leak()));
+        headers
+    };
+
+    for path in ["/", "/api/x"] {
+        let served = relay.asked(host, path, &known(&SCRIPT)).await;
+        assert_eq!(text(served).await, "one");
+        let seen = format!("{:?}", seen.recv().await.unwrap());
+        assert!(!seen.contains("ray-authentication-token"), "{seen}");
+    }
+    let mode = relay
+        .asked(host, "/api/authentication_mode", &known(&SCRIPT))
+        .await;
+    assert_eq!(json(mode).await["authentication_mode"], "disabled");
+    // It opens nothing else, wherever it is shown, and neither does the way.
+    let elsewhere = relay.at("gpu-2.localhost");
+    for (host, path) in [
+        (&*elsewhere, "/"),
+        (&elsewhere, path),
+        (&relay.at("localhost"), "/relay/v1/breakpoints"),
+        (&relay.at("localhost"), "/api/version"),
+    ] {
+        let refused = relay.asked(host, path, &known(&[])).await;
+        assert_eq!(refused.status(), 401, "{host}{path}");
+    }
+    // Nor does the one in the address stay good as a cookie.
+    let ticket = path.split(['=', '&']).nth(1).unwrap();
+    let name = cookie.split('=').next().unwrap();
+    let taken = format!("{name}={ticket}");
+    let refused = relay.asked(host, "/api/x", &[("cookie", &taken)]).await;
+    assert_eq!(refused.status(), 401);
+    // No head sees who is nobody, and no page of a head's takes a token.
+    for path in [
+        "/",
+        "/favicon.ico",
+        "/static/js/main.js",
+        "/api/authentication_mode",
+    ] {
+        let refused = relay.asked(host, path, &NAVIGATION).await;
+        assert_eq!(refused.status(), 401, "{path}");
+    }
+    let typed = Request::post("/api/authenticate").header(HOST, host);
+    let typed = typed.header("authorization", bearer("ann"));
+    let typed = relay.sent(typed).await;
+    assert_eq!(typed.status(), 403);
+    assert!(!typed.headers().contains_key(SET_COOKIE));
+    assert!(
+        text(typed)
+            .await
+            .contains("no token belongs into a dashboard")
+    );
+    assert!(seen.try_recv().is_err());
+    // It ends with the token that it is of.
+    revoke(&relay.ctx.auth, "ann").await;
+    let refused = relay.asked(host, "/api/x", &known(&SCRIPT)).await;
+    assert_eq!(refused.status(), 401);
+}
+
+#[tokio::test]
+async fn the_way_to_a_dashboard_is_for_those_who_may_read_it() {
+    let ann = Person::new("ann", "\"dashboard:read\"", "clusters = [\"gpu-2\"]");
+    let bob = Person::new("bob", "\"list\"", "");
+    let head = Untouched::new().await;
+    let heads = [("default", head.address), ("gpu-2", head.address)];
+    let relay = Relay::guarded(&heads, &[&ann, &bob]).await;
+    for (subject, cluster, status) in [
+        ("ann", "gpu-2", 200),
+        ("ann", "default", 404),
+        ("ann", "none", 404),
+        ("bob", "gpu-2", 403),
+    ] {
+        let told = way(&relay, subject, cluster).await;
+        assert_eq!(told.status(), status, "{subject} {cluster}");
+    }
+    let nobody = Request::post("/relay/v1/dashboard").header(HOST, relay.at("localhost"));
+    assert_eq!(relay.sent(nobody).await.status(), 401);
+    head.check().await;
+}
+
+/// Whoever follows a redirect does so with its credential, and a 307 has it send its job again.
+#[tokio::test]
+async fn no_head_redirects_a_client_to_anything_but_itself() {
+    let of = |location: &'static str| move || with(status(307), &[("location", location)]);
+    let follow = async |location: &'static str, path: &str, host: Option<&str>| {
+        let answer = of(location);
+        let (address, _head) = head(move |_| async move { answer() }).await;
+        let heads = [("default", address), ("evil", address)];
+        let relay = Relay::start(&heads, |_| {}).await;
+        let at = relay.at(host.unwrap_or("localhost"));
+        let response = relay.asked(&at, path, &[]).await;
+        let location = response.headers().get(LOCATION);
+        location.map(|location| location.to_str().unwrap().to_owned())
+    };
+    for location in [
+        "/relay/v1/release",
+        "/%72elay/clusters/default/api/jobs/",
+        "//localhost/relay/v1/release",
+        "/./relay/v1/release",
+        "http://localhost:5678/relay/clusters/default/api/jobs/",
+        "https://elsewhere.example.com/",
+        "relay/",
+    ] {
+        assert_eq!(
+            follow(location, "/api/jobs/", None).await,
+            None,
+            "{location}"
+        );
+    }
+    let of_evil = "/relay/clusters/evil/api/jobs/";
+    for location in [
+        "/../default/api/jobs/",
+        "/x/%2e%2e/../default/",
+        "/x\\..\\..\\default/",
+        "../default/",
+    ] {
+        assert_eq!(follow(location, of_evil, None).await, None, "{location}");
+    }
+    let within = follow("/nodes?x=..", of_evil, None).await;
+    assert_eq!(within.as_deref(), Some("/relay/clusters/evil/nodes?x=.."));
+    let own = follow(
+        "https://elsewhere.example.com/",
+        "/",
+        Some("evil.localhost"),
+    )
+    .await;
+    assert_eq!(own.as_deref(), Some("https://elsewhere.example.com/"));
+}

@@ -1,0 +1,114 @@
+//! How much memory this process may have, and what a configuration may need of it before anybody takes from the budget.
+
+use std::fs;
+use std::path::Path;
+
+use super::MIB;
+
+/// The program, its threads, the registry of a usual cluster and the allocator's stock.
+const ALWAYS: usize = 40 * MIB;
+
+/// An idle connection of somebody who is recognised, a link of `ray-relay connect` or of an agent, with its task.
+const IDLE: usize = 12 * 1024;
+
+/// The least that is worth dividing.
+const LEAST: usize = 32 * MIB;
+
+/// What a configuration may need, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Needed {
+    /// What is there whatever anybody does.
+    pub idle: usize,
+}
+
+/// What so many `places`, connections and links that do nothing, may need.
+pub fn needed(places: usize) -> Needed {
+    Needed {
+        idle: ALWAYS.saturating_add(places.saturating_mul(IDLE)),
+    }
+}
+
+impl Needed {
+    /// The least memory with which the relay starts, in bytes.
+    pub fn least(self) -> usize {
+        self.idle.saturating_add(LEAST)
+    }
+
+    /// What there is to divide of `memory`. A fifth is left: an allocator holds more than it has given out.
+    pub fn left_of(self, memory: usize) -> usize {
+        let left = memory.saturating_sub(self.idle).max(LEAST);
+        left - left / 5
+    }
+}
+
+/// What the system lets this process have, in bytes: the least limit of the cgroups that it is in. `None`: none is set, or this
+/// is no Linux.
+pub fn limit() -> Option<usize> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    limit_of(&groups, Path::new("/sys/fs/cgroup"))
+}
+
+/// The same of the cgroups in `groups`, as `/proc/self/cgroup` has them, below `root`.
+fn limit_of(groups: &str, root: &Path) -> Option<usize> {
+    let read = |group: &Path, file: &str| -> Option<usize> {
+        let said = fs::read_to_string(group.join(file)).ok()?;
+        let bytes: usize = said.trim().parse().ok()?;
+        // Version 1 says "none" with a number that no machine has.
+        (bytes < 1 << 60).then_some(bytes)
+    };
+    let limits = groups.lines().filter_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (parts.next()?, parts.next()?);
+        let (root, file) = match controllers {
+            "" => (root.to_owned(), "memory.max"),
+            _ if controllers.split(',').any(|one| one == "memory") => {
+                (root.join("memory"), "memory.limit_in_bytes")
+            }
+            _ => return None,
+        };
+        // Within a container the path may be that of the host, and what it is in the root.
+        let own = root.join(path.trim_start_matches('/'));
+        let groups = own.ancestors().take_while(|group| group.starts_with(&root));
+        groups.filter_map(|group| read(group, file)).min()
+    });
+    limits.min()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_limit_of_the_groups_above_counts_in_both_versions() {
+        let root = tempfile::tempdir().unwrap();
+        let group = root.path().join("pods/relay");
+        fs::create_dir_all(&group).unwrap();
+        fs::write(group.join("memory.max"), "max\n").unwrap();
+        let limit = |groups: &str| limit_of(groups, root.path());
+        assert_eq!(limit("0::/pods/relay\n"), None);
+        fs::write(root.path().join("pods/memory.max"), "268435456\n").unwrap();
+        assert_eq!(limit("0::/pods/relay\n"), Some(256 * MIB));
+        fs::write(group.join("memory.max"), "134217728\n").unwrap();
+        assert_eq!(limit("0::/pods/relay\n"), Some(128 * MIB));
+        // In a container, where the path is the host's.
+        assert_eq!(limit("0::/somewhere/else\n"), None);
+        fs::write(root.path().join("memory.max"), "536870912\n").unwrap();
+        assert_eq!(limit("0::/somewhere/else\n"), Some(512 * MIB));
+
+        let first = root.path().join("memory/pods");
+        fs::create_dir_all(&first).unwrap();
+        fs::write(first.join("memory.limit_in_bytes"), "9223372036854771712\n").unwrap();
+        let groups = "5:cpu,cpuacct:/\n4:memory:/pods\n";
+        assert_eq!(limit(groups), None);
+        fs::write(first.join("memory.limit_in_bytes"), "268435456\n").unwrap();
+        assert_eq!(limit(groups), Some(256 * MIB));
+    }
+
+    #[test]
+    fn what_is_shipped_starts_where_it_is_shipped_to() {
+        let needed = needed(1024 + 1024 + 4096);
+        assert!(needed.least() < 256 * MIB, "{} MiB", needed.least() / MIB);
+        assert!(needed.left_of(256 * MIB) > 100 * MIB);
+    }
+}

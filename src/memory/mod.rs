@@ -1,0 +1,337 @@
+//! How much memory there is, and who has taken how much of it: one budget for everything that a client, a worker or a head may
+//! make the relay hold.
+//!
+//! What a buffer is about to hold is taken from it first ([`Account::take`], [`Taken::resize`]), and is given back when it is
+//! dropped. Nobody has all of it: one principal at most a quarter, and the last eighth is for those who hold little, so that an
+//! attach still gets what it needs while others have taken what they can. Strangers have a part of their own, which
+//! admission control divides between them.
+//!
+//! What a thing costs while it does nothing (a connection, a link, a session) is bounded by how many of them there may be, and
+//! stands in [`needed`]. How large the whole is comes of what the system lets the process have ([`limit()`]).
+
+mod limit;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+pub use self::limit::{Needed, limit, needed};
+
+const MIB: usize = 1 << 20;
+
+/// The memory of a process of which nobody says how much it may have.
+pub const USUAL: usize = 2048 * MIB;
+
+/// What strangers may have at most, whatever there is.
+const MOST_OF_STRANGERS: usize = 32 * MIB;
+
+/// Who holds no more than this may have of what is left for such.
+const LITTLE: usize = MIB;
+
+/// What memory is taken for: the label of the metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Messages of debuggers and their clients.
+    Messages,
+    /// WebSockets, of agents, of people and of dashboards.
+    Links,
+    /// Requests of HTTP in progress.
+    Requests,
+    /// Answers of heads that are read before they go out.
+    Answers,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Messages, Self::Links, Self::Requests, Self::Answers];
+
+    /// The label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Messages => "messages",
+            Self::Links => "links",
+            Self::Requests => "requests",
+            Self::Answers => "answers",
+        }
+    }
+}
+
+/// There is not enough. `Display` is a sentence for the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Short {
+    /// One principal has what one may have.
+    #[error(
+        "what you have under way at this relay would take more than the {} MiB of its memory that one person may have: wait until some of it is done, or have `listen.memory` raised", .most / MIB
+    )]
+    Yours {
+        /// That, in bytes.
+        most: usize,
+    },
+    /// All together have what there is.
+    #[error(
+        "this relay has no memory left for it at the moment: try again soon, or have `listen.memory` raised"
+    )]
+    All,
+}
+
+/// The memory of the relay. One for the process.
+#[derive(Debug, Clone)]
+pub struct Memory(Arc<Whole>);
+
+#[derive(Debug)]
+struct Whole {
+    /// What the recognised have together, in bytes.
+    most: usize,
+    strangers: usize,
+    used: AtomicUsize,
+    by_kind: [AtomicUsize; Kind::ALL.len()],
+    owners: Mutex<HashMap<Arc<str>, Weak<Owner>>>,
+    freed: Notify,
+    /// How many wait for that.
+    waiting: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Owner {
+    whole: Arc<Whole>,
+    /// `None`: nobody is authenticated.
+    subject: Option<Arc<str>>,
+    most: usize,
+    used: AtomicUsize,
+}
+
+/// What one principal takes from. Cheap to clone; from the default one anything can be had, and nobody counts it.
+#[derive(Debug, Clone, Default)]
+pub struct Account(Option<Arc<Owner>>);
+
+/// Memory that is taken, given back when dropped.
+#[derive(Debug)]
+pub struct Taken {
+    account: Account,
+    kind: Kind,
+    bytes: usize,
+}
+
+impl Memory {
+    /// Memory that is divided as `bytes` allow, once what is always there is taken off.
+    pub fn new(bytes: usize) -> Self {
+        let strangers = (bytes / 8).min(MOST_OF_STRANGERS);
+        Self(Arc::new(Whole {
+            most: bytes.saturating_sub(strangers),
+            strangers,
+            used: AtomicUsize::new(0),
+            by_kind: Kind::ALL.map(|_| AtomicUsize::new(0)),
+            owners: Mutex::default(),
+            freed: Notify::new(),
+            waiting: AtomicUsize::new(0),
+        }))
+    }
+
+    /// What all strangers may have together, in bytes.
+    pub fn of_strangers(&self) -> usize {
+        self.0.strangers
+    }
+
+    /// What one principal may have, in bytes.
+    pub fn of_one(&self) -> usize {
+        self.0.most / 4
+    }
+
+    /// How much is taken for `kind` now, in bytes.
+    pub fn taken(&self, kind: Kind) -> usize {
+        self.0.by_kind[kind as usize].load(Ordering::Relaxed)
+    }
+
+    /// The account of `subject`; `None`: of everybody, where nobody is authenticated, who may have all that is not for those
+    /// with little.
+    pub fn account(&self, subject: Option<&str>) -> Account {
+        let Some(subject) = subject else {
+            return Account(Some(self.owner(None, self.0.most)));
+        };
+        let mut owners = self.0.owners.lock();
+        if let Some(owner) = owners.get(subject).and_then(Weak::upgrade) {
+            return Account(Some(owner));
+        }
+        let subject: Arc<str> = subject.into();
+        let owner = self.owner(Some(Arc::clone(&subject)), self.of_one());
+        owners.insert(subject, Arc::downgrade(&owner));
+        Account(Some(owner))
+    }
+
+    fn owner(&self, subject: Option<Arc<str>>, most: usize) -> Arc<Owner> {
+        Arc::new(Owner {
+            whole: Arc::clone(&self.0),
+            subject,
+            most,
+            used: AtomicUsize::new(0),
+        })
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let Some(subject) = &self.subject else { return };
+        let mut owners = self.whole.owners.lock();
+        // Another one may stand there by now.
+        if owners
+            .get(subject)
+            .is_some_and(|there| there.strong_count() == 0)
+        {
+            owners.remove(subject);
+        }
+    }
+}
+
+impl Owner {
+    fn take(&self, bytes: usize) -> Result<(), Short> {
+        let whole = &self.whole;
+        let mine = self.used.fetch_add(bytes, Ordering::SeqCst) + bytes;
+        if mine > self.most {
+            self.used.fetch_sub(bytes, Ordering::Relaxed);
+            return Err(Short::Yours { most: self.most });
+        }
+        let most = match mine <= LITTLE {
+            true => whole.most,
+            false => whole.most - whole.most / 8,
+        };
+        if whole.used.fetch_add(bytes, Ordering::SeqCst) + bytes > most {
+            whole.used.fetch_sub(bytes, Ordering::Relaxed);
+            self.used.fetch_sub(bytes, Ordering::Relaxed);
+            return Err(Short::All);
+        }
+        Ok(())
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.used.fetch_sub(bytes, Ordering::SeqCst);
+        self.whole.used.fetch_sub(bytes, Ordering::SeqCst);
+        // Who waits has said so before it looked.
+        if self.whole.waiting.load(Ordering::SeqCst) > 0 {
+            self.whole.freed.notify_waiters();
+        }
+    }
+}
+
+impl Account {
+    /// So many bytes.
+    ///
+    /// # Errors
+    /// [`Short`].
+    pub fn take(&self, kind: Kind, bytes: usize) -> Result<Taken, Short> {
+        let mut taken = self.nothing(kind);
+        taken.resize(bytes)?;
+        Ok(taken)
+    }
+
+    /// Nothing yet, for what grows.
+    pub fn nothing(&self, kind: Kind) -> Taken {
+        Taken {
+            account: self.clone(),
+            kind,
+            bytes: 0,
+        }
+    }
+}
+
+impl Taken {
+    /// From now on it is so much. What is less than before can always be had.
+    ///
+    /// # Errors
+    /// [`Short`]: it is as much as before.
+    pub fn resize(&mut self, bytes: usize) -> Result<(), Short> {
+        let Some(owner) = self.account.0.as_ref().filter(|_| bytes != self.bytes) else {
+            return Ok(());
+        };
+        let kind = &owner.whole.by_kind[self.kind as usize];
+        if let Some(more) = bytes.checked_sub(self.bytes) {
+            owner.take(more)?;
+            kind.fetch_add(more, Ordering::Relaxed);
+        } else {
+            owner.give_back(self.bytes - bytes);
+            kind.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    /// The same, whether or not there is so much: for what is small, and has to be.
+    pub fn insist(&mut self, bytes: usize) {
+        if self.resize(bytes).is_ok() {
+            return;
+        }
+        if let Some(owner) = &self.account.0 {
+            let more = bytes.saturating_sub(self.bytes);
+            owner.used.fetch_add(more, Ordering::Relaxed);
+            owner.whole.used.fetch_add(more, Ordering::Relaxed);
+            owner.whole.by_kind[self.kind as usize].fetch_add(more, Ordering::Relaxed);
+            self.bytes = bytes;
+        }
+    }
+
+    /// The same as [`resize`](Self::resize), once there is so much, within `patience`. Cancel safe.
+    ///
+    /// # Errors
+    /// [`Short`]: there was not until then.
+    pub async fn resize_within(&mut self, bytes: usize, patience: Duration) -> Result<(), Short> {
+        let Err(mut short) = self.resize(bytes) else {
+            return Ok(());
+        };
+        let Some(whole) = self
+            .account
+            .0
+            .as_ref()
+            .map(|owner| Arc::clone(&owner.whole))
+        else {
+            return Ok(());
+        };
+        let _waits = Waits::new(&whole);
+        let got = async {
+            loop {
+                let freed = whole.freed.notified();
+                match self.resize(bytes) {
+                    Ok(()) => return,
+                    Err(still) => short = still,
+                }
+                freed.await;
+            }
+        };
+        let got = timeout(patience, got).await;
+        got.map_err(|_| short)
+    }
+
+    /// How much it is, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// Somebody waits for memory, until this is dropped.
+struct Waits<'a>(&'a Whole);
+
+impl<'a> Waits<'a> {
+    fn new(whole: &'a Whole) -> Self {
+        whole.waiting.fetch_add(1, Ordering::SeqCst);
+        Self(whole)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        // What is less can always be had.
+        let _ = self.resize(0);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,65 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+#[test]
+fn one_has_a_quarter_and_who_has_little_gets_more_when_the_rest_is_taken() {
+    let memory = Memory::new(128 * MIB);
+    assert_eq!(memory.of_strangers(), 16 * MIB);
+    let one = memory.of_one();
+    assert_eq!(one, 28 * MIB);
+    let take = |who: &Account, bytes| who.take(Kind::Messages, bytes);
+    let accounts = ["ann", "bob", "cid", "dan", "eve"].map(|who| memory.account(Some(who)));
+    let [ann, bob, cid, dan, eve] = &accounts;
+    let of_ann = take(ann, one).unwrap();
+    assert_eq!(take(ann, 1).unwrap_err(), Short::Yours { most: one });
+    // By whatever connection.
+    let again = memory.account(Some("ann"));
+    assert!(matches!(take(&again, 1), Err(Short::Yours { .. })));
+    let _others = [bob, cid].map(|who| take(who, one).unwrap());
+    assert_eq!(take(dan, one).unwrap_err(), Short::All);
+    let _of_dan = take(dan, one / 2).unwrap();
+    assert_eq!(take(eve, 2 * MIB).unwrap_err(), Short::All);
+    let _of_eve = take(eve, MIB).unwrap();
+    drop(of_ann);
+    let _more = take(eve, 2 * MIB).unwrap();
+}
+
+#[test]
+fn everything_is_given_back() {
+    let memory = Memory::new(64 * MIB);
+    let account = memory.account(Some("ann"));
+    let mut taken = account.take(Kind::Links, MIB).unwrap();
+    taken.resize(3 * MIB).unwrap();
+    assert!(taken.resize(64 * MIB).is_err());
+    assert_eq!(
+        (taken.bytes(), memory.taken(Kind::Links)),
+        (3 * MIB, 3 * MIB)
+    );
+    taken.resize(MIB).unwrap();
+    taken.insist(64 * MIB);
+    assert_eq!(memory.taken(Kind::Links), 64 * MIB);
+    drop((taken, account));
+    assert_eq!(memory.taken(Kind::Links), 0);
+    assert_eq!(memory.0.used.load(Ordering::Relaxed), 0);
+    assert!(memory.0.owners.lock().is_empty());
+    // Nobody counts it.
+    assert!(Account::default().take(Kind::Messages, usize::MAX).is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_has_it_as_soon_as_it_is_there_and_is_told_where_not() {
+    let memory = Memory::new(64 * MIB);
+    let account = memory.account(Some("ann"));
+    let most = memory.of_one();
+    let all = account.take(Kind::Answers, most).unwrap();
+    let mut more = account.nothing(Kind::Answers);
+    let patience = Duration::from_secs(10);
+    let short = more.resize_within(MIB, patience).await.unwrap_err();
+    assert_eq!(short, Short::Yours { most });
+    let waits = tokio::spawn(async move { more.resize_within(MIB, patience).await.map(|()| more) });
+    tokio::task::yield_now().await;
+    drop(all);
+    let more = waits.await.unwrap().unwrap();
+    assert_eq!(more.bytes(), MIB);
+}

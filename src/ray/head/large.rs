@@ -1,0 +1,152 @@
+//! Large answers: to hold and to read one takes memory and time of everybody's, so they take turns.
+//!
+//! Of one head one is under way at a time, and of all of them [`AT_ONCE`]; and a head whose answer took long, because it was
+//! slow to come or long to read, rests for a multiple of that before the next. What is small goes by all of this: a head
+//! that is slow, or says too much, is no reason for another to wait.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::body::Body;
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout};
+
+use crate::wire::text::innermost_cause;
+
+/// An answer is large from this size in bytes on: some hundred rows.
+pub(super) const LARGE: usize = 128 << 10;
+
+/// Large answers of all heads that are held and read at a time.
+const AT_ONCE: usize = 2;
+
+/// How long an answer waits for its turn.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long a head rests, as a multiple of the time that its last large answer took: it has a third at most.
+const REST: u32 = 2;
+
+/// The longest rest.
+const LONGEST_REST: Duration = Duration::from_secs(10);
+
+static ALL: Semaphore = Semaphore::const_new(AT_ONCE);
+
+/// The turns of one head.
+#[derive(Debug)]
+pub(super) struct Turns {
+    own: Arc<Semaphore>,
+    /// Until when it rests.
+    rested: Mutex<Instant>,
+}
+
+/// The turn of one answer: of its head's, and of all.
+#[derive(Debug)]
+struct Turn {
+    turns: Arc<Turns>,
+    began: Instant,
+    _own: OwnedSemaphorePermit,
+    _all: SemaphorePermit<'static>,
+}
+
+/// An answer's body, and its turn where it is large.
+#[derive(Debug)]
+pub struct Answer {
+    /// All of it.
+    pub bytes: Bytes,
+    turn: Option<Turn>,
+}
+
+/// Why an answer was not read to its end.
+#[derive(Debug)]
+pub(super) enum NotRead {
+    TooLarge,
+    /// No turn came.
+    Crowded,
+    /// The connection broke, by the innermost cause.
+    Broken(String),
+}
+
+impl Turns {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            own: Arc::new(Semaphore::new(1)),
+            rested: Mutex::new(Instant::now()),
+        })
+    }
+
+    /// All of `body`, at most `limit` bytes.
+    pub(super) async fn read<B>(self: &Arc<Self>, body: B, limit: usize) -> Result<Answer, NotRead>
+    where
+        B: Body<Data = Bytes>,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let mut body = std::pin::pin!(body);
+        let (mut read, mut turn) = (BytesMut::new(), None);
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| {
+                let error: Box<dyn Error + Send + Sync> = error.into();
+                NotRead::Broken(innermost_cause(error.as_ref()))
+            })?;
+            let Ok(data) = frame.into_data() else {
+                continue;
+            };
+            if read.len() + data.len() > limit {
+                return Err(NotRead::TooLarge);
+            }
+            if turn.is_none() && read.len() + data.len() > LARGE {
+                let own = timeout(PATIENCE, self.turn()).await;
+                turn = own.ok().flatten();
+                if turn.is_none() {
+                    return Err(NotRead::Crowded);
+                }
+            }
+            read.extend_from_slice(&data);
+        }
+        Ok(Answer {
+            bytes: read.freeze(),
+            turn,
+        })
+    }
+
+    /// Cancel safe. `None` never comes: nobody closes a semaphore.
+    async fn turn(self: &Arc<Self>) -> Option<Turn> {
+        let own = Arc::clone(&self.own).acquire_owned().await.ok()?;
+        let rested = *self.rested.lock();
+        tokio::time::sleep_until(rested).await;
+        let all = ALL.acquire().await.ok()?;
+        Some(Turn {
+            turns: Arc::clone(self),
+            began: Instant::now(),
+            _own: own,
+            _all: all,
+        })
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let rest = (self.began.elapsed() * REST).min(LONGEST_REST);
+        *self.turns.rested.lock() = Instant::now() + rest;
+    }
+}
+
+impl Answer {
+    /// What `read` makes of the bytes; where they are many, on a thread on which nobody waits for anything else.
+    ///
+    /// # Errors
+    /// Those of `read`, and where the process ends.
+    pub(super) async fn read<T: Send + 'static>(
+        self,
+        read: impl FnOnce(&[u8]) -> Result<T, String> + Send + 'static,
+    ) -> Result<T, String> {
+        if self.turn.is_none() {
+            return read(&self.bytes);
+        }
+        // With its turn, which ends when it has been read, also where nobody waits for it any more.
+        let read = tokio::task::spawn_blocking(move || read(&self.bytes));
+        read.await.unwrap_or_else(|error| Err(error.to_string()))
+    }
+}

@@ -1,0 +1,308 @@
+//! Values of a head's answers, as they come and within bounds: a head is somebody else's, and what it says is held for all.
+//!
+//! Nothing is kept of an answer but the columns that are read, and of each no more than it may have. A row is read by
+//! itself: one that is odd costs no other.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::Deserialize;
+use serde::de::{
+    DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
+use serde_json::value::RawValue;
+
+/// Bytes of an id: those of Ray have 56.
+pub(super) const LONGEST_ID: usize = 256;
+
+/// Bytes of a text that people read.
+const LONGEST: usize = 2 << 10;
+
+/// Bytes of a text in which something is looked for, such as a traceback.
+const LONG: usize = 64 << 10;
+
+/// Bytes of one row: those of Ray have about one thousand, and what a runtime environment takes.
+pub(super) const LONGEST_ROW: usize = 1 << 20;
+
+/// Kinds of resources that are read of one task.
+const AMOUNTS: usize = 64;
+
+/// The first `MOST` of a list. One that is no row is passed over.
+#[derive(Debug, Clone)]
+pub(super) struct Rows<T, const MOST: usize> {
+    pub(super) read: Vec<T>,
+    /// Those beyond, and those that are longer than [`LONGEST_ROW`].
+    pub(super) left_out: usize,
+}
+
+impl<T, const MOST: usize> Rows<T, MOST> {
+    /// Those of another source.
+    pub(super) fn of(mut rows: Vec<T>) -> Self {
+        let left_out = rows.len().saturating_sub(MOST);
+        rows.truncate(MOST);
+        Self {
+            read: rows,
+            left_out,
+        }
+    }
+}
+
+impl<T, const MOST: usize> Default for Rows<T, MOST> {
+    fn default() -> Self {
+        Self::of(Vec::new())
+    }
+}
+
+impl<'de, T: DeserializeOwned, const MOST: usize> Deserialize<'de> for Rows<T, MOST> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_seq(RowsVisitor(PhantomData))
+    }
+}
+
+struct RowsVisitor<T, const MOST: usize>(PhantomData<T>);
+
+impl<'de, T: DeserializeOwned, const MOST: usize> Visitor<'de> for RowsVisitor<T, MOST> {
+    type Value = Rows<T, MOST>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of rows")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut rows: A) -> Result<Self::Value, A::Error> {
+        let mut all = Rows::default();
+        for _ in 0..MOST {
+            let Some(row) = rows.next_element::<Box<RawValue>>()? else {
+                return Ok(all);
+            };
+            match row.get().len() {
+                0..=LONGEST_ROW => all.read.extend(serde_json::from_str::<T>(row.get())),
+                _ => all.left_out += 1,
+            }
+        }
+        while rows.next_element::<IgnoredAny>()?.is_some() {
+            all.left_out += 1;
+        }
+        Ok(all)
+    }
+}
+
+/// What can be read as `T`, else nothing.
+pub(super) fn lenient<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    let raw = Box::<RawValue>::deserialize(from)?;
+    Ok(serde_json::from_str(raw.get()).ok())
+}
+
+/// Numbers by their names, [`AMOUNTS`] of them at most; nothing where it is something else.
+pub(super) fn amounts<'de, D>(from: D) -> Result<Option<BTreeMap<String, f64>>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    Ok(lenient::<D, Amounts>(from)?.map(|amounts| amounts.0))
+}
+
+struct Amounts(BTreeMap<String, f64>);
+
+impl<'de> Deserialize<'de> for Amounts {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(AmountsVisitor)
+    }
+}
+
+struct AmountsVisitor;
+
+impl<'de> Visitor<'de> for AmountsVisitor {
+    type Value = Amounts;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("amounts by their names")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut values: A) -> Result<Amounts, A::Error> {
+        let mut read = BTreeMap::new();
+        while read.len() < AMOUNTS
+            && let Some((name, amount)) = values.next_entry()?
+        {
+            read.insert(name, amount);
+        }
+        while values.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Amounts(read))
+    }
+}
+
+/// A number, a numeric string, or nothing. Negative and fractional ones are nothing.
+pub(super) fn number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    Ok(match NUMBER.deserialize(from)? {
+        Value::Number(number) => Some(number),
+        Value::Text(text) => text.trim().parse().ok(),
+        Value::Truth(_) | Value::Other => None,
+    })
+}
+
+/// A string of [`LONGEST`] bytes at most; null and everything else is empty.
+pub(super) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    string(from, LONGEST)
+}
+
+/// A string of [`LONG`] bytes at most.
+pub(super) fn long<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    string(from, LONG)
+}
+
+/// The last [`LONG`] bytes of a string.
+pub(super) fn end<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let mut text = string(from, LONGEST_ROW)?;
+    let from = text.ceil_char_boundary(text.len().saturating_sub(LONG));
+    Ok(text.split_off(from))
+}
+
+/// A name that is compared with others, which a part of it must not be: empty where it is longer than [`LONGEST_ID`].
+pub(super) fn id<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    // With room for a character that tells that there is more.
+    let mut id = string(from, LONGEST_ID + 4)?;
+    if id.len() > LONGEST_ID {
+        id = String::new();
+    }
+    Ok(id)
+}
+
+fn string<'de, D: Deserializer<'de>>(from: D, longest: usize) -> Result<String, D::Error> {
+    Ok(match (Scalar { longest }).deserialize(from)? {
+        Value::Text(text) => text,
+        Value::Number(_) | Value::Truth(_) | Value::Other => String::new(),
+    })
+}
+
+/// A boolean or a word; null is true, as absence is.
+pub(super) fn truth<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
+    Ok(match NUMBER.deserialize(from)? {
+        Value::Truth(truth) => truth,
+        Value::Text(text) => !text.eq_ignore_ascii_case("false"),
+        Value::Number(_) | Value::Other => true,
+    })
+}
+
+/// A value that is not nested, of which `longest` bytes are kept. Read as it comes: what serde keeps of an untagged value until it fits would cost more than
+/// all else in a list of thousands.
+struct Scalar {
+    longest: usize,
+}
+
+/// A number or a word.
+const NUMBER: Scalar = Scalar { longest: 64 };
+
+enum Value {
+    Truth(bool),
+    Number(u64),
+    Text(String),
+    /// Null, and whatever a column has no use for.
+    Other,
+}
+
+impl<'de> DeserializeSeed<'de> for Scalar {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Value, D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Scalar {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_bool<E>(self, truth: bool) -> Result<Value, E> {
+        Ok(Value::Truth(truth))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
+        Ok(Value::Number(number))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
+        Ok(u64::try_from(number).map_or(Value::Other, Value::Number))
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Value, E> {
+        Ok(Value::Other)
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        let end = text.floor_char_boundary(self.longest);
+        Ok(Value::Text(text[..end].to_owned()))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Other)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Value, A::Error> {
+        while values.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Value::Other)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut values: A) -> Result<Value, A::Error> {
+        while values.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Value::Other)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    struct Row {
+        #[serde(default, deserialize_with = "id")]
+        id: String,
+        #[serde(default, deserialize_with = "text")]
+        text: String,
+        #[serde(default, deserialize_with = "end")]
+        end: String,
+        #[serde(default, deserialize_with = "amounts")]
+        amounts: Option<BTreeMap<String, f64>>,
+    }
+
+    fn rows(text: &str) -> Rows<Row, 3> {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn no_more_is_taken_than_was_asked_for() {
+        let list = rows(r#"[{"id": "a"}, 5, {"id": "b"}, {"id": "c"}, {"id": "d"}]"#);
+        let ids: Vec<_> = list.read.iter().map(|row| &*row.id).collect();
+        assert_eq!((ids, list.left_out), (vec!["a", "b"], 2));
+        let long = format!(
+            r#"[{{"id": "a"}}, {{"text": "{}"}}]"#,
+            "x".repeat(LONGEST_ROW)
+        );
+        let list = rows(&long);
+        assert_eq!((list.read.len(), list.left_out), (1, 1));
+        assert!(serde_json::from_str::<Rows<Row, 3>>("{}").is_err());
+    }
+
+    #[test]
+    fn names_are_cut_on_arrival_and_ids_are_whole_or_none() {
+        let long = "é".repeat(LONG);
+        let amounts: BTreeMap<_, _> = (0..1000).map(|n| (format!("r{n}"), 1.0)).collect();
+        let row = serde_json::json!([{"id": "f".repeat(LONGEST_ID + 1), "text": long, "end": format!("a{long}z"),
+            "amounts": amounts}, {"id": "f".repeat(LONGEST_ID), "text": 5, "amounts": {"CPU": "many"}}]);
+        let list = rows(&row.to_string());
+        let [first, second] = &list.read[..] else {
+            panic!("{list:?}");
+        };
+        assert_eq!((first.id.len(), second.id.len()), (0, LONGEST_ID));
+        assert_eq!((first.text.len(), second.text.len()), (LONGEST, 0));
+        assert!(first.end.len() <= LONG && first.end.ends_with("éz"));
+        assert_eq!(first.amounts.as_ref().unwrap().len(), AMOUNTS);
+        assert!(second.amounts.is_none());
+    }
+}

@@ -1,0 +1,137 @@
+//! The beginning of an id, for people, who type no more of it than tells it from the others.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::{BreakpointId, Snapshot};
+
+/// Least characters: fewer are rather a slip, or the beginning of a name.
+const LEAST: usize = 3;
+
+/// Candidates that are named.
+const NAMED: usize = 5;
+
+/// The beginning of ids of breakpoints, in small letters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BreakpointIdPrefix(String);
+
+/// The text is not the beginning of an id.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a breakpoint id is {} characters of 0-9 and a-z without i, l, o, u, or at least its first {LEAST}",
+    BreakpointId::LEN
+)]
+pub struct BadPrefix;
+
+/// Several ids begin so; `Display` names them.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the ids of {count} tasks begin with {prefix}; give more of it: {named}")]
+pub struct AmbiguousPrefix {
+    prefix: String,
+    count: usize,
+    named: String,
+}
+
+impl BreakpointIdPrefix {
+    /// Whether `id` begins so.
+    pub fn begins(&self, id: &str) -> bool {
+        id.starts_with(&self.0)
+    }
+
+    /// Of `ids`, each with what is called so, the one that begins so; `None`: none does.
+    ///
+    /// # Errors
+    /// [`AmbiguousPrefix`].
+    pub fn only<I: fmt::Display>(
+        &self,
+        ids: impl Iterator<Item = (I, String)>,
+    ) -> Result<Option<I>, AmbiguousPrefix> {
+        let mut begun = ids.filter(|(id, _)| self.begins(&id.to_string()));
+        let Some(first) = begun.next() else {
+            return Ok(None);
+        };
+        let mut all = vec![first];
+        let mut count = 1;
+        for one in begun {
+            count += 1;
+            if all.len() < NAMED {
+                all.push(one);
+            }
+        }
+        match count {
+            1 => Ok(all.pop().map(|(id, _)| id)),
+            _ => {
+                let named = all.iter().map(|(id, title)| format!("{id} ({title})"));
+                let more = count - all.len();
+                let more = (more > 0).then(|| format!("{more} more"));
+                let named: Vec<String> = named.chain(more).collect();
+                Err(AmbiguousPrefix {
+                    prefix: self.0.clone(),
+                    count,
+                    named: named.join(", "),
+                })
+            }
+        }
+    }
+
+    /// The breakpoint of `list` whose id begins so: of those that live, or else of those that have ended.
+    ///
+    /// # Errors
+    /// [`AmbiguousPrefix`], with what is in `list` and nothing else.
+    pub fn find(&self, list: &Snapshot) -> Result<Option<BreakpointId>, AmbiguousPrefix> {
+        let live = self.only(list.live.iter().map(|b| (b.id, b.title())))?;
+        match live {
+            Some(id) => Ok(Some(id)),
+            None => self.only(list.ended.iter().map(|b| (b.id, b.title()))),
+        }
+    }
+}
+
+impl fmt::Display for BreakpointIdPrefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for BreakpointIdPrefix {
+    type Err = BadPrefix;
+
+    fn from_str(text: &str) -> Result<Self, BadPrefix> {
+        let text = text.to_ascii_lowercase();
+        // As many digits more as a whole id has say whether these are digits of one.
+        let whole = text.is_ascii() && (LEAST..=BreakpointId::LEN).contains(&text.len());
+        let padded = format!("{text:0<width$}", width = BreakpointId::LEN);
+        match whole && padded.parse::<BreakpointId>().is_ok() {
+            true => Ok(Self(text)),
+            false => Err(BadPrefix),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beginning_of_an_id_names_one_none_or_too_many() {
+        let ids = ["3kfz0q8m", "3kfa0000", "7c000000"];
+        let only = |text: &str| {
+            let prefix: BreakpointIdPrefix = text.parse().unwrap();
+            let found = prefix.only(ids.iter().map(|id| (id, "step".to_owned())));
+            found.map(|id| id.map(ToString::to_string))
+        };
+        assert_eq!(only("3kfz").unwrap().as_deref(), Some("3kfz0q8m"));
+        assert_eq!(only("7C0").unwrap().as_deref(), Some("7c000000"));
+        assert_eq!(only("3kfz0q8m").unwrap().as_deref(), Some("3kfz0q8m"));
+        assert_eq!(only("zzz").unwrap(), None);
+        let several = only("3kf").unwrap_err().to_string();
+        assert!(
+            several.ends_with("3kfz0q8m (step), 3kfa0000 (step)"),
+            "{several}"
+        );
+        for text in ["", "3k", "3kfz0q8m0", "ilo", "ü00", "3-k"] {
+            assert_eq!(text.parse::<BreakpointIdPrefix>(), Err(BadPrefix), "{text}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Who of a family has said goodbye: an editor whose window is closed says so for the parent and every other session at once,
+//! and one that stops a session for that alone.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use super::Stop;
+
+/// How long after the last goodbye of a family another one counts as said with it: VS Code says all within a millisecond,
+/// and a network has its own pace.
+const MOMENT: Duration = Duration::from_millis(200);
+
+/// How long all of them may take.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// The sessions of a family, and what was said in it.
+#[derive(Debug, Default)]
+pub(super) struct Members {
+    pub(super) sessions: HashMap<u64, One>,
+    /// When the parent's client has said goodbye, or was lost.
+    pub(super) parent_left: Option<Instant>,
+    /// They are to be parked, by the wish of the parent's client.
+    pub(super) park: bool,
+}
+
+/// A session of a family.
+#[derive(Debug)]
+pub(super) struct One {
+    pub(super) stop: Stop,
+    /// When its client has said goodbye.
+    left: Option<Instant>,
+}
+
+impl One {
+    pub(super) fn new(stop: Stop) -> Self {
+        Self { stop, left: None }
+    }
+}
+
+impl Members {
+    pub(super) fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+    }
+
+    /// The client of `session` says goodbye.
+    pub(super) fn leaves(&mut self, session: u64) {
+        if let Some(one) = self.sessions.get_mut(&session) {
+            one.left = Some(Instant::now());
+        }
+    }
+
+    /// Whether all have left by now, none of them long before `began`; and when the last goodbye was said.
+    fn left(&self, began: Instant) -> (bool, Instant) {
+        let oldest = began.checked_sub(LONGEST).unwrap_or(began);
+        let mut said = vec![self.parent_left];
+        said.extend(self.sessions.values().map(|one| one.left));
+        let counts = |left: &Option<Instant>| left.is_some_and(|at| at >= oldest);
+        let last = said.iter().flatten().max().copied();
+        (said.iter().all(counts), last.unwrap_or(began).max(began))
+    }
+}
+
+/// Whether the whole family says goodbye at this moment, in which one of it has: its window is closed, and nobody has stopped
+/// anything. Takes a second at most. Cancel safe.
+pub(super) async fn all_leave(mut members: watch::Receiver<Members>) -> bool {
+    let began = Instant::now();
+    loop {
+        let (all, last) = members.borrow_and_update().left(began);
+        if all {
+            return true;
+        }
+        let until = (last + MOMENT).min(began + LONGEST);
+        tokio::select! {
+            // Closed with the family, which the goodbye of its parent has ended.
+            changed = members.changed() => if changed.is_err() {
+                return false;
+            },
+            () = sleep_until(until) => return false,
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The stream below a WebSocket, which takes from somebody's memory what the WebSocket has to hold: the message that has begun,
+//! and what the other side does not take.
+//!
+//! It follows the frames by their heads alone (RFC 6455 section 5.2) and leaves every byte as it is. Where there is no memory,
+//! reading fails with the [`Short`](crate::memory::Short) that says so.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::memory::{Account, Kind, Taken};
+
+/// What always passes: a WebSocket may say that it is alive whatever its owner holds elsewhere.
+const LITTLE: usize = 4 * 1024;
+
+/// The longest head of a frame.
+const HEAD: usize = 14;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Counted<S> {
+    inner: S,
+    frames: Frames,
+    /// What could not be written.
+    unwritten: usize,
+    taken: Taken,
+}
+
+/// How far the frames were followed.
+#[derive(Debug, Default)]
+struct Frames {
+    head: [u8; HEAD],
+    /// How much of the head is there.
+    got: usize,
+    /// What is still to come of the frame whose head is there.
+    left: u64,
+    /// What has come of the message that has begun.
+    message: usize,
+}
+
+impl<S> Counted<S> {
+    /// `inner`, for what is held of it taken from `account`.
+    pub fn new(inner: S, account: &Account) -> Self {
+        Self {
+            inner,
+            frames: Frames::default(),
+            unwritten: 0,
+            taken: account.nothing(Kind::Links),
+        }
+    }
+
+    fn count(&mut self) -> io::Result<()> {
+        let held = self.frames.message + self.unwritten;
+        if held <= LITTLE.max(self.taken.bytes()) {
+            self.taken.insist(held);
+            return Ok(());
+        }
+        self.taken.resize(held).map_err(io::Error::other)
+    }
+}
+
+impl Frames {
+    fn follow(&mut self, mut bytes: &[u8]) {
+        while let Some((first, rest)) = bytes.split_first() {
+            if self.left > 0 {
+                let now =
+                    usize::try_from(self.left).map_or(bytes.len(), |left| left.min(bytes.len()));
+                bytes = &bytes[now..];
+                self.left -= now as u64;
+                if self.is_data() {
+                    self.message += now;
+                }
+            } else {
+                self.head[self.got] = *first;
+                self.got += 1;
+                bytes = rest;
+                let Some(length) = self.length() else {
+                    continue;
+                };
+                self.left = length;
+            }
+            if self.left == 0 {
+                if self.is_data() && self.head[0] & 0x80 != 0 {
+                    self.message = 0;
+                }
+                self.got = 0;
+            }
+        }
+    }
+
+    /// Of a message of bytes or text, and not about the WebSocket itself.
+    fn is_data(&self) -> bool {
+        self.head[0] & 0x08 == 0
+    }
+
+    /// The length of the frame, once its head is there.
+    fn length(&self) -> Option<u64> {
+        let second = *self.head[..self.got].get(1)?;
+        let (wide, short) = match second & 0x7f {
+            126 => (2, 0),
+            127 => (8, 0),
+            short => (0, u64::from(short)),
+        };
+        let masked = if second & 0x80 == 0 { 0 } else { 4 };
+        if self.got < 2 + wide + masked {
+            return None;
+        }
+        let digits = self.head[2..2 + wide].iter();
+        Some(digits.fold(short, |length, digit| length << 8 | u64::from(*digit)))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
+        self.frames.follow(&buf.filled()[before..]);
+        Poll::Ready(self.count())
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let wrote = Pin::new(&mut self.inner).poll_write(cx, buf);
+        self.unwritten = match &wrote {
+            Poll::Ready(Ok(wrote)) => buf.len() - wrote,
+            Poll::Ready(Err(_)) => 0,
+            Poll::Pending => buf.len(),
+        };
+        // It is there already, and bounded by what one message may be.
+        let held = self.frames.message + self.unwritten;
+        self.taken.insist(held);
+        wrote
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use futures_util::{SinkExt, StreamExt};
+    use proptest::prelude::*;
+    use tokio::io::{AsyncWriteExt, duplex};
+    use tokio_tungstenite::WebSocketStream;
+    use tokio_tungstenite::tungstenite::Message;
+    use tokio_tungstenite::tungstenite::protocol::Role;
+
+    use super::*;
+    use crate::memory::{Memory, Short};
+
+    const MIB: usize = 1 << 20;
+
+    #[tokio::test]
+    async fn what_has_begun_is_counted_and_what_is_whole_is_not_any_more() {
+        let memory = Memory::new(64 * MIB);
+        let (near, far) = duplex(8 * MIB);
+        let counted = Counted::new(near, &memory.account(Some("ann")));
+        let mut socket = WebSocketStream::from_raw_socket(counted, Role::Server, None).await;
+        let mut client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
+        for size in [0, 100, 126, 70_000, 3 * MIB] {
+            client.send(Message::binary(vec![1; size])).await.unwrap();
+            client
+                .send(Message::Ping(vec![2; 20].into()))
+                .await
+                .unwrap();
+            assert_eq!(socket.next().await.unwrap().unwrap().len(), size);
+            assert!(socket.next().await.unwrap().unwrap().is_ping());
+            assert_eq!(memory.taken(Kind::Links), 0, "{size}");
+        }
+        // The beginning of one.
+        let raw = client.get_mut();
+        raw.write_all(&[0x82, 0xff]).await.unwrap();
+        raw.write_all(&(15 * MIB as u64).to_be_bytes())
+            .await
+            .unwrap();
+        raw.write_all(&[0; 4]).await.unwrap();
+        raw.write_all(&vec![0; MIB]).await.unwrap();
+        tokio::select! {
+            biased;
+            got = socket.next() => panic!("{got:?}"),
+            () = tokio::task::yield_now() => {}
+        }
+        assert_eq!(memory.taken(Kind::Links), MIB);
+        let more = async { raw.write_all(&vec![0; 14 * MIB]).await };
+        let (_, error) = tokio::join!(more, async {
+            let error = socket.next().await.unwrap().unwrap_err();
+            drop(socket);
+            error
+        });
+        let short = Short::Yours {
+            most: memory.of_one(),
+        };
+        assert!(error.to_string().contains(&short.to_string()), "{error}");
+        assert_eq!(memory.taken(Kind::Links), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn frames_are_followed_wherever_they_are_cut(
+            sizes in proptest::collection::vec((0usize..400, any::<bool>(), any::<bool>()), 1..12),
+            cut in 1usize..50,
+        ) {
+            let (mut wire, mut message) = (Vec::new(), 0);
+            for (size, last, control) in sizes {
+                let (size, last) = if control { (size % 126, true) } else { (size, last) };
+                wire.push(if last { 0x80 } else { 0 } | if control { 9 } else { 2 });
+                match size {
+                    0..126 => wire.push(0x80 | size as u8),
+                    _ => wire.extend([0xfe, (size >> 8) as u8, size as u8]),
+                }
+                wire.extend(vec![0xff; 4 + size]);
+                if !control {
+                    message = if last { 0 } else { message + size };
+                }
+            }
+            let mut frames = Frames::default();
+            for piece in wire.chunks(cut) {
+                frames.follow(piece);
+            }
+            prop_assert_eq!((frames.message, frames.got, frames.left), (message, 0, 0));
+        }
+    }
+}

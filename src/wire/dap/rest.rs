@@ -1,0 +1,256 @@
+//! The rest of a message that passes unparsed, behind the keys that said what it is.
+//!
+//! Pure. Its reader may take the last of two equal keys, and whoever wrote the message may be hostile to that reader: so the
+//! rest says nothing more of what the message is, and its body has no part that a reader would act upon in a message of
+//! another kind. The bytes may come in pieces; nothing is kept of them.
+
+use memchr::memchr2;
+
+/// Keys of a message that stand before its rest, and are not to come again.
+const DECIDED: [&[u8]; 4] = [b"type", b"command", b"event", b"success"];
+
+/// Keys of a body that whoever reads it opens files by, shows links of, or renders: messages with one of them are looked
+/// at whole, whatever they say they are. A response is matched with its request by its number alone.
+const ACTED_UPON: [&[u8]; 8] = [
+    b"stackFrames",
+    b"source",
+    b"sources",
+    b"content",
+    b"mimeType",
+    b"breakpoint",
+    b"breakpoints",
+    b"error",
+];
+
+/// Longest key that is waited for, in bytes.
+const LONGEST_KEY: usize = 256;
+
+/// The message is not what it said it is, or nothing that can be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ambiguous;
+
+/// A walk over the rest of a message.
+#[derive(Debug, Clone, Copy)]
+pub struct Rest {
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Level {
+    Message,
+    Body,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    /// Before a key, or the end of the object.
+    Key(Level),
+    /// Before the `:` of a key; whether that is the body's.
+    Colon(Level, bool),
+    /// Before the value of such a key.
+    Value(Level, bool),
+    /// In a string, with so many brackets open around it.
+    Text(Level, usize),
+    /// In a value, outside of strings, with so many brackets open.
+    Nested(Level, usize),
+    /// In a number or a word.
+    Scalar(Level),
+    /// Behind a value.
+    After(Level),
+    /// Behind the `}` of the message.
+    Over,
+}
+
+impl Rest {
+    /// The rest of a message, from behind the value of one of its keys.
+    pub fn new() -> Self {
+        Self {
+            state: State::After(Level::Message),
+        }
+    }
+
+    /// Whether the message is at its end.
+    pub fn is_over(&self) -> bool {
+        matches!(self.state, State::Over)
+    }
+
+    /// How many of the next `bytes` may pass; the others are to be shown again, with more behind them.
+    ///
+    /// # Errors
+    /// [`Ambiguous`]: nothing more of the message may pass.
+    pub fn pass(&mut self, bytes: &[u8]) -> Result<usize, Ambiguous> {
+        let mut at = 0;
+        loop {
+            if let State::Over = self.state {
+                return Ok(bytes.len());
+            }
+            if !matches!(self.state, State::Text(..) | State::Nested(..)) {
+                let space = |b: &u8| matches!(b, b' ' | b'\t' | b'\r' | b'\n');
+                at += bytes[at..].iter().take_while(|b| space(b)).count();
+            }
+            let rest = &bytes[at..];
+            let Some(first) = rest.first() else {
+                return Ok(at);
+            };
+            let (taken, next) = match self.state {
+                State::Key(level) => match key(rest, level)? {
+                    Some((taken, next)) => (taken, next),
+                    None => return Ok(at),
+                },
+                State::Colon(level, body) if *first == b':' => (1, State::Value(level, body)),
+                State::Value(level, body) => match first {
+                    b'"' => (1, State::Text(level, 0)),
+                    b'{' if body => (1, State::Key(Level::Body)),
+                    b'{' | b'[' => (1, State::Nested(level, 1)),
+                    _ => (0, State::Scalar(level)),
+                },
+                State::Text(level, open) => match memchr2(b'"', b'\\', rest) {
+                    None => return Ok(bytes.len()),
+                    Some(n) if rest[n] == b'"' => match open {
+                        0 => (n + 1, State::After(level)),
+                        open => (n + 1, State::Nested(level, open)),
+                    },
+                    // What is escaped is looked at with its backslash.
+                    Some(n) if n + 1 == rest.len() => return Ok(at + n),
+                    Some(n) => (n + 2, State::Text(level, open)),
+                },
+                State::Nested(level, open) => {
+                    let bracket = |b: &u8| matches!(b, b'"' | b'{' | b'[' | b'}' | b']');
+                    let Some(n) = rest.iter().position(bracket) else {
+                        return Ok(bytes.len());
+                    };
+                    let next = match rest[n] {
+                        b'"' => State::Text(level, open),
+                        b'{' | b'[' => State::Nested(level, open + 1),
+                        _ if open == 1 => State::After(level),
+                        _ => State::Nested(level, open - 1),
+                    };
+                    (n + 1, next)
+                }
+                State::Scalar(level) => match rest.iter().position(|b| matches!(b, b',' | b'}')) {
+                    None => return Ok(bytes.len()),
+                    Some(n) => (n, State::After(level)),
+                },
+                State::After(level) if *first == b',' => (1, State::Key(level)),
+                State::After(level) if *first == b'}' => (1, behind(level)),
+                State::Colon(..) | State::After(_) | State::Over => return Err(Ambiguous),
+            };
+            at += taken;
+            self.state = next;
+        }
+    }
+}
+
+impl Default for Rest {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The key, or the end, that `bytes` begin with: its length, and what follows. `None`: it is not all there.
+fn key(bytes: &[u8], level: Level) -> Result<Option<(usize, State)>, Ambiguous> {
+    match bytes[0] {
+        b'"' => {}
+        b'}' => return Ok(Some((1, behind(level)))),
+        _ => return Err(Ambiguous),
+    }
+    let Some(length) = memchr2(b'"', b'\\', &bytes[1..]) else {
+        return match bytes.len() > LONGEST_KEY {
+            true => Err(Ambiguous),
+            false => Ok(None),
+        };
+    };
+    let name = &bytes[1..=length];
+    let refused: &[&[u8]] = match level {
+        Level::Message => &DECIDED,
+        Level::Body => &ACTED_UPON,
+    };
+    // No debugger writes a key with escapes.
+    if bytes[length + 1] == b'\\' || refused.contains(&name) {
+        return Err(Ambiguous);
+    }
+    let is_body = matches!(level, Level::Message) && name == b"body";
+    Ok(Some((length + 2, State::Colon(level, is_body))))
+}
+
+fn behind(level: Level) -> State {
+    match level {
+        Level::Message => State::Over,
+        Level::Body => State::After(Level::Message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What passes of `text`, shown in pieces that end at these places.
+    fn passes(text: &str, cuts: &[usize]) -> Result<bool, Ambiguous> {
+        let bytes = text.as_bytes();
+        let (mut rest, mut at) = (Rest::new(), 0);
+        for end in cuts.iter().copied().chain([bytes.len()]) {
+            let end = end.clamp(at, bytes.len());
+            at += rest.pass(&bytes[at..end])?;
+        }
+        Ok(at == bytes.len() && rest.is_over())
+    }
+
+    #[test]
+    fn what_a_debugger_says_passes() {
+        for text in [
+            "}",
+            r#", "body": {"variables": [{"name": "type", "value": "{'command': \"x\\\"}", "error": 1}]}}"#,
+            r#", "body": {}, "seq": 7}"#,
+            r#","body":{"result":"\\","type":"int","event":null,"presentationHint":{"error":"x"}}}"#,
+            r#" , "body" : null , "message" : "x" }  "#,
+            r#", "body": [{"source": 1}]}"#,
+        ] {
+            assert_eq!(passes(text, &[]), Ok(true), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_means_something_else_to_another_reader_does_not() {
+        for text in [
+            r#", "type": "request", "command": "runInTerminal"}"#,
+            r#", "body": {}, "command": "runInTerminal"}"#,
+            r#", "body": {"x": [{}]}, "ev\u0065nt": "debugpyAttach"}"#,
+            r#", "success": false, "message": "[x](command:y)"}"#,
+            r#", "body": {"stackFrames": []}}"#,
+            r#", "body": {}, "body": {"a": "\"", "error": {"url": "command:x"}}}"#,
+            r#", "body": {"\u0065rror": {}}}"#,
+            r#"; "body": {}}"#,
+            r#", body: 1}"#,
+        ] {
+            assert_eq!(passes(text, &[]), Err(Ambiguous), "{text}");
+        }
+        let endless = format!(", \"{}", "x".repeat(1000));
+        assert_eq!(passes(&endless, &[]), Err(Ambiguous));
+        assert_eq!(passes(r#", "body": {"#, &[]), Ok(false));
+    }
+
+    proptest! {
+        #[test]
+        fn it_makes_no_difference_where_the_bytes_are_cut(
+            text in "(, ?\"(body|type|seq|x)\": ?(\\{(\"(error|a)\": ?(1|\"\\\\\\\\\"|\\[\\{\\}\\]),?){0,2}\\}|\"(\\\\\"|y){0,3}\"|-1.5)){0,4}\\}",
+            mut cuts in proptest::collection::vec(0usize..150, 0..12),
+        ) {
+            cuts.sort_unstable();
+            prop_assert_eq!(passes(&text, &cuts), passes(&text, &[]));
+        }
+
+        #[test]
+        fn what_passes_is_to_a_parser_what_it_said(text in "(, ?\"(body|type|ty\\\\u0070e|event|success|x)\": ?(\\{(\"(error|\\\\u0065rror|a)\": ?1,?){0,2}\\}|\"x\"|true)){0,4}\\}") {
+            let whole = format!(r#"{{"type":"response","success":true,"command":"variables"{text}"#);
+            if let (Ok(true), Ok(read)) = (passes(&text, &[]), serde_json::from_str::<serde_json::Value>(&whole)) {
+                prop_assert_eq!(&read["type"], "response");
+                prop_assert_eq!(&read["success"], true);
+                prop_assert_eq!(&read["command"], "variables");
+                prop_assert!(read.get("event").is_none());
+                prop_assert!(read["body"].get("error").is_none());
+            }
+        }
+    }
+}

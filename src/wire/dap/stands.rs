@@ -1,0 +1,219 @@
+//! Which threads of a program stand, by what its debugger says and what it is asked.
+//!
+//! Pure. debugpy says `stopped` with `allThreadsStopped` once for all threads, now and then twice, and `continued` with
+//! `allThreadsContinued` also where one thread alone steps (`"steppingResumesAllThreads": false`; 1.8.0 to 1.8.22). So
+//! which threads run on is taken from the requests.
+
+use serde_json::{Value, json};
+
+use super::codec::parse;
+use super::message;
+use super::names::Event;
+
+/// Threads whose stops are kept: with [`LONGEST_STOP`], half of what is kept of a debugger.
+const STOPS: usize = 16;
+
+/// A longer message of a stop is kept without its texts.
+const LONGEST_STOP: usize = 1024;
+
+/// The attach argument that has one thread step alone.
+const STEPPING_RESUMES_ALL: &str = "steppingResumesAllThreads";
+
+/// What stands.
+#[derive(Debug, Clone, Default)]
+pub struct Stands {
+    /// The threads that are known to stand, the last one last, each with the message that says so.
+    stops: Vec<(Option<i64>, Box<[u8]>)>,
+    /// All threads were said to stand, and have not all been let run since.
+    all: bool,
+    /// One of them has been let run alone since.
+    one_runs: bool,
+    /// A step lets its thread run and no other.
+    step_alone: bool,
+}
+
+impl Stands {
+    /// Of a program that runs, whose debugger was sent an `attach` with these arguments.
+    pub fn attached(arguments: &Value) -> Self {
+        let mut stands = Self::default();
+        stands.attach(arguments);
+        stands
+    }
+
+    /// Of the same debugger, when nothing is known to stand.
+    #[must_use]
+    pub fn cleared(&self) -> Self {
+        Self {
+            step_alone: self.step_alone,
+            ..Self::default()
+        }
+    }
+
+    /// The debugger was sent an `attach` with these arguments.
+    pub fn attach(&mut self, arguments: &Value) {
+        self.step_alone |= arguments[STEPPING_RESUMES_ALL] == false;
+    }
+
+    /// A thread stands, as the `stopped` event with this body says. One that is not understood is kept for none in
+    /// particular.
+    pub fn stopped(&mut self, body: &[u8]) {
+        let event = parse(body).unwrap_or_default();
+        let thread = event["body"]["threadId"].as_i64();
+        let kept: Box<[u8]> = match body.len() > LONGEST_STOP {
+            true => without_texts(&event).into(),
+            false => body.into(),
+        };
+        self.stops.retain(|(stop, _)| *stop != thread);
+        if self.stops.len() >= STOPS {
+            self.stops.remove(0);
+        }
+        self.stops.push((thread, kept));
+        if event["body"]["allThreadsStopped"] == true {
+            (self.all, self.one_runs) = (true, false);
+        }
+    }
+
+    /// Threads run on, as the `continued` event with this body says.
+    pub fn continued(&mut self, body: &[u8]) {
+        let event = parse(body).unwrap_or_default();
+        let thread = event["body"]["threadId"].as_i64();
+        // Where it does not say which ones, none is taken to stand: an editor that has no stop asks for one by `pause`.
+        let all = event["body"]["allThreadsContinued"] != false && !self.step_alone;
+        self.run(thread.filter(|_| !all));
+    }
+
+    /// Threads run on, as a `continue` with these arguments has them.
+    pub fn let_run(&mut self, arguments: &Value) {
+        let alone = arguments["singleThread"] == true;
+        self.run(arguments["threadId"].as_i64().filter(|_| alone));
+    }
+
+    /// Threads run on, as a step with these arguments has them.
+    pub fn step(&mut self, arguments: &Value) {
+        let alone = self.step_alone || arguments["singleThread"] == true;
+        self.run(arguments["threadId"].as_i64().filter(|_| alone));
+    }
+
+    /// This thread runs on; `None`: all do.
+    fn run(&mut self, thread: Option<i64>) {
+        match thread {
+            Some(_) => {
+                self.stops.retain(|(stop, _)| *stop != thread);
+                self.one_runs = true;
+            }
+            None => {
+                self.stops.clear();
+                (self.all, self.one_runs) = (false, false);
+            }
+        }
+    }
+
+    /// Whether a thread stands, as far as is known.
+    pub fn any(&self) -> bool {
+        self.all || !self.stops.is_empty()
+    }
+
+    /// Whether one thread has been let run alone since all stood.
+    pub fn but_one(&self) -> bool {
+        self.all && self.one_runs
+    }
+
+    /// The message of the last stop of a thread that stands.
+    pub fn last(&self) -> Option<&[u8]> {
+        self.stops.last().map(|(_, stop)| &**stop)
+    }
+
+    /// Whether no thread in particular is known to stand.
+    pub fn is_empty(&self) -> bool {
+        self.stops.is_empty()
+    }
+
+    /// The bytes of the messages that are kept.
+    pub fn size(&self) -> usize {
+        self.stops.iter().map(|(_, stop)| stop.len()).sum()
+    }
+
+    /// The messages of the stops, the last one last.
+    pub fn into_messages(self) -> impl Iterator<Item = Box<[u8]>> {
+        self.stops.into_iter().map(|(_, stop)| stop)
+    }
+}
+
+/// A `stopped` event as far as an editor needs it to show the line.
+fn without_texts(event: &Value) -> Vec<u8> {
+    let of = |key: &str| event["body"][key].clone();
+    let reason = of("reason");
+    let reason = reason.as_str().filter(|reason| reason.len() <= 64);
+    let thread = of("threadId");
+    let body = json!({
+        "reason": reason.unwrap_or("pause"),
+        "threadId": thread.as_i64(),
+        "allThreadsStopped": of("allThreadsStopped") == true,
+    });
+    message::event(Event::Stopped, body)
+        .to_string()
+        .into_bytes()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn stopped(thread: i64, all: bool) -> Vec<u8> {
+        let body = json!({"reason": "breakpoint", "threadId": thread, "allThreadsStopped": all});
+        message::event(Event::Stopped, body)
+            .to_string()
+            .into_bytes()
+    }
+
+    fn continued(thread: i64) -> Vec<u8> {
+        let body = json!({"threadId": thread, "allThreadsContinued": true});
+        message::event(Event::Continued, body)
+            .to_string()
+            .into_bytes()
+    }
+
+    #[test]
+    fn where_one_thread_steps_alone_the_others_stand() {
+        let mut stands = Stands::attached(&json!({"steppingResumesAllThreads": false}));
+        // debugpy says it of one thread, or of two.
+        stands.stopped(&stopped(2, true));
+        stands.step(&json!({"threadId": 2}));
+        stands.continued(&continued(2));
+        assert!(stands.any() && stands.but_one() && stands.last().is_none());
+        stands.stopped(&stopped(2, true));
+        assert!(!stands.but_one());
+        stands.let_run(&json!({"threadId": 2}));
+        assert!(!stands.any() && !stands.but_one());
+    }
+
+    #[test]
+    fn where_a_step_has_all_threads_run_none_stands() {
+        let mut stands = Stands::attached(&json!({}));
+        for thread in [2, 3] {
+            stands.stopped(&stopped(thread, true));
+        }
+        stands.step(&json!({"threadId": 2}));
+        assert!(!stands.any());
+        stands.stopped(&stopped(2, true));
+        stands.step(&json!({"threadId": 2, "singleThread": true}));
+        assert!(stands.any() && stands.but_one());
+        stands.continued(&continued(3));
+        assert!(!stands.any());
+    }
+
+    #[test]
+    fn threads_that_stop_one_by_one_run_one_by_one() {
+        let mut stands = Stands::default();
+        for thread in [2, 3, 4] {
+            stands.stopped(&stopped(thread, false));
+        }
+        stands.let_run(&json!({"threadId": 3, "singleThread": true}));
+        assert!(stands.any() && !stands.but_one());
+        let standing: Vec<_> = stands.clone().into_messages().collect();
+        assert_eq!(standing.len(), 2);
+        stands.let_run(&json!({"threadId": 4}));
+        assert!(!stands.any());
+    }
+}

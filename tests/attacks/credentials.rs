@@ -1,0 +1,246 @@
+//! What those who have some credential may make the relay hold, in the memory that is shipped: 256 MiB, in a cgroup of that
+//! size where one can be made here, and by what the process has held at most in any case. Beside each attack stands somebody
+//! whose attach is answered.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::head;
+use crate::relay::*;
+
+/// The limit that is shipped.
+const SHIPPED: u64 = 256 << 20;
+
+/// A cgroup of this test's own; `None`: none can be made here.
+struct Cgroup(PathBuf);
+
+impl Cgroup {
+    fn new() -> Option<Self> {
+        let name = format!("ray-relay-attack-{}", std::process::id());
+        let first = (
+            PathBuf::from("/sys/fs/cgroup/memory"),
+            "memory.limit_in_bytes",
+        );
+        let second = (PathBuf::from("/sys/fs/cgroup"), "memory.max");
+        for (root, file) in [first, second] {
+            let group = root.join(&name);
+            if !root.join("cgroup.procs").exists() || std::fs::create_dir(&group).is_err() {
+                continue;
+            }
+            let made = Self(group);
+            let limit = made.0.join(file);
+            let written = std::fs::OpenOptions::new().write(true).open(limit);
+            if written.is_ok_and(|mut file| write!(file, "{SHIPPED}").is_ok()) {
+                return Some(made);
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // It stays until its process is gone, which ends first.
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// Opens a WebSocket, of which bytes are read and written as they are; `None`: the relay refused it.
+async fn websocket(relay: &Relay, path: &str, protocol: &str, token: &str) -> Option<TcpStream> {
+    let mut stream = relay.dial(HERE).await.ok()?;
+    let asked = format!(
+        "GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: {protocol}\r\n\r\n"
+    );
+    stream.write_all(asked.as_bytes()).await.ok()?;
+    let mut answer = Vec::new();
+    let head = async {
+        while !answer.windows(4).any(|window| window == b"\r\n\r\n") {
+            if stream.read_buf(&mut answer).await.unwrap_or(0) == 0 {
+                return;
+            }
+        }
+    };
+    timeout(PATIENCE, head).await.ok()?;
+    answer.starts_with(b"HTTP/1.1 101").then_some(stream)
+}
+
+/// A frame of a client's with `bytes`, of which it says that there are `announced`.
+fn frame(opcode: u8, announced: usize, bytes: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0x80 | opcode, 0xff];
+    frame.extend((announced as u64).to_be_bytes());
+    // The mask that changes nothing.
+    frame.extend([0; 4]);
+    frame.extend(bytes);
+    frame
+}
+
+/// What a stream takes within the time that it has.
+async fn say(stream: &mut TcpStream, bytes: &[u8]) -> bool {
+    let said = timeout(Duration::from_secs(5), stream.write_all(bytes)).await;
+    matches!(said, Ok(Ok(())))
+}
+
+/// `count` of what `one` makes, all at a time; those that the relay refused are left out.
+async fn crowd<F>(count: usize, one: impl Fn() -> F) -> Vec<TcpStream>
+where
+    F: Future<Output = Option<TcpStream>> + Send + 'static,
+{
+    let mut crowd = JoinSet::new();
+    for _ in 0..count {
+        crowd.spawn(one());
+    }
+    crowd.join_all().await.into_iter().flatten().collect()
+}
+
+/// A link of `ray-relay connect` with a message of a debugger's client that is 1 MB and never whole.
+async fn link(relay: Arc<Relay>, token: String) -> Option<TcpStream> {
+    let (path, protocol) = ("/relay/v1/connect", "ray-relay-connect.v1");
+    let mut stream = websocket(&relay, path, protocol, &token).await?;
+    let mut bytes = b"Content-Length: 1048000\r\n\r\n{\"a\": \"".to_vec();
+    bytes.resize(960 * 1024, b'x');
+    let mut heard = [0; 4096];
+    for piece in bytes.chunks(64 * 1024) {
+        if !say(&mut stream, &frame(2, piece.len(), piece)).await {
+            break;
+        }
+        // It says how much it has taken, and that it is alive.
+        let _ = timeout(Duration::from_millis(100), stream.read(&mut heard)).await;
+    }
+    Some(stream)
+}
+
+/// A link of an agent that never announces itself, with a message as large as may be that is never whole.
+async fn agent(relay: Arc<Relay>, token: String) -> Option<TcpStream> {
+    let (path, protocol) = ("/relay/v1/nodes/link", "ray-relay-node.v1");
+    let mut stream = websocket(&relay, path, protocol, &token).await?;
+    say(&mut stream, &frame(1, 256 * 1024, &[b'x'; 255 * 1024])).await;
+    Some(stream)
+}
+
+/// Long lists, of which the one who asks may see nothing.
+async fn lists(relay: Arc<Relay>, token: String, count: usize) -> Vec<TcpStream> {
+    let mut asked = JoinSet::new();
+    for _ in 0..count {
+        let (relay, token) = (Arc::clone(&relay), token.clone());
+        asked.spawn(async move {
+            let mut stream = relay.dial(HERE).await.unwrap();
+            let asked = format!(
+                "GET {} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n",
+                head::LIST
+            );
+            stream.write_all(asked.as_bytes()).await.unwrap();
+            let mut answer = Vec::new();
+            let read = stream.read_to_end(&mut answer);
+            timeout(4 * PATIENCE, read).await.unwrap().unwrap();
+            let answer = String::from_utf8_lossy(&answer).into_owned();
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer:.300}");
+            assert!(answer.contains("\"total\":0"), "{answer:.300}");
+            assert!(!answer.contains("task_id"), "{answer:.300}");
+            stream
+        });
+    }
+    asked.join_all().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_credential_ends_a_relay_in_the_memory_that_is_shipped() {
+    let cgroup = Cgroup::new();
+    let before = match &cgroup {
+        Some(group) => format!("echo $$ > {}/cgroup.procs; ", group.0.display()),
+        None => {
+            eprintln!(
+                "no cgroup can be made here: what the process has held at most is looked at alone"
+            );
+            String::new()
+        }
+    };
+    let memory = match &cgroup {
+        Some(_) => None,
+        None => Some(("RAY_RELAY_LISTEN_MEMORY", "256MiB")),
+    };
+    let relay = Arc::new(Relay::start_after(
+        &before,
+        &[("default", head::start().await)],
+        true,
+        memory,
+    ));
+    let somebody = async |what: &str| {
+        let (_dap, answer, took) = relay.attach(&relay.token("somebody")).await;
+        assert_eq!(answer["event"], "initialized", "{what}: {answer}");
+        let most = relay.memory("VmHWM");
+        eprintln!(
+            "{what}: an attach took {took:?}, {} MiB at most so far",
+            most >> 20
+        );
+        assert!(took < AT_ONCE, "{what}: {took:?}");
+        assert!(most < SHIPPED, "{what}: {} MiB", most >> 20);
+    };
+    somebody("before").await;
+    let asking = tokio::spawn(lists(
+        Arc::clone(&relay),
+        relay.token_with(&json!({"sub": "reader", "scope": "list"})),
+        12,
+    ));
+    somebody("lists").await;
+    asking.await.unwrap();
+    somebody("after the lists").await;
+    let mut held = Vec::new();
+    for n in 0..3 {
+        let token = relay.token_with(&json!({"sub": format!("person {n}"), "scope": ""}));
+        held.push(crowd(100, || link(Arc::clone(&relay), token.clone())).await);
+        somebody("links of people").await;
+    }
+    let token = relay.token_with(&json!({"sub": "nodes", "scope": "node"}));
+    held.push(crowd(1500, || agent(Arc::clone(&relay), token.clone())).await);
+    somebody("links of agents, beside those").await;
+    // What four requests take is there also while others have taken what they can.
+    let token = relay.token_with(&json!({"sub": "reader", "scope": "list"}));
+    let asking = lists(Arc::clone(&relay), token, 4);
+    let (_, ()) = tokio::join!(asking, somebody("all of it"));
+    drop(held);
+    somebody("afterwards").await;
+    drop(relay);
+    drop(cgroup);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn few_descriptors_keep_nobody_out_and_revocations_are_read() {
+    let revoked = tempfile::NamedTempFile::new().unwrap();
+    let path = revoked.path().to_str().unwrap().to_owned();
+    let setting = ("RAY_RELAY_AUTH_REVOCATIONS_FILE", &*path);
+    let heads = [("default", head::start().await)];
+    let relay = Relay::start_after("ulimit -n 256; ", &heads, true, Some(setting));
+    let crowd = relay.crowd(400, &[HERE], b"").await;
+    for n in 0..3 {
+        let (_dap, answer, took) = relay.attach(&relay.token(&format!("person {n}"))).await;
+        assert_eq!(answer["event"], "initialized", "{answer}");
+        eprintln!("with 256 descriptors: an attach took {took:?}");
+        assert!(took < AT_ONCE, "{took:?}");
+    }
+    let token = relay.token("gone");
+    let (_stream, answer) = relay.get("/relay/v1/sessions", &token).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let line = format!("{{\"sub\": \"gone\", \"at\": {}}}\n", now.as_secs() + 1);
+    std::fs::write(revoked.path(), line).unwrap();
+    let refused = async {
+        loop {
+            let (_stream, answer) = relay.get("/relay/v1/sessions", &token).await;
+            if answer.starts_with("HTTP/1.1 401") {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(PATIENCE, refused).await.unwrap();
+    drop(crowd);
+}

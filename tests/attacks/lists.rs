@@ -1,0 +1,200 @@
+//! What a head may make the relay do with its lists: it is somebody else's, and the relay asks it each second.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::relay::*;
+
+/// How a head answers when it is asked for paused workers.
+#[derive(Clone, Copy, Debug)]
+enum Manner {
+    /// With one paused worker, another one each time.
+    Well,
+    /// With so many rows, all of them new each time.
+    Many(usize),
+    /// With names of a megabyte in rows as many as were asked for at most.
+    LongNames,
+    /// With a body of hundreds of megabytes, and one value in it after the other.
+    Huge,
+    /// With a few bytes each second.
+    Slowly,
+    /// With one row that is an array of millions of numbers.
+    OddRow,
+}
+
+/// A head that answers in a manner, until the test ends.
+async fn head(manner: Manner) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let polls = Arc::new(AtomicUsize::new(0));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(serve(stream, manner, Arc::clone(&polls)));
+        }
+    });
+    address
+}
+
+async fn serve(mut stream: TcpStream, manner: Manner, polls: Arc<AtomicUsize>) {
+    let mut asked = Vec::new();
+    loop {
+        while !asked.ends_with(b"\r\n\r\n") {
+            match stream.read_buf(&mut asked).await {
+                Ok(read) if read > 0 => {}
+                _ => return,
+            }
+        }
+        let path = String::from_utf8_lossy(&asked).into_owned();
+        asked.clear();
+        let sent = match path.split_once("/api/v0/").map(|(_, rest)| rest) {
+            Some(rest) if rest.starts_with("workers") => {
+                let poll = polls.fetch_add(1, Ordering::Relaxed);
+                workers(&mut stream, manner, poll).await
+            }
+            Some(rest) if rest.starts_with("nodes") => {
+                let row = json!({"node_id": "aa", "node_ip": "10.0.0.7", "state": "ALIVE"});
+                whole(&mut stream, &list(&row.to_string(), 1)).await
+            }
+            Some(_) => whole(&mut stream, &list("", 0)).await,
+            None if path.contains("/api/version") => {
+                whole(&mut stream, r#"{"ray_version": "2.60.0"}"#).await
+            }
+            None => whole(&mut stream, "[]").await,
+        };
+        if sent.is_err() {
+            return;
+        }
+    }
+}
+
+async fn workers(stream: &mut TcpStream, manner: Manner, poll: usize) -> std::io::Result<()> {
+    let row = |n: usize, name: &str| {
+        let id = format!("{name}{poll:08x}{n:016x}");
+        json!({"worker_id": id, "is_alive": true, "worker_type": "WORKER", "node_id": "aa", "ip": "10.0.0.7",
+            "pid": 4711, "exit_type": name, "exit_detail": name, "debugger_port": 30_001, "num_paused_threads": 1})
+        .to_string()
+    };
+    let rows = |count: usize, name: &str| {
+        let rows: Vec<_> = (0..count).map(|n| row(n, name)).collect();
+        list(&rows.join(","), count)
+    };
+    match manner {
+        Manner::Well => whole(stream, &rows(1, "")).await,
+        Manner::Many(count) => whole(stream, &rows(count, "")).await,
+        Manner::LongNames => whole(stream, &rows(15, &"n".repeat(300_000))).await,
+        Manner::OddRow => whole(stream, &list(&format!("[{}0]", "0,".repeat(6_000_000)), 1)).await,
+        Manner::Huge => {
+            let part = format!("{},", row(0, &"n".repeat(1000))).repeat(500);
+            stream.write_all(HEAD.as_bytes()).await?;
+            let mut stream = stream;
+            chunk(
+                &mut stream,
+                r#"{"result": true, "data": {"result": {"result": ["#,
+            )
+            .await?;
+            for _ in 0..300 {
+                chunk(&mut stream, &part).await?;
+            }
+            chunk(&mut stream, "{}]}}}").await?;
+            stream.write_all(b"0\r\n\r\n").await
+        }
+        Manner::Slowly => {
+            stream.write_all(HEAD.as_bytes()).await?;
+            let mut stream = stream;
+            loop {
+                chunk(&mut stream, r#"{"result":                  "#).await?;
+                tokio::time::sleep(Duration::from_millis(300)).await;
+            }
+        }
+    }
+}
+
+const HEAD: &str =
+    "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+async fn chunk(stream: &mut &mut TcpStream, text: &str) -> std::io::Result<()> {
+    let length = format!("{:x}\r\n", text.len());
+    stream.write_all(length.as_bytes()).await?;
+    stream.write_all(text.as_bytes()).await?;
+    stream.write_all(b"\r\n").await
+}
+
+fn list(rows: &str, count: usize) -> String {
+    format!(
+        r#"{{"result": true, "msg": "", "data": {{"result": {{"total": {count}, "num_after_truncation": {count}, "result": [{rows}]}}}}}}"#
+    )
+}
+
+async fn whole(stream: &mut TcpStream, body: &str) -> std::io::Result<()> {
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await?;
+    stream.write_all(body.as_bytes()).await
+}
+
+/// How long a probe of the process may take: a kubelet gives it one second.
+const HEALTHY: Duration = Duration::from_secs(1);
+
+/// How long each head is endured.
+const WATCHED: Duration = Duration::from_secs(8);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_head_with_a_long_list_stops_nobody() {
+    for manner in [
+        Manner::Many(100_000),
+        Manner::LongNames,
+        Manner::Huge,
+        Manner::Slowly,
+        Manner::OddRow,
+    ] {
+        let heads = [
+            ("good", head(Manner::Well).await),
+            ("bad", head(manner).await),
+        ];
+        let relay = Relay::start_with(&heads, true);
+        let token = relay.token("ann");
+        let narrow = json!({"sub": "bob", "scope": "list", "ray_relay": {"clusters": ["good"]}});
+        let narrow = relay.token_with(&narrow);
+        let (began, mut slowest, mut listed) = (Instant::now(), Duration::ZERO, 0);
+        let mut last = Value::Null;
+        while began.elapsed() < WATCHED {
+            let asked = Instant::now();
+            let (_stream, answer) = relay.get("/relay/healthz", "").await;
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+            slowest = slowest.max(asked.elapsed());
+            let (_stream, answer) = relay.get("/relay/readyz?cluster=good", &token).await;
+            if began.elapsed() > Duration::from_secs(4) {
+                assert!(answer.starts_with("HTTP/1.1 200"), "{manner:?}: {answer}");
+            }
+            let list = relay.json("/relay/v1/breakpoints", &narrow).await;
+            let row = list["breakpoints"][0]["id"].clone();
+            listed += usize::from(row != last);
+            last = row;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let most = relay.memory("VmHWM") >> 20;
+        eprintln!(
+            "{manner:?}: healthz {slowest:?} at most, {listed} lists of the other head, {most} MiB at most"
+        );
+        assert!(slowest < HEALTHY, "{manner:?}: healthz took {slowest:?}");
+        // The other one has something new each second.
+        assert!(listed > 4, "{manner:?}: {listed} lists in {WATCHED:?}");
+        assert!(most < 200, "{manner:?}: {most} MiB");
+        let list = relay.json("/relay/v1/breakpoints?limit=1", &token).await;
+        let clusters = list["clusters"].as_array().unwrap();
+        let bad = clusters
+            .iter()
+            .find(|cluster| cluster["name"] == "bad")
+            .unwrap();
+        eprintln!("{}", bad["trouble"]);
+        assert!(bad["trouble"].is_string(), "{manner:?}: {bad}");
+    }
+}

@@ -1,0 +1,220 @@
+//! A hostile head in a real browser: what its page can do to the relay, and to other clusters.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use ray_relay::config::{Cluster, Gcs};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::support::*;
+
+const PAGE: &str = include_str!("hostile.html");
+
+/// The browser, by the names that distributions give it.
+fn chromium() -> Option<PathBuf> {
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut found = std::env::split_paths(&path).flat_map(|dir| names.map(|name| dir.join(name)));
+    let found = found.find(|program| program.is_file());
+    if found.is_none() {
+        assert!(std::env::var_os("CI").is_none(), "chromium is missing");
+        eprintln!("SKIPPED: there is no chromium; apt install chromium");
+    }
+    found
+}
+
+/// Ends with the test.
+struct Browser {
+    child: Child,
+    _profile: tempfile::TempDir,
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Browser {
+    fn open(program: &PathBuf, url: &str) -> Self {
+        let profile = tempfile::tempdir().unwrap();
+        let child = Command::new(program)
+            .args([
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-quic",
+            ])
+            .args(["--no-first-run", "--disable-background-networking"])
+            .args(["--disable-component-update", "--disable-sync"])
+            // With a page to lead it, it stays until it is ended.
+            .arg("--remote-debugging-port=0")
+            .arg(format!("--user-data-dir={}", profile.path().display()))
+            .arg(url)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self {
+            child,
+            _profile: profile,
+        }
+    }
+}
+
+/// One request that a head was asked: its first line, its headers, its body.
+type Asked = (String, String, String);
+
+/// A head that tells what it is asked, and answers with the hostile page.
+async fn head() -> (SocketAddr, mpsc::UnboundedReceiver<Asked>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tell, told) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(answers(stream, tell.clone()));
+        }
+    });
+    (address, told)
+}
+
+async fn answers(mut stream: TcpStream, tell: mpsc::UnboundedSender<Asked>) -> Option<()> {
+    let mut read = Vec::new();
+    let (head, length) = loop {
+        if stream.read_buf(&mut read).await.ok()? == 0 {
+            return None;
+        }
+        let text = String::from_utf8_lossy(&read).into_owned();
+        if let Some((head, _)) = text.split_once("\r\n\r\n") {
+            let mut lines = head.lines().filter_map(|line| line.split_once(": "));
+            let length = lines.find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+            let length: usize = length.map_or(0, |(_, value)| value.parse().unwrap());
+            break (head.to_owned(), length);
+        }
+    };
+    while read.len() < head.len() + 4 + length {
+        if stream.read_buf(&mut read).await.ok()? == 0 {
+            return None;
+        }
+    }
+    let body = String::from_utf8_lossy(&read[head.len() + 4..]).into_owned();
+    let (first, headers) = head.split_once("\r\n").unwrap_or((&head, ""));
+    let (kind, text) = match first.split(' ').nth(1).unwrap_or_default() {
+        "/" => ("text/html", PAGE),
+        "/worker.js" => ("text/javascript", "self.onfetch = () => {};"),
+        _ => ("application/json", "\"own\""),
+    };
+    let _ = tell.send((first.to_owned(), headers.to_ascii_lowercase(), body));
+    // With everything that would let it out of its origin.
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\nService-Worker-Allowed: /\r\n\
+         Access-Control-Allow-Origin: *\r\nSet-Cookie: tossed=1; Domain=localhost; Path=/relay\r\n\r\n{text}",
+        text.len()
+    );
+    stream.write_all(answer.as_bytes()).await.ok()
+}
+
+fn cluster(name: &str, head: SocketAddr) -> Cluster {
+    Cluster {
+        name: name.to_owned(),
+        ray_address: format!("http://{head}"),
+        gcs_address: Gcs::Off,
+        ..Cluster::default()
+    }
+}
+
+/// What the page of the head `evil` told it after it was opened at `url`, and the headers of that request.
+async fn told(
+    program: &PathBuf,
+    url: &str,
+    asked: &mut mpsc::UnboundedReceiver<Asked>,
+) -> (Value, String) {
+    let _browser = Browser::open(program, url);
+    let told = async {
+        loop {
+            let (first, headers, body) = asked.recv().await.unwrap();
+            assert!(!first.contains("/worker.js"), "a service worker was let in");
+            if first.starts_with("POST /told") {
+                return (serde_json::from_str(&body).unwrap(), headers);
+            }
+        }
+    };
+    timeout(3 * PATIENCE, told).await.expect("the page tells")
+}
+
+/// What came of all attempts, whoever opened the page.
+fn check(came: &Value, port: u16) {
+    assert_eq!(came["origin"], format!("http://evil.localhost:{port}"));
+    assert_eq!(came["own"], "\"own\"", "{came:#}");
+    assert_eq!(came["read"], "", "{came:#}");
+    for nothing in ["api", "page", "cluster"] {
+        assert_eq!(came[nothing], 404, "{nothing}: {came:#}");
+    }
+    assert_eq!(came["worker"], "failed: TypeError", "{came:#}");
+    for host in ["localhost", "127.0.0.1", "other.localhost"] {
+        let of = |what: &str| &came[format!("http://{host}:{port} {what}")];
+        for refused in ["api", "release", "job", "first job"] {
+            assert_eq!(*of(refused), "failed: TypeError", "{refused}: {came:#}");
+        }
+        assert_eq!(*of("terminal"), "refused", "{came:#}");
+        assert_ne!(*of("frame"), "reached", "{came:#}");
+    }
+}
+
+#[tokio::test]
+async fn a_hostile_dashboard_gets_at_nothing_but_its_own_head() {
+    let Some(program) = chromium() else {
+        return;
+    };
+    let (evil, mut asked) = head().await;
+    let (other, mut others) = head().await;
+    let keys = Keys::new();
+    let both = || vec![cluster("other", other), cluster("evil", evil)];
+
+    // Nobody is authenticated, and somebody follows a link.
+    let relay = start(|config| config.clusters = both()).await;
+    let port = relay.local_addr().port();
+    let link = format!("http://127.0.0.1:{port}/relay/clusters/evil/");
+    let (came, _) = told(&program, &link, &mut asked).await;
+    check(&came, port);
+    relay.abort().await;
+
+    // Somebody with a token comes by the relay's page.
+    let relay = start(|config| {
+        config.clusters = both();
+        config.auth.keys = vec![keys.public()];
+    })
+    .await;
+    let port = relay.local_addr().port();
+    let token = keys.token(|_| {});
+    let mut stream = dial(relay.local_addr()).await;
+    let body = json!({"cluster": "evil"}).to_string();
+    let ask = format!(
+        "POST /relay/v1/dashboard HTTP/1.1\r\nHost: localhost:{port}\r\nAuthorization: Bearer {token}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(ask.as_bytes()).await.unwrap();
+    let answer = rest(&mut stream).await;
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    let way: Value = serde_json::from_str(body).unwrap();
+    let way = format!("http:{}", way["url"].as_str().unwrap());
+    let (came, headers) = told(&program, &way, &mut asked).await;
+    check(&came, port);
+    assert!(!headers.contains("ray-authentication-token"), "{headers}");
+    relay.abort().await;
+
+    // Of the other cluster's head only the relay has asked anything, by itself.
+    others.close();
+    while let Some((first, headers, _)) = others.recv().await {
+        assert!(
+            first.starts_with("GET /api/") && !headers.contains("sec-fetch"),
+            "{first}"
+        );
+    }
+}

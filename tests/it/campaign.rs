@@ -1,0 +1,78 @@
+//! A campaign of faults, by chance: whatever happens to relays, agents, links, disks and credentials, no task runs on that
+//! nobody let run, none is left that nobody can attach to, and nobody gets into what somebody else holds.
+//!
+//! People attach, look, step, vanish and let tasks run, at two relays with agents on real nodes, while one fault follows the
+//! other. It goes on for two minutes where `RAY_RELAY_LONG` is set (continuous integration), for thirty seconds otherwise, and for
+//! as long as `RAY_RELAY_CAMPAIGN=SECONDS` says. `RAY_RELAY_CAMPAIGN_SEED=N` repeats a run's choices, which it prints.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+
+use self::fault::Fault;
+use self::field::Field;
+use self::person::Person;
+use crate::support::namespaces::Cluster;
+use crate::support::ray::NEWEST;
+use crate::support::{say, skip};
+
+mod fault;
+mod field;
+mod person;
+mod seat;
+
+/// The time between two faults, in milliseconds.
+const BETWEEN: std::ops::Range<u64> = 500..4000;
+
+fn setting(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{name}={value}")))
+}
+
+#[test]
+fn no_fault_lets_a_task_run_or_bricks_it() {
+    let long = std::env::var_os("RAY_RELAY_LONG").is_some();
+    let seconds = setting("RAY_RELAY_CAMPAIGN").unwrap_or(if long { 120 } else { 30 });
+    let seed = setting("RAY_RELAY_CAMPAIGN_SEED").unwrap_or_else(rand::random);
+    let Some(cluster) = Cluster::up(NEWEST, 1, &[]) else {
+        return;
+    };
+    let tool = cluster
+        .on_network_of("client", "nft")
+        .arg("--version")
+        .output();
+    if !tool.is_ok_and(|shown| shown.status.success()) {
+        skip("nft is missing, which cuts; apt install nftables");
+        return;
+    }
+    say(format_args!(
+        "campaign: {seconds} s, RAY_RELAY_CAMPAIGN_SEED={seed}"
+    ));
+    let mut chance = StdRng::seed_from_u64(seed);
+    let field = Field::new(&cluster);
+    let mut faults = 0;
+    std::thread::scope(|scope| {
+        for (index, seat) in field.seats.iter().enumerate() {
+            let chance = StdRng::seed_from_u64(seed ^ (index as u64 + 1));
+            let person = Person::new(&field, seat, chance);
+            scope.spawn(move || person.live());
+        }
+        // Whatever ends this, the people go home.
+        let _over = field.over_at_the_end();
+        field.all_are_seated();
+        let until = Instant::now() + Duration::from_secs(seconds);
+        while Instant::now() < until && !field.over.load(Ordering::Relaxed) {
+            let fault = Fault::by_chance(&mut chance);
+            say(format_args!("campaign: {fault}"));
+            fault.happen(&field);
+            faults += 1;
+            std::thread::sleep(Duration::from_millis(chance.random_range(BETWEEN)));
+        }
+        field.is_quiet();
+    });
+    let told = field.told();
+    say(format_args!("campaign: {faults} faults; {told}"));
+    field.judge();
+}

@@ -1,0 +1,163 @@
+//! What goes wrong.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use rand::Rng as _;
+use rand::rngs::StdRng;
+use rustix::process::Signal;
+
+use super::field::{Field, NODES, PEOPLE, RELAYS};
+use crate::cuts::cable::{Kind, Link};
+
+/// How long a relay may take to end in order: its drain, and what is in the middle of something.
+const DRAINS: Duration = Duration::from_secs(60);
+
+/// A link that is cut, and for how long.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cut {
+    link: Link,
+    kind: Kind,
+    lasts: Duration,
+}
+
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// A relay is killed; the next one comes after so long.
+    Kill(usize, Duration),
+    /// A relay is told to end, does, and the next one comes.
+    Drain(usize),
+    /// A relay stands still for so long.
+    Stop(usize, Duration),
+    /// A relay takes over from the one before.
+    TakeOver(usize),
+    /// The agent of a node is killed, and another one comes.
+    Agent(&'static str),
+    /// The agent of a node stands still for so long.
+    StopAgent(&'static str, Duration),
+    /// A link is cut.
+    Cut(Cut),
+    /// The disk of a relay's record is full for so long, and meanwhile a link is cut.
+    Full(usize, Duration, Cut),
+    /// Somebody's token is revoked.
+    Revoke(&'static str),
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Kill(relay, away) => write!(f, "relay {relay} is killed, and away for {away:?}"),
+            Self::Drain(relay) => write!(f, "relay {relay} is told to end"),
+            Self::Stop(relay, lasts) => write!(f, "relay {relay} stands still for {lasts:?}"),
+            Self::TakeOver(relay) => write!(f, "another relay {relay} takes over"),
+            Self::Agent(node) => write!(f, "the agent of {node} is killed"),
+            Self::StopAgent(node, lasts) => {
+                write!(f, "the agent of {node} stands still for {lasts:?}")
+            }
+            Self::Cut(cut) => write!(f, "{cut}"),
+            Self::Full(relay, lasts, cut) => {
+                write!(
+                    f,
+                    "the disk of relay {relay} is full for {lasts:?}, and {cut}"
+                )
+            }
+            Self::Revoke(person) => write!(f, "{person}'s token is revoked"),
+        }
+    }
+}
+
+impl std::fmt::Display for Cut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (link, kind) = (self.link.name(), self.kind.name());
+        write!(f, "{link} is cut for {:?} ({kind})", self.lasts)
+    }
+}
+
+fn millis(chance: &mut StdRng, most: u64) -> Duration {
+    Duration::from_millis(chance.random_range(100..most))
+}
+
+impl Cut {
+    fn by_chance(chance: &mut StdRng) -> Self {
+        const LINKS: [Link; 3] = [Link::Client, Link::Agent, Link::Head];
+        Self {
+            link: LINKS[chance.random_range(0..LINKS.len())],
+            kind: Kind::ALL[chance.random_range(0..Kind::ALL.len())],
+            lasts: millis(chance, 8000),
+        }
+    }
+
+    fn happen(self, field: &Field<'_>) {
+        field.cables.cut(self.link, self.kind);
+        sleep(self.lasts);
+        field.cables.mend(self.link, self.kind);
+    }
+}
+
+impl Fault {
+    pub(super) fn by_chance(chance: &mut StdRng) -> Self {
+        let relay = chance.random_range(0..RELAYS);
+        let node = NODES[chance.random_range(0..NODES.len())];
+        match chance.random_range(0..20) {
+            0..4 => Self::Kill(relay, millis(chance, 3000)),
+            4..6 => Self::Drain(relay),
+            6..8 => Self::Stop(relay, millis(chance, 6000)),
+            8..11 => Self::TakeOver(relay),
+            11 => Self::Agent(node),
+            12..14 => Self::StopAgent(node, millis(chance, 6000)),
+            14..17 => Self::Cut(Cut::by_chance(chance)),
+            17..19 => Self::Full(relay, millis(chance, 3000), Cut::by_chance(chance)),
+            _ => Self::Revoke(PEOPLE[chance.random_range(0..PEOPLE.len())]),
+        }
+    }
+
+    /// Lets it happen, and returns once it is over.
+    pub(super) fn happen(&self, field: &Field<'_>) {
+        match *self {
+            Self::Kill(relay, away) => {
+                field.relay(relay, |relay| {
+                    relay.signal(Signal::KILL);
+                    relay.wait_exit(DRAINS);
+                });
+                field.ended(relay);
+                sleep(away);
+                field.start(relay);
+            }
+            Self::Drain(relay) => {
+                let code = field.relay(relay, |relay| {
+                    relay.signal(Signal::TERM);
+                    relay.wait_exit(DRAINS).code()
+                });
+                assert_eq!(code, Some(0), "relay {relay} did not end in order");
+                field.ended(relay);
+                field.start(relay);
+            }
+            Self::Stop(relay, lasts) => {
+                field.relay(relay, |relay| relay.signal(Signal::STOP));
+                sleep(lasts);
+                field.relay(relay, |relay| relay.signal(Signal::CONT));
+            }
+            Self::TakeOver(relay) => field.start(relay),
+            Self::Agent(node) => field.replace_agent(node),
+            Self::StopAgent(node, lasts) => {
+                let agents = field.cluster.processes(node, ".*/ray-relay node .*");
+                for signal in ["STOP", "CONT"] {
+                    for pid in &agents {
+                        field.cluster.signal(node, *pid, signal);
+                    }
+                    if signal == "STOP" {
+                        sleep(lasts);
+                    }
+                }
+            }
+            Self::Cut(cut) => cut.happen(field),
+            Self::Full(relay, lasts, cut) => {
+                field.fill_disk(relay);
+                cut.happen(field);
+                sleep(lasts);
+                field.clear_disk(relay);
+            }
+            Self::Revoke(person) => field.revoke(person),
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! Relays, agents, disks and credentials of a campaign, and what is known of them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, RwLock};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::seat::{Excuse, Seat};
+use crate::cuts::cable::Cables;
+use crate::support::agent::Agent;
+use crate::support::issuer::Issuer;
+use crate::support::namespaces::{Cluster, RELAY_IP};
+use crate::support::relay::{PORT, Relay};
+
+/// Who has tasks, and may do no more than to debug them.
+pub(super) const PEOPLE: [&str; 2] = ["ada", "bob"];
+
+/// The nodes that have agents and tasks.
+pub(super) const NODES: [&str; 2] = ["head", "w1"];
+
+/// Relays side by side.
+pub(super) const RELAYS: usize = 2;
+
+/// Tasks of each person on each node.
+const SEATS: usize = 1;
+
+/// What is behind a relay's audit log, in MiB.
+const DISK: usize = 32;
+
+/// A file system in memory. Unmounted when dropped.
+struct Disk(tempfile::TempDir);
+
+impl Disk {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let size = format!("size={DISK}m,mode=700");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &size, "tmpfs"])
+            .arg(folder.path())
+            .status();
+        assert!(mounted.unwrap().success());
+        Self(folder)
+    }
+
+    fn log(&self) -> PathBuf {
+        self.0.path().join("audit.log")
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.0.path().join("filler")
+    }
+
+    fn fill(&self) {
+        // It ends with an error: the disk is full.
+        let _ = std::fs::write(self.filler(), vec![0; (DISK + 1) << 20]);
+    }
+
+    fn clear(&self) {
+        std::fs::remove_file(self.filler()).unwrap();
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount")
+            .arg("--lazy")
+            .arg(self.0.path())
+            .status();
+    }
+}
+
+/// One address, and the processes that have served it.
+struct Served {
+    now: Option<Relay>,
+    /// Those that another has taken over from.
+    before: Vec<Relay>,
+    disk: Disk,
+    config: String,
+}
+
+pub(super) struct Field<'a> {
+    pub(super) cluster: &'a Cluster,
+    pub(super) cables: Cables<'a>,
+    pub(super) seats: Vec<Seat>,
+    issuer: Issuer,
+    relays: Vec<Mutex<Served>>,
+    agents: Mutex<BTreeMap<&'static str, Agent>>,
+    /// Held while somebody attaches there, and against that while the agent is ended.
+    attaching: BTreeMap<&'static str, RwLock<()>>,
+    tokens: Mutex<BTreeMap<&'static str, String>>,
+    told: Mutex<BTreeMap<String, u32>>,
+    quiet: AtomicBool,
+    /// Something is wrong, or all is done.
+    pub(super) over: AtomicBool,
+}
+
+impl<'a> Field<'a> {
+    pub(super) fn new(cluster: &'a Cluster) -> Self {
+        let issuer = Issuer::new();
+        let ticket_key = issuer.path("tickets");
+        issuer.token(&["keygen", "--algorithm", "HS256", &ticket_key]);
+        std::fs::create_dir(issuer.path("past")).unwrap();
+        let cables = Cables::lay(cluster);
+        let served = |index| {
+            let disk = Disk::new();
+            let config = issuer.write(
+                &format!("relay{index}.toml"),
+                &format!(
+                    "[upstream]\npath = \"agent\"\n[park]\nfor = \"1h\"\n\
+                     [listen]\nkeepalive = \"3s\"\ndrain_timeout = \"1s\"\ntakeover = {:?}\n\
+                     [auth]\nkeys = [{:?}]\nticket_key_file = {:?}\nrevocations_file = {:?}\n\
+                     [audit]\nsink = \"file\"\nfile = {:?}\n",
+                    disk.0.path().join("takeover"),
+                    issuer.path("relay.pub"),
+                    format!("{ticket_key}/relay.key"),
+                    issuer.path("revoked"),
+                    disk.log(),
+                ),
+            );
+            Mutex::new(Served {
+                now: None,
+                before: Vec::new(),
+                disk,
+                config,
+            })
+        };
+        let relays = (0..RELAYS).map(served).collect();
+        let token = issuer.mint("agents", &["--scope", "node", "--node", "*"]);
+        issuer.write("agent.token", &token);
+        let seats = (0..SEATS)
+            .flat_map(|_| NODES)
+            .flat_map(|node| PEOPLE.map(|person| (person, node)));
+        let seats = seats
+            .enumerate()
+            .map(|(number, (person, node))| Seat::new(number, person, node));
+        let field = Self {
+            cluster,
+            cables,
+            seats: seats.collect(),
+            relays,
+            agents: Mutex::default(),
+            attaching: NODES.map(|node| (node, RwLock::default())).into(),
+            tokens: Mutex::default(),
+            told: Mutex::default(),
+            quiet: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+            issuer,
+        };
+        for relay in 0..RELAYS {
+            field.start(relay);
+        }
+        for node in NODES {
+            field.start_agent(node);
+        }
+        for person in PEOPLE {
+            field.issue(person);
+        }
+        field
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.issuer.path(name).into()
+    }
+
+    // ---- relays
+
+    pub(super) fn address(relay: usize) -> SocketAddr {
+        (RELAY_IP, PORT + relay as u16).into()
+    }
+
+    /// Starts that relay; where one runs, the new one takes over from it.
+    pub(super) fn start(&self, relay: usize) {
+        let mut served = self.relays[relay].lock().unwrap();
+        let port = PORT + relay as u16;
+        let new = Relay::guarded_at(self.cluster, port, &["--config", &served.config]);
+        let old = served.now.replace(new);
+        served.before.extend(old);
+    }
+
+    /// What `with` does to that relay, which runs.
+    pub(super) fn relay<T>(&self, relay: usize, with: impl FnOnce(&mut Relay) -> T) -> T {
+        with(self.relays[relay].lock().unwrap().now.as_mut().unwrap())
+    }
+
+    /// That relay has ended: nobody takes over from it.
+    pub(super) fn ended(&self, relay: usize) {
+        let mut served = self.relays[relay].lock().unwrap();
+        let ended = served.now.take();
+        served.before.extend(ended);
+    }
+
+    pub(super) fn fill_disk(&self, relay: usize) {
+        self.relays[relay].lock().unwrap().disk.fill();
+    }
+
+    pub(super) fn clear_disk(&self, relay: usize) {
+        self.relays[relay].lock().unwrap().disk.clear();
+    }
+
+    // ---- agents
+
+    fn start_agent(&self, node: &'static str) {
+        let token = format!("--token-file={}", self.issuer.path("agent.token"));
+        let url = |relay| format!("http://{}", Self::address(relay));
+        let other = format!("--relay={}", url(1));
+        let arguments = ["--allow-plaintext", &other, &token];
+        let agent = Agent::dialling(self.cluster, node, &url(0), &arguments);
+        self.agents.lock().unwrap().insert(node, agent);
+    }
+
+    /// The agent of that node is killed while nobody attaches through it, and another one comes.
+    ///
+    /// One that is killed within moments of an attach can leave a debugger that takes nobody any more, as every client of
+    /// debugpy that is killed then can; so those moments are left out.
+    pub(super) fn replace_agent(&self, node: &'static str) {
+        let attaching = self.attaching[node].write().unwrap();
+        std::thread::sleep(Duration::from_secs(1));
+        for seat in self.seats.iter().filter(|seat| seat.node == node) {
+            if seat.held().is_some() {
+                seat.may_run(Excuse::Agent);
+            }
+        }
+        drop(self.agents.lock().unwrap().remove(node));
+        self.start_agent(node);
+        drop(attaching);
+    }
+
+    /// Runs `attach` while no agent of `node` is ended.
+    pub(super) fn attaching<T>(&self, node: &str, attach: impl FnOnce() -> T) -> T {
+        let _attaching = self.attaching[node].read().unwrap();
+        attach()
+    }
+
+    // ---- people
+
+    fn issue(&self, person: &'static str) {
+        let token = self.issuer.mint(person, &["--scope", "list,debug"]);
+        self.tokens.lock().unwrap().insert(person, token);
+    }
+
+    pub(super) fn token(&self, person: &str) -> String {
+        self.tokens.lock().unwrap()[person].clone()
+    }
+
+    /// That person's token is revoked, and there is a new one.
+    pub(super) fn revoke(&self, person: &'static str) {
+        let old = self.token(person);
+        self.issue(person);
+        for seat in self.seats.iter().filter(|seat| seat.owner == person) {
+            seat.may_run(Excuse::Revoked);
+        }
+        let file = self.issuer.path("revoked");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ray-relay"));
+        command.args(["token", "revoke", "--token", "-", "--file", &file]);
+        let mut revoking = command.stdin(Stdio::piped()).spawn().unwrap();
+        let mut stdin = revoking.stdin.take().unwrap();
+        std::io::Write::write_all(&mut stdin, old.as_bytes()).unwrap();
+        drop(stdin);
+        assert!(revoking.wait().unwrap().success());
+    }
+
+    /// The row of that name at whatever relay answers.
+    pub(super) fn row_named(&self, name: &str) -> Option<Value> {
+        let settings = [("RAY_RELAY_TOKEN", self.token(PEOPLE[0]))];
+        (0..RELAYS).find_map(|relay| {
+            let url = format!("http://{}/relay/v1/breakpoints", Self::address(relay));
+            let patience = Duration::from_secs(3);
+            let answer = self.cluster.get_with("client", &url, patience, &settings);
+            let (200, body) = answer.ok()? else {
+                return None;
+            };
+            let list: Value = serde_json::from_slice(&body).ok()?;
+            let rows = list["breakpoints"].as_array()?;
+            rows.iter().find(|row| row["name"] == name).cloned()
+        })
+    }
+
+    /// Notes what somebody was told.
+    pub(super) fn note(&self, what: &str) {
+        let mut told = self.told.lock().unwrap();
+        *told.entry(what.to_owned()).or_default() += 1;
+    }
+
+    /// How often people were told what.
+    pub(super) fn told(&self) -> String {
+        let mut text = String::from("people were told, or did:");
+        for (what, times) in &*self.told.lock().unwrap() {
+            let _ = write!(text, "\n  {times:4} {what}");
+        }
+        text
+    }
+
+    /// Waits until everybody has a task.
+    pub(super) fn all_are_seated(&self) {
+        let all = || self.seats.iter().all(Seat::is_taken);
+        while !all() && !self.over.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    // ---- the end
+
+    /// There are no more faults: people finish.
+    pub(super) fn is_quiet(&self) {
+        self.quiet.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn must_finish(&self) -> bool {
+        self.quiet.load(Ordering::Relaxed)
+    }
+
+    /// Ends everything where whoever has this panics.
+    pub(super) fn over_at_the_end(&self) -> impl Drop {
+        struct Over<'f>(&'f AtomicBool);
+        impl Drop for Over<'_> {
+            fn drop(&mut self) {
+                if std::thread::panicking() {
+                    self.0.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+        Over(&self.over)
+    }
+
+    /// No relay panicked, and each record is as it was written.
+    pub(super) fn judge(&self) {
+        for served in &self.relays {
+            let served = served.lock().unwrap();
+            for relay in served.now.iter().chain(&served.before) {
+                let log = relay.log();
+                assert!(!log.contains("panicked"), "{log}");
+            }
+            let mut verify = Command::new(env!("CARGO_BIN_EXE_ray-relay"));
+            verify.args(["audit", "verify"]).arg(served.disk.log());
+            let output = verify.output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success(), "{said}{output:?}");
+        }
+    }
+}

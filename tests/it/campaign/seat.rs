@@ -1,0 +1,142 @@
+//! A task that stops, and whose it is; when it has ended there is another.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::field::Field;
+use crate::support::namespaces::{Cluster, Driver};
+
+/// How long Ray may take to run a task to its breakpoint, on a slow machine.
+const STARTS: Duration = Duration::from_secs(120);
+
+/// Why a task may run on without its owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Excuse {
+    /// Its owner let it run.
+    LetRun,
+    /// The agent that reached it has ended, and its debugger with it.
+    Agent,
+    /// What its owner showed is revoked.
+    Revoked,
+}
+
+/// One task after the other, for one person.
+pub(super) struct Seat {
+    pub(super) owner: &'static str,
+    pub(super) node: &'static str,
+    number: usize,
+    now: Mutex<Option<Turn>>,
+}
+
+/// The task of now.
+struct Turn {
+    name: String,
+    id: Value,
+    driver: Driver,
+    past: PathBuf,
+    excuse: Option<Excuse>,
+    /// Whether its owner has been at its debugger.
+    is_held: bool,
+}
+
+impl Seat {
+    pub(super) fn new(number: usize, owner: &'static str, node: &'static str) -> Self {
+        Self {
+            owner,
+            node,
+            number,
+            now: Mutex::default(),
+        }
+    }
+
+    /// Starts the task of that turn, and waits until a relay lists it.
+    pub(super) fn begin(&self, cluster: &Cluster, field: &Field<'_>, turn: u32) -> Value {
+        let name = format!("seat{}t{turn}", self.number);
+        let task = format!("{name}@{}", self.node);
+        let past = field.path("past");
+        let env = [
+            ("TASKS", &*task),
+            ("RUNS", "0"),
+            ("PAST", past.to_str().unwrap()),
+        ];
+        let driver = cluster.start_driver("cuts.py", &env);
+        let until = Instant::now() + STARTS;
+        let id = loop {
+            if let Some(row) = field.row_named(&name) {
+                break row["id"].clone();
+            }
+            assert!(
+                Instant::now() < until,
+                "{name} is not listed; its driver:\n{}",
+                driver.output()
+            );
+            std::thread::sleep(Duration::from_millis(200));
+        };
+        *self.now.lock().unwrap() = Some(Turn {
+            past: past.join(&name),
+            name,
+            id: id.clone(),
+            driver,
+            excuse: None,
+            is_held: false,
+        });
+        id
+    }
+
+    /// Whether there is a task.
+    pub(super) fn is_taken(&self) -> bool {
+        self.now.lock().unwrap().is_some()
+    }
+
+    /// Why its task may run on, if it may.
+    pub(super) fn excuse(&self) -> Option<Excuse> {
+        self.now.lock().unwrap().as_ref()?.excuse
+    }
+
+    /// From now on its task may run on. The first reason stands.
+    pub(super) fn may_run(&self, excuse: Excuse) {
+        if let Some(turn) = &mut *self.now.lock().unwrap() {
+            turn.excuse.get_or_insert(excuse);
+        }
+    }
+
+    /// Its owner has been at its debugger.
+    pub(super) fn hold(&self) {
+        if let Some(turn) = &mut *self.now.lock().unwrap() {
+            turn.is_held = true;
+        }
+    }
+
+    /// The id of its task, where nobody but its owner may get at it.
+    pub(super) fn held(&self) -> Option<Value> {
+        let now = self.now.lock().unwrap();
+        let turn = now.as_ref()?;
+        (turn.is_held && turn.excuse.is_none()).then(|| turn.id.clone())
+    }
+
+    /// Whether its task has run past its breakpoint.
+    pub(super) fn is_past(&self) -> bool {
+        let now = self.now.lock().unwrap();
+        now.as_ref().is_some_and(|turn| turn.past.exists())
+    }
+
+    /// What is wrong with its task, if anything is: that it has run on without a reason.
+    pub(super) fn wrong(&self) -> Option<String> {
+        let now = self.now.lock().unwrap();
+        let turn = now.as_ref()?;
+        let runs = turn.past.exists() && turn.excuse.is_none();
+        runs.then(|| format!("{} has run on, and nobody let it run", turn.name))
+    }
+
+    /// Waits for the end of its task, and looks at what came of it.
+    pub(super) fn end(&self) {
+        let turn = self.now.lock().unwrap().take();
+        let Some(mut turn) = turn else { return };
+        let length = turn.name.len();
+        let expected = serde_json::json!([[turn.name, length]]);
+        assert_eq!(turn.driver.result(), expected);
+    }
+}
