@@ -1,7 +1,8 @@
 ;; Emacs with dape: in your init file. Then, in a Python buffer, M-x dape RET RET: dape fills in
 ;; `ray-relay` itself where no other configuration fits.
 (with-eval-after-load 'dape
-  ;; Else dape says goodbye to all sessions as Emacs ends, also with its terminal, and no task waits.
+  ;; Else dape says goodbye to all sessions as Emacs ends, and its tasks run on instead of
+  ;; waiting for you.
   (remove-hook 'kill-emacs-hook #'dape--kill-busy-wait)
   (add-to-list 'dape-configs
                '(ray-relay

@@ -62,7 +62,8 @@ fn the_beginning_of_an_id_is_taken_where_one_has_it_and_nothing_is_called_so() {
     let id = second.id.to_string();
     let (begun, other) = (&id[..4], &first.id.to_string()[..4]);
     assert_ne!(begun, other);
-    let list = snapshot(vec![first.clone(), second.clone(), paused(other, 3)]);
+    let named = paused(other, 3);
+    let list = snapshot(vec![first.clone(), second.clone(), named]);
     for selector in [
         json!({"breakpoint": begun}),
         json!({"task": begun}),
@@ -92,7 +93,7 @@ fn the_beginning_of_an_id_is_taken_where_one_has_it_and_nothing_is_called_so() {
         snapshot(vec![second]),
     );
     let ambiguous = by(json!({"breakpoint": begun}), &both);
-    assert_refused(ambiguous, &format!("{} (hidden ", twin.id));
+    assert_refused(ambiguous, &format!("{} (hidden", twin.id));
     assert_eq!(worker(by(json!({"breakpoint": begun}), &seen)), "cube");
 }
 

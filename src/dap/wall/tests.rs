@@ -21,7 +21,7 @@ fn id() -> BreakpointId {
     BreakpointId::derive("default", "ab")
 }
 
-fn asks(configuration: Value) -> Value {
+fn asks(configuration: &Value) -> Value {
     json!({"seq": 4, "type": "request", "command": "startDebugging",
         "arguments": {"request": "attach", "configuration": configuration}})
 }
@@ -35,7 +35,7 @@ fn cleaned(mut message: Value) -> Value {
     message
 }
 
-fn answer(body: Value) -> Value {
+fn answer(body: &Value) -> Value {
     json!({"seq": 1, "type": "response", "request_seq": 2, "success": true, "command": "x", "body": body})
 }
 
@@ -45,7 +45,7 @@ fn a_child_is_what_debugpy_makes_of_the_clients_own_arguments_but_for_the_way_ba
         "justMyCode": false, "preLaunchTask": "build", "args": ["x"], "env": {"A": "1"}, "rayRelay": {"localRoot": "/home/me", "cluster": "b"}});
     let theirs = json!({"name": "Subprocess 7", "subProcessId": 7, "clientOS": "unix", "rules": [],
         "pathMappings": [{"localRoot": "/", "remoteRoot": "/"}], "connect": {"host": "10.88.0.11", "port": 41000}});
-    let opened = opens(&asks(theirs), &asked).unwrap();
+    let opened = opens(&asks(&theirs), &asked).unwrap();
     assert_eq!(opened["seq"], 4);
     assert_eq!(opened["arguments"]["request"], "attach");
     assert_eq!(
@@ -68,10 +68,10 @@ fn a_child_is_what_debugpy_makes_of_the_clients_own_arguments_but_for_the_way_ba
 #[test]
 fn what_is_no_session_with_a_subprocess_opens_none() {
     for message in [
-        asks(json!({"program": "/bin/sh"})),
-        asks(json!({"subProcessId": "7"})),
-        asks(json!({"subProcessId": -7})),
-        asks(json!(7)),
+        asks(&json!({"program": "/bin/sh"})),
+        asks(&json!({"subProcessId": "7"})),
+        asks(&json!({"subProcessId": -7})),
+        asks(&json!(7)),
         json!({"seq": 4, "type": "request", "command": "startDebugging"}),
         json!({"type": "request", "command": "startDebugging",
             "arguments": {"request": "attach", "configuration": {"subProcessId": 7}}}),
@@ -97,7 +97,7 @@ proptest! {
         }
         let message = |configuration| match event {
             true => json!({"seq": 4, "type": "event", "event": "debugpyAttach", "body": configuration}),
-            false => asks(configuration),
+            false => asks(&configuration),
         };
         let asked = json!({"type": "debugpy", "justMyCode": true});
         prop_assert_eq!(
@@ -150,7 +150,7 @@ fn sources_are_files_in_whatever_answer_they_are() {
         "breakpoints": [{"id": 1, "verified": true, "source": evil, "message": "no\n```\n[x](command:y)", "instructionReference": "0"}],
         "content": "x = 1", "mimeType": "text/x-evil", "error": {"url": "command:x"}});
     assert_eq!(
-        cleaned(answer(body))["body"],
+        cleaned(answer(&body))["body"],
         json!({"stackFrames": [{"id": 1, "name": "f", "line": 2, "column": 1, "source": left}], "totalFrames": 1,
             "source": left, "sources": [left],
             "breakpoints": [{"id": 1, "verified": true, "source": left, "message": "no ''' [x] (command:y)"}],

@@ -250,7 +250,7 @@ impl Poller<'_> {
         let questions = self
             .shared
             .with(|state| state.end_workers(cluster, taking, Now::now()));
-        let incomplete = self.incomplete(Lacking {
+        let incomplete = self.incomplete(&Lacking {
             refused: questions.refused,
             ..lacking
         });
@@ -278,7 +278,7 @@ impl Poller<'_> {
     }
 
     /// Why the list lacks some breakpoints, if it does; said in the log when it begins.
-    fn incomplete(&mut self, lacking: Lacking) -> Option<String> {
+    fn incomplete(&mut self, lacking: &Lacking) -> Option<String> {
         let sentence = lacking.sentence();
         let told = std::mem::replace(&mut self.incomplete, sentence.is_some());
         if let Some(sentence) = sentence.as_ref().filter(|_| !told) {
