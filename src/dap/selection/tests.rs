@@ -63,7 +63,7 @@ fn the_beginning_of_an_id_is_taken_where_one_has_it_and_nothing_is_called_so() {
     let (begun, other) = (&id[..4], &first.id.to_string()[..4]);
     assert_ne!(begun, other);
     let named = paused(other, 3);
-    let list = snapshot(vec![first.clone(), second.clone(), named]);
+    let list = snapshot(vec![first, second.clone(), named]);
     for selector in [
         json!({"breakpoint": begun}),
         json!({"task": begun}),

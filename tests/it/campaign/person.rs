@@ -21,7 +21,7 @@ const QUIET: Duration = Duration::from_secs(120);
 
 /// How an attempt to attach ended.
 enum Attempt {
-    Attached(DapClient),
+    Attached(Box<DapClient>),
     Refused(String),
     Lost,
 }
@@ -178,7 +178,7 @@ impl<'f> Person<'f> {
                 let mut client = client.await;
                 match client.start_within(arguments, PATIENCE).await {
                     None => Attempt::Lost,
-                    Some(answer) if answer["success"] == true => Attempt::Attached(client),
+                    Some(answer) if answer["success"] == true => Attempt::Attached(Box::new(client)),
                     Some(answer) => {
                         Attempt::Refused(answer["message"].as_str().unwrap_or_default().to_owned())
                     }
