@@ -378,9 +378,9 @@ async fn idle(context: &Context, admission: &Admission) {
 pub async fn run(mut config: Config) -> Result<(), Error> {
     let mut signals = Signals::new().map_err(Error::Signal)?;
     descriptors::fit(&mut config);
-    info!("memory: {}", config.memory().sentence());
     let mut relay = start(config).await?;
     let config = &relay.context.config;
+    info!("memory: {}", config.memory().sentence());
     for cluster in &config.clusters {
         info!(
             cluster = cluster.name,

@@ -19,8 +19,8 @@ ray-relay: the configuration has 3 problems
 
   listen.adress   ({path} line 2)
     found     a key that is not known
-    expected  in [listen]: address, insecure_no_auth, max_connections, handshake_timeout, keepalive,
-              drain_timeout, takeover
+    expected  in [listen]: address, insecure_no_auth, max_connections, memory, handshake_timeout,
+              keepalive, drain_timeout, takeover
     hint      did you mean `address`?
 
   listen.keepalive   ({path} line 3)

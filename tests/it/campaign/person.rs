@@ -151,7 +151,7 @@ impl<'f> Person<'f> {
                 };
                 self.seat.hold();
                 self.field.note("attached");
-                self.session = Some((client, thread));
+                self.session = Some((*client, thread));
                 self.look();
                 self.session.is_some()
             }
@@ -178,7 +178,9 @@ impl<'f> Person<'f> {
                 let mut client = client.await;
                 match client.start_within(arguments, PATIENCE).await {
                     None => Attempt::Lost,
-                    Some(answer) if answer["success"] == true => Attempt::Attached(Box::new(client)),
+                    Some(answer) if answer["success"] == true => {
+                        Attempt::Attached(Box::new(client))
+                    }
                     Some(answer) => {
                         Attempt::Refused(answer["message"].as_str().unwrap_or_default().to_owned())
                     }
