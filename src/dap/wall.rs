@@ -8,7 +8,7 @@
 //! |---|---|
 //! | requests to the editor | `startDebugging` for a subprocess; any other is refused towards the worker |
 //! | events | those that debugpy sends; any other is dropped |
-//! | a child's configuration | made anew of the client's own arguments and the number of the process ([`child`]) |
+//! | a child's configuration | made anew of the client's own arguments and the number of the process ([`child()`]) |
 //! | `source` | its name, its number, and a path that names a file ([`fields`]) |
 //! | failures | their sentence, without links |
 //! | messages that are spliced | those without such a field, whatever they say they are ([`crate::wire::dap::rest`]) |
