@@ -311,10 +311,8 @@ async fn a_prompt_is_parked_for_its_person_alone_and_for_as_long_as_that_is_know
         wait_state(&scene, row, "parked");
     }
     let told = refused(&mut scene, known.mint("bob"), &rows[0]).await;
-    assert!(
-        told.contains("is parked by ada with terminal") && told.contains("for 14m"),
-        "{told}"
-    );
+    // Not with what client, nor from where.
+    assert!(told.contains("is parked by ada for 14m"), "{told}");
     let released = scene
         .command(&["release", "--yes", "--insecure-send-token", id(&rows[0])])
         .output()
