@@ -84,9 +84,7 @@ impl Holder {
     pub fn is_here(&self) -> bool {
         self.replica.is_none()
     }
-}
 
-impl Holder {
     /// Who has it, for those whom it is no concern by which client and from where. Of somebody who is not authenticated that
     /// is all that is known.
     pub fn who(&self) -> String {
