@@ -7,9 +7,9 @@
 use memchr::memchr2_iter;
 use regex::{Regex, RegexSet, RegexSetBuilder};
 
-use super::command;
 use super::names::Names;
 use super::values::Values;
+use super::{command, containers};
 
 /// Most memory of a compiled set.
 const MOST_COMPILED: usize = 32 << 20;
@@ -27,8 +27,8 @@ pub(super) struct Candidates {
     /// Fit texts with something that begins as a secret does. Two, because few enough beginnings are looked for in half the
     /// time that more take.
     beginnings: [Option<Regex>; 2],
-    /// Fits texts with a program that has options which are no names.
-    programs: Option<Regex>,
+    /// Fits texts with a program that has options which are no names, or with a key that debugpy left out.
+    unnamed: Option<Regex>,
     /// Fit texts with something else.
     others: Option<RegexSet>,
     /// Fits texts with a number as long as that of a card.
@@ -47,7 +47,12 @@ impl Candidates {
                 any_of(values.beginnings.iter().cloned()),
                 any_of(names.beginning.clone()),
             ],
-            programs: any_of(names.some().then(|| command::CANDIDATE.to_owned())),
+            unnamed: any_of(
+                [command::CANDIDATE, containers::LEFT_OUT]
+                    .map(str::to_owned)
+                    .into_iter()
+                    .filter(|_| names.some()),
+            ),
             others: set(&values.others),
             card: any_of(values.card.clone()),
         }
@@ -68,7 +73,7 @@ impl Candidates {
         named() && fit(&self.names)
             || self.beginnings.iter().any(|begins| fits(begins, text))
             || numbered() && fits(&self.card, text)
-            || fits(&self.programs, text)
+            || fits(&self.unnamed, text)
             || fit(&self.others)
     }
 }

@@ -16,6 +16,10 @@ const DEEPEST: usize = 128;
 /// Most values of one object that wait for its name.
 const MOST_WAITING: usize = 16;
 
+/// What debugpy writes in the place of what is nested too deep: `{(...): 'x'}`. A key of which nobody sees the names may have
+/// any.
+pub(super) const LEFT_OUT: &str = r"\(\.\.\.\)|\[\.\.\.\]|\{\.\.\.\}";
+
 /// Keys under which something says what it is called.
 const NAMES: &[&str] = &[
     "name",
@@ -200,8 +204,11 @@ impl Walk<'_> {
             None => read.span.map_or("", |span| &text[span]),
         };
         let last = text::identifiers(key).last().unwrap_or_default();
+        let is_left_out = ["(...)", "[...]", "{...}"]
+            .iter()
+            .any(|left_out| key.contains(left_out));
         element.key = Some(Key {
-            hidden: read.names_hidden || names.matches(last),
+            hidden: read.names_hidden || names.matches(last) || is_left_out && names.some(),
             for_names: is_for_names(key),
             for_values: is_for_values(key),
         });

@@ -148,6 +148,8 @@ fn names_are_found_in_every_form_in_which_values_are_printed() {
             "{'secrets': ‹masked›, 'n': 1}",
         ),
         ("{'password': 'hunt...r2'", "{'password': ‹masked›"),
+        // Whatever names the key has are left out.
+        ("{(...): 'x', 'n': [...]}", "{(...): ‹masked›, 'n': [...]}"),
         (
             "{'password': 'never closed, 'n': 1}",
             "{'password': ‹masked›}",

@@ -201,8 +201,13 @@ fn a_self_signed_certificate_is_made_once_and_trusted_by_name() {
     let ca = at.join("cert.pem");
     let trusting = ray_relay(&["list", "--relay", &url, "--ca-file", ca.to_str().unwrap()]);
     assert!(trusting.status.success(), "{trusting:?}");
-    for command in [&["list"][..], &["exec", "x", "--", "w"]] {
-        let wary = ray_relay(&[command, &["--relay", &url]].concat());
+    for command in [&["list"][..], &["exec", "x"]] {
+        let commands: &[&str] = if command[0] == "exec" {
+            &["--", "w"]
+        } else {
+            &[]
+        };
+        let wary = ray_relay(&[command, &["--relay", &url], commands].concat());
         assert_eq!(wary.status.code(), Some(1));
         assert!(
             String::from_utf8_lossy(&wary.stderr).contains("--ca-file"),
