@@ -142,6 +142,64 @@ async fn a_script_looks_and_changes_a_result_on_the_oldest_ray() {
     scripts_look_and_change_a_result(OLDEST).await;
 }
 
+/// What a script that fails, or is told to, leaves as it was found.
+#[tokio::test]
+async fn a_script_leaves_the_task_where_it_was_if_it_fails_or_is_to_stay() {
+    let Some(cluster) = Cluster::shared(NEWEST) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("relay.toml");
+    std::fs::write(&file, "[park]\nfor = \"10m\"\n").unwrap();
+    let scene = Scene::with(&cluster, &["--config", file.to_str().unwrap()]);
+    let mut driver = cluster.start_driver("tasks.py", &[]);
+    let rows = scene.wait_listed(3);
+    let ids: Vec<&str> = rows.iter().map(|row| row["id"].as_str().unwrap()).collect();
+    let state = |id: &str| {
+        let rows = scene.list();
+        let row = rows.iter().find(|row| row["id"] == id);
+        row.map(|row| row["state"].as_str().unwrap().to_owned())
+    };
+    let parked = Some("parked".to_owned());
+
+    // What comes behind a typo is not run, and the task waits for who goes on with it.
+    let output = run(
+        &scene,
+        &["exec", ids[0], "--", "y = -1", "p nope", "y = -2"],
+    );
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.contains("stays where it is, parked for you"), "{said}");
+    assert_eq!(state(ids[0]), parked);
+    let output = run(&scene, &["exec", ids[0], "--", "where", "p y"]);
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(printed.contains("tasks.py(9)square()"), "{printed}");
+    assert!(printed.ends_with("-1\n"), "{printed}");
+
+    let output = run(&scene, &["exec", "--stay", ids[1], "--", "y = -5", "p y"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), "-5\n");
+    assert_eq!(state(ids[1]), parked);
+    // Without it the task runs on.
+    assert!(
+        run(&scene, &["exec", ids[2], "--", "y = -7"])
+            .status
+            .success()
+    );
+    let released = run(&scene, &["release", ids[1]]);
+    assert!(released.status.success(), "{}", text(&released.stderr));
+    let mut results: Vec<i64> = driver
+        .result()
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row[1].as_i64().unwrap())
+        .collect();
+    results.sort_unstable();
+    assert_eq!(results, [-7, -5, -1]);
+}
+
 #[tokio::test]
 async fn a_post_mortem_shows_its_exception_and_the_frame_that_raised() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
