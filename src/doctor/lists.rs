@@ -205,7 +205,7 @@ fn debuggers(list: &Value) -> Vec<Finding> {
 }
 
 /// Of how many nobody says where they stand, as their head gives no stacks.
-fn places(list: &Value) -> Vec<Finding> {
+pub(crate) fn places(list: &Value) -> Vec<Finding> {
     let gives_none = |cluster: &&Value| {
         let version = cluster["ray_version"].as_str().and_then(release);
         version.is_some_and(|version| version >= NO_STACKS)

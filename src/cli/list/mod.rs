@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::relay_client::RelayClient;
 use super::terminal;
 use super::{Error, ListArgs};
+use crate::doctor::lists;
 use crate::listing::NOTHING_KNOWN;
 use crate::listing::row::List;
 use crate::listing::select::{Choice, arranged};
@@ -77,6 +78,7 @@ pub(super) async fn run(args: ListArgs) -> Result<(), Error> {
 
 /// Troubles, then the table or what to do where there is nothing to show.
 fn page(list: &Value, columns: Option<usize>) -> String {
+    let places = lists::places(list);
     let list = List::read(list);
     let mut text = String::new();
     for trouble in list.troubles() {
@@ -94,13 +96,26 @@ fn page(list: &Value, columns: Option<usize>) -> String {
             (_, _) => "None of those that wait fits.\n",
         };
     } else {
-        text += &table::render(&list, &Extras::default(), columns);
+        let table = table::render(&list, &Extras::default(), columns);
+        let shows_places = table
+            .lines()
+            .next()
+            .is_some_and(|head| head.contains("WHERE"));
+        text += &table;
+        // For people: in a pipe each line is a row.
+        if columns.is_some() && shows_places && !places.is_empty() {
+            text += NO_PLACES;
+        }
     }
     if list.hidden > 0 {
         text += &format!("{} more do not fit --filter.\n", list.hidden);
     }
     text
 }
+
+/// It fits 80 columns: a line that is cut says nothing.
+const NO_PLACES: &str =
+    "WHERE is - as the Ray head gives no stacks; `ray-relay doctor` says what helps.\n";
 
 const EMPTY: &str = "\
 No task waits at a breakpoint.

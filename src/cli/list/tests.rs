@@ -49,6 +49,26 @@ m4n8p2r6  Trainer.fit [数…  -                10.0.0.12  3s       Visual Studi
 }
 
 #[test]
+fn people_are_told_why_a_place_is_not_known_and_scripts_are_not() {
+    let mut list = list();
+    for row in list["breakpoints"].as_array_mut().unwrap() {
+        row["kind"] = "debugpy".into();
+        row["waiting_seconds"] = 60.into();
+    }
+    let hint = "`ray-relay doctor`";
+    assert_eq!(page(&list, Some(80)).matches(hint).count(), 1);
+    let longest = page(&list, Some(80)).lines().map(width).max();
+    assert!(longest <= Some(80), "{longest:?}");
+    assert!(!page(&list, None).contains(hint), "each line is a row");
+    assert!(!page(&list, Some(45)).contains(hint), "no such column");
+    let mut old = list.clone();
+    old["clusters"][0]["ray_version"] = "2.44.0".into();
+    assert!(!page(&old, Some(80)).contains(hint), "its head says it");
+    list["breakpoints"].as_array_mut().unwrap().pop();
+    assert!(!page(&list, Some(80)).contains(hint), "all are known");
+}
+
+#[test]
 fn narrow_terminals_lose_columns() {
     assert_eq!(
         page(&list(), Some(45)),
