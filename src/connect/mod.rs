@@ -65,6 +65,13 @@ impl PeerStream for ArrivedStream {
             link.doubt(doubted);
         }
     }
+
+    fn has_answered(&self) -> Option<bool> {
+        match self {
+            Self::Left(link) => link.has_answered(),
+            Self::Right(_) => Some(false),
+        }
+    }
 }
 
 /// All links. One for the process.

@@ -163,7 +163,12 @@ where
         lane.is_written() && (lane.inserts.is_empty() || !lane.scanner.between_frames())
     }
 
-    /// The same, and nothing more of what the other side has sent is here.
+    /// The client has been sent everything, also what was [inserted](Self::insert) while a message was under way.
+    pub fn has_sent_all(&self) -> bool {
+        self.down.has_sent()
+    }
+
+    /// As [`Self::drained`], and nothing more of what the other side has sent is here.
     pub fn idle(&self, to: Side) -> bool {
         let lane = match to {
             Side::Client => &self.down,

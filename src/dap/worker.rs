@@ -7,6 +7,7 @@
 mod at_agent;
 mod captured;
 mod closing;
+mod doubted;
 mod ending;
 mod from_client;
 mod from_worker;
@@ -20,7 +21,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::{Instant, Interval, MissedTickBehavior, timeout};
 use tracing::debug;
 
@@ -212,6 +213,8 @@ pub(super) struct Relaying<'a, S> {
     share: Option<Arc<Share>>,
     /// Where it will be kept, once that is settled.
     place: Option<Box<Place>>,
+    /// The last question whether the client is there that was put to it.
+    question: u64,
 }
 
 /// What a session goes on with.
@@ -226,8 +229,8 @@ enum Rare {
     ParentEnded(Ending),
     /// Whether the client's window was closed.
     Decided(bool),
-    /// Whether the client is there is doubted, or no longer.
-    Doubted(bool),
+    /// Whether the client is there is doubted, by this question, or no longer.
+    Doubted(Option<u64>),
     /// The counters are to be brought up to date.
     Tick,
 }
@@ -271,6 +274,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
             vanished: false,
             share: None,
             place: None,
+            question: 0,
         })
     }
 
@@ -387,16 +391,6 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
             false => worker.owes_nothing(),
         };
         self.client_closed && answered && self.splice.idle(Side::Client)
-    }
-
-    /// Has a client that is gone without a word noticed soon, while that is `doubted`: by something to send it that no person
-    /// sees, as debugpy's own telemetry.
-    fn doubt(&mut self, doubted: bool) {
-        self.splice.client().doubt(doubted);
-        if doubted && !self.client_closed {
-            let body = json!({"category": "telemetry", "output": "ray-relay", "data": {}});
-            self.tell(&event(Event::Output, body));
-        }
     }
 
     fn tell(&mut self, message: &Value) {

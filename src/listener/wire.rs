@@ -98,6 +98,13 @@ impl PeerStream for Wire {
             _ => self.tcp().into_iter().for_each(|tcp| tcp.doubt(doubted)),
         }
     }
+
+    fn has_answered(&self) -> Option<bool> {
+        match self {
+            Self::Linked(stream) => stream.has_answered(),
+            Self::Plain(_) | Self::Passed(_) | Self::Encrypted(_) => None,
+        }
+    }
 }
 
 write_through!([] Wire {

@@ -12,7 +12,6 @@ mod keeping;
 mod link;
 mod look;
 mod machine;
-mod proc_net;
 mod processes;
 mod pump;
 mod relays;

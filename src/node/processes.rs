@@ -10,15 +10,9 @@ use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use super::proc_net::{Socket, State, listeners, sockets};
 use crate::ray::registry::Owner;
+use crate::wire::proc_net::{LONGEST_TABLE, Socket, State, TABLES, listeners, sockets};
 use crate::wire::text::one_line;
-
-/// Of IPv4 and of IPv6.
-const TABLES: [&str; 2] = ["net/tcp", "net/tcp6"];
-
-/// Bytes of a table of sockets that are read: 400,000 sockets.
-const LONGEST_TABLE: u64 = 64 << 20;
 
 /// Bytes of a process's command line, or of its status, that are read.
 const LONGEST_TEXT: u64 = 16 << 10;

@@ -1,13 +1,19 @@
 //! Sessions that are on their way out: between the end of one and that of its connection to the worker, and those whose client
 //! may have gone without a word.
 
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::SessionTable;
 use crate::identity::Principal;
 use crate::ray::registry::{Breakpoint, Holder, Registry};
+use crate::session::table::{Doubt, Reply};
+use crate::wire::proc_net;
 
 /// How long a breakpoint that is being left is waited for: longer than a debugger takes that has nothing to finish.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -18,6 +24,9 @@ const SHOWN: Duration = Duration::from_secs(6);
 
 /// Sessions of one person that are doubted at a time.
 const MOST: usize = 16;
+
+/// First and longest pause between looks whether their clients have taken what they were sent.
+const LOOKS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
 
 /// Waits until none of the breakpoints that are `wanted` is held by a session that is over, for a second at most: whoever
 /// comes right behind somebody who has gone is not told that it is being debugged. Cancel safe.
@@ -38,7 +47,8 @@ pub(crate) async fn given_back(
 
 /// Has the sessions of `principal` that hold breakpoints which are `wanted` find out whether their clients are there, and
 /// waits until those that have none are parked or over, for some seconds at most: whoever comes again on another network is
-/// not told to be debugging already. A session whose client is there notices nothing. Cancel safe.
+/// not told to be debugging already. Where the clients are there, as they answer or their systems acknowledge what asks them, that is
+/// known after one round trip, and nobody waits. A session whose client is there notices nothing. Cancel safe.
 pub(crate) async fn made_sure(
     registry: &Registry,
     sessions: &SessionTable,
@@ -57,11 +67,54 @@ pub(crate) async fn made_sure(
         list.held().filter_map(|b| own(b)).take(MOST).collect()
     };
     let doubted = held.iter().filter_map(|id| sessions.doubt(*id));
-    let doubts: Vec<_> = doubted.collect();
-    if doubts.is_empty() {
-        return;
+    let mut doubts: Vec<_> = doubted.collect();
+    let until = Instant::now() + SHOWN;
+    let (mut pause, longest) = LOOKS;
+    let mut look = Instant::now() + pause;
+    loop {
+        {
+            let list = lists.borrow_and_update();
+            let held: Vec<_> = list.held().filter_map(|b| own(b)).collect();
+            doubts.retain(|doubt| held.contains(&doubt.session()));
+        }
+        if doubts.is_empty() || Instant::now() >= until {
+            return;
+        }
+        tokio::select! {
+            Ok(()) = lists.changed() => {}
+            () = sleep_until(look.min(until)) => {
+                doubts = unanswered(doubts).await;
+                pause = (pause * 4).min(longest);
+                look = Instant::now() + pause;
+            }
+        }
     }
-    let is_held = |id: u64| held.contains(&id);
-    let gone = lists.wait_for(|list| !list.held().filter_map(|b| own(b)).any(is_held));
-    let _ = timeout(SHOWN, gone).await;
+}
+
+/// Those of `doubts` whose clients may not be there. Of a client behind a proxy the proxy's system answers, as it does to the
+/// probes of the connection itself.
+async fn unanswered(doubts: Vec<Doubt>) -> Vec<Doubt> {
+    let mut open = Vec::new();
+    let mut sent = Vec::new();
+    for doubt in doubts {
+        match doubt.reply() {
+            Reply::There => {}
+            Reply::Sent => sent.push(doubt),
+            Reply::Unknown => open.push(doubt),
+        }
+    }
+    if sent.is_empty() {
+        return open;
+    }
+    let peer = |doubt: &Doubt| {
+        let peer = doubt.peer();
+        SocketAddr::new(peer.ip().to_canonical(), peer.port())
+    };
+    let peers: HashSet<_> = sent.iter().map(peer).collect();
+    let looked = spawn_blocking(move || proc_net::acknowledged(Path::new("/proc/self"), &peers));
+    // Where it cannot be seen, time shows it.
+    let there = looked.await.unwrap_or_default();
+    sent.retain(|doubt| !there.contains(&peer(doubt)));
+    open.append(&mut sent);
+    open
 }

@@ -73,6 +73,10 @@ struct Entry {
     /// How many ask whether its client is there, and whether that has changed.
     doubts: AtomicUsize,
     doubted: Notify,
+    /// How often that was asked, which question the client was sent last, and which it has answered.
+    questions: AtomicU64,
+    sent: AtomicU64,
+    answered: AtomicU64,
     info: Mutex<SessionInfo>,
 }
 
@@ -90,14 +94,54 @@ struct SessionInfo {
     principal: Option<Principal>,
 }
 
+/// What is known of a client that is doubted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reply {
+    /// Nothing yet.
+    Unknown,
+    /// All that asks it has gone out; what its system acknowledges tells.
+    Sent,
+    /// It has answered.
+    There,
+}
+
 /// Somebody asks whether the client of a session is still there. Dropped, nobody does.
 #[derive(Debug)]
-pub(crate) struct Doubt(Arc<Entry>);
+pub(crate) struct Doubt {
+    entry: Arc<Entry>,
+    question: u64,
+}
+
+impl Doubt {
+    /// The session.
+    pub(crate) fn session(&self) -> u64 {
+        self.entry.id
+    }
+
+    /// From where its client is connected.
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.entry.summary.peer()
+    }
+
+    /// How far it is. Where nothing is known, the session is woken to see to it.
+    pub(crate) fn reply(&self) -> Reply {
+        let is_past = |last: &AtomicU64| last.load(Ordering::Acquire) >= self.question;
+        let Entry { sent, answered, .. } = &*self.entry;
+        if is_past(answered) {
+            return Reply::There;
+        }
+        if is_past(sent) {
+            return Reply::Sent;
+        }
+        self.entry.doubted.notify_one();
+        Reply::Unknown
+    }
+}
 
 impl Drop for Doubt {
     fn drop(&mut self) {
-        self.0.doubts.fetch_sub(1, Ordering::AcqRel);
-        self.0.doubted.notify_one();
+        self.entry.doubts.fetch_sub(1, Ordering::AcqRel);
+        self.entry.doubted.notify_one();
     }
 }
 
@@ -129,6 +173,9 @@ impl SessionTable {
             end: CancellationToken::new(),
             doubts: AtomicUsize::new(0),
             doubted: Notify::new(),
+            questions: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
             info: Mutex::new(SessionInfo {
                 open: self.metrics.session_open(SessionProtocol::Dap),
                 protocol: SessionProtocol::Dap,
@@ -184,8 +231,9 @@ impl SessionTable {
             return None;
         }
         entry.doubts.fetch_add(1, Ordering::AcqRel);
+        let question = entry.questions.fetch_add(1, Ordering::AcqRel) + 1;
         entry.doubted.notify_one();
-        Some(Doubt(entry))
+        Some(Doubt { entry, question })
     }
 
     /// The worker `id`, where a live session of `principal` reaches it: the worker itself or a subprocess of it.
@@ -364,11 +412,21 @@ impl Session {
         )
     }
 
-    /// Resolves when whether its client is there begins or ceases to be [doubted](SessionTable::doubt), which it says. Cancel
-    /// safe.
-    pub(crate) async fn doubted(&self) -> bool {
+    /// Resolves when whether its client is there begins or ceases to be [doubted](SessionTable::doubt), or whoever doubts it
+    /// wants to know how far that is: with the last question, or none where nobody asks any more. Cancel safe.
+    pub(crate) async fn doubted(&self) -> Option<u64> {
         self.entry.doubted.notified().await;
-        self.entry.doubts.load(Ordering::Acquire) > 0
+        let is_doubted = self.entry.doubts.load(Ordering::Acquire) > 0;
+        is_doubted.then(|| self.entry.questions.load(Ordering::Acquire))
+    }
+
+    /// What has become of this `question` and those before it.
+    pub(crate) fn set_reply(&self, question: u64, reply: Reply) {
+        match reply {
+            Reply::Unknown => {}
+            Reply::Sent => self.entry.sent.store(question, Ordering::Release),
+            Reply::There => self.entry.answered.store(question, Ordering::Release),
+        }
     }
 
     /// What it was when asked.

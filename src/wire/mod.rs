@@ -8,6 +8,7 @@ pub(crate) mod http_client;
 pub(crate) mod human_time;
 pub mod peer_stream;
 pub mod prefixed;
+pub(crate) mod proc_net;
 pub mod relay_url;
 pub mod resumed;
 pub mod tcp;

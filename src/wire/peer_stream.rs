@@ -23,6 +23,11 @@ pub trait PeerStream: AsyncRead + AsyncWrite + Unpin {
         let _ = doubted;
     }
 
+    /// Whether the peer has answered since it is doubted; `None` where nothing tells but what its system acknowledges.
+    fn has_answered(&self) -> Option<bool> {
+        None
+    }
+
     /// Writes what can be written of `messages`, whole ones or the rest of one and what follows. The caller keeps what is left of
     /// them and comes with it again; if it ends before, it [hands it over](Self::complete).
     fn poll_pass(&mut self, cx: &mut Context<'_>, messages: &[u8]) -> Poll<io::Result<usize>> {

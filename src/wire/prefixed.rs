@@ -61,6 +61,10 @@ impl<S: PeerStream> PeerStream for Prefixed<S> {
     fn doubt(&self, doubted: bool) {
         self.inner.doubt(doubted);
     }
+
+    fn has_answered(&self) -> Option<bool> {
+        self.inner.has_answered()
+    }
 }
 
 write_through!([S: AsyncWrite + Unpin] Prefixed<S> { Self { inner, .. } => inner });

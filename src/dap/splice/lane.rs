@@ -107,6 +107,11 @@ impl Lane {
         self.passing == 0
     }
 
+    /// The same of what was inserted, and none of it waits in the connection.
+    pub(super) fn has_sent(&self) -> bool {
+        self.is_written() && self.inserts.is_empty() && !self.unflushed
+    }
+
     fn advance<R, T>(&mut self, cx: &mut Context<'_>, from: &mut R, to: &mut T) -> Poll<Turn>
     where
         R: PeerStream,

@@ -46,7 +46,7 @@ pub(crate) struct Link {
     /// Of the last heartbeat, in milliseconds, and one more; 0: none yet.
     round_trip: AtomicU32,
     /// When the other side was last heard, by the clock that runs while a machine sleeps.
-    heard: Mutex<SystemTime>,
+    heard: Mutex<(SystemTime, Instant)>,
 }
 
 #[derive(Debug)]
@@ -134,7 +134,7 @@ impl Link {
             left: CancellationToken::new(),
             doubted: watch::Sender::default(),
             round_trip: AtomicU32::new(0),
-            heard: Mutex::new(SystemTime::now()),
+            heard: Mutex::new((SystemTime::now(), Instant::now())),
         });
         (Arc::clone(&link), LinkedStream(link))
     }
@@ -251,12 +251,12 @@ impl Link {
 
     /// When the other side was last heard.
     pub(crate) fn last_heard(&self) -> SystemTime {
-        *self.heard.lock()
+        self.heard.lock().0
     }
 
     /// It is heard now.
     pub(super) fn heard(&self) {
-        *self.heard.lock() = SystemTime::now();
+        *self.heard.lock() = (SystemTime::now(), Instant::now());
     }
 
     pub(super) fn measured(&self, round_trip: Duration) {

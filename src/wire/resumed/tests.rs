@@ -255,7 +255,9 @@ async fn a_side_that_is_doubted_is_asked_at_once_and_has_seconds_to_answer() {
     let doubt = async {
         sleep(HEARTBEAT + Duration::from_millis(10)).await;
         left.doubt(true);
+        assert_eq!(left.has_answered(), Some(false));
         sleep(3 * DOUBTED).await;
+        assert_eq!(left.has_answered(), Some(true));
         left.doubt(false);
         sleep(Duration::from_secs(60)).await;
     };
@@ -277,6 +279,7 @@ async fn a_side_that_is_doubted_is_asked_at_once_and_has_seconds_to_answer() {
     };
     assert!(matches!(cut, Cut::Lost(_)), "{cut:?}");
     assert_eq!(began.elapsed(), DOUBTED + Duration::from_secs(1));
+    assert_eq!(left.has_answered(), Some(false));
     drop(other);
 }
 

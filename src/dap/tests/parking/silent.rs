@@ -1,5 +1,7 @@
 //! Clients that are gone without a word: nobody knows, until the same person comes again.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
 use super::*;
 
 /// What the relay sends to a client to find out whether it is there.
@@ -7,22 +9,69 @@ fn asks_whether_there(message: &Value) -> bool {
     message["body"]["category"] == "telemetry" && message["body"]["output"] == "ray-relay"
 }
 
+/// A worker that says more than a client which reads nothing can take: what that was sent stays unacknowledged, as where its
+/// network is gone.
+struct Flood {
+    enough: Arc<AtomicBool>,
+    saying: JoinHandle<()>,
+}
+
+impl Flood {
+    async fn stuck(mut dap: Conversation<TcpStream>) -> Self {
+        let (said, enough) = (
+            Arc::new(AtomicUsize::new(0)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let saying = tokio::spawn({
+            let (said, enough) = (said.clone(), enough.clone());
+            async move {
+                let text = "x".repeat(1 << 16);
+                while !enough.load(Ordering::Relaxed) {
+                    dap.send(&output(&text)).await.unwrap();
+                    said.fetch_add(1, Ordering::Relaxed);
+                }
+                std::future::pending().await
+            }
+        });
+        let (mut before, mut still) = (0, 0);
+        while still < 5 {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            let now = said.load(Ordering::Relaxed);
+            still = if now > 0 && now == before {
+                still + 1
+            } else {
+                0
+            };
+            before = now;
+        }
+        Self { enough, saying }
+    }
+
+    /// Says nothing more than the message that is under way.
+    fn ends(&self) {
+        self.enough.store(true, Ordering::Relaxed);
+    }
+}
+
 #[tokio::test]
 async fn who_comes_again_is_let_in_as_soon_as_the_old_connection_is_found_lost() {
     let (context, _) = relay(minutes(15));
-    let (worker, mut debugger, _dap) = standing(&context).await;
+    let (worker, debugger, dap) = standing(&context).await;
+    let flood = Flood::stuck(dap).await;
     let comes = tokio::spawn({
         let context = context.clone();
         let id = worker.breakpoint.id;
         let by_id = json!({"rayRelay": {"breakpoint": id, "token": token_of("ann")}});
         async move { again_with(&context, by_id).await }
     });
-    debugger.until(asks_whether_there).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!comes.is_finished(), "it is held until that is known");
     let began = Instant::now();
+    flood.ends();
     drop(debugger.dap);
     let (_next, told) = timeout(PATIENCE, comes).await.unwrap().unwrap();
     assert!(began.elapsed() < Duration::from_secs(2));
+    flood.saying.abort();
     assert!(texts(&told)[0].contains("whose connection was lost"));
     assert_eq!(
         context
@@ -43,10 +92,17 @@ async fn a_session_whose_client_is_there_is_left_alone_and_nobody_else_has_it_as
     let (worker, mut debugger, mut dap) = standing(&context).await;
     let id = worker.breakpoint.id;
     let by_id = |who| json!({"rayRelay": {"breakpoint": id, "token": token_of(who)}});
-    let said = refusal(&context, by_id("ben")).await;
-    assert!(said.contains("is being debugged by ann"), "{said}");
-    let said = refusal(&context, by_id("ann")).await;
-    assert!(said.contains("is being debugged by ann"), "{said}");
+    for who in ["ben", "ann"] {
+        let began = Instant::now();
+        let said = refusal(&context, by_id(who)).await;
+        assert!(said.contains("is being debugged by ann"), "{said}");
+        // Far less than a lost client is waited for.
+        assert!(
+            began.elapsed() < Duration::from_secs(2),
+            "{:?}",
+            began.elapsed()
+        );
+    }
     let seq = debugger.send("threads", json!({})).await;
     let threads = got(&mut dap, "threads").await;
     dap.send(&threads.success(json!({}))).await.unwrap();

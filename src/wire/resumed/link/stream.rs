@@ -96,6 +96,12 @@ impl PeerStream for LinkedStream {
         let since = doubted.then(Instant::now);
         self.0.doubted.send_replace(since);
     }
+
+    /// What carries the link may be a proxy, whose system acknowledges whatever becomes of the other side.
+    fn has_answered(&self) -> Option<bool> {
+        let since = *self.0.doubted.borrow();
+        Some(since.is_some_and(|since| self.0.heard.lock().1 > since))
+    }
 }
 
 impl Drop for LinkedStream {

@@ -1,43 +1,75 @@
 //! The kernel's tables of TCP sockets, `/proc/net/tcp` and `/proc/net/tcp6`.
 
+use std::collections::HashSet;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+
+/// Of IPv4 and of IPv6, below `/proc`.
+pub(crate) const TABLES: [&str; 2] = ["net/tcp", "net/tcp6"];
+
+/// Bytes of a table of sockets that are read: 400,000 sockets.
+pub(crate) const LONGEST_TABLE: u64 = 64 << 20;
 
 /// Bytes of about two lines.
 const LINES: usize = 256;
 
 /// One socket. An IPv4 address that a socket of IPv6 has is written as one of IPv4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Socket {
-    pub(super) local: SocketAddr,
-    pub(super) remote: SocketAddr,
-    pub(super) state: State,
+pub(crate) struct Socket {
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+    pub(crate) state: State,
+    /// Bytes that were written to it and that its peer has not acknowledged.
+    pub(crate) unacknowledged: u64,
     /// By which `/proc/PID/fd` names it; 0 where no process has it.
-    pub(super) inode: u64,
+    pub(crate) inode: u64,
 }
 
 /// What becomes of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(crate) enum State {
     Listening,
     Established,
     Other,
 }
 
 /// The sockets in `text`; lines that are none are passed over.
-pub(super) fn sockets(text: &str) -> impl Iterator<Item = Socket> {
+pub(crate) fn sockets(text: &str) -> impl Iterator<Item = Socket> {
     text.lines().filter_map(socket)
 }
 
 /// The sockets of `table` that listen: the kernel writes these first. It is read as few lines at a time, because the
 /// kernel looks for connected ones, in a large table of its own, as soon as there is room for them.
-pub(super) fn listeners(table: impl Read) -> impl Iterator<Item = Socket> {
+pub(crate) fn listeners(table: impl Read) -> impl Iterator<Item = Socket> {
     let lines = BufReader::with_capacity(LINES, table).lines();
     let sockets = lines
         .map_while(Result::ok)
         .skip(1)
         .map_while(|line| socket(&line));
     sockets.take_while(|socket| socket.state == State::Listening)
+}
+
+/// Those of `peers` that have acknowledged all that they were sent, as `/proc` below `root` shows the connections of this
+/// network. What it does blocks: the kernel takes about 10 ms for its table on a machine with 16 GiB.
+pub(crate) fn acknowledged(root: &Path, peers: &HashSet<SocketAddr>) -> HashSet<SocketAddr> {
+    let tables = TABLES
+        .iter()
+        .filter_map(|name| File::open(root.join(name)).ok());
+    let lines = tables.flat_map(|file| BufReader::new(file.take(LONGEST_TABLE)).lines());
+    let connections = lines
+        .map_while(Result::ok)
+        .filter_map(|line| socket(&line))
+        .filter(|socket| socket.state == State::Established && peers.contains(&socket.remote));
+    let (mut all, mut behind) = (HashSet::new(), HashSet::new());
+    for connection in connections {
+        match connection.unacknowledged {
+            0 => all.insert(connection.remote),
+            _ => behind.insert(connection.remote),
+        };
+    }
+    all.difference(&behind).copied().collect()
 }
 
 /// `0: 0100007F:D5AF 00000000:0000 0A 00000000:00000000 00:00000000 00000000  0  0 7632316 …`
@@ -49,11 +81,14 @@ fn socket(line: &str) -> Option<Socket> {
         "01" => State::Established,
         _ => State::Other,
     };
-    let inode = words.nth(5)?.parse().ok()?;
+    let (unacknowledged, _) = words.next()?.split_once(':')?;
+    let unacknowledged = u64::from_str_radix(unacknowledged, 16).ok()?;
+    let inode = words.nth(4)?.parse().ok()?;
     Some(Socket {
         local,
         remote,
         state,
+        unacknowledged,
         inode,
     })
 }
@@ -120,6 +155,26 @@ mod tests {
                 "10.0.2.15:41805 10.0.2.3:443 Established 55",
             ]
         );
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn a_peer_that_owes_an_acknowledgement_is_told_from_one_that_does_not() {
+        let root = tempfile::tempdir().unwrap();
+        let (here, owes): (SocketAddr, SocketAddr) = (
+            "127.0.0.1:39356".parse().unwrap(),
+            "10.0.2.3:443".parse().unwrap(),
+        );
+        std::fs::create_dir(root.path().join("net")).unwrap();
+        std::fs::write(root.path().join("net/tcp"), TCP).unwrap();
+        let peers = HashSet::from([here, owes]);
+        assert_eq!(acknowledged(root.path(), &peers), HashSet::from([here]));
+        std::fs::write(root.path().join("net/tcp6"), TCP6).unwrap();
+        assert_eq!(acknowledged(root.path(), &peers), peers);
+        let behind = TCP6.replace("0302000A:01BB 01 00000000:", "0302000A:01BB 01 00000023:");
+        std::fs::write(root.path().join("net/tcp6"), behind).unwrap();
+        assert_eq!(acknowledged(root.path(), &peers), HashSet::from([here]));
+        assert_eq!(acknowledged(root.path(), &HashSet::new()), HashSet::new());
     }
 
     #[test]

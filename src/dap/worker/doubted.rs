@@ -1,0 +1,36 @@
+//! Finding out whether the client is there: somebody of the same person asks who wants its worker.
+
+use serde_json::json;
+
+use super::Relaying;
+use crate::session::table::Reply;
+use crate::wire::dap::message::event;
+use crate::wire::dap::names::Event;
+use crate::wire::peer_stream::PeerStream;
+
+impl<S: PeerStream> Relaying<'_, S> {
+    /// Has a client that is gone without a word noticed soon, while there is a `question` whether it is there: by something to
+    /// send it that no person sees, as debugpy's own telemetry. Whoever asks again is told how far that is.
+    pub(super) fn doubt(&mut self, question: Option<u64>) {
+        match question {
+            None => self.splice.client().doubt(false),
+            Some(question) if question > self.question => {
+                self.question = question;
+                self.splice.client().doubt(true);
+                if !self.client_closed {
+                    let body = json!({"category": "telemetry", "output": "ray-relay", "data": {}});
+                    self.tell(&event(Event::Output, body));
+                }
+            }
+            Some(_) if self.client_closed => {}
+            Some(question) => {
+                let reply = match self.splice.client().has_answered() {
+                    Some(true) => Reply::There,
+                    None if self.splice.has_sent_all() => Reply::Sent,
+                    Some(false) | None => Reply::Unknown,
+                };
+                self.session.set_reply(question, reply);
+            }
+        }
+    }
+}
