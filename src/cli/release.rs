@@ -15,8 +15,8 @@ use crate::wire::text::replaced;
 
 pub(super) const AFTER_HELP: &str = "\
 A task that is let go runs on as if nobody had ever stopped it; one that waits after an exception fails with it. What
-somebody debugs is left alone; a session of yours that is kept for you (`parked`) ends. With more
-than one task you are asked first, unless --yes is there.
+somebody debugs is left alone, and with --all or --older-than what others have parked; a session of yours that is kept for you
+(`parked`) ends. With more than one task you are asked first, unless --yes is there.
 
 A task whose debugger is gone (`unreachable` in the list) cannot be let go by anybody. --force ends its worker process
 through Ray: the task fails, or Ray runs it again where its max_retries say so; for a driver, this stops the whole job. It
@@ -36,12 +36,20 @@ cannot be reached.";
 const AT_ONCE: usize = 500;
 /// The same where workers are ended, which takes its time.
 const ENDED_AT_ONCE: usize = 8;
+/// The state of a row that is parked.
+const PARKED: &str = "parked";
 
 pub(super) async fn run(args: ReleaseArgs) -> Result<(), Error> {
     let client = RelayClient::new(args.relay.clone())?;
     let list = client.breakpoints(false).await?;
     let rows = list["breakpoints"].as_array().cloned().unwrap_or_default();
-    let chosen = chosen(&args, rows)?;
+    // Several at once means one's own parks as well, and nobody else's.
+    let is_parked = |row: &Value| row["state"] == PARKED && args.target.is_none();
+    let own = match rows.iter().any(is_parked) {
+        true => client.subject().await?,
+        false => None,
+    };
+    let chosen = chosen(&args, own.as_ref(), rows)?;
     // A worker of Ray's that is in no list: the relay asks the head for it.
     let unlisted = args.target.as_deref().filter(|target| is_worker_id(target));
     if chosen.is_empty() && unlisted.is_none() {
@@ -93,17 +101,21 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Error> {
     }
 }
 
-/// Of `rows` of the list those that are meant.
-fn chosen(args: &ReleaseArgs, rows: Vec<Value>) -> Result<Vec<Value>, SessionError> {
+/// Of `rows` of the list those that are meant; `own`: the subject of whoever asks, where any is parked.
+fn chosen(
+    args: &ReleaseArgs,
+    own: Option<&Value>,
+    rows: Vec<Value>,
+) -> Result<Vec<Value>, SessionError> {
     let mut chosen = match &args.target {
         Some(target) => called(&rows, target)?,
         None => rows,
     };
-    chosen.retain(|row| fits(args, row));
+    chosen.retain(|row| fits(args, own, row));
     Ok(chosen)
 }
 
-fn fits(args: &ReleaseArgs, row: &Value) -> bool {
+fn fits(args: &ReleaseArgs, own: Option<&Value>, row: &Value) -> bool {
     args.job.as_deref().is_none_or(|job| is(row, "job_id", job))
         && args.older_than.is_none_or(|age| {
             let waiting = row["waiting_seconds"].as_f64();
@@ -111,7 +123,15 @@ fn fits(args: &ReleaseArgs, row: &Value) -> bool {
         })
         // Several at once never means those that somebody works on.
         && (args.target.is_some()
-            || row["state"] == if args.force { "unreachable" } else { "paused" })
+            || match args.force {
+                true => row["state"] == "unreachable",
+                false => row["state"] == "paused" || is_own_park(own, row),
+            })
+}
+
+/// Whether `row` is parked by `own`; where nobody is authenticated, everybody's is everybody's.
+fn is_own_park(own: Option<&Value>, row: &Value) -> bool {
+    row["state"] == PARKED && own.is_some_and(|own| *own == row["holder"]["subject"])
 }
 
 fn is(row: &Value, key: &str, text: &str) -> bool {
@@ -200,8 +220,9 @@ mod tests {
     fn what_is_meant() {
         let row = json!({"id": "3kfz0q8m", "name": "step", "job_id": "01000000", "waiting_seconds": 1900.0, "state": "paused"});
         let held = json!({"id": "3kfz0q8m", "name": "step", "waiting_seconds": 1900.0, "state": "attached"});
+        let ann = json!("ann");
         let fits = |args: &ReleaseArgs, row: &Value| {
-            let chosen = chosen(args, vec![row.clone()]);
+            let chosen = chosen(args, Some(&ann), vec![row.clone()]);
             !chosen.unwrap().is_empty()
         };
         assert!(fits(&args(&["3kfz"]), &row) && !fits(&args(&["3kfa"]), &row));
@@ -216,6 +237,11 @@ mod tests {
         let by_force = args(&["--all", "--force"]);
         assert!(!fits(&args(&["--all"]), &gone) && fits(&by_force, &gone));
         assert!(!fits(&by_force, &row) && fits(&args(&["--force", "step"]), &gone));
+        let mut parked = json!({"id": "3kfz0q8m", "name": "step", "job_id": "01000000", "waiting_seconds": 1900.0, "state": "parked", "holder": {"subject": "ann"}});
+        assert!(fits(&args(&["--all"]), &parked) && fits(&of_job, &parked));
+        assert!(!fits(&by_force, &parked) && !fits(&args(&["--older-than", "40m"]), &parked));
+        parked["holder"]["subject"] = "ben".into();
+        assert!(!fits(&args(&["--all"]), &parked) && fits(&args(&["step"]), &parked));
         assert!(Cli::try_parse_from(["ray-relay", "release"]).is_err());
         assert!(Cli::try_parse_from(["ray-relay", "release", "x", "--all"]).is_err());
     }
