@@ -4,12 +4,12 @@
 //! some) and cleaned for a terminal here, once: later code prints these texts as they are.
 
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
 
 use super::holds::told;
-use crate::wire::human_time::span;
+use crate::wire::human_time::{span, utc};
 use crate::wire::text::replaced;
 
 /// A snapshot older than this is worth a word.
@@ -230,18 +230,24 @@ impl Row {
 /// Who has parked what `row` is about, and for how long still, by the relay's own clock.
 fn parked(row: &Value) -> Option<String> {
     let until = row["holder"]["parked_until"].as_f64()?;
-    let now = row["first_seen"].as_f64()? + row["waiting_seconds"].as_f64()?;
+    let waited = row["first_seen"].as_f64()? + row["waiting_seconds"].as_f64()?;
     let by = text(&row["holder"]["subject"]).or_else(|| text(&row["holder"]["client"]));
-    let left = seconds(until - now).as_secs();
+    let by = by.as_deref().unwrap_or("somebody");
+    // It waits no longer since then, so that the row does not tell what time it is.
+    if row["task_ended"].is_number() {
+        let until = utc(UNIX_EPOCH + seconds(until)).format("%H:%M UTC");
+        return Some(format!("parked by {by} until {until}; its task has ended"));
+    }
+    let left = seconds(until - waited).as_secs();
     // In minutes, where it has some: a list is read for a while.
     let left = match left {
         0..60 => format!("{left}s"),
-        _ => format!("{}m", left.div_ceil(60)),
+        _ => match left.div_ceil(60) {
+            minutes @ 0..60 => format!("{minutes}m"),
+            minutes => span(Duration::from_secs(60 * minutes)),
+        },
     };
-    Some(format!(
-        "parked by {} for {left} more",
-        by.as_deref().unwrap_or("somebody")
-    ))
+    Some(format!("parked by {by} for {left} more"))
 }
 
 fn text(value: &Value) -> Option<String> {
@@ -273,7 +279,20 @@ mod tests {
         assert_eq!(row(1821.0, ann.clone()), "parked by ann for 13m more");
         assert_eq!(row(1142.0, ann.clone()), "parked by ann for 42s more");
         assert_eq!(row(900.0, ann), "parked by ann for 0s more");
+        assert_eq!(
+            row(44_300.0, json!({"subject": "ann"})),
+            "parked by ann for 12h 00m more"
+        );
         let nobody = json!({"client": "VS Code"});
         assert_eq!(row(1700.0, nobody), "parked by VS Code for 10m more");
+    }
+
+    /// `waiting_seconds` stands still then, and what is left would grow with every minute since.
+    #[test]
+    fn a_park_whose_task_has_ended_is_shown_until_when() {
+        let row = json!({"state": "parked", "first_seen": 1000.0, "waiting_seconds": 20.0, "task_ended": 1020.0,
+            "holder": {"subject": "ann", "parked_until": 2400.0}});
+        let shown = Row::read(&row).holder;
+        assert_eq!(shown, "parked by ann until 00:40 UTC; its task has ended");
     }
 }
