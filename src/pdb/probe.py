@@ -213,8 +213,17 @@ def _look(frame, line, ask, room):
     return shown
 
 
+def _suspends(frame):
+    # Where a thread stands that the debugger has stopped: at a later stop there is no helper on its stack.
+    return _is_of_debugger(frame) and frame.f_code.co_name.endswith("do_wait_suspend")
+
+
+def _is_of_debugger(frame):
+    return "pydevd" in frame.f_code.co_filename
+
+
 def _snapshot(ask):
-    # The threads that wait for a debugger, oldest frame first. Runs in a thread of the debugger.
+    # The threads that wait for a debugger, or stand in it, oldest frame first. Runs in a thread of the debugger.
     import threading
 
     names = {thread.ident: thread.name for thread in threading.enumerate()}
@@ -226,10 +235,10 @@ def _snapshot(ask):
         while frame is not None:
             stack.append(frame)
             frame = frame.f_back
-        first = next((at for at, frame in enumerate(stack) if _is_helper(frame)), None)
+        first = next((at for at, frame in enumerate(stack) if _is_helper(frame) or _suspends(frame)), None)
         if first is None:
             continue
-        while first < len(stack) and _is_helper(stack[first]):
+        while first < len(stack) and (_is_helper(stack[first]) or _is_of_debugger(stack[first])):
             first += 1
         frames = stack[first:][: ask["frames"]]
         shown = {"name": names.get(ident, str(ident)), "frames": [_look(f, f.f_lineno, ask, room) for f in frames][::-1]}
