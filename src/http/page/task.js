@@ -67,6 +67,8 @@ export class Task {
     const pairs = facts(row).flatMap(([word, text]) => [make('dt', {}, word), make('dd', {}, text)]);
     this.facts.replaceChildren(...pairs);
     if (was.state !== row.state && was !== row) this.arrange();
+    if (row.task_ended || row.state === 'gone') this.terminal?.taskEnded();
+    else this.terminal?.taskStands();
   }
 
   /** Asks what this user may do here, and shows a button for each of it. */

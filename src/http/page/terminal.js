@@ -10,6 +10,8 @@ const MOST = 200_000;
 const LINES = 200;
 /** What a prompt takes for the interrupt key. */
 const INTERRUPT = '\u0003';
+/** How long the relay has for its own last words, in milliseconds. */
+const LAST_WORDS = 3_000;
 
 /** Sequences by which a program colours its output or moves the cursor. */
 const SEQUENCES = /\u001b\[[0-9;?]*[ -/]*[@-~]/g;
@@ -40,7 +42,7 @@ export class Terminal {
       this.enter();
     });
     this.input.addEventListener('keydown', (event) => this.key(event));
-    const hint = make('p', { class: 'hint' }, 'The prompt is that of pdb: ', make('code', {}, 'p x'), ', ', make('code', {}, 'x = 1'), ', ', make('code', {}, 'next'), ', ', make('code', {}, 'continue'), '; ', make('code', {}, 'help'), ' lists them. ', make('code', {}, 'quit'), ', or leaving the page, lets the task run on.');
+    const hint = make('p', { class: 'hint' }, 'The prompt is that of pdb: ', make('code', {}, 'p x'), ', ', make('code', {}, 'x = 1'), ', ', make('code', {}, 'next'), ', ', make('code', {}, 'continue'), '; ', make('code', {}, 'help'), ' lists them. ', make('code', {}, 'quit'), ' lets the task run on. Leaving the page does not: a task that stands is parked for you, where sessions are kept here.');
     this.element = make('div', { class: 'terminal' }, hint, this.log, this.line);
     this.connect(id);
   }
@@ -114,6 +116,21 @@ export class Terminal {
     }
   }
 
+  /** The list says that the task has ended: nothing answers what is typed here any more. */
+  taskEnded() {
+    if (!this.over || this.ending) return;
+    this.ending = setTimeout(() => {
+      this.end('\n*** the task has ended\n');
+      this.socket?.close();
+    }, LAST_WORDS);
+  }
+
+  /** It has not, or another one of the same worker has stopped. */
+  taskStands() {
+    clearTimeout(this.ending);
+    this.ending = null;
+  }
+
   end(why) {
     if (!this.over) return;
     open.delete(this);
@@ -125,6 +142,7 @@ export class Terminal {
   }
 
   close() {
+    this.taskStands();
     this.over = null;
     open.delete(this);
     this.socket?.close();
