@@ -49,6 +49,14 @@ impl Moment {
         }
     }
 
+    /// So long after it.
+    pub(crate) fn after(self, span: Duration) -> Self {
+        Self {
+            instant: self.instant + span,
+            time: self.time + span,
+        }
+    }
+
     /// How long from then to `later`; nothing where that was before.
     pub fn until(self, later: Self) -> Duration {
         later.instant.saturating_duration_since(self.instant)

@@ -21,6 +21,8 @@ mod notice;
 mod origins;
 #[path = "door/panels.rs"]
 mod panels;
+#[path = "door/park.rs"]
+mod park;
 #[path = "door/takeover.rs"]
 mod takeover;
 #[path = "door/texts.rs"]

@@ -172,6 +172,23 @@ pub struct SnapshotArgs {
     pub relay: RelayArgs,
 }
 
+/// `park`
+#[derive(Debug, Args)]
+pub struct ParkArgs {
+    /// Id or name of the task, as in `ray-relay list`
+    #[arg(add = tasks(), value_name = "ID|NAME")]
+    pub target: String,
+    /// For how long, such as 12h
+    #[arg(long = "for", value_name = "DURATION", value_parser = crate::config::units::parse_duration)]
+    pub time: Option<std::time::Duration>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// How the relay is reached.
+    #[command(flatten)]
+    pub relay: RelayArgs,
+}
+
 /// `release`
 #[derive(Debug, Args)]
 pub struct ReleaseArgs {

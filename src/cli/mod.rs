@@ -24,6 +24,7 @@ mod launch_config;
 mod list;
 mod man;
 mod node;
+mod park;
 mod proxy;
 mod relay_client;
 mod relay_dial;
@@ -50,7 +51,7 @@ pub use crate::wire::relay_url::RelayUrl;
 pub use audit::{AuditArgs, AuditError};
 pub use client_args::{
     CompletionsArgs, DapArgs, DebugArgs, DoctorArgs, ExecArgs, LaunchConfigArgs, ListArgs,
-    RelayArgs, ReleaseArgs, SnapshotArgs,
+    ParkArgs, RelayArgs, ReleaseArgs, SnapshotArgs,
 };
 pub use config::ConfigCommand;
 pub use connect::{ConnectArgs, ConnectError};
@@ -167,6 +168,9 @@ pub enum Command {
     /// Print stack and variables of paused tasks, which stay paused
     #[command(after_help = snapshot::AFTER_HELP)]
     Snapshot(SnapshotArgs),
+    /// Leave a paused task where it is, kept for you, to go on with later
+    #[command(after_help = park::AFTER_HELP)]
+    Park(ParkArgs),
     /// Let paused tasks run on without attaching to each
     #[command(after_help = release::AFTER_HELP)]
     Release(ReleaseArgs),
@@ -354,6 +358,7 @@ async fn run(cli: Cli) -> Result<(), Error> {
         Command::Debug(args) => debug::run(args).await,
         Command::Exec(args) => exec::run(args).await,
         Command::Snapshot(args) => snapshot::run(args).await,
+        Command::Park(args) => park::run(args).await,
         Command::Release(args) => release::run(args).await,
         Command::Sessions(args) => sessions::run(args).await,
         Command::Reverse(args) => Box::pin(reverse::run(args)).await,

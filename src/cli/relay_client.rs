@@ -29,6 +29,8 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 /// The deadline of the answer to a release of many tasks, some of which do not answer.
 const RELEASE_DEADLINE: Duration = Duration::from_secs(600);
+/// The deadline of the answer to a park: a debugger has half a minute to stop.
+const PARK_DEADLINE: Duration = Duration::from_secs(60);
 /// The deadline of the answer to a diagnosis, for which the relay asks the heads much.
 const EXAMINATION_DEADLINE: Duration = Duration::from_secs(30);
 /// How long a connection is kept for the next request.
@@ -334,6 +336,17 @@ impl RelayClient {
         let path = "/relay/v1/release";
         let response = self.post(path, wanted, RELEASE_DEADLINE).await?;
         self.answer(response, "results").await
+    }
+
+    /// Has the relay park the task that `wanted` names, and gives its answer.
+    pub(super) async fn park(&self, wanted: &Value) -> Result<Value, RelayError> {
+        let response = self.post("/relay/v1/park", wanted, PARK_DEADLINE).await?;
+        let status = response.status();
+        let body = self.body(response).await?;
+        match serde_json::from_slice::<Value>(&body) {
+            Ok(told) if status.is_success() && told.is_object() => Ok(told),
+            _ => Err(self.not_the_list(status, &body).await),
+        }
     }
 
     async fn post(

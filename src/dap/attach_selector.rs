@@ -2,15 +2,18 @@
 //!
 //! Pure. Read once for each attach; [`fits`] then holds it against the registry, now or as workers pause.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value};
 
+use crate::config::units::parse_duration;
 use crate::policy::Pattern;
 use crate::ray::registry::{Breakpoint, BreakpointId, BreakpointIdPrefix, Kind};
 use crate::session::refusal::SessionRefusal;
 use crate::wire::text::shortened;
 
 /// The keys of `rayRelay` that are for people, for the error that names the nearest one.
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     "breakpoint",
     "task",
     "worker",
@@ -20,6 +23,7 @@ const KEYS: [&str; 10] = [
     "localRoot",
     "takeOver",
     "onClose",
+    "parkFor",
     "token",
 ];
 
@@ -46,6 +50,8 @@ pub struct AttachSelector {
     pub take_over: bool,
     /// `onClose`: what becomes of the task when the client says goodbye.
     pub on_close: Option<OnClose>,
+    /// `parkFor`: for how long the task is kept when the client is lost or leaves it as it is.
+    pub park_for: Option<Duration>,
     /// `family`: the cluster session that had the client open this one. The relay puts it there itself.
     pub family: Option<String>,
     /// `subProcessId` at the top level: a session for that subprocess of a worker that is being debugged.
@@ -138,6 +144,12 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal
                     Some("continue") => OnClose::Continue,
                     _ => return Err(must_be("\"park\" or \"continue\"")),
                 });
+            }
+            "parkFor" => {
+                let asked = value.as_str().map(parse_duration);
+                let asked = asked.and_then(Result::ok).filter(|asked| !asked.is_zero());
+                selector.park_for =
+                    Some(asked.ok_or_else(|| must_be("a time such as \"2h\" or \"45m\""))?);
             }
             "family" => selector.family = Some(text()?),
             // Taken out before; here where nothing was in them.

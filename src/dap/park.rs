@@ -1,23 +1,31 @@
 //! A debugger whose editor is lost, as a [park](crate::upstream::park) keeps it.
 
 use super::splice::{Nobody, Side, Splice, SpliceEvent};
+use super::worker::OWN_SEQ;
 use crate::session::parks::Taker;
 use crate::telemetry::metrics::Outcome;
 use crate::upstream::Worker;
-use crate::upstream::park::{Debugpy, Heard, Keeping, Line, Memory, Parked};
+use crate::upstream::park::{self, Asked, Debugpy, Heard, Keeping, Line, Memory, Parked};
 use crate::wire::dap::kept::Kept;
+use crate::wire::dap::message::request;
+use crate::wire::dap::names::Command;
 
 /// The worker's end of a session with nobody at the other.
 pub(super) struct Spliced {
     pub(super) splice: Splice<Nobody, Worker>,
     pub(super) memory: Memory,
     pub(super) kept: Kept,
+    /// What the relay itself has asked of the debugger.
+    pub(super) asked: Asked,
 }
 
 impl Keeping for Spliced {
     async fn next(&mut self) -> Heard {
         match self.splice.next().await {
-            SpliceEvent::Captured(Side::Worker, body) => Heard::of(&body, &mut self.kept),
+            SpliceEvent::Captured(Side::Worker, body) => match self.asked.answered(&body) {
+                Some(value) => value,
+                None => Heard::of(&body, &mut self.kept),
+            },
             SpliceEvent::Failed(Side::Worker, _) if self.splice.worker().was_kept() => {
                 Heard::Ended(Outcome::Upstream)
             }
@@ -34,6 +42,19 @@ impl Keeping for Spliced {
     /// A prompt is at a line, so it takes no task that runs.
     fn is_ready(&self, taker: Taker) -> bool {
         self.splice.is_ready() && (taker == Taker::Editor || !self.kept.runs())
+    }
+
+    async fn evaluate(&mut self, expression: &str) -> bool {
+        if !self.splice.is_ready() {
+            return false;
+        }
+        let arguments = park::question(expression);
+        let request = request(OWN_SEQ, Command::Evaluate, arguments).to_string();
+        let evaluate = Command::Evaluate.as_str().as_bytes();
+        self.splice.capture_answers(Side::Worker, evaluate);
+        self.splice.insert_body(Side::Worker, request.as_bytes());
+        self.asked = Asked::by(OWN_SEQ);
+        true
     }
 
     fn abandon(&mut self) -> bool {

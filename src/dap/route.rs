@@ -30,9 +30,11 @@ use crate::session::authenticate::Authenticated;
 use crate::session::live::Begun;
 use crate::session::parks::{is_own, may_go_on, with_parked};
 use crate::session::refusal::SessionRefusal;
-use crate::session::{Authorized, Denied, Permit, Session, audit, authorise, visible, within};
+use crate::session::{
+    Authorized, Denied, Member, Permit, Session, audit, authorise, visible, within,
+};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
-use crate::upstream::park::Resumed;
+use crate::upstream::park::{Resumed, promise};
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::peer_stream::PeerStream;
 
@@ -365,7 +367,14 @@ impl<'a> AttachFlow<'a> {
     where
         S: PeerStream,
     {
-        let member = match self.member(&selector, permit.breakpoint()) {
+        let member = self.member(&selector, permit.breakpoint());
+        let member = member.and_then(|member| {
+            let family = member.as_ref().map(Member::family);
+            let promised = |asked| promise(self.context, &permit, family, resumed.is_some(), asked);
+            selector.park_for.map_or(Ok(()), promised)?;
+            Ok(member)
+        });
+        let member = match member {
             Ok(member) => member,
             Err(refusal) => {
                 drop(permit);
@@ -415,18 +424,15 @@ impl<'a> AttachFlow<'a> {
             dialled: opened.dialled,
             goodbye: opened.client.goodbye,
             on_close: selector.on_close,
+            park_for: selector.park_for,
             quirks: opened.client.quirks,
             member,
         };
         let (context, session) = (self.context, self.session);
         match resumed {
             Some(resumed) => {
-                let whose = resumed.whose();
-                let origin = resumed.origin;
-                Box::pin(worker::resume(
-                    context, session, client, opening, begun, origin, &whose,
-                ))
-                .await
+                let resumes = worker::resume(context, session, client, opening, begun, *resumed);
+                Box::pin(resumes).await
             }
             None => worker::reach(context, session, client, opening, begun).await,
         }

@@ -26,6 +26,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, timeout};
 use tracing::debug;
 
 use self::closing::Decision;
+pub(super) use self::from_client::OWN_SEQ;
 pub(super) use self::opening::Opening;
 use self::opening::{Reached, not_reached};
 pub(super) use self::parking::resume;
@@ -119,8 +120,7 @@ where
             return Err(Box::pin(ended).await);
         }
     };
-    let memory = remembered(context, &begun, &capabilities, attach)
-        .filter(|_| opening.on_close != Some(OnClose::Continue));
+    let memory = remembered(context, &begun, &opening, &capabilities, attach);
     let live = begun.attached();
     let (up, down) = rules(context, &live, &filter);
     let (client, from_client) = client.into_parts();

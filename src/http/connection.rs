@@ -27,11 +27,11 @@ use super::authenticate;
 use super::dashboard::{ProxiedRequest, Which};
 use super::in_progress::{InProgress, REQUEST_WEIGHT};
 use super::moving::Moving;
-use super::refusal::HttpRefusal;
+use super::refusal::{HttpRefusal, chain};
 use super::route::{EXISTS, Route};
 use super::{
-    api, connect, doctor, entrance, events, guard, nodes, page, release, reverse, revocations,
-    sessions, snapshot, terminal, whoami,
+    api, connect, doctor, entrance, events, guard, nodes, page, park, release, reverse,
+    revocations, sessions, snapshot, terminal, whoami,
 };
 use crate::connection::admission::Place;
 use crate::connection::on_wake::OnWake;
@@ -314,6 +314,9 @@ async fn answer(
                 (Route::Release, &Method::POST) => {
                     Box::pin(release::answer(ctx, connection, &parts, body, &asked)).await
                 }
+                (Route::Park, &Method::POST) => {
+                    Box::pin(park::answer(ctx, connection, &parts, body, &asked)).await
+                }
                 (Route::NodeLink | Route::NodeStream(_), _) => {
                     let label = route.label();
                     let opened = nodes::open(ctx, connection, route, parts, &asked);
@@ -437,17 +440,20 @@ async fn own(
             let (rows, replica) = (ctx.sessions.rows(), ctx.agents.replica());
             api::sessions(&rows, replica, &elsewhere, principal, &snapshot())
         }
-        Route::Events => {
-            let head_only = parts.method == Method::HEAD;
-            events::subscribe(ctx, &connection.closing, principal, head_only)
-        }
+        Route::Events => events::subscribe(
+            ctx,
+            &connection.closing,
+            principal,
+            parts.method == Method::HEAD,
+        ),
         Route::Healthz => api::healthz(),
         Route::Readyz => readyz(Some(principal)),
         Route::Metrics => api::metrics(ctx, &snapshot()),
-        Route::Release => answer::post_only("POST /relay/v1/release with {\"ids\": [\"ID\"]}"),
-        Route::EndSession => answer::post_only("POST /relay/v1/sessions/end with {\"id\": NUMBER}"),
-        Route::Snapshot => answer::post_only("POST /relay/v1/snapshot with {\"id\": \"ID\"}"),
-        Route::OpenDashboard => answer::post_only("POST /relay/v1/dashboard with {}"),
+        Route::Release
+        | Route::Park
+        | Route::EndSession
+        | Route::Snapshot
+        | Route::OpenDashboard => answer::post_only(route.posted()),
         Route::Whoami => whoami::answer(ctx, principal, parts.uri.query()),
         Route::Unknown
         | Route::Page(_)
@@ -485,15 +491,4 @@ fn without_body(mut response: Response<Body>) -> Response<Body> {
     }
     *response.body_mut() = answer::empty();
     response
-}
-
-/// An error with its causes.
-pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text += &format!(": {next}");
-        cause = next.source();
-    }
-    text
 }

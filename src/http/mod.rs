@@ -30,6 +30,7 @@ mod moving;
 mod nodes;
 pub(crate) mod origin;
 mod page;
+mod park;
 mod query;
 mod refusal;
 mod release;

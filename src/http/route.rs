@@ -25,6 +25,8 @@ pub(crate) enum Route<'a> {
     Revocations,
     /// Lets tasks run on.
     Release,
+    /// Leaves a paused task where it is.
+    Park,
     /// The nodes, each with its agent.
     Nodes,
     /// What is wrong between the relay and the workers.
@@ -119,7 +121,7 @@ pub(crate) const ENTER: &str = "/relay/enter";
 const PAGE: &str = "/relay/page/";
 
 /// What exists below `/relay`, for those who ask for something else.
-pub(crate) const EXISTS: &str = "/relay/ for a browser, /relay/v1/breakpoints, /relay/v1/sessions, /relay/v1/sessions/end, /relay/v1/events, /relay/v1/whoami, /relay/v1/snapshot, /relay/v1/terminal, /relay/v1/dashboard, /relay/v1/release, /relay/v1/revocations, /relay/v1/nodes, /relay/v1/doctor, /relay/v1/reverse/NAME, /relay/v1/connect, \
+pub(crate) const EXISTS: &str = "/relay/ for a browser, /relay/v1/breakpoints, /relay/v1/sessions, /relay/v1/sessions/end, /relay/v1/events, /relay/v1/whoami, /relay/v1/snapshot, /relay/v1/terminal, /relay/v1/dashboard, /relay/v1/release, /relay/v1/park, /relay/v1/revocations, /relay/v1/nodes, /relay/v1/doctor, /relay/v1/reverse/NAME, /relay/v1/connect, \
                                  /relay/healthz, /relay/readyz, /relay/metrics and /relay/clusters/NAME/";
 
 impl<'a> Route<'a> {
@@ -142,6 +144,7 @@ impl<'a> Route<'a> {
             "/relay/v1/events" => Self::Events,
             "/relay/v1/revocations" => Self::Revocations,
             "/relay/v1/release" => Self::Release,
+            "/relay/v1/park" => Self::Park,
             "/relay/v1/nodes" => Self::Nodes,
             "/relay/v1/doctor" => Self::Doctor,
             "/relay/v1/whoami" => Self::Whoami,
@@ -203,7 +206,9 @@ impl<'a> Route<'a> {
                 RouteAccess::Somewhere(Scope::Debug, "on some breakpoint")
             }
             // Each breakpoint is judged by itself.
-            Self::Snapshot => RouteAccess::Somewhere(Scope::View, "on some breakpoint"),
+            Self::Snapshot | Self::Park => {
+                RouteAccess::Somewhere(Scope::View, "on some breakpoint")
+            }
             Self::Terminal => RouteAccess::Somewhere(Scope::Terminal, "on some breakpoint"),
             Self::Nodes | Self::Breakpoints | Self::Events => {
                 RouteAccess::Somewhere(Scope::List, "on some breakpoint")
@@ -218,6 +223,18 @@ impl<'a> Route<'a> {
         }
     }
 
+    /// What is posted there; nothing where nothing is.
+    pub(crate) fn posted(self) -> &'static str {
+        match self {
+            Self::Release => r#"POST /relay/v1/release with {"ids": ["ID"]}"#,
+            Self::Park => r#"POST /relay/v1/park with {"id": "ID", "for": "12h"}"#,
+            Self::EndSession => r#"POST /relay/v1/sessions/end with {"id": NUMBER}"#,
+            Self::Snapshot => r#"POST /relay/v1/snapshot with {"id": "ID"}"#,
+            Self::OpenDashboard => "POST /relay/v1/dashboard with {}",
+            _ => "",
+        }
+    }
+
     /// The label in metrics.
     pub(crate) fn label(self) -> metrics::Route {
         match self {
@@ -226,6 +243,7 @@ impl<'a> Route<'a> {
             Self::Events => metrics::Route::Events,
             Self::Revocations => metrics::Route::Revocations,
             Self::Release => metrics::Route::Release,
+            Self::Park => metrics::Route::Park,
             Self::Nodes | Self::NodeLink | Self::NodeStream(_) => metrics::Route::Nodes,
             Self::Doctor => metrics::Route::Doctor,
             Self::Whoami => metrics::Route::Whoami,

@@ -21,17 +21,18 @@ use super::connection::Connection;
 use super::refusal::HttpRefusal;
 use super::route::Route;
 use super::{authenticate, body};
+use crate::audit::Action;
 use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::masking::{Carries, MaskedSession};
-use crate::pdb::{Limits, snapshot};
+use crate::pdb::{Limits, read_snapshot, snapshot, snapshot_expression};
 use crate::policy::Scope;
-use crate::ray::registry::{Breakpoint, BreakpointId, Kind, Location};
+use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Kind, Location};
 use crate::recording::{Direction, Protocol};
 use crate::session::live::Begun;
 use crate::session::refusal::SessionRefusal;
 use crate::session::shares::{Share, Shortage};
-use crate::session::{Authorized, Denied, Permit, authorise, leaving};
+use crate::session::{Authorized, Denied, Permit, authorise, leaving, parks};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::upstream;
 use crate::wire::prefixed::Prefixed;
@@ -118,6 +119,9 @@ pub(crate) async fn answer(
         None => Err(Denied::Hidden),
     };
     let shot = match authorized {
+        Ok(authorized) if is_own_here(&authorized) => {
+            look_at_park(ctx, connection, asked, &authorized).await
+        }
         Ok(authorized) => {
             // A debugger that is asked and not heard out is hurt by it: whoever asked may go, this stays.
             let looked = looked(
@@ -154,18 +158,64 @@ pub(crate) async fn answer(
     })
 }
 
-fn crowded(shortage: Shortage) -> Response<Body> {
+pub(super) fn crowded(shortage: Shortage) -> Response<Body> {
     let (status, sentence) = match shortage {
         Shortage::All(most) => (
             StatusCode::SERVICE_UNAVAILABLE,
-            format!("{most} tasks are being looked at, which is all that may be: try again"),
+            format!(
+                "{most} tasks are being looked at or parked, which is all that may be: try again"
+            ),
         ),
         Shortage::Yours(most) => (
             StatusCode::TOO_MANY_REQUESTS,
-            format!("you are looking at {most} tasks, which is all that one person may: try again"),
+            format!(
+                "you are looking at {most} tasks, or parking them, which is all that one person may: try again"
+            ),
         ),
     };
     answer::error(status, sentence)
+}
+
+/// Whether it is a park of whoever asks, and of this relay: it is looked at as it is.
+fn is_own_here(authorized: &Authorized) -> bool {
+    let breakpoint = authorized.breakpoint();
+    parks::is_own(authorized.principal(), breakpoint)
+        && breakpoint.holder().is_some_and(Holder::is_here)
+}
+
+/// The threads of a park that stays as it is, on record before it is looked at.
+async fn look_at_park(
+    ctx: &Context,
+    connection: &Connection,
+    asked: &Asked,
+    authorized: &Authorized,
+) -> Result<Value, NoSnapshot> {
+    let breakpoint = authorized.breakpoint();
+    if breakpoint.kind == Kind::Pdb {
+        return Err(NoSnapshot::Legacy);
+    }
+    let mut entry = asked
+        .entry(Action::Administration, connection, "allowed")
+        .with("command", "snapshot");
+    entry.principal = Some(authorized.principal().clone());
+    entry.breakpoint = Some(breakpoint.clone());
+    let recorded = audit::on_record(ctx, entry).await;
+    recorded.map_err(|why| SessionRefusal::Unable(why.to_string()))?;
+    let expression = snapshot_expression(&limits());
+    let looked = ctx.parks.look(authorized, expression).await?;
+    let threads = read_snapshot(&looked).map_err(|why| NoSnapshot::Failed(why.to_string()))?;
+    let masks = ctx.masking.holds_for(authorized.rights());
+    Ok(shown(
+        threads,
+        masks.then(|| MaskedSession::new(ctx.masking.clone())),
+    ))
+}
+
+fn limits() -> Limits {
+    Limits {
+        around: AROUND,
+        ..Limits::default()
+    }
 }
 
 /// One session for no other purpose, from its permit to its end on record.
@@ -224,10 +274,7 @@ async fn looked(
     let live = begun.attached();
     let (stream, read) = worker.into_parts();
     let stream = Prefixed::new(read.into(), stream);
-    let limits = Limits {
-        around: AROUND,
-        ..Limits::default()
-    };
+    let limits = limits();
     let shot = snapshot(stream, CLIENT, &Value::Null, &limits);
     let shot = shot.instrument(span).await.map(|threads| {
         if let Some(place) = place_in(&threads) {

@@ -10,6 +10,7 @@ mod list;
 mod narrowed_admin;
 mod origins;
 mod page;
+mod park;
 mod proxy;
 mod release;
 mod sessions;

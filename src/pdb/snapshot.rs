@@ -99,14 +99,25 @@ where
     }
     let attach = wire.send(Command::Attach, arguments).await?;
     while wire.before_initialized(attach).await?.is_some() {}
-    let question = json!({
+    // Without a frame, as no thread is suspended; never `configurationDone`.
+    let evaluate = json!({"expression": expression(limits), "context": "clipboard"});
+    let body = ask(wire, Command::Evaluate, evaluate).await?;
+    read(body["result"].as_str().unwrap_or_default())
+}
+
+/// The expression whose value [`read`] reads, for a debugger that somebody else has attached to.
+pub(crate) fn expression(limits: &Limits) -> String {
+    probe::expression(&json!({
         "op": "snapshot", "limit": limits.value, "names": limits.names, "frames": limits.frames,
         "locals": limits.locals, "around": limits.around, "room": ROOM,
-    });
-    // Without a frame, as no thread is suspended; never `configurationDone`.
-    let evaluate = json!({"expression": probe::expression(&question), "context": "clipboard"});
-    let body = ask(wire, Command::Evaluate, evaluate).await?;
-    let result = body["result"].as_str().unwrap_or_default();
+    }))
+}
+
+/// The threads that a debugger tells by `result`.
+///
+/// # Errors
+/// [`PromptError::Refused`].
+pub(crate) fn read(result: &str) -> Result<Value, PromptError> {
     match probe::answer(result).map(|mut found| found["threads"].take()) {
         Some(threads @ Value::Array(_)) => Ok(threads),
         _ => Err(PromptError::Refused(

@@ -21,6 +21,8 @@ pub struct SessionObligations {
     pub idle_limit: Option<Duration>,
     /// How long it is kept when its client is lost; `None`: as the configuration has it.
     pub park: Option<Duration>,
+    /// For how long it is kept at most where somebody asks for it; `None`: as long as `park`, or as the configuration has it.
+    pub park_max: Option<Duration>,
 }
 
 /// Scopes on what its selector fits.
@@ -173,6 +175,7 @@ impl Access {
             all.session_limit = shorter(all.session_limit, one.session_limit);
             all.idle_limit = shorter(all.idle_limit, one.idle_limit);
             all.park = shorter(all.park, one.park);
+            all.park_max = shorter(all.park_max, one.park_max);
         }
         for grants in &self.limits {
             let fitting = grants.iter().filter(|(_, selector)| fits(selector));

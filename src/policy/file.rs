@@ -152,6 +152,9 @@ impl Grant {
             }
             None => {}
         }
+        if let Some(most) = obligations.park_max {
+            text += &format!("; for {} at most on purpose", format_duration(most));
+        }
         text
     }
 
@@ -171,6 +174,7 @@ impl Grant {
             "session_limit": obligations.session_limit.map(format_duration),
             "idle_limit": obligations.idle_limit.map(format_duration),
             "park": obligations.park.map(format_duration),
+            "park_max": obligations.park_max.map(format_duration),
         });
         for (word, patterns) in self.rule.selector.lists() {
             rule[word] = texts(patterns);

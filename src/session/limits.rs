@@ -80,6 +80,13 @@ impl Limits {
         limits.into_iter().flatten().map(Limit::next).min()
     }
 
+    /// How much of them is left `now`, where nothing more is done.
+    pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
+        let limits = [&self.session, &self.idle].into_iter().flatten();
+        let ends = limits.map(|limit| limit.since + limit.length).min()?;
+        Some(ends.saturating_duration_since(now))
+    }
+
     /// What is due `now`.
     pub(crate) fn due(&mut self, now: Instant) -> Option<Due> {
         if let Some(step) = self.session.as_mut().and_then(|limit| limit.due(now)) {

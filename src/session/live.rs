@@ -252,6 +252,11 @@ impl<'a> Live<'a> {
         }
     }
 
+    /// How long it can last still where nothing more is done in it; `None`: for ever.
+    pub(crate) fn limited_to(&self) -> Option<Duration> {
+        self.limits.left(Instant::now())
+    }
+
     /// Its client is gone, and it goes on without one: no patience with that client counts any more, nor that what is said
     /// cannot be captured.
     pub(crate) fn stay(&mut self) {

@@ -62,6 +62,11 @@ pub(crate) enum Ask {
     HandOver(Taker, oneshot::Sender<Result<Offer, Busy>>),
     /// That its task runs on; answered when it does, or when that cannot be put on record.
     LetRun(oneshot::Sender<Result<(), Unavailable>>),
+    /// The value of this expression in its debugger, or the sentence of a refusal. The park stays as it is.
+    Look(
+        String,
+        oneshot::Sender<Result<Result<String, String>, Busy>>,
+    ),
 }
 
 /// What a park is to be gone on with by.
@@ -110,6 +115,28 @@ pub(crate) struct HandedOver {
     pub(crate) connection: Box<dyn Any + Send + Sync>,
 }
 
+/// A park as it is shown, and until when it lasts.
+#[derive(Debug, Clone)]
+pub(crate) struct Left {
+    /// What the client called itself whose session it is.
+    pub(crate) client: String,
+    /// When that one attached.
+    pub(crate) since: Moment,
+    /// When its time is over.
+    pub(crate) until: Moment,
+}
+
+impl Left {
+    /// How `holder` has left its session; `None`: it has not.
+    pub(crate) fn of(holder: &Holder) -> Option<Self> {
+        Some(Self {
+            client: holder.client.clone(),
+            since: holder.since,
+            until: holder.parked_until?,
+        })
+    }
+}
+
 /// The place of one park. Dropped, nobody finds the park any more.
 #[derive(Debug)]
 pub(crate) struct Place {
@@ -156,6 +183,17 @@ impl Parks {
         Ok(share)
     }
 
+    /// Whether one more could be parked now.
+    ///
+    /// # Errors
+    /// [`Shortage`].
+    pub(crate) fn has_room(&self) -> Result<(), Shortage> {
+        match self.parked.lock().len() < MOST {
+            true => Ok(()),
+            false => Err(Shortage::All(MOST)),
+        }
+    }
+
     /// A place for the park of `principal` with the breakpoint `id`, which its session holds, and which has its `share`.
     ///
     /// # Errors
@@ -199,13 +237,7 @@ impl Parks {
     ) -> Result<Offer, SessionRefusal> {
         let may = take_over && may_go_on(principal, breakpoint, take_over);
         let asks = self.find(breakpoint, |owner| may || owner.is_same_person(principal))?;
-        let busy = || {
-            SessionRefusal::Unable(format!(
-                "the debugger of {} is still at work on what was asked before the connection was lost; attach again in a moment, or let the task run with `ray-relay release {}`",
-                breakpoint.title(),
-                breakpoint.id
-            ))
-        };
+        let busy = || busy(breakpoint);
         let (answer, offered) = oneshot::channel();
         // The queue is full where somebody else asks for it at this moment.
         asks.try_send(Ask::HandOver(taker, answer))
@@ -213,6 +245,27 @@ impl Parks {
         match offered.await {
             Ok(Ok(offer)) => Ok(offer),
             Ok(Err(Busy)) => Err(busy()),
+            Err(_) => Err(over(breakpoint)),
+        }
+    }
+
+    /// What the debugger of the park with the breakpoint of `authorized` says to `expression`, which only its owner may ask.
+    ///
+    /// # Errors
+    /// [`SessionRefusal`]: it is somebody else's, has just ended, or its debugger is at work or gives no value.
+    pub(crate) async fn look(
+        &self,
+        authorized: &Authorized,
+        expression: String,
+    ) -> Result<String, SessionRefusal> {
+        let (breakpoint, principal) = (authorized.breakpoint(), authorized.principal());
+        let asks = self.find(breakpoint, |owner| owner.is_same_person(principal))?;
+        let (answer, looked) = oneshot::channel();
+        let asked = asks.try_send(Ask::Look(expression, answer));
+        asked.map_err(|_| busy(breakpoint))?;
+        match looked.await {
+            Ok(Ok(value)) => value.map_err(SessionRefusal::Unable),
+            Ok(Err(Busy)) => Err(busy(breakpoint)),
             Err(_) => Err(over(breakpoint)),
         }
     }
@@ -274,6 +327,14 @@ pub(crate) fn over(breakpoint: &Breakpoint) -> SessionRefusal {
     SessionRefusal::Nothing(format!(
         "the parked session with {} has just ended",
         breakpoint.title()
+    ))
+}
+
+fn busy(breakpoint: &Breakpoint) -> SessionRefusal {
+    SessionRefusal::Unable(format!(
+        "the debugger of {} is still at work on what was asked before the connection was lost; attach again in a moment, or let the task run with `ray-relay release {}`",
+        breakpoint.title(),
+        breakpoint.id
     ))
 }
 

@@ -15,6 +15,7 @@ use crate::connection::summary::Summary;
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::ray::registry::{Breakpoint, BreakpointId, Holder};
+use crate::session::parks::Left;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::{Direction, Editor, OpenGuard, Outcome, SessionProtocol};
 use crate::telemetry::request::RequestId;
@@ -321,13 +322,23 @@ impl Session {
         }
     }
 
-    /// The same of one whose client is lost, and who is waited for `until` then.
-    pub(crate) fn parked(&self, principal: &Principal, until: Moment) -> Holder {
+    /// As it is left by a client that is lost now, and is waited for `until` then.
+    pub(crate) fn left(&self, until: Moment) -> Left {
         let client = self.entry.info.lock().client.clone();
-        Holder {
+        Left {
+            client: client.unwrap_or_default(),
             since: self.entry.since,
-            parked_until: Some(until),
-            ..self.holder(principal, &client.unwrap_or_default())
+            until,
+        }
+    }
+
+    /// The holder of a breakpoint that `principal` has left like this.
+    pub(crate) fn parked(&self, principal: &Principal, left: &Left) -> Holder {
+        self.set_client(left.client.clone());
+        Holder {
+            since: left.since,
+            parked_until: Some(left.until),
+            ..self.holder(principal, &left.client)
         }
     }
 

@@ -245,6 +245,8 @@ labels! {
         Revocations = "revocations",
         /// Releases, `/relay/v1/release`.
         Release = "release",
+        /// Tasks that are left where they are, `/relay/v1/park`.
+        Park = "park",
         /// The nodes with their agents, their links and streams, below `/relay/v1/nodes`.
         Nodes = "nodes",
         /// Diagnoses, `/relay/v1/doctor`.

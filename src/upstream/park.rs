@@ -6,10 +6,11 @@
 //! somebody has the task run, when its time is over, or by what ends every session; in all cases but the first the worker is
 //! left in order.
 
+mod look;
 mod memory;
 mod taking;
+mod terms;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Map;
@@ -17,18 +18,20 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
+use self::look::Looking;
+pub(crate) use self::look::{Asked, question};
 pub(crate) use self::memory::Memory;
 pub(crate) use self::taking::{Origin, Resumed, Terms, YOUR, explained, parked_for, take};
+pub(crate) use self::terms::{keeps, promise, reserve, share};
 use super::Worker;
 use crate::audit::Unavailable;
 use crate::context::Context;
 use crate::moment::Moment;
 use crate::pdb::Prompt;
+use crate::session::Session;
 use crate::session::live::{Live, SessionEvent, Signal};
-use crate::session::parks::{Ask, Busy, HandedOver, Offer, Place, Taker};
-use crate::session::shares::{Share, Shortage};
+use crate::session::parks::{Ask, Busy, HandedOver, Left, Offer, Place, Taker};
 use crate::session::worker_end::was_intended;
-use crate::session::{Permit, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::upstream::legacy::{Entered, Said};
 use crate::wire::dap::kept::{Kept, Meaning};
@@ -51,14 +54,6 @@ const RECORD_AGAIN: Duration = Duration::from_secs(1);
 
 /// How often it is looked at meanwhile.
 pub(crate) const LOOK: Duration = Duration::from_millis(20);
-
-/// How long the session of `permit` is kept when its client is lost; `None`: not at all. The sessions of subprocesses are
-/// not: whoever comes again attaches to the task first.
-pub(crate) fn keeps(context: &Context, permit: &Permit) -> Option<Duration> {
-    let by_rule = permit.rights().obligations.park;
-    let keeps = by_rule.unwrap_or(context.config.park.r#for);
-    Some(keeps).filter(|keeps| !keeps.is_zero() && permit.holds())
-}
 
 /// What is handed over besides the hold of the worker: the connection to its debugger, to which nothing is under way in
 /// either direction. Dropped, it is left in order.
@@ -106,6 +101,8 @@ pub(crate) enum Heard {
     Stopped,
     /// No thread is known to stand any more.
     Runs,
+    /// What was [asked](Keeping::evaluate) has this value, or none, because of this.
+    Value(Result<String, String>),
     /// Nothing that matters to whoever keeps it.
     Nothing,
     /// Its connection or its process is gone, for a reason that the head may know.
@@ -135,6 +132,10 @@ pub(crate) trait Keeping: Send {
     /// can go on with it now.
     fn is_ready(&self, taker: Taker) -> bool;
 
+    /// Asks for the value of `expression`, which [`Heard::Value`] answers; `false`: it takes no question now. To be polled to
+    /// its end.
+    fn evaluate(&mut self, expression: &str) -> impl Future<Output = bool> + Send;
+
     /// Loses this end where an agent keeps the debugger then, and says whether it does.
     fn abandon(&mut self) -> bool;
 
@@ -152,42 +153,6 @@ pub(crate) struct Park<'a, K> {
     since: Instant,
     /// When its time is over.
     until: Instant,
-}
-
-/// What the session `live`, of a `family` where a cluster session opened it, needs to be parked.
-///
-/// # Errors
-/// Why there is none, as a clause.
-pub(crate) fn share(
-    context: &Context,
-    live: &Live<'_>,
-    family: Option<&str>,
-) -> Result<Arc<Share>, String> {
-    let share = context.parks.share(live.worker.principal(), family);
-    share.map_err(why_none)
-}
-
-/// A place for the park of the session `live`, which has its `share`.
-///
-/// # Errors
-/// Why there is none, as a clause.
-pub(crate) fn reserve(
-    context: &Context,
-    live: &Live<'_>,
-    share: Arc<Share>,
-) -> Result<Place, String> {
-    let (principal, id) = (live.worker.principal(), live.worker.breakpoint().id);
-    let place = context.parks.park(principal, id, share);
-    place.map_err(why_none)
-}
-
-fn why_none(shortage: Shortage) -> String {
-    match shortage {
-        Shortage::Yours(most) => format!(
-            "{most} sessions of one person are kept, a cluster session counted as one, and you have as many"
-        ),
-        Shortage::All(most) => format!("no more than {most} sessions are kept here"),
-    }
 }
 
 /// The place for the park of the session `live`, which is to be kept for `keeps`: the one that was `reserved`, or another.
@@ -236,26 +201,26 @@ enum Ending {
 }
 
 impl<'a, K: Keeping> Park<'a, K> {
-    /// The session `live` of this protocol without its client, from now on, in its `place`, for `keeps`.
+    /// The session `live` of this protocol without its client, from now on, in its `place`, as it was `left`; no longer than
+    /// its limits allow.
     pub(crate) fn begin(
         (context, session): (&'a Context, &'a Session),
         protocol: SessionProtocol,
         mut live: Live<'a>,
         place: Place,
-        keeps: Duration,
+        mut left: Left,
         keeping: K,
     ) -> Box<Self> {
         let now = Moment::now();
-        let until = Moment {
-            instant: now.instant + keeps,
-            time: now.time + keeps,
-        };
+        if let Some(limit) = live.limited_to() {
+            left.until = left.until.min(now.after(limit));
+        }
         live.stay();
         session.set_state(protocol, "parked");
-        let holder = session.parked(live.worker.principal(), until);
+        let holder = session.parked(live.worker.principal(), &left);
         live.worker.shown_as(holder);
         info!(
-            seconds = keeps.as_secs(),
+            seconds = now.until(left.until).as_secs(),
             "the client of the session is lost, and its worker stays as it is"
         );
         Box::new(Self {
@@ -265,7 +230,7 @@ impl<'a, K: Keeping> Park<'a, K> {
             keeping,
             place,
             since: now.instant,
-            until: until.instant,
+            until: left.until.instant,
         })
     }
 
@@ -313,6 +278,7 @@ impl<'a, K: Keeping> Park<'a, K> {
                     ask = self.place.asked() => match ask {
                         Ask::HandOver(_, answer) => drop(answer),
                         Ask::LetRun(told) => _ = told.send(Err(why.clone())),
+                        Ask::Look(_, answer) => drop(answer),
                     },
                     heard = self.keeping.next() => {
                         if let Some(outcome) = self.on_heard(heard).await {
@@ -328,8 +294,10 @@ impl<'a, K: Keeping> Park<'a, K> {
 
     async fn ending(&mut self) -> Ending {
         let mut wanted: Option<Wanted> = None;
+        let mut looking: Option<Looking> = None;
         loop {
             let look = Instant::now() + LOOK;
+            let looked = looking.as_ref().map(|looking| looking.until);
             tokio::select! {
                 biased;
                 signal = self.live.next() => {
@@ -343,10 +311,26 @@ impl<'a, K: Keeping> Park<'a, K> {
                     }
                     Ask::HandOver(_, answer) => _ = answer.send(Err(Busy)),
                     Ask::LetRun(told) => return Ending::Released(told),
+                    Ask::Look(expression, answer) => {
+                        let new = Looking::new(answer);
+                        match looking.is_none() && self.keeping.evaluate(&expression).await {
+                            true => looking = Some(new),
+                            false => new.busy(),
+                        }
+                    }
                 },
                 () = sleep_until(self.until) => return Ending::By(Outcome::Expired),
+                () = sleep_until(looked.unwrap_or(look)), if looked.is_some() => {
+                    if let Some(late) = looking.take() {
+                        late.busy();
+                    }
+                }
                 heard = self.keeping.next() => {
-                    if let Some(outcome) = self.on_heard(heard).await {
+                    if let Heard::Value(value) = heard {
+                        if let Some(looking) = looking.take() {
+                            looking.done(value, &self.live.capture);
+                        }
+                    } else if let Some(outcome) = self.on_heard(heard).await {
                         return Ending::By(outcome);
                     }
                 }
@@ -380,7 +364,7 @@ impl<'a, K: Keeping> Park<'a, K> {
         match heard {
             Heard::Stopped => self.live.task.stopped(),
             Heard::Runs => self.live.task.resumed(),
-            Heard::Nothing => {}
+            Heard::Value(_) | Heard::Nothing => {}
             Heard::Gone => return Some(self.died().await),
             Heard::Ended(outcome) => return Some(outcome),
         }

@@ -22,6 +22,7 @@ fn what_waits_now_is_offered() {
         &["debug"][..],
         &["exec"],
         &["snapshot"],
+        &["park", "--for", "12h"],
         &["release", "--yes"],
         &["launch-config", "--breakpoint"],
         &["dap", "--breakpoint"],

@@ -63,6 +63,8 @@ fn mistakes_at_the_command_line() {
         "launch-config ed",
         "exec",
         "exec a --timeout 5",
+        "park",
+        "park a --for ever",
         "release",
         "release a --all",
         "snapshot",

@@ -2,6 +2,7 @@
 
 mod closing;
 mod ending;
+mod looking;
 mod silent;
 mod suspending;
 mod unrecorded;
@@ -32,6 +33,14 @@ scopes = ["list", "view"]
 subjects = ["off"]
 scopes = ["list", "debug"]
 park = "0s"
+[[rule]]
+subjects = ["lim"]
+scopes = ["list", "debug"]
+park_max = "1h"
+[[rule]]
+subjects = ["one"]
+scopes = ["list", "debug"]
+park = "5m"
 "#;
 
 /// A relay that keeps the sessions of lost clients for so long.

@@ -1,5 +1,7 @@
 //! The relay's own opening towards the worker's debugger: what the client said is said again.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use tokio::time::timeout;
 use tracing::debug;
@@ -35,6 +37,8 @@ pub(in crate::dap) struct Opening {
     pub(in crate::dap) goodbye: Goodbye,
     /// What becomes of the task when the client says goodbye, where it has said so.
     pub(in crate::dap) on_close: Option<OnClose>,
+    /// For how long it is kept then, and where the client is lost, where it has said so.
+    pub(in crate::dap) park_for: Option<Duration>,
     pub(in crate::dap) quirks: Quirks,
     /// The cluster session that had the client open this one, where one did.
     pub(in crate::dap) member: Option<Member>,

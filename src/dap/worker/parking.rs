@@ -13,12 +13,14 @@ use crate::dap::attach_selector::OnClose;
 use crate::dap::message_filter::MessageFilter;
 use crate::dap::park::Spliced;
 use crate::dap::splice::{self, Splice};
+use crate::moment::Moment;
 use crate::session::live::Begun;
+use crate::session::parks::Left;
 use crate::session::shares::Share;
 use crate::session::{Member, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::upstream::ConnectError;
-use crate::upstream::park::{self, Debugpy, Memory, Origin, Park, Parked};
+use crate::upstream::park::{self, Asked, Debugpy, Memory, Park, Parked, Resumed};
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::kept::Kept;
 use crate::wire::dap::message::{Request, event, notice};
@@ -30,6 +32,8 @@ use crate::wire::peer_stream::PeerStream;
 pub(in crate::dap) struct Resumption {
     attach: Request,
     kept: Kept,
+    /// How it was left; `None`: it is to be left anew.
+    left: Option<Left>,
 }
 
 impl Resumption {
@@ -39,15 +43,19 @@ impl Resumption {
     }
 }
 
-/// What is remembered of the session `begun`, whose debugger has answered `capabilities` and was sent an `attach` with this
+/// What is remembered of the session `begun` by this `opening`, whose debugger has answered `capabilities` and was sent an `attach` with this
 /// fingerprint. `None` where it would not be kept.
 pub(super) fn remembered(
     context: &Context,
     begun: &Begun<'_>,
+    opening: &Opening,
     capabilities: &Value,
     attach: u64,
 ) -> Option<Box<Memory>> {
-    let keeps = park::keeps(context, &begun.permit)?;
+    if opening.on_close == Some(OnClose::Continue) {
+        return None;
+    }
+    let keeps = park::keeps(context, &begun.permit, opening.park_for)?;
     Some(Box::new(Memory::new(keeps, capabilities, attach)))
 }
 
@@ -73,7 +81,12 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
             return Err(self);
         };
         let reserved = self.place.take().map(|place| *place);
-        let placed = park::place(self.context, &self.live, memory.keeps, reserved);
+        // Who has not configured has changed nothing: it stays parked as it was.
+        let as_it_was = self.resumption.as_ref().and_then(|one| one.left.clone());
+        let now = Moment::now();
+        let left = as_it_was.unwrap_or_else(|| self.session.left(now.after(memory.keeps)));
+        let keeps = now.until(left.until);
+        let placed = park::place(self.context, &self.live, keeps, reserved);
         let Some(place) = placed.await else {
             return Err(self);
         };
@@ -86,7 +99,6 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
             stands,
             ..
         } = *self;
-        let keeps = memory.keeps;
         if let Some(keep) = memory.keep(&live, Some(keeps)) {
             Box::pin(splice.beside().keep_by(&keep)).await;
         }
@@ -96,6 +108,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
             splice: splice.without_client(splice::rules(context.config.dap.max_frame)),
             memory: *memory,
             kept,
+            asked: Asked::default(),
         };
         let protocol = SessionProtocol::Dap;
         Ok(Park::begin(
@@ -103,7 +116,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
             protocol,
             live,
             place,
-            keeps,
+            left,
             spliced,
         ))
     }
@@ -111,7 +124,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
     /// Tells the client that has configured which threads stand, and answers what debugpy would not answer once more:
     /// the `configurationDone` of `request`, and the `attach`.
     pub(super) async fn resumed(&mut self, request: &Request, resumption: Resumption) {
-        let Resumption { attach, kept } = resumption;
+        let Resumption { attach, kept, .. } = resumption;
         self.tell(&request.success(Value::Null));
         self.tell(&attach.success(Value::Null));
         self.session.set_state(SessionProtocol::Dap, "attached");
@@ -234,7 +247,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
     }
 }
 
-/// Goes on with a session that was parked, for a client that has sent `opening`. `whose` it was is said in its first line.
+/// Goes on with a session that was parked, for a client that has sent `opening`. Whose it was is said in its first line.
 ///
 /// # Errors
 /// How the session has ended, which is on record: the worker is not handed over, and the client knows.
@@ -244,12 +257,13 @@ pub(in crate::dap) async fn resume<'a, S>(
     client: Conversation<S>,
     opening: Opening,
     mut begun: Begun<'a>,
-    origin: Origin,
-    whose: &str,
+    resumed: Resumed,
 ) -> Result<Box<Relaying<'a, S>>, Outcome>
 where
     S: PeerStream,
 {
+    let whose = resumed.whose();
+    let Resumed { origin, left, .. } = resumed;
     let for_how_long = origin.for_how_long();
     let reached = Box::pin(origin.reach(context, &mut begun.permit)).await;
     let reached = reached.and_then(|(parked, began)| match parked {
@@ -280,8 +294,7 @@ where
         opening.local_root.as_deref(),
     );
     let attach = fingerprint(&filter.attach_arguments(arguments));
-    let remembered = remembered(context, &begun, &capabilities, memory.attach)
-        .filter(|_| opening.on_close != Some(OnClose::Continue));
+    let remembered = remembered(context, &begun, &opening, &capabilities, memory.attach);
     let mut live = begun.attached_since(began);
     if kept.runs() {
         live.task.resumed();
@@ -306,12 +319,13 @@ where
             arguments: Value::Null,
         },
         kept,
+        left: left.filter(|_| opening.park_for.is_none()),
     };
     let mut relaying = Relaying::new(context, session, live, opening, splice, filter, remembered);
     relaying.stands = stands;
     relaying.resumption = Some(Box::new(resumption));
     relaying.tell_beginning(capabilities, None);
-    let whose = (whose, &*for_how_long);
+    let whose = (&*whose, &*for_how_long);
     relaying.tell_missed(whose, attach != memory.attach).await;
     Ok(relaying)
 }

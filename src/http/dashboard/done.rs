@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use crate::audit::chain::Hash;
 use crate::http::answer::{self, Body};
-use crate::http::connection::chain;
+use crate::http::refusal::chain;
 use crate::http::required_access::Described;
 
 /// Largest description of what is run, in bytes. Its files are uploaded by other requests.

@@ -194,7 +194,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             }
         };
         session.set_state(SessionProtocol::Terminal, "attached");
-        let keeps = park::keeps(self.context, &begun.permit);
+        let keeps = park::keeps(self.context, &begun.permit, None);
         let resumes = resumed.map(|resumed| {
             let told = (resumed.whose(), resumed.origin.for_how_long());
             (resumed.origin, told)

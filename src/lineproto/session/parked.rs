@@ -4,17 +4,24 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::AsyncRead;
+use tokio::time::timeout;
 use tracing::{Instrument as _, Span};
 
 use super::TerminalSession;
 use super::attached::Line;
+use crate::moment::Moment;
 use crate::session::live::Live;
 use crate::session::parks::Taker;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::upstream::legacy::{Entered, Said};
-use crate::upstream::park::{self, Debugpy, Heard, Keeping, Memory, Park, Parked, TerminalPrompt};
+use crate::upstream::park::{
+    self, Asked, Debugpy, Heard, Keeping, Memory, Park, Parked, TerminalPrompt,
+};
 use crate::wire::dap::kept::Kept;
 use crate::wire::human_time::span;
+
+/// How long a debugger that stands may take to be written a question.
+const SENT: Duration = Duration::from_secs(5);
 
 /// A prompt at which nobody is.
 enum Unattended {
@@ -22,6 +29,8 @@ enum Unattended {
         prompt: Box<TerminalPrompt>,
         memory: Memory,
         kept: Kept,
+        /// What the relay itself has asked of the debugger.
+        asked: Asked,
     },
     Legacy(Entered, Said),
 }
@@ -42,8 +51,16 @@ impl ParkedSession<'_> {
 impl Keeping for Unattended {
     async fn next(&mut self) -> Heard {
         match self {
-            Self::Prompt { prompt, kept, .. } => match prompt.overhear().await {
-                Ok(body) => Heard::of(&body, kept),
+            Self::Prompt {
+                prompt,
+                kept,
+                asked,
+                ..
+            } => match prompt.overhear().await {
+                Ok(body) => match asked.answered(&body) {
+                    Some(value) => value,
+                    None => Heard::of(&body, kept),
+                },
                 Err(_) if prompt.stream().get_ref().was_kept() => Heard::Ended(Outcome::Upstream),
                 Err(_) => Heard::Gone,
             },
@@ -74,6 +91,22 @@ impl Keeping for Unattended {
         }
     }
 
+    async fn evaluate(&mut self, expression: &str) -> bool {
+        if !self.is_ready(Taker::Editor) {
+            return false;
+        }
+        match self {
+            Self::Prompt { prompt, asked, .. } => {
+                let arguments = park::question(expression);
+                let sent = timeout(SENT, prompt.evaluate(arguments)).await;
+                let Ok(Ok(seq)) = sent else { return false };
+                *asked = Asked::by(seq);
+                true
+            }
+            Self::Legacy(..) => false,
+        }
+    }
+
     fn abandon(&mut self) -> bool {
         match self {
             Self::Prompt { prompt, .. } => prompt.stream_mut().get_mut().abandon(),
@@ -87,6 +120,7 @@ impl Keeping for Unattended {
                 prompt,
                 memory,
                 kept,
+                ..
             } => Parked::Debugpy(Box::new(Debugpy {
                 line: park::Line::Prompt(prompt),
                 memory,
@@ -136,6 +170,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                     prompt,
                     memory,
                     kept,
+                    asked: Asked::default(),
                 }
             }
             (Line::Legacy(entered, said), _) => Unattended::Legacy(entered, said),
@@ -151,8 +186,9 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         ));
         let protocol = SessionProtocol::Terminal;
         let relay = (self.context, self.session);
+        let left = self.session.left(Moment::now().after(keeps));
         self.parked = Some(ParkedSession {
-            park: Park::begin(relay, protocol, live, place, keeps, unattended),
+            park: Park::begin(relay, protocol, live, place, left, unattended),
             span: Span::current(),
         });
         Ok(())

@@ -16,7 +16,7 @@ use crate::pdb::wire::Lost;
 use crate::wire::dap::codec::parse;
 use crate::wire::dap::kept::Kept;
 use crate::wire::dap::message;
-use crate::wire::dap::names::Event;
+use crate::wire::dap::names::{Command, Event};
 use crate::wire::text::escaped;
 
 /// How long a debugger may take to say again where a thread stands.
@@ -88,6 +88,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     /// What the debugger says while nobody is at the prompt: the body of its next message. Cancel safe.
     pub(crate) async fn overhear(&mut self) -> Result<BytesMut, Lost> {
         self.wire.body().await
+    }
+
+    /// Asks for a value beside the prompt, whose answer is [overheard](Self::overhear): the number of the request. Not cancel safe.
+    pub(crate) async fn evaluate(&mut self, arguments: Value) -> Result<u64, Lost> {
+        self.wire.send(Command::Evaluate, arguments).await
     }
 
     /// No message of the debugger has come in part.

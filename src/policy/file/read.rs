@@ -24,11 +24,11 @@ const LONGEST_PATTERN: usize = 256;
 /// Bounds of `session_limit` and `idle_limit`.
 const LIMITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30 * 86_400));
 
-/// Bounds of `park`; nothing turns it off.
+/// Bounds of `park` and `park_max`; nothing turns it off.
 const PARKS: (Duration, Duration) = (Duration::ZERO, Duration::from_secs(86_400));
 
 /// Keys of a `[[rule]]`.
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "subjects",
     "groups",
     "scopes",
@@ -42,6 +42,7 @@ const KEYS: [&str; 13] = [
     "session_limit",
     "idle_limit",
     "park",
+    "park_max",
 ];
 
 /// Reads the file at `path`.
@@ -197,13 +198,15 @@ impl Reader<'_> {
     fn other_key(&mut self, draft: &mut Draft, key: &str, at: usize, value: &RawValue) {
         let obligations = &mut draft.rule.obligations;
         let limit = |value| duration(value, LIMITS.0..=LIMITS.1).map(Some);
+        let park = |value| duration(value, PARKS.0..=PARKS.1).map(Some);
         let read = match key {
             "scopes" => read_scopes(value).map(|read| draft.rule.scopes = read),
             "unmasked" => flag(value).map(|read| obligations.unmasked = read),
             "record" => flag(value).map(|read| obligations.record = read),
             "session_limit" => limit(value).map(|read| obligations.session_limit = read),
             "idle_limit" => limit(value).map(|read| obligations.idle_limit = read),
-            _ => duration(value, PARKS.0..=PARKS.1).map(|read| obligations.park = Some(read)),
+            "park" => park(value).map(|read| obligations.park = read),
+            _ => park(value).map(|read| obligations.park_max = read),
         };
         if let Err(wrong) = read {
             self.wrong(key, at, value, wrong);

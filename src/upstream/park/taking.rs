@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
-use crate::session::parks::{Taker, is_own, longest, may_go_on, over};
+use crate::session::parks::{Left, Taker, is_own, longest, may_go_on, over};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Permit, Session};
 use crate::upstream::{ConnectError, resume};
@@ -23,6 +23,8 @@ use crate::wire::tunnel::messages::Subject;
 pub(crate) struct Resumed {
     /// Where the worker is.
     pub(crate) origin: Origin,
+    /// How it was left.
+    pub(crate) left: Option<Left>,
     /// The number of the last session with it.
     session: u64,
     /// Whose that was, where it was somebody else's.
@@ -126,6 +128,7 @@ pub(crate) async fn take(
             origin: Origin::Agent {
                 owner: last.subject.as_deref().unwrap_or_default().into(),
             },
+            left: Left::of(last),
             session: last.session,
             taken_from,
         };
@@ -140,6 +143,7 @@ pub(crate) async fn take(
             began: offer.began,
             since: offer.since,
         },
+        left: Left::of(last),
         session: offer.session,
         taken_from,
     };

@@ -1,6 +1,7 @@
 //! Leaving a task where it is, on purpose: `disconnect` with `suspendDebuggee`, VS Code's "Disconnect and Suspend".
 
 use super::*;
+use crate::moment::Moment;
 use crate::session::parks::EACH;
 
 fn suspend() -> Value {
@@ -19,6 +20,74 @@ async fn who_leaves_and_suspends_finds_the_task_where_it_was() {
     assert_eq!(outcomes(&spy).last(), Some(&parked));
     let (_next, told) = again(&context, "ann").await;
     assert_eq!(told.last().unwrap()["body"]["threadId"], 1);
+}
+
+/// For how long the breakpoint `id` stays parked.
+fn seconds_left(context: &Context, id: BreakpointId) -> u64 {
+    let list = context.registry.snapshot();
+    let until = list.find(id).unwrap().holder().unwrap().parked_until;
+    Moment::now().until(until.unwrap()).as_secs()
+}
+
+fn park_for(who: &str, time: &str) -> Value {
+    json!({"rayRelay": {"token": token_of(who), "parkFor": time}})
+}
+
+#[tokio::test]
+async fn who_asks_for_it_has_a_task_kept_for_longer_as_far_as_is_allowed() {
+    let (context, _) = relay(minutes(15));
+    let (worker, mut debugger, _dap) = standing(&context).await;
+    let id = worker.breakpoint.id;
+    debugger.ask("disconnect", suspend()).await;
+    until_parked(&context, id).await;
+    assert!(seconds_left(&context, id) <= 900);
+    // More than there is is refused before the task is attached to, and the park stays.
+    for (time, most) in [("13h", "12h 00m"), ("25h", "12h 00m")] {
+        let said = refusal(&context, park_for("ann", time)).await;
+        assert!(said.contains(most) && said.contains("[park] max"), "{said}");
+    }
+    let said = refusal(&context, park_for("ann", "soon")).await;
+    assert!(said.contains("`rayRelay.parkFor` must be a time"), "{said}");
+    let (mut again, _) = again_with(&context, park_for("ann", "10h")).await;
+    again.ask("disconnect", suspend()).await;
+    until_parked(&context, id).await;
+    let left = seconds_left(&context, id);
+    assert!((35_900..=36_000).contains(&left), "{left}");
+    // Who looks at it does not shorten it.
+    let (mut short, _) = Debugger::attaching(&context, with_token(token_of("ann"))).await;
+    short.event("initialized").await;
+    drop(short.dap);
+    until_parked(&context, id).await;
+    assert!(seconds_left(&context, id) > 35_800);
+}
+
+#[tokio::test]
+async fn nobody_is_promised_what_a_rule_does_not_allow_or_there_is_no_room_for() {
+    let (context, _) = relay(minutes(15));
+    let worker = Worker::listed(&context).await;
+    for (who, time, why) in [
+        ("off", "1m", "neither the policy nor"),
+        ("lim", "2h", "for 1h 00m at most"),
+        ("one", "6m", "for 5m 00s at most"),
+    ] {
+        let said = refusal(&context, park_for(who, time)).await;
+        assert!(said.contains(why), "{who}: {said}");
+    }
+    let mut taken = Vec::new();
+    for _ in 0..EACH {
+        let lim = crate::identity::testing::principal(&context.auth, "lim").await;
+        taken.push(context.parks.share(&lim, None).unwrap());
+    }
+    let said = refusal(&context, park_for("lim", "1h")).await;
+    assert!(said.contains("8 sessions of one person are kept"), "{said}");
+    assert!(
+        context
+            .registry
+            .snapshot()
+            .find(worker.breakpoint.id)
+            .unwrap()
+            .is_paused()
+    );
 }
 
 /// It was asked for that the task stays, so it is not let run in place of that.

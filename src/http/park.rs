@@ -1,0 +1,245 @@
+//! `POST /relay/v1/park`: `{"id": "3kfz0q8m", "for": "12h"}` leaves a paused task where it is, kept for whoever asks, as long
+//! as the policy and `[park] max` allow; without `for`, for as long as a lost session is kept. Their own park is kept anew.
+//!
+//! The answer is `{"id", "parked_until", "seconds"}`, with `credential_expires` where that is before. It is a session like
+//! every other: this is its client, on a connection of the process's own, which attaches, waits for the stop, and leaves it
+//! suspended. Whoever goes while that is under way has lost a session, which parks as well.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::http::request::Parts;
+use hyper::{Response, StatusCode};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::io::duplex;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_util::either::Either;
+
+use super::answer::{self, Body};
+use super::audit::{self, Asked};
+use super::connection::Connection;
+use super::refusal::HttpRefusal;
+use super::route::Route;
+use super::snapshot::crowded;
+use super::{authenticate, body};
+use crate::config::units::{format_duration, parse_duration};
+use crate::connect::Arrived;
+use crate::context::Context;
+use crate::identity::Principal;
+use crate::listing::json::seconds;
+use crate::moment::Moment;
+use crate::pdb::{After, Options, Prompt, PromptError};
+use crate::policy::Scope;
+use crate::ray::registry::{BreakpointId, Kind, Snapshot};
+use crate::session::authenticate::Authenticated;
+use crate::session::{Authorized, Denied, authorise, parks};
+use crate::telemetry::metrics::RefusalKind;
+
+/// Largest body of a request, in bytes.
+const LARGEST: usize = 1024;
+/// What the client of such a session calls itself.
+const CLIENT: &str = "ray-relay park";
+/// Bytes that wait in each direction.
+const ROOM: usize = 16 * 1024;
+/// How long the list may take to show the park.
+const SHOWN: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    id: String,
+    r#for: Option<String>,
+}
+
+/// Why a task is not parked. `Display` is a sentence for the client.
+#[derive(Debug, thiserror::Error)]
+enum NotParked {
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    #[error(transparent)]
+    NotAttached(#[from] PromptError),
+    #[error(
+        "a breakpoint of Ray's legacy debugger is left only by closing its prompt, in `nc` or `ray-relay debug`"
+    )]
+    Legacy,
+    #[error("it did not stay at its stop: the task has ended, or was let run")]
+    NoStop,
+    #[error("the task runs on, because it cannot be left as it is: {0}")]
+    RunsOn(String),
+    #[error("the relay is ending; try again when it is back")]
+    Ending,
+}
+
+impl NotParked {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Denied(Denied::Missing { .. }) => StatusCode::FORBIDDEN,
+            Self::Denied(Denied::Hidden) | Self::NotAttached(PromptError::NotFound(_)) => {
+                StatusCode::NOT_FOUND
+            }
+            Self::NotAttached(PromptError::Unreachable(_)) => StatusCode::BAD_GATEWAY,
+            Self::NotAttached(PromptError::Lost(_)) | Self::Ending => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            Self::NotAttached(PromptError::Refused(_) | PromptError::NoStop)
+            | Self::Legacy
+            | Self::NoStop
+            | Self::RunsOn(_) => StatusCode::CONFLICT,
+        }
+    }
+}
+
+/// Parks the task that the body names.
+pub(crate) async fn answer(
+    ctx: &Arc<Context>,
+    connection: &Connection,
+    parts: &Parts,
+    body: Incoming,
+    asked: &Asked,
+) -> Result<Response<Body>, HttpRefusal> {
+    // Before a byte of the body is read.
+    let caller = authenticate::authenticate(ctx, connection, parts, asked).await?;
+    if let Some(missing) = Route::Park.access().missing(&caller.principal) {
+        return Err(audit::deny(ctx, connection, &caller, asked, missing).await);
+    }
+    let read = body::whole(body, LARGEST).await;
+    let wanted = read.and_then(|body| serde_json::from_slice::<Wanted>(&body).ok());
+    let term = |wanted: &Wanted| wanted.r#for.as_deref().is_none_or(is_a_time);
+    let Some(Wanted { id, r#for }) = wanted.filter(term) else {
+        let sentence = "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints, and maybe \"for\": \"12h\"";
+        return Ok(answer::error(StatusCode::BAD_REQUEST, sentence));
+    };
+    let _share = match ctx.snapshots.take(&caller.principal) {
+        Ok(share) => share,
+        Err(shortage) => {
+            ctx.metrics.refused(RefusalKind::Limited);
+            return Ok(crowded(shortage));
+        }
+    };
+    let id: Option<BreakpointId> = id.parse().ok();
+    let parked = match authorised(ctx, &caller, id) {
+        Ok(authorized) => Box::pin(park(ctx, connection, &authorized, r#for)).await,
+        Err(why) => {
+            let place = match id {
+                Some(id) => format!("on breakpoint {id}"),
+                None => "on a breakpoint that is none".to_owned(),
+            };
+            if matches!(why, NotParked::Denied(_)) {
+                let missing = (Scope::View.word(), place);
+                audit::deny(ctx, connection, &caller, asked, missing).await;
+            }
+            Err(why)
+        }
+    };
+    Ok(match parked {
+        Ok(parked) => answer::json(StatusCode::OK, &parked),
+        Err(why) => answer::error(why.status(), why),
+    })
+}
+
+fn is_a_time(text: &str) -> bool {
+    parse_duration(text).is_ok_and(|time| !time.is_zero())
+}
+
+/// What may be attached to: the rest is judged where that is done.
+fn authorised(
+    ctx: &Context,
+    caller: &Authenticated,
+    id: Option<BreakpointId>,
+) -> Result<Authorized, NotParked> {
+    let list = ctx.registry.snapshot();
+    let breakpoint = id.and_then(|id| list.find(id)).ok_or(Denied::Hidden)?;
+    let authorized = authorise(&caller.principal, breakpoint, Scope::View)?;
+    match breakpoint.kind {
+        Kind::Debugpy => Ok(authorized),
+        Kind::Pdb => Err(NotParked::Legacy),
+    }
+}
+
+/// One session for no other purpose, up to its park.
+async fn park(
+    ctx: &Arc<Context>,
+    connection: &Connection,
+    authorized: &Authorized,
+    term: Option<String>,
+) -> Result<Value, NotParked> {
+    let (principal, breakpoint) = (authorized.principal(), authorized.breakpoint());
+    let term = match term {
+        Some(term) => term,
+        None => {
+            let by_rule = authorized.rights().obligations.park;
+            let usual = by_rule.unwrap_or(ctx.config.park.r#for);
+            // Who asks for nothing loses nothing of what there is.
+            let held = breakpoint.holder().and_then(|holder| holder.parked_until);
+            let held = held.filter(|_| parks::is_own(principal, breakpoint));
+            if held.is_some_and(|until| until > Moment::now().after(usual)) {
+                return Ok(told(principal, breakpoint.id, held));
+            }
+            // Where it is none, that is said by whoever judges it.
+            format_duration(usual.max(Duration::from_secs(1)))
+        }
+    };
+    let (near, far) = duplex(ROOM);
+    let arrived = Arrived {
+        stream: Either::Right(far),
+        principal: principal.clone(),
+        peer: connection.peer,
+    };
+    if !ctx.links.deliver(arrived).await {
+        return Err(NotParked::Ending);
+    }
+    let options = Options {
+        client: CLIENT.to_owned(),
+        relay: json!({"breakpoint": breakpoint.id.to_string(), "parkFor": term}),
+        may_kill: false,
+        ..Options::default()
+    };
+    let (sender, mut pieces) = mpsc::channel(16);
+    let mut opening = Box::pin(Prompt::open(near, &options, sender));
+    // What is printed on arrival is for nobody.
+    let opened = loop {
+        tokio::select! {
+            biased;
+            opened = &mut opening => break opened,
+            Some(_) = pieces.recv() => {}
+        }
+    };
+    drop(opening);
+    let (mut prompt, after) = opened?;
+    if matches!(after, After::Ended(_)) {
+        return Err(NotParked::NoStop);
+    }
+    // Read no longer, so that nothing waits for it.
+    drop(pieces);
+    if let Err(why) = prompt.stay().await {
+        prompt.leave().await;
+        return Err(NotParked::RunsOn(why));
+    }
+    let id = breakpoint.id;
+    Ok(told(principal, id, until(ctx, id).await))
+}
+
+/// The answer: until when the breakpoint `id` stays parked.
+fn told(principal: &Principal, id: BreakpointId, until: Option<Moment>) -> Value {
+    let left = until.map(|until| seconds(Moment::now().until(until)));
+    let mut told = json!({"id": id, "parked_until": until, "seconds": left});
+    let expires = principal.expires().map(Moment::announced);
+    if let Some(expires) = expires.filter(|at| until.is_some_and(|until| *at < until)) {
+        told["credential_expires"] = json!(expires);
+    }
+    told
+}
+
+/// Until when the task is parked, once the list says so.
+async fn until(ctx: &Context, id: BreakpointId) -> Option<Moment> {
+    let mut lists = ctx.registry.watch();
+    let is_parked = |list: &Arc<Snapshot>| {
+        let holder = list.find(id).and_then(|row| row.holder());
+        holder.is_none_or(|holder| holder.parked_until.is_some())
+    };
+    let shown = timeout(SHOWN, lists.wait_for(is_parked)).await.ok()?.ok()?;
+    shown.find(id)?.holder()?.parked_until
+}

@@ -1,0 +1,106 @@
+//! For how long a session is kept, and whether there is room for one more.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::context::Context;
+use crate::session::Permit;
+use crate::session::live::Live;
+use crate::session::parks::Place;
+use crate::session::refusal::SessionRefusal;
+use crate::session::shares::{Share, Shortage};
+use crate::wire::human_time::span;
+
+/// How long the session of `permit` is kept when its client is lost, which has `asked` for so long, where it has; `None`: not
+/// at all. The sessions of subprocesses are not: whoever comes again attaches to the task first.
+pub(crate) fn keeps(
+    context: &Context,
+    permit: &Permit,
+    asked: Option<Duration>,
+) -> Option<Duration> {
+    let by_rule = permit.rights().obligations.park;
+    let keeps = by_rule.unwrap_or(context.config.park.r#for);
+    let keeps = Some(keeps).filter(|keeps| !keeps.is_zero() && permit.holds())?;
+    Some(asked.map_or(keeps, |asked| {
+        asked.min(longest(context, permit).max(keeps))
+    }))
+}
+
+/// The longest time for which a session of `permit` that is kept at all may be.
+fn longest(context: &Context, permit: &Permit) -> Duration {
+    let obligations = &permit.rights().obligations;
+    let by_rule = obligations.park_max.or(obligations.park);
+    by_rule.unwrap_or(context.config.park.max)
+}
+
+/// Whether a session of `permit`, of a `family` where a cluster session opens it, can be kept for as long as is `asked`; one
+/// that `resumes` a park has its place.
+///
+/// # Errors
+/// [`SessionRefusal`]: who asks for more than there is would find the task gone.
+pub(crate) fn promise(
+    context: &Context,
+    permit: &Permit,
+    family: Option<&str>,
+    resumes: bool,
+    asked: Duration,
+) -> Result<(), SessionRefusal> {
+    let Some(most) = keeps(context, permit, Some(asked)) else {
+        let why = "a task is not left as it is here: neither the policy nor `[park] for` has sessions kept, and those of subprocesses never are";
+        return Err(SessionRefusal::Forbidden(why.to_owned()));
+    };
+    if most < asked {
+        return Err(SessionRefusal::Forbidden(format!(
+            "a task is left as it is for {} at most here, by `[park] max` or the policy, and not for {}",
+            span(most),
+            span(asked)
+        )));
+    }
+    if resumes {
+        return Ok(());
+    }
+    let share = context.parks.share(permit.principal(), family);
+    let share = share.and_then(|_| context.parks.has_room());
+    share.map_err(|shortage| {
+        let why = why_none(shortage);
+        SessionRefusal::Throttled(format!(
+            "this task cannot be parked as well, because {why}: `ray-relay release` ends one"
+        ))
+    })
+}
+
+/// What the session `live`, of a `family` where a cluster session opened it, needs to be parked.
+///
+/// # Errors
+/// Why there is none, as a clause.
+pub(crate) fn share(
+    context: &Context,
+    live: &Live<'_>,
+    family: Option<&str>,
+) -> Result<Arc<Share>, String> {
+    let share = context.parks.share(live.worker.principal(), family);
+    share.map_err(why_none)
+}
+
+/// A place for the park of the session `live`, which has its `share`.
+///
+/// # Errors
+/// Why there is none, as a clause.
+pub(crate) fn reserve(
+    context: &Context,
+    live: &Live<'_>,
+    share: Arc<Share>,
+) -> Result<Place, String> {
+    let (principal, id) = (live.worker.principal(), live.worker.breakpoint().id);
+    let place = context.parks.park(principal, id, share);
+    place.map_err(why_none)
+}
+
+fn why_none(shortage: Shortage) -> String {
+    match shortage {
+        Shortage::Yours(most) => format!(
+            "{most} sessions of one person are kept, a cluster session counted as one, and you have as many"
+        ),
+        Shortage::All(most) => format!("no more than {most} sessions are kept here"),
+    }
+}

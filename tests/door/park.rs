@@ -1,0 +1,150 @@
+//! A task that is left where it is on purpose, as somebody does who goes home: `ray-relay park`.
+
+use std::net::SocketAddr;
+use std::process::Output;
+use std::sync::Arc;
+
+use ray_relay::moment::Moment;
+use ray_relay::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};
+use tokio::net::TcpListener;
+use tokio::process::Command;
+
+use crate::support::*;
+use ray_relay::wire::dap::conversation::Conversation;
+use serde_json::{Value, json};
+
+/// A paused worker with a debugger at `address`.
+fn paused(address: SocketAddr) -> Breakpoint {
+    let worker_id = "5f".repeat(28);
+    Breakpoint {
+        id: BreakpointId::derive("default", &worker_id),
+        kind: Kind::Debugpy,
+        cluster: "default".into(),
+        node_id: "ab".repeat(28).into(),
+        node_ip: address.ip(),
+        worker_id: worker_id.into(),
+        pid: 4711,
+        port: address.port(),
+        paused_threads: 1,
+        names: Arc::new(Names::default()),
+        reason: Reason::Breakpoint,
+        location: None,
+        exception: None,
+        first_seen: Moment::now(),
+        stop: 1,
+        state: State::Paused,
+        task_ended: None,
+        registered: None,
+    }
+}
+
+fn event(name: &str, body: &Value) -> Value {
+    json!({"seq": 1, "type": "event", "event": name, "body": body})
+}
+
+/// A debugger that answers everything, and stops when it is configured; the commands that it was sent.
+async fn debugger(listener: TcpListener) -> Vec<String> {
+    let (stream, _) = listener.accept().await.unwrap();
+    let mut dap = Conversation::new(stream, 1 << 20);
+    let mut commands = Vec::new();
+    while let Ok(request) = dap.read().await {
+        let command = request["command"].as_str().unwrap().to_owned();
+        let answer = json!({"seq": 1, "type": "response", "request_seq": request["seq"],
+            "success": true, "command": command, "body": {}});
+        dap.send(&answer).await.unwrap();
+        let told = match &*command {
+            "attach" => Some(event("initialized", &Value::Null)),
+            "configurationDone" => {
+                let body = json!({"reason": "breakpoint", "threadId": 1});
+                Some(event("stopped", &body))
+            }
+            _ => None,
+        };
+        if let Some(told) = told {
+            dap.send(&told).await.unwrap();
+        }
+        commands.push(command);
+    }
+    commands
+}
+
+async fn ray_relay(relay: SocketAddr, words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ray-relay"));
+    let url = format!("http://{relay}");
+    command.env_clear().env("RAY_RELAY_URL", url).args(words);
+    let output = tokio::time::timeout(PATIENCE, command.output()).await;
+    output.expect("in time").unwrap()
+}
+
+fn said(output: &Output) -> (Option<i32>, String) {
+    let text = [&*output.stdout, &output.stderr].concat();
+    let text = String::from_utf8(text).unwrap();
+    (output.status.code(), text)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_goes_home_leaves_a_task_for_the_night_and_release_all_ends_that() {
+    let relay = start(|config| config.park.r#for = PATIENCE * 45).await;
+    let address = relay.local_addr();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let breakpoint = paused(listener.local_addr().unwrap());
+    let id = breakpoint.id.to_string();
+    let answering = tokio::spawn(debugger(listener));
+    relay.registry().insert(breakpoint);
+    let (code, text) = said(&ray_relay(address, &["park", "nosuch"]).await);
+    assert_eq!(code, Some(66), "{text}");
+    // What is not allowed is refused before anybody attaches.
+    let (code, text) = said(&ray_relay(address, &["park", &id, "--for", "13h"]).await);
+    assert_eq!(code, Some(77), "{text}");
+    assert!(text.contains("for 12h 00m at most here"), "{text}");
+    // By the beginning of its id.
+    let (code, text) = said(&ray_relay(address, &["park", &id[..4], "--for", "12h"]).await);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(
+        text.contains(" parked until ") && text.contains("for 12h 00m"),
+        "{text}"
+    );
+    let (_, text) = said(&ray_relay(address, &["list"]).await);
+    assert!(
+        text.contains("parked by ray-relay park for 12h 00m more"),
+        "{text}"
+    );
+    // Who asks for nothing loses nothing; who asks for less has less.
+    let (_, text) = said(&ray_relay(address, &["park", &id, "--json"]).await);
+    let told: Value = serde_json::from_str(&text).unwrap();
+    let left = told["parked"][0]["seconds"].as_f64().unwrap();
+    assert!(left > 43_000.0 && told["parked"][0]["id"] == *id, "{told}");
+    let (code, text) = said(&ray_relay(address, &["park", &id, "--for", "1h"]).await);
+    assert!(code == Some(0) && text.contains("for 1h 00m"), "{text}");
+    let (code, text) = said(&ray_relay(address, &["release", "--all"]).await);
+    assert!(code == Some(0) && text.contains("released"), "{text}");
+    let commands = tokio::time::timeout(PATIENCE, answering).await.unwrap();
+    let commands = commands.unwrap();
+    let count = |name: &str| commands.iter().filter(|command| *command == name).count();
+    assert_eq!(
+        (count("attach"), count("disconnect")),
+        (1, 1),
+        "{commands:?}"
+    );
+    relay.abort().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_nothing_is_kept_a_task_is_not_touched() {
+    let relay = start(|_| {}).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let breakpoint = paused(listener.local_addr().unwrap());
+    let id = breakpoint.id.to_string();
+    relay.registry().insert(breakpoint);
+    for words in [&["park", &*id][..], &["park", &id, "--for", "1m"]] {
+        let (code, text) = said(&ray_relay(relay.local_addr(), words).await);
+        assert_eq!(code, Some(77), "{text}");
+        assert!(
+            text.contains("neither the policy nor `[park] for`"),
+            "{text}"
+        );
+    }
+    let heard = listener.into_std().unwrap().accept();
+    assert!(heard.is_err(), "the worker was dialled");
+    relay.abort().await;
+}
