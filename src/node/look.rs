@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep};
 use tracing::warn;
 
 use super::machine;
@@ -22,6 +23,12 @@ use crate::wire::tunnel::messages::{self, Held, Open, Refusal, Sentence};
 
 /// The deadline of one question to Ray.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long an adapter may take to connect with its worker before its port is taken to be another's.
+const SETTLES: Duration = Duration::from_secs(5);
+
+/// The pause between two looks at such a one.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// Processes with the same connection that are asked about.
 const MOST_FORKS: usize = 8;
@@ -105,6 +112,25 @@ pub(super) enum Stranger {
     Nodes(Refused),
 }
 
+/// Where a debugger may be dialled, and whose the process has to be that answers.
+#[derive(Debug, Clone)]
+pub(super) struct Way {
+    pub(super) address: SocketAddr,
+    debugger: Attributed,
+    /// Nothing was seen at the look.
+    unseen: bool,
+}
+
+/// What is seen of some ways.
+#[derive(Default)]
+struct Seen {
+    good: Vec<Way>,
+    wrong: Option<(u32, String)>,
+    unsettled: bool,
+    /// No process can be seen, so that nothing is known of some of them.
+    blind: bool,
+}
+
 /// Looks, at Ray and at this machine.
 pub(super) struct Look {
     ray: Attribution,
@@ -149,7 +175,7 @@ impl Look {
     ///
     /// # Errors
     /// [`Refused`], for the relay.
-    pub(super) async fn ways(&self, open: &Open) -> Result<Vec<SocketAddr>, Refused> {
+    pub(super) async fn ways(&self, open: &Open) -> Result<Vec<Way>, Refused> {
         let (kind, port) = (kind(open.kind), open.port);
         let found = self.ray.debuggers(kind, &open.worker_id, port).await?;
         let nodes = self.nodes(&found).await?;
@@ -234,53 +260,30 @@ impl Look {
         Ok(nodes)
     }
 
-    /// Of `ways` those behind which no process is seen that is not the worker's.
-    async fn owned(
-        &self,
-        here: Vec<(Attributed, Vec<SocketAddr>)>,
-    ) -> Result<Vec<SocketAddr>, Refused> {
-        let processes = Arc::clone(&self.processes);
-        let looked = tokio::task::spawn_blocking(move || {
-            let (mut good, mut unseen, mut wrong) = (Vec::new(), false, None);
-            for (debugger, ways) in here {
-                // Where nobody says the node, only the process's title tells that it is this one.
-                let blind = debugger.node_id().is_empty();
-                for way in ways {
-                    match processes.verdict(way, debugger.owner()) {
-                        Verdict::Its => good.push(way),
-                        Verdict::Unseen => {
-                            unseen = true;
-                            good.extend((!blind).then_some(way));
-                        }
-                        Verdict::Anothers(pid, title) => wrong = Some((pid, title)),
-                    }
-                }
+    /// Of `here` those behind which no process is seen that is not the worker's. An adapter that has just begun to listen is
+    /// waited for, until it is connected with its worker.
+    async fn owned(&self, here: Vec<(Attributed, Vec<SocketAddr>)>) -> Result<Vec<Way>, Refused> {
+        let until = Instant::now() + SETTLES;
+        let seen = loop {
+            let (processes, here) = (Arc::clone(&self.processes), here.clone());
+            let looked = tokio::task::spawn_blocking(move || seen(&processes, here));
+            let Ok(seen) = looked.await else {
+                return Err(Refused::new(Refusal::Busy, "the agent is about to end"));
+            };
+            if !seen.unsettled || Instant::now() >= until {
+                break seen;
             }
-            let blind = unseen && !processes.are_seen();
-            (good, wrong, blind)
-        });
-        let Ok((good, wrong, blind)) = looked.await else {
-            return Err(Refused::new(Refusal::Busy, "the agent is about to end"));
+            sleep(AGAIN).await;
         };
+        let blind = seen.blind;
         if blind && !self.said.swap(true, Ordering::Relaxed) {
             warn!(
                 "no other process can be seen from here: a debugger's port is taken to be its worker's on Ray's word alone; run the agent as the workers' user and in their process namespace to have it checked"
             );
         }
-        match wrong {
-            _ if !good.is_empty() => Ok(good),
-            Some((pid, title)) => {
-                warn!(
-                    pid,
-                    title, "a port that Ray attributes to a worker belongs to another process"
-                );
-                Err(Refused::new(
-                    Refusal::WrongProcess,
-                    &format!(
-                        "the port belongs to process {pid} ({title}), which is not the worker"
-                    ),
-                ))
-            }
+        match seen.wrong {
+            _ if !seen.good.is_empty() => Ok(seen.good),
+            Some((pid, title)) => Err(wrong_process(pid, &title)),
             None if blind => Err(Refused::new(
                 Refusal::WrongProcess,
                 "Ray does not say on which node that prompt is, and the agent cannot see whose the port is",
@@ -289,6 +292,41 @@ impl Look {
                 Refusal::NotAWorker,
                 "no process of that task listens there",
             )),
+        }
+    }
+
+    /// Whether the process that has taken `stream`, a connection to one of `ways`, is the one that was looked at: its port
+    /// may have become another's since.
+    ///
+    /// # Errors
+    /// [`Refused`]: nothing may be said to it.
+    pub(super) async fn still(&self, ways: &[Way], stream: &TcpStream) -> Result<(), Refused> {
+        let gone = || {
+            Refused::new(
+                Refusal::NotAWorker,
+                "the debugger's connection broke at once",
+            )
+        };
+        let local = stream.local_addr().map_err(|_| gone())?;
+        let remote = stream.peer_addr().map_err(|_| gone())?;
+        let way = ways.iter().find(|way| way.address == remote);
+        let way = way.cloned().ok_or_else(gone)?;
+        let unseen = way.unseen;
+        let processes = Arc::clone(&self.processes);
+        let looked = tokio::task::spawn_blocking(move || {
+            processes.answers(local, remote, way.debugger.owner())
+        });
+        match looked.await {
+            Ok(Verdict::Its) => Ok(()),
+            Ok(Verdict::Unseen) if unseen => Ok(()),
+            Ok(Verdict::Anothers(pid, title) | Verdict::Unsettled(pid, title)) => {
+                Err(wrong_process(pid, &title))
+            }
+            Ok(Verdict::Unseen) => Err(Refused::new(
+                Refusal::WrongProcess,
+                "the debugger's port is no longer seen to be its worker's",
+            )),
+            Err(_) => Err(Refused::new(Refusal::Busy, "the agent is about to end")),
         }
     }
 
@@ -308,6 +346,47 @@ impl Look {
             .unwrap_or(false)
             .then(|| node.node_id.to_string())
     }
+}
+
+/// What is seen of each of `here`. It blocks.
+fn seen(processes: &Processes, here: Vec<(Attributed, Vec<SocketAddr>)>) -> Seen {
+    let (mut seen, mut any_unseen) = (Seen::default(), false);
+    for (debugger, ways) in here {
+        // Where nobody says the node, only the process's title tells that it is this one.
+        let nameless = debugger.node_id().is_empty();
+        for address in ways {
+            let way = |unseen| Way {
+                address,
+                debugger: debugger.clone(),
+                unseen,
+            };
+            match processes.verdict(address, debugger.owner()) {
+                Verdict::Its => seen.good.push(way(false)),
+                Verdict::Unseen => {
+                    any_unseen = true;
+                    seen.good.extend((!nameless).then(|| way(true)));
+                }
+                Verdict::Unsettled(pid, title) => {
+                    seen.unsettled = true;
+                    seen.wrong = Some((pid, title));
+                }
+                Verdict::Anothers(pid, title) => seen.wrong = Some((pid, title)),
+            }
+        }
+    }
+    seen.blind = any_unseen && !processes.are_seen();
+    seen
+}
+
+fn wrong_process(pid: u32, title: &str) -> Refused {
+    warn!(
+        pid,
+        title, "a port that Ray attributes to a worker belongs to another process"
+    );
+    Refused::new(
+        Refusal::WrongProcess,
+        &format!("the port belongs to process {pid} ({title}), which is not the worker"),
+    )
 }
 
 fn kind(kind: messages::Kind) -> Kind {

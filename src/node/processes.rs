@@ -4,6 +4,8 @@
 //! that the two have, which has both its ends on this machine. Another user's processes, and those of another container
 //! that does not share them, cannot be looked into; of their sockets nothing is known.
 
+mod ancestry;
+
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::Read;
@@ -24,6 +26,8 @@ pub(super) enum Verdict {
     Its,
     /// Another process's: its number and title.
     Anothers(u32, String),
+    /// An adapter's that is connected with no worker yet, by the same: it may become the worker's.
+    Unsettled(u32, String),
     /// Nothing can be seen that listens there, or not whose it is.
     Unseen,
 }
@@ -49,45 +53,66 @@ impl Processes {
 
     /// Whose the sockets are that a connection to `address` may come to.
     pub(super) fn verdict(&self, address: SocketAddr, owner: &Owner) -> Verdict {
-        let listening = self.listening(address);
-        if listening.is_empty() {
+        self.owned(&self.listening(address), owner)
+    }
+
+    /// Whose the process is that has taken the connection from `local` to `remote`; where none has yet, who listens there.
+    pub(super) fn answers(&self, local: SocketAddr, remote: SocketAddr, owner: &Owner) -> Verdict {
+        let taken: HashSet<u64> = self.ends(remote, local);
+        match taken.is_empty() {
+            true => self.verdict(remote, owner),
+            false => self.owned(&taken, owner),
+        }
+    }
+
+    /// Whose the sockets `wanted` are.
+    fn owned(&self, wanted: &HashSet<u64>, owner: &Owner) -> Verdict {
+        if wanted.is_empty() {
             return Verdict::Unseen;
         }
         // Looking into every process takes tens of milliseconds on a node.
-        let likely = self.owners(self.likely(owner), &listening);
+        let likely = self.owners(self.likely(owner), wanted);
         let its: HashSet<u64> = likely
             .iter()
             .filter(|(pid, inodes)| self.is_its(**pid, inodes, owner))
             .flat_map(|(_, inodes)| inodes.iter().copied())
             .collect();
-        if listening.is_subset(&its) {
+        if wanted.is_subset(&its) {
             return Verdict::Its;
         }
-        let owners = self.owners(self.all(), &listening);
+        let owners = self.owners(self.all(), wanted);
         // A process that the worker has forked may have its socket too; one that nobody of its own has is another's.
         let mut verdict = Verdict::Unseen;
-        for inode in &listening {
+        for inode in wanted {
             let mut have = owners.iter().filter(|(_, inodes)| inodes.contains(inode));
-            let Some((first, _)) = have.clone().next() else {
+            let Some((first, inodes)) = have.clone().next() else {
                 continue;
             };
             match have.any(|(pid, inodes)| self.is_its(*pid, inodes, owner)) {
                 true => verdict = Verdict::Its,
+                false if self.is_adapter(*first) && !self.has_worker(inodes) => {
+                    return Verdict::Unsettled(*first, self.title(*first));
+                }
                 false => return Verdict::Anothers(*first, self.title(*first)),
             }
         }
         verdict
     }
 
-    /// The numbers by which the processes call themselves that have the end at `local` of the connection from there to `remote`;
-    /// none where they are not shown. A process that was forked has its parent's connections.
-    pub(super) fn connected(&self, local: SocketAddr, remote: SocketAddr) -> Vec<u32> {
-        let table = self.table();
+    /// The sockets that are the end at `local` of a connection to `remote`, and that a process has.
+    fn ends(&self, local: SocketAddr, remote: SocketAddr) -> HashSet<u64> {
         let is_it = |socket: &&Socket| {
             let open = socket.state == State::Established && socket.inode != 0;
             open && (socket.local, socket.remote) == (local, remote)
         };
-        let ends: HashSet<u64> = table.iter().filter(is_it).map(|s| s.inode).collect();
+        let table = self.table();
+        table.iter().filter(is_it).map(|s| s.inode).collect()
+    }
+
+    /// The numbers by which the processes call themselves that have the end at `local` of the connection from there to `remote`;
+    /// none where they are not shown. A process that was forked has its parent's connections.
+    pub(super) fn connected(&self, local: SocketAddr, remote: SocketAddr) -> Vec<u32> {
+        let ends = self.ends(local, remote);
         match ends.is_empty() {
             true => Vec::new(),
             false => self
@@ -121,9 +146,9 @@ impl Processes {
 
     fn is_its(&self, pid: u32, inodes: &HashSet<u64>, owner: &Owner) -> bool {
         match owner {
-            Owner::Task(name) => self.title(pid) == title_of(name),
+            Owner::Task(name) => self.title(pid) == title_of(name) && self.is_worker(pid),
             Owner::Process(worker) => {
-                self.is(pid, *worker)
+                self.is(pid, *worker) && self.is_worker(pid)
                     || (self.is_adapter(pid) && self.is_connected(inodes, *worker))
             }
         }
@@ -153,26 +178,22 @@ impl Processes {
         runs && words.any(|word| word == "--for-server")
     }
 
-    /// Whether one of the sockets `inodes` is connected with one of the process that calls itself `worker`.
+    /// Whether one of the sockets `inodes` is connected with one of the worker's process that calls itself `worker`.
     fn is_connected(&self, inodes: &HashSet<u64>, worker: u32) -> bool {
-        let table = self.table();
-        let own =
-            |socket: &&Socket| socket.state == State::Established && inodes.contains(&socket.inode);
-        let ends: HashSet<_> = table
-            .iter()
-            .filter(own)
-            .map(|socket| (socket.remote, socket.local))
-            .collect();
-        let others: HashSet<u64> = table
-            .iter()
-            .filter(|socket| ends.contains(&(socket.local, socket.remote)))
-            .map(|socket| socket.inode)
-            .collect();
+        let others = self.other_ends(inodes);
         // In a container it has another number than it says, so that it may be any.
         let mut workers = std::iter::once(worker)
             .chain(self.all())
             .filter(|pid| self.is(*pid, worker));
-        !others.is_empty() && workers.any(|pid| !self.inodes(pid).is_disjoint(&others))
+        !others.is_empty()
+            && workers.any(|pid| !self.inodes(pid).is_disjoint(&others) && self.is_worker(pid))
+    }
+
+    /// Whether one of the sockets `inodes` is connected with one of any worker's.
+    fn has_worker(&self, inodes: &HashSet<u64>) -> bool {
+        let others = self.other_ends(inodes);
+        let owners = self.owners(self.all(), &others);
+        owners.into_keys().any(|pid| self.is_worker(pid))
     }
 
     /// Of `pids` those that have one of the sockets `wanted`, each with all that it has.

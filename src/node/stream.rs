@@ -21,7 +21,7 @@ use tracing::{debug, info};
 
 use super::connect::{Dialler, Socket};
 use super::keeping::{Keeping, Said, Tenure};
-use super::look::Refused;
+use super::look::{Refused, Way};
 use super::pump::{Debugger, End, Pump};
 use super::{Agent, Hold};
 use crate::upstream::by_agent;
@@ -108,7 +108,7 @@ async fn stream_for(dialler: &Dialler, open: &Open) -> Result<WebSocketStream<So
 /// A stream that the relay waits on, and where its debugger is.
 struct Opened {
     relay: WebSocketStream<Socket>,
-    ways: Vec<SocketAddr>,
+    ways: Vec<Way>,
     hold: Hold,
 }
 
@@ -138,24 +138,23 @@ async fn prepare(
 
 impl Opened {
     async fn run(self, agent: &Agent, open: &Open, lost: &CancellationToken) {
-        let Self {
-            mut relay,
-            ways,
-            hold,
-        } = self;
-        let stream = match by_agent::dial(&ways, DIAL).await {
+        let Self { relay, ways, hold } = self;
+        let addresses: Vec<SocketAddr> = ways.iter().map(|way| way.address).collect();
+        let stream = match by_agent::dial(&addresses, DIAL).await {
             Ok(stream) => stream,
             Err(error) => {
                 info!(port = open.port, %error, "a debugger cannot be reached");
-                let failed = failure(&error);
-                let told = async {
-                    _ = relay.send(Message::text(written(&failed))).await;
-                    _ = relay.close(None).await;
-                };
-                _ = timeout(LINGER, told).await;
-                return;
+                return tell(relay, failure(&error)).await;
             }
         };
+        if let Err(refused) = agent.look.still(&ways, &stream).await {
+            info!(port = open.port, detail = %refused.detail, "a debugger is left before a word");
+            let failed = Dialled::Failed {
+                kind: Failure::Unreachable,
+                detail: refused.detail,
+            };
+            return tell(relay, failed).await;
+        }
         info!(port = open.port, "a session has come");
         match open.kind {
             Kind::Debugpy => Box::pin(debugpy(agent, hold, stream, relay, lost)).await,
@@ -166,6 +165,15 @@ impl Opened {
         }
         info!(port = open.port, "a session has gone");
     }
+}
+
+/// Tells the relay that there is no debugger.
+async fn tell(mut relay: WebSocketStream<Socket>, failed: Dialled) {
+    let told = async {
+        _ = relay.send(Message::text(written(&failed))).await;
+        _ = relay.close(None).await;
+    };
+    _ = timeout(LINGER, told).await;
 }
 
 async fn debugpy(

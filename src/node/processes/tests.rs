@@ -3,10 +3,10 @@ use std::os::unix::fs::symlink;
 use super::*;
 
 /// A `/proc` of the test's making. In a table those that listen come first, as the kernel writes it.
-struct Proc(tempfile::TempDir);
+pub(super) struct Proc(tempfile::TempDir);
 
 impl Proc {
-    fn new(table: &[(&str, &str, &str, u64)]) -> Self {
+    pub(super) fn new(table: &[(&str, &str, &str, u64)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut text = "  sl  local_address rem_address   st\n".to_owned();
         for (local, remote, state, inode) in table {
@@ -16,14 +16,30 @@ impl Proc {
         }
         fs::create_dir(dir.path().join("net")).unwrap();
         fs::write(dir.path().join("net/tcp"), text).unwrap();
-        Self(dir)
+        Self(dir).child(0, 1, "1", RAYLET, &[])
     }
 
+    /// A child of the raylet, which is 1.
     fn process(self, pid: u32, spaces: &str, cmdline: &str, sockets: &[u64]) -> Self {
+        self.child(1, pid, spaces, cmdline, sockets)
+    }
+
+    pub(super) fn child(
+        self,
+        parent: u32,
+        pid: u32,
+        spaces: &str,
+        cmdline: &str,
+        sockets: &[u64],
+    ) -> Self {
         let of = self.0.path().join(pid.to_string());
         fs::create_dir_all(of.join("fd")).unwrap();
         fs::write(of.join("cmdline"), cmdline.replace(' ', "\0")).unwrap();
-        fs::write(of.join("status"), format!("Name:\tx\nNSpid:\t{spaces}\n")).unwrap();
+        fs::write(
+            of.join("status"),
+            format!("Name:\tx\nPPid:\t{parent}\nNSpid:\t{spaces}\n"),
+        )
+        .unwrap();
         symlink("/dev/null", of.join("fd/0")).unwrap();
         for (at, inode) in sockets.iter().enumerate() {
             let target = format!("socket:[{inode}]");
@@ -32,15 +48,21 @@ impl Proc {
         self
     }
 
-    fn verdict(&self, address: &str, owner: &Owner) -> Verdict {
-        Processes::new(self.0.path()).verdict(address.parse().unwrap(), owner)
+    pub(super) fn processes(&self) -> Processes {
+        Processes::new(self.0.path())
+    }
+
+    pub(super) fn verdict(&self, address: &str, owner: &Owner) -> Verdict {
+        self.processes().verdict(address.parse().unwrap(), owner)
     }
 }
 
-const LISTENS: &str = "0A";
-const ESTABLISHED: &str = "01";
-const NOBODY: &str = "00000000:0000";
-const ADAPTER: &str = "/v/bin/python /v/lib/debugpy/adapter --for-server 45207 --host 0.0.0.0";
+pub(super) const RAYLET: &str = "/r/raylet/raylet --raylet_socket_name=/r/raylet.sock";
+pub(super) const LISTENS: &str = "0A";
+pub(super) const ESTABLISHED: &str = "01";
+pub(super) const NOBODY: &str = "00000000:0000";
+pub(super) const ADAPTER: &str =
+    "/v/bin/python /v/lib/debugpy/adapter --for-server 45207 --host 0.0.0.0";
 
 /// A worker, 8014, and its adapter, 8019, as debugpy 1.8.22 leaves them; a stranger who is connected with the worker too.
 fn debugpy(adapter: &str) -> Proc {
@@ -55,7 +77,7 @@ fn debugpy(adapter: &str) -> Proc {
     ])
     .process(8014, "8014", "ray::square()", &[4, 7])
     .process(8019, "8019", adapter, &[1, 2, 3])
-    .process(8020, "8020", "raylet --x", &[5, 6])
+    .process(8020, "8020", "/r/raylet/raylet --x", &[5, 6])
 }
 
 #[test]
@@ -64,7 +86,7 @@ fn an_adapter_is_its_workers_by_the_connection_that_they_have() {
     let worker = Owner::Process(8014);
     assert_eq!(proc.verdict("10.0.0.1:53387", &worker), Verdict::Its);
     assert_eq!(proc.verdict("127.0.0.1:53387", &worker), Verdict::Its);
-    let raylet = Verdict::Anothers(8020, "raylet --x".to_owned());
+    let raylet = Verdict::Anothers(8020, "/r/raylet/raylet --x".to_owned());
     assert_eq!(proc.verdict("127.0.0.1:8080", &worker), raylet);
     // Nothing listens at that address, or nothing that is seen.
     assert_eq!(proc.verdict("10.0.0.1:8080", &worker), Verdict::Unseen);

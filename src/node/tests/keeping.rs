@@ -105,7 +105,7 @@ type Stream = crate::wire::tunnel::ByteStream<TcpStream>;
 
 /// An agent with two relays, of which the first has a session that is kept by `keep` and stands in thread 3.
 struct Scene {
-    agent: std::sync::Arc<super::super::Agent>,
+    agent: Seeing,
     one: Relay,
     other: Relay,
     links: Vec<Socket>,

@@ -248,6 +248,42 @@ async fn a_relay_cannot_use_an_agent_as_a_way_into_the_network() {
     assert_not_dialled(victim);
 }
 
+/// A row of the registry can name any process: the system says which are workers.
+#[tokio::test]
+async fn a_service_that_the_registry_calls_a_worker_is_not_dialled() {
+    let (debugger, port) = Debugger::start().await;
+    let head = head(vec![worker(port)], vec![node(NODE, "127.0.0.1")]).await;
+    let relay = Relay::start(1).await;
+    let agent = agent(head, &[&relay]);
+    let (mut link, _) = relay.link().await;
+    for parent in ["/usr/lib/systemd/systemd", "/x/raylet"] {
+        agent.proc.parent(parent);
+        tell(&mut link, &FromRelay::Open(open(WORKER, port))).await;
+        let (kind, detail) = refused(&mut link).await;
+        assert_eq!(kind, Refusal::WrongProcess, "{detail}");
+    }
+    agent.end().await;
+    assert_not_dialled(debugger.0);
+}
+
+#[tokio::test]
+async fn a_port_that_becomes_anothers_before_the_dial_hears_nothing() {
+    let (debugger, port) = Debugger::start().await;
+    let head = head(vec![worker(port)], vec![node(NODE, "127.0.0.1")]).await;
+    let relay = Relay::start(1).await;
+    let agent = agent(head, &[&relay]);
+    let (mut link, _) = relay.link().await;
+    tell(&mut link, &FromRelay::Open(open(WORKER, port))).await;
+    let reused = || agent.proc.parent("/usr/lib/systemd/systemd");
+    let (_stream, first) = relay.stream_after(reused).await;
+    assert!(first.contains("which is not the worker"), "{first}");
+    let (mut dialled, _) = debugger.0.accept().await.unwrap();
+    let mut heard = Vec::new();
+    let read = timeout(SOON, dialled.read_to_end(&mut heard)).await;
+    assert_eq!(read.unwrap().unwrap(), 0);
+    agent.end().await;
+}
+
 #[tokio::test]
 async fn a_head_that_is_gone_and_a_prompt_without_a_gcs_are_said() {
     let nowhere = TcpListener::bind("127.0.0.1:0").await.unwrap();

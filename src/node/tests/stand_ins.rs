@@ -2,7 +2,8 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::ops::Deref;
+use std::os::unix::fs::symlink;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,15 +104,54 @@ pub(super) fn settings(head: SocketAddr) -> Settings {
     }
 }
 
+/// A `/proc` in which this test's own process is the child of another.
+pub(super) struct Proc(tempfile::TempDir);
+
+impl Proc {
+    /// In which the other is a raylet.
+    pub(super) fn of_worker() -> Self {
+        let proc = Self(tempfile::tempdir().unwrap());
+        let (root, own) = (proc.0.path(), std::process::id().to_string());
+        symlink("/proc/net", root.join("net")).unwrap();
+        std::fs::create_dir(root.join("1")).unwrap();
+        std::fs::create_dir(root.join(&own)).unwrap();
+        symlink("/proc/self/fd", root.join(&own).join("fd")).unwrap();
+        std::fs::write(root.join(&own).join("status"), "PPid:\t1\n").unwrap();
+        std::fs::write(root.join(&own).join("cmdline"), "ray::square()").unwrap();
+        proc.parent("/x/raylet\0--raylet_socket_name=/x/raylet.sock");
+        proc
+    }
+
+    /// From now on the other is what has this command line.
+    pub(super) fn parent(&self, cmdline: &str) {
+        std::fs::write(self.0.path().join("1/cmdline"), cmdline).unwrap();
+    }
+}
+
+/// An agent that sees the processes of a [`Proc`].
+pub(super) struct Seeing {
+    agent: Arc<Agent>,
+    pub(super) proc: Proc,
+}
+
+impl Deref for Seeing {
+    type Target = Arc<Agent>;
+
+    fn deref(&self) -> &Arc<Agent> {
+        &self.agent
+    }
+}
+
 /// An agent for `head` that links to the relays at `relays`.
-pub(super) fn agent(head: SocketAddr, relays: &[&Relay]) -> Arc<Agent> {
+pub(super) fn agent(head: SocketAddr, relays: &[&Relay]) -> Seeing {
     let settings = settings(head);
-    let agent = Agent::new(&settings, Path::new("/proc")).unwrap();
+    let proc = Proc::of_worker();
+    let agent = Agent::new(&settings, proc.0.path()).unwrap();
     for relay in relays {
         let following = Arc::clone(&agent).follow(relay.url(), Arc::clone(&settings.access));
         agent.tasks.spawn(following);
     }
-    agent
+    Seeing { agent, proc }
 }
 
 /// The port of a relay.
@@ -137,8 +177,14 @@ impl Relay {
 
     /// The next WebSocket, and the path of its request.
     pub(super) async fn accept(&self) -> (Socket, String) {
+        self.accept_after(|| ()).await
+    }
+
+    /// The same; between the connection and the handshake `what` is done.
+    async fn accept_after(&self, what: impl FnOnce()) -> (Socket, String) {
         let accepting = async {
             let (stream, _) = self.listener.accept().await.unwrap();
+            what();
             let mut path = String::new();
             #[allow(clippy::result_large_err, reason = "it is the library's")]
             let look = |request: &server::Request, mut response: server::Response| {
@@ -190,7 +236,15 @@ impl Relay {
 
     /// The next stream, with its first message.
     pub(super) async fn stream(&self) -> (ByteStream<TcpStream>, String) {
-        let (mut socket, path) = self.accept().await;
+        self.stream_after(|| ()).await
+    }
+
+    /// The same; `what` is done after the agent has looked, and before it dials.
+    pub(super) async fn stream_after(
+        &self,
+        what: impl FnOnce(),
+    ) -> (ByteStream<TcpStream>, String) {
+        let (mut socket, path) = self.accept_after(what).await;
         assert_eq!(path, format!("/relay/v1/nodes/stream/{}", "01".repeat(8)));
         let first = next(&mut socket).await.into_text().unwrap().to_string();
         (ByteStream::new(socket), first)

@@ -1,0 +1,102 @@
+//! Which processes are Ray's workers, as the system's own tree of processes tells it and no registry.
+//!
+//! A raylet starts the workers of its node, and each of them is its child. A driver is started by whoever runs the job, and a
+//! worker in a container by the container's runtime: what tells these is the connection that each has with the raylet. The
+//! services that Ray itself runs on a node have either, too, and are known by their programs.
+
+use std::collections::HashSet;
+
+use super::Processes;
+use super::State;
+
+/// The programs of Ray's services: the end of a word among the first of the command line.
+const SERVICES: [&str; 9] = [
+    "/raylet/raylet",
+    "/gcs/gcs_server",
+    "/plasma/plasma_store",
+    "/ray/dashboard/dashboard.py",
+    "/ray/dashboard/agent.py",
+    "/ray/_private/runtime_env/agent/main.py",
+    "/ray/_private/log_monitor.py",
+    "/ray/autoscaler/_private/monitor.py",
+    "ray.util.client.server",
+];
+
+/// How those begin that have written over their command line. Ray writes a task's name in the same way, so that an actor of
+/// a class that is called like a service is taken for the service while it runs no method.
+const TITLES: [&str; 2] = ["ray::DashboardAgent", "ray::RuntimeEnvAgent"];
+
+/// Words of a command line that may be the program: the interpreter with its options, and what it runs.
+const PROGRAM: usize = 5;
+
+impl Processes {
+    /// Whether the process `pid` is a worker or a driver of a raylet that is seen.
+    pub(super) fn is_worker(&self, pid: u32) -> bool {
+        !self.is_service(pid)
+            && (self
+                .parent(pid)
+                .is_some_and(|parent| self.is_raylet(parent))
+                || self.has_joined(pid))
+    }
+
+    fn parent(&self, pid: u32) -> Option<u32> {
+        let status = self.text(pid, "status")?;
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+        parent.trim().parse().ok()
+    }
+
+    fn is_raylet(&self, pid: u32) -> bool {
+        let line = self.text(pid, "cmdline").unwrap_or_default();
+        let mut words = line.split('\0');
+        let runs = words
+            .next()
+            .is_some_and(|program| program.ends_with("/raylet"));
+        // Ray's program has a name of its own, and is told by its options where the socket is.
+        runs && words.any(|word| word.starts_with("--raylet_socket_name="))
+    }
+
+    fn is_service(&self, pid: u32) -> bool {
+        let line = self.text(pid, "cmdline").unwrap_or_default();
+        let title = line.replace('\0', " ");
+        let title = title.trim_end();
+        TITLES.contains(&title)
+            || title.starts_with("ray-dashboard-")
+            || line
+                .split('\0')
+                .take(PROGRAM)
+                .any(|word| SERVICES.iter().any(|service| word.ends_with(service)))
+    }
+
+    /// Whether the process `pid` has a connection with a raylet.
+    fn has_joined(&self, pid: u32) -> bool {
+        let inodes = self.inodes(pid);
+        if inodes.is_empty() {
+            return false;
+        }
+        let others = self.other_ends(&inodes);
+        !others.is_empty()
+            && self
+                .all()
+                .filter(|other| self.is_raylet(*other))
+                .any(|raylet| !self.inodes(raylet).is_disjoint(&others))
+    }
+
+    /// The sockets of this machine that those of `inodes` are connected with.
+    pub(super) fn other_ends(&self, inodes: &HashSet<u64>) -> HashSet<u64> {
+        let table = self.table();
+        let ends: HashSet<_> = table
+            .iter()
+            .filter(|socket| socket.state == State::Established && inodes.contains(&socket.inode))
+            .map(|socket| (socket.remote, socket.local))
+            .collect();
+        table
+            .iter()
+            .filter(|socket| socket.inode != 0 && ends.contains(&(socket.local, socket.remote)))
+            .map(|socket| socket.inode)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -1,0 +1,107 @@
+use std::net::SocketAddr;
+
+use super::super::tests::{ADAPTER, ESTABLISHED, LISTENS, NOBODY, Proc, RAYLET};
+use super::super::{Owner, Verdict};
+
+/// A process at port 4096 with this command line, and this parent, beside the raylet.
+fn listener(parent: u32, line: &str) -> Proc {
+    Proc::new(&[("0100007F:1000", NOBODY, LISTENS, 1)]).child(parent, 10, "10", line, &[1])
+}
+
+fn verdict(proc: &Proc) -> Verdict {
+    proc.verdict("127.0.0.1:4096", &Owner::Process(10))
+}
+
+#[test]
+fn a_worker_is_a_child_of_a_raylet_whatever_it_calls_itself() {
+    for line in [
+        "ray::f()",
+        "ray::DashboardAgent.serve()",
+        "VLLM::EngineCore",
+    ] {
+        assert_eq!(verdict(&listener(1, line)), Verdict::Its, "{line}");
+        let another = Verdict::Anothers(10, line.split('(').next().unwrap().to_owned());
+        assert_eq!(verdict(&listener(2, line)), another, "{line}");
+    }
+}
+
+#[test]
+fn services_of_a_node_are_no_workers_those_of_ray_included() {
+    for line in [
+        "ray::DashboardAgent",
+        "ray::RuntimeEnvAgent",
+        "/v/bin/python -u /v/lib/ray/dashboard/agent.py --node-ip-address=10.0.0.1",
+        "/v/bin/python -u /v/lib/ray/_private/runtime_env/agent/main.py --x",
+        RAYLET,
+    ] {
+        let verdict = verdict(&listener(1, line));
+        assert!(
+            matches!(verdict, Verdict::Anothers(10, _)),
+            "{line}: {verdict:?}"
+        );
+    }
+    // A process that calls itself a raylet's child by its own name alone, or is started by something like a raylet.
+    let proc = listener(20, "redis-server").child(0, 20, "20", "/opt/raylet", &[]);
+    assert!(matches!(verdict(&proc), Verdict::Anothers(10, _)));
+}
+
+#[test]
+fn a_driver_is_known_by_its_connection_with_the_raylet() {
+    let table = |state| {
+        [
+            ("0100007F:1000", NOBODY, LISTENS, 1),
+            ("0100007F:2000", NOBODY, LISTENS, 2),
+            ("0100007F:3000", "0100007F:2000", state, 3),
+            ("0100007F:2000", "0100007F:3000", state, 4),
+        ]
+    };
+    for (state, line, its) in [
+        (ESTABLISHED, "python job.py", true),
+        ("06", "python job.py", false),
+        // Ray's own have such connections, too.
+        (ESTABLISHED, "/v/ray/core/src/ray/gcs/gcs_server --x", false),
+        (ESTABLISHED, "ray-dashboard-NodeHead-0 (python -c x)", false),
+    ] {
+        let proc = Proc::new(&table(state))
+            .child(0, 2, "2", RAYLET, &[2, 4])
+            .child(5, 10, "10", line, &[1, 3]);
+        assert_eq!(verdict(&proc) == Verdict::Its, its, "{line}");
+    }
+}
+
+/// An adapter that listens, and has a connection with whoever has socket 3.
+fn adapter(state: &str, peer: u32, parent: u32) -> Proc {
+    Proc::new(&[
+        ("0100007F:1000", NOBODY, LISTENS, 1),
+        ("0100007F:2000", "0100007F:3000", state, 2),
+        ("0100007F:3000", "0100007F:2000", state, 3),
+    ])
+    .child(0, 30, "30", ADAPTER, &[1, 2])
+    .child(parent, peer, &peer.to_string(), "ray::f()", &[3])
+}
+
+#[test]
+fn an_adapter_is_a_workers_and_may_still_become_one() {
+    assert_eq!(verdict(&adapter(ESTABLISHED, 10, 1)), Verdict::Its);
+    let unsettled = |proc: &Proc| matches!(verdict(proc), Verdict::Unsettled(30, _));
+    assert!(unsettled(&adapter("02", 10, 1)), "it connects");
+    assert!(unsettled(&adapter(ESTABLISHED, 10, 5)), "with no worker");
+    let anothers = verdict(&adapter(ESTABLISHED, 11, 1));
+    assert!(matches!(anothers, Verdict::Anothers(30, _)), "{anothers:?}");
+}
+
+#[test]
+fn who_has_taken_a_connection_is_told_before_who_listens() {
+    let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    let owner = Owner::Process(10);
+    for (taken, expected) in [(0, true), (2, true), (3, false)] {
+        let proc = Proc::new(&[
+            ("0100007F:1000", NOBODY, LISTENS, 1),
+            ("0100007F:1000", "0100007F:3000", ESTABLISHED, taken),
+        ])
+        .child(1, 10, "10", "ray::f()", &[1, 2])
+        .child(0, 20, "20", "other", &[3]);
+        let verdict = proc.processes().answers(at(12_288), at(4096), &owner);
+        assert_eq!(verdict == Verdict::Its, expected, "{taken}: {verdict:?}");
+    }
+}
