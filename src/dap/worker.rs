@@ -49,7 +49,7 @@ use crate::session::{Ending, Member, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::upstream::Worker;
 use crate::upstream::park::{Memory, Park};
-use crate::wire::dap::codec::frame;
+use crate::wire::dap::codec::{FrameError, frame};
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::{Request, event, notice, with_bare_failure};
 use crate::wire::dap::names::Event;
@@ -460,6 +460,12 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
                     None => self.vanished = true,
                 }
                 return ControlFlow::Break(Outcome::Client);
+            }
+            // A client that asks for more than there is has not asked for its task to run on.
+            SpliceEvent::Malformed(Side::Client, FrameError::Short(short))
+                if self.leave_parked(&short.to_string()) =>
+            {
+                return ControlFlow::Continue(Some(Outcome::Client));
             }
             SpliceEvent::Malformed(Side::Client, error) => {
                 self.tell(&notice(&format!("this session ends, because the client sent something that is not understood: {error}"), true));

@@ -4,6 +4,7 @@ mod closing;
 mod ending;
 mod looking;
 mod silent;
+mod starved;
 mod suspending;
 mod unrecorded;
 
