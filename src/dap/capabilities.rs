@@ -70,8 +70,14 @@ pub(super) fn announced(context: &Context, goodbye: Goodbye) -> Value {
 
 /// `capabilities` as that client may know them: what it takes for its goodbye is always there.
 pub(super) fn for_goodbye(mut capabilities: Value, goodbye: Goodbye) -> Value {
-    if goodbye == Goodbye::Terminate {
-        capabilities["supportsTerminateRequest"] = true.into();
+    match goodbye {
+        Goodbye::Disconnect => {}
+        Goodbye::Terminate => capabilities["supportsTerminateRequest"] = true.into(),
+        // Whoever may not end a worker is told so, and the task runs on.
+        Goodbye::DisconnectOrSuspend => {
+            capabilities["supportTerminateDebuggee"] =
+                capabilities["supportSuspendDebuggee"].clone();
+        }
     }
     capabilities
 }

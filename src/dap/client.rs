@@ -38,6 +38,10 @@ pub(super) enum Goodbye {
     /// other command that ends a session, and without the claim it forgets the session with its connection open. Its
     /// own `disconnect` is the answer to `terminated`.
     Terminate,
+    /// The client ends a session with `disconnect`, and shows a command that leaves the task where it is, but says
+    /// `suspendDebuggee` only to an adapter that claims to take `terminateDebuggee` as well: VS Code (1.139). Without the claim
+    /// its "Disconnect and Suspend" is a plain `disconnect`, and the task runs on.
+    DisconnectOrSuspend,
 }
 
 impl Client {
@@ -64,6 +68,7 @@ impl Client {
         };
         let goodbye = match id {
             Some("hx") => Goodbye::Terminate,
+            Some("vscode") => Goodbye::DisconnectOrSuspend,
             _ => Goodbye::Disconnect,
         };
         Self {
@@ -93,18 +98,18 @@ mod tests {
             (
                 json!({"clientID": "vscode", "supportsProgressReporting": true, "supportsStartDebuggingRequest": true}),
                 Children::StartDebugging,
-                Goodbye::Disconnect,
+                Goodbye::DisconnectOrSuspend,
             ),
             (
                 json!({"clientID": "vscode", "clientName": "Visual Studio Code", "supportsProgressReporting": true}),
                 Children::DebugpyAttach,
-                Goodbye::Disconnect,
+                Goodbye::DisconnectOrSuspend,
             ),
             // dap-mode 0.7.
             (
                 json!({"clientID": "vscode", "clientName": "Visual Studio Code", "supportsVariablePaging": true}),
                 Children::None,
-                Goodbye::Disconnect,
+                Goodbye::DisconnectOrSuspend,
             ),
             // Helix 25.07.
             (

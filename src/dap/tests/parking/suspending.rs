@@ -90,6 +90,31 @@ async fn nobody_is_promised_what_a_rule_does_not_allow_or_there_is_no_room_for()
     );
 }
 
+/// VS Code (1.139) shows "Disconnect and Suspend" in any case, and says `suspendDebuggee` only to an adapter that claims both.
+/// dape (0.27) ends the process where it is claimed.
+#[tokio::test]
+async fn vs_code_is_told_all_that_it_takes_to_leave_and_suspend() {
+    for (window, client, both) in [
+        (minutes(15), "vscode", true),
+        (minutes(0), "vscode", false),
+        (minutes(15), "dape", false),
+    ] {
+        let (context, _) = relay(window);
+        let mut debugger = Debugger::connect(&context).await;
+        let said = json!({"adapterID": "debugpy", "clientID": client});
+        let capabilities = debugger.ask("initialize", said).await;
+        let is = |key: &str| capabilities["body"][key] == true;
+        assert_eq!(is("supportSuspendDebuggee"), !window.is_zero());
+        assert_eq!(is("supportTerminateDebuggee"), both, "{client}");
+    }
+    let (context, _) = relay(minutes(15));
+    let (_worker, mut debugger, _dap) = session(&context, with_token(token_of("off"))).await;
+    let told = debugger.event("capabilities").await;
+    let capabilities = &told["body"]["capabilities"];
+    assert_eq!(capabilities["supportSuspendDebuggee"], false);
+    assert_eq!(capabilities["supportTerminateDebuggee"], false);
+}
+
 /// It was asked for that the task stays, so it is not let run in place of that.
 #[tokio::test]
 async fn a_session_that_cannot_be_kept_goes_on_and_says_why() {
