@@ -84,8 +84,15 @@ pub fn source_note(sent: &Value, breakpoint: &Breakpoint) -> Option<String> {
     let maps = mappings().any(|one| one["localRoot"] != one["remoteRoot"]);
     let folder = match here.and_then(|one| one["localRoot"].as_str()) {
         Some(folder) => crate::wire::text::shortened(folder, 200),
-        None if breakpoint.names.unpacked_working_dir && !maps => "no local folder".to_owned(),
-        None => return None,
+        None if !breakpoint.names.unpacked_working_dir || maps => return None,
+        // Whoever is shown the worker's own files has no use for how to come by them.
+        None if sent["pathMappings"] == mappings::nowhere() => {
+            return Some(
+                "no local folder stands for the job's working_dir, so its files are shown as the worker has them, read-only; rayRelay.localRoot says which folder holds them"
+                    .to_owned(),
+            );
+        }
+        None => "no local folder".to_owned(),
     };
     Some(format!(
         "{folder} stands for the job's working_dir; where a file is not found, set rayRelay.localRoot to the folder that holds it, or to \"\" to be shown the worker's own"

@@ -163,8 +163,15 @@ fn a_wrong_folder_can_be_told_by_one_line() {
         said.starts_with("/home/ada/other stands for") && said.contains("rayRelay.localRoot"),
         "{said}"
     );
-    let said = note(json!({}), &breakpoint, None).unwrap();
+    for arguments in [json!({}), json!({"workspaceFolder": "/home/ada/other"})] {
+        let said = note(arguments, &breakpoint, Some("")).unwrap();
+        assert!(said.contains("are shown as the worker has them"), "{said}");
+        assert!(!said.contains("not found"), "{said}");
+    }
+    let itself = json!({"pathMappings": []});
+    let said = note(itself, &breakpoint, None).unwrap();
     assert!(said.starts_with("no local folder stands for"), "{said}");
+    assert!(said.contains("where a file is not found"), "{said}");
     let own = json!({"pathMappings": [{"localRoot": "/a", "remoteRoot": "/b"}]});
     assert_eq!(note(own, &breakpoint, None), None);
 }
