@@ -97,6 +97,9 @@ pub(super) fn event(message: &mut Value, name: Option<Event>) {
         Some(Event::Output) => output(body),
         Some(Event::Breakpoint) => {
             keep(body, &["reason", "breakpoint"]);
+            // debugpy says of its breakpoints that they changed, and nothing else (1.8.0 to 1.8.22). VS Code keeps one that is
+            // new among its own, beyond the session, and takes it to the tasks of others; one that is removed is gone there.
+            body["reason"] = "changed".into();
             one(body.get_mut("breakpoint"), breakpoint);
         }
         _ => {}

@@ -206,6 +206,11 @@ fn events_have_the_fields_of_debugpys() {
             json!({"reason": "changed", "breakpoint": {"id": 1, "verified": true, "offset": 3}, "x": 1}),
             json!({"reason": "changed", "breakpoint": {"id": 1, "verified": true}}),
         ),
+        (
+            "breakpoint",
+            json!({"reason": "new", "breakpoint": {"verified": true, "source": {"path": "/home/ada/other.py"}, "line": 7}}),
+            json!({"reason": "changed", "breakpoint": {"verified": true, "source": {"path": "/home/ada/other.py"}, "line": 7}}),
+        ),
         ("output", json!([1]), json!({})),
         (
             "output",
