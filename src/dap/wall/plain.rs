@@ -1,61 +1,60 @@
 //! Output that has nothing to be taken out, told without building it.
 //!
-//! Pure. It is read by a parser, which refuses a key that is not named here, or is there twice.
+//! Pure. It is read by a parser, which refuses a key that is not named here, or is there twice. What would be read as such a
+//! thing as well is none: an object as an array of its values, a text as an object with one key.
 
 use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, IgnoredAny, Visitor};
+use serde_json::value::RawValue;
 
 use super::fields::drives_terminal;
 
 /// Whether `body`, an `output` event, is no more than a text in a console.
 pub(super) fn output(body: &[u8]) -> bool {
-    serde_json::from_slice::<Output>(body).is_ok()
+    let Ok(message) = serde_json::from_slice::<Output<'_>>(body) else {
+        return false;
+    };
+    let body = message.body.get();
+    body.starts_with('{') && serde_json::from_str::<OutputBody>(body).is_ok()
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Output {
+struct Output<'b> {
     #[serde(rename = "seq")]
     _seq: IgnoredAny,
     #[serde(rename = "type")]
     _type: IgnoredAny,
     #[serde(rename = "event")]
     _event: IgnoredAny,
-    #[serde(rename = "body")]
-    _body: OutputBody,
+    #[serde(borrow)]
+    body: &'b RawValue,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OutputBody {
-    #[serde(rename = "category")]
-    _category: Option<Category>,
-    #[serde(rename = "output")]
-    _output: Shown,
+    #[serde(rename = "category", default, deserialize_with = "category")]
+    _category: (),
+    #[serde(rename = "output", deserialize_with = "shown")]
+    _output: (),
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Category {
-    Console,
-    Stdout,
-    Stderr,
+fn category<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
+    from.deserialize_str(Text(|text| matches!(text, "console" | "stdout" | "stderr")))
 }
 
 /// A text that colours a terminal at most.
-struct Shown;
-
-impl<'de> Deserialize<'de> for Shown {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_str(Harmless).map(|()| Self)
-    }
+fn shown<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
+    from.deserialize_str(Text(|text| !drives_terminal(text)))
 }
 
-struct Harmless;
+/// A text that has nothing to be taken out.
+struct Text(fn(&str) -> bool);
 
-impl Visitor<'_> for Harmless {
+impl Visitor<'_> for Text {
     type Value = ();
 
     fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -63,9 +62,9 @@ impl Visitor<'_> for Harmless {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
-        match drives_terminal(text) {
-            false => Ok(()),
-            true => Err(E::custom("there is something to take out")),
+        match (self.0)(text) {
+            true => Ok(()),
+            false => Err(E::custom("there is something to take out")),
         }
     }
 }
