@@ -46,6 +46,8 @@ fn event(name: &str, body: &Value) -> Value {
 async fn debugger(listener: TcpListener) -> Vec<String> {
     let (stream, _) = listener.accept().await.unwrap();
     let mut dap = Conversation::new(stream, 1 << 20);
+    let greeting = json!({"category": "telemetry", "output": "ptvsd"});
+    dap.send(&event("output", &greeting)).await.unwrap();
     let mut commands = Vec::new();
     while let Ok(request) = dap.read().await {
         let command = request["command"].as_str().unwrap().to_owned();
