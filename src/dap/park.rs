@@ -1,4 +1,4 @@
-//! A debugger whose editor is lost, as a [park](crate::upstream::park) keeps it.
+//! A debugger whose editor is lost, as [`crate::upstream::park`] keeps it.
 
 use super::splice::{Nobody, Side, Splice, SpliceEvent};
 use super::worker::OWN_SEQ;
