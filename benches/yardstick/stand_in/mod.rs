@@ -8,6 +8,7 @@ mod worker;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -51,7 +52,11 @@ pub(crate) struct StandIn {
 
 impl StandIn {
     pub(crate) fn start(size: Size, log: &Path) -> Result<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
+        // An agent dials children of a raylet: the shell is called one, and has the option by which it is told.
+        let mut child = Command::new("/bin/sh")
+            .arg0("/stand-in/raylet")
+            .args(["-c", "\"$@\"; exit $?", "--raylet_socket_name=none"])
+            .arg(std::env::current_exe()?)
             .arg("--stand-in")
             .arg(serde_json::to_string(&size)?)
             .stdin(Stdio::piped())
@@ -92,6 +97,7 @@ impl StandIn {
 }
 
 impl Drop for StandIn {
+    /// The stand-in itself ends with its input.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
