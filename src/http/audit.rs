@@ -14,6 +14,8 @@ use super::refusal::HttpRefusal;
 use super::route::Missing;
 use crate::audit::{Action, Entry, Unavailable};
 use crate::context::Context;
+use crate::policy::Scope;
+use crate::ray::registry::BreakpointId;
 use crate::session::authenticate::{Authenticated, RequestDetails};
 use crate::telemetry::request::RequestId;
 use crate::wire::text::one_line;
@@ -124,6 +126,22 @@ pub(crate) async fn deny(
         scope,
         place,
     }
+}
+
+/// The same on the breakpoint `id`, or where there is none, as what was asked for is no id.
+pub(super) async fn deny_on(
+    ctx: &Context,
+    connection: &Connection,
+    caller: &Authenticated,
+    asked: &Asked,
+    scope: Scope,
+    id: Option<BreakpointId>,
+) -> HttpRefusal {
+    let place = match id {
+        Some(id) => format!("on breakpoint {id}"),
+        None => "on a breakpoint that is none".to_owned(),
+    };
+    deny(ctx, connection, caller, asked, (scope.word(), place)).await
 }
 
 /// Puts on record what is about to be done; `details` says what else is known of it.

@@ -11,10 +11,11 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::answer::{self, Body};
-use super::audit::Asked;
+use super::audit::{self, Asked};
 use super::connection::Connection;
 use super::in_progress::InProgress;
 use super::refusal::HttpRefusal;
+use super::route::Route;
 use super::{credential, hop};
 use crate::context::Context;
 use crate::identity::{AuthError, Principal, Secret};
@@ -46,6 +47,21 @@ pub(crate) async fn authenticate(
         presented => presented?,
     };
     by(ctx, connection, parts, asked, presented).await
+}
+
+/// The same, where they may ask for `route` at all; who may not is on record.
+pub(super) async fn permitted(
+    ctx: &Context,
+    connection: &Connection,
+    parts: &Parts,
+    asked: &Asked,
+    route: Route<'_>,
+) -> Result<Authenticated, HttpRefusal> {
+    let caller = authenticate(ctx, connection, parts, asked).await?;
+    match route.access().missing(&caller.principal) {
+        Some(missing) => Err(audit::deny(ctx, connection, &caller, asked, missing).await),
+        None => Ok(caller),
+    }
 }
 
 /// Who sent `parts` to the dashboard whose own origin has this `label`.

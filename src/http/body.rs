@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
+use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 /// How long a body may take, from its first byte to its last.
@@ -17,4 +18,10 @@ pub(super) async fn whole(body: Incoming, largest: usize) -> Option<Bytes> {
         Ok(Ok(whole)) => Some(whole.to_bytes()),
         Ok(Err(_)) | Err(_) => None,
     }
+}
+
+/// What the JSON in `body` says; `None` where it is something else, or not whole.
+pub(super) async fn json<T: DeserializeOwned>(body: Incoming, largest: usize) -> Option<T> {
+    let whole = whole(body, largest).await?;
+    serde_json::from_slice(&whole).ok()
 }

@@ -158,8 +158,7 @@ pub(crate) async fn open(
     arrived: &Arrived,
 ) -> Result<Response<Body>, HttpRefusal> {
     let caller = authenticate::authenticate(ctx, connection, parts, asked).await?;
-    let read = body::whole(body, LARGEST).await;
-    let wanted = read.and_then(|body| serde_json::from_slice::<Wanted>(&body).ok());
+    let wanted: Option<Wanted> = body::json(body, LARGEST).await;
     let Some(wanted) = wanted else {
         let sentence =
             "the body has to be {\"cluster\": \"NAME\", \"path\": \"/\"}, both as one likes";

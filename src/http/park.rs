@@ -23,7 +23,7 @@ use super::audit::{self, Asked};
 use super::connection::Connection;
 use super::refusal::HttpRefusal;
 use super::route::Route;
-use super::snapshot::crowded;
+use super::snapshot::share;
 use super::{authenticate, body};
 use crate::config::units::{format_duration, parse_duration};
 use crate::connect::Arrived;
@@ -36,7 +36,6 @@ use crate::policy::Scope;
 use crate::ray::registry::{BreakpointId, Kind, Snapshot};
 use crate::session::authenticate::Authenticated;
 use crate::session::{Authorized, Denied, authorise, parks};
-use crate::telemetry::metrics::RefusalKind;
 
 /// Largest body of a request, in bytes.
 const LARGEST: usize = 1024;
@@ -101,35 +100,23 @@ pub(crate) async fn answer(
     asked: &Asked,
 ) -> Result<Response<Body>, HttpRefusal> {
     // Before a byte of the body is read.
-    let caller = authenticate::authenticate(ctx, connection, parts, asked).await?;
-    if let Some(missing) = Route::Park.access().missing(&caller.principal) {
-        return Err(audit::deny(ctx, connection, &caller, asked, missing).await);
-    }
-    let read = body::whole(body, LARGEST).await;
-    let wanted = read.and_then(|body| serde_json::from_slice::<Wanted>(&body).ok());
+    let caller = authenticate::permitted(ctx, connection, parts, asked, Route::Park).await?;
+    let wanted: Option<Wanted> = body::json(body, LARGEST).await;
     let term = |wanted: &Wanted| wanted.r#for.as_deref().is_none_or(is_a_time);
     let Some(Wanted { id, r#for }) = wanted.filter(term) else {
         let sentence = "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints, and maybe \"for\": \"12h\"";
         return Ok(answer::error(StatusCode::BAD_REQUEST, sentence));
     };
-    let _share = match ctx.snapshots.take(&caller.principal) {
+    let _share = match share(ctx, &caller.principal) {
         Ok(share) => share,
-        Err(shortage) => {
-            ctx.metrics.refused(RefusalKind::Limited);
-            return Ok(crowded(shortage));
-        }
+        Err(crowded) => return Ok(*crowded),
     };
     let id: Option<BreakpointId> = id.parse().ok();
     let parked = match authorised(ctx, &caller, id) {
         Ok(authorized) => Box::pin(park(ctx, connection, &authorized, r#for)).await,
         Err(why) => {
-            let place = match id {
-                Some(id) => format!("on breakpoint {id}"),
-                None => "on a breakpoint that is none".to_owned(),
-            };
             if matches!(why, NotParked::Denied(_)) {
-                let missing = (Scope::View.word(), place);
-                audit::deny(ctx, connection, &caller, asked, missing).await;
+                audit::deny_on(ctx, connection, &caller, asked, Scope::View, id).await;
             }
             Err(why)
         }

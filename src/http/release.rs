@@ -68,8 +68,7 @@ pub(crate) async fn answer(
         let missing = (Scope::Debug.word(), "on some breakpoint".to_owned());
         return Err(audit::deny(ctx, connection, &caller, asked, missing).await);
     }
-    let read = body::whole(body, LARGEST).await;
-    let wanted = read.and_then(|body| serde_json::from_slice::<Wanted>(&body).ok());
+    let wanted: Option<Wanted> = body::json(body, LARGEST).await;
     let Some(Wanted { ids, force }) = wanted.filter(|wanted| wanted.ids.len() <= MOST) else {
         let sentence = "the body has to be {\"ids\": [\"ID\"]}, with at most 1000 ids as in /relay/v1/breakpoints, and maybe \"force\": true";
         return Ok(answer::error(StatusCode::BAD_REQUEST, sentence));
@@ -100,16 +99,13 @@ async fn one(
     let authorized = match authorized(ctx, caller, id, force).await {
         Ok(authorized) => authorized,
         Err(why) => {
-            let place = match id.parse::<BreakpointId>() {
-                Ok(id) => format!("on breakpoint {id}"),
-                Err(_) => "on a breakpoint that is none".to_owned(),
-            };
             let scope = if force {
                 Scope::Terminate
             } else {
                 Scope::Debug
             };
-            audit::deny(ctx, connection, caller, asked, (scope.word(), place)).await;
+            let id = id.parse().ok();
+            audit::deny_on(ctx, connection, caller, asked, scope, id).await;
             return Err(match (force, &why) {
                 (true, Denied::Missing { .. }) => format!("{why}; {ENDING}"),
                 _ => why.to_string(),

@@ -44,8 +44,7 @@ pub(crate) async fn end(
     asked: &Asked,
 ) -> Result<Response<Body>, HttpRefusal> {
     let caller = authenticate::authenticate(ctx, connection, parts, asked).await?;
-    let read = body::whole(body, LARGEST).await;
-    let wanted = read.and_then(|body| serde_json::from_slice::<Wanted>(&body).ok());
+    let wanted: Option<Wanted> = body::json(body, LARGEST).await;
     let Some(Wanted { id, replica }) = wanted else {
         let sentence = "the body has to be {\"id\": NUMBER}, with an id as in /relay/v1/sessions, and maybe its \"replica\"";
         return Ok(answer::error(StatusCode::BAD_REQUEST, sentence));

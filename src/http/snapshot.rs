@@ -24,9 +24,10 @@ use super::{authenticate, body};
 use crate::audit::Action;
 use crate::connection::summary::Summary;
 use crate::context::Context;
+use crate::identity::Principal;
 use crate::masking::{Carries, MaskedSession};
 use crate::pdb::{Limits, read_snapshot, snapshot, snapshot_expression};
-use crate::policy::Scope;
+use crate::policy::{Rights, Scope};
 use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Kind, Location};
 use crate::recording::{Direction, Protocol};
 use crate::session::live::Begun;
@@ -94,23 +95,16 @@ pub(crate) async fn answer(
     asked: &Asked,
 ) -> Result<Response<Body>, HttpRefusal> {
     // Before a byte of the body is read.
-    let caller = authenticate::authenticate(ctx, connection, parts, asked).await?;
-    if let Some(missing) = Route::Snapshot.access().missing(&caller.principal) {
-        return Err(audit::deny(ctx, connection, &caller, asked, missing).await);
-    }
-    let read = body::whole(body, LARGEST).await;
-    let wanted = read.and_then(|body| serde_json::from_slice::<Wanted>(&body).ok());
+    let caller = authenticate::permitted(ctx, connection, parts, asked, Route::Snapshot).await?;
+    let wanted: Option<Wanted> = body::json(body, LARGEST).await;
     let Some(Wanted { id }) = wanted else {
         let sentence =
             "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints";
         return Ok(answer::error(StatusCode::BAD_REQUEST, sentence));
     };
-    let share = match ctx.snapshots.take(&caller.principal) {
+    let share = match share(ctx, &caller.principal) {
         Ok(share) => share,
-        Err(shortage) => {
-            ctx.metrics.refused(RefusalKind::Limited);
-            return Ok(crowded(shortage));
-        }
+        Err(crowded) => return Ok(*crowded),
     };
     let id: Option<BreakpointId> = id.parse().ok();
     let breakpoint = id.and_then(|id| ctx.registry.snapshot().find(id).cloned());
@@ -134,12 +128,7 @@ pub(crate) async fn answer(
             done.await.unwrap_or(Err(NoSnapshot::Ending))
         }
         Err(why) => {
-            let place = match id {
-                Some(id) => format!("on breakpoint {id}"),
-                None => "on a breakpoint that is none".to_owned(),
-            };
-            let missing = (Scope::View.word(), place);
-            audit::deny(ctx, connection, &caller, asked, missing).await;
+            audit::deny_on(ctx, connection, &caller, asked, Scope::View, id).await;
             Err(why.into())
         }
     };
@@ -158,7 +147,13 @@ pub(crate) async fn answer(
     })
 }
 
-pub(super) fn crowded(shortage: Shortage) -> Response<Body> {
+/// The place of one task that is looked at or parked, or the answer where there is none.
+pub(super) fn share(ctx: &Context, principal: &Principal) -> Result<Share, Box<Response<Body>>> {
+    let shortage = match ctx.snapshots.take(principal) {
+        Ok(share) => return Ok(share),
+        Err(shortage) => shortage,
+    };
+    ctx.metrics.refused(RefusalKind::Limited);
     let (status, sentence) = match shortage {
         Shortage::All(most) => (
             StatusCode::SERVICE_UNAVAILABLE,
@@ -173,7 +168,7 @@ pub(super) fn crowded(shortage: Shortage) -> Response<Body> {
             ),
         ),
     };
-    answer::error(status, sentence)
+    Err(Box::new(answer::error(status, sentence)))
 }
 
 /// Whether it is a park of whoever asks, and of this relay: it is looked at as it is.
@@ -204,11 +199,13 @@ async fn look_at_park(
     let expression = snapshot_expression(&limits());
     let looked = ctx.parks.look(authorized, expression).await?;
     let threads = read_snapshot(&looked).map_err(|why| NoSnapshot::Failed(why.to_string()))?;
-    let masks = ctx.masking.holds_for(authorized.rights());
-    Ok(shown(
-        threads,
-        masks.then(|| MaskedSession::new(ctx.masking.clone())),
-    ))
+    Ok(shown(threads, masking(ctx, authorized.rights())))
+}
+
+/// What masks for whoever has `rights`, if anything does.
+fn masking(ctx: &Context, rights: &Rights) -> Option<MaskedSession> {
+    let masks = ctx.masking.holds_for(rights);
+    masks.then(|| MaskedSession::new(ctx.masking.clone()))
 }
 
 fn limits() -> Limits {
@@ -280,11 +277,7 @@ async fn looked(
         if let Some(place) = place_in(&threads) {
             live.worker.stands_at(Some(place));
         }
-        let masks = ctx.masking.holds_for(&rights);
-        shown(
-            threads,
-            masks.then(|| MaskedSession::new(ctx.masking.clone())),
-        )
+        shown(threads, masking(&ctx, &rights))
     });
     let outcome = match &shot {
         Ok(threads) => {

@@ -335,6 +335,23 @@ async fn json(response: Response<Incoming>) -> serde_json::Value {
 }
 
 /// A head that answers as `handler` says.
+/// What `subject` is answered who sends `body` to `path`: the status, and what it says.
+async fn posted(relay: &Relay, path: &str, subject: &str, body: &str) -> (u16, serde_json::Value) {
+    let request = relay
+        .request("POST", path)
+        .header("authorization", bearer(subject));
+    let request = request.body(answer::full(body.to_owned())).unwrap();
+    let response = relay.client().await.send(request).await;
+    (response.status().as_u16(), json(response).await)
+}
+
+/// The same with the sentence of a refusal.
+async fn refused(relay: &Relay, path: &str, subject: &str, body: &str) -> (u16, String) {
+    let (status, answer) = posted(relay, path, subject, body).await;
+    let why = answer["error"].as_str().unwrap_or_default();
+    (status, why.to_owned())
+}
+
 async fn head<H, F>(handler: H) -> (SocketAddr, JoinSet<()>)
 where
     H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,

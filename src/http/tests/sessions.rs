@@ -1,21 +1,14 @@
 //! Who may end a session, and that it is on record before it ends.
 
-use serde_json::Value;
-
 use super::*;
 use crate::connection::summary::Summary;
 use crate::session::Session;
 use crate::telemetry::metrics::SessionProtocol;
 
 async fn ask(relay: &Relay, subject: &str, body: &str) -> u16 {
-    let request = relay
-        .request("POST", "/relay/v1/sessions/end")
-        .header("authorization", bearer(subject));
-    let request = request.body(answer::full(body.to_owned())).unwrap();
-    let response = relay.client().await.send(request).await;
-    let status = response.status().as_u16();
-    let _: Value = json(response).await;
-    status
+    posted(relay, "/relay/v1/sessions/end", subject, body)
+        .await
+        .0
 }
 
 /// A session of `subject` with a worker.

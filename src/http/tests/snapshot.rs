@@ -1,22 +1,10 @@
 //! Who may look at a task that waits, and that nobody else reaches its debugger.
 
-use serde_json::Value;
-
 use super::*;
 use crate::dap::testing::{assert_not_dialled, listed};
 
 async fn ask(relay: &Relay, subject: &str, body: &str) -> (u16, String) {
-    let request = relay
-        .request("POST", "/relay/v1/snapshot")
-        .header("authorization", bearer(subject));
-    let request = request.body(answer::full(body.to_owned())).unwrap();
-    let response = relay.client().await.send(request).await;
-    let status = response.status().as_u16();
-    let answer: Value = json(response).await;
-    (
-        status,
-        answer["error"].as_str().unwrap_or_default().to_owned(),
-    )
+    refused(relay, "/relay/v1/snapshot", subject, body).await
 }
 
 #[tokio::test]
