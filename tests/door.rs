@@ -7,6 +7,8 @@ mod support;
 
 #[path = "door/connect.rs"]
 mod connect;
+#[path = "door/debugger.rs"]
+mod debugger;
 #[path = "door/discovery.rs"]
 mod discovery;
 #[path = "door/drain.rs"]

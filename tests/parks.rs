@@ -16,6 +16,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
+use crate::debugger::debugger;
+
+#[path = "door/debugger.rs"]
+mod debugger;
+
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Rounds after which everything that is made once was made.
@@ -99,38 +104,6 @@ async fn send(dap: &mut Dap, seq: u64, command: &str, arguments: &Value) {
     let request =
         json!({"seq": seq, "type": "request", "command": command, "arguments": arguments});
     dap.send(&request).await.unwrap();
-}
-
-fn event(name: &str, body: &Value) -> Value {
-    json!({"seq": 1, "type": "event", "event": name, "body": body})
-}
-
-/// A debugger that answers everything, and stops when it is configured; the commands that it was sent.
-async fn debugger(listener: TcpListener) -> Vec<String> {
-    let (stream, _) = listener.accept().await.unwrap();
-    let mut dap = Conversation::new(stream, 1 << 20);
-    let output = json!({"category": "telemetry", "output": "ptvsd"});
-    dap.send(&event("output", &output)).await.unwrap();
-    let mut commands = Vec::new();
-    while let Ok(request) = dap.read().await {
-        let command = request["command"].as_str().unwrap().to_owned();
-        let answer = json!({"seq": 1, "type": "response", "request_seq": request["seq"],
-            "success": true, "command": command, "body": {}});
-        dap.send(&answer).await.unwrap();
-        match &*command {
-            "attach" => {
-                let initialized = event("initialized", &Value::Null);
-                dap.send(&initialized).await.unwrap();
-            }
-            "configurationDone" => {
-                let body = json!({"reason": "breakpoint", "threadId": 1});
-                dap.send(&event("stopped", &body)).await.unwrap();
-            }
-            _ => {}
-        }
-        commands.push(command);
-    }
-    commands
 }
 
 /// A client that has attached, and sees where the task stands.

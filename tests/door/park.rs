@@ -2,73 +2,13 @@
 
 use std::net::SocketAddr;
 use std::process::Output;
-use std::sync::Arc;
 
-use ray_relay::moment::Moment;
-use ray_relay::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};
-use tokio::net::TcpListener;
 use tokio::process::Command;
 
+use crate::debugger::debugger;
 use crate::support::*;
-use ray_relay::wire::dap::conversation::Conversation;
-use serde_json::{Value, json};
-
-/// A paused worker with a debugger at `address`.
-fn paused(address: SocketAddr) -> Breakpoint {
-    let worker_id = "5f".repeat(28);
-    Breakpoint {
-        id: BreakpointId::derive("default", &worker_id),
-        kind: Kind::Debugpy,
-        cluster: "default".into(),
-        node_id: "ab".repeat(28).into(),
-        node_ip: address.ip(),
-        worker_id: worker_id.into(),
-        pid: 4711,
-        port: address.port(),
-        paused_threads: 1,
-        names: Arc::new(Names::default()),
-        reason: Reason::Breakpoint,
-        location: None,
-        exception: None,
-        first_seen: Moment::now(),
-        stop: 1,
-        state: State::Paused,
-        task_ended: None,
-        registered: None,
-    }
-}
-
-fn event(name: &str, body: &Value) -> Value {
-    json!({"seq": 1, "type": "event", "event": name, "body": body})
-}
-
-/// A debugger that answers everything, and stops when it is configured; the commands that it was sent.
-async fn debugger(listener: TcpListener) -> Vec<String> {
-    let (stream, _) = listener.accept().await.unwrap();
-    let mut dap = Conversation::new(stream, 1 << 20);
-    let greeting = json!({"category": "telemetry", "output": "ptvsd"});
-    dap.send(&event("output", &greeting)).await.unwrap();
-    let mut commands = Vec::new();
-    while let Ok(request) = dap.read().await {
-        let command = request["command"].as_str().unwrap().to_owned();
-        let answer = json!({"seq": 1, "type": "response", "request_seq": request["seq"],
-            "success": true, "command": command, "body": {}});
-        dap.send(&answer).await.unwrap();
-        let told = match &*command {
-            "attach" => Some(event("initialized", &Value::Null)),
-            "configurationDone" => {
-                let body = json!({"reason": "breakpoint", "threadId": 1});
-                Some(event("stopped", &body))
-            }
-            _ => None,
-        };
-        if let Some(told) = told {
-            dap.send(&told).await.unwrap();
-        }
-        commands.push(command);
-    }
-    commands
-}
+use crate::takeover::paused;
+use serde_json::Value;
 
 async fn ray_relay(relay: SocketAddr, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ray-relay"));
@@ -88,8 +28,7 @@ fn said(output: &Output) -> (Option<i32>, String) {
 async fn who_goes_home_leaves_a_task_for_the_night_and_release_all_ends_that() {
     let relay = start(|config| config.park.r#for = PATIENCE * 45).await;
     let address = relay.local_addr();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let breakpoint = paused(listener.local_addr().unwrap());
+    let (listener, breakpoint) = paused().await;
     let id = breakpoint.id.to_string();
     let answering = tokio::spawn(debugger(listener));
     relay.registry().insert(breakpoint);
@@ -134,8 +73,7 @@ async fn who_goes_home_leaves_a_task_for_the_night_and_release_all_ends_that() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_nothing_is_kept_a_task_is_not_touched() {
     let relay = start(|_| {}).await;
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let breakpoint = paused(listener.local_addr().unwrap());
+    let (listener, breakpoint) = paused().await;
     let id = breakpoint.id.to_string();
     relay.registry().insert(breakpoint);
     for words in [&["park", &*id][..], &["park", &id, "--for", "1m"]] {
