@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::discovery::ray_cluster::{State, Wire};
-use crate::discovery::watch::backoff;
 
 const READY: &str = include_str!("../../tests/fixtures/kuberay/ready.json");
 const PENDING: &str = include_str!("../../tests/fixtures/kuberay/pending.json");
@@ -212,19 +211,6 @@ fn a_namespace_with_thousands_does_not_crowd_out_another() {
     assert_eq!(some.left_out.len(), 2998);
     all.reverse();
     assert_eq!(chosen(&all, 5, &[]), some);
-}
-
-#[test]
-fn pauses_grow_to_a_minute_and_no_further() {
-    for failures in 1..100 {
-        let pause = backoff(failures);
-        let bound = Duration::from_secs(1 << (failures - 1).min(6)).min(Duration::from_secs(60));
-        assert!(
-            pause <= bound && pause * 2 >= bound,
-            "{failures}: {pause:?}"
-        );
-    }
-    assert!(backoff(u32::MAX) <= Duration::from_secs(60));
 }
 
 /// JSON that has the names of a RayCluster in it and anything behind them.

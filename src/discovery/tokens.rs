@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::discovery::api::Api;
-use crate::discovery::watch::backoff;
+use crate::discovery::watch::BACKOFF;
 use crate::ray::head::GivenToken;
 
 /// Between two looks at one Secret at least: a head that restarts refuses its new token too, for a while.
@@ -79,7 +79,7 @@ impl Tokens {
 
 /// Gives what is in `secret`, and looks again when the head refuses it, for ever.
 async fn read(api: Api, (namespace, name): Secret, token: GivenToken) {
-    let mut failures = 0;
+    let mut backoff = BACKOFF;
     loop {
         match api.token(&namespace, &name).await {
             Ok(text) => {
@@ -90,16 +90,15 @@ async fn read(api: Api, (namespace, name): Secret, token: GivenToken) {
                         "a Secret with Ray's token has none that could be sent: expected one line at the key auth_token"
                     );
                 }
-                failures = 0;
+                backoff.reset();
             }
             Err(error) => {
-                if failures == 0 {
+                if backoff.is_fresh() {
                     tracing::warn!(namespace, secret = name, %error, "cannot read Ray's token of a cluster that was found");
                     // What was read before may still be right; at first, nobody waits longer.
                     token.none_yet();
                 }
-                failures += 1;
-                sleep(backoff(failures)).await;
+                sleep(backoff.pause()).await;
                 continue;
             }
         }

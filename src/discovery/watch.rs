@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use rand::Rng;
 use tokio::time::{Instant, sleep};
 
 use crate::discovery::api::{ApiError, Event, Scope};
 use crate::discovery::{Discovery, MAX_KNOWN, Seen};
+use crate::wire::backoff::Backoff;
 
 /// How long one watch lasts, by the API server's clock.
 pub(super) const WATCH: Duration = Duration::from_secs(120);
@@ -18,18 +18,11 @@ pub(super) const WATCH: Duration = Duration::from_secs(120);
 const RESYNC: Duration = Duration::from_secs(600);
 
 /// First and longest pause after a failure.
-const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+const FIRST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(60);
 
-/// A random pause up to a bound that doubles with each failure, half of it at least: relays that lost the same API server do
-/// not return to it in step.
-pub(super) fn backoff(failures: u32) -> Duration {
-    let bound = PAUSES
-        .0
-        .saturating_mul(1 << failures.saturating_sub(1).min(16));
-    bound
-        .min(PAUSES.1)
-        .mul_f64(rand::rng().random_range(0.5..1.0))
-}
+/// After a failure.
+pub(super) const BACKOFF: Backoff = Backoff::new(FIRST, LONGEST);
 
 impl Discovery {
     /// Keeps what the watch number `number` sees, for ever.
@@ -38,7 +31,7 @@ impl Discovery {
             Some(namespace) => Scope::Namespace(namespace.clone()),
             None => Scope::All,
         };
-        let mut failures = 0;
+        let mut backoff = BACKOFF;
         loop {
             let began = Instant::now();
             let error = match self.list(&scope).await {
@@ -47,7 +40,7 @@ impl Discovery {
                     self.known.replace(number, all);
                     match self.follow(&scope, number, version).await {
                         Ok(()) => {
-                            failures = 0;
+                            backoff.reset();
                             continue;
                         }
                         Err(error) => error,
@@ -65,18 +58,17 @@ impl Discovery {
                 Err(error) => error,
             };
             // What had worked for a while is a failure of its own.
-            if began.elapsed() > PAUSES.1 {
-                failures = 0;
+            if began.elapsed() > LONGEST {
+                backoff.reset();
             }
-            if failures == 0 {
+            if backoff.is_fresh() {
                 tracing::warn!(%scope, %error, "cannot follow RayClusters; those that are known stay");
             }
             // A connection that breaks once is no news.
-            if failures > 0 || !self.known.has_seen(number) {
+            if !backoff.is_fresh() || !self.known.has_seen(number) {
                 self.known.is_blind(number, error.to_string());
             }
-            failures += 1;
-            sleep(backoff(failures)).await;
+            sleep(backoff.pause()).await;
         }
     }
 
@@ -121,7 +113,7 @@ impl Discovery {
     ) -> Result<(), ApiError> {
         let selector = self.settings.label_selector.as_deref();
         let until = Instant::now() + RESYNC;
-        let mut failures = 0;
+        let mut backoff = BACKOFF;
         while Instant::now() < until {
             let began = Instant::now();
             let ended = self
@@ -131,16 +123,13 @@ impl Discovery {
                 Ok(()) => {}
                 Err(ApiError::Refused { status: 410, .. }) => return Ok(()),
                 // The connection broke, perhaps in the middle of a change: that one comes again.
-                Err(ApiError::Unreachable { .. }) if failures == 0 => {}
+                Err(ApiError::Unreachable { .. }) if backoff.is_fresh() => {}
                 Err(error) => return Err(error),
             }
             // A watch that ends at once is not asked for again at once.
-            match began.elapsed() < PAUSES.0 {
-                true => {
-                    failures += 1;
-                    sleep(backoff(failures)).await;
-                }
-                false => failures = 0,
+            match began.elapsed() < FIRST {
+                true => sleep(backoff.pause()).await,
+                false => backoff.reset(),
             }
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use rand::Rng as _;
+use crate::wire::backoff::Backoff;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -97,22 +97,21 @@ pub(super) async fn again<F: Future<Output = Attempt>>(
     retired: CancellationToken,
     ending: CancellationToken,
 ) {
-    let mut pause = FIRST;
+    let mut backoff = Backoff::new(FIRST, LONGEST);
     loop {
         let made = attempt().await;
-        pause = match made {
-            Attempt::Linked => FIRST,
-            Attempt::Failed => pause,
-            Attempt::Needless => LONGEST,
-        };
+        match made {
+            Attempt::Linked => backoff.reset(),
+            Attempt::Failed => {}
+            Attempt::Needless => backoff.slow_down(),
+        }
         // So that not all agents come back to a relay at the same moment.
-        let jittered = pause.mul_f64(rand::rng().random_range(0.5..=1.0));
-        debug!(?made, ?jittered, "the next attempt");
+        let pause = backoff.pause();
+        debug!(?made, ?pause, "the next attempt");
         tokio::select! {
-            () = tokio::time::sleep(jittered) => {}
+            () = tokio::time::sleep(pause) => {}
             () = retired.cancelled() => return,
             () = ending.cancelled() => return,
         }
-        pause = (2 * pause).min(LONGEST);
     }
 }

@@ -10,6 +10,7 @@ use super::message::Notice;
 use super::queue::Queue;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::NoticeOutcome;
+use crate::wire::backoff::Backoff;
 
 /// The first pause after a failure, and the longest, which also bounds what a webhook may ask for.
 pub(super) const FIRST: Duration = Duration::from_secs(1);
@@ -43,10 +44,10 @@ pub(super) trait Post {
 /// Posts what is in `queue` to the webhook at `host`, and never ends.
 pub(super) async fn run(to: &impl Post, host: &str, queue: &Queue, metrics: &Metrics) {
     // Of all together: a webhook that is down is not asked faster because much waits for it.
-    let mut pause = FIRST;
+    let mut backoff = Backoff::new(FIRST, LONGEST);
     loop {
         let notice = queue.next().await;
-        let outcome = deliver(to, host, &notice, &mut pause).await;
+        let outcome = deliver(to, host, &notice, &mut backoff).await;
         metrics.notice(notice.event, outcome);
     }
 }
@@ -55,7 +56,7 @@ async fn deliver(
     to: &impl Post,
     host: &str,
     notice: &Notice,
-    pause: &mut Duration,
+    backoff: &mut Backoff,
 ) -> NoticeOutcome {
     let (id, event) = (&*notice.id, notice.event.word());
     let breakpoint = notice.breakpoint;
@@ -64,21 +65,18 @@ async fn deliver(
         let (why, after) = match to.post(notice).await {
             Outcome::Delivered => {
                 debug!(webhook = host, id, event, %breakpoint, "notice delivered");
-                *pause = FIRST;
+                backoff.reset();
                 return NoticeOutcome::Delivered;
             }
             Outcome::Refused(status) => {
                 warn!(webhook = host, id, event, %breakpoint, %status, "the webhook refuses a notice; it is not tried again");
-                *pause = FIRST;
+                backoff.reset();
                 return NoticeOutcome::Failed;
             }
             Outcome::Again { why, after } => (why, after),
         };
-        let wait = match after {
-            Some(after) => after.clamp(FIRST, LONGEST),
-            None => pause.mul_f64(rand::random_range(0.5..=1.0)),
-        };
-        *pause = (*pause * 2).min(LONGEST);
+        let pause = backoff.pause();
+        let wait = after.map_or(pause, |after| after.clamp(FIRST, LONGEST));
         let given_up = notice.at.elapsed() + wait > KEPT;
         if given_up {
             warn!(webhook = host, id, event, %breakpoint, %why, "a notice was not delivered within an hour; it is given up");

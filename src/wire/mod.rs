@@ -1,6 +1,7 @@
 //! What goes over a connection, and knows nobody: protocols alone without the relay's part in them, and what everybody
 //! needs to speak them.
 
+pub(crate) mod backoff;
 pub mod counted;
 pub mod dap;
 pub(crate) mod gzip;

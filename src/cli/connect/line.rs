@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime};
 use futures_util::StreamExt;
 use hyper::HeaderMap;
 use hyper::header::HeaderValue;
-use rand::Rng as _;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_tungstenite::tungstenite::Message;
@@ -14,6 +13,7 @@ use tokio_tungstenite::tungstenite::Message;
 use crate::cli::RelayArgs;
 use crate::cli::relay_client::RelayError;
 use crate::cli::relay_dial::{NotOpened, Socket, open};
+use crate::wire::backoff::Backoff;
 use crate::wire::resumed::messages::{LinkId, LinkSecret, Opener, Said};
 use crate::wire::resumed::{
     CONNECT_PATH, CONNECT_PROTOCOL, Cut, DOWN, Link, LinkedStream, OPENER_HEADER, RECEIVED_HEADER,
@@ -170,7 +170,7 @@ impl Line {
         let (began, at) = (Instant::now(), SystemTime::now());
         let since = self.link.last_heard();
         let path = format!("{CONNECT_PATH}/{}", self.id.digits());
-        let mut pause = FIRST;
+        let mut backoff = Backoff::new(FIRST, LONGEST);
         let mut elsewhere = 0;
         let mut is_lost = false;
         loop {
@@ -209,10 +209,9 @@ impl Line {
                     failed.error
                 ));
             }
-            let jitter = rand::rng().random_range(0.5..=1.0);
             tokio::select! {
-                () = sleep(pause.mul_f64(jitter)) => pause = (2 * pause).min(LONGEST),
-                _ = reached.changed() => pause = FIRST,
+                () = sleep(backoff.pause()) => {}
+                _ = reached.changed() => backoff.reset(),
             }
         }
     }

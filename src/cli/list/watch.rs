@@ -17,6 +17,7 @@ use crate::cli::relay_client::{RelayClient, RelayError};
 use crate::cli::sse::{self, Parser};
 use crate::listing::row::Row;
 use crate::listing::select::{Choice, arranged};
+use crate::wire::backoff::Backoff;
 use crate::wire::text::replaced;
 
 /// A stream that is silent for longer is opened again: the connection may be half open. A relay
@@ -25,8 +26,8 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(90);
 /// How often the whole list is asked for besides: the stream tells what becomes of breakpoints, not
 /// that a head does not answer.
 const REFRESH: Duration = Duration::from_secs(5);
-/// First and longest pause before the stream is opened again.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(8));
+/// Before the stream is opened again.
+const AGAIN: Backoff = Backoff::new(Duration::from_millis(600), Duration::from_secs(10));
 
 /// Follows the stream until Ctrl-C or SIGTERM. The first connection has to succeed.
 pub(super) async fn run(
@@ -113,11 +114,10 @@ async fn refresh(client: &RelayClient, ended: bool) -> Result<Value, RelayError>
 }
 
 async fn reopen(client: &RelayClient, view: &mut View) -> Result<Stream, Error> {
-    let (mut pause, longest) = PAUSES;
+    let mut backoff = AGAIN;
     loop {
         // Many watchers of one relay are not to come back in the same instant.
-        sleep(pause.mul_f64(rand::random_range(0.75..1.25))).await;
-        pause = longest.min(pause * 2);
+        sleep(backoff.pause()).await;
         match Stream::open(client).await {
             Ok(stream) => {
                 view.say("The relay is back.")?;

@@ -23,6 +23,7 @@ use super::SetupError;
 use super::authorities::read_bounded;
 use super::keys::{Algorithm, KeyRing, KeysUnavailable, VerificationKey, fitting};
 use crate::config;
+use crate::wire::backoff::Backoff;
 use source::{Fetch, Fetched, Source};
 
 /// Between fetches because of keys that are not known: anybody can make up names of keys.
@@ -31,8 +32,8 @@ const UNKNOWN_KEY_PAUSE: Duration = Duration::from_secs(30);
 /// How often a file is looked at.
 const LOOK_AT_FILE: Duration = Duration::from_secs(1);
 
-/// First and longest pause after a fetch that failed.
-const RETRY: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60);
+/// After a fetch that failed.
+const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 
 /// Keys that come from elsewhere. Cheap to clone.
 pub(super) struct RemoteKeys<S = Source>(Arc<Inner<S>>);
@@ -146,7 +147,7 @@ impl<S: Fetch> KeyRing for RemoteKeys<S> {
 impl<S: Fetch> Inner<S> {
     /// The one place that fetches: never two at a time, whoever asks.
     async fn keep_fresh(&self) {
-        let mut pause = *RETRY.start();
+        let mut backoff = RETRY;
         loop {
             let serving = self.keys.borrow().wanted;
             let fetched = timeout(self.timeout, self.source.fetch()).await;
@@ -154,13 +155,13 @@ impl<S: Fetch> Inner<S> {
             let now = Instant::now();
             let next = match fetched {
                 Ok(fetched) => {
-                    if pause > *RETRY.start() {
+                    if !backoff.is_fresh() {
                         tracing::info!(
                             source = self.source.name(),
                             "the key set can be read again"
                         );
                     }
-                    pause = *RETRY.start();
+                    backoff.reset();
                     match fetched {
                         Fetched::Set(keys) => self.learn(keys, now),
                         Fetched::Unchanged => self.keys.send_modify(|k| k.confirmed = Some(now)),
@@ -172,9 +173,7 @@ impl<S: Fetch> Inner<S> {
                 }
                 Err(why) => {
                     self.complain(&why);
-                    let next = now + pause.mul_f64(rand::random_range(0.5..=1.0));
-                    pause = (pause * 2).min(*RETRY.end());
-                    next
+                    now + backoff.pause()
                 }
             };
             self.keys.send_modify(|known| known.served = serving);

@@ -13,9 +13,10 @@ use crate::ray::registry::current::CurrentTask;
 use crate::ray::registry::query;
 use crate::ray::registry::shared::{OpenClaim, Shared};
 use crate::ray::registry::snapshot::Snapshot;
+use crate::wire::backoff::Backoff;
 
 /// First and longest pause between questions whether a worker is gone.
-const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+const ASK_AGAIN: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
 
 /// Exclusive hold of one breakpoint by one session. The breakpoint is given back, and the cluster polled at once, when
 /// this and every [`Lease`] of it are dropped.
@@ -345,7 +346,7 @@ async fn ask(
     let Some(head) = cluster.head.clone() else {
         return std::future::pending().await;
     };
-    let (mut pause, longest) = ASK_AGAIN;
+    let mut backoff = ASK_AGAIN;
     loop {
         let rows = match query::worker(&head, &breakpoint.worker_id).await {
             Ok(list) => list.into_rows(),
@@ -363,10 +364,9 @@ async fn ask(
             return why;
         }
         // A worker that has ended is dead in Ray's list within 0.1 s, where its raylet lives.
-        if pause > ASK_AGAIN.0 && !breakpoint.node_id.is_empty() {
+        if !backoff.is_fresh() && !breakpoint.node_id.is_empty() {
             cluster.suspects.add(&breakpoint.node_id);
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(longest);
+        tokio::time::sleep(backoff.pause()).await;
     }
 }

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rand::Rng;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -23,6 +22,7 @@ use crate::ray::registry::rows::{LIMIT, List, WorkerRow};
 use crate::ray::registry::shared::Shared;
 use crate::ray::registry::state::{Cluster, Now};
 use crate::ray::registry::{Change, PollOutcome, query};
+use crate::wire::backoff::Backoff;
 
 /// How long a new breakpoint may wait for its node's state before it is listed without.
 const NODE_PATIENCE: Duration = Duration::from_secs(1);
@@ -67,7 +67,8 @@ struct Poller<'a> {
     answer: Option<Digest>,
     /// When the last poll was sent that the head has answered.
     listed: Option<Instant>,
-    failures: u32,
+    /// After polls that have failed.
+    backoff: Backoff,
     /// The head could not be reached at all, or did not answer the last of the cheap questions: when it does, that is news.
     away: bool,
     /// It was said that the list lacks some.
@@ -78,6 +79,7 @@ struct Poller<'a> {
 pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
     let nodes = Nodes::new(shared, cluster, head);
     let (left, follows) = watch::channel(Left::default());
+    let (interval, backoff_max) = (shared.settings.poll_interval, shared.settings.backoff_max);
     let poller = Poller {
         shared,
         cluster,
@@ -87,7 +89,7 @@ pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
         left,
         answer: None,
         listed: None,
-        failures: 0,
+        backoff: Backoff::new(interval, backoff_max.max(interval)),
         away: false,
         incomplete: false,
     };
@@ -100,7 +102,7 @@ impl Poller<'_> {
         let mut due = Instant::now();
         loop {
             let started = Instant::now();
-            let scheduled = self.failures == 0;
+            let scheduled = self.backoff.is_fresh();
             #[cfg(feature = "fault-injection")]
             crate::fault::strike("registry");
             let ok = self.poll().await;
@@ -119,7 +121,7 @@ impl Poller<'_> {
                 };
                 next.max(now + interval / 4)
             } else {
-                now + backoff(self.failures, interval, self.shared.settings.backoff_max)
+                now + self.backoff.pause().max(SPACING)
             };
             let handle = Arc::clone(&self.handle);
             tokio::select! {
@@ -195,7 +197,8 @@ impl Poller<'_> {
 
     /// Takes note that the head has answered; says whether the polls before had failed.
     fn answered(&mut self) -> bool {
-        let recovered = std::mem::take(&mut self.failures) > 0;
+        let recovered = !self.backoff.is_fresh();
+        self.backoff.reset();
         if recovered {
             tracing::info!(cluster = %self.handle.name, head = self.head.address(), "the Ray head answers again");
         }
@@ -266,10 +269,9 @@ impl Poller<'_> {
     }
 
     fn failed(&mut self, error: &PollError) {
-        if self.failures == 0 {
+        if self.backoff.is_fresh() {
             tracing::warn!(cluster = %self.handle.name, %error, "cannot poll the Ray head; the last list is kept");
         }
-        self.failures = self.failures.saturating_add(1);
         // One that hangs may have been away before; the questions in between know.
         self.away |= PollOutcome::from(error) == PollOutcome::Unreachable;
         let trouble = error.to_string();
@@ -335,15 +337,4 @@ impl Lacking {
             )
         })
     }
-}
-
-/// A random pause up to a bound that doubles with each failure ("full jitter"), so that relays
-/// that lost the same head do not return to it in step.
-fn backoff(failures: u32, interval: Duration, longest: Duration) -> Duration {
-    let bound = interval
-        .saturating_mul(1 << failures.saturating_sub(1).min(16))
-        .min(longest.max(interval));
-    bound
-        .mul_f64(rand::rng().random_range(0.0..1.0))
-        .max(SPACING)
 }
