@@ -137,10 +137,6 @@ fn concerns(link: &Link, owner: &Principal) -> bool {
         .any(|node| access.may_somewhere_on(Scope::Debug, &node.cluster))
 }
 
-fn is_same_person(a: &Principal, b: &Principal) -> bool {
-    !a.is_anonymous() && a.known_subject() == b.known_subject()
-}
-
 impl Agents {
     /// A rendezvous called `name` for `owner`, on `port` or else, if it can be, on the port that is `wished` for; the same
     /// name has the same port as long as that is free. Another one that the same person has by that name is over. No agent
@@ -165,7 +161,7 @@ impl Agents {
         let mut all = self.reverse.entries.lock();
         let same = all.iter().find(|(_, entry)| entry.name == name);
         let old = match same {
-            Some((id, entry)) if is_same_person(&entry.owner, owner) => Some(*id),
+            Some((id, entry)) if entry.owner.is_same_authenticated_person(owner) => Some(*id),
             Some(_) => return Err(NotMet::Name),
             None => None,
         };
@@ -173,7 +169,8 @@ impl Agents {
         if others().count() >= OF_ALL {
             return Err(NotMet::All);
         }
-        let of_owner = others().filter(|(_, entry)| is_same_person(&entry.owner, owner));
+        let of_owner =
+            others().filter(|(_, entry)| entry.owner.is_same_authenticated_person(owner));
         if of_owner.count() >= OF_ONE {
             return Err(NotMet::Yours);
         }

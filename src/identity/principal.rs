@@ -266,6 +266,11 @@ impl Principal {
         self.0.who.subject == other.0.who.subject && self.is_anonymous() == other.is_anonymous()
     }
 
+    /// The same, where each of those who are not authenticated is somebody else.
+    pub fn is_same_authenticated_person(&self, other: &Self) -> bool {
+        !self.is_anonymous() && self.is_same_person(other)
+    }
+
     /// Nobody was authenticated.
     pub fn is_anonymous(&self) -> bool {
         self.0.who.credential == CredentialId::None
