@@ -18,7 +18,7 @@
 //! | [`notice`] | tells a webhook of breakpoints that nobody attends to, and of what became of them |
 //! | [`release`] | lets paused tasks run on without a person attaching |
 //! | [`reverse`] | workers that dial somebody's debugger, which listens elsewhere |
-//! | [`upstream`] | the connection to a worker, for a permit, and how it is led to its end |
+//! | [`upstream`] | the way to a worker's debugger, for a permit |
 //! | [`context`] | what every protocol works with |
 //! | `takeover` | a hot restart: the listening sockets go from one process to the next, and what belongs to sessions of the former back to it |
 //! | [`connect`] | connections through `ray-relay connect`, which outlive their network |
@@ -40,6 +40,7 @@
 //! | [`ray::head`] | HTTP to a Ray head: the State API and everything else behind port 8265, with Ray's own token |
 //! | [`ray::jobs`] | Ray's Jobs API: jobs, their packages and output |
 //! | [`config`] | defaults < file < environment < flags, every problem reported at once |
+//! | [`debugger`] | the connection to a worker's debugger, and how it is led to its end; of sessions and people it knows nothing |
 //! | [`pdb`] | a pdb prompt, spoken to a worker's debugger as DAP |
 //! | [`wire`] | protocols alone, without the relay's part in them |
 //! | [`memory`] | how much memory there is, and who has taken how much of it |
@@ -81,6 +82,7 @@ mod connect;
 pub mod connection;
 pub mod context;
 pub mod dap;
+pub mod debugger;
 pub mod demo;
 pub mod deploy;
 mod discovery;

@@ -13,6 +13,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::Carrier;
 use super::table::Standing;
+use crate::debugger::Tunnelled;
 use crate::wire::tunnel::ByteStream;
 use crate::wire::tunnel::messages::Keep;
 
@@ -60,24 +61,6 @@ impl Tunnel {
         }
     }
 
-    /// The agent can keep the debugger when this end is lost.
-    pub(crate) fn keeps(&self) -> bool {
-        self.keeps
-    }
-
-    /// By what the debugger was kept; `None`: it was dialled.
-    pub(crate) fn take_resumed(&mut self) -> Option<Box<Keep>> {
-        self.resumed.take()
-    }
-
-    /// Says `text` to the agent, among the bytes.
-    ///
-    /// # Errors
-    /// Where the stream is gone.
-    pub(crate) async fn say(&mut self, text: String) -> io::Result<()> {
-        self.bytes.get_mut().say(text).await
-    }
-
     /// What came of it, and is not to be waited for where the agent is not to be trusted any more.
     fn unless_cut<T>(
         &mut self,
@@ -92,6 +75,20 @@ impl Tunnel {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
         attempt
+    }
+}
+
+impl Tunnelled for Tunnel {
+    fn keeps(&self) -> bool {
+        self.keeps
+    }
+
+    fn say(&mut self, text: String) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send + '_>> {
+        Box::pin(self.bytes.get_mut().say(text))
+    }
+
+    fn take_resumed(&mut self) -> Option<Box<Keep>> {
+        self.resumed.take()
     }
 }
 

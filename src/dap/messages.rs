@@ -69,7 +69,7 @@ pub enum FromWorker {
     Stack,
     /// The relay may have asked for it itself.
     Own,
-    /// The same, and captured only once the relay does ask ([`super::splice::Splice::capture_answers`]): what people
+    /// The same, and captured only once the relay does ask ([`crate::wire::dap::splice::Splice::capture_answers`]): what people
     /// evaluate passes unseen.
     OwnOnceAsked,
 }

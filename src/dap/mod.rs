@@ -22,7 +22,6 @@ pub mod refusal;
 pub mod rewrite;
 mod route;
 pub mod selection;
-pub mod splice;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod view_filter;

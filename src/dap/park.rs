@@ -1,18 +1,18 @@
 //! A debugger whose editor is lost, as [`crate::upstream::park`] keeps it.
 
-use super::splice::{Nobody, Side, Splice, SpliceEvent};
 use super::worker::OWN_SEQ;
+use crate::debugger::Worker;
 use crate::session::parks::Taker;
 use crate::telemetry::metrics::Outcome;
-use crate::upstream::Worker;
 use crate::upstream::park::{self, Asked, Debugpy, Heard, Keeping, Line, Memory, Parked};
 use crate::wire::dap::kept::Kept;
 use crate::wire::dap::message::request;
 use crate::wire::dap::names::Command;
+use crate::wire::dap::splice::{NullPeer, Side, Splice, SpliceEvent};
 
 /// The worker's end of a session with nobody at the other.
 pub(super) struct Spliced {
-    pub(super) splice: Splice<Nobody, Worker>,
+    pub(super) splice: Splice<NullPeer, Worker>,
     pub(super) memory: Memory,
     pub(super) kept: Kept,
     /// What the relay itself has asked of the debugger.

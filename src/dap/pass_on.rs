@@ -17,6 +17,7 @@ use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::session::Session;
 use crate::session::authenticate::PresentedCredential;
+use crate::session::state::SessionState;
 use crate::takeover::{Home, Wanted};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::wire::dap::codec::{frame, put_frame};
@@ -50,7 +51,7 @@ pub(super) async fn pass_on<S: PeerStream>(
     (home, connection): (Home, &ConnectionInfo),
 ) -> Outcome {
     let _busy = context.shutdown.busy.token();
-    session.set_state(SessionProtocol::Dap, "passed on");
+    session.set_state(SessionProtocol::Dap, SessionState::PassedOn);
     let pid = home.pid();
     info!(pid, "passed on to the predecessor, whose session it is");
     let Some(far) = home.pass(connection) else {

@@ -30,6 +30,7 @@ use crate::session::authenticate::Authenticated;
 use crate::session::live::Begun;
 use crate::session::parks::{is_own, may_go_on, with_parked};
 use crate::session::refusal::SessionRefusal;
+use crate::session::state::SessionState;
 use crate::session::{
     Authorized, Denied, Member, Permit, Session, audit, authorise, visible, within,
 };
@@ -65,7 +66,8 @@ impl<'a> AttachFlow<'a> {
         match relaying.run().instrument(span.clone()).await {
             Ended::Over(outcome, farewell) => {
                 if let Some(farewell) = farewell {
-                    self.session.set_state(SessionProtocol::Dap, "ended");
+                    self.session
+                        .set_state(SessionProtocol::Dap, SessionState::Ended);
                     let farewell = Box::pin(farewell.wait(self.context, &self.principal));
                     farewell.instrument(span).await;
                 }
@@ -126,7 +128,8 @@ impl<'a> AttachFlow<'a> {
                 return Err(Box::pin(self.cluster(client, opened, selector)).await);
             }
             Choice::Next => {
-                self.session.set_state(SessionProtocol::Dap, "waiting");
+                self.session
+                    .set_state(SessionProtocol::Dap, SessionState::Waiting);
                 let try_acquire = |id| self.acquire(&opened.client, id);
                 let (attach, principal) = (&opened.attach, &self.principal);
                 match waiting::for_next(

@@ -2,7 +2,7 @@
 //!
 //! [`Relaying`] owns the session; what passes is judged in `from_client` and `from_worker`. Whatever ends it, the worker is
 //! detached and the task runs on, unless the client was allowed to end it and did. The connection to the worker is not closed
-//! here: [`crate::upstream::Worker`] leads it to its end, at whatever await this future is dropped.
+//! here: [`crate::debugger::Worker`] leads it to its end, at whatever await this future is dropped.
 
 mod at_agent;
 mod captured;
@@ -38,16 +38,16 @@ use super::farewell::Farewell;
 use super::message_filter::MessageFilter;
 use super::messages;
 use super::park::Spliced;
-use super::splice::{Side, Splice, SpliceEvent};
 use crate::connection::on_wake::OnWake;
 use crate::context::Context;
+use crate::debugger::Worker;
 use crate::session::live::{Begun, Live, Signal};
 use crate::session::parks::Place;
 use crate::session::shares::Share;
+use crate::session::state::SessionState;
 use crate::session::worker_end::was_intended;
 use crate::session::{Ending, Member, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
-use crate::upstream::Worker;
 use crate::upstream::park::{Memory, Park};
 use crate::wire::dap::codec::{FrameError, frame};
 use crate::wire::dap::conversation::Conversation;
@@ -55,6 +55,7 @@ use crate::wire::dap::message::{Request, event, notice, with_bare_failure};
 use crate::wire::dap::names::Event;
 use crate::wire::dap::peek::Depth;
 use crate::wire::dap::scanner::Rules;
+use crate::wire::dap::splice::{Side, Splice, SpliceEvent};
 use crate::wire::dap::stands::Stands;
 use crate::wire::peer_stream::PeerStream;
 
@@ -105,7 +106,7 @@ pub(super) async fn reach<'a, S>(
 where
     S: PeerStream,
 {
-    session.set_state(SessionProtocol::Dap, "connecting");
+    session.set_state(SessionProtocol::Dap, SessionState::Connecting);
     let filter = MessageFilter::new(begun.permit.rights(), Some(&context.masking));
     let reached = opening.say(context, &begun.permit, &filter).await;
     let Reached {

@@ -26,9 +26,6 @@ const READ: usize = 16 * 1024;
 /// Bytes of a message that waits for its end before any of it is written.
 const LONGEST: usize = 1 << 24;
 
-/// The pause that a debugger needs after a session before it is dialled again, for whoever gives its worker back.
-pub use super::goodbye::SETTLED;
-
 /// Dials the first of `ways` that accepts, each within `patience`: another one is tried only where nothing listens.
 ///
 /// # Errors

@@ -12,23 +12,17 @@
 use std::future::poll_fn;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tokio_util::task::TaskTracker;
+use tokio::time::{sleep, sleep_until, timeout};
 use tracing::debug;
 
+use super::Tenant;
 use super::ledger::{Attach, Ledger};
-use super::let_run::{LetRunError, touch};
 use super::worker::Line;
-use super::{Dialling, greet};
-use crate::agents::{Agents, Needed};
-use crate::memory::Account;
-use crate::ray::registry::{Lease, Left, Whereabouts};
 use crate::wire::dap::codec::frame;
 use crate::wire::dap::mappings;
 use crate::wire::dap::message::request;
@@ -64,48 +58,35 @@ const SEQ: u64 = 0x7fff_5678;
 /// Bytes of a debugger's that are read at once.
 const READ: usize = 16 * 1024;
 
-/// Bytes of one message of a debugger that is looked after.
-const LARGEST: usize = 1 << 24;
-
-/// When a task is looked after, counted from the goodbye. It may come to its next stop while the goodbye is on its way, and
-/// then stand still with nobody attached and Ray not knowing, in no list (debugpy 1.8.0 to 1.8.22: about 1 in 110 quick
-/// rounds, on a busy machine also seconds later). Ray needs a moment to write down a stop that it does know of.
-const LOOKS: [Duration; 3] = [
-    Duration::from_secs(1),
-    Duration::from_secs(3),
-    Duration::from_secs(9),
-];
-/// The number of [`LOOKS`] that a relay that ends has time for: it is to be gone in 5 s, of which a session has 3 s to
-/// go quiet.
-const LOOKS_AT_THE_END: usize = 1;
-
 /// Says goodbye over `line`, gives the breakpoint back, ends the connection, and looks after the task.
 ///
 /// The breakpoint is in the lists again when the debugger has answered. Whoever takes it before the debugger is over this
 /// session waits for that with dialling, which nobody else is made to do.
 pub(super) async fn say(line: Line) {
-    let tasks = line.tasks.clone();
     // In boxes of their own: what looks after a task for seconds holds nothing of the connection that it had.
-    if let Some((left, agents)) = Box::pin(end(line)).await {
-        look_after(&left, &agents, &tasks).await;
+    if let Some(tenant) = Box::pin(end(line)).await {
+        tenant.look_after().await;
     }
 }
 
-/// Ends the connection; gives what is to be looked after, and by whom it may be reached.
-async fn end(mut line: Line) -> Option<(Left, Needed)> {
+/// Ends the connection; gives the tenant whose task is to be looked after.
+async fn end(mut line: Line) -> Option<Box<dyn Tenant>> {
     line.finish().await;
     if let Some(since) = line.configured.filter(|_| !line.ledger.stopped) {
         sleep_until(since + WRITTEN_DOWN).await;
     }
-    let settling = line.lease.as_ref().map(Lease::settling);
-    let left = line.lease.take().map(Lease::give_back);
+    let mut settling = None;
+    if let Some(tenant) = &mut line.tenant {
+        settling = tenant.settling();
+        tenant.give_back();
+    }
     if line.ledger.attach != Attach::No {
         line.exchange(CLOSE, |_| false).await;
     }
     let Line {
         stream,
         ledger,
-        agents,
+        tenant,
         ..
     } = line;
     stream.end().await;
@@ -113,43 +94,7 @@ async fn end(mut line: Line) -> Option<(Left, Needed)> {
         sleep(SETTLED).await;
     }
     drop(settling);
-    left.filter(|_| ledger.configured).zip(agents)
-}
-
-async fn look_after(left: &Left, agents: &Arc<Agents>, tasks: &TaskTracker) {
-    let since = Instant::now();
-    for (done, after) in LOOKS.into_iter().enumerate() {
-        let ending = async {
-            match done < LOOKS_AT_THE_END {
-                true => std::future::pending().await,
-                false => agents.closed().await,
-            }
-        };
-        tokio::select! {
-            biased;
-            () = ending => return,
-            () = sleep_until(since + after) => {}
-        }
-        let now = Box::pin(left.now()).await;
-        debug!(breakpoint = %left.id(), ?now, "looks after a worker that was left");
-        match now {
-            Whereabouts::Taken | Whereabouts::Dead => return,
-            Whereabouts::Listed | Whereabouts::Unknown => {}
-            Whereabouts::Unlisted => {
-                if let Err(why) = Box::pin(free(left, agents, tasks)).await {
-                    debug!(%why, breakpoint = %left.id(), "could not be looked after");
-                }
-            }
-        }
-    }
-}
-
-/// Attaches without configuring, and leaves. A thread that stands runs on then; one that waits for a debugger waits on, also
-/// where it comes to that meanwhile (debugpy 1.8.0, 1.8.14 and 1.8.22, each tried twelve times).
-async fn free(left: &Left, agents: &Arc<Agents>, tasks: &TaskTracker) -> Result<(), LetRunError> {
-    let dialling = Dialling::again(left.breakpoint(), agents).await?;
-    let debugger = greet(dialling, None, ANSWER, (LARGEST, Account::default()), tasks).await?;
-    touch(debugger).await
+    tenant.filter(|_| ledger.configured)
 }
 
 impl Line {

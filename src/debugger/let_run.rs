@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use tracing::debug;
 
-use super::ConnectError;
-use super::worker::Worker;
+use super::Worker;
 use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::dap::mappings;
 use crate::wire::dap::message::request;
@@ -21,16 +20,10 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// What the relay calls itself, towards the debugger and as the holder of the breakpoint.
 pub const CLIENT: &str = "ray-relay release";
 
-/// Why a task was not let run.
+/// Why a task was not let run: its debugger did not do as it was told.
 #[derive(Debug, thiserror::Error)]
-pub enum LetRunError {
-    /// Its debugger was not reached.
-    #[error(transparent)]
-    Upstream(#[from] ConnectError),
-    /// Its debugger did not do as it was told.
-    #[error("its debugger does not let it go: {0}")]
-    Debugger(String),
-}
+#[error("its debugger does not let it go: {0}")]
+pub struct NotLetRun(String);
 
 /// How long the first of the threads that wait may take to come to its stop once it is let in, on a busy machine too.
 const STANDS: Duration = Duration::from_secs(5);
@@ -46,8 +39,8 @@ const STANDS_TOO: Duration = Duration::from_millis(300);
 /// breakpoint when the debugger has noted the goodbye, and waits.
 ///
 /// # Errors
-/// [`LetRunError::Debugger`]; the whole takes at most 15 s.
-pub async fn let_run(connected: Conversation<Worker>, threads: u32) -> Result<(), LetRunError> {
+/// [`NotLetRun`]; the whole takes at most 15 s.
+pub async fn let_run(connected: Conversation<Worker>, threads: u32) -> Result<(), NotLetRun> {
     visit(connected, Some(threads)).await
 }
 
@@ -55,15 +48,15 @@ pub async fn let_run(connected: Conversation<Worker>, threads: u32) -> Result<()
 ///
 /// # Errors
 /// As [`let_run`].
-pub(super) async fn touch(connected: Conversation<Worker>) -> Result<(), LetRunError> {
+pub(crate) async fn touch(connected: Conversation<Worker>) -> Result<(), NotLetRun> {
     visit(connected, None).await
 }
 
-async fn visit(debugger: Conversation<Worker>, configure: Option<u32>) -> Result<(), LetRunError> {
+async fn visit(debugger: Conversation<Worker>, configure: Option<u32>) -> Result<(), NotLetRun> {
     let leaving = Leaving { debugger, stops: 0 };
     let done = timeout(PATIENCE, leaving.all(configure)).await;
     let done = done.unwrap_or_else(|_| Err("it does not answer".to_owned()));
-    done.map_err(LetRunError::Debugger)
+    done.map_err(NotLetRun)
 }
 
 struct Leaving {

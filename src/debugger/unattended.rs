@@ -1,24 +1,20 @@
-//! Nobody, in the place of a client that is gone.
+//! A debugger that is kept without a client, by a relay or by an agent: what of its messages has to be seen, and when another
+//! client may go on with it.
 
-use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-
-use super::{Side, Splice};
+use super::Worker;
 use crate::memory::Account;
-use crate::upstream::Worker;
 use crate::wire::dap::kept;
 use crate::wire::dap::peek::Depth;
 use crate::wire::dap::scanner::Rules;
-use crate::wire::peer_stream::PeerStream;
+use crate::wire::dap::splice::{NullPeer, Side, Splice};
 
-/// Takes everything, and says nothing.
-#[derive(Debug)]
-pub struct Nobody;
+/// How long the debugger may still work on what the lost client has asked, when another one wants to go on.
+pub(crate) const BUSY: Duration = Duration::from_secs(5);
 
-impl PeerStream for Nobody {}
+/// How often it is looked at meanwhile.
+pub(crate) const LOOK: Duration = Duration::from_millis(20);
 
 /// Of a worker's messages those that whoever keeps it has to see, of at most `max_captured` bytes.
 pub(crate) fn rules(max_captured: usize) -> Rules {
@@ -30,7 +26,7 @@ pub(crate) fn rules(max_captured: usize) -> Rules {
     }
 }
 
-impl Splice<Nobody, Worker> {
+impl Splice<NullPeer, Worker> {
     /// `worker`, kept without a client; `from_worker` was read from it already. What is under way is taken from `account`.
     pub(crate) fn keeping(
         account: Account,
@@ -41,7 +37,7 @@ impl Splice<Nobody, Worker> {
         let rules = || rules(max_captured);
         Self::new(
             account,
-            Nobody,
+            NullPeer,
             Vec::new(),
             rules(),
             worker,
@@ -57,33 +53,5 @@ impl Splice<Nobody, Worker> {
             && self.drained(Side::Worker)
             && self.is_whole()
             && self.idle(Side::Client)
-    }
-}
-
-impl AsyncRead for Nobody {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        _: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Poll::Pending
-    }
-}
-
-impl AsyncWrite for Nobody {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Poll::Ready(Ok(bytes.len()))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
     }
 }

@@ -19,9 +19,7 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
 use super::ledger::{Attach, Ledger};
-use super::{Stream, goodbye};
-use crate::agents::Needed;
-use crate::ray::registry::Lease;
+use super::{Stream, Tenant, goodbye};
 use crate::wire::peer_stream::PeerStream;
 use crate::wire::tunnel::messages::{Keep, written};
 
@@ -48,10 +46,8 @@ pub(super) struct Line {
     pub(super) configured: Option<Instant>,
     /// A goodbye, until every evaluation is answered.
     pub(super) held: Vec<u8>,
-    /// Keeps the breakpoint taken; `None` for a subprocess of a worker that a session holds.
-    pub(super) lease: Option<Lease>,
-    /// By whom it may be dialled again; `None` in an agent.
-    pub(super) agents: Option<Needed>,
+    /// `None` in an agent.
+    pub(super) tenant: Option<Box<dyn Tenant>>,
     /// The agent was told by what to keep the debugger when this end is lost.
     kept: bool,
     pub(super) tasks: TaskTracker,
@@ -61,16 +57,11 @@ pub(super) struct Line {
 impl Worker {
     /// Over a connection that was just made for nobody's session here, as an agent's are. To be called inside a runtime.
     pub(crate) fn over(stream: TcpStream, tasks: TaskTracker) -> Self {
-        Self::new(Stream::Direct(stream), None, None, tasks)
+        Self::new(Stream::Direct(stream), None, tasks)
     }
 
-    /// Over a connection that was just made, for the session that has `lease`. To be called inside a runtime.
-    pub(super) fn new(
-        stream: Stream,
-        lease: Option<Lease>,
-        agents: Option<Needed>,
-        tasks: TaskTracker,
-    ) -> Self {
+    /// Over a connection that was just made, for `tenant`. To be called inside a runtime.
+    pub(crate) fn new(stream: Stream, tenant: Option<Box<dyn Tenant>>, tasks: TaskTracker) -> Self {
         Self {
             line: Some(Line {
                 stream,
@@ -79,8 +70,7 @@ impl Worker {
                 part: Vec::new(),
                 configured: None,
                 held: Vec::new(),
-                lease,
-                agents,
+                tenant,
                 kept: false,
                 tasks,
                 runtime: Handle::current(),
@@ -89,16 +79,15 @@ impl Worker {
     }
 
     /// The same of a debugger that an agent has kept: it is attached and configured.
-    pub(super) fn resumed(
+    pub(crate) fn resumed(
         stream: Stream,
-        lease: Option<Lease>,
-        agents: Option<Needed>,
+        tenant: Option<Box<dyn Tenant>>,
         tasks: TaskTracker,
     ) -> Self {
-        let mut worker = Self::new(stream, lease, agents, tasks);
+        let mut worker = Self::new(stream, tenant, tasks);
         if let Some(line) = &mut worker.line {
             line.ledger = Ledger::resumed();
-            // For the lease.
+            // For the tenant.
             line.sent(&[]);
         }
         worker
@@ -188,9 +177,11 @@ impl Worker {
     /// nothing.
     pub fn leave(&mut self) {
         if let Some(mut line) = self.line.take() {
-            if line.ledger.attach == Attach::No {
+            if line.ledger.attach == Attach::No
+                && let Some(tenant) = &mut line.tenant
+            {
                 // The debugger has nothing to do with its client yet: somebody else may come.
-                line.lease = None;
+                tenant.give_back();
             }
             let (tasks, runtime) = (line.tasks.clone(), line.runtime.clone());
             tasks.spawn_on(goodbye::say(line).in_current_span(), &runtime);
@@ -310,8 +301,8 @@ impl Line {
         self.ledger.sent(bytes);
         if self.ledger.configured {
             self.configured.get_or_insert_with(Instant::now);
-            if let Some(lease) = &self.lease {
-                lease.let_run();
+            if let Some(tenant) = &self.tenant {
+                tenant.let_run();
             }
         }
     }

@@ -33,6 +33,7 @@ use crate::recording::{Direction, Protocol};
 use crate::session::live::Begun;
 use crate::session::refusal::SessionRefusal;
 use crate::session::shares::{Share, Shortage};
+use crate::session::state::SessionState;
 use crate::session::{Authorized, Denied, Permit, authorise, leaving, parks};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::upstream;
@@ -230,7 +231,7 @@ async fn looked(
         return Err(NoSnapshot::Legacy);
     }
     let session = ctx.sessions.open(&summary);
-    session.set_state(SessionProtocol::Dap, "looking");
+    session.set_state(SessionProtocol::Dap, SessionState::Looking);
     session.set_client(CLIENT.to_owned());
     session.set_principal(principal.clone());
     let wanted = |b: &Breakpoint| b.id == breakpoint.id;

@@ -10,11 +10,11 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::debug;
 
+use crate::debugger::legacy::{Entered, Said};
 use crate::lineproto::input::{Input, TOO_LONG, Typed};
 use crate::lineproto::output::{Out, Shown};
 use crate::lineproto::session::Log;
 use crate::pdb::resumes;
-use crate::upstream::legacy::{Entered, Said};
 
 /// Typed lines that wait for the prompt to read them, in bytes.
 const PENDING: usize = 64 << 10;

@@ -31,6 +31,7 @@ use self::session::{Ending, TERMINAL, TerminalSession};
 use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::session::Session;
+use crate::session::state::SessionState;
 use crate::shutdown::DRAINING;
 use crate::telemetry::metrics::{Editor, Outcome, SessionProtocol};
 
@@ -45,7 +46,7 @@ pub async fn serve<S>(context: &Context, session: Session, stream: S, connection
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    session.set_state(SessionProtocol::Terminal, "handshake");
+    session.set_state(SessionProtocol::Terminal, SessionState::Handshake);
     session.set_client(TERMINAL.to_owned());
     session.set_editor(Editor::Terminal);
     let (ending, _busy) = Box::pin(connected(context, &session, stream, &connection)).await;

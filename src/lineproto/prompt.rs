@@ -10,12 +10,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::debugger::Worker;
 use crate::lineproto::input::{Input, TOO_LONG, Typed};
 use crate::lineproto::output::{Out, Shown};
 use crate::lineproto::session::Log;
 use crate::pdb::{After, End, Options, Piece, Prompt, PromptError, resumes};
 use crate::session::TaskEnd;
-use crate::upstream::Worker;
 use crate::upstream::park::{Line, TerminalPrompt};
 use crate::wire::dap::kept::Kept;
 use crate::wire::prefixed::Prefixed;

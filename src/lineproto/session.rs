@@ -32,6 +32,7 @@ use crate::ray::registry::{BadBreakpointId, Breakpoint, BreakpointId, Breakpoint
 use crate::session::authenticate::Authenticated;
 use crate::session::parks::Taker;
 use crate::session::refusal::SessionRefusal;
+use crate::session::state::SessionState;
 use crate::session::{Authorized, Denied, Permit, Session, audit, authorise, leaving, visible};
 use crate::takeover::Wanted;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
@@ -129,7 +130,8 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
                 menu = browse.read(json::list(&seen));
                 self.out.text(&browse.show(&menu, false, None)).await;
             }
-            self.session.set_state(SessionProtocol::Terminal, "listing");
+            self.session
+                .set_state(SessionProtocol::Terminal, SessionState::Listing);
             self.out
                 .text("Index, id or name (Enter refreshes, q leaves): ")
                 .await;

@@ -15,13 +15,13 @@ use tracing::{debug, info};
 use super::Agent;
 use super::held::{Ask, Hold};
 use super::look::Refused;
-use crate::dap::splice::{Nobody, Side, Splice, SpliceEvent};
+use crate::debugger::Worker;
+use crate::debugger::unattended::{BUSY, LOOK};
 use crate::memory::Account;
-use crate::upstream::Worker;
-use crate::upstream::park::{BUSY, LOOK};
 use crate::wire::dap::codec::{frame, put_frame};
 use crate::wire::dap::kept::{Kept, Meaning};
 use crate::wire::dap::message::notice;
+use crate::wire::dap::splice::{NullPeer, Side, Splice, SpliceEvent};
 use crate::wire::tunnel::messages::{Keep, Refusal};
 
 /// The longest time that a relay may have a worker kept.
@@ -71,7 +71,7 @@ pub(super) struct Tenure {
 /// See the module. Dropped, it leaves the worker.
 #[derive(Debug)]
 pub(super) struct Keeping {
-    splice: Splice<Nobody, Worker>,
+    splice: Splice<NullPeer, Worker>,
     kept: Kept,
     said: Said,
     until: Instant,

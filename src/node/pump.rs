@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 use tokio_util::io::poll_read_buf;
 
-use crate::upstream::Worker;
+use crate::debugger::Worker;
 use crate::wire::tunnel::ByteStream;
 use crate::wire::turn::{SEALED_TURN, yield_turn};
 

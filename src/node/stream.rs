@@ -24,7 +24,7 @@ use super::keeping::{Keeping, Said, Tenure};
 use super::look::{Refused, Way};
 use super::pump::{Debugger, End, Pump};
 use super::{Agent, Hold};
-use crate::upstream::by_agent;
+use crate::debugger::{self, at_node};
 use crate::wire::peer_stream::PeerStream as _;
 use crate::wire::tunnel::messages::{
     Dialled, Failure, FromAgent, Kind, Open, Refusal, Replica, read, written,
@@ -140,7 +140,7 @@ impl Opened {
     async fn run(self, agent: &Agent, open: &Open, lost: &CancellationToken) {
         let Self { relay, ways, hold } = self;
         let addresses: Vec<SocketAddr> = ways.iter().map(|way| way.address).collect();
-        let stream = match by_agent::dial(&addresses, DIAL).await {
+        let stream = match at_node::dial(&addresses, DIAL).await {
             Ok(stream) => stream,
             Err(error) => {
                 info!(port = open.port, %error, "a debugger cannot be reached");
@@ -184,7 +184,7 @@ async fn debugpy(
     lost: &CancellationToken,
 ) {
     let leaving = TaskTracker::new();
-    let worker = match by_agent::follow(stream, leaving.clone()) {
+    let worker = match at_node::follow(stream, leaving.clone()) {
         Ok(worker) => worker,
         Err(error) => return debug!(%error, "a debugger's connection broke at once"),
     };
@@ -263,7 +263,7 @@ impl Tenure {
         drop(worker);
         leaving.close();
         leaving.wait().await;
-        sleep(by_agent::SETTLED).await;
+        sleep(debugger::SETTLED).await;
         drop(hold);
     }
 }
@@ -322,7 +322,7 @@ async fn pdb(
     let first = written(&Dialled::Dialled);
     if exchange(agent, &mut pump, first, lost).await == End::Relay {
         let (stream, unsaid) = pump.into_parts();
-        by_agent::let_go(stream, BytesMut::from(&*unsaid)).await;
+        at_node::let_go(stream, BytesMut::from(&*unsaid)).await;
     }
 }
 

@@ -6,7 +6,7 @@
 pub mod auto;
 pub mod force;
 
-pub use crate::upstream::let_run::CLIENT;
+pub use crate::debugger::let_run::CLIENT;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +15,13 @@ use bytes::BytesMut;
 use tokio::time::timeout;
 
 use crate::context::Context;
+use crate::debugger::legacy;
+use crate::debugger::let_run::let_run;
 use crate::ray::registry::{Holder, Kind};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Permit, parks};
 use crate::upstream;
-use crate::upstream::legacy;
-use crate::upstream::let_run::{LetRunError, let_run};
+use crate::upstream::LetRunError;
 
 /// How long a legacy prompt may take to accept `continue`.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -75,7 +76,7 @@ pub async fn release(
                 let debugger = debugger.await.map_err(LetRunError::Upstream)?;
                 let ran = let_run(debugger, breakpoint.paused_threads).await;
                 permit.attached().end(GIVEN_BACK).await;
-                Ok(ran?)
+                Ok(ran.map_err(LetRunError::Debugger)?)
             }
             Kind::Pdb => {
                 let stream = upstream::connect_pdb(&owned, &permit);

@@ -19,6 +19,7 @@ use crate::policy::Scope;
 use crate::ray::registry::Breakpoint;
 use crate::session::audit::{SessionAudit, denied};
 use crate::session::limits::{Due, Limits};
+use crate::session::state::SessionState;
 use crate::session::{Authorized, Session, authorise};
 use crate::shutdown::QUIET;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
@@ -133,7 +134,7 @@ impl Arriving {
     async fn denied(&self, worker: &Arc<Breakpoint>, why: &str) {
         info!(rendezvous = %self.name, why, "a worker is turned away");
         let session = self.ctx.sessions.open(&self.summary);
-        session.set_state(SessionProtocol::Reverse, "refused");
+        session.set_state(SessionProtocol::Reverse, SessionState::Refused);
         let mut details = self.details();
         details.insert("why".to_owned(), why.into());
         let worker = Some(Arc::clone(worker));
@@ -158,7 +159,7 @@ impl Arriving {
             session.set_subject(&subject);
         }
         session.set_client(format!("ray-relay reverse {}", self.name));
-        session.set_state(SessionProtocol::Reverse, "connecting");
+        session.set_state(SessionProtocol::Reverse, SessionState::Connecting);
         session.set_breakpoint(Arc::clone(breakpoint));
         let services = self.ctx.services();
         let begun = SessionAudit::begin(
@@ -177,7 +178,7 @@ impl Arriving {
         };
         let over = match Box::pin(self.joined(session, authorized)).await {
             Ok((person, worker)) => {
-                session.set_state(SessionProtocol::Reverse, "attached");
+                session.set_state(SessionProtocol::Reverse, SessionState::Attached);
                 info!("a worker is passed on to a debugger that listens");
                 Box::pin(self.passing(session, authorized, person, worker)).await
             }

@@ -17,6 +17,7 @@ pub(crate) mod parks;
 pub mod permit;
 pub mod refusal;
 pub(crate) mod shares;
+pub mod state;
 pub mod table;
 pub mod task_end;
 mod visible;

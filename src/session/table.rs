@@ -16,6 +16,7 @@ use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::ray::registry::{Breakpoint, BreakpointId, Holder};
 use crate::session::parks::Left;
+use crate::session::state::SessionState;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::{Direction, Editor, OpenGuard, Outcome, SessionProtocol};
 use crate::telemetry::request::RequestId;
@@ -27,8 +28,8 @@ pub struct SessionRow {
     pub id: u64,
     /// `dap`, `dap_cluster`, `terminal`, `websocket` or `reverse`.
     pub protocol: &'static str,
-    /// A word for how far it got.
-    pub state: &'static str,
+    /// How far it has come.
+    pub state: SessionState,
     /// The id of its connection, as the log and the audit log have it.
     pub request: RequestId,
     /// Where the client connected from.
@@ -87,7 +88,7 @@ struct SessionInfo {
     /// Counts it among the open ones of its protocol.
     open: OpenGuard,
     protocol: SessionProtocol,
-    state: &'static str,
+    state: SessionState,
     subject: Option<String>,
     client: Option<String>,
     editor: Editor,
@@ -180,7 +181,7 @@ impl SessionTable {
             info: Mutex::new(SessionInfo {
                 open: self.metrics.session_open(SessionProtocol::Dap),
                 protocol: SessionProtocol::Dap,
-                state: "handshake",
+                state: SessionState::Handshake,
                 subject: None,
                 client: None,
                 editor: Editor::Other,
@@ -213,7 +214,7 @@ impl SessionTable {
             info.protocol,
             SessionProtocol::Dap | SessionProtocol::Terminal
         );
-        let has = protocol && matches!(info.state, "attached" | "parked");
+        let has = protocol && info.state.has_worker();
         let breakpoint = info.breakpoint.clone().filter(|_| has)?;
         may(info.principal.as_ref(), &breakpoint).then_some(breakpoint)
     }
@@ -387,8 +388,8 @@ impl Session {
         self.entry.summary.note(|facts| facts.attached = Some(now));
     }
 
-    /// What it does now, a word for people: `waiting`, `connecting`, `attached` …
-    pub fn set_state(&self, protocol: SessionProtocol, state: &'static str) {
+    /// What it does from now on.
+    pub fn set_state(&self, protocol: SessionProtocol, state: SessionState) {
         let metrics = &self.table.metrics;
         self.change(|info| {
             if info.protocol != protocol {

@@ -1,21 +1,13 @@
-//! The connection to a worker's debugger, opened for a session and never for a look, and led to its end in the order that
-//! debugpy survives.
+//! The way to a worker's [debugger](crate::debugger), opened for a session's permit and never for a look.
 //!
-//! [`connect`] makes a [`Worker`], by dialling or by having the agent of the worker's node dial ([`Stream`]); `ledger`
-//! follows what passes over it; `goodbye` ends it. `let_run` attaches for no other purpose than to leave. `legacy` is the
-//! same for Ray's older debugger, `park` keeps either without a client, and [`by_agent`] is what an agent needs of it.
+//! [`connect`] makes a [`Worker`], by dialling or by having the agent of the worker's node dial; `tenancy` gives the
+//! breakpoint back when that is left, and looks after the task. `park` keeps a debugger without a client.
 
-pub mod by_agent;
-mod goodbye;
-mod ledger;
-pub(crate) mod legacy;
-pub mod let_run;
 pub(crate) mod park;
-mod stream;
-mod worker;
+mod tenancy;
 
-pub use self::stream::Stream;
-pub use self::worker::Worker;
+pub use self::tenancy::LetRunError;
+use self::tenancy::Tenancy;
 
 use std::io;
 use std::sync::Arc;
@@ -31,6 +23,7 @@ use tracing::Instrument as _;
 
 use crate::agents::{Absence, Agents, NotOpened, Wanted, Way};
 use crate::context::Context;
+use crate::debugger::{PROBE_AFTER, Stream, Worker, legacy};
 use crate::identity::Principal;
 use crate::identity::revocation::seconds;
 use crate::memory::Account;
@@ -46,14 +39,11 @@ use crate::wire::tunnel::messages::{Credential, Failure, Holder, Keep, Subject};
 /// How long a dial whose session has given up is still waited for.
 const DIAL: Duration = Duration::from_secs(30);
 
-/// The deadline for a debugger to be over the session before: longer than its [`goodbye`] takes from the answer on.
+/// The deadline for a debugger to be over the session before: longer than its goodbye takes from the answer on.
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// How long the debugger of a worker that is kept may still be at work on what was asked before.
 const AT_WORK: Duration = Duration::from_secs(5);
-
-/// Idle time before a worker's node is asked whether it is still there.
-const PROBE_AFTER: Duration = Duration::from_secs(10);
 
 /// Why the worker's debugger was not reached. `Display` names no address: it is for the client.
 #[derive(Debug, thiserror::Error)]
@@ -281,8 +271,9 @@ pub(crate) async fn resume(
     if let Stream::Tunnel(mut tunnel) = dialling.dial(patience).await?
         && let Some(keep) = tunnel.take_resumed()
     {
-        let (stream, tasks) = (Stream::Tunnel(tunnel), context.shutdown.tasks.clone());
-        let worker = Worker::resumed(stream, permit.lease(), Some(agents), tasks);
+        let tasks = &context.shutdown.tasks;
+        let tenancy = Tenancy::boxed(permit.lease(), agents, tasks);
+        let worker = Worker::resumed(Stream::Tunnel(tunnel), Some(tenancy), tasks.clone());
         return Ok((worker, keep));
     }
     Err(ConnectError::NoWay(NotOpened::Garbage.to_string()))
@@ -322,7 +313,8 @@ async fn greet(
                 .and_then(|()| tcp::bound_silence(socket))
                 .map_err(|error| ConnectError::Refused(error.kind()))?;
         }
-        let worker = Worker::new(stream, lease, Some(agents), owner);
+        let tenancy = Tenancy::boxed(lease, agents, &owner);
+        let worker = Worker::new(stream, Some(tenancy), owner);
         let mut worker = Conversation::new(worker, max_frame);
         worker.count(&account);
         match timeout(patience, worker.read()).await {

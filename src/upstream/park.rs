@@ -23,17 +23,19 @@ pub(crate) use self::look::{Asked, question};
 pub(crate) use self::memory::Memory;
 pub(crate) use self::taking::{Origin, Resumed, Terms, YOUR, explained, parked_for, take};
 pub(crate) use self::terms::{keeps, promise, reserve, share};
-use super::Worker;
 use crate::audit::Unavailable;
 use crate::context::Context;
+use crate::debugger::Worker;
+use crate::debugger::legacy::{Entered, Said};
+use crate::debugger::unattended::{BUSY, LOOK};
 use crate::moment::Moment;
 use crate::pdb::Prompt;
 use crate::session::Session;
 use crate::session::live::{Live, SessionEvent, Signal};
 use crate::session::parks::{Ask, Busy, HandedOver, Left, Offer, Place, Taker};
+use crate::session::state::SessionState;
 use crate::session::worker_end::was_intended;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
-use crate::upstream::legacy::{Entered, Said};
 use crate::wire::dap::kept::{Kept, Meaning};
 use crate::wire::prefixed::Prefixed;
 
@@ -43,17 +45,11 @@ const WHY: Duration = Duration::from_millis(250);
 /// How long a worker may take to be left, so that the list is right when whoever asked for it hears of it.
 const GIVEN_BACK: Duration = Duration::from_secs(3);
 
-/// How long the debugger may still work on what the lost client has asked, when another one wants to go on.
-pub(crate) const BUSY: Duration = Duration::from_secs(5);
-
 /// How long whoever goes on with it may take to put that on record.
 const ACCEPTS: Duration = Duration::from_secs(10);
 
 /// How often it is tried to put its end on record.
 const RECORD_AGAIN: Duration = Duration::from_secs(1);
-
-/// How often it is looked at meanwhile.
-pub(crate) const LOOK: Duration = Duration::from_millis(20);
 
 /// What is handed over besides the hold of the worker: the connection to its debugger, to which nothing is under way in
 /// either direction. Dropped, it is left in order.
@@ -216,7 +212,7 @@ impl<'a, K: Keeping> Park<'a, K> {
             left.until = left.until.min(now.after(limit));
         }
         live.stay();
-        session.set_state(protocol, "parked");
+        session.set_state(protocol, SessionState::Parked);
         let holder = session.parked(live.worker.principal(), &left);
         live.worker.shown_as(holder);
         info!(

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use ray_relay::debugger::SETTLED;
 use ray_relay::pdb::{End, Limits, snapshot};
-use ray_relay::upstream::by_agent::SETTLED;
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};

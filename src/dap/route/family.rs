@@ -11,6 +11,7 @@ use crate::ray::registry::Breakpoint;
 use crate::session::audit::SessionAudit;
 use crate::session::refusal::SessionRefusal;
 use crate::session::shares::Shortage;
+use crate::session::state::SessionState;
 use crate::session::{Founder, Member};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::wire::dap::conversation::Conversation;
@@ -38,7 +39,8 @@ impl AttachFlow<'_> {
                 return refused(self.context, self.session, client, &opened.attach, &refusal).await;
             }
         };
-        self.session.set_state(SessionProtocol::Cluster, "attached");
+        self.session
+            .set_state(SessionProtocol::Cluster, SessionState::Attached);
         let details = self.details(SessionProtocol::Cluster, &opened.client.name);
         let begun = SessionAudit::begin(
             &self.context.audit,

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use super::from_client::OWN_SEQ;
 use super::{LET_GO, Relaying};
 use crate::dap::farewell::{Farewell, Unexplained};
-use crate::dap::splice::Side;
 use crate::session::live::{Closing, SessionEnd, SessionEvent};
 use crate::session::{Ending, Member};
 use crate::telemetry::metrics::Outcome;
@@ -16,6 +15,7 @@ use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::mappings;
 use crate::wire::dap::message::{Request, event, notice, request};
 use crate::wire::dap::names::{Command, Event};
+use crate::wire::dap::splice::Side;
 use crate::wire::peer_stream::PeerStream;
 
 /// Why a session ends whose client asked for it by ending another.
@@ -118,7 +118,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
 
     /// Takes along, before a goodbye, what debugpy 1.8 keeps when its client leaves: the function breakpoints, at which the
     /// task would stop with nobody there, and the path mappings, which the next person would meet. The goodbye waits until
-    /// those are forgotten, as for every evaluation ([`crate::upstream::Worker`]).
+    /// those are forgotten, as for every evaluation ([`crate::debugger::Worker`]).
     pub(super) fn leave_nothing_behind(&mut self) {
         if !self.splice.worker().is_attached() {
             return;
@@ -139,7 +139,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
     }
 
     /// The client has closed its half without a goodbye: one is said behind all that it asked, so that it has its answers.
-    /// A worker that is not attached yet is left as it is, to [`crate::upstream::Worker`].
+    /// A worker that is not attached yet is left as it is, to [`crate::debugger::Worker`].
     pub(super) fn say_goodbye(&mut self) {
         if self.splice.worker().is_attached() {
             self.leave_nothing_behind();

@@ -9,7 +9,6 @@ use crate::dap::attach_selector::OnClose;
 use crate::dap::client::Goodbye;
 use crate::dap::message_filter::Action;
 use crate::dap::messages::{self, FromClient};
-use crate::dap::splice::Side;
 use crate::dap::{capabilities, commands, rewrite};
 use crate::policy::Scope;
 use crate::ray::registry::Reason;
@@ -17,6 +16,7 @@ use crate::telemetry::metrics::Outcome;
 use crate::wire::dap::codec::{frame, parse};
 use crate::wire::dap::message::{Request, event, notice, request};
 use crate::wire::dap::names::{Command, Event};
+use crate::wire::dap::splice::Side;
 use crate::wire::peer_stream::PeerStream;
 
 /// `seq` of the requests that the relay itself may put to a worker. A client counts upwards from 1 (Helix from 0), as far

@@ -11,14 +11,15 @@ use crate::dap::attach::Pass;
 use crate::dap::farewell::gone;
 use crate::dap::message_filter::Action;
 use crate::dap::messages::{FromWorker, OfWorker};
-use crate::dap::splice::Side;
 use crate::dap::{rewrite, wall};
 use crate::session::Member;
+use crate::session::state::SessionState;
 use crate::session::worker_end::{agent_lost, unexplained, was_intended};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::wire::dap::codec::{frame, parse, without_lone_surrogates};
 use crate::wire::dap::message::{Request, event, notice, task_end};
 use crate::wire::dap::names::{Command, Event};
+use crate::wire::dap::splice::Side;
 use crate::wire::peer_stream::PeerStream;
 use crate::wire::text::{one_line, shortened};
 
@@ -101,7 +102,9 @@ impl<S: PeerStream> Relaying<'_, S> {
                 }
             }
             FromWorker::Attached => match message["success"] == true {
-                true => self.session.set_state(SessionProtocol::Dap, "attached"),
+                true => self
+                    .session
+                    .set_state(SessionProtocol::Dap, SessionState::Attached),
                 false
                     if message["message"]
                         .as_str()

@@ -6,8 +6,8 @@
 use tokio::task::yield_now;
 
 use crate::dap::message_filter::MessageFilter;
-use crate::dap::splice::{Side, Splice, SpliceEvent};
-use crate::upstream::Worker;
+use crate::debugger::Worker;
+use crate::wire::dap::splice::{Side, Splice, SpliceEvent};
 use crate::wire::peer_stream::PeerStream;
 
 /// Bytes that are looked through before everybody else has a turn.

@@ -12,11 +12,12 @@ use crate::dap::attach::{fingerprint, for_worker};
 use crate::dap::attach_selector::OnClose;
 use crate::dap::message_filter::MessageFilter;
 use crate::dap::park::Spliced;
-use crate::dap::splice::{self, Splice};
+use crate::debugger::unattended;
 use crate::moment::Moment;
 use crate::session::live::Begun;
 use crate::session::parks::Left;
 use crate::session::shares::Share;
+use crate::session::state::SessionState;
 use crate::session::{Member, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::upstream::ConnectError;
@@ -25,6 +26,7 @@ use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::kept::Kept;
 use crate::wire::dap::message::{Request, event, notice};
 use crate::wire::dap::names::{Command, Event};
+use crate::wire::dap::splice::Splice;
 use crate::wire::human_time::span;
 use crate::wire::peer_stream::PeerStream;
 
@@ -105,7 +107,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
         // One that was not told of the stops yet was taken over a moment ago.
         let kept = resumption.map_or_else(|| Kept::of(stands), |resumption| resumption.kept);
         let spliced = Spliced {
-            splice: splice.without_client(splice::rules(context.config.dap.max_frame)),
+            splice: splice.without_client(unattended::rules(context.config.dap.max_frame)),
             memory: *memory,
             kept,
             asked: Asked::default(),
@@ -127,7 +129,8 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
         let Resumption { attach, kept, .. } = resumption;
         self.tell(&request.success(Value::Null));
         self.tell(&attach.success(Value::Null));
-        self.session.set_state(SessionProtocol::Dap, "attached");
+        self.session
+            .set_state(SessionProtocol::Dap, SessionState::Attached);
         for stop in kept.stops() {
             self.on_worker(stop.into()).await;
         }

@@ -4,6 +4,7 @@ use super::proxy::workers;
 use super::*;
 use crate::moment::Moment;
 use crate::ray::registry::Snapshot;
+use crate::session::state::SessionState;
 use crate::telemetry::request::RequestId;
 use crate::wire::tunnel::text::Hex;
 use serde_json::Value;
@@ -434,7 +435,7 @@ fn sessions() -> Vec<SessionRow> {
     let row = |id, subject: Option<&str>| SessionRow {
         id,
         protocol: "dap",
-        state: "attached",
+        state: SessionState::Attached,
         request: RequestId::random(),
         peer: ([127, 0, 0, 1], 9).into(),
         subject: subject.map(str::to_owned),

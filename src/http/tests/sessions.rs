@@ -3,6 +3,7 @@
 use super::*;
 use crate::connection::summary::Summary;
 use crate::session::Session;
+use crate::session::state::SessionState;
 use crate::telemetry::metrics::SessionProtocol;
 
 async fn ask(relay: &Relay, subject: &str, body: &str) -> u16 {
@@ -24,7 +25,7 @@ pub(super) async fn session_at(relay: &Relay, subject: &str, breakpoint: Breakpo
         .open(&Summary::new(([127, 0, 0, 1], 9).into()));
     session.set_principal(principal(&relay.ctx.auth, subject).await);
     session.set_breakpoint(Arc::new(breakpoint));
-    session.set_state(SessionProtocol::Dap, "attached");
+    session.set_state(SessionProtocol::Dap, SessionState::Attached);
     session
 }
 
@@ -68,7 +69,7 @@ async fn one_ends_ones_own_sessions_and_an_administrator_everybodys() {
     assert_eq!(ask(&relay, "ann", &at(&here)).await, 200);
     // Without a worker there is nothing to be ended.
     let waiting = session(&relay, "ann").await;
-    waiting.set_state(SessionProtocol::Dap, "waiting");
+    waiting.set_state(SessionProtocol::Dap, SessionState::Waiting);
     assert_eq!(ask(&relay, "ann", &of(&waiting)).await, 404);
     let response = relay.get_as(&token_of("ann"), path).await;
     assert_eq!(response.status(), 405);

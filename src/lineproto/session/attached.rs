@@ -10,6 +10,8 @@ use tokio::time::Instant;
 
 use crate::audit::Unavailable;
 use crate::context::Context;
+use crate::debugger::Worker;
+use crate::debugger::legacy::{Entered, Said};
 use crate::lineproto::legacy::{self, Ended};
 use crate::lineproto::output::{Out, Shown};
 use crate::lineproto::prompt::{self, Attached, Opening};
@@ -21,11 +23,11 @@ use crate::ray::registry::{Breakpoint, Kind};
 use crate::recording::{CaptureTee, Direction, Protocol};
 use crate::session::audit::SessionAudit;
 use crate::session::live::{Begun, Live, SessionEnd, SessionEvent};
+use crate::session::state::SessionState;
 use crate::session::worker_end::{agent_lost, unexplained};
 use crate::session::{Permit, WorkerEnd};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::upstream;
-use crate::upstream::legacy::{Entered, Said};
 use crate::upstream::park::{self, Debugpy, Memory, Origin, Parked, Resumed, YOUR};
 use crate::wire::human_time::span;
 use crate::wire::prefixed::Prefixed;
@@ -69,7 +71,7 @@ pub(super) enum Line {
     /// debugpy, of which nothing was shown yet.
     Opening(Opening),
     /// The prompt on it.
-    Prompt(Box<Attached<Prefixed<upstream::Worker>>>),
+    Prompt(Box<Attached<Prefixed<Worker>>>),
     /// Ray's own, and what it has said.
     Legacy(Entered, Said),
     /// None any more.
@@ -147,7 +149,7 @@ impl Reached {
 
 impl Line {
     /// The connection to debugpy, where that is attached.
-    fn worker(&mut self) -> Option<&mut upstream::Worker> {
+    fn worker(&mut self) -> Option<&mut Worker> {
         match self {
             Self::Prompt(attached) => Some(attached.prompt.stream_mut().get_mut()),
             Self::Opening(_) | Self::Legacy(..) | Self::Gone => None,
@@ -193,7 +195,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 return Next::List;
             }
         };
-        session.set_state(SessionProtocol::Terminal, "attached");
+        session.set_state(SessionProtocol::Terminal, SessionState::Attached);
         let keeps = park::keeps(self.context, &begun.permit, None);
         let resumes = resumed.map(|resumed| {
             let told = (resumed.whose(), resumed.origin.for_how_long());
@@ -369,7 +371,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                         (because(&end), Next::Ended(outcome))
                     }
                     SessionEnd::Quiet | SessionEnd::Aborted => {
-                        let stays = line.worker().is_some_and(upstream::Worker::abandon);
+                        let stays = line.worker().is_some_and(Worker::abandon);
                         let task = match keeps.filter(|_| stays) {
                             Some(keeps) => stays_for(keeps),
                             None => "the task runs on".to_owned(),

@@ -9,11 +9,11 @@ use tracing::{Instrument as _, Span};
 
 use super::TerminalSession;
 use super::attached::Line;
+use crate::debugger::legacy::{Entered, Said};
 use crate::moment::Moment;
 use crate::session::live::Live;
 use crate::session::parks::Taker;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
-use crate::upstream::legacy::{Entered, Said};
 use crate::upstream::park::{
     self, Asked, Debugpy, Heard, Keeping, Memory, Park, Parked, TerminalPrompt,
 };

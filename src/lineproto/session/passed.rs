@@ -15,6 +15,7 @@ use super::{Next, TerminalSession};
 use crate::lineproto::authenticate::Enter;
 use crate::lineproto::input::{TOO_LONG, Typed};
 use crate::lineproto::{TOKEN_NEEDED, TOKEN_QUESTION};
+use crate::session::state::SessionState;
 use crate::takeover::Home;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 
@@ -28,7 +29,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
     /// Passes the client, which enters a breakpoint as `enter` says, on to `home`, to the end of either.
     pub(super) async fn pass_on(&mut self, enter: &Enter, home: &Home) -> Next {
         self.session
-            .set_state(SessionProtocol::Terminal, "passed on");
+            .set_state(SessionProtocol::Terminal, SessionState::PassedOn);
         let pid = home.pid();
         info!(pid, "passed on to the predecessor, whose session it is");
         let Some(far) = home.pass(self.connection) else {

@@ -9,6 +9,7 @@ use crate::policy::Scope;
 use crate::ray::registry::BreakpointId;
 use crate::session::authorise;
 use crate::session::parks::EACH;
+use crate::session::state::SessionState;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::kept::MOST;
 use crate::wire::dap::message::{event, request};
@@ -67,7 +68,10 @@ async fn who_comes_again_is_at_the_prompt_as_it_was() {
     let holder = list.find(id).unwrap().holder().unwrap().clone();
     assert_eq!(holder.subject.as_deref(), Some("ann"));
     let rows = relay.context.sessions.rows();
-    assert_eq!((rows[0].state, rows[0].protocol), ("parked", "terminal"));
+    assert_eq!(
+        (rows[0].state, rows[0].protocol),
+        (SessionState::Parked, "terminal")
+    );
     worker.asked_so_far();
     worker.say(event(
         "output",

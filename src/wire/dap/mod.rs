@@ -9,5 +9,6 @@ pub mod names;
 pub mod peek;
 pub mod rest;
 pub mod scanner;
+pub mod splice;
 pub mod stands;
 pub mod texts;

@@ -1,19 +1,18 @@
 //! The splice: bytes between one client and one worker, after attach.
 //!
-//! Owned by [`super::worker`], which is told of captured messages and of ends, and may put messages of its own
+//! Owned by whoever runs a session, who is told of captured messages and of ends, and may put messages of its own
 //! between frames. A direction that is idle holds no buffer; one that is not reads, decides and writes in the
 //! same memory, without copies. Each poll moves a bounded amount, so that a bulk transfer does not starve the session beside it.
 
 mod buffer;
 mod lane;
-mod nobody;
+mod null_peer;
 
 use std::io;
 use std::task::{Context, Poll};
 
 use self::lane::{Close, Lane, Turn};
-pub use self::nobody::Nobody;
-pub(crate) use self::nobody::rules;
+pub use self::null_peer::NullPeer;
 use crate::memory::Account;
 use crate::wire::dap::codec::{FrameError, put_frame};
 use crate::wire::dap::scanner::Rules;
@@ -196,15 +195,15 @@ where
         self.down.scanner.between_frames()
     }
 
-    /// The same with nobody in the client's place, and by the rules `down` for what the worker sends. What was for the
+    /// The same with a [`NullPeer`] in the client's place, and by the rules `down` for what the worker sends. What was for the
     /// client is dropped; what it has sent still goes to the worker.
-    pub fn without_client(self, down: Rules) -> Splice<Nobody, W> {
+    pub fn without_client(self, down: Rules) -> Splice<NullPeer, W> {
         let Self {
             down: mut lane, up, ..
         } = self;
         lane.redirect(down);
         Splice {
-            client: Nobody,
+            client: NullPeer,
             down: lane,
             up,
         }

@@ -1,0 +1,26 @@
+//! The connection to a worker's debugger, debugpy or the legacy one, and how it is led to its end in the order that the
+//! debugger survives. It knows neither sessions nor people: a relay opens one for a permit, an agent for what Ray attributes.
+//!
+//! [`Worker`] is the connection to debugpy, over a [`Stream`]; `ledger` follows what passes over it; `goodbye` ends it, and
+//! tells the [`Tenant`] how far it is. [`let_run`] attaches for no other purpose than to leave. [`legacy`] is the same for
+//! Ray's older debugger, [`unattended`] is a debugger without a client, and [`at_node`] what an agent needs of all that.
+
+pub mod at_node;
+mod goodbye;
+mod ledger;
+pub(crate) mod legacy;
+pub mod let_run;
+mod stream;
+mod tenant;
+pub(crate) mod unattended;
+mod worker;
+
+pub use self::goodbye::SETTLED;
+pub use self::stream::{Stream, Tunnelled};
+pub(crate) use self::tenant::Tenant;
+pub use self::worker::Worker;
+
+use std::time::Duration;
+
+/// Idle time before a worker's node is asked whether it is still there.
+pub(crate) const PROBE_AFTER: Duration = Duration::from_secs(10);
