@@ -19,22 +19,36 @@ async fn a_session_that_ends_for_want_of_memory_leaves_its_task_where_it_is() {
     assert_eq!(told.last().unwrap()["body"]["threadId"], 1);
 }
 
+/// What it is cannot be told before all of it is there.
+fn long(name: &str) -> Value {
+    json!({"a": "x".repeat(600 << 10), "type": "event", "event": name})
+}
+
 #[tokio::test]
-async fn neither_a_session_nor_its_park_ends_the_wait_of_a_task_that_says_more_than_there_is_memory_for()
- {
+async fn a_session_that_ends_for_its_workers_message_leaves_its_task_where_it_is() {
     let (context, _) = relay(minutes(15));
     let (worker, mut debugger, mut dap) = standing(&context).await;
     let mut others = context.memory.account(Some("ann")).nothing(Kind::Messages);
     others.insist(context.memory.of_one());
-    let long =
-        |command: &str| json!({"a": "x".repeat(600 << 10), "type": "event", "event": command});
     dap.send(&long("output")).await.unwrap();
     let told = debugger.output("more than the").await;
     assert_output(&told, "the task stays as it is for 15m");
     debugger.event("terminated").await;
     until_parked(&context, worker.breakpoint.id).await;
     nothing_for(&mut dap, Duration::from_millis(100)).await;
-    // What is said to nobody is heard, as far as it can be.
+    drop(others);
+    let (_next, told) = again(&context, "ann").await;
+    assert_eq!(told.last().unwrap()["body"]["threadId"], 1);
+}
+
+#[tokio::test]
+async fn a_park_goes_on_behind_what_there_is_no_memory_for() {
+    let (context, _) = relay(minutes(15));
+    let (worker, debugger, mut dap) = standing(&context).await;
+    drop(debugger.dap);
+    until_parked(&context, worker.breakpoint.id).await;
+    let mut others = context.memory.account(Some("ann")).nothing(Kind::Messages);
+    others.insist(context.memory.of_one());
     dap.send(&long("output")).await.unwrap();
     dap.send(&output("meanwhile")).await.unwrap();
     let runs = message::event("continued", json!({"allThreadsContinued": true}));
