@@ -116,6 +116,7 @@ impl Context {
             shutdown.clone(),
         );
         let memory = Memory::new(config.memory().divided());
+        registry.count(&memory);
         let links = Links::new(
             &config.connect,
             agents.replica(),

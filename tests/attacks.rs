@@ -8,11 +8,17 @@
 mod head;
 #[path = "attacks/relay.rs"]
 mod relay;
+#[path = "attacks/shipped.rs"]
+mod shipped;
 
+#[path = "attacks/agents.rs"]
+mod agents;
 #[path = "attacks/credentials.rs"]
 mod credentials;
 #[path = "attacks/crowds.rs"]
 mod crowds;
+#[path = "attacks/debuggers.rs"]
+mod debuggers;
 #[path = "attacks/lists.rs"]
 mod lists;
 #[path = "attacks/memory.rs"]

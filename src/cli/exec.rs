@@ -17,6 +17,7 @@ use super::worker_session::{Error as SessionError, Which, authorized_block, unex
 use super::{Error, ExecArgs};
 use crate::config::units::format_duration;
 use crate::listing::row::Row;
+use crate::memory::Account;
 use crate::pdb::{After, End, Options, Piece, Prompt};
 
 pub(super) const AFTER_HELP: &str = "\
@@ -148,6 +149,7 @@ async fn in_one(
         limit: args.limit as usize,
         patience: matches!(which, Which::Named(_)).then_some(Duration::from_secs(30)),
         local_sources: true,
+        account: Account::default(),
     };
     let late = |what: &str| {
         SessionError::Failed(format!("{what} within {}", format_duration(args.timeout)))

@@ -72,7 +72,7 @@ pub(super) async fn run(args: SnapshotArgs) -> Result<(), Error> {
     let mut taken = pin!(stream::iter(chosen).map(looked).buffered(AT_ONCE));
     while let Some(looked) = taken.next().await {
         let shot = match looked? {
-            (row, Ok(threads)) => json!({"breakpoint": row, "threads": threads}),
+            (row, Ok((threads, _))) => json!({"breakpoint": row, "threads": threads}),
             (row, Err(error)) => {
                 let error = SessionError::from(error);
                 let shot = json!({"breakpoint": row, "error": error.to_string()});

@@ -5,6 +5,7 @@ use crate::debugger::Worker;
 use crate::session::parks::Taker;
 use crate::telemetry::metrics::Outcome;
 use crate::upstream::park::{self, Asked, Debugpy, Heard, Keeping, Line, Memory, Parked};
+use crate::wire::dap::codec::FrameError;
 use crate::wire::dap::kept::Kept;
 use crate::wire::dap::message::request;
 use crate::wire::dap::names::Command;
@@ -30,6 +31,12 @@ impl Keeping for Spliced {
                 Heard::Ended(Outcome::Upstream)
             }
             SpliceEvent::Eof(Side::Worker) | SpliceEvent::Failed(Side::Worker, _) => Heard::Gone,
+            // Whoever comes again is told that something is missing.
+            SpliceEvent::Malformed(Side::Worker, FrameError::Short(_)) => {
+                self.splice.pass_over();
+                self.kept.passed_over();
+                Heard::Nothing
+            }
             SpliceEvent::Malformed(Side::Worker, _) => Heard::Ended(Outcome::Failed),
             // The rest of what the lost client has sent: what was not whole, or not acted on, never was.
             SpliceEvent::Captured(Side::Client, _)

@@ -462,8 +462,8 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
                 }
                 return ControlFlow::Break(Outcome::Client);
             }
-            // A client that asks for more than there is has not asked for its task to run on.
-            SpliceEvent::Malformed(Side::Client, FrameError::Short(short))
+            // Who asks for more than there is, or is sent more, has not asked for the task to run on.
+            SpliceEvent::Malformed(_, FrameError::Short(short))
                 if self.leave_parked(&short.to_string()) =>
             {
                 return ControlFlow::Continue(Some(Outcome::Client));

@@ -182,6 +182,7 @@ async fn park(
         client: CLIENT.to_owned(),
         relay: json!({"breakpoint": breakpoint.id.to_string(), "parkFor": term}),
         may_kill: false,
+        account: ctx.account(principal),
         ..Options::default()
     };
     let (sender, mut pieces) = mpsc::channel(16);

@@ -108,7 +108,9 @@ impl HttpRefusal {
                 StatusCode::UNAUTHORIZED
             }
             Self::Short(Short::Yours { .. }) => StatusCode::TOO_MANY_REQUESTS,
-            Self::NoRecord(_) | Self::Short(Short::All) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NoRecord(_) | Self::Short(Short::All | Short::Cluster { .. }) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::Ambiguous(_) => StatusCode::BAD_REQUEST,
             Self::NoCluster { .. } => StatusCode::NOT_FOUND,
             Self::NoDashboard => StatusCode::BAD_GATEWAY,

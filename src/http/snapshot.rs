@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
@@ -26,9 +27,10 @@ use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::masking::{Carries, MaskedSession};
+use crate::memory::{Kind, Taken};
 use crate::pdb::{Limits, read_snapshot, snapshot, snapshot_expression};
 use crate::policy::{Rights, Scope};
-use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Kind, Location};
+use crate::ray::registry::{self, Breakpoint, BreakpointId, Holder, Location};
 use crate::recording::{Direction, Protocol};
 use crate::session::live::Begun;
 use crate::session::refusal::SessionRefusal;
@@ -37,6 +39,7 @@ use crate::session::state::SessionState;
 use crate::session::{Authorized, Denied, Permit, authorise, leaving, parks};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::upstream;
+use crate::wire::dap::codec::weight;
 use crate::wire::prefixed::Prefixed;
 
 /// Largest body of a request, in bytes.
@@ -138,7 +141,10 @@ pub(crate) async fn answer(
         return Err(HttpRefusal::Ended(ended));
     }
     Ok(match shot {
-        Ok(threads) => answer::json(StatusCode::OK, &json!({ "threads": threads })),
+        Ok((threads, taken)) => {
+            let answer = answer::json(StatusCode::OK, &json!({ "threads": threads }));
+            answer.map(|body| answer::held(body, taken).boxed_unsync())
+        }
         Err(why) => {
             if let NoSnapshot::Refused(why) = &why {
                 ctx.metrics.refused(why.kind());
@@ -185,9 +191,9 @@ async fn look_at_park(
     connection: &Connection,
     asked: &Asked,
     authorized: &Authorized,
-) -> Result<Value, NoSnapshot> {
+) -> Result<(Value, Taken), NoSnapshot> {
     let breakpoint = authorized.breakpoint();
-    if breakpoint.kind == Kind::Pdb {
+    if breakpoint.kind == registry::Kind::Pdb {
         return Err(NoSnapshot::Legacy);
     }
     let mut entry = asked
@@ -197,10 +203,15 @@ async fn look_at_park(
     entry.breakpoint = Some(breakpoint.clone());
     let recorded = audit::on_record(ctx, entry).await;
     recorded.map_err(|why| SessionRefusal::Unable(why.to_string()))?;
-    let expression = snapshot_expression(&limits());
+    let principal = authorized.principal();
+    let expression = snapshot_expression(&limits(ctx, principal));
     let looked = ctx.parks.look(authorized, expression).await?;
+    let taken = ctx
+        .account(principal)
+        .take(Kind::Messages, weight(looked.as_bytes()));
+    let taken = taken.map_err(|short| SessionRefusal::Throttled(short.to_string()))?;
     let threads = read_snapshot(&looked).map_err(|why| NoSnapshot::Failed(why.to_string()))?;
-    Ok(shown(threads, masking(ctx, authorized.rights())))
+    Ok((shown(threads, masking(ctx, authorized.rights())), taken))
 }
 
 /// What masks for whoever has `rights`, if anything does.
@@ -209,9 +220,11 @@ fn masking(ctx: &Context, rights: &Rights) -> Option<MaskedSession> {
     masks.then(|| MaskedSession::new(ctx.masking.clone()))
 }
 
-fn limits() -> Limits {
+/// How much is looked at, for this principal.
+fn limits(ctx: &Context, principal: &Principal) -> Limits {
     Limits {
         around: AROUND,
+        account: ctx.account(principal),
         ..Limits::default()
     }
 }
@@ -222,12 +235,12 @@ async fn looked(
     summary: Summary,
     authorized: Authorized,
     _share: Share,
-) -> Result<Value, NoSnapshot> {
+) -> Result<(Value, Taken), NoSnapshot> {
     let (principal, breakpoint) = (
         authorized.principal().clone(),
         authorized.breakpoint().clone(),
     );
-    if breakpoint.kind == Kind::Pdb {
+    if breakpoint.kind == registry::Kind::Pdb {
         return Err(NoSnapshot::Legacy);
     }
     let session = ctx.sessions.open(&summary);
@@ -272,16 +285,16 @@ async fn looked(
     let live = begun.attached();
     let (stream, read) = worker.into_parts();
     let stream = Prefixed::new(read.into(), stream);
-    let limits = limits();
+    let limits = limits(&ctx, &principal);
     let shot = snapshot(stream, CLIENT, &Value::Null, &limits);
-    let shot = shot.instrument(span).await.map(|threads| {
+    let shot = shot.instrument(span).await.map(|(threads, taken)| {
         if let Some(place) = place_in(&threads) {
             live.worker.stands_at(Some(place));
         }
-        shown(threads, masking(&ctx, &rights))
+        (shown(threads, masking(&ctx, &rights)), taken)
     });
     let outcome = match &shot {
-        Ok(threads) => {
+        Ok((threads, _)) => {
             // Where it has to be recorded and cannot be, it is not shown.
             let taken = live
                 .capture

@@ -115,6 +115,7 @@ async fn converse<'a, R: AsyncRead + Unpin>(
     };
     *busy = Some(context.shutdown.busy.token());
     session.set_principal(who.principal.clone());
+    out.count(context.account(&who.principal));
     TerminalSession::new(context, session, who, connection, input, out)
         .serve(enter)
         .await

@@ -1,7 +1,7 @@
-//! What a client sees: a bounded queue towards its connection, and masking.
+//! What a client sees: a bounded queue towards its connection, whose bytes are taken from the client's memory, and masking.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,10 +10,17 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::masking::MaskedStream;
+use crate::memory::{Account, Kind, Taken};
 use crate::recording::{CaptureTee, Direction};
 
 /// Pieces on their way to the client. The longest value that the prompt prints makes one.
 const QUEUE: usize = 16;
+
+/// What can always be queued, in bytes: a prompt, and a sentence.
+const LITTLE: usize = 4 * 1024;
+
+/// How long a piece waits for memory. What the client reads meanwhile is free.
+const MEMORY_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long the client may take one piece; after that nobody reads there.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -29,24 +36,36 @@ impl Counts {
     }
 }
 
+/// Bytes on their way, and their memory.
+#[derive(Debug)]
+pub(super) struct Queued(Bytes, Taken);
+
 /// The writing half of a client's connection. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Out {
-    pieces: mpsc::Sender<Bytes>,
+    pieces: mpsc::Sender<Queued>,
     telnet: Arc<AtomicBool>,
     counts: Arc<Counts>,
+    /// Once it is known whose it is.
+    account: Arc<OnceLock<Account>>,
 }
 
 impl Out {
     /// And what [`pump`] takes.
-    pub(super) fn new() -> (Self, mpsc::Receiver<Bytes>) {
+    pub(super) fn new() -> (Self, mpsc::Receiver<Queued>) {
         let (pieces, taken) = mpsc::channel(QUEUE);
         let out = Self {
             pieces,
             telnet: Arc::default(),
             counts: Arc::default(),
+            account: Arc::default(),
         };
         (out, taken)
+    }
+
+    /// From here on what waits is taken from `account`, once and for all.
+    pub(super) fn count(&self, account: Account) {
+        let _ = self.account.set(account);
     }
 
     pub(super) fn counts(&self) -> Arc<Counts> {
@@ -92,16 +111,26 @@ impl Out {
 
     /// The same without waiting: where the client reads nothing, it does not hear it.
     pub(super) fn farewell(&self, sentence: &str) {
-        let _ = self
-            .pieces
-            .try_send(format!("\r\n*** {sentence}\r\n").into());
+        self.queue(format!("\r\n*** {sentence}\r\n").into_bytes());
     }
 
     /// Telnet's answers; lost where the client reads nothing.
     pub(super) fn answer(&self, bytes: Vec<u8>) {
         if !bytes.is_empty() {
-            let _ = self.pieces.try_send(bytes.into());
+            self.queue(bytes);
         }
+    }
+
+    /// The same of what is small, without waiting.
+    fn queue(&self, bytes: Vec<u8>) {
+        let mut taken = self.nothing();
+        taken.insist(bytes.len());
+        let _ = self.pieces.try_send(Queued(bytes.into(), taken));
+    }
+
+    fn nothing(&self) -> Taken {
+        let account = self.account.get().cloned().unwrap_or_default();
+        account.nothing(Kind::Messages)
     }
 
     /// Resolves when nobody reads any more, for good. Cancel safe.
@@ -110,20 +139,28 @@ impl Out {
     }
 
     async fn send(&self, bytes: Vec<u8>) {
-        if !bytes.is_empty() {
-            // An error means that the connection ends, which its owner sees.
-            let _ = self.pieces.send(bytes.into()).await;
+        if bytes.is_empty() {
+            return;
         }
+        let (mut bytes, mut taken) = (bytes, self.nothing());
+        if taken.resize_beyond(LITTLE, bytes.len()).is_err()
+            && let Err(short) = taken.resize_within(bytes.len(), MEMORY_PATIENCE).await
+        {
+            bytes = format!("\n*** {} bytes are not shown: {short}\n", bytes.len()).into_bytes();
+            taken.insist(bytes.len());
+        }
+        // An error means that the connection ends, which its owner sees.
+        let _ = self.pieces.send(Queued(bytes.into(), taken)).await;
     }
 }
 
 /// Writes what comes, until nobody has an [`Out`] any more or the client takes nothing.
 pub(super) async fn pump<W: AsyncWrite + Unpin>(
-    mut pieces: mpsc::Receiver<Bytes>,
+    mut pieces: mpsc::Receiver<Queued>,
     mut writer: W,
     counts: Arc<Counts>,
 ) {
-    while let Some(piece) = pieces.recv().await {
+    while let Some(Queued(piece, _taken)) = pieces.recv().await {
         let written = async {
             writer.write_all(&piece).await?;
             writer.flush().await
@@ -201,5 +238,38 @@ impl Shown {
             self.record(shown.as_bytes());
             self.out.raw(shown.as_bytes()).await;
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::memory::Memory;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_for_a_client_that_does_not_read_is_taken_from_its_memory() {
+        let memory = Memory::new(64 << 20);
+        let (out, mut pieces) = Out::new();
+        out.count(memory.account(Some("ann")));
+        let most = memory.of_one();
+        let text = "x".repeat(most / 2 + 1);
+        out.text(&text).await;
+        assert_eq!(memory.taken(Kind::Messages), text.len());
+        out.text(&text).await;
+        out.text("(Pdb) ").await;
+        let shown = |pieces: &mut mpsc::Receiver<Queued>| pieces.try_recv().unwrap().0;
+        assert_eq!(shown(&mut pieces).len(), text.len());
+        let said = shown(&mut pieces);
+        let said = String::from_utf8_lossy(&said);
+        assert!(
+            said.contains(&format!(
+                "*** {} bytes are not shown: what you have",
+                text.len()
+            )),
+            "{said}"
+        );
+        assert_eq!(&*shown(&mut pieces), b"(Pdb) ");
+        assert_eq!(memory.taken(Kind::Messages), 0);
     }
 }

@@ -14,6 +14,7 @@ use crate::debugger::Worker;
 use crate::lineproto::input::{Input, TOO_LONG, Typed};
 use crate::lineproto::output::{Out, Shown};
 use crate::lineproto::session::Log;
+use crate::memory::Account;
 use crate::pdb::{After, End, Options, Piece, Prompt, PromptError, resumes};
 use crate::session::TaskEnd;
 use crate::upstream::park::{Line, TerminalPrompt};
@@ -87,18 +88,19 @@ pub(super) struct Attached<S> {
 pub(super) async fn attach(
     opening: Opening,
     shown: &mut Shown,
-    may_kill: bool,
+    (may_kill, account): (bool, Account),
 ) -> Result<(Box<Attached<Prefixed<Worker>>>, Option<End>), PromptError> {
     let (sender, pieces) = mpsc::channel(16);
-    let options = options(may_kill);
+    let options = options(may_kill, account);
     let opening = Box::pin(opening.open(&options, sender));
     opened(opening, pieces, shown).await
 }
 
-pub(super) fn options(may_kill: bool) -> Options {
+pub(super) fn options(may_kill: bool, account: Account) -> Options {
     Options {
         client: "ray-relay terminal".to_owned(),
         may_kill,
+        account,
         ..Options::default()
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! What a buffer is about to hold is taken from it first ([`Account::take`], [`Taken::resize`]), and is given back when it is
 //! dropped. Nobody has all of it: one principal at most a quarter, and the last eighth is for those who hold little, so that an
-//! attach still gets what it needs while others have taken what they can. Strangers have a part of their own, which
-//! admission control divides between them.
+//! attach still gets what it needs while others have taken what they can. What the head of one cluster says takes a quarter at
+//! most too, whoever it is that asks it. Strangers have a part of their own, which admission control divides between them.
 //!
 //! What a thing costs while it does nothing (a connection, a link, a session) is bounded by how many of them there may be, and
 //! stands in [`needed`]. How large the whole is comes of what the system lets the process have ([`limit()`]).
@@ -72,6 +72,14 @@ pub enum Short {
         /// That, in bytes.
         most: usize,
     },
+    /// The answers of one head have what those may have.
+    #[error(
+        "what the head of this cluster answers takes more than the {} MiB of this relay's memory that the answers of one head may have: ask it for less, wait until others are done, or have `listen.memory` raised", .most / MIB
+    )]
+    Cluster {
+        /// That, in bytes.
+        most: usize,
+    },
     /// All together have what there is.
     #[error(
         "this relay has no memory left for it at the moment: try again soon, or have `listen.memory` raised"
@@ -90,22 +98,31 @@ struct Whole {
     strangers: usize,
     used: AtomicUsize,
     by_kind: [AtomicUsize; Kind::ALL.len()],
-    owners: Mutex<HashMap<Arc<str>, Weak<Owner>>>,
+    owners: Mutex<HashMap<Whose, Weak<Owner>>>,
     freed: Notify,
     /// How many wait for that.
     waiting: AtomicUsize,
+}
+
+/// Who takes memory, by name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Whose {
+    Principal(Arc<str>),
+    Cluster(Arc<str>),
 }
 
 #[derive(Debug)]
 struct Owner {
     whole: Arc<Whole>,
     /// `None`: nobody is authenticated.
-    subject: Option<Arc<str>>,
+    whose: Option<Whose>,
     most: usize,
     used: AtomicUsize,
+    /// Who takes it in truth, and the cluster whose answers it is taken for, which may have no more than their part.
+    of: Option<(Arc<Self>, Arc<Self>)>,
 }
 
-/// What one principal takes from. Cheap to clone; from the default one anything can be had, and nobody counts it.
+/// What one principal or cluster takes from. Cheap to clone; from the default one anything can be had, and nobody counts it.
 #[derive(Debug, Clone, Default)]
 pub struct Account(Option<Arc<Owner>>);
 
@@ -137,7 +154,7 @@ impl Memory {
         self.0.strangers
     }
 
-    /// What one principal may have, in bytes.
+    /// What one principal may have, and the answers of one cluster, in bytes.
     pub fn of_one(&self) -> usize {
         self.0.most / 4
     }
@@ -150,51 +167,76 @@ impl Memory {
     /// The account of `subject`; `None`: of everybody, where nobody is authenticated, who may have all that is not for those
     /// with little.
     pub fn account(&self, subject: Option<&str>) -> Account {
-        let Some(subject) = subject else {
-            return Account(Some(self.owner(None, self.0.most)));
-        };
+        match subject {
+            Some(subject) => self.of(Whose::Principal(subject.into())),
+            None => Account(Some(self.owner(None, self.0.most))),
+        }
+    }
+
+    /// What the answers of the head of the cluster `name` are taken from.
+    pub fn cluster(&self, name: &str) -> Account {
+        self.of(Whose::Cluster(name.into()))
+    }
+
+    fn of(&self, whose: Whose) -> Account {
         let mut owners = self.0.owners.lock();
-        if let Some(owner) = owners.get(subject).and_then(Weak::upgrade) {
+        if let Some(owner) = owners.get(&whose).and_then(Weak::upgrade) {
             return Account(Some(owner));
         }
-        let subject: Arc<str> = subject.into();
-        let owner = self.owner(Some(Arc::clone(&subject)), self.of_one());
-        owners.insert(subject, Arc::downgrade(&owner));
+        let owner = self.owner(Some(whose.clone()), self.of_one());
+        owners.insert(whose, Arc::downgrade(&owner));
         Account(Some(owner))
     }
 
-    fn owner(&self, subject: Option<Arc<str>>, most: usize) -> Arc<Owner> {
+    fn owner(&self, whose: Option<Whose>, most: usize) -> Arc<Owner> {
         Arc::new(Owner {
             whole: Arc::clone(&self.0),
-            subject,
+            whose,
             most,
             used: AtomicUsize::new(0),
+            of: None,
         })
     }
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        let Some(subject) = &self.subject else { return };
+        let Some(whose) = &self.whose else { return };
         let mut owners = self.whole.owners.lock();
         // Another one may stand there by now.
         if owners
-            .get(subject)
+            .get(whose)
             .is_some_and(|there| there.strong_count() == 0)
         {
-            owners.remove(subject);
+            owners.remove(whose);
         }
     }
 }
 
 impl Owner {
-    fn take(&self, bytes: usize) -> Result<(), Short> {
-        let whole = &self.whole;
+    /// Has `bytes` of its own part: how much that is then.
+    fn reserve(&self, bytes: usize) -> Result<usize, Short> {
         let mine = self.used.fetch_add(bytes, Ordering::SeqCst) + bytes;
-        if mine > self.most {
-            self.used.fetch_sub(bytes, Ordering::Relaxed);
-            return Err(Short::Yours { most: self.most });
+        if mine <= self.most {
+            return Ok(mine);
         }
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+        let most = self.most;
+        Err(match self.whose {
+            Some(Whose::Cluster(_)) => Short::Cluster { most },
+            Some(Whose::Principal(_)) | None => Short::Yours { most },
+        })
+    }
+
+    fn take(&self, bytes: usize) -> Result<(), Short> {
+        if let Some((owner, cluster)) = &self.of {
+            cluster.reserve(bytes)?;
+            return owner.take(bytes).inspect_err(|_| {
+                cluster.used.fetch_sub(bytes, Ordering::Relaxed);
+            });
+        }
+        let whole = &self.whole;
+        let mine = self.reserve(bytes)?;
         let most = match mine <= LITTLE {
             true => whole.most,
             false => whole.most - whole.most / 8,
@@ -207,7 +249,21 @@ impl Owner {
         Ok(())
     }
 
+    /// The same, whether or not there is so much.
+    fn insist(&self, bytes: usize) {
+        if let Some((owner, cluster)) = &self.of {
+            cluster.used.fetch_add(bytes, Ordering::Relaxed);
+            return owner.insist(bytes);
+        }
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+        self.whole.used.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     fn give_back(&self, bytes: usize) {
+        if let Some((owner, cluster)) = &self.of {
+            cluster.used.fetch_sub(bytes, Ordering::SeqCst);
+            return owner.give_back(bytes);
+        }
         self.used.fetch_sub(bytes, Ordering::SeqCst);
         self.whole.used.fetch_sub(bytes, Ordering::SeqCst);
         // Who waits has said so before it looked.
@@ -218,6 +274,21 @@ impl Owner {
 }
 
 impl Account {
+    /// The same, for answers of the head whose account is `cluster`, which are counted there as well.
+    #[must_use]
+    pub fn for_answers_of(self, cluster: &Self) -> Self {
+        let (Some(owner), Some(cluster)) = (&self.0, &cluster.0) else {
+            return self;
+        };
+        Self(Some(Arc::new(Owner {
+            whole: Arc::clone(&owner.whole),
+            whose: None,
+            most: usize::MAX,
+            used: AtomicUsize::new(0),
+            of: Some((Arc::clone(owner), Arc::clone(cluster))),
+        })))
+    }
+
     /// So many bytes.
     ///
     /// # Errors
@@ -266,11 +337,22 @@ impl Taken {
         }
         if let Some(owner) = &self.account.0 {
             let more = bytes.saturating_sub(self.bytes);
-            owner.used.fetch_add(more, Ordering::Relaxed);
-            owner.whole.used.fetch_add(more, Ordering::Relaxed);
+            owner.insist(more);
             owner.whole.by_kind[self.kind as usize].fetch_add(more, Ordering::Relaxed);
             self.bytes = bytes;
         }
+    }
+
+    /// The same as [`resize`](Self::resize), but what is no more than `little` can always be had.
+    ///
+    /// # Errors
+    /// [`Short`]: it is as much as before.
+    pub fn resize_beyond(&mut self, little: usize, bytes: usize) -> Result<(), Short> {
+        if bytes <= little {
+            self.insist(bytes);
+            return Ok(());
+        }
+        self.resize(bytes)
     }
 
     /// The same as [`resize`](Self::resize), once there is so much, within `patience`. Cancel safe.

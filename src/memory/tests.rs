@@ -26,6 +26,40 @@ fn one_has_a_quarter_and_who_has_little_gets_more_when_the_rest_is_taken() {
 }
 
 #[test]
+fn the_answers_of_one_head_have_a_quarter_whoever_asks_for_them() {
+    let memory = Memory::new(128 * MIB);
+    let most = memory.of_one();
+    let bad = memory.cluster("bad");
+    let polled = bad.take(Kind::Answers, most / 2).unwrap();
+    let asks = |who: &str, cluster: &str| {
+        let account = memory.account(Some(who));
+        account.for_answers_of(&memory.cluster(cluster))
+    };
+    let of_ann = asks("ann", "bad").take(Kind::Answers, most / 4).unwrap();
+    // It is there once.
+    assert_eq!(memory.taken(Kind::Answers), most / 2 + most / 4);
+    let short = Short::Cluster { most };
+    let half = most / 2;
+    assert_eq!(
+        asks("bob", "bad").take(Kind::Answers, half).unwrap_err(),
+        short
+    );
+    assert_eq!(bad.take(Kind::Answers, half).unwrap_err(), short);
+    // What was refused is nobody's, another head is another matter, and ann has her own still.
+    let good = asks("bob", "good").take(Kind::Answers, most).unwrap();
+    let messages = memory.account(Some("ann")).take(Kind::Messages, half);
+    assert!(messages.is_ok());
+    let same_name = memory.account(Some("bad")).take(Kind::Messages, most);
+    assert!(same_name.is_ok());
+    drop(of_ann);
+    let mut more = bad.take(Kind::Answers, half).unwrap();
+    more.resize(0).unwrap();
+    drop((polled, good, messages, same_name, more, bad));
+    assert_eq!(memory.0.used.load(Ordering::Relaxed), 0);
+    assert!(memory.0.owners.lock().is_empty());
+}
+
+#[test]
 fn everything_is_given_back() {
     let memory = Memory::new(64 * MIB);
     let account = memory.account(Some("ann"));

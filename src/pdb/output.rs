@@ -11,7 +11,29 @@ pub enum Piece {
     Program(String),
 }
 
+/// Longest part that a text is passed on in, in bytes: what waits to be shown is no more than some of them, whatever a debugger says.
+const LONGEST: usize = 16 * 1024;
+
 impl Piece {
+    /// The piece in parts of at most [`LONGEST`] bytes.
+    pub(super) fn parts(self) -> impl Iterator<Item = Self> {
+        let (mut rest, again): (_, fn(String) -> Self) = match self {
+            Self::Text(text) => (text, Self::Text),
+            Self::Code(text) => (text, Self::Code),
+            Self::Program(text) => (text, Self::Program),
+        };
+        std::iter::from_fn(move || {
+            if rest.is_empty() {
+                return None;
+            }
+            let behind = match rest.len() > LONGEST {
+                true => rest.split_off(rest.floor_char_boundary(LONGEST)),
+                false => String::new(),
+            };
+            Some(again(std::mem::replace(&mut rest, behind)))
+        })
+    }
+
     /// The text of the piece.
     pub fn text(&self) -> &str {
         match self {

@@ -13,6 +13,8 @@ use tokio::time::timeout;
 
 use super::wire::{Incoming, Wire};
 use super::{PromptError, probe};
+use crate::memory::{Account, Taken};
+use crate::wire::dap::codec::weight;
 use crate::wire::dap::mappings;
 use crate::wire::dap::names::Command;
 
@@ -37,6 +39,8 @@ pub struct Limits {
     pub around: usize,
     /// The deadline of the whole snapshot.
     pub patience: Duration,
+    /// What it holds of what the debugger says is taken from here.
+    pub account: Account,
 }
 
 impl Default for Limits {
@@ -48,13 +52,15 @@ impl Default for Limits {
             locals: true,
             around: 0,
             patience: Duration::from_secs(30),
+            account: Account::default(),
         }
     }
 }
 
 /// The threads that wait at a breakpoint: `[{"name", "frames": [{"file", "line", "function", "source", "locals"}]}]`,
 /// oldest frame first; with `"exception"` and `"raised"` (frames too) where a post-mortem waits. Where lines around were asked
-/// for, a frame has them as `"lines"`, of which `"first"` is the number of the first, and the types of its locals as `"types"`.
+/// for, a frame has them as `"lines"`, of which `"first"` is the number of the first, and the types of its locals as `"types"`. With
+/// the memory for that.
 ///
 /// # Errors
 /// [`PromptError`].
@@ -63,11 +69,11 @@ pub async fn snapshot<S>(
     client: &str,
     relay: &Value,
     limits: &Limits,
-) -> Result<Value, PromptError>
+) -> Result<(Value, Taken), PromptError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut wire = Wire::new(stream);
+    let mut wire = Wire::new(stream, &limits.account);
     let looked = timeout(limits.patience, look(&mut wire, client, relay, limits)).await;
     // A goodbye frees the worker at once for the next debugger.
     let goodbye = json!({"restart": false, "terminateDebuggee": false});
@@ -87,7 +93,7 @@ async fn look<S>(
     client: &str,
     relay: &Value,
     limits: &Limits,
-) -> Result<Value, PromptError>
+) -> Result<(Value, Taken), PromptError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -102,7 +108,12 @@ where
     // Without a frame, as no thread is suspended; never `configurationDone`.
     let evaluate = json!({"expression": expression(limits), "context": "clipboard"});
     let body = ask(wire, Command::Evaluate, evaluate).await?;
-    read(body["result"].as_str().unwrap_or_default())
+    let result = body["result"].as_str().unwrap_or_default();
+    let mut taken = wire.keep();
+    // Beside the text there is what is read of it.
+    let held = taken.resize(taken.bytes() + weight(result.as_bytes()));
+    held.map_err(|short| PromptError::Refused(short.to_string()))?;
+    Ok((read(result)?, taken))
 }
 
 /// The expression whose value [`read`] reads, for a debugger that somebody else has attached to.

@@ -1,8 +1,8 @@
 //! Debug Adapter Protocol as a client: requests out, answers and events in.
 //!
 //! One owner, no task: [`Wire::read`] is cancel safe, so its caller may wait for other things at the same time.
-//! A message larger than [`LARGEST`] is skipped as it arrives and never held, so no program's output can make the
-//! client grow.
+//! A message larger than [`LARGEST`], or than there is memory for, is skipped as it arrives and never held, so no program's output
+//! can make the client grow.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::PromptError;
-use crate::wire::dap::codec::{frame, header, parse};
+use crate::memory::{Account, Kind, Taken};
+use crate::wire::dap::codec::{LITTLE, frame, header, parse, weight};
 use crate::wire::dap::message::{RefusalCode, request};
 use crate::wire::dap::names::{Command, Event};
 
@@ -22,6 +23,8 @@ const LARGEST: usize = 8 << 20;
 const FAREWELL: Duration = Duration::from_secs(1);
 /// How much of a message that is skipped is looked at.
 const PEEKED: usize = 512;
+/// How much of it is read at a time, in bytes.
+const ROOM: usize = 8 * 1024;
 
 /// A message that the prompt has to look at.
 #[derive(Debug)]
@@ -43,7 +46,7 @@ enum Message {
     /// Its body.
     Whole(BytesMut),
     /// It is skipped, and this stands for it.
-    TooLong(Incoming),
+    Skipped(Incoming),
 }
 
 /// The connection is over, and how.
@@ -65,16 +68,40 @@ pub(super) struct Wire<S> {
     /// What is left of a message that is skipped.
     skip: usize,
     seq: u64,
+    account: Account,
+    /// For the message that is read, or was read last.
+    taken: Taken,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
-    pub(super) fn new(stream: S) -> Self {
+    /// What it holds is taken from `account`.
+    pub(super) fn new(stream: S, account: &Account) -> Self {
         Self {
             stream,
             bytes: BytesMut::new(),
             skip: 0,
             seq: 0,
+            account: account.clone(),
+            taken: account.nothing(Kind::Messages),
         }
+    }
+
+    /// From now on what it holds is taken from `account`.
+    pub(super) fn count(&mut self, account: &Account) {
+        self.account = account.clone();
+        self.taken = account.nothing(Kind::Messages);
+        self.taken.insist(self.bytes.len());
+    }
+
+    /// What it takes its memory from.
+    pub(super) fn account(&self) -> &Account {
+        &self.account
+    }
+
+    /// The memory of the message that was read last, for whoever keeps something of it.
+    pub(super) fn keep(&mut self) -> Taken {
+        let nothing = self.account.nothing(Kind::Messages);
+        std::mem::replace(&mut self.taken, nothing)
     }
 
     /// Sends a request and gives its number. Not cancel safe.
@@ -93,21 +120,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     pub(super) async fn read(&mut self) -> Result<Incoming, Lost> {
         match self.next().await? {
             Message::Whole(body) => parse(&body).map(read).map_err(|error| malformed(&error)),
-            Message::TooLong(stands_for) => Ok(stands_for),
+            Message::Skipped(stands_for) => Ok(stands_for),
         }
     }
 
-    /// The body of the next message that is not too long. Cancel safe in the same way.
-    pub(super) async fn body(&mut self) -> Result<BytesMut, Lost> {
+    /// The body of the next message; `None`: it is skipped. Cancel safe in the same way.
+    pub(super) async fn body(&mut self) -> Result<Option<BytesMut>, Lost> {
         if self.bytes.is_empty() {
             // A long message leaves no room behind that somebody who waits would hold.
             self.bytes = BytesMut::new();
         }
-        loop {
-            if let Message::Whole(body) = self.next().await? {
-                return Ok(body);
-            }
-        }
+        Ok(match self.next().await? {
+            Message::Whole(body) => Some(body),
+            Message::Skipped(_) => None,
+        })
     }
 
     /// No message has come in part.
@@ -149,22 +175,42 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         let Some((head, length)) =
             header(&self.bytes, usize::MAX >> 1).map_err(|error| malformed(&error))?
         else {
+            self.taken.insist(self.bytes.len());
             return Ok(None);
         };
         if length > LARGEST {
-            if self.bytes.len() < head + PEEKED {
-                return Ok(None);
-            }
-            self.bytes.advance(head);
-            self.skip = length;
-            let stands_for = oversize(&self.bytes[..PEEKED], length);
-            return Ok(Some(Message::TooLong(stands_for)));
+            return Ok(self.skip(head, length, "is too long to be shown"));
         }
-        if self.bytes.len() < head + length {
+        let here = self.bytes.len();
+        let (is_whole, weight) = match self.bytes.get(head..head + length) {
+            Some(body) => (true, weight(body)),
+            // In a buffer that grows by doubling.
+            None => (false, here),
+        };
+        if let Err(short) = self.taken.resize_beyond(LITTLE, here + weight) {
+            let why = format!("is not shown, because {short}");
+            return Ok(self.skip(head, length, &why));
+        }
+        if !is_whole {
             return Ok(None);
         }
         self.bytes.advance(head);
         Ok(Some(Message::Whole(self.bytes.split_to(length))))
+    }
+
+    /// Skips the message that has begun, of (header, body) bytes, of which an answer is told `why`; `None` while it is not known what
+    /// stands for it.
+    fn skip(&mut self, head: usize, length: usize, why: &str) -> Option<Message> {
+        let beginning = self.bytes.get(head..head + length.min(PEEKED))?;
+        let stands_for = oversize(beginning, length, why);
+        let here = self.bytes.len().min(head + length);
+        self.skip = head + length - here;
+        // What it took is free.
+        let mut rest = BytesMut::with_capacity(ROOM);
+        rest.extend_from_slice(&self.bytes[here..]);
+        self.bytes = rest;
+        self.taken.insist(self.bytes.len());
+        Some(Message::Skipped(stands_for))
     }
 
     /// Reads on to `initialized`, which comes before the answer to the request `attach`: the bodies of the `output` events
@@ -237,25 +283,23 @@ fn read(mut message: Value) -> Incoming {
     }
 }
 
-/// What stands for a message that is not read. Adapters write the short fields first.
-fn oversize(beginning: &[u8], length: usize) -> Incoming {
+/// What stands for a message that is not read, for this reason. Adapters write the short fields first.
+fn oversize(beginning: &[u8], length: usize, why: &str) -> Incoming {
     let beginning = String::from_utf8_lossy(beginning);
-    let number = beginning
-        .split_once("\"request_seq\":")
-        .map(|(_, rest)| rest.trim_start())
-        .and_then(|rest| {
-            rest.split(|c: char| !c.is_ascii_digit())
-                .next()?
-                .parse()
-                .ok()
-        });
-    match number {
+    let number = |name: &str| -> Option<u64> {
+        let (_, rest) = beginning.split_once(&format!("\"{name}\":"))?;
+        let digits = rest.trim_start().split(|c: char| !c.is_ascii_digit());
+        digits.take(1).next()?.parse().ok()
+    };
+    match number("request_seq") {
         Some(to) => Incoming::Answer {
             to,
-            body: Err(format!(
-                "the answer of {length} bytes is too long to be shown"
-            )),
+            body: Err(format!("the answer of {length} bytes {why}")),
             code: RefusalCode::Refused,
+        },
+        None if beginning.contains("\"stopped\"") => Incoming::Event {
+            name: Some(Event::Stopped),
+            body: json!({"reason": "breakpoint", "threadId": number("threadId")}),
         },
         None if beginning.contains("\"output\"") => Incoming::Event {
             name: Some(Event::Output),
@@ -269,11 +313,12 @@ fn oversize(beginning: &[u8], length: usize) -> Incoming {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::memory::Memory;
 
     #[tokio::test]
     async fn a_message_that_is_too_long_is_skipped_and_the_next_one_read() {
         let (near, mut far) = tokio::io::duplex(1 << 16);
-        let mut wire = Wire::new(near);
+        let mut wire = Wire::new(near, &Account::default());
         let writer = tokio::spawn(async move {
             let long = json!({"seq": 1, "type": "response", "request_seq": 7, "success": true, "body": "x".repeat(LARGEST)});
             far.write_all(&frame(&long)).await.unwrap();
@@ -291,5 +336,50 @@ mod tests {
         assert_eq!(name, Some(Event::Stopped));
         writer.await.unwrap();
         assert_eq!(wire.read().await.unwrap_err(), Lost::Closed);
+    }
+
+    /// One for which there is no memory is skipped in the same way, whoever else has that.
+    #[tokio::test]
+    async fn what_there_is_no_memory_for_is_skipped_and_said() {
+        let memory = Memory::new(64 << 20);
+        let account = memory.account(Some("ann"));
+        let (near, mut far) = tokio::io::duplex(1 << 16);
+        let mut wire = Wire::new(near, &account);
+        let mut others = account.nothing(Kind::Messages);
+        others.insist(memory.of_one());
+        let writer = tokio::spawn(async move {
+            for round in 0..2 {
+                let long = json!({"seq": 1, "type": "response", "request_seq": 7, "success": true, "body": "x".repeat(1 << 20)});
+                far.write_all(&frame(&long)).await.unwrap();
+                let stop = json!({"seq": 2, "type": "event", "event": "stopped", "body": {"threadId": round}});
+                far.write_all(&frame(&stop)).await.unwrap();
+            }
+            far
+        });
+        let Incoming::Answer { to: 7, body, .. } = wire.read().await.unwrap() else {
+            panic!("no answer");
+        };
+        let why = body.unwrap_err();
+        assert!(
+            why.contains("is not shown, because what you have under way"),
+            "{why}"
+        );
+        let Incoming::Event { name, body } = wire.read().await.unwrap() else {
+            panic!("no event");
+        };
+        assert_eq!((name, &body["threadId"]), (Some(Event::Stopped), &json!(0)));
+        drop(others);
+        let Incoming::Answer { body, .. } = wire.read().await.unwrap() else {
+            panic!("no answer");
+        };
+        assert!(body.is_ok());
+        let held = memory.taken(Kind::Messages);
+        assert!((3 << 20..16 << 20).contains(&held), "{held}");
+        let kept = wire.keep();
+        wire.read().await.unwrap();
+        assert!(memory.taken(Kind::Messages) >= held);
+        drop((kept, wire));
+        assert_eq!(memory.taken(Kind::Messages), 0);
+        writer.await.unwrap();
     }
 }

@@ -1,9 +1,6 @@
-//! What those who have some credential may make the relay hold, in the memory that is shipped: 256 MiB, in a cgroup of that
-//! size where one can be made here, and by what the process has held at most in any case. Beside each attack stands somebody
-//! whose attach is answered.
+//! What those who have some credential may make the relay hold, in the memory that is shipped. Beside each attack stands
+//! somebody whose attach is answered.
 
-use std::io::Write as _;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,43 +12,7 @@ use tokio::time::timeout;
 
 use crate::head;
 use crate::relay::*;
-
-/// The limit that is shipped.
-const SHIPPED: u64 = 256 << 20;
-
-/// A cgroup of this test's own; `None`: none can be made here.
-struct Cgroup(PathBuf);
-
-impl Cgroup {
-    fn new() -> Option<Self> {
-        let name = format!("ray-relay-attack-{}", std::process::id());
-        let first = (
-            PathBuf::from("/sys/fs/cgroup/memory"),
-            "memory.limit_in_bytes",
-        );
-        let second = (PathBuf::from("/sys/fs/cgroup"), "memory.max");
-        for (root, file) in [first, second] {
-            let group = root.join(&name);
-            if !root.join("cgroup.procs").exists() || std::fs::create_dir(&group).is_err() {
-                continue;
-            }
-            let made = Self(group);
-            let limit = made.0.join(file);
-            let written = std::fs::OpenOptions::new().write(true).open(limit);
-            if written.is_ok_and(|mut file| write!(file, "{SHIPPED}").is_ok()) {
-                return Some(made);
-            }
-        }
-        None
-    }
-}
-
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        // It stays until its process is gone, which ends first.
-        let _ = std::fs::remove_dir(&self.0);
-    }
-}
+use crate::shipped::Shipped;
 
 /// Opens a WebSocket, of which bytes are read and written as they are; `None`: the relay refused it.
 async fn websocket(relay: &Relay, path: &str, protocol: &str, token: &str) -> Option<TcpStream> {
@@ -153,63 +114,31 @@ async fn lists(relay: Arc<Relay>, token: String, count: usize) -> Vec<TcpStream>
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_credential_ends_a_relay_in_the_memory_that_is_shipped() {
-    let cgroup = Cgroup::new();
-    let before = match &cgroup {
-        Some(group) => format!("echo $$ > {}/cgroup.procs; ", group.0.display()),
-        None => {
-            eprintln!(
-                "no cgroup can be made here: what the process has held at most is looked at alone"
-            );
-            String::new()
-        }
-    };
-    let memory = match &cgroup {
-        Some(_) => None,
-        None => Some(("RAY_RELAY_LISTEN_MEMORY", "256MiB")),
-    };
-    let relay = Arc::new(Relay::start_after(
-        &before,
-        &[("default", head::start().await)],
-        true,
-        memory,
-    ));
-    let somebody = async |what: &str| {
-        let (_dap, answer, took) = relay.attach(&relay.token("somebody")).await;
-        assert_eq!(answer["event"], "initialized", "{what}: {answer}");
-        let most = relay.memory("VmHWM");
-        eprintln!(
-            "{what}: an attach took {took:?}, {} MiB at most so far",
-            most >> 20
-        );
-        assert!(took < AT_ONCE, "{what}: {took:?}");
-        assert!(most < SHIPPED, "{what}: {} MiB", most >> 20);
-    };
-    somebody("before").await;
+    let shipped = Shipped::start(&[("default", head::start().await)]).await;
+    let relay = Arc::clone(&shipped.relay);
     let asking = tokio::spawn(lists(
         Arc::clone(&relay),
         relay.token_with(&json!({"sub": "reader", "scope": "list"})),
         12,
     ));
-    somebody("lists").await;
+    shipped.somebody("lists").await;
     asking.await.unwrap();
-    somebody("after the lists").await;
+    shipped.somebody("after the lists").await;
     let mut held = Vec::new();
     for n in 0..3 {
         let token = relay.token_with(&json!({"sub": format!("person {n}"), "scope": ""}));
         held.push(crowd(100, || link(Arc::clone(&relay), token.clone())).await);
-        somebody("links of people").await;
+        shipped.somebody("links of people").await;
     }
     let token = relay.token_with(&json!({"sub": "nodes", "scope": "node"}));
     held.push(crowd(1500, || agent(Arc::clone(&relay), token.clone())).await);
-    somebody("links of agents, beside those").await;
+    shipped.somebody("links of agents, beside those").await;
     // What four requests take is there also while others have taken what they can.
     let token = relay.token_with(&json!({"sub": "reader", "scope": "list"}));
     let asking = lists(Arc::clone(&relay), token, 4);
-    let (_, ()) = tokio::join!(asking, somebody("all of it"));
+    let (_, ()) = tokio::join!(asking, shipped.somebody("all of it"));
     drop(held);
-    somebody("afterwards").await;
-    drop(relay);
-    drop(cgroup);
+    shipped.somebody("afterwards").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

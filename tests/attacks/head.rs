@@ -1,8 +1,9 @@
-//! A Ray head with nothing paused, a large page and a long list.
+//! A Ray head with few workers or none, a large page and a long list.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -17,18 +18,38 @@ const LISTED: usize = 60 << 20;
 
 /// Serves until the test ends.
 pub(crate) async fn start() -> SocketAddr {
+    start_with(&[]).await
+}
+
+/// The same, with a paused worker for each of these ports of its debugger, on the node [`NODE`].
+pub(crate) async fn start_with(ports: &[u16]) -> SocketAddr {
+    let worker = |(n, port): (usize, &u16)| {
+        json!({"worker_id": format!("{n:056x}"), "is_alive": true, "worker_type": "WORKER", "node_id": NODE, "ip": "127.0.0.1",
+            "pid": 4711 + n, "debugger_port": port, "num_paused_threads": 1})
+    };
+    let workers = list_of(ports.iter().enumerate().map(worker).collect());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let chunk: Arc<[u8]> = vec![b'x'; 64 * 1024].into();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(serve(stream, Arc::clone(&chunk)));
+            tokio::spawn(serve(stream, Arc::clone(&chunk), workers.clone()));
         }
     });
     address
 }
 
-async fn serve(mut stream: TcpStream, chunk: Arc<[u8]>) {
+/// The one node, at this machine's loopback address.
+pub(crate) const NODE: &str = "aa";
+
+/// `rows` as the State API has them.
+fn list_of(rows: Vec<Value>) -> String {
+    let total = rows.len();
+    json!({"result": true, "msg": "", "data": {"result": {"result": rows, "total": total, "num_after_truncation": total}}})
+        .to_string()
+}
+
+async fn serve(mut stream: TcpStream, chunk: Arc<[u8]>, workers: String) {
     let mut asked = Vec::new();
     while !asked.ends_with(b"\r\n\r\n") {
         match stream.read_buf(&mut asked).await {
@@ -44,7 +65,18 @@ async fn serve(mut stream: TcpStream, chunk: Arc<[u8]>) {
         true => ("text/javascript", SCRIPT),
         false => ("application/json", 0),
     };
-    let body = b"{\"result\": true, \"data\": {\"result\": {\"result\": [], \"total\": 0, \"num_after_truncation\": 0}}}";
+    let asked_for = |path: &str| asked.starts_with(format!("GET /api/{path}").as_bytes());
+    let body = if asked_for("v0/workers") {
+        workers
+    } else if asked_for("v0/nodes") {
+        list_of(vec![
+            json!({"node_id": NODE, "node_ip": "127.0.0.1", "state": "ALIVE"}),
+        ])
+    } else if asked_for("version") {
+        json!({"ray_version": "2.60.0"}).to_string()
+    } else {
+        list_of(Vec::new())
+    };
     let announced = if length > 0 { length } else { body.len() };
     let answer = format!(
         "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {announced}\r\nConnection: close\r\n\r\n"
@@ -53,7 +85,7 @@ async fn serve(mut stream: TcpStream, chunk: Arc<[u8]>) {
         return;
     }
     if length == 0 {
-        let _ = stream.write_all(body).await;
+        let _ = stream.write_all(body.as_bytes()).await;
         return;
     }
     for _ in 0..length / chunk.len() {

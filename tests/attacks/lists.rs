@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::relay::*;
+use crate::shipped::Shipped;
 
 /// How a head answers when it is asked for paused workers.
 #[derive(Clone, Copy, Debug)]
@@ -164,7 +164,8 @@ async fn a_head_with_a_long_list_stops_nobody() {
             ("good", head(Manner::Well).await),
             ("bad", head(manner).await),
         ];
-        let relay = Relay::start_with(&heads, true);
+        let shipped = Shipped::start(&heads).await;
+        let relay = &shipped.relay;
         let token = relay.token("ann");
         let narrow = json!({"sub": "bob", "scope": "list", "ray_relay": {"clusters": ["good"]}});
         let narrow = relay.token_with(&narrow);
@@ -186,6 +187,7 @@ async fn a_head_with_a_long_list_stops_nobody() {
             last = row;
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+        shipped.somebody(&format!("{manner:?}")).await;
         let most = relay.memory("VmHWM") >> 20;
         waits.sort();
         let (middle, slowest) = (waits[waits.len() / 2], waits[waits.len() - 1]);

@@ -34,15 +34,10 @@ pub(crate) struct Relay {
 impl Relay {
     /// In front of `head`; with tokens, where `with_tokens`.
     pub(crate) fn start(head: SocketAddr, with_tokens: bool) -> Self {
-        Self::start_with(&[("default", head)], with_tokens)
+        Self::start_after("", &[("default", head)], with_tokens, None)
     }
 
-    /// In front of the heads of these clusters.
-    pub(crate) fn start_with(heads: &[(&str, SocketAddr)], with_tokens: bool) -> Self {
-        Self::start_after("", heads, with_tokens, None)
-    }
-
-    /// The same, as a shell starts it `before` which that does something to itself, with one more `setting`.
+    /// The same in front of the heads of these clusters, as a shell starts it `before` which that does something to itself, with one more `setting`.
     pub(crate) fn start_after(
         before: &str,
         heads: &[(&str, SocketAddr)],

@@ -106,7 +106,7 @@ async fn a_snapshot_leaves_the_program_as_it_was() {
         let stream = TcpStream::connect(("127.0.0.1", debugged.port))
             .await
             .unwrap();
-        let threads = snapshot(stream, "test", &Value::Null, &Limits::default())
+        let (threads, _) = snapshot(stream, "test", &Value::Null, &Limits::default())
             .await
             .unwrap();
         let frames = threads[0]["frames"].as_array().unwrap();

@@ -1,5 +1,6 @@
 //! Answers that are held until their end, because addresses in them are replaced or rows left out, and whether that is possible
-//! is known at their end only. What is left out is not held; what is, is taken from the memory of who asks.
+//! is known at their end only. What is left out is not held; what is, is taken from the memory of who asks, and of what the answers
+//! of the cluster may have.
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -113,7 +114,12 @@ impl Job {
             return Err(NotChanged::TooLarge { limit });
         }
         let mut body = Limited::new(body, limit);
-        let mut taken = self.ctx.account(&self.principal).nothing(Kind::Answers);
+        let of_cluster = self.ctx.memory.cluster(&self.cluster);
+        let account = self
+            .ctx
+            .account(&self.principal)
+            .for_answers_of(&of_cluster);
+        let mut taken = account.nothing(Kind::Answers);
         let mut pieces = Vec::new();
         if let View::Rows(rows, reader) = self.view {
             let mut filter = RowFilter::new(self.judge(rows, reader));

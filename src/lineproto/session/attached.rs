@@ -284,9 +284,10 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         {
             // Whoever goes on with a task that stands does not let it run by leaving at this moment.
             let may_leave = matches!(opening, Opening::New(_));
+            let account = self.context.account(live.worker.principal());
             let attach = async {
                 tokio::select! {
-                    attached = prompt::attach(opening, shown, may_kill) => Some(attached),
+                    attached = prompt::attach(opening, shown, (may_kill, account)) => Some(attached),
                     () = out.closed(), if may_leave => None,
                 }
             };

@@ -57,10 +57,14 @@ impl Keeping for Unattended {
                 asked,
                 ..
             } => match prompt.overhear().await {
-                Ok(body) => match asked.answered(&body) {
+                Ok(Some(body)) => match asked.answered(&body) {
                     Some(value) => value,
                     None => Heard::of(&body, kept),
                 },
+                Ok(None) => {
+                    kept.passed_over();
+                    Heard::Nothing
+                }
                 Err(_) if prompt.stream().get_ref().was_kept() => Heard::Ended(Outcome::Upstream),
                 Err(_) => Heard::Gone,
             },

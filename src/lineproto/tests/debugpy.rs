@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use crate::lineproto::output::Shown;
 use crate::lineproto::session::Log;
 use crate::lineproto::tests::*;
+use crate::memory::Account;
 use crate::pdb::{End, Prompt, PromptError};
 use crate::recording::CaptureTee;
 use crate::session::TaskEnd;
@@ -164,7 +165,7 @@ impl Scene {
             let mut shown = Shown::new(out.clone(), None, CaptureTee::default());
             let task = TaskEnd::new(None);
             let (sender, pieces) = mpsc::channel(16);
-            let options = prompt::options(false);
+            let options = prompt::options(false, Account::default());
             let opening = Box::pin(Prompt::open(stream, &options, sender));
             let (mut attached, over) = prompt::opened(opening, pieces, &mut shown).await?;
             assert_eq!(over, None);

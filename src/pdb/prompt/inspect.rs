@@ -1,12 +1,14 @@
 //! Commands that look: the stack, source, values of expressions, threads.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Prompt;
 use super::request::{Failure, if_any};
+use crate::memory::Kind;
 use crate::pdb::grammar::{Span, span};
 use crate::pdb::output::{Piece, cut};
 use crate::pdb::wire::Lost;
@@ -215,17 +217,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     /// All lines of a file.
-    async fn whole(&mut self, file: &str) -> Result<Vec<String>, Failure> {
-        if let Some(lines) = self.sources.get(file) {
-            return Ok(lines.clone());
+    async fn whole(&mut self, file: &str) -> Result<Arc<[String]>, Failure> {
+        if let Some((lines, _)) = self.sources.get(file) {
+            return Ok(Arc::clone(lines));
         }
-        let mut lines = Vec::new();
+        if self.sources.len() >= MOST_SOURCES {
+            self.sources.clear();
+        }
+        let (mut lines, mut taken) = (Vec::new(), self.wire.account().nothing(Kind::Messages));
         while lines.len() < LONGEST_SOURCE {
             let ask = json!({"op": "file", "file": file, "from": lines.len(), "count": CHUNK});
             match self.probe(&ask).await {
                 Ok(answer) => {
                     let more = texts(&answer["lines"]);
                     let whole = more.len() < CHUNK;
+                    let size = |line: &String| line.len() + size_of::<String>();
+                    let size = taken.bytes() + more.iter().map(size).sum::<usize>();
+                    if taken.resize(size).is_err() {
+                        // Those of other files can be asked for again.
+                        self.sources.clear();
+                        let held = taken.resize(size);
+                        held.map_err(|short| Failure::refused(short.to_string()))?;
+                    }
                     lines.extend(more);
                     if whole {
                         break;
@@ -240,10 +253,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 }
             }
         }
-        if self.sources.len() >= MOST_SOURCES {
-            self.sources.clear();
-        }
-        self.sources.insert(file.to_owned(), lines.clone());
+        let lines: Arc<[String]> = lines.into();
+        let kept = (Arc::clone(&lines), taken);
+        self.sources.insert(file.to_owned(), kept);
         Ok(lines)
     }
 
@@ -278,7 +290,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     async fn shown(&mut self, expression: &str) -> Result<Option<String>, Lost> {
         let ask = json!({"op": "repr", "text": expression, "limit": self.limit});
         match self.probe(&ask).await {
-            Ok(answer) => Ok(answer["text"].as_str().map(escaped)),
+            Ok(answer) => Ok(answer["text"]
+                .as_str()
+                .map(|text| cut(&escaped(text), 4 * self.limit))),
             Err(failure) => self.tell(failure).await.map(|()| None),
         }
     }

@@ -15,6 +15,7 @@ mod request;
 mod run;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -26,6 +27,7 @@ use self::line::{Mode, Task};
 use super::breakpoints::Table;
 use super::output::Piece;
 use super::wire::{Lost, Wire};
+use crate::memory::Taken;
 use crate::wire::dap::names::Event;
 
 /// The prompt of pdb, Python's own and this one.
@@ -101,11 +103,15 @@ pub struct Prompt<S> {
     local_sources: bool,
     /// What the debugger has answered to `initialize`.
     capabilities: Value,
-    /// Events that came while an answer was waited for.
-    events: VecDeque<(Option<Event>, Value)>,
+    /// Memory for what is kept of that answer.
+    opened: Taken,
+    /// Events that came while an answer was waited for, and their memory.
+    events: VecDeque<(Event, Value, Taken)>,
     thread: i64,
     /// Newest first, as the debugger gives it.
     stack: Vec<Frame>,
+    /// Memory for that.
+    stacked: Taken,
     /// Frames at the top that are Ray's own helpers around `breakpoint()`.
     hidden: usize,
     /// The selected one.
@@ -117,7 +123,7 @@ pub struct Prompt<S> {
     last: String,
     /// Line after the last listing.
     listed: Option<u32>,
-    sources: HashMap<String, Vec<String>>,
+    sources: HashMap<String, (Arc<[String]>, Taken)>,
     table: Table,
     /// Displayed expressions with their last values, by the debugger's id of the frame.
     displays: HashMap<i64, Vec<(String, String)>>,

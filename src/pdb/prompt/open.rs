@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use super::line::Mode;
 use super::request::{Failure, program_output};
 use super::{After, Interrupt, Prompt};
+use crate::memory::{Account, Kind};
 use crate::pdb::breakpoints::Table;
 use crate::pdb::output::Piece;
 use crate::pdb::wire::{Lost, Wire};
@@ -33,6 +34,8 @@ pub struct Options {
     /// Whether a file of this machine may stand in for source that the worker does not show. The worker names it, so
     /// only where this machine belongs to the person at the prompt.
     pub local_sources: bool,
+    /// What it holds of what the debugger says is taken from here.
+    pub account: Account,
 }
 
 impl Default for Options {
@@ -44,6 +47,7 @@ impl Default for Options {
             may_kill: true,
             patience: Some(Duration::from_secs(30)),
             local_sources: false,
+            account: Account::default(),
         }
     }
 }
@@ -84,7 +88,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let (interrupting, interrupts) = watch::channel(0);
         let (ending, task_ends) = watch::channel(0);
         Self {
-            wire: Wire::new(stream),
+            wire: Wire::new(stream, &options.account),
             out,
             interrupts,
             task_ends,
@@ -96,9 +100,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             may_kill: options.may_kill,
             local_sources: options.local_sources,
             capabilities: Value::Null,
+            opened: options.account.nothing(Kind::Messages),
             events: VecDeque::new(),
             thread: 0,
             stack: Vec::new(),
+            stacked: options.account.nothing(Kind::Messages),
             hidden: 0,
             current: 0,
             mode: Mode::Command,
@@ -145,6 +151,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             "linesStartAt1": true, "columnsStartAt1": true, "supportsVariableType": true,
         });
         self.capabilities = self.ask_soon(Command::Initialize, client).await?;
+        self.opened = self.wire.keep();
         let mut arguments = json!({
             "name": options.client, "request": Command::Attach, "type": "debugpy",
             // Ray's frames are hidden here, by name; the user's may be anywhere.

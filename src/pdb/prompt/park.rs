@@ -51,6 +51,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         mut kept: Kept,
     ) -> Result<(Self, After), PromptError> {
         self.out = out;
+        self.wire.count(&options.account);
         self.limit = options.limit;
         self.may_kill = options.may_kill;
         let (cut, missed) = kept.messages();
@@ -85,8 +86,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Ok((self, after))
     }
 
-    /// What the debugger says while nobody is at the prompt: the body of its next message. Cancel safe.
-    pub(crate) async fn overhear(&mut self) -> Result<BytesMut, Lost> {
+    /// What the debugger says while nobody is at the prompt: the body of its next message; `None`: it is not held. Cancel safe.
+    pub(crate) async fn overhear(&mut self) -> Result<Option<BytesMut>, Lost> {
         self.wire.body().await
     }
 

@@ -60,7 +60,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             return;
         }
         // Whoever reads the output may be gone; the session is ended by its owner then.
-        let _ = self.out.send(piece).await;
+        for part in piece.parts() {
+            let _ = self.out.send(part).await;
+        }
     }
 
     pub(super) async fn say(&mut self, text: impl Into<String>) {
@@ -99,14 +101,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                         self.put(piece).await;
                     }
                 }
-                Incoming::Event { name, body } => {
+                Incoming::Event {
+                    name:
+                        Some(
+                            name @ (Event::Stopped
+                            | Event::Terminated
+                            | Event::Exited
+                            | Event::DebugpyAttach),
+                        ),
+                    body,
+                } => {
                     if self.events.len() >= MOST_EVENTS {
                         self.events.pop_front();
                     }
-                    self.events.push_back((name, body));
+                    self.events.push_back((name, body, self.wire.keep()));
                 }
-                // Answers to requests that were given up.
-                Incoming::Answer { .. } | Incoming::Other => {}
+                // Answers to requests that were given up, and events that nothing comes of.
+                Incoming::Answer { .. } | Incoming::Event { .. } | Incoming::Other => {}
             }
         }
     }

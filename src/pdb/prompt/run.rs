@@ -231,7 +231,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             ),
             None => format!("--Return-- {}()\n", escaped(name)),
         };
-        self.returned = value;
+        self.returned = value.map(|value| cut(&value, self.limit));
         self.say(line).await;
         Ok(())
     }
@@ -316,7 +316,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     pub(super) async fn next_stop(&mut self) -> Result<Option<Value>, Lost> {
         loop {
             let (name, body) = match self.events.pop_front() {
-                Some(event) => event,
+                Some((name, body, _)) => (Some(name), body),
                 None => match self.wire.read().await? {
                     Incoming::Event { name, body } => (name, body),
                     Incoming::Answer { .. } | Incoming::Other => continue,
@@ -425,8 +425,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 return self.tell(failure).await;
             }
         };
+        self.stacked = self.wire.keep();
         let frames = body["stackFrames"].as_array().into_iter().flatten();
         self.stack = frames
+            .take(DEEPEST)
             .map(|frame| Frame {
                 id: frame["id"].as_i64().unwrap_or_default(),
                 name: function(frame["name"].as_str().unwrap_or("<unknown>")),

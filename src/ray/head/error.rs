@@ -89,9 +89,9 @@ pub enum HeadError {
         /// The largest answer that is accepted, in bytes.
         limit: usize,
     },
-    /// Large answers take turns, and none came.
+    /// Large answers take turns and memory, and there was none.
     #[error(
-        "the Ray head at {address} has more to say than the relay takes from one head at a time: its answers are large, or slow to come, and it is asked again; let tasks that wait run on (`ray-relay release`), or raise `poll_interval`"
+        "the Ray head at {address} has more to say than the relay takes from one head at a time: its answers are large, or slow to come, and it is asked again; let tasks that wait run on (`ray-relay release`), or raise `poll_interval` or `listen.memory`"
     )]
     Crowded {
         /// The configured address of the head.

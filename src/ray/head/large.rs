@@ -1,20 +1,21 @@
 //! Large answers: to hold and to read one takes memory and time of everybody's, so they take turns.
 //!
 //! Of one head one is under way at a time, and of all of them [`AT_ONCE`]; and a head whose answer took long, because it was
-//! slow to come or long to read, rests for a multiple of that before the next. What is small goes by all of this: a head
-//! that is slow, or says too much, is no reason for another to wait.
+//! slow to come or long to read, rests for a multiple of that before the next. What it takes to hold is taken from the memory of
+//! its cluster. What is small goes by all of this: a head that is slow, or says too much, is no reason for another to wait.
 
 use std::error::Error;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Body;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
 
+use crate::memory::{Account, Kind, Taken};
 use crate::wire::text::innermost_cause;
 
 /// An answer is large from this size in bytes on: some hundred rows.
@@ -23,7 +24,7 @@ pub(super) const LARGE: usize = 128 << 10;
 /// Large answers of all heads that are held and read at a time.
 const AT_ONCE: usize = 2;
 
-/// How long an answer waits for its turn.
+/// How long an answer waits for its turn, and for memory.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// How long a head rests, as a multiple of the time that its last large answer took: it has a third at most.
@@ -40,6 +41,8 @@ pub(super) struct Turns {
     own: Arc<Semaphore>,
     /// Until when it rests.
     rested: Mutex<Instant>,
+    /// What their answers are taken from.
+    account: OnceLock<Account>,
 }
 
 /// The turn of one answer: of its head's, and of all.
@@ -57,13 +60,15 @@ pub struct Answer {
     /// All of it.
     pub bytes: Bytes,
     turn: Option<Turn>,
+    /// The memory that they take.
+    _taken: Taken,
 }
 
 /// Why an answer was not read to its end.
 #[derive(Debug)]
 pub(super) enum NotRead {
     TooLarge,
-    /// No turn came.
+    /// No turn came, or no memory.
     Crowded,
     /// The connection broke, by the innermost cause.
     Broken(String),
@@ -74,7 +79,13 @@ impl Turns {
         Arc::new(Self {
             own: Arc::new(Semaphore::new(1)),
             rested: Mutex::new(Instant::now()),
+            account: OnceLock::new(),
         })
+    }
+
+    /// From now on answers are taken from `account`, once and for all.
+    pub(super) fn count(&self, account: Account) {
+        let _ = self.account.set(account);
     }
 
     /// All of `body`, at most `limit` bytes.
@@ -84,7 +95,9 @@ impl Turns {
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         let mut body = std::pin::pin!(body);
-        let (mut read, mut turn) = (BytesMut::new(), None);
+        let account = self.account.get().cloned().unwrap_or_default();
+        let (mut read, mut taken) = (Vec::new(), account.nothing(Kind::Answers));
+        let mut turn = None;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| {
                 let error: Box<dyn Error + Send + Sync> = error.into();
@@ -103,11 +116,23 @@ impl Turns {
                     return Err(NotRead::Crowded);
                 }
             }
+            let needed = read.len() + data.len();
+            if needed > read.capacity() {
+                let announced = body.size_hint().upper().unwrap_or(u64::MAX);
+                let all =
+                    usize::try_from(announced).map_or(limit, |left| needed.saturating_add(left));
+                let larger = (2 * needed).min(all).min(limit);
+                // Both are there while the one is copied to the other.
+                hold(&mut taken, read.capacity() + larger).await?;
+                read.reserve_exact(larger - read.len());
+                hold(&mut taken, larger).await?;
+            }
             read.extend_from_slice(&data);
         }
         Ok(Answer {
-            bytes: read.freeze(),
+            bytes: read.into(),
             turn,
+            _taken: taken,
         })
     }
 
@@ -124,6 +149,15 @@ impl Turns {
             _all: all,
         })
     }
+}
+
+/// Has `bytes` of memory, once they are there.
+async fn hold(taken: &mut Taken, bytes: usize) -> Result<(), NotRead> {
+    if taken.resize_beyond(2 * LARGE, bytes).is_ok() {
+        return Ok(());
+    }
+    let held = taken.resize_within(bytes, PATIENCE).await;
+    held.map_err(|_| NotRead::Crowded)
 }
 
 impl Drop for Turn {

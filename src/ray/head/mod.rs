@@ -22,6 +22,7 @@ use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 use serde::de::DeserializeOwned;
 
 use crate::config;
+use crate::memory::Account;
 use crate::wire::http_client::{self, Roots};
 use crate::wire::text::{innermost_cause, one_line};
 use body::Watched;
@@ -134,6 +135,11 @@ impl HeadClient {
                 turns: Turns::new(),
             }),
         })
+    }
+
+    /// From now on what it holds of answers is taken from `account`, once and for all.
+    pub(crate) fn count(&self, account: Account) {
+        self.inner.turns.count(account);
     }
 
     /// The configured address, for messages: scheme, host, port and path, never a credential.

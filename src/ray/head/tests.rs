@@ -11,6 +11,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
+use crate::memory::{Kind, Memory};
 use crate::ray::head::*;
 
 type Seen = Arc<Mutex<Vec<(String, Option<String>, Option<String>)>>>;
@@ -335,4 +336,27 @@ async fn addresses_are_checked() {
             "{error}"
         );
     }
+}
+
+/// One head takes a quarter of what there is at most, and says so; what is small does not wait for that.
+#[tokio::test(start_paused = true)]
+async fn the_answers_of_a_head_are_taken_from_the_memory_of_its_cluster() {
+    let memory = Memory::new(64 << 20);
+    let turns = large::Turns::new();
+    turns.count(memory.cluster("bad"));
+    let body = |size: usize| Full::new(Bytes::from(vec![b'x'; size]));
+    let (most, limit) = (memory.of_one(), 32 << 20);
+    let answer = turns.read(body(most / 4), limit).await.unwrap();
+    assert_eq!(answer.bytes.len(), most / 4);
+    let held = memory.taken(Kind::Answers);
+    assert!(held >= most / 4, "{held}");
+    drop(answer);
+    assert_eq!(memory.taken(Kind::Answers), 0);
+    let _others = memory.cluster("bad").take(Kind::Answers, most).unwrap();
+    assert!(turns.read(body(1000), limit).await.is_ok());
+    let refused = turns.read(body(most / 4), limit).await;
+    assert!(matches!(refused, Err(NotRead::Crowded)), "{refused:?}");
+    let good = large::Turns::new();
+    good.count(memory.cluster("good"));
+    assert!(good.read(body(most / 4), limit).await.is_ok());
 }

@@ -41,6 +41,7 @@ use futures_util::future::join_all;
 use tokio::sync::{broadcast, watch};
 
 use crate::config;
+use crate::memory::Memory;
 use crate::ray::head::{HeadClient, HeadConfigError};
 use clusters::ClusterHandle;
 use gcs::GcsClient;
@@ -238,6 +239,15 @@ impl Registry {
     pub fn observe(&self, observer: Arc<dyn Observer>) {
         if self.shared.observer.set(observer).is_err() {
             tracing::debug!("the registry has an observer already");
+        }
+    }
+
+    /// From now on what is held of the answers of heads is taken from `memory`, once and for all.
+    pub(crate) fn count(&self, memory: &Memory) {
+        if self.shared.memory.set(memory.clone()).is_ok() {
+            for cluster in self.shared.clusters.present() {
+                self.shared.count(&cluster);
+            }
         }
     }
 

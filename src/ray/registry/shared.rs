@@ -12,6 +12,7 @@ use tokio::sync::{SetOnce, broadcast, watch};
 use tokio::time::Instant;
 
 use crate::config;
+use crate::memory::Memory;
 use crate::ray::registry::clusters::{ClusterHandle, Clusters};
 use crate::ray::registry::found::Told;
 use crate::ray::registry::live_nodes::{self, RayNode};
@@ -28,6 +29,8 @@ pub(super) struct Shared {
     pub(super) clusters: Clusters,
     pub(super) told: Told,
     pub(super) observer: OnceLock<Arc<dyn Observer>>,
+    /// What the answers of heads are taken from.
+    pub(super) memory: OnceLock<Memory>,
     snapshot: watch::Sender<Arc<Snapshot>>,
     events: broadcast::Sender<Event>,
     /// Those that heads list as alive, in order.
@@ -82,6 +85,7 @@ impl Shared {
             clusters: Clusters::new(clusters),
             told: Told::default(),
             observer: OnceLock::new(),
+            memory: OnceLock::new(),
             snapshot: watch::Sender::new(Arc::new(snapshot)),
             events: broadcast::Sender::new(EVENT_BACKLOG),
             nodes: watch::Sender::new(Arc::from([])),
@@ -225,6 +229,7 @@ impl Shared {
     ) -> Arc<ClusterHandle> {
         let mut core = self.lock();
         let handle = self.clusters.join(make);
+        self.count(&handle);
         let (place, name) = (handle.place, &handle.name);
         let status = ClusterStatus {
             ray_job,
@@ -238,6 +243,13 @@ impl Shared {
         }
         self.publish(&mut core, Changes::new(), Now::now(), true);
         handle
+    }
+
+    /// Has the answers of the head of `cluster` taken from the memory that there is, where that is known.
+    pub(super) fn count(&self, cluster: &ClusterHandle) {
+        if let (Some(memory), Some(head)) = (self.memory.get(), &cluster.head) {
+            head.count(memory.cluster(&cluster.name));
+        }
     }
 
     /// Takes a cluster out when nothing asks its head any more: whatever waits there has died, sessions there hear of it, and

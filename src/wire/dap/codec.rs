@@ -156,6 +156,10 @@ pub fn without_lone_surrogates(body: &[u8]) -> Vec<u8> {
 /// What a value of JSON takes in memory at most, beside its text.
 const VALUE: usize = 96;
 
+/// What may be looked at whatever there is, in bytes: the debugger that says that a thread stands, and the editor that says that it
+/// goes on.
+pub const LITTLE: usize = 16 * 1024;
+
 /// What it takes to look at `body`, in bytes: the text, its values, and what is made of them.
 pub fn weight(body: &[u8]) -> usize {
     3 * body.len() + VALUE * memchr3_iter(b',', b'{', b'[', body).count()

@@ -96,6 +96,11 @@ impl Kept {
         self.make_room();
     }
 
+    /// There was no memory for a message.
+    pub fn passed_over(&mut self) {
+        self.cut += 1;
+    }
+
     fn keep(&mut self, body: &[u8]) {
         if body.len() > MOST {
             self.cut += 1;

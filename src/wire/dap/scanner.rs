@@ -104,6 +104,16 @@ impl Scanner {
         self.answers = None;
     }
 
+    /// Gives up the frame that is held until something can be done with it, and stands before the next one: its length, as far as
+    /// that is known; else 0.
+    pub fn give_up(&mut self) -> usize {
+        let frame = self.expected();
+        if frame > 0 {
+            self.at = At::Start;
+        }
+        frame
+    }
+
     /// No frame is half forwarded: something else may be sent now.
     pub fn between_frames(&self) -> bool {
         !matches!(self.at, At::Passing { .. })

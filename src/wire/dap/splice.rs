@@ -36,7 +36,7 @@ pub enum SpliceEvent {
     Eof(Side),
     /// The connection of this side failed.
     Failed(Side, io::Error),
-    /// This side's bytes are not DAP, or a message is over a limit.
+    /// This side's bytes are not DAP, or a message is over a limit, or there is no memory for it ([`FrameError::Short`]).
     Malformed(Side, FrameError),
 }
 
@@ -192,7 +192,12 @@ where
     /// The worker is not in the middle of a message that passes. A client never is: its messages are [looked at
     /// whole](crate::wire::dap::peek::Depth::Whole).
     pub fn is_whole(&self) -> bool {
-        self.down.scanner.between_frames()
+        self.down.scanner.between_frames() && self.down.skip == 0
+    }
+
+    /// Goes on behind a message of the worker's for which there was no memory: nobody gets that one.
+    pub fn pass_over(&mut self) {
+        self.down.go_on();
     }
 
     /// The same with a [`NullPeer`] in the client's place, and by the rules `down` for what the worker sends. What was for the

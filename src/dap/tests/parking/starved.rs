@@ -18,3 +18,63 @@ async fn a_session_that_ends_for_want_of_memory_leaves_its_task_where_it_is() {
     let (_next, told) = again(&context, "ann").await;
     assert_eq!(told.last().unwrap()["body"]["threadId"], 1);
 }
+
+/// What it is cannot be told before all of it is there.
+fn long(name: &str) -> Value {
+    json!({"a": "x".repeat(600 << 10), "type": "event", "event": name})
+}
+
+#[tokio::test]
+async fn a_session_that_ends_for_its_workers_message_leaves_its_task_where_it_is() {
+    let (context, _) = relay(minutes(15));
+    let (worker, mut debugger, mut dap) = standing(&context).await;
+    let mut others = context.memory.account(Some("ann")).nothing(Kind::Messages);
+    others.insist(context.memory.of_one());
+    dap.send(&long("output")).await.unwrap();
+    let told = debugger.output("more than the").await;
+    assert_output(&told, "the task stays as it is for 15m");
+    debugger.event("terminated").await;
+    until_parked(&context, worker.breakpoint.id).await;
+    nothing_for(&mut dap, Duration::from_millis(100)).await;
+    drop(others);
+    let (_next, told) = again(&context, "ann").await;
+    assert_eq!(told.last().unwrap()["body"]["threadId"], 1);
+}
+
+#[tokio::test]
+async fn a_park_goes_on_behind_what_there_is_no_memory_for() {
+    let (context, _) = relay(minutes(15));
+    let (worker, debugger, mut dap) = standing(&context).await;
+    drop(debugger.dap);
+    until_parked(&context, worker.breakpoint.id).await;
+    let mut others = context.memory.account(Some("ann")).nothing(Kind::Messages);
+    others.insist(context.memory.of_one());
+    dap.send(&long("output")).await.unwrap();
+    dap.send(&output("meanwhile")).await.unwrap();
+    let runs = message::event("continued", json!({"allThreadsContinued": true}));
+    dap.send(&runs).await.unwrap();
+    dap.send(&stopped(7)).await.unwrap();
+    nothing_for(&mut dap, Duration::from_millis(300)).await;
+    drop(others);
+    let (_next, told) = again(&context, "ann").await;
+    let said = texts(&told);
+    assert!(said[1].contains("1 messages of output"), "{said:?}");
+    assert_eq!(said[2..], ["meanwhile"]);
+    assert_eq!(told.last().unwrap()["body"]["threadId"], 7);
+}
+
+#[tokio::test]
+async fn what_is_small_passes_whatever_there_is() {
+    let (context, _) = relay(minutes(15));
+    let (_worker, mut debugger, mut dap) = standing(&context).await;
+    let mut others = context.memory.account(Some("ann")).nothing(Kind::Messages);
+    others.insist(context.memory.of_one());
+    let seq = debugger.send("evaluate", json!({"expression": "x"})).await;
+    let asked = got(&mut dap, "evaluate").await;
+    dap.send(&asked.success(json!({"result": "1"})))
+        .await
+        .unwrap();
+    assert_eq!(debugger.answer(seq).await["success"], true);
+    dap.send(&stopped(7)).await.unwrap();
+    debugger.event("stopped").await;
+}

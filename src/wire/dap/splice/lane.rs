@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use super::buffer::Buffer;
 use crate::memory::{Account, Kind, Short, Taken};
-use crate::wire::dap::codec::{FrameError, weight};
+use crate::wire::dap::codec::{FrameError, LITTLE, weight};
 use crate::wire::dap::scanner::{Rules, Scanner, Step};
 use crate::wire::peer_stream::PeerStream;
 use crate::wire::turn::{SEALED_TURN, TURN, yield_turn};
@@ -22,6 +22,8 @@ pub(super) struct Lane {
     pub(super) buffer: Buffer,
     /// How much of it passes.
     pub(super) passing: usize,
+    /// How much is to come of a message that nobody gets, as there was no memory for it.
+    pub(super) skip: usize,
     /// For the captured message that is being looked at.
     looked_at: Taken,
     pub(super) account: Account,
@@ -48,6 +50,8 @@ enum Found {
 #[derive(Debug, PartialEq, Eq)]
 enum Eof {
     Open,
+    /// There was no memory for a message. Nothing is read any more, unless it is [gone on](Lane::go_on).
+    Short,
     Seen,
     Told,
 }
@@ -74,6 +78,7 @@ impl Lane {
             bytes: read_before.len() as u64,
             buffer: Buffer::new(read_before, &account),
             passing: 0,
+            skip: 0,
             looked_at: account.nothing(Kind::Messages),
             account,
             found: None,
@@ -135,12 +140,13 @@ impl Lane {
             }
             if let Some(Found::Captured { head, frame }) = self.found.take() {
                 let body = &self.buffer.filled()[head..frame];
-                if let Err(short) = self.looked_at.resize(weight(body)) {
-                    return Poll::Ready(self.malformed(short.into()));
-                }
-                let body = body.to_vec();
+                let held = self.looked_at.resize_beyond(LITTLE, weight(body));
+                let body = held.map(|()| body.to_vec());
                 self.buffer.consume(frame);
-                return Poll::Ready(Turn::Captured(body));
+                return Poll::Ready(match body {
+                    Ok(body) => Turn::Captured(body),
+                    Err(short) => self.short(short),
+                });
             }
             if self.close == Close::Wanted {
                 let closed = ready!(Pin::new(&mut *to).poll_shutdown(cx));
@@ -151,6 +157,7 @@ impl Lane {
             }
             match self.eof {
                 Eof::Open => {}
+                Eof::Short => return Poll::Pending,
                 Eof::Seen => {
                     self.eof = Eof::Told;
                     return Poll::Ready(Turn::Eof);
@@ -170,7 +177,7 @@ impl Lane {
             }
             let read = match ready!(self.poll_read(cx, from)) {
                 Ok(read) => read.inspect(|read| moved += read),
-                Err(short) => return Poll::Ready(self.malformed(short.into())),
+                Err(short) => return Poll::Ready(self.short(short)),
             };
             match read {
                 Err(error) => {
@@ -190,6 +197,13 @@ impl Lane {
 
     /// Goes through what was read, up to where something has to be done first.
     fn scan(&mut self) {
+        if self.eof == Eof::Short {
+            return;
+        }
+        // Nothing passes before that.
+        let skipped = self.skip.min(self.buffer.filled().len());
+        self.buffer.consume(skipped);
+        self.skip -= skipped;
         while self.found.is_none() && !self.inserts_now() {
             let rest = &self.buffer.filled()[self.passing..];
             if rest.is_empty() {
@@ -258,7 +272,24 @@ impl Lane {
         Poll::Ready(Ok(read))
     }
 
-    /// The end of what can be understood, or held. The session ends; that does not wait for a peer that takes nothing.
+    /// There is no memory for the message that has begun, all before which is written. What is here of it goes.
+    fn short(&mut self, short: Short) -> Turn {
+        self.eof = Eof::Short;
+        let frame = self.scanner.give_up();
+        let here = frame.min(self.buffer.filled().len());
+        self.buffer.consume(here);
+        self.skip = frame - here;
+        Turn::Malformed(short.into())
+    }
+
+    /// Goes on behind the message for which there was no memory, where one was.
+    pub(super) fn go_on(&mut self) {
+        if self.eof == Eof::Short {
+            self.eof = Eof::Open;
+        }
+    }
+
+    /// The end of what can be understood. The session ends; that does not wait for a peer that takes nothing.
     fn malformed(&mut self, error: FrameError) -> Turn {
         self.eof = Eof::Told;
         self.buffer.truncate(self.passing);
@@ -276,6 +307,7 @@ impl Lane {
     /// What comes is for another peer from now on, and goes by `rules`. What the one before has not taken is dropped.
     pub(super) fn redirect(&mut self, rules: Rules) {
         self.drop_rest();
+        self.go_on();
         self.close = Close::No;
         self.bytes = 0;
         self.scanner.follow(rules);

@@ -1,0 +1,142 @@
+//! What one credential for nodes may keep others out of: links of agents that never say who they are, or that speak for a node
+//! that there is not.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use ray_relay::wire::tunnel::messages::{Announce, FromAgent, FromRelay, Hex, PROTOCOL, written};
+use ray_relay::wire::tunnel::{LINK_PATH, LINK_PROTOCOL, link_config};
+use serde_json::json;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::{WebSocketStream, client_async_with_config};
+
+use crate::head;
+use crate::relay::*;
+use crate::shipped::Shipped;
+
+/// Links that are opened: as many as there may be agents.
+const LINKS: usize = 4096;
+
+/// How many at a time.
+const AT_A_TIME: usize = 128;
+
+type Link = WebSocketStream<TcpStream>;
+
+/// A link that the relay has greeted, and what it is to repeat; `None`: it is refused.
+async fn greeted(relay: &Relay, from: IpAddr, token: &str) -> Option<(Link, Hex<16>)> {
+    let stream = relay.dial(from).await.ok()?;
+    let url = format!("ws://{}{LINK_PATH}", relay.address);
+    let mut request = url.into_client_request().unwrap();
+    let headers = request.headers_mut();
+    headers.insert("authorization", format!("Bearer {token}").parse().unwrap());
+    headers.insert("sec-websocket-protocol", LINK_PROTOCOL.parse().unwrap());
+    let opening = client_async_with_config(request, stream, Some(link_config()));
+    let (mut link, _) = timeout(PATIENCE, opening).await.ok()?.ok()?;
+    match heard(&mut link).await? {
+        FromRelay::Hello { nonce, .. } => Some((link, nonce)),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn heard(link: &mut Link) -> Option<FromRelay> {
+    let text = timeout(PATIENCE, link.next()).await.ok()??.ok()?;
+    serde_json::from_str(text.to_text().ok()?).ok()
+}
+
+/// Says that it stands on the node `node_id`.
+async fn announce(link: &mut Link, nonce: Hex<16>, node_id: &str) -> bool {
+    let announce = FromAgent::Announce(Announce {
+        protocol: PROTOCOL,
+        version: "0.1.0".into(),
+        nonce,
+        instance: Hex([7; 16]),
+        node_id: Some(node_id.into()),
+        addresses: vec![HERE],
+        hostname: "box".into(),
+        architecture: "x86_64".into(),
+        pid: 7,
+        sees_processes: true,
+        reverse_ports: None,
+        keeps: true,
+    });
+    link.send(Message::text(written(&announce))).await.is_ok()
+}
+
+/// An agent of the node that there is, which tries again until it is linked, as agents do; after how many times.
+async fn linked(relay: &Relay, token: &str) -> (Link, usize) {
+    let linking = async {
+        for tries in 1.. {
+            if let Some((mut link, nonce)) = greeted(relay, HERE, token).await
+                && announce(&mut link, nonce, head::NODE).await
+                && let Some(FromRelay::Welcome { .. }) = heard(&mut link).await
+            {
+                return (link, tries);
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        unreachable!()
+    };
+    timeout(PATIENCE, linking).await.expect("it is linked")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_credential_for_nodes_keeps_no_agent_out_and_nobody_else() {
+    // Nobody speaks for it, but there is a worker on it.
+    let shipped = Shipped::start(&[("default", head::start_with(&[1]).await)]).await;
+    let relay = Arc::clone(&shipped.relay);
+    let token = relay.token_with(&json!({"sub": "greedy", "scope": "node"}));
+    let (opened, over) = (
+        Arc::new(AtomicUsize::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let mut lanes = JoinSet::new();
+    for lane in 0..AT_A_TIME {
+        let (relay, token) = (Arc::clone(&relay), token.clone());
+        let (opened, over) = (Arc::clone(&opened), Arc::clone(&over));
+        lanes.spawn(async move {
+            let from = match lane % 4 {
+                0 => HERE,
+                _ => everywhere()[lane],
+            };
+            let mut held = Vec::new();
+            // What is taken is kept, and what is closed or refused is asked for once more.
+            while !over.load(Ordering::Relaxed) {
+                if let Some((mut link, nonce)) = greeted(&relay, from, &token).await {
+                    if lane % 2 == 0 {
+                        announce(&mut link, nonce, &"f".repeat(56)).await;
+                    }
+                    held.push(link);
+                }
+                opened.fetch_add(1, Ordering::Relaxed);
+                if held.len() > LINKS / AT_A_TIME {
+                    held.remove(0);
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+    }
+    shipped.somebody("as links are opened").await;
+    let other = relay.token_with(&json!({"sub": "another", "scope": "node"}));
+    let (_link, tries) = linked(&relay, &other).await;
+    eprintln!("another agent was linked by the {tries}. try");
+    let all = async {
+        while opened.load(Ordering::Relaxed) < LINKS {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(6 * PATIENCE, all).await.expect("all are opened");
+    shipped.somebody("4,096 links").await;
+    let once_more = relay.token_with(&json!({"sub": "a third", "scope": "node"}));
+    let (_link, tries) = linked(&relay, &once_more).await;
+    eprintln!("and one more by the {tries}. try");
+    over.store(true, Ordering::Relaxed);
+    lanes.abort_all();
+    while lanes.join_next().await.is_some() {}
+}
