@@ -22,6 +22,7 @@ pub mod refusal;
 pub mod rewrite;
 mod route;
 pub mod selection;
+mod source_folder;
 pub mod splice;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -15,6 +15,7 @@ mod from_worker;
 mod in_passing;
 mod opening;
 mod parking;
+mod source_folder;
 mod standing;
 
 use std::ops::ControlFlow;
@@ -177,6 +178,8 @@ pub(super) struct Relaying<'a, S> {
     asked: Box<str>,
     /// Requests of the worker's to the client that were refused.
     refused: u8,
+    /// Another folder for its files, which the client has asked for.
+    source_folder: Option<Box<source_folder::Asked>>,
     /// The sessions with subprocesses that it has the client open.
     children: Box<Children>,
     /// How the client will say that it leaves.
@@ -259,6 +262,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
             dialled: Box::new(opening.dialled),
             asked: opening.attach.arguments.to_string().into(),
             refused: 0,
+            source_folder: None,
             children: Box::new(Children::new(Instant::now())),
             goodbye: opening.goodbye,
             on_close: opening.on_close,

@@ -117,6 +117,9 @@ impl<S: PeerStream> Relaying<'_, S> {
             FromWorker::Goodbye | FromWorker::Own | FromWorker::OwnOnceAsked
                 if message["request_seq"] == OWN_SEQ =>
             {
+                if message["command"] == Command::Evaluate.as_str() {
+                    self.mapped(&message);
+                }
                 return;
             }
             FromWorker::Stack => self.note_place(&message),
