@@ -6,6 +6,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use serde_json::{Map, Value, json};
 
+use super::source_folder::WORDS;
 use crate::identity::Secret;
 use crate::ray::registry::{Breakpoint, BreakpointId};
 use crate::wire::dap::mappings;
@@ -87,15 +88,14 @@ pub fn source_note(sent: &Value, breakpoint: &Breakpoint) -> Option<String> {
         None if !breakpoint.names.unpacked_working_dir || maps => return None,
         // Whoever is shown the worker's own files has no use for how to come by them.
         None if sent["pathMappings"] == mappings::nowhere() => {
-            return Some(
-                "no local folder stands for the job's working_dir, so its files are shown as the worker has them, read-only; rayRelay.localRoot says which folder holds them"
-                    .to_owned(),
-            );
+            return Some(format!(
+                "no local folder stands for the job's working_dir, so its files are shown as the worker has them, read-only; type `{WORDS} FOLDER` here with the folder that holds them, or set rayRelay.localRoot in the configuration"
+            ));
         }
         None => "no local folder".to_owned(),
     };
     Some(format!(
-        "{folder} stands for the job's working_dir; where a file is not found, set rayRelay.localRoot to the folder that holds it, or to \"\" to be shown the worker's own"
+        "{folder} stands for the job's working_dir; where a file is not found, type `{WORDS} \"\"` here to be shown the worker's own, or `{WORDS} FOLDER` with the folder that holds it (the same as rayRelay.localRoot in the configuration)"
     ))
 }
 

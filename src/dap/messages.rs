@@ -22,6 +22,8 @@ pub enum FromClient {
     Pass,
     /// It is refused, because the session is attached already.
     AlreadyAttached,
+    /// What a person has typed for the relay is carried out by it; any other expression passes.
+    Evaluate,
     /// It is answered in the worker's place: a task cannot be started again.
     Restart,
     /// The client leaves; the task is ended only by who may.
@@ -116,7 +118,7 @@ pub struct OfWorker {
 #[rustfmt::skip]
 fn request(command: Option<Command>) -> Request {
     use Command as C;
-    use FromClient::{AlreadyAttached, Continue, ConfigurationDone, Disconnect, ExceptionFilters, Pass, Restart, Step, Terminate};
+    use FromClient::{AlreadyAttached, Continue, ConfigurationDone, Disconnect, Evaluate, ExceptionFilters, Pass, Restart, Step, Terminate};
     use FromWorker::{Attached, Goodbye, Look, Own, OwnOnceAsked, Pass as Passes, Stack, Threads};
     use ForView::{Answered, Arguments, Breakpoints, ChangesDebugger, ChangesVariable, Completions, Disconnects, Evaluates,
         Filters, FunctionBreakpoints, Jumps, LooksUp, Terminates, Unknown};
@@ -159,7 +161,7 @@ fn request(command: Option<Command>) -> Request {
         C::Modules                   => row(Pass,              Arguments(requests::MODULES),      Never,         Passes,       Nothing),
         C::LoadedSources             => row(Pass,              Unknown,                           Never,         Look,         Nothing),
         C::ExceptionInfo             => row(Pass,              Arguments(requests::THREAD),       Never,         Passes,       Texts),
-        C::Evaluate                  => row(Pass,              Evaluates,                         Always,        OwnOnceAsked, expression("result")),
+        C::Evaluate                  => row(Evaluate,          Evaluates,                         Always,        OwnOnceAsked, expression("result")),
         C::Completions               => row(Pass,              Completions,                       UnlessName,    Passes,       Texts),
         C::SetVariable               => row(Pass,              ChangesVariable,                   Always,        Passes,       name("value")),
         C::SetExpression             => row(Pass,              ChangesVariable,                   Always,        Passes,       expression("value")),

@@ -22,6 +22,7 @@ pub mod refusal;
 pub mod rewrite;
 mod route;
 pub mod selection;
+mod source_folder;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod view_filter;

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | requests to the editor | `startDebugging` for a subprocess; any other is refused towards the worker |
 //! | events | those that debugpy sends; any other is dropped |
-//! | a child's configuration | made anew of the client's own arguments and the number of the process ([`child()`]) |
+//! | a child's configuration | made anew of the client's own arguments and the number of the process ([`Child`]); a pool's at once, and then one each second ([`Children`]) |
 //! | `source` | its name, its number, and a path that names a file ([`fields`]) |
 //! | failures | their sentence, without links |
 //! | messages that are spliced | those without such a field, whatever they say they are ([`crate::wire::dap::rest`]) |
@@ -16,6 +16,7 @@
 //! Source: debugpy 1.8.0 to 1.8.22; VS Code 1.139, nvim-dap, dape 0.27 and Helix 25.07, what each acts upon.
 
 mod child;
+mod children;
 mod fields;
 mod plain;
 #[cfg(test)]
@@ -23,7 +24,8 @@ mod tests;
 
 use serde_json::Value;
 
-pub(super) use self::child::child;
+pub(super) use self::child::Child;
+pub(super) use self::children::{Children, Turn};
 use super::messages::{FromWorker, OfWorker};
 use crate::wire::dap::names::Event;
 use crate::wire::dap::peek::{Depth, MessageType, Peek, Walk};

@@ -6,6 +6,7 @@
 
 mod at_agent;
 mod captured;
+mod children;
 mod closing;
 mod doubted;
 mod ending;
@@ -14,6 +15,7 @@ mod from_worker;
 mod in_passing;
 mod opening;
 mod parking;
+mod source_folder;
 mod standing;
 
 use std::ops::ControlFlow;
@@ -38,6 +40,7 @@ use super::farewell::Farewell;
 use super::message_filter::MessageFilter;
 use super::messages;
 use super::park::Spliced;
+use super::wall::Children;
 use crate::connection::on_wake::OnWake;
 use crate::context::Context;
 use crate::debugger::Worker;
@@ -176,6 +179,10 @@ pub(super) struct Relaying<'a, S> {
     asked: Box<str>,
     /// Requests of the worker's to the client that were refused.
     refused: u8,
+    /// Another folder for its files, which the client has asked for.
+    source_folder: Option<Box<source_folder::Asked>>,
+    /// The sessions with subprocesses that it has the client open.
+    children: Box<Children>,
     /// How the client will say that it leaves.
     goodbye: Goodbye,
     /// What becomes of the task when the client says goodbye, where it has said so.
@@ -232,6 +239,8 @@ enum Rare {
     Decided(bool),
     /// Whether the client is there is doubted, by this question, or no longer.
     Doubted(Option<u64>),
+    /// A session with a subprocess that was held back is due.
+    Child,
     /// The counters are to be brought up to date.
     Tick,
 }
@@ -254,6 +263,8 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
             dialled: Box::new(opening.dialled),
             asked: opening.attach.arguments.to_string().into(),
             refused: 0,
+            source_folder: None,
+            children: Box::new(Children::new(Instant::now())),
             goodbye: opening.goodbye,
             on_close: opening.on_close,
             quirks: opening.quirks,
@@ -300,6 +311,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
                 Next::Rare(Rare::ParentEnded(how)) => self.end_with_parent(how),
                 Next::Rare(Rare::Decided(closed)) => self.left(closed),
                 Next::Rare(Rare::Doubted(doubted)) => self.doubt(doubted),
+                Next::Rare(Rare::Child) => self.open_children(),
                 Next::Rare(Rare::Tick) => {}
                 Next::Passes(event) => {
                     match self.on_event(event).await {
@@ -357,12 +369,14 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
             || self.client_closed
             || self.terminated;
         let gone = self.live.is_cut_off() || self.closing.is_some() || self.vanished;
+        let child = self.children.next().filter(|_| !gone);
         let rare = pin!(async {
             tokio::select! {
                 signal = self.live.next() => Rare::Signal(signal),
                 how = ending::parent_ended(&mut self.member), if !gone => Rare::ParentEnded(how),
                 closed = closing::decided(&mut self.closing) => Rare::Decided(closed),
                 doubted = self.session.doubted() => Rare::Doubted(doubted),
+                () = children::due(child) => Rare::Child,
                 _ = count.tick() => Rare::Tick,
             }
         });

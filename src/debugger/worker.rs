@@ -169,6 +169,13 @@ impl Worker {
         self.line.as_ref().is_some_and(|line| line.ledger.mapped)
     }
 
+    /// The debugger is told of path mappings from here on, otherwise than by an `attach`.
+    pub fn maps(&mut self) {
+        if let Some(line) = &mut self.line {
+            line.ledger.mapped = true;
+        }
+    }
+
     pub(super) fn line_mut(&mut self) -> Option<&mut Line> {
         self.line.as_mut()
     }

@@ -346,7 +346,8 @@ async fn answer(
                     Box::pin(opened).await
                 }
                 (Route::Enter(label), _) => {
-                    Box::pin(entrance::enter(ctx, connection, &parts, &asked, label)).await
+                    let entered = entrance::enter(ctx, connection, &parts, body, &asked, label);
+                    Box::pin(entered).await
                 }
                 // The body goes unread.
                 _ => Box::pin(own(ctx, connection, route, &parts, &asked)).await,
@@ -408,7 +409,7 @@ async fn own(
         Route::NotHere => return Ok(page::not_here()),
         Route::PageMoved if reads => return Ok(page::moved()),
         Route::Page(name) if reads => {
-            if let Some(file) = page::answer(name, &parts.headers) {
+            if let Some(file) = page::answer(name, &parts.headers, &ctx.config) {
                 return Ok(file);
             }
         }

@@ -2,8 +2,9 @@
 //!
 //! A browser that is about to show a dashboard at the relay's own address is sent to the dashboard's ([`sent_on`]). Where
 //! people are authenticated by tokens it goes by the relay's page, which has the token: `POST /relay/v1/dashboard` gives the
-//! address with a ticket that is good for half a minute ([`open`]), and that becomes a cookie of the dashboard's origin alone
-//! ([`enter`]). The cookie opens that dashboard and nothing else, no script can read it, and the head never hears of it. So
+//! address and a ticket that is good for half a minute ([`open`]), which the page posts there as a form, and that becomes a
+//! cookie of the dashboard's origin alone ([`enter`]). Browsers say which page a form is of, and [`super::guard`] takes none of
+//! another: whoever has a ticket could have others act under their name. The cookie opens that dashboard and nothing else, no script can read it, and the head never hears of it. So
 //! no token is ever typed into a page that a head has made.
 
 use hyper::body::Incoming;
@@ -148,7 +149,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// `POST /relay/v1/dashboard` with `{"cluster": NAME, "path": "/"}`: `{"url": "//HOST:PORT/…"}`, the way to a dashboard for
-/// the browser of whoever asks.
+/// the browser of whoever asks; where there is a `"ticket"`, that and `"at"` are to be posted there.
 pub(crate) async fn open(
     ctx: &Context,
     connection: &Connection,
@@ -175,30 +176,29 @@ pub(crate) async fn open(
     let host = host(ctx, parts, arrived, &cluster)?;
     let path = within(&wanted.path);
     let label = origin::label(&cluster).into_owned();
-    let url = match needs_ticket(ctx, connection) {
+    let way = match needs_ticket(ctx, connection) {
         true => {
             let ticket = ctx.auth.issue(&caller.principal, &Opens::Entrance(label));
             let ticket = ticket.ok_or(HttpRefusal::NoTicket)?;
-            let path = escaped(&path);
-            format!("{host}{ENTER}?ticket={}&at={path}", ticket.expose())
+            json!({"url": format!("{host}{ENTER}"), "ticket": ticket.expose(), "at": path})
         }
-        false => format!("{host}{path}"),
+        false => json!({ "url": format!("{host}{path}") }),
     };
-    Ok(answer::json(StatusCode::OK, &json!({ "url": url })))
+    Ok(answer::json(StatusCode::OK, &way))
 }
 
-/// Where a browser comes in with its ticket, on the origin of the dashboard with this `label`.
+/// Where a browser comes in with its ticket, on the origin of the dashboard with this `label`: a form of the relay's page.
 pub(crate) async fn enter(
     ctx: &Context,
     connection: &Connection,
     parts: &Parts,
+    body: Incoming,
     asked: &Asked,
     label: &str,
 ) -> Result<Response<Body>, HttpRefusal> {
-    if parts.method != Method::GET {
-        return Ok(answer::read_only());
-    }
-    let pairs = query::pairs(parts.uri.query()).unwrap_or_default();
+    let form = body::whole(body, LARGEST).await.unwrap_or_default();
+    let form = std::str::from_utf8(&form).ok();
+    let pairs = query::pairs(form).unwrap_or_default();
     let value = |name: &str| pairs.iter().find(|(of, _)| of == name);
     let presented = match value("ticket") {
         Some((_, ticket)) => PresentedCredential::Dashboard(

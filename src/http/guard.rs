@@ -7,16 +7,19 @@
 //! Reading is no safer than writing: Ray kills actors and starts profilers on GET. Called for every
 //! request before anything else looks at it; it yields whose [`Origin`] the request is on, and the [`Reached`] address that
 //! the rewriting needs. A dashboard's origin is another one than the relay's, so that what runs there is kept from the
-//! relay's page and API by the same marks as any other site.
+//! relay's page and API by the same marks as any other site. One request crosses, and from the relay's page alone: that by
+//! which a browser becomes known on a dashboard's origin, lest others have it known there as themselves.
 //!
 //! Nothing switches it off, above all not `listen.insecure_no_auth`: a relay whose port a container
 //! publishes on its host's loopback needs that flag, and is as reachable for web pages as any.
 
-use hyper::header::{ACCEPT, CONNECTION, HOST, HeaderMap, HeaderName, ORIGIN, UPGRADE, USER_AGENT};
+use hyper::header::{
+    ACCEPT, CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN, UPGRADE, USER_AGENT,
+};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 
-use super::origin::Origin;
+use super::origin::{self, Origin};
 use super::route::Route;
 use crate::advertise::{Reached, Table};
 use crate::config::Config;
@@ -43,6 +46,11 @@ pub(crate) enum GuardRefusal {
         "a web page of another origin may link to the relay's page and the dashboard's first page here and ask for nothing else: type the address into the browser, or open the page through this relay, at the address in its Host header"
     )]
     CrossOrigin,
+    /// Somebody else than the relay's page wants a browser to be known on the origin of a dashboard: as itself, perhaps.
+    #[error(
+        "a browser becomes known at the address of a dashboard when the relay's own page sends it there, and not otherwise: open /relay/ at the relay's own address, which is a name in `http.allowed_hosts`, or localhost"
+    )]
+    NotFromRelay,
     /// A page wants a program to stay behind in the browser, which answers in the place of whatever is here later.
     #[error(
         "the relay serves no service workers: what a dashboard leaves in a browser would outlive it"
@@ -65,7 +73,7 @@ impl GuardRefusal {
         match self {
             Self::NoHost | Self::BadHost => StatusCode::BAD_REQUEST,
             Self::UnknownHost { .. } => StatusCode::MISDIRECTED_REQUEST,
-            Self::CrossOrigin | Self::ServiceWorker => StatusCode::FORBIDDEN,
+            Self::CrossOrigin | Self::NotFromRelay | Self::ServiceWorker => StatusCode::FORBIDDEN,
         }
     }
 }
@@ -84,9 +92,15 @@ pub(crate) fn check(
     let Some(origin) = Origin::of(&reached, config, advertised) else {
         return Err(GuardRefusal::UnknownHost { host: reached.host });
     };
-    let foreign = !same_origin(&request.headers, &authority)
-        || (asked_by_another_site(&request.headers) && !opens_a_page(&origin, request));
-    if foreign {
+    if let Route::Enter(_) = Route::of(&origin, request.uri.path()) {
+        let of_relay =
+            |from: &Reached, at: &Reached| origin::is_relays(from, at, config, advertised);
+        if request.method != Method::POST || !sent_from(&request.headers, &authority, of_relay) {
+            return Err(GuardRefusal::NotFromRelay);
+        }
+    } else if !same_origin(&request.headers, &authority)
+        || (asked_by_another_site(&request.headers) && !opens_a_page(&origin, request))
+    {
         return Err(GuardRefusal::CrossOrigin);
     }
     if request.headers.contains_key("service-worker") {
@@ -136,7 +150,6 @@ fn opens_a_page(origin: &Origin, request: &Parts) -> bool {
         Route::Dashboard | Route::OwnDashboard(_) => path == "/",
         Route::Cluster(_, rest) => matches!(rest, "" | "/"),
         Route::Page(name) => name.is_empty(),
-        Route::Enter(_) => true,
         _ => false,
     };
     page && request.method == Method::GET
@@ -192,16 +205,34 @@ pub(crate) fn wants_upgrade(headers: &HeaderMap) -> bool {
 /// No `Origin` at all (not a browser), or the one that the request was sent to. A port that one of
 /// the two leaves out is the default of the origin's scheme.
 fn same_origin(headers: &HeaderMap, authority: &str) -> bool {
-    headers.get_all(ORIGIN).iter().all(|origin| {
-        let origin = origin.to_str().unwrap_or_default();
-        let (default, host) = match origin.split_once("://") {
-            Some(("http", host)) => (80, host),
-            Some(("https", host)) => (443, host),
-            _ => return false,
-        };
-        let origin = Reached::with_default(host, default);
-        origin.is_some() && origin == Reached::with_default(authority, default)
-    })
+    let same = |origin| both(origin, authority).is_some_and(|(from, at)| from == at);
+    headers.get_all(ORIGIN).iter().all(same)
+}
+
+/// One `Origin`, which browsers send with every POST and no page can choose, that is `known` seen from where the request was
+/// sent to.
+fn sent_from(
+    headers: &HeaderMap,
+    authority: &str,
+    known: impl Fn(&Reached, &Reached) -> bool,
+) -> bool {
+    let mut origins = headers.get_all(ORIGIN).iter();
+    let (origin, more) = (origins.next(), origins.next());
+    origin
+        .filter(|_| more.is_none())
+        .and_then(|origin| both(origin, authority))
+        .is_some_and(|(from, at)| known(&from, &at))
+}
+
+/// The host of an `Origin`, and that of `authority` seen from there.
+fn both(origin: &HeaderValue, authority: &str) -> Option<(Reached, Reached)> {
+    let (default, host) = match origin.to_str().ok()?.split_once("://")? {
+        ("http", host) => (80, host),
+        ("https", host) => (443, host),
+        _ => return None,
+    };
+    let at = Reached::with_default(authority, default)?;
+    Some((Reached::with_default(host, default)?, at))
 }
 
 #[cfg(test)]

@@ -51,6 +51,33 @@ impl Origin {
     }
 }
 
+/// The hosts of all dashboards, as a list of sources for a `Content-Security-Policy`.
+pub(crate) fn all(config: &Config) -> String {
+    let domains = [Some(LOCAL), domain(config)];
+    let sources: Vec<_> = domains
+        .into_iter()
+        .flatten()
+        .map(|domain| format!("*{domain}:*"))
+        .collect();
+    sources.join(" ")
+}
+
+/// Whether a page at `from` can be no other than the relay's own, seen from a dashboard at `at`. An address is nobody's name: on
+/// loopback the port is this relay's, and another one has to be among `http.allowed_hosts`.
+pub(crate) fn is_relays(from: &Reached, at: &Reached, config: &Config, advertised: &Table) -> bool {
+    let host = from.host.as_str();
+    if from.port != at.port {
+        return false;
+    }
+    if at.host.ends_with(LOCAL) {
+        return is_loopback_host(host);
+    }
+    let allowed = &config.http.allowed_hosts;
+    let is_named = !from.is_ip() && host != "localhost"
+        || allowed.iter().any(|own| own.eq_ignore_ascii_case(host));
+    is_named && Origin::of(from, config, advertised) == Some(Origin::Relay)
+}
+
 /// What follows the label in `http.dashboard_hosts`, from the dot on.
 fn domain(config: &Config) -> Option<&str> {
     let template = config.http.dashboard_hosts.as_deref()?;
@@ -108,6 +135,14 @@ mod tests {
 
     use super::*;
     use crate::config::Advertise;
+
+    #[test]
+    fn forms_of_the_page_go_to_dashboards_alone() {
+        let mut config = crate::http::tests::config();
+        assert_eq!(all(&config), "*.localhost:*");
+        config.http.dashboard_hosts = Some("{cluster}.ray.example.com".to_owned());
+        assert_eq!(all(&config), "*.localhost:* *.ray.example.com:*");
+    }
 
     #[test]
     fn names_that_are_labels_stay_and_others_become_one() {

@@ -16,12 +16,15 @@ use hyper::header::{
 use hyper::{Response, StatusCode};
 
 use super::answer::{self, Body};
-use super::hop;
+use super::{hop, origin};
+use crate::config::Config;
 
-/// What the document may load, and what may be done with it.
-const POLICY: HeaderValue = HeaderValue::from_static(
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
-);
+/// What the document may load, and what may be done with it. Forms go to dashboards, too, with the ticket of whoever goes there.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
+
+/// Elsewhere nobody is told more than that a page of the relay's leads there: with nothing at all a browser does not say so to a
+/// dashboard's origin either.
+const REFERRER: HeaderValue = HeaderValue::from_static("strict-origin");
 
 const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
@@ -83,7 +86,7 @@ static TAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
 });
 
 /// The answer with the file called `name`; `None`: there is none.
-pub(crate) fn answer(name: &str, headers: &HeaderMap) -> Option<Response<Body>> {
+pub(crate) fn answer(name: &str, headers: &HeaderMap, config: &Config) -> Option<Response<Body>> {
     let (file, tag) = FILES
         .iter()
         .zip(TAGS.iter())
@@ -105,8 +108,11 @@ pub(crate) fn answer(name: &str, headers: &HeaderMap) -> Option<Response<Body>> 
     }
     // Kept, and asked for anew each time, so that the files of two versions never meet.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    headers.insert(CONTENT_SECURITY_POLICY, POLICY);
-    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    let dashboards = origin::all(config);
+    if let Ok(policy) = HeaderValue::try_from(format!("{POLICY} {dashboards}")) {
+        headers.insert(CONTENT_SECURITY_POLICY, policy);
+    }
+    headers.insert(REFERRER_POLICY, REFERRER);
     for name in ["cross-origin-opener-policy", "cross-origin-resource-policy"] {
         headers.insert(HeaderName::from_static(name), own.clone());
     }

@@ -152,6 +152,20 @@ impl Editor {
         answer["body"].take()
     }
 
+    /// The file of the topmost frame.
+    async fn source(&mut self) -> Value {
+        let stack = json!({"threadId": self.thread});
+        let mut stack = self.ask("stackTrace", stack).await;
+        stack["stackFrames"][0]["source"].take()
+    }
+
+    /// Types this in the debug console, and is shown the stop anew.
+    async fn says(&mut self, words: &str) {
+        let typed = json!({"expression": words, "context": "repl"});
+        self.ask("evaluate", typed).await;
+        self.until(|m| m["event"] == "stopped").await;
+    }
+
     async fn leave(mut self) {
         self.ask("disconnect", json!({})).await;
     }
@@ -235,6 +249,57 @@ async fn a_file_that_is_not_below_the_open_folder_is_shown_as_the_worker_has_it(
         editor.leave().await;
     }
     assert_eq!(task.says().await, "DONE");
+    relay.abort().await;
+}
+
+#[tokio::test]
+async fn who_has_another_folder_open_is_shown_the_workers_files_while_it_stands() {
+    let Some(mut task) = Task::start(NEWEST, "steps.py", "2") else {
+        return;
+    };
+    let relay = relay().await;
+    let port = task.port().await;
+    let breakpoint = waiting(port, 1);
+    let id = breakpoint.id;
+    relay.registry().insert(breakpoint);
+    assert_eq!(task.says().await, "WAITS 1");
+    let other = json!({"rayRelay": {"localRoot": "/home/ada/other"}});
+    let mut editor = Editor::attach(&relay, id, other).await;
+    let script = debuggee("steps.py");
+    let text = std::fs::read_to_string(&script).unwrap();
+    let lost = editor.source().await;
+    assert_eq!(lost["path"], "/home/ada/other/tests/debuggee/steps.py");
+    assert_eq!(lost["sourceReference"], 0);
+
+    editor.says("ray-relay localRoot \"\"").await;
+    let source = editor.source().await;
+    assert_eq!(source["path"], json!(script));
+    let reference = &source["sourceReference"];
+    assert_ne!(*reference, 0);
+    let wanted = json!({"source": source, "sourceReference": reference});
+    let shown = editor.ask("source", wanted).await;
+    assert_eq!(shown["content"], text);
+    // As VS Code names a document that it was given so.
+    let line = 1 + text
+        .lines()
+        .position(|line| line.contains("return number"))
+        .unwrap();
+    let wanted = json!({"source": source, "breakpoints": [{"line": line}]});
+    let set = editor.ask("setBreakpoints", wanted).await;
+    assert_eq!(set["breakpoints"][0]["verified"], true, "{set}");
+    let thread = json!({"threadId": editor.thread});
+    editor.ask("continue", thread).await;
+    let stopped = editor.until(|m| m["event"] == "stopped").await;
+    assert_eq!(stopped["body"]["reason"], "breakpoint", "{stopped}");
+
+    let folder = env!("CARGO_MANIFEST_DIR");
+    editor.says(&format!("ray-relay localRoot {folder}")).await;
+    let here = editor.source().await;
+    assert_eq!(
+        (&here["path"], &here["sourceReference"]),
+        (&json!(script), &json!(0))
+    );
+    editor.leave().await;
     relay.abort().await;
 }
 

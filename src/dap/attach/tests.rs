@@ -160,7 +160,8 @@ fn a_wrong_folder_can_be_told_by_one_line() {
     breakpoint.names_mut().unpacked_working_dir = true;
     let said = note(open, &breakpoint, None).unwrap();
     assert!(
-        said.starts_with("/home/ada/other stands for") && said.contains("rayRelay.localRoot"),
+        said.starts_with("/home/ada/other stands for")
+            && said.contains("type `ray-relay localRoot \"\"` here"),
         "{said}"
     );
     for arguments in [json!({}), json!({"workspaceFolder": "/home/ada/other"})] {

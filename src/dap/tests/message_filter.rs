@@ -311,7 +311,7 @@ fn who_may_do_and_see_everything_has_nothing_looked_at() {
         let down = filter.captures_from_worker();
         assert_eq!(
             [
-                up(MessageType::Request, b"evaluate"),
+                up(MessageType::Request, b"setVariable"),
                 down(MessageType::Response, b"variables"),
                 down(MessageType::Response, b"exceptionInfo")
             ],

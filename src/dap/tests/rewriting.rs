@@ -1,7 +1,10 @@
 //! What passes between client and worker only changed, or not at all.
 
+use tokio::io::AsyncReadExt as _;
+
 use super::*;
 use crate::ray::registry::Reason;
+use crate::wire::dap::mappings;
 
 #[tokio::test]
 async fn no_address_of_the_cluster_reaches_the_client() {
@@ -216,4 +219,86 @@ async fn the_list_says_where_the_program_stands_once_its_stack_was_shown() {
     debugger.send("continue", json!({"threadId": 1})).await;
     got(&mut dap, "continue").await;
     assert_eq!(place(), None, "it runs");
+}
+
+/// An editor that does not find a file asks nobody, and attaching again would let the task run on.
+#[tokio::test]
+async fn who_has_the_wrong_folder_open_is_shown_the_workers_files_without_leaving() {
+    let context = context(|_| {});
+    let open = json!({"workspaceFolder": "/home/ada/other"});
+    let mut listed = paused("square", 1);
+    listed.names_mut().unpacked_working_dir = true;
+    let worker = Worker::listening(listed).await;
+    context.registry.insert(worker.breakpoint.clone());
+    let (mut debugger, _) = Debugger::attaching(&context, open).await;
+    let (mut dap, attach) = worker.attached().await;
+    let mapped = json!([{"localRoot": "/home/ada/other", "remoteRoot": "."}]);
+    assert_eq!(attach["arguments"]["pathMappings"], mapped);
+    debugger
+        .output("where a file is not found, type `ray-relay localRoot \"\"` here")
+        .await;
+    initialized(&mut dap).await;
+    let stop = json!({"reason": "breakpoint", "threadId": 7, "allThreadsStopped": true});
+    dap.send(&message::event("stopped", stop.clone()))
+        .await
+        .unwrap();
+    debugger.event("stopped").await;
+
+    // What is no such wish passes as it came, also what a JSON parser of Rust's does not take.
+    let own = r#"{"seq": 77, "type": "request", "command": "evaluate", "arguments": {"expression": "'\ud800'", "context": "repl"}}"#;
+    debugger.dap.send_body(own.as_bytes()).await.unwrap();
+    let (mut stream, rest) = dap.into_parts();
+    assert!(rest.is_empty());
+    let mut came = vec![0; format!("Content-Length: {}\r\n\r\n{own}", own.len()).len()];
+    timeout(PATIENCE, stream.read_exact(&mut came))
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(came.ends_with(own.as_bytes()));
+    let mut dap = Conversation::resume(stream, &rest, 1 << 20);
+
+    let typed = |folder: &str| json!({"expression": format!("ray-relay localRoot {folder}"), "context": "repl", "frameId": 2});
+    for (folder, says, set) in [
+        ("\"\"", "are shown as the worker has them", ""),
+        ("/home/ada/job", "/home/ada/job stands for", "/home/ada/job"),
+    ] {
+        let seq = debugger.send("evaluate", typed(folder)).await;
+        let setting = got(&mut dap, "evaluate").await;
+        assert_eq!(setting.arguments, mappings::setting(set));
+        let done = setting.success(json!({"result": "None", "variablesReference": 0}));
+        dap.send(&done).await.unwrap();
+        let answer = debugger.answer(seq).await;
+        assert_eq!(answer["success"], true, "{answer}");
+        let said = answer["body"]["result"].as_str().unwrap();
+        assert!(said.contains(says), "{said}");
+        // The editor asks for the stack once more, and opens what it finds there.
+        assert_eq!(debugger.event("stopped").await["body"], stop);
+    }
+    let refused = debugger.ask("evaluate", typed("job")).await;
+    assert!(sentence(&refused).contains("whole path"), "{refused}");
+
+    // A subprocess has its files in the same folder.
+    let process = json!({"request": "attach", "subProcessId": 9, "connect": {}});
+    dap.send(&message::event("debugpyAttach", process))
+        .await
+        .unwrap();
+    let child = debugger.event("debugpyAttach").await;
+    assert_eq!(child["body"]["rayRelay"]["localRoot"], "/home/ada/job");
+}
+
+/// debugpy keeps mappings for the process, those of a session that began without any too.
+#[tokio::test]
+async fn a_folder_that_was_named_in_a_session_is_forgotten_with_it() {
+    let context = context(|_| {});
+    let (mut debugger, mut dap) = configurable(&context, json!({})).await;
+    let typed = json!({"expression": "ray-relay localRoot /home/ada/job", "context": "repl"});
+    let seq = debugger.send("evaluate", typed).await;
+    let setting = asked(&mut dap, "evaluate").await;
+    assert_eq!(setting.arguments, mappings::setting("/home/ada/job"));
+    assert_eq!(debugger.answer(seq).await["success"], true);
+    debugger.send("disconnect", json!({})).await;
+    asked(&mut dap, "setFunctionBreakpoints").await;
+    let forgets = asked(&mut dap, "evaluate").await;
+    assert_eq!(forgets.arguments, mappings::forgetting());
+    asked(&mut dap, "disconnect").await;
 }

@@ -137,6 +137,55 @@ async fn a_child_has_nothing_of_the_workers_but_its_number() {
     }
 }
 
+/// A process that asks for one session after another, with a number of its own each time.
+#[tokio::test]
+async fn an_editor_is_flooded_with_no_sessions_and_a_pool_has_all_of_its_own() {
+    let context = context(|_| {});
+    let (_worker, mut debugger, mut dap) = session(&context, json!({})).await;
+    for process in 1..=150 {
+        let body = json!({"request": "attach", "subProcessId": process, "connect": {}});
+        dap.send(&message::event("debugpyAttach", body))
+            .await
+            .unwrap();
+    }
+    // No kernel has such a process.
+    let body = json!({"request": "attach", "subProcessId": 1_u64 << 40, "connect": {}});
+    dap.send(&message::event("debugpyAttach", body))
+        .await
+        .unwrap();
+    let told = heard(&mut debugger, &mut dap).await;
+    let opened = told.iter().filter(|m| asks_for_something(m));
+    let opened: Vec<_> = opened
+        .map(|m| m["body"]["subProcessId"].as_u64().unwrap())
+        .collect();
+    // On a busy machine a second is over before all have asked.
+    let last = 128.max(opened.len() as u64);
+    assert!(
+        opened.iter().copied().eq(1..=last) && last < 145,
+        "{opened:?}"
+    );
+    let said = |words: &str| {
+        let text = |m: &&Value| {
+            m["body"]["output"]
+                .as_str()
+                .is_some_and(|t| t.contains(words))
+        };
+        told.iter().filter(text).count()
+    };
+    assert_eq!(
+        said("further ones are opened one each second"),
+        1,
+        "{told:?}"
+    );
+    assert_eq!(said("asked your editor for `debugpyAttach`"), 1, "{told:?}");
+    // Those of a pool are held back, and come.
+    tokio::time::pause();
+    for process in last + 1..=150 {
+        let opened = debugger.event("debugpyAttach").await;
+        assert_eq!(opened["body"]["subProcessId"], process);
+    }
+}
+
 #[tokio::test]
 async fn a_stop_opens_files_alone_whatever_its_answer_says_it_is() {
     for (mut debugger, mut dap) in both().await {

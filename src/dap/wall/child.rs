@@ -3,12 +3,17 @@
 //! Pure. Of what the worker says only the number of the process is used. debugpy makes the configuration of the arguments of
 //! the `attach` that it was sent; here it is made, in the same way, of those that the client sent to the relay.
 
+use std::ops::RangeInclusive;
+
 use serde_json::{Map, Value, json};
 
 use crate::dap::attach::{Pass, RelayEndpoint, way_back};
 use crate::ray::registry::BreakpointId;
 use crate::wire::dap::message::{event, request};
 use crate::wire::dap::names::{Command, Event, Reverse};
+
+/// Numbers that a kernel gives a process: Linux none above `PID_MAX_LIMIT`.
+const PROCESSES: RangeInclusive<u64> = 1..=1 << 22;
 
 /// What of an `attach` is not for the sessions that come of it: what debugpy leaves out (1.8.0 to 1.8.22), and what is the
 /// relay's.
@@ -27,48 +32,70 @@ const NOT_INHERITED: [&str; 12] = [
     "rayRelayToken",
 ];
 
-/// The message by which the client is to open the session that the worker's `message` asks for (`startDebugging`, or the
-/// event `debugpyAttach`), for a client whose own `attach` had the arguments `asked`. The session comes back to the relay
-/// that was `dialled`, and presents `pass` for `id`. `None` where that is no session with a subprocess.
-pub(in crate::dap) fn child(
-    message: &Value,
-    asked: &Value,
-    dialled: &RelayEndpoint,
-    id: BreakpointId,
-    pass: Pass<'_>,
-) -> Option<Value> {
-    let reverse = message["type"] == "request";
-    let (says, theirs) = match reverse {
-        true => {
-            let arguments = &message["arguments"];
-            (&arguments["request"], &arguments["configuration"])
+/// A session that a worker's debugger asks for.
+#[derive(Debug)]
+pub(in crate::dap) struct Child {
+    /// The number of the process.
+    process: u64,
+    /// The number of the request; `None`: it was an event.
+    seq: Option<Value>,
+    /// Whether the configuration has the address at its top.
+    at_top: bool,
+}
+
+impl Child {
+    /// What `message` (`startDebugging`, or the event `debugpyAttach`) asks for; `None` where that is no session with a
+    /// subprocess.
+    pub(in crate::dap) fn read(message: &Value) -> Option<Self> {
+        let reverse = message["type"] == "request";
+        let (says, theirs) = match reverse {
+            true => {
+                let arguments = &message["arguments"];
+                (&arguments["request"], &arguments["configuration"])
+            }
+            false => (&message["body"]["request"], &message["body"]),
+        };
+        let attaches = says.is_null() && !reverse || says == Command::Attach.as_str();
+        let process = theirs["subProcessId"].as_u64().filter(|_| attaches)?;
+        let seq = message.get("seq").filter(|seq| seq.is_number()).cloned();
+        // Older versions leave the address where the client had it.
+        let at_top = theirs.get("connect").is_none() && theirs.get("port").is_some();
+        (PROCESSES.contains(&process) && (seq.is_some() || !reverse)).then_some(Self {
+            process,
+            seq: seq.filter(|_| reverse),
+            at_top,
+        })
+    }
+
+    /// The message by which the client is to open it, for a client whose own `attach` had the arguments `asked`. The session
+    /// comes back to the relay that was `dialled`, and presents `pass` for `id`.
+    pub(in crate::dap) fn message(
+        self,
+        asked: &Value,
+        dialled: &RelayEndpoint,
+        id: BreakpointId,
+        pass: Pass<'_>,
+    ) -> Value {
+        let mut ours = match asked {
+            Value::Object(keys) => keys.clone(),
+            _ => Map::new(),
+        };
+        for key in NOT_INHERITED {
+            ours.shift_remove(key);
         }
-        false => (&message["body"]["request"], &message["body"]),
-    };
-    let attaches = says.is_null() && !reverse || says == Command::Attach.as_str();
-    let process = theirs["subProcessId"].as_u64().filter(|_| attaches)?;
-    let mut ours = match asked {
-        Value::Object(keys) => keys.clone(),
-        _ => Map::new(),
-    };
-    for key in NOT_INHERITED {
-        ours.shift_remove(key);
+        ours.insert("name".into(), format!("Subprocess {}", self.process).into());
+        ours.insert("subProcessId".into(), self.process.into());
+        dialled.put_into(&mut ours, self.at_top);
+        let mut relay = way_back(id, pass);
+        if let Some(root) = asked.pointer("/rayRelay/localRoot") {
+            relay["localRoot"] = root.clone();
+        }
+        ours.insert("rayRelay".into(), relay);
+        if let Some(seq) = self.seq {
+            let arguments = json!({"request": Command::Attach, "configuration": ours});
+            return request(seq, Reverse::StartDebugging, arguments);
+        }
+        ours.insert("request".into(), Command::Attach.as_str().into());
+        event(Event::DebugpyAttach, Value::Object(ours))
     }
-    ours.insert("name".into(), format!("Subprocess {process}").into());
-    ours.insert("subProcessId".into(), process.into());
-    // Older versions leave the address where the client had it.
-    let at_top = theirs.get("connect").is_none() && theirs.get("port").is_some();
-    dialled.put_into(&mut ours, at_top);
-    let mut relay = way_back(id, pass);
-    if let Some(root) = asked.pointer("/rayRelay/localRoot") {
-        relay["localRoot"] = root.clone();
-    }
-    ours.insert("rayRelay".into(), relay);
-    if reverse {
-        let arguments = json!({"request": Command::Attach, "configuration": ours});
-        let seq = message.get("seq").filter(|seq| seq.is_number())?;
-        return Some(request(seq.clone(), Reverse::StartDebugging, arguments));
-    }
-    ours.insert("request".into(), Command::Attach.as_str().into());
-    Some(event(Event::DebugpyAttach, Value::Object(ours)))
 }

@@ -27,7 +27,8 @@ fn asks(configuration: &Value) -> Value {
 }
 
 fn opens(message: &Value, asked: &Value) -> Option<Value> {
-    child(message, asked, &dialled(), id(), Pass::default())
+    let child = Child::read(message)?;
+    Some(child.message(asked, &dialled(), id(), Pass::default()))
 }
 
 fn cleaned(mut message: Value) -> Value {

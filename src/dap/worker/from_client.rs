@@ -9,7 +9,7 @@ use crate::dap::attach_selector::OnClose;
 use crate::dap::client::Goodbye;
 use crate::dap::message_filter::Action;
 use crate::dap::messages::{self, FromClient};
-use crate::dap::{capabilities, commands, rewrite};
+use crate::dap::{capabilities, commands, rewrite, source_folder};
 use crate::policy::Scope;
 use crate::ray::registry::Reason;
 use crate::telemetry::metrics::Outcome;
@@ -26,6 +26,11 @@ const NO_TERMINATE: &str = "ending a worker process takes the permission `termin
 
 impl<S: PeerStream> Relaying<'_, S> {
     pub(super) async fn on_client(&mut self, body: &[u8]) -> ControlFlow<Outcome, Option<Outcome>> {
+        let unseen = self.filter.sees_nothing() && !self.live.capture.is_on();
+        if unseen && !self.live.audit.wants_commands() && source_folder::is_expression(body) {
+            self.splice.insert_body(Side::Worker, body);
+            return ControlFlow::Continue(None);
+        }
         let message = match parse(body) {
             Ok(message) => message,
             Err(error) => {
@@ -42,6 +47,12 @@ impl<S: PeerStream> Relaying<'_, S> {
             && let Some(request) = Request::read(&mut message)
         {
             self.stay(&request);
+            return ControlFlow::Continue(None);
+        }
+        if let Some(folder) = source_folder::wanted(&message)
+            && let Some(request) = Request::read(&mut message)
+        {
+            self.map_to(request, folder);
             return ControlFlow::Continue(None);
         }
         for action in self.filter.on_client(message) {
@@ -156,6 +167,7 @@ impl<S: PeerStream> Relaying<'_, S> {
             }
             // What is done with these follows on the record. A restart that comes here is none: it has no number.
             FromClient::Pass
+            | FromClient::Evaluate
             | FromClient::Restart
             | FromClient::ExceptionFilters
             | FromClient::ConfigurationDone
@@ -201,6 +213,7 @@ impl<S: PeerStream> Relaying<'_, S> {
             }
             FromClient::Pass
             | FromClient::AlreadyAttached
+            | FromClient::Evaluate
             | FromClient::Restart
             | FromClient::ConfigurationDone => {}
         }

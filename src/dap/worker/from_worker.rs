@@ -7,12 +7,10 @@ use tracing::warn;
 
 use super::from_client::OWN_SEQ;
 use super::{Relaying, WHY_AT_ONCE, WHY_PATIENCE};
-use crate::dap::attach::Pass;
 use crate::dap::farewell::gone;
 use crate::dap::message_filter::Action;
 use crate::dap::messages::{FromWorker, OfWorker};
 use crate::dap::{rewrite, wall};
-use crate::session::Member;
 use crate::session::state::SessionState;
 use crate::session::worker_end::{agent_lost, unexplained, was_intended};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
@@ -87,20 +85,7 @@ impl<S: PeerStream> Relaying<'_, S> {
             {
                 return;
             }
-            FromWorker::Child => {
-                let breakpoint = self.live.worker.breakpoint();
-                let principal = self.live.worker.principal();
-                let ticket = self.context.auth.issue_ticket(principal, breakpoint);
-                let pass = Pass {
-                    ticket: ticket.as_ref(),
-                    family: self.member.as_ref().map(Member::family),
-                };
-                let asked = serde_json::from_str(&self.asked).unwrap_or_default();
-                match wall::child(&message, &asked, &self.dialled, breakpoint.id, pass) {
-                    Some(child) => message = child,
-                    None => return self.refuse(message),
-                }
-            }
+            FromWorker::Child => return self.asked_for_child(message),
             FromWorker::Attached => match message["success"] == true {
                 true => self
                     .session
@@ -135,6 +120,9 @@ impl<S: PeerStream> Relaying<'_, S> {
             FromWorker::Goodbye | FromWorker::Own | FromWorker::OwnOnceAsked
                 if message["request_seq"] == OWN_SEQ =>
             {
+                if message["command"] == Command::Evaluate.as_str() {
+                    self.mapped(&message);
+                }
                 return;
             }
             FromWorker::Stack => self.note_place(&message),
@@ -151,7 +139,7 @@ impl<S: PeerStream> Relaying<'_, S> {
 
     /// The worker's debugger asks the client's editor for something that no task may have done on the machine of whoever
     /// attaches to it. It is told so, that it does not wait; and so is the client.
-    fn refuse(&mut self, mut message: Value) {
+    pub(super) fn refuse(&mut self, mut message: Value) {
         if self.refused >= MAX_REFUSED {
             return;
         }

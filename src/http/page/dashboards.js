@@ -3,11 +3,18 @@
 import { json, token } from './relay.js';
 import { find, make, write } from './text.js';
 
-/** The address of the dashboard of `cluster` (null: the default one), for whom the token is of; good for half a minute. */
-async function way(cluster, path) {
+/** Goes to the dashboard of `cluster` (null: the default one) in `target`, as whom the token is of. */
+async function go(cluster, path, target) {
   const body = cluster ? { cluster, path } : { path };
-  const { url } = await json('v1/dashboard', { method: 'POST', body });
-  return new URL(url, location.href).href;
+  const { url, ticket, at } = await json('v1/dashboard', { method: 'POST', body });
+  if (!ticket) return target === '_self' ? location.assign(url) : open(url, target, 'noopener');
+  // A form, with which the browser says there that it is this page's. The ticket is good for half a minute.
+  const field = (name, value) => make('input', { type: 'hidden', name, value });
+  const form = make('form', { method: 'post', action: url, target, rel: 'noopener', hidden: true });
+  form.append(field('ticket', ticket), field('at', at));
+  document.body.append(form);
+  form.submit();
+  form.remove();
 }
 
 /** A link that takes along who this is. Without a token the relay knows that by itself, and leads on. */
@@ -17,7 +24,7 @@ function leads(link, cluster) {
     event.preventDefault();
     write(find('ended'), '');
     try {
-      open(await way(cluster, '/'), '_blank', 'noopener');
+      await go(cluster, '/', '_blank');
     } catch (error) {
       write(find('ended'), `No dashboard: ${error.message}.`);
     }
@@ -33,7 +40,7 @@ export function dashboards(clusters) {
   if (shown.dataset.key === key) return;
   shown.dataset.key = key;
   const link = (name) => {
-    const to = { href: `clusters/${encodeURIComponent(name)}/`, target: '_blank', rel: 'noopener' };
+    const to = { href: `clusters/${encodeURIComponent(name)}/`, target: '_blank', rel: 'noopener noreferrer' };
     return leads(make('a', to, `${name} ↗`), name);
   };
   shown.replaceChildren(...(known.length > 1 ? known.map(link) : []));
@@ -47,7 +54,7 @@ export async function goOn() {
   // Whoever comes back here means this page.
   history.replaceState(null, '', location.pathname);
   try {
-    location.assign(await way(asked.get('dashboard'), at));
+    await go(asked.get('dashboard'), at, '_self');
   } catch (error) {
     write(find('ended'), `No dashboard: ${error.message}.`);
   }

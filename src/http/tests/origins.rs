@@ -1,6 +1,8 @@
-//! The relay's own origin and those of dashboards: what is where, who is sent where, and who is known.
+//! The relay's own origin and those of dashboards: what is where, and who is sent where.
 
-use hyper::header::{CONTENT_SECURITY_POLICY, LOCATION, SET_COOKIE};
+mod entrance;
+
+use hyper::header::{CONTENT_SECURITY_POLICY, LOCATION};
 use hyper::http::request::Builder;
 
 use super::*;
@@ -271,138 +273,6 @@ async fn over_http2_the_authority_says_whose_origin_it_is() {
         let response = send.send_request(request).await.unwrap();
         assert_eq!(response.status(), status, "{host}{path}");
     }
-}
-
-/// The way to the dashboard of `cluster`, as the relay's page asks for it.
-async fn way(relay: &Relay, subject: &str, cluster: &str) -> Response<Incoming> {
-    let body = serde_json::json!({ "cluster": cluster, "path": "/x?y#z" }).to_string();
-    let request = Request::post("/relay/v1/dashboard")
-        .header(HOST, relay.at("localhost"))
-        .header("authorization", bearer(subject));
-    let request = with_headers(request, &SCRIPT);
-    let request = request.body(answer::full(body)).unwrap();
-    relay.client().await.send(request).await
-}
-
-/// The host and the path of an address that begins with `//`.
-fn split(url: &str) -> (&str, &str) {
-    let url = url.strip_prefix("//").unwrap();
-    url.split_at(url.find('/').unwrap())
-}
-
-#[tokio::test]
-async fn the_relays_page_lets_its_user_into_one_dashboard_and_the_head_hears_of_no_credential() {
-    let ann = Person::new("ann", "\"list\", \"dashboard:write\", \"admin\"", "");
-    let (one, mut seen, _one) = telling(|| ok("one")).await;
-    let (two, _, _two) = telling(|| ok("two")).await;
-    let relay = Relay::guarded(&[("default", one), ("gpu-2", two)], &[&ann]).await;
-    // A navigation brings no token: the page has it.
-    for (path, to) in [
-        ("/", "relay/?dashboard=&at=%2F"),
-        ("/a/b?x=1", "../relay/?dashboard=&at=%2Fa%2Fb%3Fx%3D1"),
-        (
-            "/relay/clusters/gpu-2/x",
-            "../../../relay/?dashboard=gpu-2&at=%2Fx",
-        ),
-    ] {
-        let sent = relay.asked(&relay.at("localhost"), path, &NAVIGATION).await;
-        assert_eq!((sent.status().as_u16(), location(&sent)), (307, to));
-    }
-    let told = json(way(&relay, "ann", "default").await).await;
-    let url = told["url"].as_str().unwrap().to_owned();
-    let (host, path) = split(&url);
-    assert_eq!(host, relay.at("default.localhost"));
-    let from_the_page = [
-        ("sec-fetch-site", "same-site"),
-        ("sec-fetch-mode", "navigate"),
-        ("sec-fetch-dest", "document"),
-    ];
-    let entered = relay.asked(host, path, &from_the_page).await;
-    assert_eq!(entered.status(), 200);
-    assert_eq!(entered.headers()["refresh"], "0; url=/x?y#z");
-    assert_eq!(entered.headers()["referrer-policy"], "no-referrer");
-    let cookie = entered.headers()[SET_COOKIE].to_str().unwrap().to_owned();
-    assert!(cookie.contains("; Path=/; HttpOnly; SameSite=Strict") && !cookie.contains("Domain"));
-    let cookie = cookie.split(';').next().unwrap().to_owned();
-    let known = |headers: &[(&'static str, &'static str)]| {
-        let mut headers = headers.to_vec();
-        headers.push(("cookie", cookie.clone().leak()));
-        headers
-    };
-
-    for path in ["/", "/api/x"] {
-        let served = relay.asked(host, path, &known(&SCRIPT)).await;
-        assert_eq!(text(served).await, "one");
-        let seen = format!("{:?}", seen.recv().await.unwrap());
-        assert!(!seen.contains("ray-authentication-token"), "{seen}");
-    }
-    let mode = relay
-        .asked(host, "/api/authentication_mode", &known(&SCRIPT))
-        .await;
-    assert_eq!(json(mode).await["authentication_mode"], "disabled");
-    // It opens nothing else, wherever it is shown, and neither does the way.
-    let elsewhere = relay.at("gpu-2.localhost");
-    for (host, path) in [
-        (&*elsewhere, "/"),
-        (&elsewhere, path),
-        (&relay.at("localhost"), "/relay/v1/breakpoints"),
-        (&relay.at("localhost"), "/api/version"),
-    ] {
-        let refused = relay.asked(host, path, &known(&[])).await;
-        assert_eq!(refused.status(), 401, "{host}{path}");
-    }
-    // Nor does the one in the address stay good as a cookie.
-    let ticket = path.split(['=', '&']).nth(1).unwrap();
-    let name = cookie.split('=').next().unwrap();
-    let taken = format!("{name}={ticket}");
-    let refused = relay.asked(host, "/api/x", &[("cookie", &taken)]).await;
-    assert_eq!(refused.status(), 401);
-    // No head sees who is nobody, and no page of a head's takes a token.
-    for path in [
-        "/",
-        "/favicon.ico",
-        "/static/js/main.js",
-        "/api/authentication_mode",
-    ] {
-        let refused = relay.asked(host, path, &NAVIGATION).await;
-        assert_eq!(refused.status(), 401, "{path}");
-    }
-    let typed = Request::post("/api/authenticate").header(HOST, host);
-    let typed = typed.header("authorization", bearer("ann"));
-    let typed = relay.sent(typed).await;
-    assert_eq!(typed.status(), 403);
-    assert!(!typed.headers().contains_key(SET_COOKIE));
-    assert!(
-        text(typed)
-            .await
-            .contains("no token belongs into a dashboard")
-    );
-    assert!(seen.try_recv().is_err());
-    // It ends with the token that it is of.
-    revoke(&relay.ctx.auth, "ann").await;
-    let refused = relay.asked(host, "/api/x", &known(&SCRIPT)).await;
-    assert_eq!(refused.status(), 401);
-}
-
-#[tokio::test]
-async fn the_way_to_a_dashboard_is_for_those_who_may_read_it() {
-    let ann = Person::new("ann", "\"dashboard:read\"", "clusters = [\"gpu-2\"]");
-    let bob = Person::new("bob", "\"list\"", "");
-    let head = Untouched::new().await;
-    let heads = [("default", head.address), ("gpu-2", head.address)];
-    let relay = Relay::guarded(&heads, &[&ann, &bob]).await;
-    for (subject, cluster, status) in [
-        ("ann", "gpu-2", 200),
-        ("ann", "default", 404),
-        ("ann", "none", 404),
-        ("bob", "gpu-2", 403),
-    ] {
-        let told = way(&relay, subject, cluster).await;
-        assert_eq!(told.status(), status, "{subject} {cluster}");
-    }
-    let nobody = Request::post("/relay/v1/dashboard").header(HOST, relay.at("localhost"));
-    assert_eq!(relay.sent(nobody).await.status(), 401);
-    head.check().await;
 }
 
 /// Whoever follows a redirect does so with its credential, and a 307 has it send its job again.

@@ -26,6 +26,20 @@ pub fn forgetting() -> Value {
     json!({"expression": "__import__('pydevd_file_utils').setup_client_server_paths([])"})
 }
 
+/// Arguments of an `evaluate` that has the client's folder `local` stand for the one that the process is in, as the root `.` of
+/// an attach does, and no other for any; `""`: none does. Files of which a client was told before are told anew.
+pub fn setting(local: &str) -> Value {
+    let pair = match local {
+        "" => {
+            let nowhere = nowhere()[0]["localRoot"].to_string();
+            format!("({nowhere}, {nowhere})")
+        }
+        // A string of JSON's says the same in Python.
+        local => format!("({}, __import__('os').getcwd())", Value::from(local)),
+    };
+    json!({"expression": format!("__import__('pydevd_file_utils').setup_client_server_paths([{pair}])")})
+}
+
 /// Whether `arguments` map a path to another one.
 pub(crate) fn given(arguments: &Map<String, Value>) -> bool {
     let none = none();
@@ -100,6 +114,19 @@ mod tests {
         assert_eq!(
             settled(mine)["pathMappings"],
             json!([{"localRoot": "/a", "remoteRoot": "."}])
+        );
+    }
+
+    #[test]
+    fn a_folder_is_a_string_and_nothing_else_of_the_expression() {
+        let expression = |local: &str| setting(local)["expression"].take();
+        assert_eq!(
+            expression("/home/ada/\"job\"\n\\"),
+            r#"__import__('pydevd_file_utils').setup_client_server_paths([("/home/ada/\"job\"\n\\", __import__('os').getcwd())])"#
+        );
+        assert_eq!(
+            expression(""),
+            r#"__import__('pydevd_file_utils').setup_client_server_paths([("/.ray-relay/nowhere", "/.ray-relay/nowhere")])"#
         );
     }
 

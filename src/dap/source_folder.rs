@@ -1,0 +1,158 @@
+//! `ray-relay localRoot FOLDER`, typed where an editor takes expressions: which folder stands for the job's `working_dir`,
+//! said while the task stands.
+//!
+//! Pure. Nobody but the editor sees its disk, and what it does not find there it asks no debugger for. Attaching again with
+//! another `rayRelay.localRoot` would let the task run on.
+
+use memchr::memmem;
+use serde_json::{Value, json};
+
+use crate::wire::dap::message::Request;
+use crate::wire::dap::names::Command;
+use crate::wire::dap::peek::{Depth, MessageType, Peek, Walk};
+use crate::wire::text::shortened;
+
+/// What it begins with: no expression of Python's.
+pub(super) const WORDS: &str = "ray-relay localRoot";
+
+const USAGE: &str = "say `ray-relay localRoot FOLDER` with the whole path of the folder on your machine that holds the files of the job's working_dir, or `ray-relay localRoot \"\"` to be shown the worker's own";
+
+/// Longest path, in bytes.
+const LONGEST: usize = 4096;
+
+/// Whether the request with this body evaluates an expression, and not the words.
+pub(super) fn is_expression(body: &[u8]) -> bool {
+    let seen = Walk::new(Depth::Whole).peek(body, body.len());
+    seen == Peek::Known(MessageType::Request, Command::Evaluate.as_str().as_bytes())
+        && memmem::find(body, WORDS.as_bytes()).is_none()
+}
+
+/// The folder that `message` names, where a person has typed the words; an error is a sentence on what to type.
+pub(super) fn wanted(message: &Value) -> Option<Result<String, &'static str>> {
+    if message["type"] != "request" || message["command"] != Command::Evaluate.as_str() {
+        return None;
+    }
+    let arguments = &message["arguments"];
+    // What an editor evaluates by itself (watches, hovers) is no wish.
+    if arguments["context"] != "repl" {
+        return None;
+    }
+    let rest = arguments["expression"]
+        .as_str()?
+        .trim()
+        .strip_prefix(WORDS)?;
+    if !rest.is_empty() && !rest.starts_with(char::is_whitespace) {
+        return None;
+    }
+    let rest = rest.trim();
+    let quoted = ['"', '\'']
+        .iter()
+        .find_map(|quote| rest.strip_prefix(*quote)?.strip_suffix(*quote));
+    let folder = quoted.unwrap_or(rest);
+    let drive = |path: &str| path.as_bytes().get(1) == Some(&b':');
+    let whole = folder.starts_with(['/', '\\']) || drive(folder);
+    let none = folder.is_empty() && quoted.is_some();
+    Some(match (none || whole) && folder.len() <= LONGEST {
+        true => Ok(folder.to_owned()),
+        false => Err(USAGE),
+    })
+}
+
+/// The answer to `request`, when `folder` holds.
+pub(super) fn done(request: &Request, folder: &str) -> Value {
+    let said = match folder {
+        "" => "files are shown as the worker has them, read-only".to_owned(),
+        folder => format!(
+            "{} stands for the folder that the task runs in",
+            shortened(folder, 200)
+        ),
+    };
+    let next = format!(
+        "{said}; for the next time: \"rayRelay\": {{\"localRoot\": {}}} in the configuration",
+        Value::from(shortened(folder, 200))
+    );
+    request.success(json!({"result": next, "variablesReference": 0}))
+}
+
+/// The arguments `asked` of a client's own `attach` as if they had named `folder`, for the sessions that come of them.
+pub(super) fn put_into(asked: &mut Value, folder: &str) {
+    let Some(arguments) = asked.as_object_mut() else {
+        return;
+    };
+    arguments.shift_remove("pathMappings");
+    let relay = arguments.entry("rayRelay").or_insert(Value::Null);
+    match relay {
+        Value::Object(keys) => _ = keys.insert("localRoot".into(), folder.into()),
+        // Which task it is about is known by now.
+        other => *other = json!({"localRoot": folder}),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn typed(expression: &str) -> Option<Result<String, &'static str>> {
+        let arguments = json!({"expression": expression, "context": "repl", "frameId": 2});
+        let request =
+            json!({"seq": 3, "type": "request", "command": "evaluate", "arguments": arguments});
+        let seen = is_expression(request.to_string().as_bytes());
+        let folder = wanted(&request);
+        assert!(!(seen && folder.is_some()), "{expression}");
+        folder
+    }
+
+    #[test]
+    fn a_folder_is_a_whole_path_or_none() {
+        for (expression, folder) in [
+            ("ray-relay localRoot \"\"", ""),
+            ("  ray-relay localRoot  ''  ", ""),
+            ("ray-relay localRoot /home/ada/a job", "/home/ada/a job"),
+            ("ray-relay localRoot \"/home/ada\"", "/home/ada"),
+            ("ray-relay localRoot c:\\ada", "c:\\ada"),
+        ] {
+            assert_eq!(
+                typed(expression),
+                Some(Ok(folder.to_owned())),
+                "{expression}"
+            );
+        }
+        let long = format!("ray-relay localRoot /{}", "x".repeat(LONGEST));
+        for expression in [
+            "ray-relay localRoot",
+            "ray-relay localRoot job",
+            "ray-relay localRoot ~/job",
+            &long,
+        ] {
+            assert_eq!(typed(expression), Some(Err(USAGE)), "{expression}");
+        }
+        for expression in ["1", "x = 'ray-relay localRoot /'", "ray-relay localRoots"] {
+            assert_eq!(typed(expression), None, "{expression}");
+        }
+    }
+
+    #[test]
+    fn what_an_editor_evaluates_by_itself_is_an_expression() {
+        for context in [json!("watch"), json!("hover"), Value::Null] {
+            let arguments = json!({"expression": "ray-relay localRoot \"\"", "context": context});
+            let request =
+                json!({"seq": 3, "type": "request", "command": "evaluate", "arguments": arguments});
+            assert_eq!(wanted(&request), None, "{context}");
+        }
+    }
+
+    #[test]
+    fn sessions_that_come_of_this_one_have_the_folder_too() {
+        let mut asked =
+            json!({"pathMappings": [{"localRoot": "/a", "remoteRoot": "."}], "rayRelay": "square"});
+        put_into(&mut asked, "/b");
+        assert_eq!(asked, json!({"rayRelay": {"localRoot": "/b"}}));
+        let mut asked = json!({"rayRelay": {"onClose": "park"}});
+        put_into(&mut asked, "");
+        assert_eq!(
+            asked["rayRelay"],
+            json!({"onClose": "park", "localRoot": ""})
+        );
+    }
+}
