@@ -42,10 +42,10 @@ fn allocations(trips: usize) -> u64 {
             let down = Rules { depth: Depth::Deciding, captures: captures_from_worker, ..up };
             let mut splice = Splice::new(Account::default(), near, Vec::new(), up, far, Vec::new(), down);
             let filler = "x".repeat(230);
-            let request = frame(&format!(r#"{{"command":"evaluate","arguments":{{"expression":"{filler}"}},"type":"request","seq":7}}"#));
+            let request = frame(&format!(r#"{{"command":"variables","arguments":{{"filter":"{filler}"}},"type":"request","seq":7}}"#));
             let event = frame(r#"{"seq": 8, "type": "event", "event": "continued", "body": {"threadId": 1}}"#);
             let filler = "y".repeat(4000);
-            let answer = frame(&format!(r#"{{"seq": 9, "type": "response", "request_seq": 7, "success": true, "command": "evaluate", "body": {{"result": "{filler}"}}}}"#));
+            let answer = frame(&format!(r#"{{"seq": 9, "type": "response", "request_seq": 7, "success": true, "command": "variables", "body": {{"result": "{filler}"}}}}"#));
             let (mut asked, mut told) = (vec![0; request.len()], vec![0; event.len() + answer.len()]);
             let talk = async {
                 for _ in 0..trips {
