@@ -266,6 +266,25 @@ async fn a_service_that_the_registry_calls_a_worker_is_not_dialled() {
     assert_not_dialled(debugger.0);
 }
 
+/// On a busy machine a debugger listens for a while before it is connected with its worker.
+#[tokio::test]
+async fn an_adapter_that_is_connected_with_no_worker_yet_is_waited_for() {
+    let (debugger, port) = Debugger::start().await;
+    let head = head(vec![worker(port)], vec![node(NODE, "127.0.0.1")]).await;
+    let relay = Relay::start(1).await;
+    let agent = agent(head, &[&relay]);
+    let (mut link, _) = relay.link().await;
+    agent.proc.adapter();
+    tell(&mut link, &FromRelay::Open(open(WORKER, port))).await;
+    let at_once = timeout(Duration::from_millis(500), refused(&mut link)).await;
+    assert!(at_once.is_err(), "{at_once:?}");
+    agent.proc.adapter_is_gone();
+    let (_stream, first) = relay.stream().await;
+    assert_eq!(first, r#"{"type":"dialled"}"#);
+    agent.end().await;
+    drop(debugger);
+}
+
 #[tokio::test]
 async fn a_port_that_becomes_anothers_before_the_dial_hears_nothing() {
     let (debugger, port) = Debugger::start().await;

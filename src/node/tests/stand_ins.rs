@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::os::unix::fs::symlink;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -120,6 +121,29 @@ impl Proc {
         std::fs::write(root.join(&own).join("cmdline"), "ray::square()").unwrap();
         proc.parent("/x/raylet\0--raylet_socket_name=/x/raylet.sock");
         proc
+    }
+
+    /// The port is a debugpy adapter's, with a process of its own, until [`adapter_is_gone`](Self::adapter_is_gone). It is
+    /// connected with nobody.
+    pub(super) fn adapter(&self) {
+        let (adapter, own) = (self.0.path().join("2"), self.own());
+        std::fs::create_dir(&adapter).unwrap();
+        std::fs::rename(own.join("fd"), adapter.join("fd")).unwrap();
+        std::fs::create_dir(own.join("fd")).unwrap();
+        std::fs::write(adapter.join("status"), "PPid:\t0\n").unwrap();
+        let line = "python\0/v/debugpy/adapter\0--for-server\0004711";
+        std::fs::write(adapter.join("cmdline"), line).unwrap();
+    }
+
+    /// The port is the worker's own once more.
+    pub(super) fn adapter_is_gone(&self) {
+        let (adapter, own) = (self.0.path().join("2"), self.own());
+        std::fs::remove_dir(own.join("fd")).unwrap();
+        std::fs::rename(adapter.join("fd"), own.join("fd")).unwrap();
+    }
+
+    fn own(&self) -> PathBuf {
+        self.0.path().join(std::process::id().to_string())
     }
 
     /// From now on the other is what has this command line.
