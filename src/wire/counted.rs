@@ -26,6 +26,8 @@ pub struct Counted<S> {
     /// What could not be written.
     unwritten: usize,
     taken: Taken,
+    /// What always passes, in bytes.
+    little: usize,
 }
 
 /// How far the frames were followed.
@@ -48,12 +50,20 @@ impl<S> Counted<S> {
             frames: Frames::default(),
             unwritten: 0,
             taken: account.nothing(Kind::Links),
+            little: LITTLE,
         }
+    }
+
+    /// The same, of which messages of at most `little` bytes always pass, for what is not to break by what others hold.
+    #[must_use]
+    pub fn always(self, little: usize) -> Self {
+        let little = little.max(LITTLE);
+        Self { little, ..self }
     }
 
     fn count(&mut self) -> io::Result<()> {
         let held = self.frames.message + self.unwritten;
-        if held <= LITTLE.max(self.taken.bytes()) {
+        if held <= self.little.max(self.taken.bytes()) {
             self.taken.insist(held);
             return Ok(());
         }
@@ -161,6 +171,8 @@ mod tests {
     use tokio_tungstenite::WebSocketStream;
     use tokio_tungstenite::tungstenite::Message;
     use tokio_tungstenite::tungstenite::protocol::Role;
+    use tokio_tungstenite::tungstenite::protocol::frame::Frame;
+    use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 
     use super::*;
     use crate::memory::{Memory, Short};
@@ -209,6 +221,26 @@ mod tests {
         };
         assert!(error.to_string().contains(&short.to_string()), "{error}");
         assert_eq!(memory.taken(Kind::Links), 0);
+    }
+
+    #[tokio::test]
+    async fn what_always_passes_does_so_whatever_others_hold() {
+        let memory = Memory::new(64 * MIB);
+        let account = memory.account(Some("ann"));
+        let _others = account.take(Kind::Links, memory.of_one()).unwrap();
+        for (size, passes) in [(60 << 10, true), (70 << 10, false)] {
+            let (near, far) = duplex(MIB);
+            let counted = Counted::new(near, &account).always(64 << 10);
+            let mut socket = WebSocketStream::from_raw_socket(counted, Role::Server, None).await;
+            let mut client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
+            // In two frames, so that the message is held until it is whole.
+            for (size, code, last) in [(size, Data::Binary, false), (1, Data::Continue, true)] {
+                let frame = Frame::message(vec![1; size], OpCode::Data(code), last);
+                // It may be over by then.
+                let _ = client.send(Message::Frame(frame)).await;
+            }
+            assert_eq!(socket.next().await.unwrap().is_ok(), passes, "{size}");
+        }
     }
 
     proptest! {
