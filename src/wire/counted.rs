@@ -171,8 +171,6 @@ mod tests {
     use tokio_tungstenite::WebSocketStream;
     use tokio_tungstenite::tungstenite::Message;
     use tokio_tungstenite::tungstenite::protocol::Role;
-    use tokio_tungstenite::tungstenite::protocol::frame::Frame;
-    use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 
     use super::*;
     use crate::memory::{Memory, Short};
@@ -228,18 +226,17 @@ mod tests {
         let memory = Memory::new(64 * MIB);
         let account = memory.account(Some("ann"));
         let _others = account.take(Kind::Links, memory.of_one()).unwrap();
-        for (size, passes) in [(60 << 10, true), (70 << 10, false)] {
-            let (near, far) = duplex(MIB);
+        for (size, passes) in [(60 << 10, true), (100 << 10, false)] {
+            // So little that it is seen before it is whole.
+            let (near, far) = duplex(8 << 10);
             let counted = Counted::new(near, &account).always(64 << 10);
             let mut socket = WebSocketStream::from_raw_socket(counted, Role::Server, None).await;
             let mut client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
-            // In two frames, so that the message is held until it is whole.
-            for (size, code, last) in [(size, Data::Binary, false), (1, Data::Continue, true)] {
-                let frame = Frame::message(vec![1; size], OpCode::Data(code), last);
-                // It may be over by then.
-                let _ = client.send(Message::Frame(frame)).await;
-            }
+            let sending =
+                tokio::spawn(async move { client.send(Message::binary(vec![1; size])).await });
             assert_eq!(socket.next().await.unwrap().is_ok(), passes, "{size}");
+            drop(socket);
+            assert_eq!(sending.await.unwrap().is_ok(), passes, "{size}");
         }
     }
 
