@@ -24,7 +24,7 @@ use crate::context::Context;
 use crate::identity::Principal;
 use crate::memory::Account;
 use crate::wire::counted::Counted;
-use crate::wire::tunnel::SECRET_HEADER;
+use crate::wire::tunnel::{LARGEST_FRAME, SECRET_HEADER, STREAM_PROTOCOL};
 
 /// Who asks for `route`, where that is somebody who may.
 pub(super) async fn authorised(
@@ -87,6 +87,11 @@ impl Handshake {
         account: Account,
     ) -> (Response<Body>, impl Future<Output = Option<Socket>>) {
         let protocol = HeaderValue::from_static(self.protocol);
+        // A stream of an agent's is there for a session, which is not to end because of what other agents hold.
+        let always = match self.protocol {
+            STREAM_PROTOCOL => LARGEST_FRAME,
+            _ => 0,
+        };
         let answer = websocket::switch(&self.key, Some(&protocol));
         let upgraded = hyper::upgrade::on(Request::from_parts(self.parts, ()));
         let socket = async move {
@@ -101,7 +106,7 @@ impl Handshake {
                     return None;
                 }
             };
-            let carrier = Counted::new(TokioIo::new(upgraded), &account);
+            let carrier = Counted::new(TokioIo::new(upgraded), &account).always(always);
             Some(WebSocketStream::from_raw_socket(carrier, Role::Server, Some(config)).await)
         };
         (answer, socket)

@@ -267,7 +267,7 @@ mod tests {
                 "*** {} bytes are not shown: what you have",
                 text.len()
             )),
-            "{said}"
+            "{said:.200}"
         );
         assert_eq!(&*shown(&mut pieces), b"(Pdb) ");
         assert_eq!(memory.taken(Kind::Messages), 0);

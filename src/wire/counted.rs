@@ -26,6 +26,8 @@ pub struct Counted<S> {
     /// What could not be written.
     unwritten: usize,
     taken: Taken,
+    /// What always passes, in bytes.
+    little: usize,
 }
 
 /// How far the frames were followed.
@@ -48,12 +50,20 @@ impl<S> Counted<S> {
             frames: Frames::default(),
             unwritten: 0,
             taken: account.nothing(Kind::Links),
+            little: LITTLE,
         }
+    }
+
+    /// The same, of which messages of at most `little` bytes always pass, for what is not to break by what others hold.
+    #[must_use]
+    pub fn always(self, little: usize) -> Self {
+        let little = little.max(LITTLE);
+        Self { little, ..self }
     }
 
     fn count(&mut self) -> io::Result<()> {
         let held = self.frames.message + self.unwritten;
-        if held <= LITTLE.max(self.taken.bytes()) {
+        if held <= self.little.max(self.taken.bytes()) {
             self.taken.insist(held);
             return Ok(());
         }
@@ -209,6 +219,25 @@ mod tests {
         };
         assert!(error.to_string().contains(&short.to_string()), "{error}");
         assert_eq!(memory.taken(Kind::Links), 0);
+    }
+
+    #[tokio::test]
+    async fn what_always_passes_does_so_whatever_others_hold() {
+        let memory = Memory::new(64 * MIB);
+        let account = memory.account(Some("ann"));
+        let _others = account.take(Kind::Links, memory.of_one()).unwrap();
+        for (size, passes) in [(60 << 10, true), (100 << 10, false)] {
+            // So little that it is seen before it is whole.
+            let (near, far) = duplex(8 << 10);
+            let counted = Counted::new(near, &account).always(64 << 10);
+            let mut socket = WebSocketStream::from_raw_socket(counted, Role::Server, None).await;
+            let mut client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
+            let sending =
+                tokio::spawn(async move { client.send(Message::binary(vec![1; size])).await });
+            assert_eq!(socket.next().await.unwrap().is_ok(), passes, "{size}");
+            drop(socket);
+            assert_eq!(sending.await.unwrap().is_ok(), passes, "{size}");
+        }
     }
 
     proptest! {

@@ -25,7 +25,10 @@ use crate::shipped::Shipped;
 const LINKS: usize = 4096;
 
 /// How many at a time.
-const AT_A_TIME: usize = 128;
+const AT_A_TIME: usize = 64;
+
+/// How often another agent may have to try: a place that others do not leave is there at once.
+const TRIES: usize = 3;
 
 type Link = WebSocketStream<TcpStream>;
 
@@ -118,7 +121,8 @@ async fn one_credential_for_nodes_keeps_no_agent_out_and_nobody_else() {
                 if held.len() > LINKS / AT_A_TIME {
                     held.remove(0);
                 }
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                // Hundreds a second: a test that saturates the machine tells nothing about the relay.
+                tokio::time::sleep(Duration::from_millis(100)).await;
             }
         });
     }
@@ -126,6 +130,7 @@ async fn one_credential_for_nodes_keeps_no_agent_out_and_nobody_else() {
     let other = relay.token_with(&json!({"sub": "another", "scope": "node"}));
     let (_link, tries) = linked(&relay, &other).await;
     eprintln!("another agent was linked by the {tries}. try");
+    assert!(tries <= TRIES, "{tries}");
     let all = async {
         while opened.load(Ordering::Relaxed) < LINKS {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -136,6 +141,7 @@ async fn one_credential_for_nodes_keeps_no_agent_out_and_nobody_else() {
     let once_more = relay.token_with(&json!({"sub": "a third", "scope": "node"}));
     let (_link, tries) = linked(&relay, &once_more).await;
     eprintln!("and one more by the {tries}. try");
+    assert!(tries <= TRIES, "{tries}");
     over.store(true, Ordering::Relaxed);
     lanes.abort_all();
     while lanes.join_next().await.is_some() {}

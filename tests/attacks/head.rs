@@ -27,7 +27,7 @@ pub(crate) async fn start_with(ports: &[u16]) -> SocketAddr {
         json!({"worker_id": format!("{n:056x}"), "is_alive": true, "worker_type": "WORKER", "node_id": NODE, "ip": "127.0.0.1",
             "pid": 4711 + n, "debugger_port": port, "num_paused_threads": 1})
     };
-    let workers = list_of(ports.iter().enumerate().map(worker).collect());
+    let workers = list_of(&ports.iter().enumerate().map(worker).collect::<Vec<_>>());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let chunk: Arc<[u8]> = vec![b'x'; 64 * 1024].into();
@@ -43,7 +43,7 @@ pub(crate) async fn start_with(ports: &[u16]) -> SocketAddr {
 pub(crate) const NODE: &str = "aa";
 
 /// `rows` as the State API has them.
-fn list_of(rows: Vec<Value>) -> String {
+fn list_of(rows: &[Value]) -> String {
     let total = rows.len();
     json!({"result": true, "msg": "", "data": {"result": {"result": rows, "total": total, "num_after_truncation": total}}})
         .to_string()
@@ -69,13 +69,11 @@ async fn serve(mut stream: TcpStream, chunk: Arc<[u8]>, workers: String) {
     let body = if asked_for("v0/workers") {
         workers
     } else if asked_for("v0/nodes") {
-        list_of(vec![
-            json!({"node_id": NODE, "node_ip": "127.0.0.1", "state": "ALIVE"}),
-        ])
+        list_of(&[json!({"node_id": NODE, "node_ip": "127.0.0.1", "state": "ALIVE"})])
     } else if asked_for("version") {
         json!({"ray_version": "2.60.0"}).to_string()
     } else {
-        list_of(Vec::new())
+        list_of(&[])
     };
     let announced = if length > 0 { length } else { body.len() };
     let answer = format!(
