@@ -50,6 +50,14 @@ async fn who_goes_home_leaves_a_task_for_the_night_and_release_all_ends_that() {
         text.contains("parked by ray-relay park for 12h 00m more"),
         "{text}"
     );
+    // A script that goes on with it for a moment leaves it as long.
+    let exec = ["exec", &*id, "--stay", "--", "help"];
+    let (code, text) = said(&ray_relay(address, &exec).await);
+    assert_eq!(code, Some(0), "{text}");
+    let (_, text) = said(&ray_relay(address, &["list"]).await);
+    let long = ["for 12h 00m more", "for 11h 59m more"];
+    assert!(text.contains("parked by ray-relay exec for"), "{text}");
+    assert!(long.iter().any(|left| text.contains(left)), "{text}");
     // Who asks for nothing loses nothing; who asks for less has less.
     let (_, text) = said(&ray_relay(address, &["park", &id, "--json"]).await);
     let told: Value = serde_json::from_str(&text).unwrap();

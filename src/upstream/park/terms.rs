@@ -4,12 +4,45 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::context::Context;
+use crate::moment::Moment;
 use crate::session::Permit;
 use crate::session::live::Live;
 use crate::session::parks::Place;
 use crate::session::refusal::SessionRefusal;
 use crate::session::shares::{Share, Shortage};
 use crate::wire::human_time::span;
+
+/// For how long a session stays when its client is lost.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stay {
+    /// From then on.
+    pub(crate) time: Duration,
+    /// Until when the park that it goes on with was to last, which is no shorter for that.
+    pub(crate) at_least: Option<Moment>,
+}
+
+impl Stay {
+    /// Until when, where the client is lost `now`.
+    pub(crate) fn until(self, now: Moment) -> Moment {
+        let until = now.after(self.time);
+        self.at_least.map_or(until, |least| least.max(until))
+    }
+
+    /// For how long, where it is lost now.
+    pub(crate) fn left(self) -> Duration {
+        let now = Moment::now();
+        now.until(self.until(now))
+    }
+}
+
+impl From<Duration> for Stay {
+    fn from(time: Duration) -> Self {
+        Self {
+            time,
+            at_least: None,
+        }
+    }
+}
 
 /// How long the session of `permit` is kept when its client is lost, which has `asked` for so long, where it has; `None`: not
 /// at all. The sessions of subprocesses are not: whoever comes again attaches to the task first.
