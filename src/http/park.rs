@@ -23,7 +23,7 @@ use super::audit::{self, Asked};
 use super::connection::Connection;
 use super::refusal::HttpRefusal;
 use super::route::Route;
-use super::snapshot::share;
+use super::snapshot::{prompt_status, share};
 use super::{authenticate, body};
 use crate::config::units::{format_duration, parse_duration};
 use crate::connect::Arrived;
@@ -76,17 +76,10 @@ impl NotParked {
     fn status(&self) -> StatusCode {
         match self {
             Self::Denied(Denied::Missing { .. }) => StatusCode::FORBIDDEN,
-            Self::Denied(Denied::Hidden) | Self::NotAttached(PromptError::NotFound(_)) => {
-                StatusCode::NOT_FOUND
-            }
-            Self::NotAttached(PromptError::Unreachable(_)) => StatusCode::BAD_GATEWAY,
-            Self::NotAttached(PromptError::Lost(_)) | Self::Ending => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
-            Self::NotAttached(PromptError::Refused(_) | PromptError::NoStop)
-            | Self::Legacy
-            | Self::NoStop
-            | Self::RunsOn(_) => StatusCode::CONFLICT,
+            Self::Denied(Denied::Hidden) => StatusCode::NOT_FOUND,
+            Self::NotAttached(why) => prompt_status(why),
+            Self::Ending => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Legacy | Self::NoStop | Self::RunsOn(_) => StatusCode::CONFLICT,
         }
     }
 }
