@@ -36,6 +36,7 @@ use crate::policy::Scope;
 use crate::ray::registry::{BreakpointId, Kind, Snapshot};
 use crate::session::authenticate::Authenticated;
 use crate::session::{Authorized, Denied, authorise, parks};
+use crate::upstream::park::usual;
 
 /// Largest body of a request, in bytes.
 const LARGEST: usize = 1024;
@@ -150,8 +151,7 @@ async fn park(
     let term = match term {
         Some(term) => term,
         None => {
-            let by_rule = authorized.rights().obligations.park;
-            let usual = by_rule.unwrap_or(ctx.config.park.r#for);
+            let usual = usual(ctx, authorized.rights());
             // Who asks for nothing loses nothing of what there is.
             let held = breakpoint.holder().and_then(|holder| holder.parked_until);
             let held = held.filter(|_| parks::is_own(principal, breakpoint));

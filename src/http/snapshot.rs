@@ -42,6 +42,7 @@ use crate::session::shares::{Share, Shortage};
 use crate::session::{Authorized, Denied, Permit, authorise, leaving, parks};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::upstream;
+use crate::upstream::park::takes_in;
 use crate::wire::prefixed::Prefixed;
 
 /// Largest body of a request, in bytes.
@@ -235,6 +236,12 @@ async fn brought_here(
     authorized: &Authorized,
 ) -> Result<Authorized, NoSnapshot> {
     let (principal, id) = (authorized.principal(), authorized.breakpoint().id);
+    // Who goes on with what cannot be left again would have it run.
+    takes_in(ctx, authorized).map_err(|why| {
+        SessionRefusal::Unable(format!(
+            "the task stays parked at the agent of its node, and is not looked at, because {why}"
+        ))
+    })?;
     let (near, far) = duplex(ROOM);
     let arrived = Arrived {
         stream: Either::Right(far),

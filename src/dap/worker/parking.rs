@@ -136,7 +136,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
     }
 
     /// The client leaves with `goodbye`, and its task stays: that is what it asks for by `suspendDebuggee`, and where it goes
-    /// on with a session and has not configured, as `ray-relay snapshot` does, it has let nothing run. Where the session cannot
+    /// on with a session and has not configured, as a look at what an agent keeps does, it has let nothing run. Where the session cannot
     /// be kept, it goes on.
     pub(super) fn stay_parked(&mut self, mut goodbye: Value) {
         let said = match self.parting.take() {

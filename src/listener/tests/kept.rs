@@ -9,8 +9,9 @@ use tokio_tungstenite::tungstenite::Message;
 use super::*;
 use crate::agents::tests::Scene;
 use crate::config::UpstreamPath;
-use crate::identity::testing::token_of;
+use crate::identity::testing::{principal, token_of};
 use crate::moment::unix_ms;
+use crate::session::parks::EACH;
 use crate::wire::dap::message::event;
 use crate::wire::tunnel::ByteStream;
 use crate::wire::tunnel::messages::{FromAgent, Held, Hex, Kind, Parked};
@@ -80,6 +81,15 @@ async fn its_owner_sees_it_and_it_is_parked_for_as_long_as_before() {
     let (head, refusal) = looked(scene.address, "other", &id_text).await;
     assert!(head.starts_with("HTTP/1.1 409"), "{head}");
     assert_has(&refusal.to_string(), "is parked by person");
+
+    // Who could not leave it here does not take it up.
+    let person = principal(&scene.context.auth, "person").await;
+    let share = || scene.context.parks.share(&person, None).unwrap();
+    let taken: Vec<_> = std::iter::repeat_with(share).take(EACH).collect();
+    let (head, refusal) = looked(scene.address, "person", &id_text).await;
+    assert!(head.starts_with("HTTP/1.1 503"), "{head}");
+    assert_has(&refusal.to_string(), "8 sessions of one person are kept");
+    drop(taken);
 
     let debugger = async {
         let open = agent.asked().await;
