@@ -410,13 +410,10 @@ pub struct Held {
     pub parked: Option<Parked>,
 }
 
-/// Whether a message has room for the rows of workers that are kept, so many `bytes` each, whatever else an agent has to say
-/// besides.
+/// Whether a message has room for rows of kept workers of so many `bytes` each and any others; 64 are around them.
 pub fn kept_fit(bytes: impl Iterator<Item = usize>) -> bool {
-    /// Of the message around its rows.
-    const ENVELOPE: usize = 64;
     let (rows, bytes) = bytes.fold((0, 0), |(rows, all), of_one| (rows + 1, all + of_one + 1));
-    rows <= MOST_KEPT && bytes + (MOST_ROWS - rows) * LARGEST_ROW + ENVELOPE <= LARGEST
+    rows <= MOST_KEPT && bytes + (MOST_ROWS - rows) * LARGEST_ROW <= LARGEST - 64
 }
 
 /// For whom and until when an agent keeps a worker.
