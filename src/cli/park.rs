@@ -2,10 +2,9 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use hyper::StatusCode;
 use serde_json::{Value, json};
 
-use super::relay_client::{RelayClient, RelayError};
+use super::relay_client::RelayClient;
 use super::release::called;
 use super::terminal::say;
 use super::worker_session::Error as SessionError;
@@ -53,7 +52,7 @@ pub(super) async fn run(args: ParkArgs) -> Result<(), Error> {
         let told = match client.park(&wanted).await {
             Ok(told) => told,
             Err(why) => {
-                let why = refusal(why)?;
+                let why = SessionError::of_refusal(why)?;
                 let told = json!({"id": id, "error": why.to_string()});
                 refused.push(why);
                 told
@@ -71,28 +70,6 @@ pub(super) async fn run(args: ParkArgs) -> Result<(), Error> {
         None => Ok(()),
         Some(why) if chosen.len() == 1 => Err(why.into()),
         Some(_) => Err(SessionError::Failed("some tasks are not parked".to_owned()).into()),
-    }
-}
-
-/// The sentence of a relay that was reached, by what it is about.
-fn refusal(why: RelayError) -> Result<SessionError, RelayError> {
-    match why {
-        RelayError::Refused {
-            status: StatusCode::NOT_FOUND,
-            message,
-            ..
-        } => Ok(SessionError::NotFound(message)),
-        RelayError::Refused {
-            status: StatusCode::BAD_GATEWAY,
-            message,
-            ..
-        } => Ok(SessionError::Unreachable(message)),
-        RelayError::Refused {
-            status: StatusCode::CONFLICT | StatusCode::FORBIDDEN,
-            message,
-            ..
-        } => Ok(SessionError::Refused(message)),
-        why => Err(why),
     }
 }
 

@@ -31,6 +31,8 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 const RELEASE_DEADLINE: Duration = Duration::from_secs(600);
 /// The deadline of the answer to a park: a debugger has half a minute to stop.
 const PARK_DEADLINE: Duration = Duration::from_secs(60);
+/// The deadline of the answer to a snapshot: a debugger has half a minute to answer, and maybe one to be reached before.
+const SNAPSHOT_DEADLINE: Duration = Duration::from_secs(90);
 /// The deadline of the answer to a diagnosis, for which the relay asks the heads much.
 const EXAMINATION_DEADLINE: Duration = Duration::from_secs(30);
 /// How long a connection is kept for the next request.
@@ -347,6 +349,13 @@ impl RelayClient {
             Ok(told) if status.is_success() && told.is_object() => Ok(told),
             _ => Err(self.not_the_list(status, &body).await),
         }
+    }
+
+    /// What the relay sees of the task that `wanted` names.
+    pub(super) async fn snapshot(&self, wanted: &Value) -> Result<Value, RelayError> {
+        let path = "/relay/v1/snapshot";
+        let response = self.post(path, wanted, SNAPSHOT_DEADLINE).await?;
+        self.answer(response, "threads").await
     }
 
     async fn post(

@@ -1,23 +1,29 @@
 //! `ray-relay snapshot`: where paused tasks are and what their variables hold, without letting them go.
 
-use std::io::{self, Write};
+use std::collections::BTreeMap;
 use std::pin::pin;
+use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _};
-use serde_json::{Value, json};
+use hyper::StatusCode;
+use serde_json::{Map, Value, json};
+use tokio::time::{Instant, sleep};
 
-use super::relay_client::RelayClient;
-use super::relay_dial::dial;
+use super::relay_client::{RelayClient, RelayError};
 use super::release::called;
-use super::worker_session::{Error as SessionError, Which, authorized_block};
+use super::terminal::say;
+use super::worker_session::Error as SessionError;
 use super::{Error, SnapshotArgs};
 use crate::listing::row::Row;
-use crate::pdb::{Limits, snapshot};
+use crate::pdb::Limits;
 use crate::wire::human_time::span;
 use crate::wire::text::replaced;
 
-/// Tasks that are looked at at a time.
-const AT_ONCE: usize = 8;
+/// Tasks that are looked at at a time: as many as a relay lets one person.
+const AT_ONCE: usize = 4;
+
+/// How long it is tried anew where the same person looks at as many elsewhere, and how often.
+const PATIENCE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_millis(500));
 
 pub(super) const AFTER_HELP: &str = "\
 The tasks stay paused exactly as they were: nothing is released, and another debugger can attach right after. For a
@@ -54,47 +60,93 @@ pub(super) async fn run(args: SnapshotArgs) -> Result<(), Error> {
             chosen
         }
     };
-    let limits = Limits {
-        value: args.limit as usize,
-        locals: !args.no_locals,
-        ..Limits::default()
-    };
-    let looked = async |row: Value| {
-        let id = row["id"].as_str().unwrap_or_default().to_owned();
-        let stream = dial(&args.relay).await?;
-        let block = authorized_block(&args.relay, &Which::Named(id))?;
-        let taken = snapshot(stream, "ray-relay snapshot", &block, &limits).await;
-        Ok::<_, Error>((row, taken))
+    let looked = async |(at, row): (usize, Value)| {
+        let taken = look(&client, &args, &row).await;
+        (at, row, taken)
     };
     let mut shots = Vec::new();
     let mut refused = Vec::new();
-    // Each is a debug session of its worker, and one that is held or silent keeps nobody waiting; told in the list's order.
-    let mut taken = pin!(stream::iter(chosen).map(looked).buffered(AT_ONCE));
-    while let Some(looked) = taken.next().await {
-        let shot = match looked? {
-            (row, Ok((threads, _))) => json!({"breakpoint": row, "threads": threads}),
-            (row, Err(error)) => {
-                let error = SessionError::from(error);
-                let shot = json!({"breakpoint": row, "error": error.to_string()});
-                refused.push(error);
+    // One that is held or silent keeps nobody waiting; told in the list's order.
+    let mut early = BTreeMap::new();
+    let tasks = stream::iter(chosen.into_iter().enumerate()).map(looked);
+    let mut taken = pin!(tasks.buffer_unordered(AT_ONCE));
+    while let Some((at, row, taken)) = taken.next().await {
+        let shot = match taken {
+            Ok(threads) => json!({"breakpoint": row, "threads": threads}),
+            Err(why) => {
+                let why = SessionError::of_refusal(why)?;
+                let shot = json!({"breakpoint": row, "error": why.to_string()});
+                refused.push(why);
                 shot
             }
         };
-        if !args.json {
-            io::stdout().lock().write_all(text(&shot).as_bytes())?;
+        early.insert(at, shot);
+        while let Some(shot) = early.remove(&shots.len()) {
+            if !args.json {
+                say(&text(&shot))?;
+            }
+            shots.push(shot);
         }
-        shots.push(shot);
     }
     if args.json {
-        writeln!(io::stdout().lock(), "{:#}", json!({ "snapshots": shots }))?;
+        say(&format!("{:#}\n", json!({ "snapshots": shots })))?;
     } else if shots.is_empty() {
-        writeln!(io::stdout().lock(), "No task waits at a breakpoint.")?;
+        say("No task waits at a breakpoint.\n")?;
     }
     match refused.pop() {
         None => Ok(()),
         Some(error) if shots.len() == 1 => Err(error.into()),
         Some(_) => Err(SessionError::Failed("some tasks could not be looked at".to_owned()).into()),
     }
+}
+
+/// The threads of the task that `row` of the list is about.
+async fn look(client: &RelayClient, args: &SnapshotArgs, row: &Value) -> Result<Value, RelayError> {
+    let mut wanted = json!({ "id": row["id"] });
+    if args.no_locals {
+        wanted["locals"] = false.into();
+    }
+    if args.limit as usize != Limits::default().value {
+        wanted["limit"] = args.limit.into();
+    }
+    let (patience, again) = PATIENCE;
+    let until = Instant::now() + patience;
+    loop {
+        match client.snapshot(&wanted).await {
+            Err(RelayError::Refused { status, .. })
+                if status == StatusCode::TOO_MANY_REQUESTS && Instant::now() < until =>
+            {
+                sleep(again).await;
+            }
+            seen => return seen.map(|mut seen| threads(seen["threads"].take())),
+        }
+    }
+}
+
+/// `threads` as the relay tells them, with the variables of each frame by their names, and without lines of source.
+fn threads(mut threads: Value) -> Value {
+    for thread in threads.as_array_mut().into_iter().flatten() {
+        for key in ["frames", "raised"] {
+            let frames = thread.get_mut(key).and_then(Value::as_array_mut);
+            for frame in frames.into_iter().flatten() {
+                let of = |key: &str| frame[key].clone();
+                let mut shown = json!({
+                    "file": of("file"), "line": of("line"), "function": of("function"), "source": of("source"),
+                });
+                let variables = frame["variables"].as_array().into_iter().flatten();
+                let named = |variable: &Value| {
+                    let name = variable["name"].as_str()?.to_owned();
+                    Some((name, variable["value"].clone()))
+                };
+                let locals: Map<String, Value> = variables.filter_map(named).collect();
+                if !locals.is_empty() {
+                    shown["locals"] = locals.into();
+                }
+                *frame = shown;
+            }
+        }
+    }
+    threads
 }
 
 /// The snapshot of one task as text for people.
@@ -135,4 +187,30 @@ fn frames(text: &mut String, frames: &Value) {
 
 fn word(value: &Value) -> String {
     replaced(value.as_str().unwrap_or("?")).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_relay_shows_is_told_as_names_with_their_values() {
+        let seen = json!([{"name": "MainThread", "frames": [
+            {"file": "a.py", "line": 2, "function": "f", "source": "breakpoint()", "first": 1, "lines": ["", ""],
+             "variables": [{"name": "x", "type": "int", "value": "1"}]},
+            {"file": "b.py", "line": 3, "function": "g", "source": "", "variables": []},
+        ]}]);
+        let told = threads(seen);
+        assert_eq!(
+            told[0]["frames"][0],
+            json!({"file": "a.py", "line": 2, "function": "f", "source": "breakpoint()", "locals": {"x": "1"}})
+        );
+        assert!(told[0]["frames"][1].get("locals").is_none());
+        let shot = json!({"breakpoint": {}, "threads": told});
+        let text = text(&shot);
+        assert!(
+            text.contains("    a.py(2)f()\n    -> breakpoint()\n       x = 1\n"),
+            "{text}"
+        );
+    }
 }

@@ -1,8 +1,9 @@
-//! A debug session with a paused task through a relay, for `debug`, `exec`, `snapshot` and `dap`.
+//! A debug session with a paused task through a relay, for `debug`, `exec` and `dap`.
 //!
 //! The one port speaks DAP to whoever speaks DAP first, so a session is a plain (or TLS) connection to it. Which task is
 //! meant stands in the attach arguments, under `rayRelay`.
 
+use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use super::RelayArgs;
@@ -72,6 +73,25 @@ impl Error {
             Self::Unknown(_) => "`ray-relay list` shows what waits",
             _ => return None,
         })
+    }
+
+    /// The sentence about one task of a relay that was reached, by what it is about.
+    ///
+    /// # Errors
+    /// It is about no task.
+    pub(super) fn of_refusal(why: RelayError) -> Result<Self, RelayError> {
+        match why {
+            RelayError::Refused {
+                status, message, ..
+            } if status != StatusCode::UNAUTHORIZED && status != StatusCode::BAD_REQUEST => {
+                Ok(match status {
+                    StatusCode::NOT_FOUND => Self::NotFound(message),
+                    StatusCode::BAD_GATEWAY => Self::Unreachable(message),
+                    _ => Self::Refused(message),
+                })
+            }
+            why => Err(why),
+        }
     }
 
     /// Nothing needs to be said any more.

@@ -23,7 +23,7 @@ use super::audit::{self, Asked};
 use super::connection::Connection;
 use super::refusal::HttpRefusal;
 use super::route::Route;
-use super::snapshot::share;
+use super::snapshot::{prompt_status, share};
 use super::{authenticate, body};
 use crate::config::units::{format_duration, parse_duration};
 use crate::connect::Arrived;
@@ -36,6 +36,7 @@ use crate::policy::Scope;
 use crate::ray::registry::{BreakpointId, Kind, Snapshot};
 use crate::session::authenticate::Authenticated;
 use crate::session::{Authorized, Denied, authorise, parks};
+use crate::upstream::park::usual;
 
 /// Largest body of a request, in bytes.
 const LARGEST: usize = 1024;
@@ -76,17 +77,10 @@ impl NotParked {
     fn status(&self) -> StatusCode {
         match self {
             Self::Denied(Denied::Missing { .. }) => StatusCode::FORBIDDEN,
-            Self::Denied(Denied::Hidden) | Self::NotAttached(PromptError::NotFound(_)) => {
-                StatusCode::NOT_FOUND
-            }
-            Self::NotAttached(PromptError::Unreachable(_)) => StatusCode::BAD_GATEWAY,
-            Self::NotAttached(PromptError::Lost(_)) | Self::Ending => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
-            Self::NotAttached(PromptError::Refused(_) | PromptError::NoStop)
-            | Self::Legacy
-            | Self::NoStop
-            | Self::RunsOn(_) => StatusCode::CONFLICT,
+            Self::Denied(Denied::Hidden) => StatusCode::NOT_FOUND,
+            Self::NotAttached(why) => prompt_status(why),
+            Self::Ending => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Legacy | Self::NoStop | Self::RunsOn(_) => StatusCode::CONFLICT,
         }
     }
 }
@@ -157,8 +151,7 @@ async fn park(
     let term = match term {
         Some(term) => term,
         None => {
-            let by_rule = authorized.rights().obligations.park;
-            let usual = by_rule.unwrap_or(ctx.config.park.r#for);
+            let usual = usual(ctx, authorized.rights());
             // Who asks for nothing loses nothing of what there is.
             let held = breakpoint.holder().and_then(|holder| holder.parked_until);
             let held = held.filter(|_| parks::is_own(principal, breakpoint));

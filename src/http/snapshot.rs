@@ -1,9 +1,11 @@
-//! `POST /relay/v1/snapshot`: `{"id": "3kfz0q8m"}` looks at a task that waits, which stays as it is.
+//! `POST /relay/v1/snapshot`: `{"id": "3kfz0q8m"}` looks at a task that waits, which stays as it is; with `"locals": false` at
+//! no variable, with `"limit": 1000` at so many characters of a value.
 //!
 //! The answer has `{"threads": [{"name", "frames": [{"file", "line", "function", "first", "lines", "variables": [{"name", "type",
 //! "value"}]}]}]}`, oldest frame first; with `exception` and `raised` (frames too) where a post-mortem waits. It is a session
 //! like every other one, on record and for a permit, by the permission `view`: what is run in the worker is the relay's own
-//! probe and no text of a client's, and the rules of masking hold as they do for a debugger with that permission.
+//! probe and no text of a client's, and the rules of masking hold as they do for a debugger with that permission. A park of
+//! whoever asks is asked itself, and stays as it is; one that the agent of its node keeps comes to this relay first.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +16,9 @@ use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use tokio::io::duplex;
+use tokio::time::timeout;
+use tokio_util::either::Either;
 use tracing::Instrument as _;
 
 use super::answer::{self, Body};
@@ -23,14 +28,15 @@ use super::refusal::HttpRefusal;
 use super::route::Route;
 use super::{authenticate, body};
 use crate::audit::Action;
+use crate::connect::Arrived;
 use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::masking::{Carries, MaskedSession};
-use crate::memory::{Kind, Taken};
-use crate::pdb::{Limits, read_snapshot, snapshot, snapshot_expression};
+use crate::memory::{self, Account, Taken};
+use crate::pdb::{Limits, PromptError, read_snapshot, snapshot, snapshot_expression, visit};
 use crate::policy::{Rights, Scope};
-use crate::ray::registry::{self, Breakpoint, BreakpointId, Holder, Location};
+use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Kind, Location, Snapshot};
 use crate::recording::{Direction, Protocol};
 use crate::session::live::Begun;
 use crate::session::refusal::SessionRefusal;
@@ -39,6 +45,7 @@ use crate::session::state::SessionState;
 use crate::session::{Authorized, Denied, Permit, authorise, leaving, parks};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::upstream;
+use crate::upstream::park::takes_in;
 use crate::wire::dap::codec::weight;
 use crate::wire::prefixed::Prefixed;
 
@@ -46,15 +53,49 @@ use crate::wire::prefixed::Prefixed;
 const LARGEST: usize = 1024;
 /// What the client of such a session calls itself.
 const CLIENT: &str = "ray-relay snapshot";
+/// Longest value that may be asked for, in characters.
+const LONGEST_VALUE: usize = 100_000;
 /// Lines of source around the place where a frame stands.
 const AROUND: usize = 8;
 /// How long the worker is waited for when the session is over.
 const GIVEN_BACK: Duration = Duration::from_secs(3);
+/// Bytes that wait in each direction of a connection of the process's own.
+const ROOM: usize = 16 * 1024;
+/// How long the list may take to show a park that has come to this relay.
+const SHOWN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wanted {
     id: String,
+    /// Whether values of variables are looked at, which are made by the program's own code.
+    #[serde(default = "yes")]
+    locals: bool,
+    /// Longest value, in characters.
+    limit: Option<usize>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Wanted {
+    fn is_bounded(&self) -> bool {
+        self.limit
+            .is_none_or(|limit| (1..=LONGEST_VALUE).contains(&limit))
+    }
+
+    /// What is held of it is taken from `account`.
+    fn limits(&self, account: Account) -> Limits {
+        let usual = Limits::default();
+        Limits {
+            value: self.limit.unwrap_or(usual.value),
+            locals: self.locals,
+            around: AROUND,
+            account,
+            ..usual
+        }
+    }
 }
 
 /// Why there is no snapshot. `Display` is a sentence for the client.
@@ -64,6 +105,8 @@ enum NoSnapshot {
     Denied(#[from] Denied),
     #[error(transparent)]
     Refused(#[from] SessionRefusal),
+    #[error(transparent)]
+    NotTaken(#[from] PromptError),
     #[error("a breakpoint of Ray's legacy debugger shows nothing but its prompt")]
     Legacy,
     #[error("{0}")]
@@ -83,10 +126,21 @@ impl NoSnapshot {
                 RefusalKind::Forbidden => StatusCode::FORBIDDEN,
                 _ => StatusCode::SERVICE_UNAVAILABLE,
             },
+            Self::NotTaken(why) => prompt_status(why),
             Self::Legacy => StatusCode::CONFLICT,
             Self::Failed(_) => StatusCode::BAD_GATEWAY,
             Self::Ending => StatusCode::SERVICE_UNAVAILABLE,
         }
+    }
+}
+
+/// What a connection of the process's own has come to, as an answer.
+pub(super) fn prompt_status(why: &PromptError) -> StatusCode {
+    match why {
+        PromptError::NotFound(_) => StatusCode::NOT_FOUND,
+        PromptError::Unreachable(_) => StatusCode::BAD_GATEWAY,
+        PromptError::Lost(_) => StatusCode::SERVICE_UNAVAILABLE,
+        PromptError::Refused(_) | PromptError::NoStop => StatusCode::CONFLICT,
     }
 }
 
@@ -101,31 +155,34 @@ pub(crate) async fn answer(
     // Before a byte of the body is read.
     let caller = authenticate::permitted(ctx, connection, parts, asked, Route::Snapshot).await?;
     let wanted: Option<Wanted> = body::json(body, LARGEST).await;
-    let Some(Wanted { id }) = wanted else {
-        let sentence =
-            "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints";
+    let Some(wanted) = wanted.filter(Wanted::is_bounded) else {
+        let sentence = "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints, and maybe \"locals\": false and \"limit\": 1000, up to 100000";
         return Ok(answer::error(StatusCode::BAD_REQUEST, sentence));
     };
     let share = match share(ctx, &caller.principal) {
         Ok(share) => share,
         Err(crowded) => return Ok(*crowded),
     };
-    let id: Option<BreakpointId> = id.parse().ok();
+    let (id, limits): (Option<BreakpointId>, _) = (
+        wanted.id.parse().ok(),
+        wanted.limits(ctx.account(&caller.principal)),
+    );
     let breakpoint = id.and_then(|id| ctx.registry.snapshot().find(id).cloned());
     let authorized = match breakpoint {
         Some(breakpoint) => authorise(&caller.principal, &breakpoint, Scope::View),
         None => Err(Denied::Hidden),
     };
     let shot = match authorized {
-        Ok(authorized) if is_own_here(&authorized) => {
-            look_at_park(ctx, connection, asked, &authorized).await
+        Ok(authorized) if parks::is_own(authorized.principal(), authorized.breakpoint()) => {
+            let looked = look_at_park(ctx, connection, asked, authorized, &limits);
+            Box::pin(looked).await
         }
         Ok(authorized) => {
             // A debugger that is asked and not heard out is hurt by it: whoever asked may go, this stays.
             let looked = looked(
                 Arc::clone(ctx),
                 connection.info.summary.clone(),
-                authorized,
+                (authorized, limits),
                 share,
             );
             let done = ctx.shutdown.tasks.spawn(looked.in_current_span());
@@ -178,11 +235,45 @@ pub(super) fn share(ctx: &Context, principal: &Principal) -> Result<Share, Box<R
     Err(Box::new(answer::error(status, sentence)))
 }
 
-/// Whether it is a park of whoever asks, and of this relay: it is looked at as it is.
-fn is_own_here(authorized: &Authorized) -> bool {
-    let breakpoint = authorized.breakpoint();
-    parks::is_own(authorized.principal(), breakpoint)
-        && breakpoint.holder().is_some_and(Holder::is_here)
+/// Whether this relay has it, or, where it is parked, the agent of its node.
+fn is_here(breakpoint: &Breakpoint) -> bool {
+    breakpoint.holder().is_some_and(Holder::is_here)
+}
+
+/// The park of `authorized` at this relay, as the agent of its node has kept it: somebody goes on with it, and leaves it at
+/// once.
+async fn brought_here(
+    ctx: &Context,
+    connection: &Connection,
+    authorized: &Authorized,
+) -> Result<Authorized, NoSnapshot> {
+    let (principal, id) = (authorized.principal(), authorized.breakpoint().id);
+    // Who goes on with what cannot be left again would have it run.
+    takes_in(ctx, authorized).map_err(|why| {
+        SessionRefusal::Unable(format!(
+            "the task stays parked at the agent of its node, and is not looked at, because {why}"
+        ))
+    })?;
+    let (near, far) = duplex(ROOM);
+    let arrived = Arrived {
+        stream: Either::Right(far),
+        principal: principal.clone(),
+        peer: connection.peer,
+    };
+    if !ctx.links.deliver(arrived).await {
+        return Err(NoSnapshot::Ending);
+    }
+    let account = ctx.account(principal);
+    visit(near, CLIENT, json!({ "breakpoint": id }), &account).await?;
+    let mut lists = ctx.registry.watch();
+    let parked = |list: &Snapshot| {
+        let row = list.find(id).filter(|row| is_here(row))?;
+        row.holder()?.parked_until.map(|_| Arc::clone(row))
+    };
+    let shown = timeout(SHOWN, lists.wait_for(|list| parked(list).is_some())).await;
+    let held = shown.ok().and_then(|list| parked(&*list.ok()?));
+    let held = held.ok_or_else(|| parks::over(authorized.breakpoint()))?;
+    Ok(authorise(principal, &held, Scope::View)?)
 }
 
 /// The threads of a park that stays as it is, on record before it is looked at.
@@ -190,12 +281,17 @@ async fn look_at_park(
     ctx: &Context,
     connection: &Connection,
     asked: &Asked,
-    authorized: &Authorized,
+    authorized: Authorized,
+    limits: &Limits,
 ) -> Result<(Value, Taken), NoSnapshot> {
-    let breakpoint = authorized.breakpoint();
-    if breakpoint.kind == registry::Kind::Pdb {
+    if authorized.breakpoint().kind == Kind::Pdb {
         return Err(NoSnapshot::Legacy);
     }
+    let authorized = match is_here(authorized.breakpoint()) {
+        true => authorized,
+        false => brought_here(ctx, connection, &authorized).await?,
+    };
+    let breakpoint = authorized.breakpoint();
     let mut entry = asked
         .entry(Action::Administration, connection, "allowed")
         .with("command", "snapshot");
@@ -203,12 +299,11 @@ async fn look_at_park(
     entry.breakpoint = Some(breakpoint.clone());
     let recorded = audit::on_record(ctx, entry).await;
     recorded.map_err(|why| SessionRefusal::Unable(why.to_string()))?;
-    let principal = authorized.principal();
-    let expression = snapshot_expression(&limits(ctx, principal));
-    let looked = ctx.parks.look(authorized, expression).await?;
-    let taken = ctx
-        .account(principal)
-        .take(Kind::Messages, weight(looked.as_bytes()));
+    let looked = ctx.parks.look(&authorized, snapshot_expression(limits));
+    let looked = looked.await?;
+    let taken = limits
+        .account
+        .take(memory::Kind::Messages, weight(looked.as_bytes()));
     let taken = taken.map_err(|short| SessionRefusal::Throttled(short.to_string()))?;
     let threads = read_snapshot(&looked).map_err(|why| NoSnapshot::Failed(why.to_string()))?;
     Ok((shown(threads, masking(ctx, authorized.rights())), taken))
@@ -220,27 +315,18 @@ fn masking(ctx: &Context, rights: &Rights) -> Option<MaskedSession> {
     masks.then(|| MaskedSession::new(ctx.masking.clone()))
 }
 
-/// How much is looked at, for this principal.
-fn limits(ctx: &Context, principal: &Principal) -> Limits {
-    Limits {
-        around: AROUND,
-        account: ctx.account(principal),
-        ..Limits::default()
-    }
-}
-
 /// One session for no other purpose, from its permit to its end on record.
 async fn looked(
     ctx: Arc<Context>,
     summary: Summary,
-    authorized: Authorized,
+    (authorized, limits): (Authorized, Limits),
     _share: Share,
 ) -> Result<(Value, Taken), NoSnapshot> {
     let (principal, breakpoint) = (
         authorized.principal().clone(),
         authorized.breakpoint().clone(),
     );
-    if breakpoint.kind == registry::Kind::Pdb {
+    if breakpoint.kind == Kind::Pdb {
         return Err(NoSnapshot::Legacy);
     }
     let session = ctx.sessions.open(&summary);
@@ -285,8 +371,7 @@ async fn looked(
     let live = begun.attached();
     let (stream, read) = worker.into_parts();
     let stream = Prefixed::new(read.into(), stream);
-    let limits = limits(&ctx, &principal);
-    let shot = snapshot(stream, CLIENT, &Value::Null, &limits);
+    let shot = snapshot(stream, CLIENT, &limits);
     let shot = shot.instrument(span).await.map(|(threads, taken)| {
         if let Some(place) = place_in(&threads) {
             live.worker.stands_at(Some(place));

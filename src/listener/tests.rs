@@ -4,6 +4,7 @@
 mod client_certificates;
 mod dashboard;
 mod handshake;
+mod kept;
 mod plain;
 mod protocols;
 mod pydevd;

@@ -1,6 +1,10 @@
 //! Which workers sessions hold through this agent, and which it keeps itself. Every relay is told, so that all show the same
 //! holders.
+//!
+//! It keeps as many as a relay would, whose [parks](crate::session::parks) are lost with it: of one person [`EACH`], a cluster
+//! session counted as one; in all as many as it can [tell of](kept_fit).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -11,12 +15,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::keeping::Keeping;
 use super::look::Refused;
 use crate::moment::unix_ms;
+use crate::session::parks::{EACH, FAMILY};
 use crate::wire::tunnel::messages::{
-    Client, Held, Holder, Keep, MOST_KEPT, Name, Open, Parked, Refusal, Replica, Subject,
+    Client, Held, Hex, Holder, Keep, Name, Open, Parked, Refusal, Replica, Subject, kept_fit,
+    written,
 };
-
-/// Workers of one owner that are kept at a time.
-const EACH: usize = 8;
 
 /// The table. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -32,8 +35,18 @@ struct Row {
     held: Held,
     /// Connections of the session.
     streams: usize,
-    /// To ask for a worker that is kept.
-    asks: Option<mpsc::Sender<Ask>>,
+    /// Of a worker that is kept.
+    kept: Option<KeptRow>,
+}
+
+#[derive(Debug)]
+struct KeptRow {
+    /// To ask for it.
+    asks: mpsc::Sender<Ask>,
+    /// Whose sessions count as one with this.
+    cluster_session: Option<Hex<8>>,
+    /// Of its row in a message.
+    bytes: usize,
 }
 
 /// What is asked of whoever keeps a worker. One whose time is over drops the question.
@@ -81,7 +94,7 @@ impl Table {
             |row: &Row| row.held.worker_id == open.worker_id && row.held.port == open.port;
         if let Some(row) = rows
             .iter()
-            .find(|row| of_worker(row) && (row.held.replica != replica || row.asks.is_some()))
+            .find(|row| of_worker(row) && (row.held.replica != replica || row.kept.is_some()))
         {
             return Err(Box::new(row.held.clone()));
         }
@@ -119,7 +132,7 @@ impl Table {
             id,
             held,
             streams: 1,
-            asks: None,
+            kept: None,
         });
         self.show(&rows);
         Ok(self.hold(id, open, session))
@@ -167,7 +180,7 @@ impl Table {
             .filter(|row| row.held.worker_id == *worker_id && row.held.port == port);
         of_worker.find_map(|row| {
             let owner = row.held.parked.as_ref()?.owner.clone();
-            Some((owner, row.asks.clone()?))
+            Some((owner, row.kept.as_ref()?.asks.clone()))
         })
     }
 
@@ -196,20 +209,30 @@ impl Hold {
     /// all together, have as many as may be.
     pub(super) fn park(&self, keep: &Keep, left: Duration) -> Option<mpsc::Receiver<Ask>> {
         let mut rows = self.table.rows.lock();
-        let kept = rows.iter().filter_map(|row| row.held.parked.as_ref());
-        let (all, own) = kept.fold((0, 0), |(all, own), parked| {
-            (all + 1, own + usize::from(parked.owner == keep.owner))
-        });
-        if all >= MOST_KEPT || own >= EACH {
+        if !has_place(&rows, keep) {
             return None;
         }
+        let others = rows.iter().filter_map(|row| Some(row.kept.as_ref()?.bytes));
+        let others: Vec<usize> = others.collect();
         let row = rows.iter_mut().find(|row| row.id == self.id)?;
+        let held = Held {
+            parked: Some(Parked {
+                owner: keep.owner.clone(),
+                credential: keep.credential.clone(),
+                until_unix_ms: unix_ms(SystemTime::now() + left),
+            }),
+            ..row.held.clone()
+        };
+        let bytes = written(&held).len();
+        if !kept_fit(others.into_iter().chain([bytes])) {
+            return None;
+        }
         let (ask, asks) = mpsc::channel(1);
-        row.asks = Some(ask);
-        row.held.parked = Some(Parked {
-            owner: keep.owner.clone(),
-            credential: keep.credential.clone(),
-            until_unix_ms: unix_ms(SystemTime::now() + left),
+        row.held = held;
+        row.kept = Some(KeptRow {
+            asks: ask,
+            cluster_session: keep.cluster_session,
+            bytes,
         });
         self.table.show(&rows);
         Some(asks)
@@ -219,7 +242,7 @@ impl Hold {
     pub(super) fn resume(&self, open: &Open, replica: Replica) {
         let mut rows = self.table.rows.lock();
         if let Some(row) = rows.iter_mut().find(|row| row.id == self.id) {
-            (row.asks, row.held.parked, row.held.replica) = (None, None, replica);
+            (row.kept, row.held.parked, row.held.replica) = (None, None, replica);
             row.held.since_unix_ms = unix_ms(SystemTime::now());
             if let Some(holder) = &open.holder {
                 row.held.show(holder);
@@ -227,6 +250,29 @@ impl Hold {
         }
         self.table.show(&rows);
     }
+}
+
+/// Whether the owner of `keep` may have one more of those that are kept among `rows`. Where nobody is authenticated, nobody's
+/// share is known.
+fn has_place(rows: &[Row], keep: &Keep) -> bool {
+    if keep.owner.is_empty() {
+        return true;
+    }
+    let (mut places, mut families) = (0, HashMap::<Hex<8>, usize>::new());
+    let parked =
+        |row: &&Row| row.held.parked.as_ref().map(|parked| &parked.owner) == Some(&keep.owner);
+    for row in rows.iter().filter(parked) {
+        match row.kept.as_ref().and_then(|kept| kept.cluster_session) {
+            Some(family) => *families.entry(family).or_default() += 1,
+            None => places += 1,
+        }
+    }
+    places += families
+        .values()
+        .map(|kept| kept.div_ceil(FAMILY))
+        .sum::<usize>();
+    let own = keep.cluster_session.and_then(|own| families.get(&own));
+    places < EACH || own.is_some_and(|kept| kept % FAMILY != 0)
 }
 
 impl Held {
@@ -255,7 +301,7 @@ impl Drop for Hold {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::wire::tunnel::messages::{Hex, Holder, Kind};
+    use crate::wire::tunnel::messages::{FromAgent, Kind, LARGEST, MOST_KEPT, MOST_ROWS};
 
     fn open(worker: &str, session: Option<&str>) -> Open {
         Open {
@@ -306,27 +352,94 @@ mod tests {
             owner: owner.into(),
             credential: None,
             keeps_ms: 1000,
+            at_least_ms: None,
             at_most_ms: None,
             lasted_ms: 0,
             capabilities: "{}".into(),
             attach: 7,
+            cluster_session: None,
         }
     }
 
+    const LEFT: Duration = Duration::from_secs(60);
+
     #[test]
     fn nobody_has_more_kept_than_may_be_and_all_together_neither() {
-        let (table, left) = (Table::new(), Duration::from_secs(60));
+        let table = Table::new();
         let take = |worker: &str| table.take(&open(worker, Some("7")), Hex([1; 8])).unwrap();
         let mut kept = Vec::new();
         for n in 0..MOST_KEPT {
             let hold = take(&n.to_string());
-            let asks = hold.park(&keep(&(n / EACH).to_string()), left);
+            let asks = hold.park(&keep(&(n / EACH).to_string()), LEFT);
             kept.push((hold, asks.unwrap()));
         }
         let more = take("more");
-        assert!(more.park(&keep("another"), left).is_none());
+        assert!(more.park(&keep("another"), LEFT).is_none());
         kept.pop();
-        assert!(more.park(&keep("0"), left).is_none());
-        assert!(more.park(&keep("another"), left).is_some());
+        assert!(more.park(&keep("0"), LEFT).is_none());
+        assert!(more.park(&keep("another"), LEFT).is_some());
+    }
+
+    #[test]
+    fn a_cluster_session_is_one_of_a_persons_whatever_its_size() {
+        let table = Table::new();
+        let mut kept = Vec::new();
+        let mut park = |owner: &str, family: Option<u8>| {
+            let worker = kept.len().to_string();
+            let hold = table.take(&open(&worker, Some("7")), Hex([1; 8])).unwrap();
+            let keep = Keep {
+                cluster_session: family.map(|family| Hex([family; 8])),
+                ..keep(owner)
+            };
+            let asks = hold.park(&keep, LEFT);
+            let is_kept = asks.is_some();
+            kept.push((hold, asks));
+            is_kept
+        };
+        for _ in 0..FAMILY {
+            assert!(park("ada", Some(1)));
+        }
+        for _ in 0..EACH - 2 {
+            assert!(park("ada", None));
+        }
+        // The last place, by what one place is not enough for.
+        assert!(park("ada", Some(1)));
+        assert!(!park("ada", None) && !park("ada", Some(2)));
+        assert!(park("ada", Some(1)));
+        // Others have theirs, and where nobody is anybody there are no shares.
+        assert!(park("bob", Some(1)));
+        for _ in 0..=EACH {
+            assert!(park("", None));
+        }
+    }
+
+    #[test]
+    fn what_is_told_of_kept_workers_fits_into_a_message_however_long_the_names_are() {
+        let table = Table::new();
+        let long = |n: usize| {
+            let mut open = open(&format!("{n:056}"), Some("7"));
+            let quotes = "\"".repeat(128);
+            open.holder = Some(Holder {
+                name: quotes.as_str().into(),
+                session: quotes.as_str().into(),
+                client: quotes.as_str().into(),
+                peer: Some("[ffff::ffff:ffff:ffff:ffff]:65535".parse().unwrap()),
+            });
+            open
+        };
+        let mut holds = Vec::new();
+        let mut kept = 0;
+        for n in 0..MOST_ROWS {
+            let hold = table.take(&long(n), Hex([1; 8])).unwrap();
+            let owner = format!("{n:03}{}", "\"".repeat(253));
+            let asks = hold.park(&keep(&owner), LEFT);
+            kept += usize::from(asks.is_some());
+            holds.push((hold, asks));
+        }
+        assert!((40..MOST_KEPT).contains(&kept), "{kept}");
+        let workers = table.watch().borrow().to_vec();
+        assert_eq!(workers.len(), MOST_ROWS);
+        let told = written(&FromAgent::Held { workers });
+        assert!(told.len() <= LARGEST, "{}", told.len());
     }
 }

@@ -45,8 +45,9 @@ impl Said {
     fn until(&self, now: Instant) -> Instant {
         let bounded = |ms| Duration::from_millis(ms).min(LONGEST);
         let until = now + bounded(self.keep.keeps_ms);
-        let at_most = self.keep.at_most_ms.map(|most| self.at + bounded(most));
-        at_most.map_or(until, |most| most.min(until))
+        let from_then = |ms: Option<u64>| ms.map(|ms| self.at + bounded(ms));
+        let until = from_then(self.keep.at_least_ms).map_or(until, |least| least.max(until));
+        from_then(self.keep.at_most_ms).map_or(until, |most| most.min(until))
     }
 
     /// The same said now.
@@ -54,7 +55,9 @@ impl Said {
         let passed = u64::try_from(self.at.elapsed().as_millis()).unwrap_or(u64::MAX);
         let mut keep = self.keep.clone();
         keep.lasted_ms = keep.lasted_ms.saturating_add(passed);
-        keep.at_most_ms = keep.at_most_ms.map(|most| most.saturating_sub(passed));
+        for left in [&mut keep.at_least_ms, &mut keep.at_most_ms] {
+            *left = left.map(|left| left.saturating_sub(passed));
+        }
         keep
     }
 }
@@ -247,4 +250,45 @@ fn busy() -> Refused {
         Refusal::Kept,
         "its debugger still works on what was asked before",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_kept_from_its_loss_on_and_neither_longer_nor_shorter_than_was_said() {
+        let minute = Duration::from_secs(60);
+        let said = |at_least: Option<u64>, at_most: Option<u64>| Said {
+            keep: Keep {
+                owner: "ada".into(),
+                credential: None,
+                keeps_ms: 15 * 60_000,
+                at_least_ms: at_least.map(|minutes| minutes * 60_000),
+                at_most_ms: at_most.map(|minutes| minutes * 60_000),
+                lasted_ms: 0,
+                capabilities: "{}".into(),
+                attach: 7,
+                cluster_session: None,
+            },
+            at: Instant::now(),
+        };
+        let lost = Instant::now() + 10 * minute;
+        for (at_least, at_most, minutes) in [
+            (None, None, 15),
+            (None, Some(12), 2),
+            (Some(20), None, 15),
+            (Some(720), None, 710),
+            (Some(720), Some(60), 50),
+        ] {
+            let until = said(at_least, at_most).until(lost);
+            assert_eq!(until, lost + minutes * minute, "{at_least:?} {at_most:?}");
+        }
+        let before = said(Some(720), Some(780));
+        tokio::time::advance(10 * minute).await;
+        let again = before.renewed();
+        let minutes = |ms: Option<u64>| ms.map(|ms| ms / 60_000);
+        assert_eq!(minutes(again.at_least_ms), Some(710));
+        assert_eq!(minutes(again.at_most_ms), Some(770));
+    }
 }

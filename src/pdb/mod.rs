@@ -28,7 +28,7 @@ pub use output::Piece;
 pub use prompt::{After, End, Interrupt, Options, Prompt, PromptError};
 pub(crate) use prompt::{COMMANDS_PROMPT, PROMPT};
 pub use snapshot::{Limits, snapshot};
-pub(crate) use snapshot::{expression as snapshot_expression, read as read_snapshot};
+pub(crate) use snapshot::{expression as snapshot_expression, read as read_snapshot, visit};
 pub use wire::Lost;
 
 /// Whether `line` has the task run, and so may take for ever.

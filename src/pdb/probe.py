@@ -201,7 +201,8 @@ def _look(frame, line, ask, room):
         first = shown["first"] = max(1, line - ask["around"])
         lines = linecache.getlines(code.co_filename, frame.f_globals)[first - 1 : line + ask["around"]]
         shown["lines"] = [text.rstrip()[:300] for text in lines]
-        shown["types"] = {name: type(value).__name__ for name, value in list(frame.f_locals.items())[: ask["names"]]}
+        if ask["locals"]:
+            shown["types"] = {name: type(value).__name__ for name, value in list(frame.f_locals.items())[: ask["names"]]}
     if ask["locals"] and not own:
         names = shown["locals"] = {}
         for name, value in list(frame.f_locals.items())[: ask["names"]]:

@@ -24,6 +24,9 @@ const ROOM: usize = 2_000_000;
 /// How long the debugger may take to answer a goodbye.
 const GOODBYE: Duration = Duration::from_secs(2);
 
+/// How long an attach to what is parked may take.
+const VISIT: Duration = Duration::from_secs(30);
+
 /// How much is looked at.
 #[derive(Debug, Clone)]
 pub struct Limits {
@@ -67,18 +70,15 @@ impl Default for Limits {
 pub async fn snapshot<S>(
     stream: S,
     client: &str,
-    relay: &Value,
     limits: &Limits,
 ) -> Result<(Value, Taken), PromptError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut wire = Wire::new(stream, &limits.account);
-    let looked = timeout(limits.patience, look(&mut wire, client, relay, limits)).await;
+    let looked = timeout(limits.patience, look(&mut wire, client, limits)).await;
     // A goodbye frees the worker at once for the next debugger.
-    let goodbye = json!({"restart": false, "terminateDebuggee": false});
-    let _ = timeout(GOODBYE, ask(&mut wire, Command::Disconnect, goodbye)).await;
-    wire.close().await;
+    leave(wire).await;
     match looked {
         Ok(looked) => looked,
         Err(_) => Err(PromptError::Refused(format!(
@@ -88,23 +88,41 @@ where
     }
 }
 
+/// Goes on with what is parked, at the relay behind `stream` which knows by `relay` what is meant, and leaves before it has
+/// configured: it is parked as it was, at that relay. What is held of it is taken from `account`.
+///
+/// # Errors
+/// [`PromptError`].
+pub(crate) async fn visit<S>(
+    stream: S,
+    client: &str,
+    relay: Value,
+    account: &Account,
+) -> Result<(), PromptError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut wire = Wire::new(stream, account);
+    let attached = timeout(VISIT, attach(&mut wire, client, Some(relay))).await;
+    leave(wire).await;
+    attached.unwrap_or(Err(PromptError::NoStop))
+}
+
+async fn leave<S: AsyncRead + AsyncWrite + Unpin>(mut wire: Wire<S>) {
+    let goodbye = json!({"restart": false, "terminateDebuggee": false});
+    let _ = timeout(GOODBYE, ask(&mut wire, Command::Disconnect, goodbye)).await;
+    wire.close().await;
+}
+
 async fn look<S>(
     wire: &mut Wire<S>,
     client: &str,
-    relay: &Value,
     limits: &Limits,
 ) -> Result<(Value, Taken), PromptError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let hello = json!({"clientID": "ray-relay", "clientName": client, "adapterID": "debugpy", "pathFormat": "path"});
-    ask(wire, Command::Initialize, hello).await?;
-    let mut arguments = json!({"name": client, "request": Command::Attach, "type": "debugpy", "justMyCode": false, "pathMappings": mappings::none()});
-    if !relay.is_null() {
-        arguments["rayRelay"] = relay.clone();
-    }
-    let attach = wire.send(Command::Attach, arguments).await?;
-    while wire.before_initialized(attach).await?.is_some() {}
+    attach(wire, client, None).await?;
     // Without a frame, as no thread is suspended; never `configurationDone`.
     let evaluate = json!({"expression": expression(limits), "context": "clipboard"});
     let body = ask(wire, Command::Evaluate, evaluate).await?;
@@ -114,6 +132,26 @@ where
     let held = taken.resize(taken.bytes() + weight(result.as_bytes()));
     held.map_err(|short| PromptError::Refused(short.to_string()))?;
     Ok((read(result)?, taken))
+}
+
+/// Up to where a client would configure.
+async fn attach<S>(
+    wire: &mut Wire<S>,
+    client: &str,
+    relay: Option<Value>,
+) -> Result<(), PromptError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let hello = json!({"clientID": "ray-relay", "clientName": client, "adapterID": "debugpy", "pathFormat": "path"});
+    ask(wire, Command::Initialize, hello).await?;
+    let mut arguments = json!({"name": client, "request": Command::Attach, "type": "debugpy", "justMyCode": false, "pathMappings": mappings::none()});
+    if let Some(relay) = relay {
+        arguments["rayRelay"] = relay;
+    }
+    let attach = wire.send(Command::Attach, arguments).await?;
+    while wire.before_initialized(attach).await?.is_some() {}
+    Ok(())
 }
 
 /// The expression whose value [`read`] reads, for a debugger that somebody else has attached to.

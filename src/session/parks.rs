@@ -36,7 +36,7 @@ const PLACES: usize = 4096;
 pub(crate) const EACH: usize = 8;
 
 /// Sessions of a cluster session for which one place is enough.
-const FAMILY: usize = 64;
+pub(crate) const FAMILY: usize = 64;
 
 /// The parks of a relay, by breakpoint.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ use self::look::Looking;
 pub(crate) use self::look::{Asked, question};
 pub(crate) use self::memory::Memory;
 pub(crate) use self::taking::{Origin, Resumed, Terms, YOUR, explained, parked_for, take};
-pub(crate) use self::terms::{keeps, promise, reserve, share};
+pub(crate) use self::terms::{Stay, keeps, promise, reserve, share, takes_in, usual};
 use crate::audit::Unavailable;
 use crate::context::Context;
 use crate::debugger::Worker;

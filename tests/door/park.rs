@@ -1,4 +1,5 @@
-//! A task that is left where it is on purpose, as somebody does who goes home: `ray-relay park`.
+//! A task that is left where it is on purpose, as somebody does who goes home: `ray-relay park`; and looks at what waits,
+//! `ray-relay snapshot`, which leave it so too.
 
 use std::net::SocketAddr;
 use std::process::Output;
@@ -8,6 +9,7 @@ use tokio::process::Command;
 use crate::debugger::debugger;
 use crate::support::*;
 use crate::takeover::paused;
+use ray_relay::ray::registry::BreakpointId;
 use serde_json::Value;
 
 async fn ray_relay(relay: SocketAddr, words: &[&str]) -> Output {
@@ -50,6 +52,14 @@ async fn who_goes_home_leaves_a_task_for_the_night_and_release_all_ends_that() {
         text.contains("parked by ray-relay park for 12h 00m more"),
         "{text}"
     );
+    // A script that goes on with it for a moment leaves it as long.
+    let exec = ["exec", &*id, "--stay", "--", "help"];
+    let (code, text) = said(&ray_relay(address, &exec).await);
+    assert_eq!(code, Some(0), "{text}");
+    let (_, text) = said(&ray_relay(address, &["list"]).await);
+    let long = ["for 12h 00m more", "for 11h 59m more"];
+    assert!(text.contains("parked by ray-relay exec for"), "{text}");
+    assert!(long.iter().any(|left| text.contains(left)), "{text}");
     // Who asks for nothing loses nothing; who asks for less has less.
     let (_, text) = said(&ray_relay(address, &["park", &id, "--json"]).await);
     let told: Value = serde_json::from_str(&text).unwrap();
@@ -86,5 +96,63 @@ async fn where_nothing_is_kept_a_task_is_not_touched() {
     }
     let heard = listener.into_std().unwrap().accept();
     assert!(heard.is_err(), "the worker was dialled");
+    relay.abort().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_shows_where_a_task_stands_also_beside_one_that_cannot_be_reached() {
+    let relay = start(|config| config.park.r#for = PATIENCE).await;
+    let address = relay.local_addr();
+    let (listener, breakpoint) = paused().await;
+    let id = breakpoint.id.to_string();
+    let answering = tokio::spawn(debugger(listener));
+    relay.registry().insert(breakpoint);
+    let (code, text) = said(&ray_relay(address, &["snapshot", "nosuch"]).await);
+    assert_eq!(code, Some(66), "{text}");
+    let (code, text) = said(&ray_relay(address, &["snapshot", &id]).await);
+    assert_eq!(code, Some(0), "{text}");
+    let shown = "  MainThread\n    /job.py(9)add()\n    -> breakpoint()\n       x = 1\n";
+    assert!(text.contains(shown), "{text}");
+    // The list knows from then on.
+    let (_, text) = said(&ray_relay(address, &["list"]).await);
+    assert!(text.contains("job.py:9"), "{text}");
+    let commands = tokio::time::timeout(PATIENCE, answering).await.unwrap();
+    let commands = commands.unwrap();
+    assert!(
+        !commands.contains(&"configurationDone".to_owned()),
+        "{commands:?}"
+    );
+
+    // Its debugger is gone, and it is said so of this one alone.
+    let (listener, mut other) = paused().await;
+    other.worker_id = "6f".repeat(28).into();
+    other.id = BreakpointId::derive("default", &other.worker_id);
+    let other_id = other.id.to_string();
+    let answering = tokio::spawn(debugger(listener));
+    relay.registry().insert(other);
+    let all = [
+        "snapshot",
+        "--all",
+        "--json",
+        "--no-locals",
+        "--limit",
+        "50",
+    ];
+    let output = ray_relay(address, &all).await;
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let shots: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let shots = shots["snapshots"].as_array().unwrap();
+    assert_eq!(shots.len(), 2);
+    for shot in shots {
+        let reached = shot["breakpoint"]["id"] == *other_id;
+        assert_eq!(shot["threads"].is_array(), reached, "{shot}");
+        assert_eq!(shot["error"].is_string(), !reached, "{shot}");
+    }
+    tokio::time::timeout(PATIENCE, answering)
+        .await
+        .unwrap()
+        .unwrap();
+    let (code, text) = said(&ray_relay(address, &["snapshot", &id]).await);
+    assert_eq!(code, Some(69), "{text}");
     relay.abort().await;
 }

@@ -149,6 +149,15 @@ async fn sessions_survive_the_death_of_their_relay_at_another_one() {
         refused.contains("is parked by ada through another relay for "),
         "{refused}"
     );
+    say("a look at one, by the permission to look, leaves it parked");
+    let view = shared.mint("ada", "list,view");
+    let id = rows[0]["id"].as_str().unwrap();
+    let mut look = other.command(&["snapshot", id, "--insecure-send-token"]);
+    let seen = look.env("RAY_RELAY_TOKEN", view).output().unwrap();
+    let text = String::from_utf8_lossy(&seen.stdout).into_owned();
+    assert!(text.contains("tasks.py(10)square()"), "{text} {seen:?}");
+    assert!(text.contains("       y = 100"), "{text}");
+    parked(&other, &rows[0]["id"]);
     std::thread::sleep(Duration::from_secs(2));
     assert!(driver.is_waiting());
     say("two are gone on with, and the time of the third is over");

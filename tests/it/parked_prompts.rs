@@ -168,6 +168,34 @@ fn wait_written(file: &std::path::Path) {
     });
 }
 
+/// `ray-relay park` of a task to which nobody is attached, and looks at it, which do not end it.
+fn for_the_night(scene: &Scene<'_>, row: &Value) {
+    let run = |words: &[&str]| {
+        let output = scene.command(words).output().unwrap();
+        let text = [&*output.stdout, &output.stderr].concat();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        assert!(output.status.success(), "{words:?}: {text}");
+        text
+    };
+    let parked = run(&["park", id(row), "--for", "2h"]);
+    assert!(parked.contains("for 2h 00m"), "{parked}");
+    let until = || {
+        let row = wait_state(scene, row, "parked");
+        row["holder"]["parked_until"].as_f64().unwrap()
+    };
+    let before = until();
+    let seen = run(&["snapshot", id(row)]);
+    assert!(
+        seen.contains("tasks.py(9)square()\n    -> breakpoint()\n"),
+        "{seen}"
+    );
+    let told = run(&["exec", id(row), "--stay", "--", "p y == x * x"]);
+    assert!(told.starts_with("True\n"), "{told}");
+    assert!((until() - before).abs() < 0.01, "no shorter and no longer");
+    let listed = run(&["list"]);
+    assert!(listed.contains("tasks.py:9"), "{listed}");
+}
+
 fn by_the_command(scene: &Scene<'_>) {
     let folder = tempfile::tempdir().unwrap();
     let ran = |driver: &mut Driver, rows: &[Value]| {
@@ -195,6 +223,7 @@ fn by_the_command(scene: &Scene<'_>) {
     };
     let mut driver = scene.cluster.start_driver("tasks.py", &[]);
     let rows = scene.wait_listed(3);
+    for_the_night(scene, &rows[0]);
     ran(&mut driver, &rows);
     let result = driver.result();
     assert_eq!(result.as_array().unwrap().len(), 3);

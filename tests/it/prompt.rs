@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use ray_relay::debugger::SETTLED;
 use ray_relay::pdb::{End, Limits, snapshot};
-use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
@@ -106,9 +105,7 @@ async fn a_snapshot_leaves_the_program_as_it_was() {
         let stream = TcpStream::connect(("127.0.0.1", debugged.port))
             .await
             .unwrap();
-        let (threads, _) = snapshot(stream, "test", &Value::Null, &Limits::default())
-            .await
-            .unwrap();
+        let (threads, _) = snapshot(stream, "test", &Limits::default()).await.unwrap();
         let frames = threads[0]["frames"].as_array().unwrap();
         let newest = frames.last().unwrap();
         assert_eq!(newest["function"], "waits", "{threads}");

@@ -17,7 +17,7 @@ impl<S: PeerStream> Relaying<'_, S> {
         if ends || !self.splice.worker().is_kept() || !self.splice.worker_mut().abandon() {
             return false;
         }
-        let keeps = span(memory.keeps);
+        let keeps = span(memory.stay.left());
         // What the worker's connection does from now on is no death.
         self.live.cut_off();
         let title = self.live.worker.breakpoint().title();
@@ -34,7 +34,7 @@ impl<S: PeerStream> Relaying<'_, S> {
     pub(super) fn way_lost(&self) -> Option<String> {
         let memory = self.memory.as_ref()?;
         let title = self.live.worker.breakpoint().title();
-        let keeps = span(memory.keeps);
+        let keeps = span(memory.stay.left());
         self.splice.worker().was_kept().then(|| format!(
             "this session with {title} is over, because the way through the agent of its node broke; where that agent lives, the task stays as it is for {keeps}: attach again within that time"
         ))

@@ -58,7 +58,9 @@ pub(super) fn remembered(
         return None;
     }
     let keeps = park::keeps(context, &begun.permit, opening.park_for)?;
-    Some(Box::new(Memory::new(keeps, capabilities, attach)))
+    let family = opening.member.as_ref().map(Member::family);
+    let memory = Memory::new(keeps.into(), capabilities, attach).in_family(family);
+    Some(Box::new(memory))
 }
 
 impl<'a, S: PeerStream> Relaying<'a, S> {
@@ -86,7 +88,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
         // Who has not configured has changed nothing: it stays parked as it was.
         let as_it_was = self.resumption.as_ref().and_then(|one| one.left.clone());
         let now = Moment::now();
-        let left = as_it_was.unwrap_or_else(|| self.session.left(now.after(memory.keeps)));
+        let left = as_it_was.unwrap_or_else(|| self.session.left(memory.stay.until(now)));
         let keeps = now.until(left.until);
         let placed = park::place(self.context, &self.live, keeps, reserved);
         let Some(place) = placed.await else {
@@ -137,7 +139,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
     }
 
     /// The client leaves with `goodbye`, and its task stays: that is what it asks for by `suspendDebuggee`, and where it goes
-    /// on with a session and has not configured, as `ray-relay snapshot` does, it has let nothing run. Where the session cannot
+    /// on with a session and has not configured, as a look at what an agent keeps does, it has let nothing run. Where the session cannot
     /// be kept, it goes on.
     pub(super) fn stay_parked(&mut self, mut goodbye: Value) {
         let said = match self.parting.take() {
@@ -161,7 +163,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
 
     /// Ends the session for its client because of `why`, and keeps the worker for whoever had it; `false`: it cannot be kept.
     pub(super) fn leave_parked(&mut self, why: &str) -> bool {
-        let keeps = self.memory.as_ref().map(|memory| memory.keeps);
+        let keeps = self.memory.as_ref().map(|memory| memory.stay.left());
         let (Ok(()), Some(keeps)) = (self.reserved(), keeps) else {
             return false;
         };
@@ -297,7 +299,12 @@ where
         opening.local_root.as_deref(),
     );
     let attach = fingerprint(&filter.attach_arguments(arguments));
-    let remembered = remembered(context, &begun, &opening, &capabilities, memory.attach);
+    let left = left.filter(|_| opening.park_for.is_none());
+    let mut remembered = remembered(context, &begun, &opening, &capabilities, memory.attach);
+    if let Some(remembered) = &mut remembered {
+        // Who goes on with a park for a moment, as a script does, leaves it no shorter than it was.
+        remembered.stay.at_least = left.as_ref().map(|left| left.until);
+    }
     let mut live = begun.attached_since(began);
     if kept.runs() {
         live.task.resumed();
@@ -322,7 +329,7 @@ where
             arguments: Value::Null,
         },
         kept,
-        left: left.filter(|_| opening.park_for.is_none()),
+        left,
     };
     let mut relaying = Relaying::new(context, session, live, opening, splice, filter, remembered);
     relaying.stands = stands;

@@ -47,7 +47,14 @@ async fn a_look_is_on_record_before_it_is_taken_or_it_is_not_taken() {
     assert!(why.contains("audit log"), "{why}");
     assert!(relay.registry.snapshot().live[0].is_paused());
     assert_not_dialled(worker);
-    for body in ["", "{}", "{\"id\": 1}", "{\"id\": \"x\", \"all\": true}"] {
+    for body in [
+        "",
+        "{}",
+        "{\"id\": 1}",
+        "{\"id\": \"x\", \"all\": true}",
+        "{\"id\": \"x\", \"limit\": 0}",
+        "{\"id\": \"x\", \"limit\": 100001}",
+    ] {
         assert_eq!(ask(&relay, "ann", body).await.0, 400, "{body}");
     }
     let response = relay.get_as(&token_of("ann"), "/relay/v1/snapshot").await;

@@ -28,7 +28,7 @@ use crate::session::worker_end::{agent_lost, unexplained};
 use crate::session::{Permit, WorkerEnd};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::upstream;
-use crate::upstream::park::{self, Debugpy, Memory, Origin, Parked, Resumed, YOUR};
+use crate::upstream::park::{self, Debugpy, Memory, Origin, Parked, Resumed, Stay, YOUR};
 use crate::wire::human_time::span;
 use crate::wire::prefixed::Prefixed;
 
@@ -197,6 +197,10 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         };
         session.set_state(SessionProtocol::Terminal, SessionState::Attached);
         let keeps = park::keeps(self.context, &begun.permit, None);
+        let stay = keeps.map(|time| Stay {
+            time,
+            at_least: resumed.as_ref().and_then(Resumed::until),
+        });
         let resumes = resumed.map(|resumed| {
             let told = (resumed.whose(), resumed.origin.for_how_long());
             (resumed.origin, told)
@@ -217,11 +221,11 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                     began,
                 } = reached;
                 let mut live = begun.attached_since(began);
-                let ran = self.run(&mut live, &mut line, (keeps, &mut memory));
+                let ran = self.run(&mut live, &mut line, (stay, &mut memory));
                 let (mut outcome, mut next) = Box::pin(ran).await;
                 session.set_bytes((self.input.bytes(), self.out.counts().written()));
                 if matches!(next, Next::Lost) {
-                    (live, line) = match self.park(live, line, (keeps, memory)).await {
+                    (live, line) = match self.park(live, line, (stay, memory)).await {
                         Ok(()) => return Next::Lost,
                         Err(ends) => ends,
                     };
@@ -269,7 +273,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         &mut self,
         live: &mut Live<'_>,
         line: &mut Line,
-        (keeps, memory): (Option<Duration>, &mut Option<Memory>),
+        (stay, memory): (Option<Stay>, &mut Option<Memory>),
         tools: &mut Tools<'_>,
     ) -> Result<Done, SessionEnd> {
         let Tools {
@@ -304,11 +308,11 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 None => (Ok(attached.prompt.capabilities().clone()), 0),
             };
             let capabilities = capabilities.unwrap_or_default();
-            let new = |keeps| Memory::new(keeps, &capabilities, attach);
-            let keep = match keeps {
-                Some(keeps) => memory.insert(new(keeps)).keep(live, None),
+            let new = |stay| Memory::new(stay, &capabilities, attach);
+            let keep = match stay {
+                Some(stay) => memory.insert(new(stay)).keep(live, None),
                 // Not beyond this session.
-                None if resumes => new(Duration::ZERO).keep(live, Some(Duration::ZERO)),
+                None if resumes => new(Duration::ZERO.into()).keep(live, Some(Duration::ZERO)),
                 None => None,
             };
             *line = Line::Prompt(attached);
@@ -346,7 +350,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         &mut self,
         live: &mut Live<'_>,
         line: &mut Line,
-        (keeps, memory): (Option<Duration>, &mut Option<Memory>),
+        (stay, memory): (Option<Stay>, &mut Option<Memory>),
     ) -> (Outcome, Next) {
         let context = self.context;
         let breakpoint = live.worker.breakpoint().clone();
@@ -359,7 +363,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             log: Log::new(live.audit.clone(), live.capture.clone()),
             active: self.input.active(),
         };
-        let cut = Box::pin(self.work(live, line, (keeps, memory), &mut tools)).await;
+        let cut = Box::pin(self.work(live, line, (stay, memory), &mut tools)).await;
         tools.shown.quiet().await;
         let done = match cut {
             Ok(done) => done,
@@ -373,8 +377,8 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                     }
                     SessionEnd::Quiet | SessionEnd::Aborted => {
                         let stays = line.worker().is_some_and(Worker::abandon);
-                        let task = match keeps.filter(|_| stays) {
-                            Some(keeps) => stays_for(keeps),
+                        let task = match stay.filter(|_| stays) {
+                            Some(stay) => stays_for(stay.left()),
                             None => "the task runs on".to_owned(),
                         };
                         let sentence = format!("{}; {task}", SessionEnd::Aborted);
@@ -406,8 +410,8 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                             && let Some(mut told) = agent_lost(&context.agents, &live.worker).await
                         {
                             let was_kept = line.worker().is_some_and(|worker| worker.was_kept());
-                            if let Some(keeps) = keeps.filter(|_| was_kept) {
-                                let stays = stays_for(keeps);
+                            if let Some(stay) = stay.filter(|_| was_kept) {
+                                let stays = stays_for(stay.left());
                                 told = format!("{told}; where that agent lives, {stays}");
                             }
                             out.notice(&told).await;

@@ -15,7 +15,7 @@ use crate::session::live::Live;
 use crate::session::parks::Taker;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::upstream::park::{
-    self, Asked, Debugpy, Heard, Keeping, Memory, Park, Parked, TerminalPrompt,
+    self, Asked, Debugpy, Heard, Keeping, Memory, Park, Parked, Stay, TerminalPrompt,
 };
 use crate::wire::dap::kept::Kept;
 use crate::wire::human_time::span;
@@ -136,7 +136,7 @@ impl Keeping for Unattended {
 }
 
 impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
-    /// Has the session go on without its client, for `keeps`, once that is on record.
+    /// Has the session go on without its client, for as long as `stay` says, once that is on record.
     ///
     /// # Errors
     /// What it is made of, where it is not to be kept, or cannot be.
@@ -144,7 +144,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         &mut self,
         live: Live<'a>,
         line: Line,
-        (keeps, memory): (Option<Duration>, Option<Memory>),
+        (stay, memory): (Option<Stay>, Option<Memory>),
     ) -> Result<(), (Live<'a>, Line)> {
         let is_draining = self.context.shutdown.drain.is_cancelled();
         let can = match &line {
@@ -155,9 +155,12 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             Line::Legacy(entered, _) => entered.stream.is_some() && !is_draining,
             Line::Opening(_) | Line::Gone => false,
         };
-        let Some(keeps) = keeps.filter(|_| can && !live.is_cut_off()) else {
+        let Some(stay) = stay.filter(|_| can && !live.is_cut_off()) else {
             return Err((live, line));
         };
+        let now = Moment::now();
+        let until = stay.until(now);
+        let keeps = now.until(until);
         let Some(place) = park::place(self.context, &live, keeps, None).await else {
             return Err((live, line));
         };
@@ -190,7 +193,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         ));
         let protocol = SessionProtocol::Terminal;
         let relay = (self.context, self.session);
-        let left = self.session.left(Moment::now().after(keeps));
+        let left = self.session.left(until);
         self.parked = Some(ParkedSession {
             park: Park::begin(relay, protocol, live, place, left, unattended),
             span: Span::current(),

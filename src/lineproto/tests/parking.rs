@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::context::Context;
 use crate::lineproto::tests::debugpy::{Debugpy, Worker};
 use crate::lineproto::tests::*;
+use crate::moment::Moment;
 use crate::policy::Scope;
 use crate::ray::registry::BreakpointId;
 use crate::session::authorise;
@@ -261,7 +262,7 @@ async fn edits(relay: &Relay, who: &str, id: BreakpointId) -> (Conversation<Dupl
         .send(&request(1, "initialize", initialize))
         .await
         .unwrap();
-    let block = json!({"breakpoint": id.to_string(), "token": token_of(who)});
+    let block = json!({"breakpoint": id.to_string(), "token": token_of(who), "parkFor": "2h"});
     let attach = json!({"request": "attach", "type": "debugpy", "rayRelay": block});
     editor.send(&request(2, "attach", attach)).await.unwrap();
     let mut told = String::new();
@@ -310,7 +311,15 @@ async fn an_editor_goes_on_with_a_prompt_and_a_prompt_with_an_editor() {
         "{shown}"
     );
     assert!(shown.contains("> /job.py(10)add()"), "{shown}");
-    again.say("q\n").await;
+    // The editor has asked for two hours, and the prompt is lost for no shorter.
+    drop(again.stream);
+    until_listed(&relay.context, id, "parked").await;
+    let list = relay.context.registry.snapshot();
+    let until = list.find(id).unwrap().holder().unwrap().parked_until;
+    let left = Moment::now().until(until.unwrap());
+    assert!(left > Duration::from_secs(7000), "{left:?}");
+    let mut last = enters(&relay, "ed", id).await;
+    last.say("q\n").await;
     worker.let_go().await;
 }
 

@@ -1,12 +1,15 @@
 //! What is remembered of a session, for who goes on with it.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
+use super::terms::Stay;
+use crate::moment::Moment;
 use crate::session::live::Live;
 use crate::upstream::{credential, owner};
-use crate::wire::tunnel::messages::Keep;
+use crate::wire::tunnel::messages::{Hex, Keep};
 
 /// Bytes of a debugger's capabilities that are remembered at most: debugpy's have some 1,500.
 const LONGEST_CAPABILITIES: usize = 16 * 1024;
@@ -14,26 +17,43 @@ const LONGEST_CAPABILITIES: usize = 16 * 1024;
 /// What a session with debugpy remembers for the case that its client is lost.
 pub(crate) struct Memory {
     /// How long it is kept then.
-    pub(crate) keeps: Duration,
+    pub(crate) stay: Stay,
     /// What the worker's debugger answered to `initialize`; empty where that was too long to be remembered.
     pub(crate) capabilities: Box<str>,
     /// Tells an `attach` that asks for something else.
     pub(crate) attach: u64,
+    /// Tells the cluster session that had it opened, where one had.
+    pub(crate) cluster_session: Option<Hex<8>>,
 }
 
 impl Memory {
     /// Of a debugger that has answered `capabilities` and was sent an `attach` with this fingerprint.
-    pub(crate) fn new(keeps: Duration, capabilities: &Value, attach: u64) -> Self {
+    pub(crate) fn new(stay: Stay, capabilities: &Value, attach: u64) -> Self {
         let capabilities = capabilities.to_string();
         let short = capabilities.len() <= LONGEST_CAPABILITIES;
         Self {
-            keeps,
+            stay,
             capabilities: if short { capabilities } else { String::new() }.into(),
             attach,
+            cluster_session: None,
         }
     }
 
-    /// By what an agent keeps the worker of `live`, for `left` at most. `None`: by nothing.
+    /// The same of a session that is one with all of the family of this name.
+    pub(crate) fn in_family(self, name: Option<&str>) -> Self {
+        // The name itself lets its sessions in, and is nobody else's to know.
+        let told = |name: &str| {
+            let mut hasher = DefaultHasher::new();
+            name.hash(&mut hasher);
+            Hex(hasher.finish().to_be_bytes())
+        };
+        Self {
+            cluster_session: name.map(told),
+            ..self
+        }
+    }
+
+    /// By what an agent keeps the worker of `live`; for just so long as is `left`, where it is parked. `None`: by nothing.
     pub(crate) fn keep(&self, live: &Live<'_>, left: Option<Duration>) -> Option<Keep> {
         let principal = live.worker.principal();
         let expires = principal.expires();
@@ -42,6 +62,9 @@ impl Memory {
         let limit = live.worker.rights().obligations.session_limit;
         let limit = limit.map(|limit| limit.saturating_sub(lasted));
         let at_most = [expires, limit, left].into_iter().flatten().min();
+        let now = Moment::now();
+        let at_least = self.stay.at_least.filter(|_| left.is_none());
+        let at_least = at_least.map(|until| now.until(until));
         let credential = match principal.is_anonymous() {
             true => None,
             // One that cannot be told apart from others could not be ended by its revocation.
@@ -50,11 +73,13 @@ impl Memory {
         Some(Keep {
             owner: owner(principal)?,
             credential,
-            keeps_ms: milliseconds(self.keeps),
+            keeps_ms: milliseconds(left.unwrap_or(self.stay.time)),
+            at_least_ms: at_least.map(milliseconds),
             at_most_ms: at_most.map(milliseconds),
             lasted_ms: milliseconds(lasted),
             capabilities: (&*self.capabilities).into(),
             attach: self.attach,
+            cluster_session: self.cluster_session,
         })
     }
 }

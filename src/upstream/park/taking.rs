@@ -159,6 +159,11 @@ impl Resumed {
         }
     }
 
+    /// Until when the park was to last.
+    pub(crate) fn until(&self) -> Option<Moment> {
+        Some(self.left.as_ref()?.until)
+    }
+
     /// Whose session it was, as a person says it.
     pub(crate) fn whose(&self) -> String {
         let others = |owner: &String| format!("{owner}'s");
@@ -200,9 +205,10 @@ impl Origin {
         let debugpy = Debugpy {
             line: Line::Worker(Box::new(worker)),
             memory: Memory {
-                keeps: Duration::from_millis(keep.keeps_ms),
+                stay: Duration::from_millis(keep.keeps_ms).into(),
                 capabilities: (&*keep.capabilities).into(),
                 attach: keep.attach,
+                cluster_session: keep.cluster_session,
             },
             // The debugger's own messages say what was missed.
             kept: Kept::default(),

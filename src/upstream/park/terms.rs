@@ -4,12 +4,49 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::context::Context;
-use crate::session::Permit;
+use crate::moment::Moment;
+use crate::policy::Rights;
 use crate::session::live::Live;
 use crate::session::parks::Place;
 use crate::session::refusal::SessionRefusal;
 use crate::session::shares::{Share, Shortage};
+use crate::session::{Authorized, Permit};
 use crate::wire::human_time::span;
+
+/// Why the sessions of somebody are not kept.
+const NOT_KEPT: &str = "neither the policy nor `[park] for` has sessions kept here";
+
+/// For how long a session stays when its client is lost.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stay {
+    /// From then on.
+    pub(crate) time: Duration,
+    /// Until when the park that it goes on with was to last, which is no shorter for that.
+    pub(crate) at_least: Option<Moment>,
+}
+
+impl Stay {
+    /// Until when, where the client is lost `now`.
+    pub(crate) fn until(self, now: Moment) -> Moment {
+        let until = now.after(self.time);
+        self.at_least.map_or(until, |least| least.max(until))
+    }
+
+    /// For how long, where it is lost now.
+    pub(crate) fn left(self) -> Duration {
+        let now = Moment::now();
+        now.until(self.until(now))
+    }
+}
+
+impl From<Duration> for Stay {
+    fn from(time: Duration) -> Self {
+        Self {
+            time,
+            at_least: None,
+        }
+    }
+}
 
 /// How long the session of `permit` is kept when its client is lost, which has `asked` for so long, where it has; `None`: not
 /// at all. The sessions of subprocesses are not: whoever comes again attaches to the task first.
@@ -18,12 +55,39 @@ pub(crate) fn keeps(
     permit: &Permit,
     asked: Option<Duration>,
 ) -> Option<Duration> {
-    let by_rule = permit.rights().obligations.park;
-    let keeps = by_rule.unwrap_or(context.config.park.r#for);
+    let keeps = usual(context, permit.rights());
     let keeps = Some(keeps).filter(|keeps| !keeps.is_zero() && permit.holds())?;
     Some(asked.map_or(keeps, |asked| {
         asked.min(longest(context, permit).max(keeps))
     }))
+}
+
+/// How long a session with these `rights` is kept, where nothing else is asked for.
+pub(crate) fn usual(context: &Context, rights: &Rights) -> Duration {
+    let by_rule = rights.obligations.park;
+    by_rule.unwrap_or(context.config.park.r#for)
+}
+
+/// Whether what is parked elsewhere could be parked here for who is `authorized`, no shorter than it is there.
+///
+/// # Errors
+/// Why not, as a clause.
+pub(crate) fn takes_in(context: &Context, authorized: &Authorized) -> Result<(), String> {
+    /// By how much clocks may differ.
+    const SLACK: Duration = Duration::from_secs(60);
+    if usual(context, authorized.rights()).is_zero() {
+        return Err(NOT_KEPT.to_owned());
+    }
+    let principal = authorized.principal();
+    let holder = authorized.breakpoint().holder();
+    let until = holder.and_then(|holder| holder.parked_until);
+    let expires = principal.expires().map(Moment::announced);
+    if expires.is_some_and(|at| until.is_some_and(|until| at.after(SLACK) < until)) {
+        return Err("your credential ends before it does".to_owned());
+    }
+    let share = context.parks.share(principal, None);
+    let room = share.and_then(|_| context.parks.has_room());
+    room.map_err(why_none)
 }
 
 /// The longest time for which a session of `permit` that is kept at all may be.

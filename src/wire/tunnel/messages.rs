@@ -19,8 +19,12 @@ pub const LARGEST: usize = 256 * 1024;
 /// Rows of one list in a message; also the streams that an agent has at a time.
 pub const MOST_ROWS: usize = 256;
 
-/// Workers that an agent keeps at a time: a message has room for what is said of them besides.
-pub const MOST_KEPT: usize = 40;
+/// Workers that an agent keeps at a time, if what is said of them is [short enough](kept_fit): each has one of its streams, and
+/// the rest is for those who go on, and for others.
+pub const MOST_KEPT: usize = MOST_ROWS - 32;
+
+/// Bytes of the longest row of a list that says nothing of a worker that is kept, with the comma behind it.
+const LARGEST_ROW: usize = 901;
 
 /// Names one stream of a link.
 pub type StreamId = Hex<8>;
@@ -192,6 +196,9 @@ pub struct Keep {
     pub credential: Option<Credential>,
     /// For how long from the loss of the relay, in milliseconds.
     pub keeps_ms: u64,
+    /// For how long from this message at least: the park that the session goes on with was to last until then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_least_ms: Option<u64>,
     /// For how long from this message at most; `None`: nothing else ends it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_most_ms: Option<u64>,
@@ -201,6 +208,9 @@ pub struct Keep {
     pub capabilities: Text<{ 16 * 1024 }>,
     /// Tells an `attach` that asks for something else.
     pub attach: u64,
+    /// Tells the cluster session that had it opened, with all of whose sessions it is kept as one; `None`: none had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_session: Option<Hex<8>>,
 }
 
 /// What tells whether the credential of an owner is revoked. No secret, and nothing that anybody could be recognised by.
@@ -398,6 +408,12 @@ pub struct Held {
     /// The relay of the session is lost, and the agent keeps the worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parked: Option<Parked>,
+}
+
+/// Whether a message has room for rows of kept workers of so many `bytes` each and any others; 64 are around them.
+pub fn kept_fit(bytes: impl Iterator<Item = usize>) -> bool {
+    let (rows, bytes) = bytes.fold((0, 0), |(rows, all), of_one| (rows + 1, all + of_one + 1));
+    rows <= MOST_KEPT && bytes + (MOST_ROWS - rows) * LARGEST_ROW <= LARGEST - 64
 }
 
 /// For whom and until when an agent keeps a worker.

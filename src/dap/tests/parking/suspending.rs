@@ -48,17 +48,30 @@ async fn who_asks_for_it_has_a_task_kept_for_longer_as_far_as_is_allowed() {
     }
     let said = refusal(&context, park_for("ann", "soon")).await;
     assert!(said.contains("`rayRelay.parkFor` must be a time"), "{said}");
-    let (mut again, _) = again_with(&context, park_for("ann", "10h")).await;
-    again.ask("disconnect", suspend()).await;
+    let (mut longer, _) = again_with(&context, park_for("ann", "10h")).await;
+    longer.ask("disconnect", suspend()).await;
     until_parked(&context, id).await;
     let left = seconds_left(&context, id);
     assert!((35_900..=36_000).contains(&left), "{left}");
+    // Who goes on with it for a while does not shorten it, however that ends; who asks for less has less.
+    let (mut next, _) = again(&context, "ann").await;
+    next.ask("disconnect", suspend()).await;
+    until_parked(&context, id).await;
+    assert!(seconds_left(&context, id) > 35_800);
+    let (lost, _) = again(&context, "ann").await;
+    drop(lost.dap);
+    until_parked(&context, id).await;
+    assert!(seconds_left(&context, id) > 35_800);
+    let (mut less, _) = again_with(&context, park_for("ann", "1h")).await;
+    less.ask("disconnect", suspend()).await;
+    until_parked(&context, id).await;
+    assert!(seconds_left(&context, id) <= 3600);
     // Who looks at it does not shorten it.
     let (mut short, _) = Debugger::attaching(&context, with_token(token_of("ann"))).await;
     short.event("initialized").await;
     drop(short.dap);
     until_parked(&context, id).await;
-    assert!(seconds_left(&context, id) > 35_800);
+    assert!(seconds_left(&context, id) > 3500);
 }
 
 #[tokio::test]

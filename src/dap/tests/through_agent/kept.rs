@@ -73,10 +73,12 @@ async fn what_an_agent_keeps_is_gone_on_with_by_its_owner_alone() {
         owner: "person".into(),
         credential: None,
         keeps_ms: 600_000,
+        at_least_ms: None,
         at_most_ms: None,
         lasted_ms: 1000,
         capabilities: r#"{"supportsStepBack":false}"#.into(),
         attach: 7,
+        cluster_session: None,
     };
     let first = written(&Dialled::Resumed(Box::new(keep)));
     stream.send(Message::text(first)).await.unwrap();
@@ -162,4 +164,84 @@ async fn what_an_agent_keeps_is_let_run_when_its_owners_credential_is_revoked() 
     revoke(&scene.context.auth, "person").await;
     let asked = agent.hear().await.unwrap();
     assert!(matches!(asked, FromRelay::LetRun { port, .. } if port == worker.breakpoint.port));
+}
+
+/// The relay's next word by what the worker is to be kept.
+async fn told(stream: &mut WebSocketStream<TcpStream>) -> Keep {
+    let told = async {
+        loop {
+            if let Some(Ok(Message::Text(text))) = stream.next().await {
+                return read::<Keep>(&text).unwrap();
+            }
+        }
+    };
+    timeout(PATIENCE, told).await.expect("in time")
+}
+
+/// `attach` of the owner, who goes on with what the agent keeps, by `arguments`, and the stream of that.
+async fn gone_on(
+    scene: &Scene,
+    agent: &mut StandIn,
+    arguments: Value,
+) -> (Debugger, WebSocketStream<TcpStream>) {
+    let (mut debugger, _) = Debugger::attaching(&scene.context, arguments).await;
+    let open: Open = agent.asked().await;
+    let mut stream = scene.stream("agent", &open).await.unwrap();
+    let first = r#"{"type":"resumed","owner":"person","keeps_ms":600000,"lasted_ms":0,"capabilities":"{}","attach":7}"#;
+    stream.send(Message::text(first)).await.unwrap();
+    debugger.event("initialized").await;
+    (debugger, stream)
+}
+
+#[tokio::test]
+async fn a_park_at_an_agent_is_no_shorter_for_who_goes_on_with_it() {
+    // A session that is lost is kept for a minute, and this one is until ten are over.
+    let (scene, mut agent, worker) = keeping(Duration::from_secs(60)).await;
+    agent.say(&parked(&worker, "person")).await;
+    until_parked(&scene, &worker).await;
+    let (debugger, mut stream) = gone_on(&scene, &mut agent, attach(&token_of("person"))).await;
+    let minutes = |ms: Option<u64>| ms.map(|ms| ms.div_ceil(60_000));
+    let live = told(&mut stream).await;
+    assert_eq!(
+        (live.keeps_ms, minutes(live.at_least_ms)),
+        (60_000, Some(10))
+    );
+    // It is parked at the relay, which may be lost in turn.
+    drop(debugger);
+    let parked = told(&mut stream).await;
+    assert_eq!(minutes(Some(parked.keeps_ms)), Some(10));
+    assert_eq!(
+        (minutes(parked.at_most_ms), parked.at_least_ms),
+        (Some(10), None)
+    );
+}
+
+#[tokio::test]
+async fn an_agent_is_told_which_sessions_are_of_one_cluster_session() {
+    let founder = |principal| crate::session::Founder {
+        principal,
+        peer: "127.0.0.1".parse().unwrap(),
+        client: String::new(),
+        arguments: Value::Null,
+    };
+    let mut told_of = Vec::new();
+    for in_family in [true, true, false] {
+        let (scene, mut agent, worker) = keeping(Duration::from_secs(60)).await;
+        agent.say(&parked(&worker, "person")).await;
+        until_parked(&scene, &worker).await;
+        let person = principal(&scene.context.auth, "person").await;
+        let parent = scene.context.families.lead(founder(person));
+        let mut arguments = attach(&token_of("person"));
+        arguments["rayRelay"]["breakpoint"] = json!(worker.breakpoint.id);
+        if in_family {
+            arguments["rayRelay"]["family"] = parent.name().into();
+        }
+        let (_debugger, mut stream) = gone_on(&scene, &mut agent, arguments).await;
+        let told = told(&mut stream).await;
+        // Who knows the name itself could have others counted with it.
+        assert!(!written(&told).contains(parent.name()));
+        told_of.push(told.cluster_session);
+    }
+    assert!(told_of[0].is_some() && told_of[1].is_some(), "{told_of:?}");
+    assert!(told_of[0] != told_of[1] && told_of[2].is_none());
 }

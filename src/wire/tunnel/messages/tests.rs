@@ -121,15 +121,25 @@ fn what_is_too_long_or_of_another_kind_is_not_read() {
     ] {
         assert!(read::<FromRelay>(&text).is_err(), "{text}");
     }
+    let longest = row();
+    assert!(
+        written(&longest).len() < LARGEST_ROW,
+        "{}",
+        written(&longest).len()
+    );
+    let mut kept = longest.clone();
+    kept.parked = Some(Parked {
+        owner: "\"".repeat(256).as_str().into(),
+        credential: Some(credential()),
+        until_unix_ms: u64::MAX,
+    });
+    let bytes = written(&kept).len();
+    let most = (0..=MOST_ROWS).take_while(|rows| kept_fit(std::iter::repeat_n(bytes, *rows)));
+    let most = most.last().unwrap();
+    assert!(most >= 40, "{most}");
     let held = |rows: usize| {
-        let mut workers = vec![row(); rows];
-        for row in &mut workers[..rows.min(MOST_KEPT)] {
-            row.parked = Some(Parked {
-                owner: "\"".repeat(256).as_str().into(),
-                credential: Some(credential()),
-                until_unix_ms: u64::MAX,
-            });
-        }
+        let mut workers = vec![longest.clone(); rows];
+        workers[..most].fill(kept.clone());
         written(&FromAgent::Held { workers })
     };
     let most = held(MOST_ROWS);
@@ -185,10 +195,12 @@ fn what_a_stream_is_kept_by_is_spelled_as_the_protocol_says() {
         owner: "\"".repeat(256).as_str().into(),
         credential: Some(credential()),
         keeps_ms: u64::MAX,
+        at_least_ms: Some(u64::MAX),
         at_most_ms: Some(u64::MAX),
         lasted_ms: u64::MAX,
         capabilities: "\"".repeat(16 * 1024).as_str().into(),
         attach: u64::MAX,
+        cluster_session: Some(Hex([255; 8])),
     };
     let longest = written(&Dialled::Resumed(Box::new(longest)));
     assert!(longest.len() < crate::wire::tunnel::LARGEST_FRAME);

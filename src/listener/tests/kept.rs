@@ -1,0 +1,130 @@
+//! A look at what an agent keeps of somebody's, through a relay that has not had it.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use futures_util::SinkExt;
+use tokio_tungstenite::tungstenite::Message;
+
+use super::*;
+use crate::agents::tests::Scene;
+use crate::config::UpstreamPath;
+use crate::identity::testing::{principal, token_of};
+use crate::moment::unix_ms;
+use crate::session::parks::EACH;
+use crate::wire::dap::message::event;
+use crate::wire::tunnel::ByteStream;
+use crate::wire::tunnel::messages::{FromAgent, Held, Hex, Kind, Parked};
+
+/// What `who` is answered who looks at the breakpoint of that id.
+async fn looked(relay: SocketAddr, who: &str, id: &str) -> (String, Value) {
+    let body = format!("{{\"id\": \"{id}\"}}");
+    let request = format!(
+        "POST /relay/v1/snapshot HTTP/1.1\r\nhost: {relay}\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        token_of(who),
+        body.len()
+    );
+    let mut stream = TcpStream::connect(relay).await.unwrap();
+    let answer = said(&mut stream, request.as_bytes()).await;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let body = body
+        .find('{')
+        .map_or("null", |at| &body[at..=body.rfind('}').unwrap()]);
+    (head.to_owned(), serde_json::from_str(body).unwrap())
+}
+
+#[tokio::test]
+async fn its_owner_sees_it_and_it_is_parked_for_as_long_as_before() {
+    let scene = Scene::with(|config| {
+        config.upstream.path = UpstreamPath::Agent;
+        config.park.r#for = Duration::from_secs(60);
+    })
+    .await;
+    let links = tokio::spawn(crate::listener::run_links(Arc::clone(&scene.context)));
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let mut breakpoint = paused("square", 1);
+    breakpoint.node_id = "a1".into();
+    let id = breakpoint.id;
+    let until = unix_ms(SystemTime::now() + Duration::from_secs(600));
+    let held = Held {
+        worker_id: (&*breakpoint.worker_id).into(),
+        kind: Kind::Debugpy,
+        port: breakpoint.port,
+        name: "person".into(),
+        session: "7".into(),
+        client: "nvim".into(),
+        peer: None,
+        replica: Hex([9; 8]),
+        since_unix_ms: 0,
+        parked: Some(Parked {
+            owner: "person".into(),
+            credential: None,
+            until_unix_ms: until,
+        }),
+    };
+    scene.context.registry.insert(breakpoint);
+    agent
+        .say(&FromAgent::Held {
+            workers: vec![held],
+        })
+        .await;
+    let mut lists = scene.context.registry.watch();
+    let is_parked = lists.wait_for(|list| list.find(id).unwrap().state.word() == "parked");
+    drop(
+        timeout(PATIENCE, is_parked)
+            .await
+            .expect("in time")
+            .unwrap(),
+    );
+
+    let id_text = id.to_string();
+    let (head, refusal) = looked(scene.address, "other", &id_text).await;
+    assert!(head.starts_with("HTTP/1.1 409"), "{head}");
+    assert_has(&refusal.to_string(), "is parked by person");
+
+    // Who could not leave it here does not take it up.
+    let person = principal(&scene.context.auth, "person").await;
+    let share = || scene.context.parks.share(&person, None).unwrap();
+    let taken: Vec<_> = std::iter::repeat_with(share).take(EACH).collect();
+    let (head, refusal) = looked(scene.address, "person", &id_text).await;
+    assert!(head.starts_with("HTTP/1.1 503"), "{head}");
+    assert_has(&refusal.to_string(), "8 sessions of one person are kept");
+    drop(taken);
+
+    let debugger = async {
+        let open = agent.asked().await;
+        assert_eq!(open.resume.as_deref(), Some("person"));
+        let mut stream = scene.stream("agent", &open).await.unwrap();
+        let first = r#"{"type":"resumed","owner":"person","keeps_ms":60000,"lasted_ms":0,"capabilities":"{}","attach":7}"#;
+        stream.send(Message::text(first)).await.unwrap();
+        let mut dap = Conversation::new(ByteStream::new(stream).with_texts(), 1 << 20);
+        let stop = event("stopped", json!({"reason": "breakpoint", "threadId": 3}));
+        dap.send(&stop).await.unwrap();
+        let asked = read(&mut dap).await;
+        assert_eq!(asked["command"], "evaluate", "{asked}");
+        let threads = json!({"threads": [{"name": "MainThread", "frames": []}]}).to_string();
+        let answer = json!({"seq": 9, "type": "response", "request_seq": asked["seq"], "success": true,
+            "command": "evaluate", "body": {"result": threads, "variablesReference": 0}});
+        dap.send(&answer).await.unwrap();
+        dap
+    };
+    let ((head, seen), mut dap) = tokio::join!(looked(scene.address, "person", &id_text), debugger);
+    assert!(head.starts_with("HTTP/1.1 200"), "{head} {seen}");
+    assert_eq!(seen["threads"][0]["name"], "MainThread");
+    // Here now, and as it was.
+    let list = scene.context.registry.snapshot();
+    let holder = list.find(id).unwrap().holder().unwrap().clone();
+    assert!(holder.is_here() && holder.client == "nvim", "{holder:?}");
+    let kept = unix_ms(holder.parked_until.unwrap().time);
+    assert!(kept.abs_diff(until) < 1000, "{kept} {until}");
+    // The second look takes nothing up.
+    let again = async {
+        let asked = read(&mut dap).await;
+        assert_eq!(asked["command"], "evaluate", "{asked}");
+    };
+    tokio::select! {
+        () = again => {}
+        looked = looked(scene.address, "person", &id_text) => panic!("{looked:?}"),
+    }
+    links.abort();
+}
