@@ -33,7 +33,6 @@ pub(super) use self::opening::Opening;
 use self::opening::{Reached, not_reached};
 pub(super) use self::parking::resume;
 use self::parking::{Resumption, remembered};
-use super::attach::RelayEndpoint;
 use super::attach_selector::OnClose;
 use super::client::{Goodbye, Quirks};
 use super::farewell::Farewell;
@@ -172,11 +171,8 @@ pub(super) struct Relaying<'a, S> {
     context: &'a Context,
     session: &'a Session,
     live: Live<'a>,
-    /// Address that the client dialled.
-    dialled: Box<RelayEndpoint>,
-    /// The arguments of the client's own `attach`, for the sessions that come of it. As text: as a value it can be twenty
-    /// times as large.
-    asked: Box<str>,
+    /// How the client attached, for the sessions that come of this one.
+    attached: Box<children::Attached>,
     /// Requests of the worker's to the client that were refused.
     refused: u8,
     /// Another folder for its files, which the client has asked for.
@@ -260,8 +256,10 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
             context,
             session,
             live,
-            dialled: Box::new(opening.dialled),
-            asked: opening.attach.arguments.to_string().into(),
+            attached: Box::new(children::Attached {
+                dialled: opening.dialled,
+                arguments: opening.attach.arguments.to_string().into(),
+            }),
             refused: 0,
             source_folder: None,
             children: Box::new(Children::new(Instant::now())),

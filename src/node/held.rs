@@ -1,7 +1,7 @@
 //! Which workers sessions hold through this agent, and which it keeps itself. Every relay is told, so that all show the same
 //! holders.
 //!
-//! It keeps as many as a relay would, whose [parks](crate::session::parks) are lost with it: of one person [`EACH`], a cluster
+//! It keeps as many as a relay would, whose parks are lost with it: of one person [`EACH`], a cluster
 //! session counted as one; in all as many as it can [tell of](kept_fit).
 
 use std::collections::HashMap;
@@ -14,8 +14,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::keeping::Keeping;
 use super::look::Refused;
+use crate::debugger::unattended::{EACH, FAMILY};
 use crate::moment::unix_ms;
-use crate::session::parks::{EACH, FAMILY};
 use crate::wire::tunnel::messages::{
     Client, Held, Hex, Holder, Keep, Name, Open, Parked, Refusal, Replica, Subject, kept_fit,
     written,

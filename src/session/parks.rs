@@ -19,6 +19,7 @@ use super::shares::{Share, Shares, Shortage};
 use super::{Attached, Authorized};
 use crate::agents::Way;
 use crate::audit::Unavailable;
+use crate::debugger::unattended::{EACH, FAMILY};
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::policy::Scope;
@@ -31,12 +32,6 @@ pub(crate) const MOST: usize = 1024;
 /// Sessions of all together, live or parked, that have a place for the case that they are lost. A cluster session has one with
 /// all that it has opened.
 const PLACES: usize = 4096;
-
-/// The same of one person.
-pub(crate) const EACH: usize = 8;
-
-/// Sessions of a cluster session for which one place is enough.
-pub(crate) const FAMILY: usize = 64;
 
 /// The parks of a relay, by breakpoint.
 #[derive(Debug)]

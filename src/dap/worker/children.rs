@@ -4,11 +4,19 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 
 use super::Relaying;
-use crate::dap::attach::Pass;
+use crate::dap::attach::{Pass, RelayEndpoint};
 use crate::dap::wall::{Child, Turn};
 use crate::session::Member;
 use crate::wire::dap::message::notice;
 use crate::wire::peer_stream::PeerStream;
+
+/// How a client has attached.
+pub(super) struct Attached {
+    /// Address that it dialled.
+    pub(super) dialled: RelayEndpoint,
+    /// The arguments of its own `attach`. As text: as a value it can be twenty times as large.
+    pub(super) arguments: Box<str>,
+}
 
 impl<S: PeerStream> Relaying<'_, S> {
     /// The worker's debugger asks for a session by `message`.
@@ -50,8 +58,9 @@ impl<S: PeerStream> Relaying<'_, S> {
             ticket: ticket.as_ref(),
             family: self.member.as_ref().map(Member::family),
         };
-        let asked = serde_json::from_str(&self.asked).unwrap_or_default();
-        let message = child.message(&asked, &self.dialled, breakpoint.id, pass);
+        let attached = &self.attached;
+        let asked = serde_json::from_str(&attached.arguments).unwrap_or_default();
+        let message = child.message(&asked, &attached.dialled, breakpoint.id, pass);
         self.tell(&message);
     }
 }

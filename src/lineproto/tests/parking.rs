@@ -3,13 +3,13 @@
 use serde_json::{Value, json};
 
 use crate::context::Context;
+use crate::debugger::unattended::EACH;
 use crate::lineproto::tests::debugpy::{Debugpy, Worker};
 use crate::lineproto::tests::*;
 use crate::moment::Moment;
 use crate::policy::Scope;
 use crate::ray::registry::BreakpointId;
 use crate::session::authorise;
-use crate::session::parks::EACH;
 use crate::session::state::SessionState;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::kept::MOST;

@@ -131,7 +131,7 @@ impl Proc {
         std::fs::rename(own.join("fd"), adapter.join("fd")).unwrap();
         std::fs::create_dir(own.join("fd")).unwrap();
         std::fs::write(adapter.join("status"), "PPid:\t0\n").unwrap();
-        let line = "python\0/v/debugpy/adapter\0--for-server\0004711";
+        let line = "python\0/v/debugpy/adapter\0--for-server";
         std::fs::write(adapter.join("cmdline"), line).unwrap();
     }
 

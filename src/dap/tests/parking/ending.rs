@@ -3,11 +3,11 @@
 use tokio::sync::watch;
 
 use super::*;
+use crate::debugger::unattended::EACH;
 use crate::identity::testing::{principal, revoke, somebody};
 use crate::policy::{Rule, Scope};
 use crate::release::release;
 use crate::session::authorise;
-use crate::session::parks::EACH;
 
 #[tokio::test]
 async fn a_park_ends_with_its_time_a_drain_a_revocation_and_the_worker() {

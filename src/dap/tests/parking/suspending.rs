@@ -1,8 +1,8 @@
 //! Leaving a task where it is, on purpose: `disconnect` with `suspendDebuggee`, VS Code's "Disconnect and Suspend".
 
 use super::*;
+use crate::debugger::unattended::EACH;
 use crate::moment::Moment;
-use crate::session::parks::EACH;
 
 fn suspend() -> Value {
     json!({"restart": false, "suspendDebuggee": true})
