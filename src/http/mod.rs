@@ -29,6 +29,7 @@ mod in_progress;
 mod moving;
 mod nodes;
 pub(crate) mod origin;
+mod own_connection;
 mod page;
 mod park;
 mod query;

@@ -13,20 +13,16 @@ use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::io::duplex;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use tokio_util::either::Either;
 
 use super::answer::{self, Body};
 use super::audit::{self, Asked};
 use super::connection::Connection;
 use super::refusal::HttpRefusal;
 use super::route::Route;
-use super::snapshot::{prompt_status, share};
-use super::{authenticate, body};
+use super::{authenticate, body, own_connection};
 use crate::config::units::{format_duration, parse_duration};
-use crate::connect::Arrived;
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::listing::json::seconds;
@@ -42,8 +38,6 @@ use crate::upstream::park::usual;
 const LARGEST: usize = 1024;
 /// What the client of such a session calls itself.
 const CLIENT: &str = "ray-relay park";
-/// Bytes that wait in each direction.
-const ROOM: usize = 16 * 1024;
 /// How long the list may take to show the park.
 const SHOWN: Duration = Duration::from_secs(5);
 
@@ -78,7 +72,7 @@ impl NotParked {
         match self {
             Self::Denied(Denied::Missing { .. }) => StatusCode::FORBIDDEN,
             Self::Denied(Denied::Hidden) => StatusCode::NOT_FOUND,
-            Self::NotAttached(why) => prompt_status(why),
+            Self::NotAttached(why) => own_connection::status(why),
             Self::Ending => StatusCode::SERVICE_UNAVAILABLE,
             Self::Legacy | Self::NoStop | Self::RunsOn(_) => StatusCode::CONFLICT,
         }
@@ -101,7 +95,7 @@ pub(crate) async fn answer(
         let sentence = "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints, and maybe \"for\": \"12h\"";
         return Ok(answer::error(StatusCode::BAD_REQUEST, sentence));
     };
-    let _share = match share(ctx, &caller.principal) {
+    let _share = match own_connection::share(ctx, &caller.principal) {
         Ok(share) => share,
         Err(crowded) => return Ok(*crowded),
     };
@@ -162,15 +156,8 @@ async fn park(
             format_duration(usual.max(Duration::from_secs(1)))
         }
     };
-    let (near, far) = duplex(ROOM);
-    let arrived = Arrived {
-        stream: Either::Right(far),
-        principal: principal.clone(),
-        peer: connection.peer,
-    };
-    if !ctx.links.deliver(arrived).await {
-        return Err(NotParked::Ending);
-    }
+    let dialled = own_connection::dial(ctx, connection, principal).await;
+    let near = dialled.ok_or(NotParked::Ending)?;
     let options = Options {
         client: CLIENT.to_owned(),
         relay: json!({"breakpoint": breakpoint.id.to_string(), "parkFor": term}),

@@ -16,9 +16,7 @@ use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tokio::io::duplex;
 use tokio::time::timeout;
-use tokio_util::either::Either;
 use tracing::Instrument as _;
 
 use super::answer::{self, Body};
@@ -26,12 +24,10 @@ use super::audit::{self, Asked};
 use super::connection::Connection;
 use super::refusal::HttpRefusal;
 use super::route::Route;
-use super::{authenticate, body};
+use super::{authenticate, body, own_connection};
 use crate::audit::Action;
-use crate::connect::Arrived;
 use crate::connection::summary::Summary;
 use crate::context::Context;
-use crate::identity::Principal;
 use crate::masking::{Carries, MaskedSession};
 use crate::memory::{self, Account, Taken};
 use crate::pdb::{Limits, PromptError, read_snapshot, snapshot, snapshot_expression, visit};
@@ -40,7 +36,7 @@ use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Kind, Location, Sna
 use crate::recording::{Direction, Protocol};
 use crate::session::live::Begun;
 use crate::session::refusal::SessionRefusal;
-use crate::session::shares::{Share, Shortage};
+use crate::session::shares::Share;
 use crate::session::state::SessionState;
 use crate::session::{Authorized, Denied, Permit, authorise, leaving, parks};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
@@ -59,8 +55,6 @@ const LONGEST_VALUE: usize = 100_000;
 const AROUND: usize = 8;
 /// How long the worker is waited for when the session is over.
 const GIVEN_BACK: Duration = Duration::from_secs(3);
-/// Bytes that wait in each direction of a connection of the process's own.
-const ROOM: usize = 16 * 1024;
 /// How long the list may take to show a park that has come to this relay.
 const SHOWN: Duration = Duration::from_secs(5);
 
@@ -126,21 +120,11 @@ impl NoSnapshot {
                 RefusalKind::Forbidden => StatusCode::FORBIDDEN,
                 _ => StatusCode::SERVICE_UNAVAILABLE,
             },
-            Self::NotTaken(why) => prompt_status(why),
+            Self::NotTaken(why) => own_connection::status(why),
             Self::Legacy => StatusCode::CONFLICT,
             Self::Failed(_) => StatusCode::BAD_GATEWAY,
             Self::Ending => StatusCode::SERVICE_UNAVAILABLE,
         }
-    }
-}
-
-/// What a connection of the process's own has come to, as an answer.
-pub(super) fn prompt_status(why: &PromptError) -> StatusCode {
-    match why {
-        PromptError::NotFound(_) => StatusCode::NOT_FOUND,
-        PromptError::Unreachable(_) => StatusCode::BAD_GATEWAY,
-        PromptError::Lost(_) => StatusCode::SERVICE_UNAVAILABLE,
-        PromptError::Refused(_) | PromptError::NoStop => StatusCode::CONFLICT,
     }
 }
 
@@ -159,7 +143,7 @@ pub(crate) async fn answer(
         let sentence = "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints, and maybe \"locals\": false and \"limit\": 1000, up to 100000";
         return Ok(answer::error(StatusCode::BAD_REQUEST, sentence));
     };
-    let share = match share(ctx, &caller.principal) {
+    let share = match own_connection::share(ctx, &caller.principal) {
         Ok(share) => share,
         Err(crowded) => return Ok(*crowded),
     };
@@ -211,30 +195,6 @@ pub(crate) async fn answer(
     })
 }
 
-/// The place of one task that is looked at or parked, or the answer where there is none.
-pub(super) fn share(ctx: &Context, principal: &Principal) -> Result<Share, Box<Response<Body>>> {
-    let shortage = match ctx.snapshots.take(principal) {
-        Ok(share) => return Ok(share),
-        Err(shortage) => shortage,
-    };
-    ctx.metrics.refused(RefusalKind::Limited);
-    let (status, sentence) = match shortage {
-        Shortage::All(most) => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!(
-                "{most} tasks are being looked at or parked, which is all that may be: try again"
-            ),
-        ),
-        Shortage::Yours(most) => (
-            StatusCode::TOO_MANY_REQUESTS,
-            format!(
-                "you are looking at {most} tasks, or parking them, which is all that one person may: try again"
-            ),
-        ),
-    };
-    Err(Box::new(answer::error(status, sentence)))
-}
-
 /// Whether this relay has it, or, where it is parked, the agent of its node.
 fn is_here(breakpoint: &Breakpoint) -> bool {
     breakpoint.holder().is_some_and(Holder::is_here)
@@ -254,15 +214,8 @@ async fn brought_here(
             "the task stays parked at the agent of its node, and is not looked at, because {why}"
         ))
     })?;
-    let (near, far) = duplex(ROOM);
-    let arrived = Arrived {
-        stream: Either::Right(far),
-        principal: principal.clone(),
-        peer: connection.peer,
-    };
-    if !ctx.links.deliver(arrived).await {
-        return Err(NoSnapshot::Ending);
-    }
+    let dialled = own_connection::dial(ctx, connection, principal).await;
+    let near = dialled.ok_or(NoSnapshot::Ending)?;
     let account = ctx.account(principal);
     visit(near, CLIENT, json!({ "breakpoint": id }), &account).await?;
     let mut lists = ctx.registry.watch();

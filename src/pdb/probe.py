@@ -202,16 +202,22 @@ def _look(frame, line, ask, room):
         lines = linecache.getlines(code.co_filename, frame.f_globals)[first - 1 : line + ask["around"]]
         shown["lines"] = [text.rstrip()[:300] for text in lines]
         if ask["locals"]:
-            shown["types"] = {name: type(value).__name__ for name, value in list(frame.f_locals.items())[: ask["names"]]}
+            shown["types"] = {name: type(value).__name__ for name, value in _locals(frame, ask)}
     if ask["locals"] and not own:
         names = shown["locals"] = {}
-        for name, value in list(frame.f_locals.items())[: ask["names"]]:
+        for name, value in _locals(frame, ask):
             text = _repr(value, name) if room[0] > 0 else "..."
             if len(text) > ask["limit"]:
                 text = text[: ask["limit"]] + "..."
             room[0] -= len(text)
             names[name] = text
     return shown
+
+
+def _locals(frame, ask):
+    # pydevd keeps what was returned in a variable of the program's frame.
+    own = [(name, value) for name, value in frame.f_locals.items() if not name.startswith("__pydevd")]
+    return own[: ask["names"]]
 
 
 def _suspends(frame):
