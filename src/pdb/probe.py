@@ -252,7 +252,9 @@ def _snapshot(ask):
         error = errors.get(ident)
         error = error[1] if isinstance(error, tuple) else error
         if error is not None:
-            shown["exception"] = (type(error).__name__ + ": " + _repr(error, "exception"))[: ask["limit"]]
+            # Its text is made by the program's own code.
+            text = ": " + _repr(error, "exception") if ask["locals"] else ""
+            shown["exception"] = (type(error).__name__ + text)[: ask["limit"]]
             trace, raised = error.__traceback__, []
             while trace is not None and len(raised) < ask["frames"]:
                 raised.append(_look(trace.tb_frame, trace.tb_lineno, ask, room))

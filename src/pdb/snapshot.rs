@@ -192,3 +192,69 @@ where
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// A thread that waits in a helper of debugpy's while it handles an exception; what is asked of it, and which of its
+    /// own methods were called for that.
+    const PROGRAM: &str = "
+import threading, types
+called = []
+class Noisy:
+    def __repr__(self):
+        called.append(type(self).__name__)
+        return 'noisy'
+class Failed(Noisy, Exception):
+    pass
+helper = types.ModuleType('debugpy')
+exec('def waits(ready, go): ready.set(); go.wait()', helper.__dict__)
+def fails(ready, go):
+    value = Noisy()
+    try:
+        raise Failed()
+    except Failed:
+        helper.waits(ready, go)
+ready, go = threading.Event(), threading.Event()
+threading.Thread(target=fails, args=(ready, go)).start()
+ready.wait()
+answer = EXPRESSION
+go.set()
+print(answer)
+print(sorted(set(called)))
+";
+
+    fn asked(locals: bool) -> Option<(Value, String)> {
+        let limits = Limits {
+            locals,
+            ..Limits::default()
+        };
+        let program = PROGRAM.replace("EXPRESSION", &expression(&limits));
+        let python = Command::new("python3").arg("-c").arg(program).output();
+        let Ok(python) = python else {
+            eprintln!("not tried in a process: there is no python3");
+            return None;
+        };
+        let said = String::from_utf8(python.stdout).unwrap();
+        let mut lines = said.lines();
+        let threads = read(lines.next().unwrap()).unwrap();
+        Some((threads, lines.next().unwrap().to_owned()))
+    }
+
+    #[test]
+    fn without_variables_no_code_of_the_program_runs() {
+        let Some((threads, called)) = asked(false) else {
+            return;
+        };
+        assert_eq!(threads[0]["exception"], "Failed", "{threads}");
+        assert_eq!(threads[0]["raised"][0]["function"], "fails", "{threads}");
+        assert_eq!(called, "[]");
+        let (threads, called) = asked(true).unwrap();
+        assert_eq!(threads[0]["exception"], "Failed: noisy", "{threads}");
+        assert_eq!(called, "['Failed', 'Noisy']");
+    }
+}
