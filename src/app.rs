@@ -2,6 +2,7 @@
 
 mod descriptors;
 mod essential;
+mod restored;
 pub mod validate;
 
 use std::net::SocketAddr;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use tracing::{error, info, warn};
 
+pub(crate) use self::descriptors::raise as raise_open_files;
 pub use self::essential::Fallen;
 
 use self::essential::Essential;
@@ -20,6 +22,7 @@ use crate::connection::admission::Admission;
 use crate::context::Context;
 use crate::discovery::Discovery;
 use crate::identity::{Authenticator, Issuers, SetupError};
+use crate::keeper::{self, Keeper};
 use crate::listener::{self, BindError};
 use crate::notice::Notices;
 use crate::ray::registry::Registry;
@@ -45,6 +48,9 @@ pub enum Error {
     /// A part could not be built from the configuration.
     #[error("{0}")]
     Setup(String),
+    /// Nobody keeps sessions where somebody is to.
+    #[error(transparent)]
+    Keeper(#[from] keeper::Error),
     /// There is somebody to take over from, and it does not come to that.
     #[error(transparent)]
     Takeover(#[from] takeover::Error),
@@ -102,6 +108,7 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     let auth = Authenticator::from_config(&config.auth, issuers)?;
     let notices = Notices::new(&config.notice).map_err(Error::Setup)?;
     let discovery = Discovery::from_config(&config).await?;
+    let kept = Keeper::open(config.listen.keeper.as_deref()).await?;
     // After everything that is only read: who is told of a wrong file has not taken the port from anybody.
     let mut inherited = match &config.listen.takeover {
         Some(path) => takeover::join(path).await?,
@@ -137,9 +144,16 @@ pub async fn start(config: Config) -> Result<Running, Error> {
         Shutdown::default(),
     );
     context.traces = traces;
+    let left = match kept {
+        Some((keeper, left)) => {
+            context.keeper = Some(keeper);
+            left
+        }
+        None => Vec::new(),
+    };
     let context = Arc::new(context);
     context.recording.prepare().map_err(Error::Setup)?;
-    if inherited.is_some() {
+    if inherited.is_some() || !left.is_empty() {
         context.takeover.hold();
     }
     let admission = Admission::new(context.config.listen.max_connections, &context.memory);
@@ -152,6 +166,7 @@ pub async fn start(config: Config) -> Result<Running, Error> {
             .track_future(discovery.run(registry, closed));
         essential.spawn("the discovery of clusters", run);
     }
+    restored::run(&context, left, &mut essential, inherited.is_none()).await;
     let running = Running {
         context,
         address,

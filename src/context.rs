@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::connect::Links;
 use crate::connection::ConnectionInfo;
 use crate::identity::{Authenticator, Principal};
+use crate::keeper::Keeper;
 use crate::listing::shared::SharedRows;
 use crate::masking::Masking;
 use crate::memory::{Account, Memory};
@@ -49,6 +50,8 @@ pub struct Context {
     pub registry: Registry,
     /// The agents of nodes.
     pub(crate) agents: Arc<Agents>,
+    /// Who keeps connections to debuggers beyond this process, where somebody does.
+    pub(crate) keeper: Option<Arc<Keeper>>,
     /// The memory for everything that is held for somebody.
     pub(crate) memory: Memory,
     /// The links of `ray-relay connect`.
@@ -132,6 +135,7 @@ impl Context {
             recording,
             registry,
             agents,
+            keeper: None,
             memory,
             links: Arc::new(links),
             sessions,

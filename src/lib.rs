@@ -41,6 +41,7 @@
 //! | [`ray::jobs`] | Ray's Jobs API: jobs, their packages and output |
 //! | [`config`] | defaults < file < environment < flags, every problem reported at once |
 //! | [`debugger`] | the connection to a worker's debugger, and how it is led to its end; of sessions and people it knows nothing |
+//! | `keeper` | connections to debuggers that outlive the process that made them |
 //! | [`pdb`] | a pdb prompt, spoken to a worker's debugger as DAP |
 //! | [`wire`] | protocols alone, without the relay's part in them |
 //! | [`memory`] | how much memory there is, and who has taken how much of it |
@@ -93,6 +94,7 @@ mod fault;
 pub mod fuzzing;
 pub mod http;
 pub mod identity;
+mod keeper;
 mod key_mode;
 pub mod lineproto;
 pub mod listener;

@@ -34,7 +34,7 @@ const LAYERS: &[&[&str]] = &[
     &["ray"],
     &["config"],
     &["debugger"],
-    &["pdb"],
+    &["keeper", "pdb"],
     &["wire"],
     &["memory", "moment", "shutdown", "key_mode", "fault"],
 ];

@@ -26,7 +26,7 @@ use super::table::{NodeKey, key};
 use super::way::{NoWay, Way};
 use crate::identity::Ended;
 use crate::moment::Moment;
-use crate::ray::registry::{Breakpoint, Claim, Holder, Kind, RayNode, Snapshot};
+use crate::ray::registry::{Breakpoint, BreakpointId, Claim, Holder, Kind, RayNode, Snapshot};
 use crate::wire::tunnel::messages::{self, FromRelay, Held, Name, Parked, Replica};
 
 /// How long the word of an agent stands whose link broke: as long as one that is silent is taken to be there.
@@ -411,14 +411,18 @@ impl Agents {
         breakpoint: &Breakpoint,
     ) -> Result<Option<(Claim, Way)>, NoWay> {
         let way = self.way_to_agent(breakpoint).await?;
+        Ok(self.take_claim(breakpoint.id).map(|claim| (claim, way)))
+    }
+
+    /// What stands in for a session elsewhere with the breakpoint `id`, for who goes on with it here.
+    pub(crate) fn take_claim(&self, id: BreakpointId) -> Option<Claim> {
         let mut claims = self.elsewhere.claims.lock();
-        let is_it = |claim: &Claim| claim.breakpoint().id == breakpoint.id;
+        let is_it = |claim: &Claim| claim.breakpoint().id == id;
         let key = claims
             .iter()
             .find(|(_, claim)| is_it(claim))
             .map(|(key, _)| key.clone());
-        let claim = key.and_then(|key| claims.remove(&key));
-        Ok(claim.map(|claim| (claim, way)))
+        key.and_then(|key| claims.remove(&key))
     }
 
     /// Has the agent of its node let the task of `breakpoint` run on, which it keeps for somebody. Resolves when the worker was

@@ -4,6 +4,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tracing::warn;
 
 use crate::config::Config;
+use crate::keeper::Keeper;
 
 /// What the relay needs besides connections: its log, keys and revocations, the heads that it polls, recordings, and the
 /// runtime's own.
@@ -16,14 +17,13 @@ const LEAST: usize = 4;
 /// whom there may be half of `listen.max_connections`, never take what somebody with a credential, or a look at the
 /// revocations, needs.
 pub(super) fn fit(config: &mut Config) {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    let raised = setrlimit(Resource::Nofile, limit).is_ok();
+    let raised = raise();
     let Some(there) = getrlimit(Resource::Nofile).current else {
         return;
     };
     let there = usize::try_from(there).unwrap_or(usize::MAX);
-    if lower(config, there) {
+    let is_kept = config.listen.keeper.is_some() || Keeper::is_offered();
+    if lower(config, there, is_kept) {
         warn!(
             there,
             raised,
@@ -35,17 +35,26 @@ pub(super) fn fit(config: &mut Config) {
     }
 }
 
-/// Has at most `there` files open at a time; whether anything is lowered for that.
-fn lower(config: &mut Config, there: usize) -> bool {
+/// Raises the limit of open files as far as the system lets; whether it does.
+pub(crate) fn raise() -> bool {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).is_ok()
+}
+
+/// Has at most `there` files open at a time, also where connections [are kept](crate::keeper); whether anything is lowered for
+/// that.
+fn lower(config: &mut Config, there: usize, is_kept: bool) -> bool {
     let connections = &mut config.listen.max_connections;
     let (links, agents) = (
         &mut config.connect.max_links,
         &mut config.upstream.max_agents,
     );
-    // A connection and its worker are two, a link and what it leads to as well, and connections that were given up take theirs
-    // until they are gone: a quarter more.
+    // A connection and its worker are two, with what is written down for a keeper three, a link and what it leads to two as
+    // well, and connections that were given up take theirs until they are gone: a quarter more.
+    let quarters = if is_kept { 13 } else { 9 };
     let of = |connections: usize, links: usize, agents: usize| {
-        let twice = connections.saturating_mul(9) / 4;
+        let twice = connections.saturating_mul(quarters) / 4;
         let twice = twice.saturating_add(links.saturating_mul(2));
         twice.saturating_add(agents).saturating_add(RESERVE)
     };
@@ -54,7 +63,7 @@ fn lower(config: &mut Config, there: usize) -> bool {
     }
     let left = there.saturating_sub(RESERVE);
     // Half for connections, the rest for links and agents.
-    *connections = (*connections).min((left * 2 / 9).max(LEAST));
+    *connections = (*connections).min((left * 2 / quarters).max(LEAST));
     *links = (*links).min((left / 8).max(LEAST));
     *agents = (*agents).min((left / 4).max(LEAST));
     true
@@ -66,7 +75,7 @@ mod tests {
 
     fn lowered(there: usize) -> (usize, usize, usize) {
         let mut config = Config::default();
-        lower(&mut config, there);
+        lower(&mut config, there, false);
         let links = config.connect.max_links;
         (
             config.listen.max_connections,

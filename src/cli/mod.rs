@@ -20,6 +20,7 @@ mod error;
 mod exec;
 mod health;
 mod hook;
+mod keeper;
 mod launch_config;
 mod list;
 mod man;
@@ -138,6 +139,9 @@ pub enum Command {
     /// Be a Ray node's agent, through which relays reach its debuggers
     #[command(after_help = node::AFTER_HELP)]
     Node(node::NodeArgs),
+    /// Keep the debug sessions of a relay that is killed, for the next one
+    #[command(after_help = keeper::AFTER_HELP)]
+    Keeper(keeper::KeeperArgs),
     /// Check a configuration: every problem at once, or what it comes to
     #[command(after_help = check_config::AFTER_HELP)]
     CheckConfig(CheckConfigArgs),
@@ -229,6 +233,10 @@ pub struct ConfigArgs {
     /// their end; then listen there for a successor [env: RAY_RELAY_LISTEN_TAKEOVER]
     #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
     pub takeover: Option<String>,
+    /// Unix socket of a `ray-relay keeper`: debug sessions outlive a relay that is killed, and go on at
+    /// the next one [env: RAY_RELAY_LISTEN_KEEPER]
+    #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
+    pub keeper: Option<String>,
     /// Allow an address that other machines can reach, although nobody is authenticated: whoever
     /// reaches the port can run code in every paused task
     #[arg(long)]
@@ -273,6 +281,7 @@ impl From<ConfigArgs> for Flags {
             ray_address: args.ray_address,
             listen: args.listen,
             takeover: args.takeover,
+            keeper: args.keeper,
             auth_key: args.auth_key,
             insecure_no_auth: args.insecure_no_auth,
             tls_cert: args.tls_cert,
@@ -348,6 +357,7 @@ async fn run(cli: Cli) -> Result<(), Error> {
     match cli.command {
         Command::Serve(args) => serve::run(args).await,
         Command::Node(args) => Box::pin(node::run(args)).await,
+        Command::Keeper(args) => keeper::run(args).await,
         Command::CheckConfig(args) => check_config::run(args),
         Command::Config(command) => config::run(&command),
         Command::List(args) => list::run(args).await,

@@ -145,6 +145,7 @@ fn flag_entries(flags: &Flags) -> Vec<(&'static str, &'static str, Entry)> {
     for (section, key, label, value) in [
         ("listen", "address", "--listen", &flags.listen),
         ("listen", "takeover", "--takeover", &flags.takeover),
+        ("listen", "keeper", "--keeper", &flags.keeper),
         ("tls", "cert_file", "--tls-cert", &flags.tls_cert),
         ("tls", "key_file", "--tls-key", &flags.tls_key),
         ("advertise", "mode", "--advertise", &flags.advertise),

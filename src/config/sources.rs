@@ -43,6 +43,8 @@ pub struct Flags {
     pub listen: Option<String>,
     /// Value of `--takeover`.
     pub takeover: Option<String>,
+    /// Value of `--keeper`.
+    pub keeper: Option<String>,
     /// Whether `--insecure-no-auth` is given.
     pub insecure_no_auth: bool,
     /// Values of `--auth-key`.

@@ -19,6 +19,7 @@ pub mod messages;
 mod park;
 mod pass_on;
 pub mod refusal;
+pub(crate) mod restored;
 pub mod rewrite;
 mod route;
 pub mod selection;

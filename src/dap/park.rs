@@ -1,7 +1,14 @@
 //! A debugger whose editor is lost, as [`crate::upstream::park`] keeps it.
 
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use serde_json::Value;
+
 use super::worker::OWN_SEQ;
 use crate::debugger::Worker;
+use crate::debugger::kept::Stored;
+use crate::session::live::Live;
 use crate::session::parks::Taker;
 use crate::telemetry::metrics::Outcome;
 use crate::upstream::park::{self, Asked, Debugpy, Heard, Keeping, Line, Memory, Parked};
@@ -66,6 +73,18 @@ impl Keeping for Spliced {
 
     fn abandon(&mut self) -> bool {
         self.splice.worker_mut().abandon()
+    }
+
+    fn pass_on(
+        &mut self,
+        live: &Live<'_>,
+        tenant: Value,
+        left: Duration,
+    ) -> Option<(OwnedFd, Stored)> {
+        let keep = self.memory.keep(live, Some(left))?;
+        let kept = &mut self.kept;
+        let stored = || Stored::of(tenant).unattended(&keep, kept);
+        self.splice.worker_mut().hand_over(stored)
     }
 
     fn handed_over(mut self) -> Parked {

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use super::worker::{Line, Worker};
-use super::{PROBE_AFTER, Stream, legacy};
+use super::{Direct, PROBE_AFTER, Stream, legacy};
 use crate::wire::dap::kept::Kept;
 use crate::wire::tcp;
 
@@ -65,7 +65,7 @@ pub fn follow(stream: TcpStream, tasks: TaskTracker) -> io::Result<Worker> {
 
 /// Leaves a prompt of the legacy debugger in order, once `pending` was said. To be owned by whoever waits for its end.
 pub async fn let_go(stream: TcpStream, pending: BytesMut) {
-    legacy::let_go(Stream::Direct(stream), pending).await;
+    legacy::let_go(Stream::Direct(Direct::new(stream)), pending).await;
 }
 
 impl Worker {

@@ -176,5 +176,6 @@ impl Line {
                 "a worker's debugger does not answer while it is left"
             );
         }
+        self.note();
     }
 }

@@ -4,19 +4,22 @@
 //! decides in which order the connection can be ended without harm ([`super::goodbye`]). Bodies are not parsed but for
 //! two short answers and the `attach`, and nothing of them is kept beyond the first [`KEPT`] bytes of one that comes in pieces.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::kept::{Progress, Stored};
 use crate::wire::dap::codec::{MAX_HEADER, header};
 use crate::wire::dap::kept::Kept;
 use crate::wire::dap::mappings;
 use crate::wire::dap::names::{Command, Event};
 use crate::wire::dap::peek::{Depth, MessageType, Peek, Walk};
+use crate::wire::dap::stands::Stands;
 
 /// Bytes of a body that are kept until enough of it is there. debugpy writes the keys that decide first.
 const KEPT: usize = 4096;
 
 /// How far the `attach` of the conversation has come.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Attach {
     /// The request was not sent.
     #[default]
@@ -60,11 +63,21 @@ pub(super) struct Ledger {
     pub(super) closed: bool,
     /// What passed is not DAP: no more is known.
     pub(super) lost: bool,
-    /// The threads that stand, where somebody wants to know: an agent, and no session of a relay.
+    /// The threads that stand, where somebody wants to know: an agent, and who keeps the connection beyond this process.
     pub(super) stands: Option<Box<Kept>>,
+    /// They have changed since that was last [asked](Self::stands_if_changed).
+    stands_changed: bool,
 }
 
 impl Ledger {
+    /// Of a conversation that begins; the threads that stand are known where they are given.
+    pub(super) fn that_knows(stands: Option<Box<Kept>>) -> Self {
+        Self {
+            stands,
+            ..Self::default()
+        }
+    }
+
     /// Of a conversation that others have led to where another client can go on.
     pub(super) fn resumed() -> Self {
         Self {
@@ -77,6 +90,60 @@ impl Ledger {
             stopped: true,
             ..Self::default()
         }
+    }
+
+    /// Of a conversation of which another process has written this down, from the beginning of a message on.
+    pub(super) fn restored(stored: &Stored) -> Self {
+        let Progress {
+            greeted,
+            welcomed,
+            attach,
+            mapped,
+            configured,
+            stopped,
+            evaluating,
+            disconnect,
+            answered,
+            midway,
+        } = stored.progress;
+        Self {
+            greeted,
+            welcomed,
+            attach,
+            mapped,
+            configured,
+            stopped,
+            evaluating,
+            owed: evaluating,
+            disconnect,
+            answered,
+            lost: midway,
+            stands: Some(Box::new(stored.kept())),
+            ..Self::default()
+        }
+    }
+
+    /// What of this the next process has to know.
+    pub(super) fn progress(&self) -> Progress {
+        Progress {
+            greeted: self.greeted,
+            welcomed: self.welcomed,
+            attach: self.attach,
+            mapped: self.mapped,
+            configured: self.configured,
+            stopped: self.stopped,
+            evaluating: self.evaluating,
+            disconnect: self.disconnect,
+            answered: self.answered,
+            midway: !self.between_messages(),
+        }
+    }
+
+    /// The threads that stand, where they have changed since this was last asked.
+    pub(super) fn stands_if_changed(&mut self) -> Option<&Stands> {
+        let changed = std::mem::take(&mut self.stands_changed);
+        let kept = self.stands.as_ref().filter(|_| changed)?;
+        Some(&kept.stands)
     }
 
     /// Notes what goes to the debugger.
@@ -105,12 +172,14 @@ impl Ledger {
                 self.mapped = arguments.as_ref().is_none_or(mappings::given);
                 if let (Some(kept), Some(arguments)) = (&mut self.stands, arguments) {
                     kept.stands.attach(&arguments.into());
+                    self.stands_changed = true;
                 }
             }
             Some(Command::Continue) => {
                 if let Some(kept) = &mut self.stands {
                     kept.stands
                         .let_run(&arguments(body).unwrap_or_default().into());
+                    self.stands_changed = true;
                 }
             }
             Some(Command::Disconnect) => self.disconnect = true,
@@ -166,6 +235,7 @@ impl Ledger {
                     self.stopped |= self.configured && name == Event::Stopped;
                     if let Some(stands) = &mut self.stands {
                         stands.take(body);
+                        self.stands_changed = true;
                     }
                 }
                 Some(Event::Initialized | Event::Terminated) if self.attach == Attach::Sent => {

@@ -7,16 +7,18 @@
 
 pub mod at_node;
 mod goodbye;
+pub(crate) mod kept;
 mod ledger;
 pub(crate) mod legacy;
 pub mod let_run;
+mod resync;
 mod stream;
 mod tenant;
 pub(crate) mod unattended;
 mod worker;
 
 pub use self::goodbye::SETTLED;
-pub use self::stream::{Stream, Tunnelled};
+pub use self::stream::{Direct, Stream, Tunnelled};
 pub(crate) use self::tenant::Tenant;
 pub use self::worker::Worker;
 

@@ -2,14 +2,17 @@
 
 use std::fmt::Debug;
 use std::io;
+use std::net::Shutdown;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::kept::KeptConnection;
 use crate::wire::tunnel::messages::Keep;
 use crate::wire::write_through;
 
@@ -31,11 +34,42 @@ pub trait Tunnelled: AsyncRead + AsyncWrite + Debug + Send + Sync + Unpin {
     fn take_resumed(&mut self) -> Option<Box<Keep>>;
 }
 
+/// A socket that is connected to a debugger, and who else keeps it open.
+#[derive(Debug)]
+pub struct Direct {
+    socket: TcpStream,
+    kept: Option<Box<KeptConnection>>,
+}
+
+impl Direct {
+    /// One that ends with this process.
+    pub fn new(socket: TcpStream) -> Self {
+        let kept = None;
+        Self { socket, kept }
+    }
+
+    /// One that `kept` keeps beyond this process.
+    pub(crate) fn kept(socket: TcpStream, kept: KeptConnection) -> Self {
+        let kept = Some(Box::new(kept));
+        Self { socket, kept }
+    }
+}
+
+impl Drop for Direct {
+    /// Closing alone would not end a connection that somebody else has open.
+    fn drop(&mut self) {
+        if self.kept.is_some() {
+            // It may have ended by itself.
+            _ = SockRef::from(&self.socket).shutdown(Shutdown::Both);
+        }
+    }
+}
+
 /// A connection to a worker's debugger.
 #[derive(Debug)]
 pub enum Stream {
     /// A connection of the relay's own, or, in an agent, of the agent's.
-    Direct(TcpStream),
+    Direct(Direct),
     /// A connection of the agent's of its node.
     Tunnel(Box<dyn Tunnelled>),
 }
@@ -44,8 +78,40 @@ impl Stream {
     /// The socket, where nothing lies between it and the debugger.
     pub(crate) fn socket(&self) -> Option<&TcpStream> {
         match self {
-            Self::Direct(stream) => Some(stream),
+            Self::Direct(direct) => Some(&direct.socket),
             Self::Tunnel(_) => None,
+        }
+    }
+
+    /// What is written down of it for the next process.
+    pub(super) fn kept_mut(&mut self) -> Option<&mut KeptConnection> {
+        match self {
+            Self::Direct(direct) => direct.kept.as_deref_mut(),
+            Self::Tunnel(_) => None,
+        }
+    }
+
+    /// The same.
+    pub(super) fn kept(&self) -> Option<&KeptConnection> {
+        match self {
+            Self::Direct(direct) => direct.kept.as_deref(),
+            Self::Tunnel(_) => None,
+        }
+    }
+
+    /// Closes it here alone: another process has it, and nobody has to keep it for this one any more.
+    pub(super) fn forget(mut self) {
+        if let Self::Direct(direct) = &mut self {
+            direct.kept = None;
+        }
+    }
+
+    /// Leaves it to whoever keeps it.
+    pub(super) fn leave(mut self) {
+        if let Self::Direct(direct) = &mut self
+            && let Some(kept) = direct.kept.take()
+        {
+            kept.leave();
         }
     }
 
@@ -65,10 +131,10 @@ impl AsyncRead for Stream {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Direct(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Direct(direct) => Pin::new(&mut direct.socket).poll_read(cx, buf),
             Self::Tunnel(tunnel) => Pin::new(tunnel).poll_read(cx, buf),
         }
     }
 }
 
-write_through!([] Stream { Self::Direct(stream) => stream, Self::Tunnel(tunnel) => tunnel });
+write_through!([] Stream { Self::Direct(Direct { socket, .. }) => socket, Self::Tunnel(tunnel) => tunnel });

@@ -7,6 +7,7 @@
 //! the breakpoint stays taken until that is done.
 
 use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -18,8 +19,9 @@ use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
+use super::kept::{KeptConnection, Stored};
 use super::ledger::{Attach, Ledger};
-use super::{Stream, Tenant, goodbye};
+use super::{Direct, Stream, Tenant, goodbye};
 use crate::wire::peer_stream::PeerStream;
 use crate::wire::tunnel::messages::{Keep, written};
 
@@ -57,15 +59,16 @@ pub(super) struct Line {
 impl Worker {
     /// Over a connection that was just made for nobody's session here, as an agent's are. To be called inside a runtime.
     pub(crate) fn over(stream: TcpStream, tasks: TaskTracker) -> Self {
-        Self::new(Stream::Direct(stream), None, tasks)
+        Self::new(Stream::Direct(Direct::new(stream)), None, tasks)
     }
 
     /// Over a connection that was just made, for `tenant`. To be called inside a runtime.
     pub(crate) fn new(stream: Stream, tenant: Option<Box<dyn Tenant>>, tasks: TaskTracker) -> Self {
+        let stands = stream.kept().map(|_| Box::default());
         Self {
             line: Some(Line {
                 stream,
-                ledger: Ledger::default(),
+                ledger: Ledger::that_knows(stands),
                 unsent: Vec::new(),
                 part: Vec::new(),
                 configured: None,
@@ -100,10 +103,13 @@ impl Worker {
         }
     }
 
-    /// Has an agent keep the debugger by `keep` when this end is lost, where one is in between that can. The last word of this
-    /// counts. Cancel safe.
+    /// Has the debugger kept by `keep` when this end is lost: by an agent, where one is in between that can, or by whoever keeps
+    /// the connection beyond this process. The last word of this counts. Cancel safe.
     pub(crate) async fn keep_by(&mut self, keep: &Keep) {
         let Some(line) = &mut self.line else { return };
+        if let Some(kept) = line.stream.kept_mut() {
+            kept.keep_by(keep);
+        }
         if let Stream::Tunnel(tunnel) = &mut line.stream
             && tunnel.keeps()
         {
@@ -113,12 +119,18 @@ impl Worker {
         }
     }
 
-    /// An agent keeps the debugger when this end is lost.
+    /// Somebody keeps the debugger when this end is lost on purpose: an agent, or whoever keeps the connection.
     pub fn is_kept(&self) -> bool {
-        self.stays() && self.line.as_ref().is_some_and(|line| line.kept)
+        let beyond = |line: &Line| {
+            line.stream
+                .kept()
+                .is_some_and(KeptConnection::outlives_the_end)
+        };
+        let kept = |line: &Line| line.kept || beyond(line) && line.ledger.between_messages();
+        self.stays() && self.line.as_ref().is_some_and(kept)
     }
 
-    /// The same, where this end may be lost by now.
+    /// An agent keeps the debugger, where this end may be lost by now.
     pub fn was_kept(&self) -> bool {
         let kept = |line: &Line| {
             let ledger = &line.ledger;
@@ -127,11 +139,11 @@ impl Worker {
         self.line.as_ref().is_some_and(kept)
     }
 
-    /// Loses this end where an agent keeps the debugger then, and says whether it does.
+    /// Loses this end where somebody keeps the debugger then, and says whether it does.
     pub fn abandon(&mut self) -> bool {
         let is_kept = self.is_kept();
-        if is_kept {
-            self.line = None;
+        if is_kept && let Some(line) = self.line.take() {
+            line.stream.leave();
         }
         is_kept
     }
@@ -176,6 +188,38 @@ impl Worker {
         }
     }
 
+    /// Over a connection that another process has had, of which that has written `stored` down.
+    pub(crate) fn restored(
+        stream: Stream,
+        stored: &Stored,
+        tenant: Option<Box<dyn Tenant>>,
+        tasks: TaskTracker,
+    ) -> Self {
+        let mut worker = Self::new(stream, tenant, tasks);
+        if let Some(line) = &mut worker.line {
+            line.ledger = Ledger::restored(stored);
+            // For the tenant.
+            line.sent(&[]);
+        }
+        worker
+    }
+
+    /// The connection and what is to be known of it, for another process that goes on with it: what is `stored`, with how far it
+    /// is. `None`: it is no connection of this process alone, or not where another client could go on.
+    pub(crate) fn hand_over(
+        &mut self,
+        stored: impl FnOnce() -> Stored,
+    ) -> Option<(OwnedFd, Stored)> {
+        let can = self.stays() && self.is_quiet() && self.can_be_kept();
+        let line = self.line.as_ref().filter(|_| can)?;
+        let connection = line.stream.socket()?.as_fd().try_clone_to_owned().ok()?;
+        let progress = line.ledger.progress();
+        let line = self.line.take()?;
+        line.stream.forget();
+        let stored = stored();
+        Some((connection, Stored { progress, ..stored }))
+    }
+
     pub(super) fn line_mut(&mut self) -> Option<&mut Line> {
         self.line.as_mut()
     }
@@ -218,6 +262,7 @@ impl AsyncRead for Worker {
         let received = &buf.filled()[before..];
         line.ledger.received(received);
         line.ledger.closed |= received.is_empty();
+        line.note();
         if line.ledger.evaluating == 0 && !line.held.is_empty() {
             line.say_held();
             let _ = line.poll_unsent(cx);
@@ -306,12 +351,23 @@ impl Line {
     /// Notes what goes to the debugger.
     pub(super) fn sent(&mut self, bytes: &[u8]) {
         self.ledger.sent(bytes);
+        self.note();
         if self.ledger.configured {
             self.configured.get_or_insert_with(Instant::now);
             if let Some(tenant) = &self.tenant {
                 tenant.let_run();
             }
         }
+    }
+
+    /// Has it written down how far the conversation is, where somebody keeps the connection.
+    pub(super) fn note(&mut self) {
+        let Some(kept) = self.stream.kept_mut() else {
+            return;
+        };
+        let mut progress = self.ledger.progress();
+        progress.midway |= !self.unsent.is_empty();
+        kept.note(progress, self.ledger.stands_if_changed());
     }
 
     /// Lets go of what was held.
@@ -329,8 +385,11 @@ impl Line {
             }
             self.unsent.drain(..n);
         }
-        // A burst leaves no buffer behind.
-        self.unsent = Vec::new();
+        if self.unsent.capacity() > 0 {
+            // A burst leaves no buffer behind.
+            self.unsent = Vec::new();
+            self.note();
+        }
         Poll::Ready(Ok(()))
     }
 }

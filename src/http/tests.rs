@@ -80,6 +80,7 @@ pub(crate) fn config() -> Config {
             keepalive: 15 * second,
             drain_timeout: 30 * second,
             takeover: None,
+            keeper: None,
         },
         clusters: Vec::new(),
         registry: config::Registry {

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use self::checks::{Attempt, Checks};
+use super::carried::CarriedIdentity;
 use super::keys::KeyRing;
 use super::kubernetes::Reviewer;
 use super::principal::{CredentialId, Principal, VerifiedIdentity};
@@ -195,6 +196,16 @@ impl Authenticator {
                 debug!(%refusal, "a client certificate was refused");
                 AuthError::Refused
             })
+    }
+
+    /// Who `carried` is, as another process of this user has recognised it, with the rights that the policy gives now; `None`:
+    /// the time of that is over, or it is to be recognised otherwise than it was.
+    pub(crate) fn carried(&self, carried: Option<CarriedIdentity>) -> Option<Principal> {
+        match (&self.checks, carried) {
+            (None, None) => Some(self.everybody.clone()),
+            (Some(checks), Some(carried)) => checks.principal(carried.into_verified()).ok(),
+            (None, Some(_)) | (Some(_), None) => None,
+        }
     }
 
     /// A ticket with which `principal` can open further sessions to `breakpoint` within a short time. `None` where

@@ -5,6 +5,7 @@
 
 mod authenticator;
 mod authorities;
+mod carried;
 mod claims;
 mod grants;
 mod issuers;
@@ -30,6 +31,7 @@ mod verifier;
 
 pub use authenticator::{AuthError, Authenticator, Issuers, SetupError};
 pub(crate) use authorities::{read_bounded, trusting};
+pub(crate) use carried::CarriedIdentity;
 pub use claims::{Claims, Expectations};
 pub use grants::{CredentialGrants, GrantLimit};
 pub use jws::Jws;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -18,7 +19,8 @@ use crate::policy::{Access, BreakpointSelector, Rule, Scopes};
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// By what a principal was recognised. Never the credential itself; `Display` goes to logs and audit lines.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum CredentialId {
     /// Nobody is authenticated here.
     None,
@@ -248,6 +250,11 @@ impl Principal {
     /// What its credential brought along, for tickets.
     pub(super) fn grants(&self) -> &CredentialGrants {
         &self.0.who.grants
+    }
+
+    /// What its roles allow, where somebody outside knows that.
+    pub(super) fn roles(&self) -> Option<&Roles> {
+        self.0.who.roles.as_ref()
     }
 
     /// What it may do.

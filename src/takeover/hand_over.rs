@@ -11,11 +11,11 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::channel::{Hearing, Saying, channel};
 use super::link::{Who, who};
 use super::messages::{Message, PROTOCOL};
-use super::place::Place;
 use super::{Door, Doors, Error, Takeover};
+use crate::wire::descriptors::{MessageReader, MessageWriter, channel};
+use crate::wire::own_socket::OwnSocket;
 
 /// How long a successor may take to be ready: it reads its files, and asks every Ray head once.
 const READY: Duration = Duration::from_secs(60);
@@ -27,7 +27,7 @@ const ACCEPTS: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Where a relay listens for its successor.
-pub(crate) struct Waiting(Place);
+pub(crate) struct Waiting(OwnSocket);
 
 impl Waiting {
     /// Listens at `path`, where nobody does.
@@ -35,10 +35,11 @@ impl Waiting {
     /// # Errors
     /// [`Error::Place`].
     pub(crate) fn bind(path: &Path) -> Result<Self, Error> {
-        Place::bind(path).map(Self)
+        let wrong = |why| Error::Place(path.to_owned(), why);
+        OwnSocket::bind(path).map(Self).map_err(wrong)
     }
 
-    pub(super) fn inherited(place: Place) -> Self {
+    pub(super) fn inherited(place: OwnSocket) -> Self {
         Self(place)
     }
 }
@@ -46,8 +47,8 @@ impl Waiting {
 /// A successor that has taken over.
 struct Successor {
     who: Who,
-    hearing: Hearing,
-    saying: Saying,
+    reader: MessageReader<Message>,
+    writer: MessageWriter,
 }
 
 impl Takeover {
@@ -70,17 +71,17 @@ impl Takeover {
         drop((place, doors));
         let Successor {
             who,
-            hearing,
-            saying,
+            reader,
+            writer,
         } = successor;
         info!(pid = who.pid, version = %who.version, "another process has taken over");
         let entered = self.enter(&who, false);
-        self.link(entered, hearing, saying);
+        self.link(entered, reader, writer);
         self.succeeded.cancel();
         closed.cancelled().await;
     }
 
-    async fn first(self: &Arc<Self>, place: &Place, doors: &[Door]) -> Successor {
+    async fn first(self: &Arc<Self>, place: &OwnSocket, doors: &[Door]) -> Successor {
         loop {
             let socket = match place.accept().await {
                 Ok(socket) => socket,
@@ -90,17 +91,17 @@ impl Takeover {
                     continue;
                 }
             };
-            let (mut hearing, saying) = channel(socket);
+            let (mut reader, writer) = channel(socket);
             let handed = {
-                let mut handing = pin!(self.hand_to(&mut hearing, &saying, place, doors));
+                let mut handing = pin!(self.hand_to(&mut reader, &writer, place, doors));
                 loop {
                     tokio::select! {
                         handed = &mut handing => break handed,
                         Ok(another) = place.accept() => {
-                            let (_, saying) = channel(another);
+                            let (_, writer) = channel::<Message>(another);
                             let reason = "another process is taking over at the moment".into();
                             // It goes away by itself.
-                            let _ = saying.say(&Message::Refused { reason }, None).await;
+                            let _ = writer.write(&Message::Refused { reason }, None).await;
                         }
                     }
                 }
@@ -109,14 +110,14 @@ impl Takeover {
                 Ok(who) => {
                     return Successor {
                         who,
-                        hearing,
-                        saying,
+                        reader,
+                        writer,
                     };
                 }
                 Err(why) => {
                     // So that it does not take the end of this for the end of this process.
                     let reason = why.to_string().as_str().into();
-                    let _ = saying.say(&Message::Refused { reason }, None).await;
+                    let _ = writer.write(&Message::Refused { reason }, None).await;
                     self.doors.send_replace(Doors::Open);
                     self.audit.take_back().await;
                     warn!(%why, "not taken over: this relay goes on as before");
@@ -128,13 +129,13 @@ impl Takeover {
     /// Hands everything to the process at the other end, and says who that is once it has it.
     async fn hand_to(
         &self,
-        hearing: &mut Hearing,
-        saying: &Saying,
-        place: &Place,
+        reader: &mut MessageReader<Message>,
+        writer: &MessageWriter,
+        place: &OwnSocket,
         doors: &[Door],
     ) -> io::Result<Who> {
-        saying.say(&self.hello(), None).await?;
-        let who = who(hearing).await?;
+        writer.write(&self.hello(), None).await?;
+        let who = who(reader).await?;
         if who.protocol != PROTOCOL {
             return Err(io::Error::other(format!(
                 "the other process speaks version {} of the protocol of takeovers, and this one {PROTOCOL}: end this one before the other is started",
@@ -146,48 +147,52 @@ impl Takeover {
         self.audit.move_aside().await.map_err(io::Error::other)?;
         for Door { asked, socket } in doors {
             let listener = Message::Listener { asked: *asked };
-            saying.say(&listener, Some(socket.as_fd())).await?;
+            writer.write(&listener, Some(socket.as_fd())).await?;
         }
         let takeover = Some(place.socket.as_fd());
-        saying.say(&Message::Takeover, takeover).await?;
-        self.introduce(saying).await?;
-        self.say_state(saying).await?;
-        saying.say(&Message::Prepared, None).await?;
-        expect(hearing, &Message::Ready, READY).await?;
+        writer.write(&Message::Takeover, takeover).await?;
+        self.introduce(writer).await?;
+        self.say_state(writer).await?;
+        writer.write(&Message::Prepared, None).await?;
+        expect(reader, &Message::Ready, READY).await?;
         self.doors.send_replace(Doors::Held);
         // As it is now that nobody comes any more.
-        self.say_state(saying).await?;
-        saying.say(&Message::Yours, None).await?;
-        expect(hearing, &Message::Mine, ACCEPTS).await?;
+        self.say_state(writer).await?;
+        writer.write(&Message::Yours, None).await?;
+        expect(reader, &Message::Mine, ACCEPTS).await?;
         self.doors.send_replace(Doors::Gone);
         Ok(who)
     }
 
     /// Has the successor linked with those from whom this relay has taken over.
-    async fn introduce(&self, saying: &Saying) -> io::Result<()> {
+    async fn introduce(&self, writer: &MessageWriter) -> io::Result<()> {
         let neighbours = self.neighbours.lock().clone();
         for older in neighbours.iter().filter(|known| known.is_predecessor) {
             let (near, far) = UnixStream::pair()?;
             let near = near.into_std()?;
             if older.tell(Message::Successor, Some(near.into())) {
                 let predecessor = Some(far.as_fd());
-                saying.say(&Message::Predecessor, predecessor).await?;
+                writer.write(&Message::Predecessor, predecessor).await?;
             }
         }
         Ok(())
     }
 
-    async fn say_state(&self, saying: &Saying) -> io::Result<()> {
+    async fn say_state(&self, writer: &MessageWriter) -> io::Result<()> {
         let state = Box::new(self.own_state());
-        saying.say(&Message::State(state), None).await
+        writer.write(&Message::State(state), None).await
     }
 }
 
 /// Waits for `message`.
-async fn expect(hearing: &mut Hearing, message: &Message, patience: Duration) -> io::Result<()> {
+async fn expect(
+    reader: &mut MessageReader<Message>,
+    message: &Message,
+    patience: Duration,
+) -> io::Result<()> {
     let waited = async {
         loop {
-            let (heard, _) = hearing.hear().await?;
+            let (heard, _) = reader.read().await?;
             match heard {
                 Message::Unknown => {}
                 heard if heard == *message => return Ok(()),

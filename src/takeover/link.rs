@@ -12,10 +12,10 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tracing::{Instrument as _, debug, info, info_span};
 
-use super::channel::{Hearing, Saying, channel};
 use super::messages::{Message, PROTOCOL, Passed, State};
 use super::{GENERATIONS, Takeover, Wanted};
 use crate::ray::registry::{Breakpoint, BreakpointId, Holder};
+use crate::wire::descriptors::{MessageReader, MessageWriter, channel};
 use crate::wire::tunnel::messages::Name;
 
 /// How long the other side may take to say who it is.
@@ -25,7 +25,7 @@ pub(super) const HELLO: Duration = Duration::from_secs(10);
 const OUTBOX: usize = 64;
 
 /// How often what there is to tell is looked at where no list has changed: cluster sessions are in none.
-const LOOK: Duration = Duration::from_millis(200);
+pub(super) const LOOK: Duration = Duration::from_millis(200);
 
 /// Another process, from which this one has taken over, or which has taken over from this one.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(super) struct Neighbour {
     state: Mutex<Option<State>>,
 }
 
-type Outgoing = (Message, Option<OwnedFd>);
+pub(super) type Outgoing = (Message, Option<OwnedFd>);
 
 /// A neighbour with which there is no link yet.
 pub(super) struct Entered {
@@ -99,6 +99,17 @@ impl Neighbour {
         self.outbox.try_send((message, descriptor)).is_ok()
     }
 
+    /// Room for a park, where this is a successor that takes one.
+    pub(super) fn place_for_park(&self) -> Option<mpsc::OwnedPermit<Outgoing>> {
+        let takes = self
+            .state
+            .lock()
+            .as_ref()
+            .is_some_and(|state| state.takes_parks);
+        let outbox = self.outbox.clone();
+        (takes && !self.is_predecessor).then(|| outbox.try_reserve_owned().ok())?
+    }
+
     pub(super) fn pass(&self, about: Passed, connection: UnixStream) -> bool {
         let Ok(connection) = connection.into_std() else {
             return false;
@@ -114,23 +125,23 @@ impl Takeover {
 
     /// Links with a process over `socket`, from its hello on.
     pub(super) fn link_anew(self: &Arc<Self>, socket: UnixStream, is_predecessor: bool) {
-        let (hearing, saying) = channel(socket);
+        let (reader, writer) = channel(socket);
         let (this, closed) = (Arc::clone(self), self.shutdown.closed.clone());
         self.shutdown.tasks.spawn(async move {
             let greeted = async {
-                let mut hearing = hearing;
-                saying.say(&this.hello(), None).await?;
-                let who = who(&mut hearing).await?;
-                io::Result::Ok((who, hearing, saying))
+                let mut reader = reader;
+                writer.write(&this.hello(), None).await?;
+                let who = who(&mut reader).await?;
+                io::Result::Ok((who, reader, writer))
             };
             let greeted = tokio::select! {
                 greeted = greeted => greeted,
                 () = closed.cancelled() => return,
             };
             match greeted {
-                Ok((who, hearing, saying)) => {
+                Ok((who, reader, writer)) => {
                     let entered = this.enter(&who, is_predecessor);
-                    this.keep(entered, hearing, saying).await;
+                    this.keep(entered, reader, writer).await;
                 }
                 Err(why) => debug!(%why, "not linked with another relay of this machine"),
             }
@@ -138,9 +149,14 @@ impl Takeover {
     }
 
     /// Is linked with `entered` until that goes, or this process ends.
-    pub(super) fn link(self: &Arc<Self>, entered: Entered, hearing: Hearing, saying: Saying) {
+    pub(super) fn link(
+        self: &Arc<Self>,
+        entered: Entered,
+        reader: MessageReader<Message>,
+        writer: MessageWriter,
+    ) {
         let this = Arc::clone(self);
-        let keeping = async move { this.keep(entered, hearing, saying).await };
+        let keeping = async move { this.keep(entered, reader, writer).await };
         self.shutdown.tasks.spawn(keeping);
     }
 
@@ -161,13 +177,18 @@ impl Takeover {
         Entered { neighbour, to_say }
     }
 
-    async fn keep(self: &Arc<Self>, entered: Entered, hearing: Hearing, saying: Saying) {
+    async fn keep(
+        self: &Arc<Self>,
+        entered: Entered,
+        reader: MessageReader<Message>,
+        writer: MessageWriter,
+    ) {
         let Entered { neighbour, to_say } = entered;
         let span = info_span!("neighbour", pid = neighbour.pid);
         let talk = async {
             let ended = tokio::select! {
-                ended = self.hear_all(&neighbour, hearing) => ended,
-                ended = say_all(to_say, &saying) => ended,
+                ended = self.hear_all(&neighbour, reader) => ended,
+                ended = say_all(to_say, &writer) => ended,
                 () = self.tell_state(&neighbour) => Ok(()),
                 () = self.over() => Ok(()),
             };
@@ -200,10 +221,10 @@ impl Takeover {
     async fn hear_all(
         self: &Arc<Self>,
         neighbour: &Arc<Neighbour>,
-        mut hearing: Hearing,
+        mut reader: MessageReader<Message>,
     ) -> io::Result<()> {
         loop {
-            let (message, descriptor) = hearing.hear().await?;
+            let (message, descriptor) = reader.read().await?;
             match (message, descriptor) {
                 (Message::State(state), _) => self.take_in(neighbour, *state).await,
                 (Message::Passed(about), Some(connection)) if !neighbour.is_predecessor => {
@@ -212,6 +233,9 @@ impl Takeover {
                     if self.passed.try_send((about, stream)).is_err() {
                         debug!("a connection that was passed on is one too many");
                     }
+                }
+                (Message::Parked { stored }, Some(connection)) if neighbour.is_predecessor => {
+                    self.take_park(connection, stored);
                 }
                 (Message::Successor, Some(connection)) if !neighbour.is_predecessor => {
                     self.link_anew(stream(connection)?, false);
@@ -260,10 +284,10 @@ impl Takeover {
     }
 }
 
-async fn say_all(mut outbox: mpsc::Receiver<Outgoing>, saying: &Saying) -> io::Result<()> {
+async fn say_all(mut outbox: mpsc::Receiver<Outgoing>, writer: &MessageWriter) -> io::Result<()> {
     while let Some((message, descriptor)) = outbox.recv().await {
         let descriptor = descriptor.as_ref().map(|descriptor| descriptor.as_fd());
-        saying.say(&message, descriptor).await?;
+        writer.write(&message, descriptor).await?;
     }
     Ok(())
 }
@@ -277,12 +301,12 @@ pub(super) fn hello(generation: u32) -> Message {
     }
 }
 
-/// Who is at the other end of `hearing`.
+/// Who is at the other end of `reader`.
 ///
 /// # Errors
 /// Where it does not say so in time; with what it says, where it refuses.
-pub(super) async fn who(hearing: &mut Hearing) -> io::Result<Who> {
-    match timeout(HELLO, hearing.hear()).await {
+pub(super) async fn who(reader: &mut MessageReader<Message>) -> io::Result<Who> {
+    match timeout(HELLO, reader.read()).await {
         Ok(Ok((
             Message::Hello {
                 protocol,
@@ -333,6 +357,7 @@ mod tests {
             parked: vec![name("parked")],
             families: vec!["family".into()],
             restarts: Vec::new(),
+            takes_parks: false,
             revocations: Vec::new(),
         });
         for wanted in [

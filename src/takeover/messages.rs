@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::connection::ConnectionInfo;
 use crate::identity::{CredentialId, Principal};
@@ -61,6 +62,11 @@ pub(super) enum Message {
     State(Box<State>),
     /// The descriptor is a client's connection, which belongs to a session of the predecessor.
     Passed(Passed),
+    /// The descriptor is a connection to a debugger, whose session is parked and the successor's from now on.
+    Parked {
+        /// What is known of it.
+        stored: Value,
+    },
     /// The descriptor is a connection to a further successor.
     Successor,
     /// There are too many generations: the predecessor is to drain.
@@ -87,6 +93,9 @@ pub(super) struct State {
     /// The cluster sessions that wait for their editor to come again.
     #[serde(default)]
     pub(super) restarts: Vec<Restart>,
+    /// It takes parks over.
+    #[serde(default)]
+    pub(super) takes_parks: bool,
     /// What is revoked, as lines of a file of revocations.
     pub(super) revocations: Vec<Text<2048>>,
 }

@@ -1,8 +1,8 @@
 //! A hot restart: a relay takes the listening sockets over from one that runs on the same machine, which serves what it
 //! has to its end.
 //!
-//! A relay listens for its successor at `listen.takeover` ([`place`]). The successor dials there before it binds
-//! anything ([`succeed`]), gets every listening socket as a descriptor ([`channel`]), and says when it can serve; only then
+//! A relay listens for its successor at `listen.takeover` ([`crate::wire::own_socket`]). The successor dials there before it binds
+//! anything ([`succeed`]), gets every listening socket as a descriptor ([`crate::wire::descriptors`]), and says when it can serve; only then
 //! the predecessor stops accepting ([`hand_over`]). The sockets are never closed in between: who dials waits in the
 //! kernel's queue for a moment. Where the successor goes before that, the predecessor goes on as if nothing was.
 //!
@@ -10,13 +10,12 @@
 //! is claimed there as what is held through other relays' agents is, and what is revoked; and the successor passes those
 //! connections on that belong to a session of the predecessor ([`Takeover::home_of`]).
 //!
-//! Bounds: one takeover at a time, [`GENERATIONS`] of predecessors, one message ([`channel::LARGEST`]).
+//! Bounds: one takeover at a time, [`GENERATIONS`] of predecessors, one message ([`LARGEST`](crate::wire::descriptors::LARGEST)).
 
-mod channel;
 mod hand_over;
 mod link;
 mod messages;
-mod place;
+mod parks;
 mod state;
 mod succeed;
 
@@ -34,6 +33,8 @@ use tracing::debug;
 pub(crate) use self::hand_over::Waiting;
 use self::link::Neighbour;
 pub(crate) use self::messages::{Passed, PassedCertificate};
+use self::parks::COMING;
+pub(crate) use self::parks::PassedPark;
 pub(crate) use self::succeed::{Inherited, join};
 use crate::agents::Agents;
 use crate::audit::Audit;
@@ -102,6 +103,8 @@ pub(crate) struct Takeover {
     generation: AtomicU32,
     passed: mpsc::Sender<(Passed, UnixStream)>,
     arriving: Mutex<Option<mpsc::Receiver<(Passed, UnixStream)>>>,
+    parks: mpsc::Sender<PassedPark>,
+    coming_parks: Mutex<Option<mpsc::Receiver<PassedPark>>>,
     /// Another process has taken over.
     succeeded: CancellationToken,
     /// A successor has told this process to drain.
@@ -120,6 +123,7 @@ impl Takeover {
         shutdown: Shutdown,
     ) -> Self {
         let (passed, arriving) = mpsc::channel(PASSED);
+        let (parks, coming_parks) = mpsc::channel(COMING);
         Self {
             replica: agents.replica(),
             registry,
@@ -134,6 +138,8 @@ impl Takeover {
             generation: AtomicU32::new(0),
             passed,
             arriving: Mutex::new(Some(arriving)),
+            parks,
+            coming_parks: Mutex::new(Some(coming_parks)),
             succeeded: CancellationToken::new(),
             told_to_end: CancellationToken::new(),
         }

@@ -61,6 +61,7 @@ impl Takeover {
                     client: client.as_str().into(),
                 })
                 .collect(),
+            takes_parks: true,
             revocations: self.revocations(),
         }
     }

@@ -12,12 +12,12 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
-use super::channel::{Hearing, Saying, channel};
 use super::hand_over::Waiting;
 use super::link::{Who, hello, stream, who};
 use super::messages::{Message, PROTOCOL, State};
-use super::place::{Found, Place, dial};
 use super::{Doors, Error, Takeover};
+use crate::wire::descriptors::{MessageReader, MessageWriter, channel};
+use crate::wire::own_socket::{OwnSocket, dial};
 
 /// How long the predecessor may take with each message.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -31,10 +31,10 @@ const CLAIMED: Duration = Duration::from_millis(500);
 /// What a predecessor has handed over. Dropped, it has the predecessor go on as before.
 pub(crate) struct Inherited {
     who: Who,
-    hearing: Hearing,
-    saying: Saying,
+    reader: MessageReader<Message>,
+    writer: MessageWriter,
     doors: Vec<(SocketAddr, TcpListener)>,
-    place: Option<Place>,
+    place: Option<OwnSocket>,
     predecessors: Vec<UnixStream>,
     state: Option<State>,
 }
@@ -44,9 +44,9 @@ pub(crate) struct Inherited {
 /// # Errors
 /// [`Error`]: it is not to be trusted, or does not hand over.
 pub(crate) async fn join(path: &Path) -> Result<Option<Inherited>, Error> {
-    let socket = match dial(path).await? {
-        Found::Relay(socket) => socket,
-        Found::Nobody => return Ok(None),
+    let dialled = dial(path).await;
+    let Some(socket) = dialled.map_err(|why| Error::Place(path.to_owned(), why))? else {
+        return Ok(None);
     };
     let inherited = inherit(socket, path).await;
     inherited.map(Some).map_err(|why| match why.kind() {
@@ -57,10 +57,10 @@ pub(crate) async fn join(path: &Path) -> Result<Option<Inherited>, Error> {
 }
 
 async fn inherit(socket: UnixStream, path: &Path) -> io::Result<Inherited> {
-    let (mut hearing, saying) = channel(socket);
-    let said = saying.say(&hello(0), None).await;
+    let (mut reader, writer) = channel(socket);
+    let said = writer.write(&hello(0), None).await;
     // One that refuses at once may have gone already, and has said why.
-    let predecessor = who(&mut hearing).await?;
+    let predecessor = who(&mut reader).await?;
     said?;
     if predecessor.protocol != PROTOCOL {
         return Err(refused(&format!(
@@ -70,15 +70,15 @@ async fn inherit(socket: UnixStream, path: &Path) -> io::Result<Inherited> {
     }
     let mut inherited = Inherited {
         who: predecessor,
-        hearing,
-        saying,
+        reader,
+        writer,
         doors: Vec::new(),
         place: None,
         predecessors: Vec::new(),
         state: None,
     };
     loop {
-        let heard = timeout(PATIENCE, inherited.hearing.hear()).await;
+        let heard = timeout(PATIENCE, inherited.reader.read()).await;
         match heard.unwrap_or(Err(io::ErrorKind::TimedOut.into()))? {
             (Message::Listener { asked }, Some(socket)) => {
                 inherited.doors.push((asked, listener(socket)?));
@@ -86,7 +86,7 @@ async fn inherit(socket: UnixStream, path: &Path) -> io::Result<Inherited> {
             (Message::Takeover, Some(socket)) => {
                 let socket = std::os::unix::net::UnixListener::from(socket);
                 socket.set_nonblocking(true)?;
-                inherited.place = Some(Place {
+                inherited.place = Some(OwnSocket {
                     path: path.to_owned(),
                     socket: UnixListener::from_std(socket)?,
                 });
@@ -128,6 +128,11 @@ impl Takeover {
         self.doors.send_replace(Doors::Held);
     }
 
+    /// Accepts whoever comes.
+    pub(crate) fn open(&self) {
+        self.doors.send_replace(Doors::Open);
+    }
+
     /// Becomes ready, has the predecessor stop accepting, and accepts. Where the predecessor dies meanwhile, its sockets are
     /// here all the same.
     ///
@@ -139,8 +144,8 @@ impl Takeover {
         }
         let Inherited {
             who,
-            mut hearing,
-            saying,
+            mut reader,
+            writer,
             predecessors,
             state,
             ..
@@ -148,7 +153,7 @@ impl Takeover {
         let pid = who.pid;
         let generation = who.generation.saturating_add(1);
         self.generation.store(generation, Ordering::Relaxed);
-        let agreed = timeout(PATIENCE, agreed(&mut hearing, &saying, state)).await;
+        let agreed = timeout(PATIENCE, agreed(&mut reader, &writer, state)).await;
         let agreed = agreed.unwrap_or(Err(io::ErrorKind::TimedOut.into()));
         for older in predecessors {
             self.link_anew(older, true);
@@ -160,10 +165,10 @@ impl Takeover {
                     self.take_in(&entered.neighbour, state).await;
                 }
                 self.claimed().await;
-                if let Err(why) = saying.say(&Message::Mine, None).await {
+                if let Err(why) = writer.write(&Message::Mine, None).await {
                     warn!(%why, pid, "the predecessor has gone while it handed over");
                 }
-                self.link(entered, hearing, saying);
+                self.link(entered, reader, writer);
             }
             Err(why) if why.kind() == io::ErrorKind::PermissionDenied => {
                 return Err(Error::Refused(why.to_string()));
@@ -191,13 +196,13 @@ impl Takeover {
 
 /// Says that this process is ready, and hears that it may accept; with what the predecessor told last.
 async fn agreed(
-    hearing: &mut Hearing,
-    saying: &Saying,
+    reader: &mut MessageReader<Message>,
+    writer: &MessageWriter,
     mut state: Option<State>,
 ) -> io::Result<Option<State>> {
-    saying.say(&Message::Ready, None).await?;
+    writer.write(&Message::Ready, None).await?;
     loop {
-        match hearing.hear().await? {
+        match reader.read().await? {
             (Message::State(newer), _) => state = Some(*newer),
             (Message::Yours, _) => return Ok(state),
             (Message::Refused { reason }, _) => return Err(refused(&reason)),

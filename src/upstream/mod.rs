@@ -1,15 +1,19 @@
 //! The way to a worker's [debugger](crate::debugger), opened for a session's permit and never for a look.
 //!
 //! [`connect`] makes a [`Worker`], by dialling or by having the agent of the worker's node dial; `tenancy` gives the
-//! breakpoint back when that is left, and looks after the task. `park` keeps a debugger without a client.
+//! breakpoint back when that is left, and looks after the task. `park` keeps a debugger without a client, and `restored` goes on
+//! with those of a relay that was killed.
 
 pub(crate) mod park;
+pub(crate) mod restored;
 mod tenancy;
 
+use self::restored::Ownership;
 pub use self::tenancy::LetRunError;
 use self::tenancy::Tenancy;
 
 use std::io;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,13 +23,15 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
-use tracing::Instrument as _;
+use tracing::{Instrument as _, debug};
 
 use crate::agents::{Absence, Agents, NotOpened, Wanted, Way};
 use crate::context::Context;
-use crate::debugger::{PROBE_AFTER, Stream, Worker, legacy};
+use crate::debugger::kept::{KeptConnection, Stored};
+use crate::debugger::{Direct, PROBE_AFTER, Stream, Worker, legacy};
 use crate::identity::Principal;
 use crate::identity::revocation::seconds;
+use crate::keeper::Keeper;
 use crate::memory::Account;
 use crate::moment::Moment;
 use crate::ray::registry::{self, Breakpoint, BreakpointId, Lease};
@@ -126,6 +132,8 @@ struct Dialling {
     holder: Option<Holder>,
     /// The owner, where the agent keeps the worker.
     resume: Option<Subject>,
+    /// Who keeps the connection beyond this process, and what is written down of it.
+    keeper: Option<(Arc<Keeper>, Value)>,
 }
 
 impl Dialling {
@@ -139,6 +147,7 @@ impl Dialling {
                 agents: Arc::clone(agents),
                 holder: None,
                 resume: None,
+                keeper: None,
             },
             None => Self::again(breakpoint, agents).await?,
         };
@@ -159,6 +168,7 @@ impl Dialling {
             agents: Arc::clone(agents),
             holder: None,
             resume: None,
+            keeper: None,
         })
     }
 
@@ -171,7 +181,7 @@ impl Dialling {
         let (link, node_id) = match &self.way {
             Way::Direct { .. } => {
                 return match timeout(patience, TcpStream::connect(breakpoint.upstream())).await {
-                    Ok(Ok(stream)) => Ok(Stream::Direct(stream)),
+                    Ok(Ok(stream)) => Ok(Stream::Direct(self.kept(stream))),
                     Ok(Err(error)) => Err(ConnectError::Refused(error.kind())),
                     Err(_) => Err(ConnectError::TimedOut(patience)),
                 };
@@ -196,6 +206,23 @@ impl Dialling {
                 Err(ConnectError::NoWay(refusal.to_string()))
             }
             Err(why) => Err(ConnectError::NoWay(why.to_string())),
+        }
+    }
+
+    /// `stream`, which outlives this process where somebody keeps it.
+    fn kept(&self, stream: TcpStream) -> Direct {
+        let Some((keeper, owner)) = &self.keeper else {
+            return Direct::new(stream);
+        };
+        match keeper.keep(stream.as_fd()) {
+            Ok(slot) => {
+                let stored = Stored::of(owner.clone());
+                Direct::kept(stream, KeptConnection::new(slot, stored))
+            }
+            Err(why) => {
+                debug!(%why, "a session does not outlive this process");
+                Direct::new(stream)
+            }
         }
     }
 
@@ -236,7 +263,11 @@ pub async fn connect(
     timeout(SETTLED, permit.settled())
         .await
         .map_err(|_| ConnectError::TimedOut(SETTLED))?;
-    let dialling = Dialling::of(context, permit).await?;
+    let mut dialling = Dialling::of(context, permit).await?;
+    let holder = permit.breakpoint().holder().filter(|_| permit.holds());
+    let owner =
+        holder.and_then(|holder| Ownership::of(permit.principal(), permit.breakpoint(), holder));
+    dialling.keeper = context.keeper.clone().zip(owner);
     let (absence, lease) = (dialling.absence(), permit.lease());
     let tasks = &context.shutdown.tasks;
     let account = context.account(permit.principal());

@@ -11,9 +11,10 @@ mod memory;
 mod taking;
 mod terms;
 
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use serde_json::Map;
+use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
@@ -23,9 +24,11 @@ pub(crate) use self::look::{Asked, question};
 pub(crate) use self::memory::Memory;
 pub(crate) use self::taking::{Origin, Resumed, Terms, YOUR, explained, parked_for, take};
 pub(crate) use self::terms::{Stay, keeps, promise, reserve, share, takes_in, usual};
+use super::restored::Ownership;
 use crate::audit::Unavailable;
 use crate::context::Context;
 use crate::debugger::Worker;
+use crate::debugger::kept::Stored;
 use crate::debugger::legacy::{Entered, Said};
 use crate::debugger::unattended::{BUSY, LOOK};
 use crate::moment::Moment;
@@ -43,7 +46,7 @@ use crate::wire::prefixed::Prefixed;
 const WHY: Duration = Duration::from_millis(250);
 
 /// How long a worker may take to be left, so that the list is right when whoever asked for it hears of it.
-const GIVEN_BACK: Duration = Duration::from_secs(3);
+pub(crate) const GIVEN_BACK: Duration = Duration::from_secs(3);
 
 /// How long whoever goes on with it may take to put that on record.
 const ACCEPTS: Duration = Duration::from_secs(10);
@@ -132,8 +135,17 @@ pub(crate) trait Keeping: Send {
     /// its end.
     fn evaluate(&mut self, expression: &str) -> impl Future<Output = bool> + Send;
 
-    /// Loses this end where an agent keeps the debugger then, and says whether it does.
+    /// Loses this end where somebody keeps the debugger then, and says whether it does.
     fn abandon(&mut self) -> bool;
+
+    /// The connection for another process, with what that has to know, which is `tenant` besides, of the session `live`, whose
+    /// time is over in `left`. `None`: it stays here.
+    fn pass_on(
+        &mut self,
+        live: &Live<'_>,
+        tenant: Value,
+        left: Duration,
+    ) -> Option<(OwnedFd, Stored)>;
 
     /// What is handed over.
     fn handed_over(self) -> Parked;
@@ -149,6 +161,8 @@ pub(crate) struct Park<'a, K> {
     since: Instant,
     /// When its time is over.
     until: Instant,
+    /// No other process can go on with it.
+    stays_here: bool,
 }
 
 /// The place for the park of the session `live`, which is to be kept for `keeps`: the one that was `reserved`, or another.
@@ -191,6 +205,8 @@ struct Wanted {
 enum Ending {
     /// To whom it was offered and who has accepted.
     HandedOver(oneshot::Sender<HandedOver>),
+    /// To the process that has taken over from this one.
+    PassedOn,
     /// Somebody has asked for it, and is told.
     Released(oneshot::Sender<Result<(), Unavailable>>),
     By(Outcome),
@@ -227,6 +243,7 @@ impl<'a, K: Keeping> Park<'a, K> {
             place,
             since: now.instant,
             until: left.until.instant,
+            stays_here: false,
         })
     }
 
@@ -238,6 +255,7 @@ impl<'a, K: Keeping> Park<'a, K> {
         loop {
             match self.ending().await {
                 Ending::HandedOver(taker) => return self.hand_over(taker).await,
+                Ending::PassedOn => return self.leave(Outcome::TakenOver, false).await,
                 Ending::Released(told) => match self.live.audit.ends(Outcome::Released).await {
                     Ok(()) => {
                         let outcome = self.leave(Outcome::Released, true).await;
@@ -292,6 +310,11 @@ impl<'a, K: Keeping> Park<'a, K> {
         let mut wanted: Option<Wanted> = None;
         let mut looking: Option<Looking> = None;
         loop {
+            if !self.stays_here && self.context.takeover.takes_parks() && looking.is_none() {
+                if self.pass_on() {
+                    return Ending::PassedOn;
+                }
+            }
             let look = Instant::now() + LOOK;
             let looked = looking.as_ref().map(|looking| looking.until);
             tokio::select! {
@@ -331,6 +354,7 @@ impl<'a, K: Keeping> Park<'a, K> {
                     }
                 }
                 () = sleep_until(look), if wanted.is_some() => {}
+                () = self.context.takeover.may_take_parks(), if !self.stays_here => {}
             }
             match wanted.take() {
                 Some(ready) if self.keeping.is_ready(ready.taker) => {
@@ -341,6 +365,33 @@ impl<'a, K: Keeping> Park<'a, K> {
                 Some(late) if late.until <= Instant::now() => _ = late.answer.send(Err(Busy)),
                 waiting => wanted = waiting,
             }
+        }
+    }
+
+    /// Hands it to the process that has taken over; `false`: it stays here, for now or for good.
+    fn pass_on(&mut self) -> bool {
+        if !self.keeping.is_ready(Taker::Editor) {
+            return false;
+        }
+        // Once, whatever comes of it: what another process cannot have is reached here.
+        self.stays_here = true;
+        let breakpoint = self.live.worker.breakpoint();
+        let list = self.context.registry.snapshot();
+        let holder = list
+            .find(breakpoint.id)
+            .and_then(|now| now.holder().cloned());
+        let tenant = holder
+            .and_then(|holder| Ownership::of(self.live.worker.principal(), breakpoint, &holder));
+        let (Some(tenant), Some(place)) = (tenant, self.context.takeover.place_for_park()) else {
+            return false;
+        };
+        let left = self.until.saturating_duration_since(Instant::now());
+        match self.keeping.pass_on(&self.live, tenant, left) {
+            Some((connection, stored)) => {
+                place.give(connection, &stored);
+                true
+            }
+            None => self.keeping.abandon(),
         }
     }
 

@@ -4,9 +4,11 @@
 pub(crate) mod backoff;
 pub mod counted;
 pub mod dap;
+pub(crate) mod descriptors;
 pub(crate) mod gzip;
 pub(crate) mod http_client;
 pub(crate) mod human_time;
+pub(crate) mod own_socket;
 pub mod peer_stream;
 pub mod prefixed;
 pub(crate) mod proc_net;

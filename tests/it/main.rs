@@ -28,6 +28,7 @@ mod hook;
 mod identity;
 mod isolation;
 mod keeping;
+mod killed;
 mod kinds;
 mod loopback;
 mod nc;

@@ -254,6 +254,43 @@ fn wait_states(scene: &Scene<'_>, attached: usize, parked: usize) {
     });
 }
 
+#[tokio::test]
+async fn what_is_parked_is_the_successors_and_keeps_no_predecessor_alive() {
+    let Some(cluster) = Cluster::shared(NEWEST) else {
+        return;
+    };
+    let place = Place::new("direct");
+    let mut older = place.relay(&cluster);
+    let mut driver = cluster.start_driver("tasks.py", &[]);
+    let rows = older.wait_listed(3);
+    let mut left = Vec::new();
+    for row in &rows[..2] {
+        let mut client = older.attached(row).await;
+        let (thread, _) = client.stopped().await;
+        client.step_over(thread).await;
+        left.push(client.frames(thread).await);
+    }
+    wait_states(&older, 0, 2);
+    let newer = place.relay(&cluster);
+    assert!(older.relay.wait_exit(SOON).success());
+    wait_states(&newer, 0, 2);
+    assert!(driver.is_waiting());
+    say("one is gone on with by its id, one is released, and one was never attached to");
+    let mut client = newer.attached(&rows[0]).await;
+    let (thread, _) = client.stopped().await;
+    assert_eq!(client.frames(thread).await, left[0]);
+    client.resume(thread).await;
+    let id = rows[1]["id"].as_str().unwrap();
+    let released = newer.command(&["release", "--yes", id]).output().unwrap();
+    assert!(released.status.success(), "{released:?}");
+    let mut client = newer.attached(&rows[2]).await;
+    let (thread, _) = client.stopped().await;
+    client.resume(thread).await;
+    assert_eq!(driver.result(), json!([["head", 4], ["w1", 9], ["w2", 16]]));
+    newer.gone();
+    stop(newer, &place);
+}
+
 /// Ten sessions and five parks, and then another relay. With agents, the first is killed then, and another one takes over from
 /// the second.
 async fn ten_sessions_and_five_parks(cluster: &Cluster, place: &Place, nodes: &[&str]) {
@@ -302,8 +339,10 @@ async fn ten_sessions_and_five_parks(cluster: &Cluster, place: &Place, nodes: &[
         _ => {
             say("the first is killed, and a third one takes over from the second");
             older.relay.signal(Signal::KILL);
-            wait_states(&newer, 0, 15);
+            // What was gone on with is the second's, and goes on there.
+            wait_states(&newer, 3, 12);
             sessions.clear();
+            wait_states(&newer, 0, 15);
             let newest = place.relay(cluster);
             linked(&newest, nodes.len());
             wait_states(&newest, 0, 15);

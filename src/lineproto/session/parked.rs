@@ -1,14 +1,17 @@
 //! A session whose client is lost while its task stands at the prompt.
 
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use serde_json::Value;
 use tokio::io::AsyncRead;
 use tokio::time::timeout;
 use tracing::{Instrument as _, Span};
 
 use super::TerminalSession;
 use super::attached::Line;
+use crate::debugger::kept::Stored;
 use crate::debugger::legacy::{Entered, Said};
 use crate::moment::Moment;
 use crate::session::live::Live;
@@ -115,6 +118,28 @@ impl Keeping for Unattended {
         match self {
             Self::Prompt { prompt, .. } => prompt.stream_mut().get_mut().abandon(),
             Self::Legacy(..) => false,
+        }
+    }
+
+    fn pass_on(
+        &mut self,
+        live: &Live<'_>,
+        tenant: Value,
+        left: Duration,
+    ) -> Option<(OwnedFd, Stored)> {
+        match self {
+            Self::Prompt {
+                prompt,
+                memory,
+                kept,
+                ..
+            } => {
+                let keep = memory.keep(live, Some(left))?;
+                let stored = || Stored::of(tenant).unattended(&keep, kept);
+                prompt.stream_mut().get_mut().hand_over(stored)
+            }
+            // Ray does not list it again.
+            Self::Legacy(..) => None,
         }
     }
 

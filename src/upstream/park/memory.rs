@@ -39,6 +39,16 @@ impl Memory {
         }
     }
 
+    /// Of a session that was kept by `keep`.
+    pub(crate) fn of(keep: &Keep) -> Self {
+        Self {
+            stay: Duration::from_millis(keep.keeps_ms).into(),
+            capabilities: (&*keep.capabilities).into(),
+            attach: keep.attach,
+            cluster_session: keep.cluster_session,
+        }
+    }
+
     /// The same of a session that is one with all of the family of this name.
     pub(crate) fn in_family(self, name: Option<&str>) -> Self {
         // The name itself lets its sessions in, and is nobody else's to know.

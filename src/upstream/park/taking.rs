@@ -204,12 +204,7 @@ impl Origin {
         let (worker, keep) = Box::pin(resume(context, permit, owner)).await?;
         let debugpy = Debugpy {
             line: Line::Worker(Box::new(worker)),
-            memory: Memory {
-                stay: Duration::from_millis(keep.keeps_ms).into(),
-                capabilities: (&*keep.capabilities).into(),
-                attach: keep.attach,
-                cluster_session: keep.cluster_session,
-            },
+            memory: Memory::of(&keep),
             // The debugger's own messages say what was missed.
             kept: Kept::default(),
         };

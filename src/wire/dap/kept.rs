@@ -64,6 +64,17 @@ impl Kept {
         }
     }
 
+    /// Of a debugger whose threads stand like this and which has said `messages` behind `cut` others, as another process has
+    /// kept them.
+    pub fn restored(stands: Stands, cut: usize, messages: impl Iterator<Item = Box<[u8]>>) -> Self {
+        let mut kept = Self::of(stands);
+        kept.cut = cut;
+        for message in messages {
+            kept.keep(&message);
+        }
+        kept
+    }
+
     /// Takes in the message with this body.
     pub fn take(&mut self, body: &[u8]) -> Meaning {
         let known = Walk::new(Depth::Whole).peek(body, body.len());

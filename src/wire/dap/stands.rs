@@ -4,6 +4,7 @@
 //! `allThreadsContinued` also where one thread alone steps (`"steppingResumesAllThreads": false`; 1.8.0 to 1.8.22). So
 //! which threads run on is taken from the requests.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::codec::parse;
@@ -20,9 +21,10 @@ const LONGEST_STOP: usize = 1024;
 const STEPPING_RESUMES_ALL: &str = "steppingResumesAllThreads";
 
 /// What stands.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Stands {
     /// The threads that are known to stand, the last one last, each with the message that says so.
+    #[serde(with = "stops_as_text")]
     stops: Vec<(Option<i64>, Box<[u8]>)>,
     /// All threads were said to stand, and have not all been let run since.
     all: bool,
@@ -30,6 +32,26 @@ pub struct Stands {
     one_runs: bool,
     /// A step lets its thread run and no other.
     step_alone: bool,
+}
+
+/// Messages are text, and shorter so than as lists of numbers.
+mod stops_as_text {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    type Stops = Vec<(Option<i64>, Box<[u8]>)>;
+
+    pub(super) fn serialize<S: Serializer>(stops: &Stops, to: S) -> Result<S::Ok, S::Error> {
+        let text = |(thread, stop): &(Option<i64>, Box<[u8]>)| {
+            (*thread, String::from_utf8_lossy(stop).into_owned())
+        };
+        to.collect_seq(stops.iter().map(text))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Stops, D::Error> {
+        let stops = Vec::<(Option<i64>, String)>::deserialize(from)?;
+        let bytes = |(thread, stop): (Option<i64>, String)| (thread, stop.into_bytes().into());
+        Ok(stops.into_iter().map(bytes).collect())
+    }
 }
 
 impl Stands {

@@ -1,10 +1,11 @@
-//! Messages between two relays of one machine over a Unix socket, some of them with a descriptor.
+//! Messages between two processes of one machine over a Unix socket, some of them with a descriptor.
 //!
 //! A frame is four bytes, big endian, and a message as JSON: the highest bit says that a descriptor comes with it, the
 //! others how long the message is. Bounds: [`LARGEST`], and the descriptors that one read can bring.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -15,17 +16,20 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::messages::Message;
-
 /// Bytes of one message.
-pub(super) const LARGEST: usize = 1024 * 1024;
+pub(crate) const LARGEST: usize = 1024 * 1024;
 
 /// Descriptors that have come and whose message is not whole yet.
 const MOST_DESCRIPTORS: usize = 4;
+
+/// Descriptors that are sent at once.
+const MOST_SENT: usize = 2;
 
 /// Bytes that are read at once.
 const CHUNK: usize = 16 * 1024;
@@ -36,43 +40,42 @@ const TAKEN: Duration = Duration::from_secs(10);
 /// Says that a descriptor comes with a message.
 const WITH_DESCRIPTOR: u32 = 1 << 31;
 
-/// What is said with a message.
-pub(super) type Heard = (Message, Option<OwnedFd>);
-
-/// Both directions of a channel.
-pub(super) fn channel(socket: UnixStream) -> (Hearing, Saying) {
+/// Both directions of a channel, on which messages `M` come.
+pub(crate) fn channel<M>(socket: UnixStream) -> (MessageReader<M>, MessageWriter) {
     let socket = Arc::new(socket);
-    let hearing = Hearing {
+    let reader = MessageReader {
         socket: Arc::clone(&socket),
         bytes: BytesMut::new(),
         descriptors: VecDeque::new(),
+        _messages: PhantomData,
     };
-    (hearing, Saying { socket })
+    (reader, MessageWriter { socket })
 }
 
 /// The direction in which messages come.
 #[derive(Debug)]
-pub(super) struct Hearing {
+pub(crate) struct MessageReader<M> {
     socket: Arc<UnixStream>,
     bytes: BytesMut,
     descriptors: VecDeque<OwnedFd>,
+    _messages: PhantomData<fn() -> M>,
 }
 
 /// The direction in which messages go.
 #[derive(Debug)]
-pub(super) struct Saying {
+pub(crate) struct MessageWriter {
     socket: Arc<UnixStream>,
 }
 
-impl Hearing {
+impl<M: DeserializeOwned> MessageReader<M> {
     /// The next message. Cancel safe: what has come stays here.
     ///
     /// # Errors
     /// Where the connection ends or breaks, and where what comes is no message.
-    pub(super) async fn hear(&mut self) -> io::Result<Heard> {
+    pub(crate) async fn read(&mut self) -> io::Result<(M, Option<OwnedFd>)> {
         loop {
-            if let Some(heard) = self.whole()? {
-                return Ok(heard);
+            if let Some(read) = self.whole()? {
+                return Ok(read);
             }
             let (read, descriptor) = self
                 .socket
@@ -90,7 +93,7 @@ impl Hearing {
     }
 
     /// The message at the beginning of what has come, if it is there whole.
-    fn whole(&mut self) -> io::Result<Option<Heard>> {
+    fn whole(&mut self) -> io::Result<Option<(M, Option<OwnedFd>)>> {
         let Some((head, _)) = self.bytes.split_first_chunk::<4>() else {
             return Ok(None);
         };
@@ -117,21 +120,21 @@ impl Hearing {
     }
 }
 
-impl Saying {
-    /// Says `message`, with `descriptor`, of which the other side gets a duplicate. Not cancel safe: a message that is cut
+impl MessageWriter {
+    /// Writes `message`, with `descriptor`, of which the other side gets a duplicate. Not cancel safe: a message that is cut
     /// ends the channel.
     ///
     /// # Errors
     /// Where the connection breaks, or the other side does not take it in for [`TAKEN`].
-    pub(super) async fn say(
+    pub(crate) async fn write(
         &self,
-        message: &Message,
+        message: &impl Serialize,
         descriptor: Option<BorrowedFd<'_>>,
     ) -> io::Result<()> {
         let body = serde_json::to_vec(message)?;
         let length = u32::try_from(body.len()).ok();
         let Some(length) = length.filter(|_| body.len() <= LARGEST) else {
-            return Err(garbage("a message that is too long to be said"));
+            return Err(garbage("a message that is too long to be written"));
         };
         let mark = if descriptor.is_some() {
             WITH_DESCRIPTOR
@@ -140,8 +143,8 @@ impl Saying {
         };
         let mut frame = (length | mark).to_be_bytes().to_vec();
         frame.extend_from_slice(&body);
-        let said = timeout(TAKEN, self.send(&frame, descriptor)).await;
-        said.unwrap_or(Err(io::ErrorKind::TimedOut.into()))
+        let written = timeout(TAKEN, self.send(&frame, descriptor)).await;
+        written.unwrap_or(Err(io::ErrorKind::TimedOut.into()))
     }
 
     async fn send(&self, frame: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
@@ -152,7 +155,7 @@ impl Saying {
             sent += self
                 .socket
                 .async_io(Interest::WRITABLE, || {
-                    send(&self.socket, &frame[sent..], descriptor)
+                    send(&self.socket, &frame[sent..], descriptor.as_slice())
                 })
                 .await?;
         }
@@ -164,11 +167,18 @@ fn garbage(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
 }
 
-fn send(socket: impl AsFd, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<usize> {
-    let descriptors: Vec<_> = descriptor.into_iter().collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+/// Sends `bytes` with duplicates of `descriptors`, of which there may be [`MOST_SENT`]; gives how many bytes went.
+///
+/// # Errors
+/// Of the system.
+pub(crate) fn send(
+    socket: impl AsFd,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_SENT))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(garbage("no room for a descriptor"));
     }
     let flags = SendFlags::NOSIGNAL;
@@ -202,37 +212,47 @@ fn receive(socket: impl AsFd) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+    use serde::Deserialize;
+
     use super::*;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(tag = "type", rename_all = "snake_case")]
+    enum Message {
+        Refused { reason: String },
+        Successor,
+        Ready,
+    }
 
     #[tokio::test]
     async fn messages_come_whole_and_in_order_with_the_descriptors_that_were_given() {
         let (near, far) = UnixStream::pair().unwrap();
-        let (_, saying) = channel(near);
-        let (mut hearing, _) = channel(far);
+        let (_, writer) = channel::<Message>(near);
+        let (mut reader, _) = channel::<Message>(far);
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         let refused = |length: usize| Message::Refused {
-            reason: "x".repeat(length).as_str().into(),
+            reason: "x".repeat(length),
         };
         let talk = async {
-            saying.say(&refused(300), None).await.unwrap();
+            writer.write(&refused(300), None).await.unwrap();
             let with = Some(theirs.as_fd());
-            saying.say(&Message::Successor, with).await.unwrap();
-            saying.say(&Message::Successor, with).await.unwrap();
-            saying.say(&Message::Ready, None).await.unwrap();
-            drop((saying, theirs));
+            writer.write(&Message::Successor, with).await.unwrap();
+            writer.write(&Message::Successor, with).await.unwrap();
+            writer.write(&Message::Ready, None).await.unwrap();
+            drop((writer, theirs));
         };
         let listen = async {
             assert!(
-                matches!(hearing.hear().await.unwrap(), (Message::Refused { reason }, None) if reason.len() == 300)
+                matches!(reader.read().await.unwrap(), (Message::Refused { reason }, None) if reason.len() == 300)
             );
-            let (message, first) = hearing.hear().await.unwrap();
+            let (message, first) = reader.read().await.unwrap();
             assert_eq!(message, Message::Successor);
-            let (_, second) = hearing.hear().await.unwrap();
+            let (_, second) = reader.read().await.unwrap();
             assert!(matches!(
-                hearing.hear().await.unwrap(),
+                reader.read().await.unwrap(),
                 (Message::Ready, None)
             ));
-            assert!(hearing.hear().await.is_err(), "the end");
+            assert!(reader.read().await.is_err(), "the end");
             (first.unwrap(), second.unwrap())
         };
         let ((), (first, second)) = tokio::join!(talk, listen);
@@ -256,8 +276,8 @@ mod tests {
         ] {
             let (mut near, far) = UnixStream::pair().unwrap();
             near.write_all(bytes).await.unwrap();
-            let (mut hearing, _) = channel(far);
-            let why = hearing.hear().await.unwrap_err();
+            let (mut reader, _) = channel::<Message>(far);
+            let why = reader.read().await.unwrap_err();
             assert_eq!(why.kind(), io::ErrorKind::InvalidData, "{why}");
         }
     }

@@ -1,8 +1,8 @@
-//! The path at which a relay listens for its successor.
+//! A Unix socket for processes of this user alone.
 //!
-//! Who can speak there is given the listening sockets and clients' connections, so it is this user alone: the folder is
-//! the user's own and writable by nobody else, the socket has mode 0600, and the user of the process at the other end is
-//! asked of the system, by both sides.
+//! Who can speak there is given listening sockets, clients' connections and those of debuggers, so the folder is the
+//! user's own and writable by nobody else, the socket has mode 0600, and the user of the process at the other end is asked
+//! of the system, by both sides.
 
 use std::fs;
 use std::io;
@@ -12,30 +12,20 @@ use std::path::{Path, PathBuf};
 use rustix::process::geteuid;
 use tokio::net::{UnixListener, UnixStream};
 
-use super::Error;
-
-/// Somebody listens at a path, or nobody does.
-pub(super) enum Found {
-    /// A relay of the same user listens.
-    Relay(UnixStream),
-    /// Nobody listens. What is left there of somebody who did is in the way.
-    Nobody,
-}
-
-/// The socket at its path, for successors. It stays where it is when this is dropped.
+/// The socket at its path. It stays where it is when this is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    pub(super) path: PathBuf,
-    pub(super) socket: UnixListener,
+pub(crate) struct OwnSocket {
+    pub(crate) path: PathBuf,
+    pub(crate) socket: UnixListener,
 }
 
-impl Place {
+impl OwnSocket {
     /// Listens at `path`, where nobody does.
     ///
     /// # Errors
-    /// [`Error::Place`].
-    pub(super) fn bind(path: &Path) -> Result<Self, Error> {
-        let wrong = |why: io::Error| Error::Place(path.to_owned(), why.to_string());
+    /// What is wrong with the path, as a clause.
+    pub(crate) fn bind(path: &Path) -> Result<Self, String> {
+        let wrong = |why: io::Error| why.to_string();
         match fs::remove_file(path) {
             Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(wrong(why)),
             _ => {}
@@ -52,35 +42,35 @@ impl Place {
     ///
     /// # Errors
     /// Where the system accepts none.
-    pub(super) async fn accept(&self) -> io::Result<UnixStream> {
+    pub(crate) async fn accept(&self) -> io::Result<UnixStream> {
         loop {
             let (stream, _) = self.socket.accept().await?;
             match is_own(&stream) {
                 Ok(()) => return Ok(stream),
-                Err(why) => tracing::warn!(why, "not taken over"),
+                Err(why) => tracing::warn!(why, "refused a process that is not this user's"),
             }
         }
     }
 
     /// Takes it off the path.
-    pub(super) fn remove(self) {
+    pub(crate) fn remove(self) {
         if let Err(why) = fs::remove_file(&self.path) {
-            tracing::debug!(%why, "the socket of listen.takeover was gone already");
+            tracing::debug!(%why, path = %self.path.display(), "the socket was gone already");
         }
     }
 }
 
-/// Who listens at `path`.
+/// A connection to the process of this user that listens at `path`; `None`: nobody listens. What is left there of somebody
+/// who did is in the way.
 ///
 /// # Errors
-/// [`Error::Place`]: the path, or who is there, is not to be trusted.
-pub(super) async fn dial(path: &Path) -> Result<Found, Error> {
-    let wrong = |why: String| Error::Place(path.to_owned(), why);
-    check(path).map_err(wrong)?;
+/// The path, or who is there, is not to be trusted: why, as a clause.
+pub(crate) async fn dial(path: &Path) -> Result<Option<UnixStream>, String> {
+    check(path)?;
     match UnixStream::connect(path).await {
         Ok(stream) => {
-            is_own(&stream).map_err(wrong)?;
-            Ok(Found::Relay(stream))
+            is_own(&stream)?;
+            Ok(Some(stream))
         }
         Err(why)
             if matches!(
@@ -88,9 +78,9 @@ pub(super) async fn dial(path: &Path) -> Result<Found, Error> {
                 io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
             ) =>
         {
-            Ok(Found::Nobody)
+            Ok(None)
         }
-        Err(why) => Err(wrong(why.to_string())),
+        Err(why) => Err(why.to_string()),
     }
 }
 
@@ -152,18 +142,18 @@ mod tests {
     async fn who_listens_is_found_and_what_is_left_is_cleared_away() {
         let folder = folder();
         let path = folder.path().join("takeover");
-        assert!(matches!(dial(&path).await, Ok(Found::Nobody)));
-        let place = Place::bind(&path).unwrap();
+        assert!(matches!(dial(&path).await, Ok(None)));
+        let place = OwnSocket::bind(&path).unwrap();
         let mode = fs::symlink_metadata(&path).unwrap().mode();
         assert_eq!(mode & 0o777, 0o600);
         let (dialled, accepted) = tokio::join!(dial(&path), place.accept());
-        assert!(matches!(dialled, Ok(Found::Relay(_))));
+        assert!(matches!(dialled, Ok(Some(_))));
         accepted.unwrap();
         // As after kill -9.
         drop(place);
         assert!(path.exists());
-        assert!(matches!(dial(&path).await, Ok(Found::Nobody)));
-        Place::bind(&path).unwrap().remove();
+        assert!(matches!(dial(&path).await, Ok(None)));
+        OwnSocket::bind(&path).unwrap().remove();
         assert!(!path.exists());
     }
 
@@ -172,7 +162,7 @@ mod tests {
         let folder = folder();
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
-        let says = |found: Result<Found, Error>| found.err().unwrap().to_string();
+        let says = |found: Result<_, String>| found.err().unwrap();
         assert!(says(dial(&file).await).contains("no socket"));
         assert!(file.exists(), "not removed");
         let open = folder.path().join("open");

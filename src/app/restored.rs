@@ -1,0 +1,97 @@
+//! What a relay has left that was killed, or that has ended beside a keeper: held again before anybody is served. What a
+//! predecessor passes on is held in the same way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+use tracing::{info, warn};
+
+use super::essential::Essential;
+use crate::context::Context;
+use crate::dap;
+use crate::keeper::Left;
+use crate::upstream::restored::Restored;
+
+/// How long the Ray heads may take to know the workers before clients are served all the same.
+const CLAIMED: Duration = Duration::from_secs(15);
+
+/// Connections that are waited for at a time, where they come later.
+const LATER: usize = 1024;
+
+/// Has what is `left` held again, serves whoever comes then where nobody else `opens` the doors, and takes in what is left
+/// later.
+pub(super) async fn run(
+    context: &Arc<Context>,
+    left: Vec<Left>,
+    essential: &mut Essential,
+    opens: bool,
+) {
+    if let Some(mut parks) = context.takeover.coming_parks() {
+        let context = Arc::clone(context);
+        essential.spawn("the parks of predecessors", async move {
+            while let Some(park) = parks.recv().await {
+                let restored = Restored::passed(&context, park);
+                context.shutdown.tasks.spawn(restore(&context, restored));
+            }
+        });
+    }
+    let Some(keeper) = context.keeper.clone() else {
+        return;
+    };
+    let (leave, mut later) = mpsc::channel(LATER);
+    essential.spawn("the link with the keeper", keeper.run(leave));
+    if !left.is_empty() {
+        info!(
+            connections = left.len(),
+            "the process before has left connections to debuggers"
+        );
+        let until = Instant::now() + CLAIMED;
+        if timeout_at(until, context.registry.refreshed())
+            .await
+            .is_err()
+        {
+            warn!(
+                "a Ray head has not said yet what is paused: what the process before has left is taken up as it answers"
+            );
+        }
+        let tasks = &context.shutdown.tasks;
+        let claims = left.into_iter().map(Restored::left);
+        let claims = claims.map(|restored| restore(context, restored));
+        let mut claims: JoinSet<()> = claims.map(|claim| tasks.track_future(claim)).collect();
+        // Those that are not there by then go on by themselves.
+        while let Ok(Some(_)) = timeout_at(until, claims.join_next()).await {}
+        claims.detach_all();
+        if opens {
+            context.takeover.open();
+        }
+    }
+    let context = Arc::clone(context);
+    essential.spawn("what is left later", async move {
+        while let Some(left) = later.recv().await {
+            context
+                .shutdown
+                .tasks
+                .spawn(restore(&context, Restored::left(left)));
+        }
+    });
+}
+
+/// Resolves when the worker of what is `restored` is held, or not to be had. What runs on is the relay's own.
+fn restore(
+    context: &Arc<Context>,
+    restored: Option<Restored>,
+) -> impl Future<Output = ()> + Send + 'static {
+    let context = Arc::clone(context);
+    async move {
+        let Some(restored) = restored else {
+            return;
+        };
+        if let Some(claimed) = Box::pin(restored.claim(&context)).await {
+            let tasks = context.shutdown.tasks.clone();
+            tasks.spawn(async move { dap::restored::run(&context, claimed).await });
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! `ray-relay keeper`: holds duplicates of a relay's connections to debuggers, for the next relay.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+
+use super::{Error, LogFormat};
+use crate::app;
+use crate::config::{self, Log};
+use crate::keeper::serve;
+use crate::shutdown::Signals;
+use crate::telemetry::logging;
+
+pub(super) const AFTER_HELP: &str = "\
+Example:
+  ray-relay keeper /run/ray-relay-keeper/socket
+  ray-relay serve --keeper /run/ray-relay-keeper/socket …
+
+A relay that is killed closes its connections to debuggers, and their tasks run on. With a keeper it
+does not: tasks stay where they stand, the relay that is started next has their sessions parked, and
+whoever had one goes on at the same line. The keeper is the same user's, reads nothing and says nothing
+on any of them. Run it as a service, or a container, of its own: it is to outlive the relay. With
+systemd there is no need for one, see docker/systemd/ray-relay.service.
+
+What no relay comes for is closed after a day. SIGTERM: where the keeper has what no relay has, it
+goes on until one has come for that; a second one closes everything, and those tasks run on.";
+
+/// `keeper`
+#[derive(Debug, Args)]
+pub struct KeeperArgs {
+    /// The Unix socket to listen at: an absolute path in a folder that is this user's own, or is to be made
+    #[arg(value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub path: PathBuf,
+    /// Form of log lines
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
+    pub log_format: LogFormat,
+}
+
+pub(super) async fn run(args: KeeperArgs) -> Result<(), Error> {
+    let signals = Signals::new().map_err(app::Error::Signal)?;
+    logging::init(&Log {
+        format: match args.log_format {
+            LogFormat::Text => config::LogFormat::Text,
+            LogFormat::Json => config::LogFormat::Json,
+        },
+        ..Log::default()
+    })?;
+    // Where it cannot be raised, there is room for fewer.
+    _ = app::raise_open_files();
+    let served = serve::serve(&args.path, signals).await;
+    served.map_err(app::Error::Keeper)?;
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! What is known of a connection to a debugger, so that another process can go on with it where this one was killed.
+//!
+//! Pure but for [`KeptConnection`], which has it written down at each change. It holds who has the worker and by what that
+//! session is kept, as whoever opened the connection says, and how far the conversation is.
+
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tracing::debug;
+
+use super::ledger::Attach;
+use crate::keeper::Slot;
+use crate::moment::unix_ms;
+use crate::wire::dap::kept::Kept;
+use crate::wire::dap::stands::Stands;
+use crate::wire::tunnel::messages::Keep;
+
+/// How far a conversation with debugpy is, as its next client has to know. What is asked and answered all the time is not in
+/// it: the next one asks, and waits for that answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(super) struct Progress {
+    pub(super) greeted: bool,
+    pub(super) welcomed: bool,
+    pub(super) attach: Attach,
+    pub(super) mapped: bool,
+    pub(super) configured: bool,
+    pub(super) stopped: bool,
+    /// `evaluate` requests that were not answered: their answers come out of turn.
+    pub(super) evaluating: u64,
+    pub(super) disconnect: bool,
+    pub(super) answered: bool,
+    /// A part of a message was written: nothing can follow but its rest, which is lost with the process.
+    pub(super) midway: bool,
+}
+
+/// What is written down.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Stored {
+    /// Who has the worker, as whoever opened the connection says.
+    pub(crate) tenant: Value,
+    /// By what the session is kept, and when that was said, in milliseconds since 1970.
+    pub(crate) keep: Option<(Box<Keep>, u64)>,
+    pub(super) progress: Progress,
+    /// The threads that stand.
+    pub(super) stands: Stands,
+    /// What the debugger has said while nobody heard it, where it is handed over: how many messages were cut, and those behind
+    /// them.
+    #[serde(default)]
+    pub(super) missed: (usize, Vec<String>),
+}
+
+impl Stored {
+    /// The same, where nobody hears it and it has said what is in `kept`.
+    #[must_use]
+    pub(crate) fn unattended(mut self, keep: &Keep, kept: &mut Kept) -> Self {
+        let now = unix_ms(SystemTime::now());
+        self.keep = Some((Box::new(keep.clone()), now));
+        let (cut, messages) = kept.messages();
+        let text = |message: Box<[u8]>| String::from_utf8_lossy(&message).into_owned();
+        self.missed = (cut, messages.map(text).collect());
+        self.stands = kept.stands.clone();
+        self
+    }
+
+    /// What it has said while nobody heard it, with the threads that stand.
+    pub(super) fn kept(&self) -> Kept {
+        let (cut, messages) = &self.missed;
+        let messages = messages.iter().map(|message| message.as_bytes().into());
+        Kept::restored(self.stands.clone(), *cut, messages)
+    }
+
+    /// Of a connection that was just made for `tenant`.
+    pub(crate) fn of(tenant: Value) -> Self {
+        Self {
+            tenant,
+            ..Self::default()
+        }
+    }
+}
+
+/// A connection that is kept beyond this process.
+#[derive(Debug)]
+pub(crate) struct KeptConnection {
+    slot: Slot,
+    stored: Stored,
+}
+
+impl KeptConnection {
+    /// One of which `stored` is known, which is written down.
+    pub(crate) fn new(slot: Slot, stored: Stored) -> Self {
+        let mut kept = Self { slot, stored };
+        kept.write();
+        kept
+    }
+
+    /// By what the session is kept from now on.
+    pub(super) fn keep_by(&mut self, keep: &Keep) {
+        let now = unix_ms(SystemTime::now());
+        self.stored.keep = Some((Box::new(keep.clone()), now));
+        self.write();
+    }
+
+    /// How far the conversation is, and which threads stand where that has changed.
+    pub(super) fn note(&mut self, progress: Progress, stands: Option<&Stands>) {
+        if self.stored.progress == progress && stands.is_none() {
+            return;
+        }
+        self.stored.progress = progress;
+        if let Some(stands) = stands {
+            self.stored.stands = stands.clone();
+        }
+        self.write();
+    }
+
+    fn write(&mut self) {
+        let text = serde_json::to_vec(&self.stored);
+        let written = text.map_err(std::io::Error::from);
+        if let Err(why) = written.and_then(|text| self.slot.write(&text)) {
+            debug!(%why, "what is known of a connection is not written down: it is as it was before");
+        }
+    }
+
+    /// Whether it is kept when this process ends on purpose.
+    pub(super) fn outlives_the_end(&self) -> bool {
+        self.stored.keep.is_some() && self.slot.outlives_the_end()
+    }
+
+    /// Leaves it to the next process.
+    pub(super) fn leave(self) {
+        self.slot.leave();
+    }
+}

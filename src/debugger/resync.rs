@@ -1,0 +1,143 @@
+//! Going on with a debugger in the middle of whatever it was saying, because the process is gone that has heard the beginning.
+//!
+//! A message of debugpy's is JSON without a raw line break behind a header that ends in two, so the next header is found
+//! without knowing where the last one was. What was cut belonged to a client that is gone. A question then tells when
+//! everything that was asked in turn before is answered; what is evaluated is answered out of turn, and its answers are
+//! counted ([`super::kept::Progress`]).
+
+use std::io;
+
+use bytes::BytesMut;
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::Worker;
+use crate::wire::dap::codec::{Frames, MAX_HEADER, frame, header, parse};
+use crate::wire::dap::kept::Kept;
+use crate::wire::dap::message::request;
+use crate::wire::dap::names::Command;
+
+/// `seq` of the question: no client counts so far.
+const SEQ: u64 = 0x7fff_5679;
+
+/// Bytes of one message.
+const LARGEST: usize = 1 << 24;
+
+/// Bytes that are read at once.
+const READ: usize = 16 * 1024;
+
+/// What a header ends in.
+const END: &[u8] = b"\r\n\r\n";
+
+impl Worker {
+    /// Reads on from the next message on, and asks the debugger how far it is. Gives what it has begun to say behind the answer,
+    /// and what it has said since it was last heard, with the threads that stand.
+    ///
+    /// # Errors
+    /// It is gone, or what it says is no DAP. To be bounded by the caller.
+    pub(crate) async fn resync(&mut self) -> io::Result<(Vec<u8>, Kept)> {
+        let mut kept = self.stands();
+        let Some(line) = self.line_mut() else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        if line.ledger.lost {
+            return Err(garbage());
+        }
+        let question = frame(&request(SEQ, Command::Threads, json!({})));
+        line.stream.write_all(&question).await?;
+        let mut room = BytesMut::with_capacity(READ);
+        let rest = loop {
+            if line.stream.read_buf(&mut room).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if let Some(at) = first_header(&room) {
+                break room.split_off(at);
+            }
+            // A header that has begun is at the end.
+            let passed = room.len().saturating_sub(MAX_HEADER);
+            _ = room.split_to(passed);
+        };
+        let mut frames = Frames::new(LARGEST);
+        frames.buffer().extend_from_slice(&rest);
+        line.ledger.received(&rest);
+        let mut is_answered = false;
+        loop {
+            while let Some(body) = frames.next_body().map_err(|_| garbage())? {
+                is_answered |= is_answer(&body);
+                kept.take(&body);
+            }
+            if is_answered {
+                break;
+            }
+            let buffer = frames.buffer();
+            let before = buffer.len();
+            if line.stream.read_buf(buffer).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let read = buffer.split_off(before);
+            line.ledger.received(&read);
+            buffer.unsplit(read);
+        }
+        line.note();
+        let part = frames.into_rest().to_vec();
+        self.stand(Kept::of(kept.stands.clone()));
+        Ok((part, kept))
+    }
+}
+
+fn is_answer(body: &[u8]) -> bool {
+    parse(body).is_ok_and(|message| message["type"] == "response" && message["request_seq"] == SEQ)
+}
+
+fn garbage() -> io::Error {
+    io::ErrorKind::InvalidData.into()
+}
+
+/// Where the first whole header in `bytes` begins, which may be cut at their beginning.
+fn first_header(bytes: &[u8]) -> Option<usize> {
+    const FIELD: &[u8] = b"Content-Length: ";
+    let mut from = 0;
+    while let Some(end) = memchr::memmem::find(&bytes[from..], END) {
+        let end = from + end + END.len();
+        let lines = &bytes[end.saturating_sub(MAX_HEADER)..end];
+        if let Some(begin) = memchr::memmem::rfind(lines, FIELD) {
+            let begin = end - lines.len() + begin;
+            if matches!(header(&bytes[begin..], LARGEST), Ok(Some((head, _))) if begin + head == end)
+            {
+                return Some(begin);
+            }
+        }
+        from = end;
+    }
+    None
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::wire::dap::codec::put_frame;
+
+    proptest! {
+        /// Wherever the process before has stopped reading, the next one goes on at a message, and loses none behind that.
+        #[test]
+        fn the_next_message_is_found_from_anywhere(
+            texts in prop::collection::vec(".{0,80}|(Content-Length: [0-9]\r\n\r\n){1,3}", 2..6),
+            cut in 0_usize..400,
+        ) {
+            let mut stream = Vec::new();
+            let mut begins = Vec::new();
+            for text in &texts {
+                begins.push(stream.len());
+                put_frame(&mut stream, Value::from(text.as_str()).to_string().as_bytes());
+            }
+            let cut = cut.min(stream.len());
+            let found = first_header(&stream[cut..]).map(|at| at + cut);
+            let next = begins.into_iter().find(|begin| *begin >= cut);
+            prop_assert_eq!(found, next);
+        }
+    }
+}

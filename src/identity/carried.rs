@@ -1,0 +1,45 @@
+//! Somebody who was recognised, as another process of this user takes it over: the relay that is started after this one was
+//! killed, or has taken its place. It is no credential: whoever reads or writes it can read the relay's keys as well.
+
+use serde::{Deserialize, Serialize};
+
+use super::grants::CredentialGrants;
+use super::principal::{CredentialId, Principal, Roles, VerifiedIdentity};
+use super::revocation::{seconds, time};
+
+/// See the module.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct CarriedIdentity {
+    subject: String,
+    credential: CredentialId,
+    /// When its credential is over by itself, and when that was issued, in seconds since 1970.
+    until: Option<u64>,
+    issued: Option<u64>,
+    grants: CredentialGrants,
+    roles: Option<Roles>,
+}
+
+impl CarriedIdentity {
+    /// Of `principal`; `None`: nobody is authenticated.
+    pub(crate) fn of(principal: &Principal) -> Option<Self> {
+        (!principal.is_anonymous()).then(|| Self {
+            subject: principal.subject().to_owned(),
+            credential: principal.credential().clone(),
+            until: principal.expires().map(seconds),
+            issued: principal.issued_at().map(seconds),
+            grants: principal.grants().clone(),
+            roles: principal.roles().cloned(),
+        })
+    }
+
+    /// The same as it was verified by the process before.
+    pub(super) fn into_verified(self) -> VerifiedIdentity {
+        VerifiedIdentity {
+            expires: self.until.and_then(time),
+            issued: self.issued.and_then(time),
+            grants: self.grants,
+            roles: self.roles,
+            ..VerifiedIdentity::new(self.subject, self.credential)
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Connections to debuggers that outlive the relay: somebody else holds a duplicate of each, with a record of how far it is.
+//!
+//! A debugger lets its task run on as soon as its client's connection closes, and a process that is killed closes all of
+//! its own. A connection of which another process has a duplicate stays open. [`Keeper`] gives duplicates away and
+//! takes them back when the relay starts again: from the service manager's descriptor store ([`systemd`]), or from a
+//! `ray-relay keeper` ([`process`], [`serve`]), which does nothing else. What is known of a connection is in its [`record`].
+//! A [`Slot`] is one connection that is kept; its owner says when it is needed no longer.
+//!
+//! Whoever keeps a connection reads nothing of it and writes nothing to it.
+
+mod messages;
+mod process;
+mod record;
+pub(crate) mod serve;
+mod systemd;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use self::messages::Key;
+use self::process::Process;
+use self::record::Record;
+use self::systemd::ServiceManager;
+use crate::wire::tunnel::text::Hex;
+
+/// Why nobody keeps connections where somebody is to. `Display` names the next step.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The path, or who is there, is not to be trusted.
+    #[error("listen.keeper {0}: {1}")]
+    Path(String, String),
+    /// Nobody listens at the path.
+    #[error(
+        "nobody listens at listen.keeper {0}: start `ray-relay keeper {0}` first, as a service or container of its own"
+    )]
+    Nobody(String),
+    /// Somebody listens, and is no keeper.
+    #[error("what listens at listen.keeper {0} does not answer as a keeper does: {1}")]
+    Silent(String, String),
+}
+
+/// Who keeps connections. One for the process.
+#[derive(Debug)]
+pub(crate) struct Keeper(Store);
+
+#[derive(Debug)]
+enum Store {
+    ServiceManager(ServiceManager),
+    Process(Process),
+}
+
+/// A connection and its record.
+type Kept = (Key, OwnedFd, OwnedFd);
+
+/// A connection that another process has left, and what is known of it.
+#[derive(Debug)]
+pub(crate) struct Left {
+    /// The connection.
+    pub(crate) connection: OwnedFd,
+    /// Its record, as its last owner wrote it.
+    pub(crate) record: Vec<u8>,
+    /// Under which it is kept on.
+    pub(crate) slot: Slot,
+}
+
+/// One connection that is kept, until this is dropped.
+pub(crate) struct Slot {
+    keeper: Arc<Keeper>,
+    key: Key,
+    record: Record,
+    is_left: bool,
+}
+
+impl Keeper {
+    /// The keeper at `path`; without one the service manager, where that has a place for descriptors; `None`: nobody keeps
+    /// anything. With what another process has left there.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub(crate) async fn open(path: Option<&Path>) -> Result<Option<(Arc<Self>, Vec<Left>)>, Error> {
+        let (store, kept) = match path {
+            Some(path) => {
+                let (process, kept) = Process::dial(path).await?;
+                (Store::Process(process), kept)
+            }
+            None => match ServiceManager::of_this_process() {
+                Some((manager, kept)) => (Store::ServiceManager(manager), kept),
+                None => return Ok(None),
+            },
+        };
+        let keeper = Arc::new(Self(store));
+        let left = kept.into_iter();
+        let left = left.filter_map(|kept| Left::new(&keeper, kept).ok());
+        let left = left.collect();
+        Ok(Some((keeper, left)))
+    }
+
+    /// Whether the service manager has a place for descriptors.
+    pub(crate) fn is_offered() -> bool {
+        systemd::places().is_some()
+    }
+
+    /// Speaks with whoever keeps; `leave` gets what another process leaves from now on.
+    pub(crate) async fn run(self: Arc<Self>, leave: mpsc::Sender<Left>) {
+        match &self.0 {
+            Store::ServiceManager(_) => std::future::pending().await,
+            Store::Process(process) => process.run(&self, leave).await,
+        }
+    }
+
+    /// Has `connection` kept from now on. The record says nothing yet.
+    ///
+    /// # Errors
+    /// Nobody can keep it: there are too many, or whoever keeps is away.
+    pub(crate) fn keep(self: &Arc<Self>, connection: BorrowedFd<'_>) -> io::Result<Slot> {
+        let record = Record::new()?;
+        let key = Hex(rand::random());
+        match &self.0 {
+            Store::ServiceManager(manager) => manager.keep(&key, connection, record.as_fd())?,
+            Store::Process(process) => process.keep(&key, connection, record.as_fd())?,
+        }
+        Ok(Slot {
+            keeper: Arc::clone(self),
+            key,
+            record,
+            is_left: false,
+        })
+    }
+
+    fn remove(&self, key: &Key) {
+        match &self.0 {
+            Store::ServiceManager(manager) => manager.remove(key),
+            Store::Process(process) => process.remove(key),
+        }
+    }
+}
+
+impl Left {
+    fn new(keeper: &Arc<Keeper>, (key, connection, record): Kept) -> io::Result<Self> {
+        let (record, bytes) = match Record::read(record) {
+            Ok(read) => read,
+            Err(why) => {
+                // Nobody knows what it is a connection to.
+                keeper.remove(&key);
+                return Err(why);
+            }
+        };
+        Ok(Self {
+            connection,
+            record: bytes,
+            slot: Slot {
+                keeper: Arc::clone(keeper),
+                key,
+                record,
+                is_left: false,
+            },
+        })
+    }
+}
+
+impl Slot {
+    /// Has the record say `bytes`.
+    ///
+    /// # Errors
+    /// They are too many: the connection is not worth keeping.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.record.write(bytes)
+    }
+
+    /// Whether it is kept beyond an end of this process that is meant: a service manager closes what it has when the service
+    /// is stopped, and does not say whether it is to be started again.
+    pub(crate) fn outlives_the_end(&self) -> bool {
+        match &self.keeper.0 {
+            Store::ServiceManager(_) => false,
+            Store::Process(process) => process.is_there(),
+        }
+    }
+
+    /// Leaves the connection to whoever comes next.
+    pub(crate) fn leave(mut self) {
+        self.is_left = true;
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if !self.is_left {
+            self.keeper.remove(&self.key);
+        }
+    }
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Slot").field(&self.key).finish()
+    }
+}

@@ -1,0 +1,233 @@
+//! The relay's end of the link with a `ray-relay keeper`.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{info, warn};
+
+use super::messages::{Key, Message, PROTOCOL};
+use super::{Error, Keeper, Kept, Left};
+use crate::wire::backoff::Backoff;
+use crate::wire::descriptors::{MessageReader, MessageWriter, channel};
+use crate::wire::own_socket;
+
+/// How long the keeper may take to say what it has.
+const HELLO: Duration = Duration::from_secs(5);
+
+/// How long a keeper that is not there yet is waited for.
+const COMES: Duration = Duration::from_secs(10);
+
+/// Messages that wait to be written.
+const OUTBOX: usize = 1024;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+type Outgoing = (Message, Option<OwnedFd>);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Process {
+    path: PathBuf,
+    outbox: mpsc::Sender<Outgoing>,
+    /// Its other end, and the first link.
+    begins: Mutex<Option<(mpsc::Receiver<Outgoing>, Link)>>,
+    is_there: AtomicBool,
+}
+
+/// A link with a keeper that has said what it has.
+#[derive(Debug)]
+struct Link {
+    incoming: Incoming,
+    writer: MessageWriter,
+}
+
+/// What the keeper gives back.
+#[derive(Debug)]
+struct Incoming {
+    reader: MessageReader<Message>,
+    /// Connections whose records have not come.
+    connections: HashMap<Key, OwnedFd>,
+}
+
+impl Incoming {
+    /// The next connection that nobody has; `None`: that was all. Cancel safe.
+    async fn next(&mut self) -> io::Result<Option<Kept>> {
+        loop {
+            match self.reader.read().await? {
+                (Message::Debugger { key }, Some(connection)) => {
+                    self.connections.insert(key, connection);
+                }
+                (Message::Record { key }, Some(record)) => {
+                    if let Some(connection) = self.connections.remove(&key) {
+                        return Ok(Some((key, connection, record)));
+                    }
+                }
+                (Message::All, _) => return Ok(None),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Process {
+    /// The one at `path`, and what it has that nobody needs.
+    pub(super) async fn dial(path: &Path) -> Result<(Self, Vec<Kept>), Error> {
+        let until = Instant::now() + COMES;
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let (link, kept) = loop {
+            match dial(path).await {
+                // Both may be started at the same moment.
+                Err(Error::Nobody(_)) if Instant::now() < until => sleep(backoff.pause()).await,
+                dialled => break dialled?,
+            }
+        };
+        let (outbox, to_write) = mpsc::channel(OUTBOX);
+        let process = Self {
+            path: path.to_owned(),
+            outbox,
+            begins: Mutex::new(Some((to_write, link))),
+            is_there: AtomicBool::new(true),
+        };
+        Ok((process, kept))
+    }
+
+    pub(super) fn is_there(&self) -> bool {
+        self.is_there.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn keep(
+        &self,
+        key: &Key,
+        connection: BorrowedFd<'_>,
+        record: BorrowedFd<'_>,
+    ) -> io::Result<()> {
+        if !self.is_there() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        let said = [
+            (Message::Debugger { key: *key }, connection),
+            (Message::Record { key: *key }, record),
+        ];
+        for (message, descriptor) in said {
+            let descriptor = descriptor.try_clone_to_owned()?;
+            let full = |_| io::Error::from(io::ErrorKind::WouldBlock);
+            let queued = self.outbox.try_send((message, Some(descriptor)));
+            queued.map_err(full)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn remove(&self, key: &Key) {
+        // Where there is no room, whoever comes next finds a connection that is over.
+        _ = self.outbox.try_send((Message::Remove { key: *key }, None));
+    }
+
+    /// Is linked with the keeper, and with whoever is there after it.
+    pub(super) async fn run(&self, keeper: &Arc<Keeper>, leave: mpsc::Sender<Left>) {
+        let Some((mut to_write, first)) = self.begins.lock().take() else {
+            return std::future::pending().await;
+        };
+        let mut link = Some(first);
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        loop {
+            if let Some(link) = link.take() {
+                let why = linked(keeper, link, &mut to_write, &leave).await;
+                self.is_there.store(false, Ordering::Relaxed);
+                warn!(path = %self.path.display(), %why, "the keeper is gone: what is attached now ends if this process is killed; it is tried until one is there again");
+                // It was about connections that nobody keeps any more.
+                while to_write.try_recv().is_ok() {}
+            }
+            sleep(backoff.pause()).await;
+            if let Ok((again, kept)) = dial(&self.path).await {
+                self.is_there.store(true, Ordering::Relaxed);
+                info!("a keeper is there again: sessions from now on outlive this process");
+                backoff.reset();
+                for kept in kept {
+                    let left = Left::new(keeper, kept);
+                    _ = left.map(|left| leave.try_send(left));
+                }
+                link = Some(again);
+            }
+        }
+    }
+}
+
+async fn dial(path: &Path) -> Result<(Link, Vec<Kept>), Error> {
+    let named = || path.display().to_string();
+    let dialled = own_socket::dial(path).await;
+    let socket = dialled.map_err(|why| Error::Path(named(), why))?;
+    let socket = socket.ok_or_else(|| Error::Nobody(named()))?;
+    let (mut reader, writer) = channel(socket);
+    let hello = async {
+        let own = Message::Hello { protocol: PROTOCOL };
+        writer.write(&own, None).await?;
+        match reader.read().await? {
+            (Message::Hello { protocol: PROTOCOL }, _) => {}
+            (Message::Hello { protocol }, _) => {
+                let why = format!(
+                    "it speaks version {protocol} of the protocol, and this relay {PROTOCOL}: start the keeper of the same release"
+                );
+                return Err(io::Error::other(why));
+            }
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        }
+        let mut incoming = Incoming {
+            reader,
+            connections: HashMap::new(),
+        };
+        let mut all = Vec::new();
+        while let Some(kept) = incoming.next().await? {
+            all.push(kept);
+        }
+        Ok((incoming, all))
+    };
+    let hello = timeout(HELLO, hello).await;
+    let hello = hello.unwrap_or(Err(io::ErrorKind::TimedOut.into()));
+    let (incoming, kept) = hello.map_err(|why| Error::Silent(named(), why.to_string()))?;
+    Ok((Link { incoming, writer }, kept))
+}
+
+/// Speaks with the keeper until it is gone, and gives the reason.
+async fn linked(
+    keeper: &Arc<Keeper>,
+    link: Link,
+    to_write: &mut mpsc::Receiver<Outgoing>,
+    leave: &mpsc::Sender<Left>,
+) -> io::Error {
+    let Link {
+        mut incoming,
+        writer,
+    } = link;
+    let read = async {
+        loop {
+            match incoming.next().await {
+                // Where there are too many, the slot that is dropped here ends it.
+                Ok(Some(kept)) => _ = Left::new(keeper, kept).map(|left| leave.try_send(left)),
+                Ok(None) => {}
+                Err(why) => return why,
+            }
+        }
+    };
+    let write = async {
+        while let Some((message, descriptor)) = to_write.recv().await {
+            let descriptor = descriptor.as_ref().map(|descriptor| descriptor.as_fd());
+            if let Err(why) = writer.write(&message, descriptor).await {
+                return why;
+            }
+        }
+        io::ErrorKind::BrokenPipe.into()
+    };
+    tokio::select! {
+        why = read => why,
+        why = write => why,
+    }
+}

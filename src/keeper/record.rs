@@ -1,0 +1,156 @@
+//! What is known of a kept connection, in memory that has no name and outlives the process that writes it.
+//!
+//! A process can be killed in the middle of a write, so a record is written into the half that does not have the last one,
+//! with a number and a checksum before it: whoever reads takes the newest that is whole.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+
+/// Bytes of each half, its head included.
+const HALF: usize = 128 * 1024;
+
+/// The number of the record, its length and its checksum.
+const HEAD: usize = 16;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Record {
+    file: File,
+    /// The number of the last record that was written; 0: none was.
+    number: u64,
+}
+
+impl Record {
+    /// One that says nothing yet.
+    ///
+    /// # Errors
+    /// Where the system gives no memory.
+    pub(super) fn new() -> io::Result<Self> {
+        let file = memfd_create("ray-relay-kept", MemfdFlags::CLOEXEC)?;
+        Ok(Self {
+            file: file.into(),
+            number: 0,
+        })
+    }
+
+    /// The one behind `descriptor`, and what it says.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`] where it is none, or nothing whole is in it.
+    pub(super) fn read(descriptor: OwnedFd) -> io::Result<(Self, Vec<u8>)> {
+        let file = File::from(descriptor);
+        let halves = (0..2).filter_map(|half| read_half(&file, half));
+        let newest = halves.max_by_key(|(number, _)| *number);
+        let (number, bytes) = newest.ok_or(io::ErrorKind::InvalidData)?;
+        Ok((Self { file, number }, bytes))
+    }
+
+    /// Says `bytes` from now on.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`]: they are too many, and what was said before stays.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if bytes.len() > HALF - HEAD {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let number = self.number + 1;
+        let length = u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let mut whole = Vec::with_capacity(HEAD + bytes.len());
+        whole.extend_from_slice(&number.to_be_bytes());
+        whole.extend_from_slice(&length.to_be_bytes());
+        whole.extend_from_slice(&checksum(number, bytes).to_be_bytes());
+        whole.extend_from_slice(bytes);
+        self.file.write_all_at(&whole, offset(number))?;
+        self.number = number;
+        Ok(())
+    }
+}
+
+impl AsFd for Record {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+fn offset(number: u64) -> u64 {
+    (number % 2) * HALF as u64
+}
+
+fn checksum(number: u64, bytes: &[u8]) -> u32 {
+    let mut crc = flate2::Crc::new();
+    crc.update(&number.to_be_bytes());
+    crc.update(bytes);
+    crc.sum()
+}
+
+fn read_half(file: &File, half: u64) -> Option<(u64, Vec<u8>)> {
+    let mut head = [0; HEAD];
+    file.read_exact_at(&mut head, offset(half)).ok()?;
+    let number = u64::from_be_bytes(*head.first_chunk()?);
+    let length = u32::from_be_bytes(*head[8..].first_chunk()?) as usize;
+    let sum = u32::from_be_bytes(*head[12..].first_chunk()?);
+    if number == 0 || length > HALF - HEAD {
+        return None;
+    }
+    let mut bytes = vec![0; length];
+    file.read_exact_at(&mut bytes, offset(half) + HEAD as u64)
+        .ok()?;
+    (checksum(number, &bytes) == sum).then_some((number, bytes))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn said(record: &Record) -> Option<Vec<u8>> {
+        let descriptor = record.as_fd().try_clone_to_owned().unwrap();
+        Record::read(descriptor).ok().map(|(_, bytes)| bytes)
+    }
+
+    #[test]
+    fn what_was_said_last_is_read_and_goes_on_to_be_written() {
+        let mut record = Record::new().unwrap();
+        assert_eq!(said(&record), None);
+        for text in ["one", "two", "a third that is longer", ""] {
+            record.write(text.as_bytes()).unwrap();
+            assert_eq!(said(&record).unwrap(), text.as_bytes());
+        }
+        assert!(record.write(&vec![7; HALF]).is_err());
+        assert_eq!(said(&record).unwrap(), b"");
+        let (mut taken, _) = Record::read(record.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        taken.write(b"by the next process").unwrap();
+        assert_eq!(said(&record).unwrap(), b"by the next process");
+    }
+
+    proptest! {
+        /// A process that is killed while it writes has written a beginning of it, over what was there.
+        #[test]
+        fn a_write_that_was_cut_leaves_what_was_said_before(
+            before in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 1..4),
+            next in prop::collection::vec(any::<u8>(), 0..300),
+            cut in 0_usize..400,
+        ) {
+            let mut record = Record::new().unwrap();
+            for bytes in &before {
+                record.write(bytes).unwrap();
+            }
+            let mut whole = Record::new().unwrap();
+            whole.number = record.number;
+            whole.write(&next).unwrap();
+            let mut bytes = vec![0; HEAD + next.len()];
+            whole.file.read_exact_at(&mut bytes, offset(whole.number)).unwrap();
+            let cut = cut.min(bytes.len());
+            record.file.write_all_at(&bytes[..cut], offset(whole.number)).unwrap();
+            let read = said(&record).unwrap();
+            let last = before.last().unwrap();
+            prop_assert!(read == *last || (cut == bytes.len() && read == next), "{cut}");
+        }
+    }
+}

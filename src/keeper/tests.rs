@@ -1,0 +1,151 @@
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt as _;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::*;
+use crate::shutdown::Signals;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Place {
+    _folder: tempfile::TempDir,
+    path: PathBuf,
+}
+
+fn place() -> Place {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    let path = folder.path().join("keeper");
+    Place {
+        _folder: folder,
+        path,
+    }
+}
+
+/// A keeper that listens.
+async fn keeper(place: &Place) -> JoinHandle<Result<(), Error>> {
+    let path = place.path.clone();
+    let signals = Signals::new().unwrap();
+    let serving = tokio::spawn(async move { serve::serve(&path, signals).await });
+    let listens = async {
+        while UnixStream::connect(&place.path).is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, listens).await.unwrap();
+    serving
+}
+
+/// A relay, as far as the keeper sees it: what was left for it, what is left later, and the task that is to be aborted for
+/// the relay to be killed.
+struct Relay {
+    keeper: Arc<Keeper>,
+    left: Vec<Left>,
+    later: mpsc::Receiver<Left>,
+    runs: JoinHandle<()>,
+}
+
+async fn relay(place: &Place) -> Relay {
+    let opened = timeout(PATIENCE, Keeper::open(Some(&place.path))).await;
+    let (keeper, left) = opened.unwrap().unwrap().unwrap();
+    let (leave, later) = mpsc::channel(8);
+    let runs = tokio::spawn(Arc::clone(&keeper).run(leave));
+    Relay {
+        keeper,
+        left,
+        later,
+        runs,
+    }
+}
+
+impl Relay {
+    async fn killed(self) {
+        self.runs.abort();
+        _ = self.runs.await;
+    }
+}
+
+/// Waits until the keeper has taken in what `relay` has said: a connection that is given and taken back is closed then.
+async fn heard(relay: &Relay) {
+    let (near, far) = UnixStream::pair().unwrap();
+    drop(relay.keeper.keep(near.as_fd()).unwrap());
+    drop(near);
+    far.set_nonblocking(true).unwrap();
+    let mut far = tokio::net::UnixStream::from_std(far).unwrap();
+    let read = timeout(PATIENCE, far.read(&mut [0; 1])).await;
+    assert_eq!(read.unwrap().unwrap(), 0);
+}
+
+#[tokio::test]
+async fn what_a_killed_relay_has_left_is_the_next_ones_and_still_open() {
+    let place = place();
+    let serving = keeper(&place).await;
+    let first = relay(&place).await;
+    assert!(first.left.is_empty());
+    let (near, mut debugger) = UnixStream::pair().unwrap();
+    let mut slot = first.keeper.keep(near.as_fd()).unwrap();
+    slot.write(b"at line 42").unwrap();
+    heard(&first).await;
+    slot.leave();
+    drop(near);
+    first.killed().await;
+
+    let mut second = relay(&place).await;
+    let left = match second.left.pop() {
+        Some(left) => left,
+        // The keeper has seen the end of the first a moment later.
+        None => timeout(PATIENCE, second.later.recv())
+            .await
+            .unwrap()
+            .unwrap(),
+    };
+    assert_eq!(left.record, b"at line 42");
+    let mut connection = UnixStream::from(left.connection);
+    connection.write_all(b"go on").unwrap();
+    let mut said = [0; 5];
+    debugger.read_exact(&mut said).unwrap();
+    assert_eq!(&said, b"go on");
+    serving.abort();
+}
+
+#[tokio::test]
+async fn a_relay_that_is_there_gets_what_another_one_leaves_and_nothing_that_one_has() {
+    let place = place();
+    let serving = keeper(&place).await;
+    let predecessor = relay(&place).await;
+    let (near, _debugger) = UnixStream::pair().unwrap();
+    let mut slot = predecessor.keeper.keep(near.as_fd()).unwrap();
+    slot.write(b"the predecessor's").unwrap();
+    heard(&predecessor).await;
+    let mut successor = relay(&place).await;
+    assert!(successor.left.is_empty());
+    assert!(successor.later.try_recv().is_err());
+    slot.leave();
+    predecessor.killed().await;
+    let left = timeout(PATIENCE, successor.later.recv()).await.unwrap();
+    assert_eq!(left.unwrap().record, b"the predecessor's");
+    serving.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_keeper_a_relay_says_what_to_start() {
+    let place = place();
+    let why = Keeper::open(Some(&place.path))
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(why.contains("start `ray-relay keeper"), "{why}");
+    let _serving = keeper(&place).await;
+    let signals = Signals::new().unwrap();
+    let why = serve::serve(&place.path, signals).await.unwrap_err();
+    assert!(why.to_string().contains("listens there already"), "{why}");
+}

@@ -1,0 +1,81 @@
+//! Parks that go from a predecessor to its successor: the connection to the debugger, and what is known of it.
+//!
+//! The successor has what the predecessor holds claimed already; the claim goes with the park, so that nobody else gets the
+//! worker in between.
+
+use std::os::fd::OwnedFd;
+
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tracing::warn;
+
+use super::Takeover;
+use super::link::Outgoing;
+use super::messages::Message;
+use crate::debugger::kept::Stored;
+use crate::ray::registry::Claim;
+
+/// Parks that have come and nobody has taken up yet.
+pub(super) const COMING: usize = 1024;
+
+/// A park that comes from a predecessor.
+pub(crate) struct PassedPark {
+    /// The connection to its debugger.
+    pub(crate) connection: OwnedFd,
+    /// What is known of it, as JSON.
+    pub(crate) stored: Value,
+    /// What has stood for it here.
+    pub(crate) claim: Option<Claim>,
+}
+
+/// Room for one park on its way to the successor.
+pub(crate) struct PlaceForPark(mpsc::OwnedPermit<Outgoing>);
+
+impl PlaceForPark {
+    /// Gives `connection` to the successor, with what is `stored` of it.
+    pub(crate) fn give(self, connection: OwnedFd, stored: &Stored) {
+        let stored = serde_json::to_value(stored).unwrap_or_default();
+        self.0.send((Message::Parked { stored }, Some(connection)));
+    }
+}
+
+impl Takeover {
+    /// Whether there is a successor that takes parks.
+    pub(crate) fn takes_parks(&self) -> bool {
+        self.succeeded.is_cancelled() && self.place_for_park().is_some()
+    }
+
+    /// Resolves when there may be one. Cancel safe.
+    pub(crate) async fn may_take_parks(&self) {
+        self.succeeded.cancelled().await;
+        // It says so with the first thing that it tells.
+        tokio::time::sleep(super::link::LOOK).await;
+    }
+
+    /// Room for one park; `None`: nobody takes it, or too many are on their way.
+    pub(crate) fn place_for_park(&self) -> Option<PlaceForPark> {
+        let neighbours = self.neighbours.lock();
+        let successor = neighbours.iter().find_map(|known| known.place_for_park());
+        successor.map(PlaceForPark)
+    }
+
+    /// The parks that come; once.
+    pub(crate) fn coming_parks(&self) -> Option<mpsc::Receiver<PassedPark>> {
+        self.coming_parks.lock().take()
+    }
+
+    /// A predecessor has given a park.
+    pub(super) fn take_park(&self, connection: OwnedFd, stored: Value) {
+        let id = stored["tenant"]["breakpoint"].as_str();
+        let id = id.and_then(|id| id.parse().ok());
+        let claim = id.and_then(|id| self.agents.take_claim(id));
+        let park = PassedPark {
+            connection,
+            stored,
+            claim,
+        };
+        if self.parks.try_send(park).is_err() {
+            warn!("a park of the predecessor is one too many, and its task runs on");
+        }
+    }
+}

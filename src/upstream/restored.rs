@@ -1,0 +1,305 @@
+//! Connections to debuggers that a relay has left that was killed, or passed on to its successor: whose each is, and the permit
+//! to go on with it.
+//!
+//! Whoever opens a connection has written down who has the worker ([`Ownership`]). The next relay recognises that person again, finds
+//! the worker in the registry, and claims it before anybody else can. Where that is not to be had, the debugger is left in order,
+//! and its task runs on: its session is over like one whose time is, or whose credential was revoked.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{info, warn};
+
+use super::tenancy::Tenancy;
+use crate::agents::Way;
+use crate::context::Context;
+use crate::debugger::kept::{KeptConnection, Stored};
+use crate::debugger::{Direct, PROBE_AFTER, Stream, Tenant, Worker};
+use crate::identity::{CarriedIdentity, Principal};
+use crate::keeper::{Left, Slot};
+use crate::moment::{Moment, unix_ms};
+use crate::policy::Scope;
+use crate::ray::registry::{Breakpoint, BreakpointId, Claim, Holder};
+use crate::session::{Authorized, Permit, authorise, parks};
+use crate::takeover::PassedPark;
+use crate::wire::dap::kept::Kept;
+use crate::wire::tcp;
+use crate::wire::tunnel::messages::Keep;
+
+/// How long Ray is asked for the worker of a session that is not to be kept.
+const FOUND: Duration = Duration::from_secs(5);
+
+/// The pause between two questions for a worker.
+const ASK_AGAIN: Duration = Duration::from_secs(2);
+
+/// How long a debugger may take to say how far it is.
+const SYNCED: Duration = Duration::from_secs(10);
+
+/// Who has a worker, as the next process has to know.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Ownership {
+    /// `None`: nobody is authenticated.
+    identity: Option<CarriedIdentity>,
+    cluster: String,
+    worker_id: String,
+    breakpoint: String,
+    /// The session, by its number there.
+    session: u64,
+    /// What its client calls itself, from where it is connected, and since when.
+    client: String,
+    peer: Option<SocketAddr>,
+    since_unix_ms: u64,
+}
+
+impl Ownership {
+    /// Of the session by which `holder` has `breakpoint` for `principal`.
+    pub(super) fn of(
+        principal: &Principal,
+        breakpoint: &Breakpoint,
+        holder: &Holder,
+    ) -> Option<Value> {
+        let owner = Self {
+            identity: CarriedIdentity::of(principal),
+            cluster: breakpoint.cluster.to_string(),
+            worker_id: breakpoint.worker_id.to_string(),
+            breakpoint: breakpoint.id.to_string(),
+            session: holder.session,
+            client: holder.client.clone(),
+            peer: holder.peer,
+            since_unix_ms: unix_ms(holder.since.time),
+        };
+        serde_json::to_value(owner).ok()
+    }
+}
+
+/// A connection that was left, of which it is known what it is.
+pub(crate) struct Restored {
+    connection: TcpStream,
+    kept: Option<KeptConnection>,
+    stored: Stored,
+    owner: Ownership,
+    /// What stands for it in the registry already.
+    claim: Option<Claim>,
+}
+
+/// A worker that is held again for whoever had it.
+pub(crate) struct Claimed {
+    /// The leave to go on with it.
+    pub(crate) permit: Permit,
+    /// The connection to its debugger.
+    pub(crate) worker: Worker,
+    /// What its session remembers.
+    pub(crate) session: LostSession,
+}
+
+/// What is known of a session whose relay is gone.
+pub(crate) struct LostSession {
+    /// Its number there.
+    pub(crate) number: u64,
+    /// What its client called itself.
+    pub(crate) client: String,
+    /// From where that was connected.
+    pub(crate) peer: SocketAddr,
+    /// By what it is kept.
+    pub(crate) keep: Keep,
+    /// How it is left.
+    pub(crate) left: parks::Left,
+    /// When the first session with the worker began.
+    pub(crate) began: Instant,
+}
+
+impl Restored {
+    /// What a relay has `left`; `None`: nobody understands what was written down of it, and it is closed.
+    pub(crate) fn left(left: Left) -> Option<Self> {
+        let Left {
+            connection,
+            record,
+            slot,
+        } = left;
+        let stored = serde_json::from_slice(&record).ok();
+        Self::read(connection, stored, Some(slot), None)
+    }
+
+    /// What a predecessor has passed on; the same.
+    pub(crate) fn passed(context: &Context, park: PassedPark) -> Option<Self> {
+        let PassedPark {
+            connection,
+            stored,
+            claim,
+        } = park;
+        let keeper = context.keeper.as_ref();
+        let slot = keeper.and_then(|keeper| keeper.keep(connection.as_fd()).ok());
+        let stored = serde_json::from_value(stored).ok();
+        Self::read(connection, stored, slot, claim)
+    }
+
+    fn read(
+        connection: OwnedFd,
+        stored: Option<Stored>,
+        slot: Option<Slot>,
+        claim: Option<Claim>,
+    ) -> Option<Self> {
+        let read = || {
+            let stored = stored?;
+            let owner = serde_json::from_value(stored.tenant.clone()).ok()?;
+            let connection = std::net::TcpStream::from(connection);
+            connection.set_nonblocking(true).ok()?;
+            let connection = TcpStream::from_std(connection).ok()?;
+            tcp::tune(&connection, PROBE_AFTER).ok()?;
+            Some((stored, owner, connection))
+        };
+        let Some((stored, owner, connection)) = read() else {
+            warn!("a connection that another process has left is not understood, and is closed");
+            return None;
+        };
+        Some(Self {
+            connection,
+            kept: slot.map(|slot| KeptConnection::new(slot, stored.clone())),
+            stored,
+            owner,
+            claim,
+        })
+    }
+
+    /// Until when it is kept; `None`: it is not.
+    fn until(&self) -> Option<Moment> {
+        let (keep, said_unix_ms) = self.stored.keep.as_ref()?;
+        let now = Moment::now();
+        let passed = unix_ms(now.time).saturating_sub(*said_unix_ms);
+        let left = |ms: u64| Duration::from_millis(ms.saturating_sub(passed));
+        let mut keeps = Duration::from_millis(keep.keeps_ms);
+        keeps = keep
+            .at_least_ms
+            .map_or(keeps, |least| keeps.max(left(least)));
+        keeps = keep.at_most_ms.map_or(keeps, |most| keeps.min(left(most)));
+        (!keeps.is_zero()).then(|| now.after(keeps))
+    }
+
+    /// Has the worker held for whoever had it. `None`: it is not to be had, and was left.
+    pub(crate) async fn claim(mut self, context: &Context) -> Option<Claimed> {
+        let until = self.until();
+        let patience = match until {
+            Some(until) => Moment::now().until(until),
+            None => FOUND,
+        };
+        let permit = timeout(patience, self.permit(context)).await;
+        let permit = permit.ok().flatten();
+        let tasks = &context.shutdown.tasks;
+        let tenancy = permit.as_ref().map(|permit| {
+            let agents = context.agents.needed();
+            Tenancy::boxed(permit.lease(), agents, tasks) as Box<dyn Tenant>
+        });
+        let Self {
+            connection,
+            kept,
+            stored,
+            owner,
+            ..
+        } = self;
+        let stream = Stream::Direct(match kept {
+            Some(kept) => Direct::kept(connection, kept),
+            None => Direct::new(connection),
+        });
+        let worker = Worker::restored(stream, &stored, tenancy, tasks.clone());
+        let since = UNIX_EPOCH.checked_add(Duration::from_millis(owner.since_unix_ms));
+        let keep = stored.keep.filter(|_| worker.stays());
+        let (Some(permit), Some((keep, said_unix_ms)), Some(until)) = (permit, keep, until) else {
+            info!(
+                breakpoint = owner.breakpoint,
+                "a session of the process before is not kept, and its task runs on"
+            );
+            return None;
+        };
+        let passed = unix_ms(SystemTime::now()).saturating_sub(said_unix_ms);
+        let lasted = Duration::from_millis(keep.lasted_ms.saturating_add(passed));
+        let now = Instant::now();
+        Some(Claimed {
+            permit,
+            worker,
+            session: LostSession {
+                number: owner.session,
+                peer: owner.peer.unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0))),
+                left: parks::Left {
+                    client: owner.client.clone(),
+                    since: Moment::written(since.unwrap_or(UNIX_EPOCH)),
+                    until,
+                },
+                client: owner.client,
+                keep: *keep,
+                began: now.checked_sub(lasted).unwrap_or(now),
+            },
+        })
+    }
+
+    /// The permit of whoever had the worker, once Ray knows that; `None`: that person may have it no more.
+    async fn permit(&mut self, context: &Context) -> Option<Permit> {
+        let claim = self.claim.take();
+        let breakpoint = match &claim {
+            Some(claim) => Arc::clone(claim.breakpoint()),
+            None => self.breakpoint(context).await,
+        };
+        let principal = context.auth.carried(self.owner.identity.clone())?;
+        let scopes = [Scope::Debug, Scope::View, Scope::Terminal];
+        let authorised = |scope| authorise(&principal, &breakpoint, scope).ok();
+        let authorized: Authorized = scopes.into_iter().find_map(authorised)?;
+        let holder = Holder {
+            subject: principal.known_subject(),
+            session: self.owner.session,
+            client: self.owner.client.clone(),
+            peer: self.owner.peer,
+            since: Moment::now(),
+            replica: None,
+            parked_until: self.until(),
+            at_neighbour: false,
+        };
+        match claim {
+            Some(claim) => {
+                let way = Way::Direct { without: None };
+                Some(Permit::kept(claim, authorized, holder, way))
+            }
+            None => Permit::acquire(&context.registry, authorized, holder).ok(),
+        }
+    }
+
+    /// The breakpoint of the worker, as soon as the registry has it.
+    async fn breakpoint(&self, context: &Context) -> Arc<Breakpoint> {
+        let Ownership {
+            cluster, worker_id, ..
+        } = &self.owner;
+        let known: Option<BreakpointId> = self.owner.breakpoint.parse().ok();
+        loop {
+            let list = context.registry.snapshot();
+            if let Some(breakpoint) = known.and_then(|id| list.find(id)) {
+                return Arc::clone(breakpoint);
+            }
+            // Ray no longer has it as paused once somebody has attached.
+            let looked = context.registry.look_again(Some(cluster), worker_id);
+            if looked.await.is_none() {
+                sleep(ASK_AGAIN).await;
+            }
+        }
+    }
+}
+
+impl Claimed {
+    /// Reads on from the next message that the debugger begins: what of its messages has come since, and what the beginning of
+    /// the one after that is. `None`: it does not say where it is, and is left.
+    pub(crate) async fn synced(mut self) -> Option<(Self, Vec<u8>, Kept)> {
+        match timeout(SYNCED, self.worker.resync()).await {
+            Ok(Ok((part, kept))) => Some((self, part, kept)),
+            Ok(Err(_)) | Err(_) => {
+                warn!(
+                    breakpoint = %self.permit.breakpoint().id,
+                    "the debugger of a session of the process before does not answer any more: it is left"
+                );
+                None
+            }
+        }
+    }
+}
