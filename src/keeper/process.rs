@@ -163,6 +163,10 @@ impl Process {
 
 async fn dial(path: &Path) -> Result<(Link, Vec<Kept>), Error> {
     let named = || path.display().to_string();
+    // A keeper makes its folder.
+    if path.parent().is_some_and(|folder| !folder.exists()) {
+        return Err(Error::Nobody(named()));
+    }
     let dialled = own_socket::dial(path).await;
     let socket = dialled.map_err(|why| Error::Path(named(), why))?;
     let socket = socket.ok_or_else(|| Error::Nobody(named()))?;

@@ -155,7 +155,10 @@ impl Shelf {
 /// [`Error::Path`]: the path is not to be trusted, or somebody listens there.
 pub(crate) async fn serve(path: &Path, mut signals: Signals) -> Result<(), Error> {
     let wrong = |why: String| Error::Path(path.display().to_string(), why);
-    if let Some(folder) = path.parent().filter(|folder| !folder.exists()) {
+    if let Some(folder) = path
+        .parent()
+        .filter(|folder| path.is_absolute() && !folder.exists())
+    {
         let made = DirBuilder::new().mode(0o700).create(folder);
         made.map_err(|why| wrong(format!("its folder cannot be made: {why}")))?;
     }

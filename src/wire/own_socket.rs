@@ -88,7 +88,7 @@ pub(crate) async fn dial(path: &Path) -> Result<Option<UnixStream>, String> {
 fn check(path: &Path) -> Result<(), String> {
     let own = geteuid().as_raw();
     let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        Some(folder) if path.is_absolute() => folder,
         _ => return Err("it is to be an absolute path".to_owned()),
     };
     let about = fs::metadata(folder)
