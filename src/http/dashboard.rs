@@ -8,7 +8,7 @@
 
 mod buffered;
 mod done;
-mod upstream;
+pub(super) mod upstream;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -26,14 +26,13 @@ use hyper::{Method, Request, Response, StatusCode, Version};
 use serde_json::Map;
 
 use self::buffered::{Job, Reader, View, rewritten};
-pub(crate) use self::upstream::Upstream;
+use self::upstream::{Upstream, cluster};
 use super::answer::{self, Body};
 use super::exchange::Exchange;
 use super::refusal::HttpRefusal;
 use super::required_access::{self, Described, RequiredAccess, Rows};
 use super::route::{CLUSTERS, Missing, Which};
-use super::{audit, authenticate, credential, entrance, hop, origin, websocket};
-use crate::context::Context;
+use super::{audit, authenticate, credential, entrance, hop, websocket};
 use crate::identity::Principal;
 use crate::policy::Scope;
 
@@ -253,36 +252,6 @@ impl ProxiedRequest<'_> {
             view,
         };
         Box::pin(rewritten(upstream, job, response)).await
-    }
-}
-
-/// The cluster that is asked for. One that the caller has nothing to do with is as unknown as one that does not exist.
-pub(crate) fn cluster(
-    ctx: &Context,
-    principal: &Principal,
-    which: Which<'_>,
-) -> Result<Arc<str>, HttpRefusal> {
-    let registry = &ctx.registry;
-    let name = match which {
-        Which::Default => return registry.default_cluster().ok_or(HttpRefusal::NoDashboard),
-        Which::Named(name, _) | Which::Own(name) => name,
-    };
-    let access = principal.access();
-    let may_know = |cluster: &Arc<str>| {
-        let mut scopes = Scope::ALL.into_iter();
-        scopes.any(|scope| access.may_somewhere_on(scope, cluster))
-    };
-    let known: Vec<Arc<str>> = registry.clusters().filter(may_know).collect();
-    let is_it = |cluster: &&Arc<str>| match which.is_own() {
-        true => origin::label(cluster) == name,
-        false => ***cluster == *name,
-    };
-    match known.iter().find(is_it) {
-        Some(cluster) => Ok(Arc::clone(cluster)),
-        None => Err(HttpRefusal::NoCluster {
-            name: name.to_owned(),
-            known: known.iter().map(|cluster| cluster.to_string()).collect(),
-        }),
     }
 }
 

@@ -17,11 +17,12 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::answer::{self, Body};
+use super::dashboard::upstream::cluster;
 use super::exchange::{Exchange, Post};
 use super::guard::Asker;
 use super::refusal::HttpRefusal;
 use super::route::{ENTER, Which};
-use super::{audit, authenticate, body, credential, dashboard, hop, origin, query};
+use super::{audit, authenticate, body, credential, hop, origin, query};
 use crate::identity::{Opens, STAY, Secret};
 use crate::policy::Scope;
 use crate::session::authenticate::PresentedCredential;
@@ -146,7 +147,7 @@ pub(super) async fn open(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> 
     let wanted = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let which = wanted.cluster.as_deref();
     let which = which.map_or(Which::Default, |name| Which::Named(name, ""));
-    let cluster = dashboard::cluster(exchange.ctx, principal, which)?;
+    let cluster = cluster(exchange.ctx, principal, which)?;
     let access = principal.access();
     if !access.may_on_cluster(Scope::DashboardRead, &cluster) {
         let missing = (Scope::DashboardRead.word(), format!("on cluster {cluster}"));

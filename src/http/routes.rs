@@ -26,7 +26,7 @@ use crate::telemetry::metrics;
 /// Something that can be asked for below `/relay`.
 pub(super) struct Route {
     /// Its path, in which words in capitals stand for any others; the last of them for all that follows.
-    path: &'static str,
+    pub(super) path: &'static str,
     named: Named,
     access: RouteAccess,
     /// The label in metrics.
@@ -67,7 +67,7 @@ type Opened = for<'a> fn(&'a Exchange<'a>, Principal, Parts) -> BoxFuture<'a, An
 
 macro_rules! routes {
     ($($path:literal, $named:expr, $access:expr, $label:ident, $kind:ident($($handler:tt)*);)+) => {
-        const ROUTES: &[Route] = &[$(Route {
+        pub(super) const ROUTES: &[Route] = &[$(Route {
             path: $path,
             named: $named,
             access: $access,

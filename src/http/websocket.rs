@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use super::answer::{self, Body};
-use super::dashboard::Upstream;
+use super::dashboard::upstream::Upstream;
 use super::exchange::Exchange;
 use super::refusal::HttpRefusal;
 use super::{guard, hop};
