@@ -92,6 +92,31 @@ fn a_head_does_not_know_the_registry() {
     }
 }
 
+/// A handler is called by the table of routes, and needs nothing of it.
+#[test]
+fn a_handler_of_http_does_not_know_who_calls_it() {
+    for file in sources(&root().join("http")) {
+        let name = file.file_stem().unwrap().to_string_lossy();
+        if matches!(&*name, "mod" | "connection") {
+            continue;
+        }
+        let text = production(&fs::read_to_string(&file).unwrap());
+        for caller in ["super::connection", "super::routes", "http::routes"] {
+            assert!(!text.contains(caller), "{} uses {caller}", file.display());
+        }
+    }
+}
+
+/// A new command touches nothing that all of them use.
+#[test]
+fn a_failure_knows_no_command() {
+    let text = production(&fs::read_to_string(root().join("cli/failure.rs")).unwrap());
+    for (at, path) in text.match_indices("use super::") {
+        let used = word(&text[at + path.len()..]);
+        assert_eq!(used.as_deref(), Some("relay_client"), "failure.rs uses it");
+    }
+}
+
 #[test]
 fn paths_are_read_off_every_form_of_an_import() {
     let text = "

@@ -17,7 +17,7 @@ use rcgen::{
 };
 use zeroize::Zeroizing;
 
-use super::Error as CommandError;
+use super::failure::{Fails, Failure};
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
@@ -66,7 +66,7 @@ struct SelfSignedArgs {
 
 /// Why there is no certificate.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+enum Error {
     /// A file of that name is there.
     #[error("{0} is there already; choose another folder with --out, or overwrite it with --force")]
     Exists(PathBuf),
@@ -83,7 +83,9 @@ pub enum Error {
     Make(#[from] rcgen::Error),
 }
 
-pub(super) fn run(args: CertArgs) -> Result<(), CommandError> {
+impl Fails for Error {}
+
+pub(super) fn run(args: CertArgs) -> Result<(), Failure> {
     let Make::SelfSigned(args) = args.command;
     let names = names(args.host);
     let (cert, key) = make(&names, args.days).map_err(Error::Make)?;

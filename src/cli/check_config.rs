@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use super::{CheckConfigArgs, Error};
+use super::CheckConfigArgs;
+use super::failure::{Exit, Failure};
 use crate::app::validate;
 use crate::config::{Auth, Problems, Resolved, Sources, shown};
 use crate::identity::Authenticator;
@@ -22,7 +23,7 @@ rules and revocations that they name; contacts nobody. Says who may do what by t
 line for each rule.
 Exit code 0: it is right, and the effective value of every key was printed. 78: it is not.";
 
-pub(super) fn run(args: CheckConfigArgs) -> Result<(), Error> {
+pub(super) fn run(args: CheckConfigArgs) -> Result<(), Failure> {
     let resolved = validate::resolve(&Sources::from_process(args.config.into()));
     let (resolved, policy) = match checked(resolved, args.policy) {
         Ok(checked) => checked,
@@ -87,12 +88,12 @@ fn checked(
     Ok((resolved, policy))
 }
 
-fn told(problems: Problems, as_json: bool) -> Result<(), Error> {
+fn told(problems: Problems, as_json: bool) -> Result<(), Failure> {
     if !as_json {
         return Err(problems.into());
     }
     writeln!(io::stdout().lock(), "{:#}", json!(problems))?;
-    Err(Error::ConfigReported)
+    Err(Failure::told(Exit::Misconfigured as u8))
 }
 
 /// What the policy comes to, as comments.

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::relay_client::{RelayClient, RelayError};
-use super::{Cli, CompletionsArgs, Error, RelayArgs};
+use super::{Cli, CompletionsArgs, Failure, RelayArgs};
 use crate::wire::text::replaced;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_millis(1500);
 /// More is no help.
 const MOST: usize = 200;
 
-pub(super) fn run(args: &CompletionsArgs) -> Result<(), Error> {
+pub(super) fn run(args: &CompletionsArgs) -> Result<(), Failure> {
     let shells = Shells::builtins();
     // Every shell that `Shell` names is among them.
     let Some(shell) = shells.completer(&args.shell.to_string()) else {

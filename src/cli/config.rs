@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use super::Error;
+use super::failure::{Exit, Fails, Failure};
 use super::terminal::say;
-use crate::config::explain::{Explained, explain, explained};
+use crate::config::explain::{Explained, UnknownKey, explain, explained};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -30,7 +30,13 @@ pub enum ConfigCommand {
     },
 }
 
-pub(super) fn run(command: &ConfigCommand) -> Result<(), Error> {
+impl Fails for UnknownKey {
+    fn exit(&self) -> Exit {
+        Exit::Usage
+    }
+}
+
+pub(super) fn run(command: &ConfigCommand) -> Result<(), Failure> {
     let ConfigCommand::Explain { key, json } = command;
     let found = match key {
         Some(key) => explain(key)?,

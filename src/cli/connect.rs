@@ -19,9 +19,10 @@ use tokio::time::timeout;
 use self::command::Command;
 use self::lines::Lines;
 use self::told::Told;
+use super::failure::{Fails, Failure};
 use super::relay_tls::RelayTlsArgs;
 use super::relay_token::{RelayTokenArgs, is_this_machine};
-use super::{Error, RelayArgs, RelayUrl};
+use super::{RelayArgs, RelayUrl};
 use crate::shutdown::Signals;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -79,7 +80,7 @@ pub struct ConnectArgs {
 
 /// Why there is no port, or no command.
 #[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
+enum ConnectError {
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}; choose another with --listen")]
     Listen {
@@ -109,26 +110,11 @@ pub enum ConnectError {
         /// The system's answer.
         source: io::Error,
     },
-    /// The command has ended otherwise than with 0.
-    #[error("the command has ended with {0}")]
-    Ended(u8),
 }
 
-impl ConnectError {
-    pub(super) fn exit_code(&self) -> u8 {
-        match self {
-            Self::Ended(code) => *code,
-            _ => 1,
-        }
-    }
+impl Fails for ConnectError {}
 
-    /// Nothing needs to be said any more.
-    pub(super) fn is_reported(&self) -> bool {
-        matches!(self, Self::Ended(_))
-    }
-}
-
-pub(super) async fn run(args: ConnectArgs) -> Result<(), Error> {
+pub(super) async fn run(args: ConnectArgs) -> Result<(), Failure> {
     let mut signals = Signals::new().map_err(ConnectError::Signal)?;
     if !args.listen.ip().is_loopback() && !args.insecure_share {
         return Err(ConnectError::Shared(args.listen).into());
@@ -164,7 +150,7 @@ pub(super) async fn run(args: ConnectArgs) -> Result<(), Error> {
             failed = told.run() => Err(failed.into()),
             // A command gets them, and its end is this one's.
             () = signals.next(), if !is_command => Ok(()),
-            ended = command.ended() => ended.map_err(Error::from),
+            ended = command.ended() => ended,
         }
     };
     drop(listener);

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use super::relay_client::RelayError;
 use super::relay_dial::dial;
 use super::worker_session::{Error as SessionError, Which, relay_block};
-use super::{DapArgs, Error};
+use super::{DapArgs, Failure};
 use crate::pdb::Lost;
 use crate::wire::dap::codec::{Frames, frame, parse};
 use crate::wire::dap::message::Request;
@@ -43,7 +43,7 @@ const LARGEST: usize = 1 << 20;
 /// Read at a time, in bytes.
 const CHUNK: usize = 64 << 10;
 
-pub(super) async fn run(args: DapArgs) -> Result<(), Error> {
+pub(super) async fn run(args: DapArgs) -> Result<(), Failure> {
     let block = match (&args.breakpoint, &args.task, args.next) {
         (Some(id), _, _) => Some(json!({ "breakpoint": id.to_string() })),
         (None, task, true) => Some(relay_block(&Which::Next(task.clone()))),

@@ -1,7 +1,9 @@
 //! `ray-relay demo`: a cluster to try everything on.
 
-use super::Error;
+use super::failure::{Exit, Fails, Failure};
+use crate::app;
 use crate::config::{Log, LogFormat};
+use crate::demo::{Args, Error};
 use crate::telemetry::logging;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -14,7 +16,16 @@ Examples:
 
 It prints what to do next.";
 
-pub(super) async fn run(args: crate::demo::Args) -> Result<(), Error> {
+impl Fails for Error {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Relay(app::Error::Fallen(_)) => Exit::Defect,
+            _ => Exit::Failed,
+        }
+    }
+}
+
+pub(super) async fn run(args: Args) -> Result<(), Failure> {
     // Its own lines tell what happens; the relay's only when something is wrong.
     logging::init(&Log {
         level: "warn".to_owned(),

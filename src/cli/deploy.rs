@@ -1,6 +1,10 @@
 //! `ray-relay deploy`: agents on every node, put there by Ray.
 
-use super::Error;
+use std::borrow::Cow;
+
+use super::failure::{Exit, Fails, Failure};
+use crate::deploy::{Args, Error};
+use crate::ray::head::HeadError;
 
 pub(super) const AFTER_HELP: &str = "\
 Nothing but Ray's Jobs API is used, on the port of its dashboard: this very program is uploaded as a package, and a job
@@ -23,9 +27,66 @@ Examples:
 Exit codes: 0 an agent runs on every node, or all are removed; 1 on some node none runs, and the table says why; 69 the
 cluster cannot be reached; 77 it wants a token, or the token does not permit it.";
 
-pub(super) async fn run(args: crate::deploy::Args) -> Result<(), Error> {
+impl Fails for Error {
+    fn exit(&self) -> Exit {
+        let Self::Head(error) = self else {
+            return Exit::Failed;
+        };
+        match error {
+            HeadError::Unreachable { .. }
+            | HeadError::TimedOut { .. }
+            | HeadError::Certificate { .. } => Exit::Unreachable,
+            HeadError::TokenMissing { .. }
+            | HeadError::TokenRefused { .. }
+            | HeadError::Status {
+                status: 401 | 403, ..
+            } => Exit::NotPermitted,
+            _ => Exit::Failed,
+        }
+    }
+
+    fn next_step(&self) -> Option<Cow<'static, str>> {
+        let step = "give Ray's token with --ray-token-file FILE; where --ray-address is a relay's, one of the relay's with the \
+                    scopes dashboard:read and dashboard:write";
+        (self.exit() == Exit::NotPermitted).then_some(step.into())
+    }
+}
+
+pub(super) async fn run(args: Args) -> Result<(), Failure> {
     match Box::pin(crate::deploy::run(args)).await {
-        Err(crate::deploy::Error::Output(error)) => Err(Error::Output(error)),
+        Err(Error::Output(error)) => Err(error.into()),
         result => Ok(result?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_that_is_away_and_one_that_wants_a_token_have_codes_of_their_own() {
+        let address = || "http://10.0.0.2:8265".to_owned();
+        let status = |status| HeadError::Status {
+            address: address(),
+            status,
+            words: String::new(),
+        };
+        let away = HeadError::Unreachable {
+            address: address(),
+            cause: "refused".to_owned(),
+        };
+        let wanted = HeadError::TokenMissing { address: address() };
+        for (error, code) in [
+            (away, 69),
+            (wanted, 77),
+            (status(403), 77),
+            (status(500), 1),
+        ] {
+            let error = Error::Head(error);
+            assert_eq!(error.exit() as u8, code, "{error}");
+            assert_eq!(error.next_step().is_some(), code == 77, "{error}");
+        }
+        let incomplete = Error::Incomplete("not on every node".to_owned());
+        assert_eq!(incomplete.exit() as u8, 1);
     }
 }

@@ -10,11 +10,12 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::ExecArgs;
+use super::failure::{Exit, Failure};
 use super::relay_client::RelayClient;
 use super::relay_dial::dial;
 use super::terminal::say;
 use super::worker_session::{Error as SessionError, Which, authorized_block, unexpected};
-use super::{Error, ExecArgs};
 use crate::config::units::format_duration;
 use crate::listing::row::Row;
 use crate::memory::Account;
@@ -52,7 +53,7 @@ const AT_ONCE: usize = 256;
 /// How long a goodbye behind a command that does not end may take.
 const GOODBYE: Duration = Duration::from_secs(2);
 
-pub(super) async fn run(mut args: ExecArgs) -> Result<(), Error> {
+pub(super) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
     if args.commands.is_empty() && io::stdin().is_terminal() {
         return Err(no_command());
     }
@@ -75,12 +76,12 @@ pub(super) async fn run(mut args: ExecArgs) -> Result<(), Error> {
     Box::pin(in_one(&args, which, (first, lines), deadline, &mut screen)).await
 }
 
-fn no_command() -> Error {
+fn no_command() -> Failure {
     SessionError::Usage("no command was given: `ray-relay exec ID -- where`, or lines on standard input; `ray-relay debug ID` is for people").into()
 }
 
 /// Runs the commands in every task that waits, and in those that an `exec` has left.
-async fn in_all(args: &ExecArgs, lines: Vec<String>, deadline: Instant) -> Result<(), Error> {
+async fn in_all(args: &ExecArgs, lines: Vec<String>, deadline: Instant) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
     let list = client.breakpoints(false).await?;
     let rows = list["breakpoints"].as_array().map(Vec::as_slice);
@@ -99,7 +100,7 @@ async fn in_all(args: &ExecArgs, lines: Vec<String>, deadline: Instant) -> Resul
                 Some(first) => in_one(args, which, (first, lines), deadline, &mut screen).await,
                 None => Ok(()),
             };
-            Ok::<_, Error>((screen, done))
+            Ok::<_, Failure>((screen, done))
         })
     });
     let mut done = futures_util::stream::iter(rows.iter().zip(runs))
@@ -117,7 +118,7 @@ async fn in_all(args: &ExecArgs, lines: Vec<String>, deadline: Instant) -> Resul
         say(&format!("== {}  {}\n{text}", row.id, row.task))?;
         if let Err(why) = ran {
             failed = true;
-            if !matches!(&why, Error::Session(why) if why.is_reported()) {
+            if let Some(why) = why.sentence {
                 say(&format!("*** {why}\n"))?;
             }
         }
@@ -138,7 +139,7 @@ async fn in_one(
     (first, mut lines): (String, Lines),
     deadline: Instant,
     screen: &mut Screen,
-) -> Result<(), Error> {
+) -> Result<(), Failure> {
     let mut next = Some(first);
     let stream = dial(&args.relay).await?;
     let (sender, mut pieces) = mpsc::channel(64);
@@ -211,7 +212,7 @@ async fn leave<S: AsyncRead + AsyncWrite + Unpin>(
     prompt: &mut Prompt<S>,
     stays: bool,
     screen: &mut Screen,
-) -> Result<(), Error> {
+) -> Result<(), Failure> {
     if !stays {
         prompt.leave().await;
         return Ok(());
@@ -229,9 +230,9 @@ async fn leave<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-fn result(failed: bool) -> Result<(), Error> {
+fn result(failed: bool) -> Result<(), Failure> {
     match failed {
-        true => Err(SessionError::CommandFailed.into()),
+        true => Err(Failure::told(Exit::Failed as u8)),
         false => Ok(()),
     }
 }

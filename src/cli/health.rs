@@ -2,7 +2,7 @@
 
 use super::relay_client::{RelayClient, RelayError};
 use super::terminal::say;
-use super::{Error, RelayArgs};
+use super::{Failure, RelayArgs};
 
 pub(super) const AFTER_HELP: &str = "\
 Asks /relay/healthz, which needs no token. Whether a Ray head answers is not asked: a relay without
@@ -14,7 +14,7 @@ Example, in a Dockerfile:
 
 Exit codes: 0 it answers; 69 it does not.";
 
-pub(super) async fn run(relay: RelayArgs) -> Result<(), Error> {
+pub(super) async fn run(relay: RelayArgs) -> Result<(), Failure> {
     match RelayClient::new(relay)?.time().await {
         // A relay with TLS answers to plain HTTP by a refusal, and may be named otherwise from inside its container.
         Ok(_)

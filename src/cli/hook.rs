@@ -1,6 +1,6 @@
 //! `ray-relay hook`: debug ports on loopback, for a job that names it as its workers' setup hook.
 
-use super::Error;
+use super::Failure;
 use super::terminal::say;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -12,6 +12,6 @@ Example:
   ray job submit --working-dir . \\
       --runtime-env-json '{\"worker_process_setup_hook\": \"ray_relay_hook.setup\"}' -- python my_job.py";
 
-pub(super) fn run() -> Result<(), Error> {
+pub(super) fn run() -> Result<(), Failure> {
     Ok(say(include_str!("../python/ray_relay/__init__.py"))?)
 }

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use clap::ValueEnum;
 
-use super::{Error, LaunchConfigArgs, RelayUrl};
+use super::{Failure, LaunchConfigArgs, RelayUrl};
 use crate::ray::registry::BreakpointId;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -40,7 +40,7 @@ pub enum Editor {
     Helix,
 }
 
-pub(super) fn run(args: &LaunchConfigArgs) -> Result<(), Error> {
+pub(super) fn run(args: &LaunchConfigArgs) -> Result<(), Failure> {
     let text = configuration(args.editor, &args.relay.relay, args.breakpoint);
     io::stdout().write_all(text.as_bytes())?;
     Ok(())

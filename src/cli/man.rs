@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory};
 
-use super::{Cli, Error};
+use super::{Cli, Failure};
 
 /// `man`
 #[derive(Debug, Args)]
@@ -14,7 +14,7 @@ pub struct ManArgs {
     pub dir: PathBuf,
 }
 
-pub(super) fn run(args: &ManArgs) -> Result<(), Error> {
+pub(super) fn run(args: &ManArgs) -> Result<(), Failure> {
     std::fs::create_dir_all(&args.dir)?;
     Ok(clap_mangen::generate_to(Cli::command(), &args.dir)?)
 }

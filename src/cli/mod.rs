@@ -1,6 +1,6 @@
 //! The command line: types that clap fills, and one file for each command.
 //!
-//! [`main`] parses into [`Cli`], runs its command, and turns an [`Error`] into text and an exit code.
+//! [`main`] parses into [`Cli`], runs its command, and turns a failure into text and an exit code.
 //! Commands write their result to standard output and everything else to standard error, so that
 //! `| jq` and `> file` always work.
 
@@ -16,8 +16,8 @@ mod debug;
 mod demo;
 mod deploy;
 mod doctor;
-mod error;
 mod exec;
+mod failure;
 mod health;
 mod hook;
 mod keeper;
@@ -49,23 +49,23 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use crate::listing::select::{BadChoice, Filter, Order};
 pub use crate::wire::relay_url::RelayUrl;
-pub use audit::{AuditArgs, AuditError};
+pub use audit::AuditArgs;
 pub use client_args::{
     CompletionsArgs, DapArgs, DebugArgs, DoctorArgs, ExecArgs, LaunchConfigArgs, ListArgs,
     ParkArgs, RelayArgs, ReleaseArgs, SnapshotArgs,
 };
 pub use config::ConfigCommand;
-pub use connect::{ConnectArgs, ConnectError};
-pub use error::Error;
+pub use connect::ConnectArgs;
 pub use launch_config::Editor;
 pub use man::ManArgs;
 pub use relay_tls::RelayTlsArgs;
 pub use relay_token::RelayTokenArgs;
-pub use reverse::{ReverseArgs, ReverseError};
+pub use reverse::ReverseArgs;
 pub use sessions::SessionsArgs;
-pub use token::{TokenArgs, TokenError};
+pub use token::TokenArgs;
 
 use client_args::{RELAY_BY_DEFAULT, RELAY_VARIABLE};
+use failure::Failure;
 
 use crate::config::Flags;
 
@@ -335,7 +335,7 @@ pub fn main() -> ExitCode {
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(answer) => return error::answer(&answer),
+        Err(answer) => return failure::answer(&answer),
     };
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
@@ -349,11 +349,11 @@ pub fn main() -> ExitCode {
     runtime.shutdown_background();
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => error::report(&error),
+        Err(failure) => failure.report(),
     }
 }
 
-async fn run(cli: Cli) -> Result<(), Error> {
+async fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Serve(args) => serve::run(args).await,
         Command::Node(args) => Box::pin(node::run(args)).await,

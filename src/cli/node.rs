@@ -10,10 +10,11 @@ use clap::{Args, ValueHint};
 use hyper::header::HeaderValue;
 use rustls::ClientConfig;
 
+use super::failure::{Exit, Fails, Failure};
 use super::relay_client::RelayError;
 use super::relay_tls::RelayTlsArgs;
 use super::relay_token::{RelayTokenArgs, is_this_machine};
-use super::{Error, LogFormat, RelayUrl};
+use super::{LogFormat, RelayUrl};
 use crate::app::validate;
 use crate::config::{Flags, Gcs, Sources};
 use crate::node::{self, Access, Settings};
@@ -157,7 +158,16 @@ fn node_id(text: &str) -> Result<String, &'static str> {
     }
 }
 
-pub(super) async fn run(args: NodeArgs) -> Result<(), Error> {
+impl Fails for node::Error {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Head(_) | Self::Access(_) | Self::Nowhere => Exit::Misconfigured,
+            Self::Signal(_) => Exit::Failed,
+        }
+    }
+}
+
+pub(super) async fn run(args: NodeArgs) -> Result<(), Failure> {
     let (relays, settings) = (args.relay.clone(), sources(&args));
     let mut config = validate::resolve(&settings)?.config;
     logging::init(&config.log)?;

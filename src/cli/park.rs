@@ -8,7 +8,7 @@ use super::relay_client::RelayClient;
 use super::release::called;
 use super::terminal::say;
 use super::worker_session::Error as SessionError;
-use super::{Error, ParkArgs};
+use super::{Failure, ParkArgs};
 use crate::config::units::format_duration;
 use crate::wire::human_time::{span, utc};
 use crate::wire::text::replaced;
@@ -33,7 +33,7 @@ Examples:
 Exit codes: 0 done, 1 not for all of several, 66 no such task waits, 69 the relay or the task's
 debugger cannot be reached, 77 refused (for so long, by the relay, or because somebody else has it).";
 
-pub(super) async fn run(args: ParkArgs) -> Result<(), Error> {
+pub(super) async fn run(args: ParkArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
     let list = client.breakpoints(false).await?;
     let rows = list["breakpoints"].as_array().map(Vec::as_slice);

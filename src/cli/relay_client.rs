@@ -42,7 +42,7 @@ const LARGEST_ANSWER: usize = 64 << 20;
 
 /// Why a relay gave no usable answer.
 #[derive(Debug, thiserror::Error)]
-pub enum RelayError {
+pub(super) enum RelayError {
     /// No connection, or it broke, or nothing came within the deadline.
     #[error("cannot reach a relay at {relay}: {cause}")]
     Unreachable {

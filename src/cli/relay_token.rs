@@ -55,7 +55,7 @@ pub struct RelayTokenArgs {
 
 /// Why there is no token to send.
 #[derive(Debug, thiserror::Error)]
-pub enum RelayTokenError {
+pub(super) enum RelayTokenError {
     /// The file cannot be read.
     #[error("cannot read the token in {file}: {cause}")]
     Unreadable {

@@ -4,10 +4,11 @@ use std::io::{self, IsTerminal};
 
 use serde_json::{Value, json};
 
+use super::ReleaseArgs;
+use super::failure::{Exit, Failure};
 use super::relay_client::RelayClient;
 use super::terminal::say;
 use super::worker_session::Error as SessionError;
-use super::{Error, ReleaseArgs};
 use crate::listing::row::Row;
 use crate::ray::registry::BreakpointIdPrefix;
 use crate::wire::human_time::span;
@@ -39,7 +40,7 @@ const ENDED_AT_ONCE: usize = 8;
 /// The state of a row that is parked.
 const PARKED: &str = "parked";
 
-pub(super) async fn run(args: ReleaseArgs) -> Result<(), Error> {
+pub(super) async fn run(args: ReleaseArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
     let list = client.breakpoints(false).await?;
     let rows = list["breakpoints"].as_array().cloned().unwrap_or_default();
@@ -96,7 +97,7 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Error> {
         }
     }
     match failed {
-        true => Err(SessionError::CommandFailed.into()),
+        true => Err(Failure::told(Exit::Failed as u8)),
         false => Ok(()),
     }
 }

@@ -13,8 +13,9 @@ use tokio::time::sleep;
 
 use self::link::{Broken, Line};
 use self::told::Told;
+use super::RelayArgs;
+use super::failure::{Fails, Failure};
 use super::relay_client::RelayError;
-use super::{Error, RelayArgs};
 use crate::shutdown::Signals;
 use crate::wire::tunnel::reverse::RendezvousName;
 
@@ -95,7 +96,7 @@ fn debugger(text: &str) -> Result<Debugger, &'static str> {
 
 /// Why a rendezvous is over.
 #[derive(Debug, thiserror::Error)]
-pub enum ReverseError {
+enum ReverseError {
     /// The relay refuses it, with this sentence.
     #[error("{0}")]
     Refused(String),
@@ -104,7 +105,9 @@ pub enum ReverseError {
     Signal(io::Error),
 }
 
-pub(super) async fn run(args: ReverseArgs) -> Result<(), Error> {
+impl Fails for ReverseError {}
+
+pub(super) async fn run(args: ReverseArgs) -> Result<(), Failure> {
     let mut signals = Signals::new().map_err(ReverseError::Signal)?;
     let told = Arc::new(Told::new(args.json, args.to.clone()));
     let mut line = Line::new(args, Arc::clone(&told));

@@ -1,7 +1,8 @@
 //! `ray-relay serve`: the relay itself.
 
-use super::{ConfigArgs, Error};
-use crate::app::validate;
+use super::ConfigArgs;
+use super::failure::{Exit, Fails, Failure};
+use crate::app::{self, validate};
 use crate::config::Sources;
 use crate::telemetry::logging;
 
@@ -23,9 +24,19 @@ waits for the others for listen.drain_timeout; a second one aborts.
 
 Next: `ray-relay list` shows what waits, `ray-relay launch-config` attaches an editor.";
 
-pub(super) async fn run(args: ConfigArgs) -> Result<(), Error> {
+impl Fails for app::Error {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Identity(_) => Exit::Misconfigured,
+            Self::Fallen(_) => Exit::Defect,
+            _ => Exit::Failed,
+        }
+    }
+}
+
+pub(super) async fn run(args: ConfigArgs) -> Result<(), Failure> {
     let resolved = validate::resolve(&Sources::from_process(args.into()))?;
     logging::init(&resolved.config.log)?;
-    crate::app::run(resolved.config).await?;
+    app::run(resolved.config).await?;
     Ok(())
 }

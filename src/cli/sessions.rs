@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::relay_client::RelayClient;
 use super::worker_session::Error as SessionError;
-use super::{Error, RelayArgs, completions, terminal};
+use super::{Failure, RelayArgs, completions, terminal};
 use crate::listing::text;
 use crate::wire::human_time::span;
 use crate::wire::text::replaced;
@@ -72,7 +72,7 @@ const TITLES: [&str; 9] = [
     "FROM",
 ];
 
-pub(super) async fn run(args: SessionsArgs) -> Result<(), Error> {
+pub(super) async fn run(args: SessionsArgs) -> Result<(), Failure> {
     if let Some(SessionsCommand::End(args)) = args.command {
         return end(args).await;
     }
@@ -85,7 +85,7 @@ pub(super) async fn run(args: SessionsArgs) -> Result<(), Error> {
     Ok(())
 }
 
-async fn end(args: EndArgs) -> Result<(), Error> {
+async fn end(args: EndArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay)?;
     let answer = client.sessions().await?;
     let row = chosen(&answer, args.id)?;
@@ -165,6 +165,7 @@ fn cells(row: &Value, replica: &Value, now: Duration) -> [String; 9] {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::cli::failure::Fails;
 
     fn answer() -> Value {
         json!({"replica": "aa", "sessions": [
@@ -209,6 +210,6 @@ mod tests {
             "{elsewhere}"
         );
         let unknown = chosen(&answer, 9).unwrap_err();
-        assert_eq!(unknown.exit_code(), 66, "{unknown}");
+        assert_eq!(unknown.exit() as u8, 66, "{unknown}");
     }
 }

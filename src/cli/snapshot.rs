@@ -13,7 +13,7 @@ use super::relay_client::{RelayClient, RelayError};
 use super::release::called;
 use super::terminal::say;
 use super::worker_session::Error as SessionError;
-use super::{Error, SnapshotArgs};
+use super::{Failure, SnapshotArgs};
 use crate::listing::row::Row;
 use crate::pdb::Limits;
 use crate::wire::human_time::span;
@@ -46,7 +46,7 @@ Examples:
 Exit codes: 0 done, 1 not for all of several, 69 the relay or the task's debugger cannot be
 reached, 77 refused, 66 no such task waits.";
 
-pub(super) async fn run(args: SnapshotArgs) -> Result<(), Error> {
+pub(super) async fn run(args: SnapshotArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
     let list = client.breakpoints(false).await?;
     let rows = list["breakpoints"].as_array().cloned().unwrap_or_default();

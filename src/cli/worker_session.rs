@@ -3,10 +3,13 @@
 //! The one port speaks DAP to whoever speaks DAP first, so a session is a plain (or TLS) connection to it. Which task is
 //! meant stands in the attach arguments, under `rayRelay`.
 
+use std::borrow::Cow;
+
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use super::RelayArgs;
+use super::failure::{Exit, Fails};
 use super::relay_client::RelayError;
 use crate::pdb::{End, Lost, PromptError};
 use crate::ray::registry::BreakpointId;
@@ -14,7 +17,7 @@ use crate::wire::text::replaced;
 
 /// Why a session came to nothing.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(super) enum Error {
     /// The relay refuses the session, with this sentence.
     #[error("{0}")]
     Refused(String),
@@ -39,9 +42,6 @@ pub enum Error {
     /// What was asked for did not happen, as this sentence says.
     #[error("{0}")]
     Failed(String),
-    /// A command failed, and its output says why.
-    #[error("a command failed")]
-    CommandFailed,
     /// It is not said what is to be done.
     #[error("{0}")]
     Usage(&'static str),
@@ -50,20 +50,19 @@ pub enum Error {
     Unknown(String),
 }
 
-impl Error {
-    pub(super) fn exit_code(&self) -> u8 {
+impl Fails for Error {
+    fn exit(&self) -> Exit {
         match self {
-            Self::Usage(_) => 2,
-            Self::Refused(_) => 77,
-            Self::Unreachable(_) | Self::Lost(_) | Self::NotOpened(_) => 69,
-            Self::NotFound(_) | Self::Unknown(_) => 66,
-            Self::Terminated | Self::TaskEnded | Self::Failed(_) | Self::CommandFailed => 1,
+            Self::Usage(_) => Exit::Usage,
+            Self::Refused(_) => Exit::NotPermitted,
+            Self::Unreachable(_) | Self::Lost(_) | Self::NotOpened(_) => Exit::Unreachable,
+            Self::NotFound(_) | Self::Unknown(_) => Exit::NotFound,
+            Self::Terminated | Self::TaskEnded | Self::Failed(_) => Exit::Failed,
         }
     }
 
-    /// The next step, as a sentence.
-    pub(super) fn hint(&self) -> Option<&'static str> {
-        Some(match self {
+    fn next_step(&self) -> Option<Cow<'static, str>> {
+        let step = match self {
             Self::Lost(_) => {
                 "the task runs on without a debugger; `ray-relay list` shows what waits"
             }
@@ -72,9 +71,12 @@ impl Error {
             }
             Self::Unknown(_) => "`ray-relay list` shows what waits",
             _ => return None,
-        })
+        };
+        Some(step.into())
     }
+}
 
+impl Error {
     /// The sentence about one task of a relay that was reached, by what it is about.
     ///
     /// # Errors
@@ -92,11 +94,6 @@ impl Error {
             }
             why => Err(why),
         }
-    }
-
-    /// Nothing needs to be said any more.
-    pub(super) fn is_reported(&self) -> bool {
-        matches!(self, Self::CommandFailed)
     }
 }
 

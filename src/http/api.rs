@@ -1,6 +1,6 @@
 //! The relay's own read-only API: breakpoints, sessions, health and metrics.
 //!
-//! Pure functions of a snapshot, called by [`super::connection`]. A node's address is shown for
+//! Pure functions of a snapshot, called by [`super::routes`]. A node's address is shown for
 //! reading; the debugger's port never is.
 
 mod list;

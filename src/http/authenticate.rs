@@ -11,90 +11,64 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::answer::{self, Body};
-use super::audit::{self, Asked};
-use super::connection::Connection;
+use super::exchange::{Connection, Exchange};
 use super::in_progress::InProgress;
 use super::refusal::HttpRefusal;
-use super::route::Route;
 use super::{credential, hop};
-use crate::context::Context;
 use crate::identity::{AuthError, Principal, Secret};
 use crate::session::authenticate::{Authenticated, Authentication, PresentedCredential, Purpose};
 
 /// Ray's own cookie lives for 30 days; the relay's ends with the token if that is sooner.
 const COOKIE_LIFE: Duration = Duration::from_secs(30 * 86_400);
 
-fn authentication<'a>(
-    ctx: &'a Context,
-    connection: &'a Connection,
-    asked: &'a Asked,
-) -> Authentication<'a> {
+fn authentication<'a>(exchange: &'a Exchange<'_>) -> Authentication<'a> {
+    let Exchange { ctx, asked, .. } = exchange;
     // An issuer may take as long as the head of the request may.
     let deadline = Instant::now() + ctx.config.http.header_timeout;
-    ctx.authentication(&connection.info, Purpose::Request(asked), deadline)
+    let info = &exchange.connection.info;
+    ctx.authentication(info, Purpose::Request(asked), deadline)
 }
 
 /// Who sent `parts`.
 pub(crate) async fn authenticate(
-    ctx: &Context,
-    connection: &Connection,
+    exchange: &Exchange<'_>,
     parts: &Parts,
-    asked: &Asked,
 ) -> Result<Authenticated, HttpRefusal> {
-    let presented = match credential::presented(&parts.headers, &parts.uri, &connection.info) {
+    let info = &exchange.connection.info;
+    let presented = match credential::presented(&parts.headers, &parts.uri, info) {
         // What nobody looks at need not be clear.
-        Err(_) if !ctx.auth.is_on() => PresentedCredential::Nothing,
+        Err(_) if !exchange.ctx.auth.is_on() => PresentedCredential::Nothing,
         presented => presented?,
     };
-    by(ctx, connection, parts, asked, presented).await
-}
-
-/// The same, where they may ask for `route` at all; who may not is on record.
-pub(super) async fn permitted(
-    ctx: &Context,
-    connection: &Connection,
-    parts: &Parts,
-    asked: &Asked,
-    route: Route<'_>,
-) -> Result<Authenticated, HttpRefusal> {
-    let caller = authenticate(ctx, connection, parts, asked).await?;
-    match route.access().missing(&caller.principal) {
-        Some(missing) => Err(audit::deny(ctx, connection, &caller, asked, missing).await),
-        None => Ok(caller),
-    }
+    by(exchange, parts, presented).await
 }
 
 /// Who sent `parts` to the dashboard whose own origin has this `label`.
 pub(crate) async fn on_dashboard(
-    ctx: &Context,
-    connection: &Connection,
+    exchange: &Exchange<'_>,
     parts: &Parts,
-    asked: &Asked,
     label: &str,
 ) -> Result<Authenticated, HttpRefusal> {
-    let info = &connection.info;
-    let presented = match ctx.auth.is_on() {
+    let info = &exchange.connection.info;
+    let presented = match exchange.ctx.auth.is_on() {
         true => credential::on_dashboard(&parts.headers, &parts.uri, info, label)?,
         false => PresentedCredential::Nothing,
     };
-    by(ctx, connection, parts, asked, presented).await
+    by(exchange, parts, presented).await
 }
 
 /// Whose credential is `presented` with `parts`.
 pub(crate) async fn by(
-    ctx: &Context,
-    connection: &Connection,
+    exchange: &Exchange<'_>,
     parts: &Parts,
-    asked: &Asked,
     presented: PresentedCredential,
 ) -> Result<Authenticated, HttpRefusal> {
-    let authentication = authentication(ctx, connection, asked);
-    let caller = authentication.authenticate(presented).await?;
+    let caller = authentication(exchange).authenticate(presented).await?;
     // Of those who need no credential it is counted as of every stranger.
     if let Some(request) = parts.extensions.get::<InProgress>()
         && !caller.principal.is_anonymous()
     {
-        let account = ctx.account(&caller.principal);
+        let account = exchange.ctx.account(&caller.principal);
         request.belongs_to(&account).await?;
     }
     Ok(caller)
@@ -108,13 +82,8 @@ pub(crate) fn presents_nothing(connection: &Connection, parts: &Parts) -> bool {
 
 /// `POST /api/authenticate`, with which the dashboard's page turns the token that somebody typed in into a cookie, as
 /// Ray's own answer to it does.
-pub(crate) async fn sign_in(
-    ctx: &Context,
-    connection: &Connection,
-    parts: &Parts,
-    asked: &Asked,
-) -> Response<Body> {
-    let authentication = authentication(ctx, connection, asked);
+pub(crate) async fn sign_in(exchange: &Exchange<'_>, parts: &Parts) -> Response<Body> {
+    let authentication = authentication(exchange);
     // The cookie that is there is what is being replaced.
     let signed_in = match credential::bearer(&parts.headers) {
         Some(token) => {
@@ -126,10 +95,10 @@ pub(crate) async fn sign_in(
     };
     let (token, principal) = match signed_in {
         Ok(signed_in) => signed_in,
-        Err(why) => return HttpRefusal::from(why).answer(ctx, false),
+        Err(why) => return HttpRefusal::from(why).answer(exchange.ctx, false),
     };
     let name = hop::cookie_name(credential::port(&parts.headers, &parts.uri));
-    let encrypted = connection.info.encrypted;
+    let encrypted = exchange.connection.info.encrypted;
     let Some(cookie) = cookie(&name, &token, &principal, COOKIE_LIFE, encrypted) else {
         let sentence = "the token has characters that no cookie can hold: send it as Authorization: Bearer with each request";
         return answer::text(StatusCode::BAD_REQUEST, sentence);

@@ -4,67 +4,46 @@
 //! Both are WebSockets that end at the relay, for everybody who is recognised: what may be done with a connection is decided as
 //! for every other one. The links are counted by [`crate::connect`], and not by admission control.
 
-use std::sync::Arc;
-
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
-use tracing::Instrument as _;
 
 use super::answer::{self, Body};
-use super::audit::Asked;
-use super::connection::Connection;
+use super::exchange::Exchange;
 use super::refusal::HttpRefusal;
-use super::route::Route;
-use super::tunnel::{self, Handshake};
+use super::tunnel::Handshake;
 use crate::connect::{Links, NotOpened};
-use crate::context::Context;
+use crate::identity::Principal;
 use crate::session::shares::Shortage;
 use crate::wire::resumed::messages::Opener;
 use crate::wire::resumed::{CONNECT_PROTOCOL, OPENER_HEADER, RECEIVED_HEADER, REPLICA_HEADER};
 use crate::wire::tunnel::stream_config;
 
 /// A link, or one more transport of it.
-pub(crate) async fn open(
-    ctx: &Arc<Context>,
-    connection: &Connection,
-    route: Route<'_>,
+pub(super) async fn open(
+    exchange: &Exchange<'_>,
+    principal: Principal,
     parts: Parts,
-    asked: &Asked,
 ) -> Result<Response<Body>, HttpRefusal> {
-    let principal = tunnel::authorised(ctx, connection, route, &parts, asked).await?;
+    let (links, info) = (&exchange.ctx.links, &exchange.connection.info);
     let received = received(&parts.headers);
     let opener = parts.headers.get(OPENER_HEADER);
     let opener = opener.and_then(|value| Opener::parse(value.to_str().ok()?));
     let who = "this is asked for as a WebSocket over HTTP/1.1: `ray-relay connect` does";
-    let handshake = match Handshake::new(parts, CONNECT_PROTOCOL, who) {
-        Ok(handshake) => handshake,
-        Err(refused) => return Ok(*refused),
-    };
-    let transport = match route {
-        Route::ConnectAgain(id) => {
-            let secret = handshake.secret();
-            match ctx.links.resume(id, secret, &principal, received) {
-                Some(transport) => transport,
-                None => return Ok(unknown(&ctx.links)),
-            }
-        }
-        _ => match ctx
-            .links
-            .begin(&principal, &connection.info.summary, opener)
-        {
+    let handshake = Handshake::new(parts, CONNECT_PROTOCOL, who)?;
+    let transport = match exchange.words {
+        [Some(id), _] => match links.resume(id, handshake.secret(), &principal, received) {
+            Some(transport) => transport,
+            None => return Ok(unknown(links)),
+        },
+        [None, _] => match links.begin(&principal, &info.summary, opener) {
             Ok(transport) => transport,
             Err(why) => return Ok(not_opened(why)),
         },
     };
-    let (answer, socket) = handshake.accept(stream_config(), ctx.account(&principal));
-    let carrying = async move {
-        if let Some(socket) = socket.await {
-            transport.carry(socket).await;
-        }
-    };
-    connection.tasks.spawn(carrying.in_current_span());
-    connection.info.place.set_apart();
+    let carry = async move |socket| transport.carry(socket).await;
+    let answer = handshake.accept(exchange, stream_config(), &principal, carry);
+    info.place.set_apart();
     Ok(answer)
 }
 

@@ -1,16 +1,14 @@
 //! One HTTP connection: deadlines, draining, and the tasks of its WebSockets.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::header::CONTENT_LENGTH;
-use hyper::http::request::Parts;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
@@ -19,25 +17,21 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
-use tracing::{Instrument as _, Span, debug};
+use tracing::{Instrument as _, debug};
 
 use super::answer::{self, Body};
-use super::audit::{self, Asked};
-use super::authenticate;
-use super::dashboard::{ProxiedRequest, Which};
+use super::dashboard::ProxiedRequest;
+use super::exchange::{Asked, Connection, Exchange};
 use super::in_progress::{InProgress, REQUEST_WEIGHT};
 use super::moving::Moving;
-use super::refusal::{HttpRefusal, chain};
-use super::route::{EXISTS, Route};
-use super::{
-    api, connect, doctor, entrance, events, guard, nodes, page, park, release, reverse,
-    revocations, sessions, snapshot, terminal, whoami,
-};
+use super::refusal::chain;
+use super::route::{Destination, Which};
+use super::routes::Route;
+use super::{entrance, guard, page};
 use crate::connection::admission::Place;
 use crate::connection::on_wake::OnWake;
 use crate::connection::{ConnectionInfo, request_span};
 use crate::context::Context;
-use crate::identity::Principal;
 use crate::telemetry::metrics::{self, RefusalKind};
 use crate::telemetry::request::RequestId;
 
@@ -60,20 +54,6 @@ const GOODBYE: Duration = Duration::from_secs(5);
 /// Probe of an HTTP/2 connection on which something is going on, so that a client that is gone
 /// does not hold a log stream open for ever.
 const PROBE: Duration = Duration::from_secs(30);
-
-/// What the handlers know of the connection that a request came on.
-pub(crate) struct Connection {
-    /// The client's address.
-    pub(crate) peer: SocketAddr,
-    /// How it came in.
-    pub(crate) info: ConnectionInfo,
-    /// Owns what outlives a request: upgraded connections.
-    pub(crate) tasks: TaskTracker,
-    /// Fires when the relay drains, and when the connection is given up.
-    pub(crate) closing: CancellationToken,
-    /// The span of every request, where nobody is authenticated.
-    span: Option<Span>,
-}
 
 /// Serves HTTP/1.1 or HTTP/2 on `stream` until the client leaves, or falls silent between requests
 /// for `http.header_timeout`, or `shutdown` fires and what is in progress is done or
@@ -300,185 +280,37 @@ async fn answer(
         }
     };
     let uri = parts.uri.clone();
-    let asked = Asked::of(&parts, id);
-    let route = Route::of(&arrived.origin, uri.path());
-    let which = match route {
-        Route::Cluster(name, rest) => Which::Named(name, rest),
-        Route::Dashboard => Which::Default,
-        Route::OwnDashboard(label) => Which::Own(label),
-        _ => {
-            let answered = match (route, &parts.method) {
-                (Route::Revocations, _) => {
-                    Box::pin(revocations::answer(ctx, connection, &parts, body, &asked)).await
-                }
-                (Route::Release, &Method::POST) => {
-                    Box::pin(release::answer(ctx, connection, &parts, body, &asked)).await
-                }
-                (Route::Park, &Method::POST) => {
-                    Box::pin(park::answer(ctx, connection, &parts, body, &asked)).await
-                }
-                (Route::NodeLink | Route::NodeStream(_), _) => {
-                    let label = route.label();
-                    let opened = nodes::open(ctx, connection, route, parts, &asked);
-                    let response = Box::pin(opened).await;
-                    return (
-                        label,
-                        response.unwrap_or_else(|refused| refused.answer(ctx, true)),
-                    );
-                }
-                (Route::Reverse(_) | Route::ReverseStream(..), _) => {
-                    Box::pin(reverse::open(ctx, connection, route, parts, &asked)).await
-                }
-                (Route::Connect | Route::ConnectAgain(_), _) => {
-                    Box::pin(connect::open(ctx, connection, route, parts, &asked)).await
-                }
-                (Route::EndSession, &Method::POST) => {
-                    Box::pin(sessions::end(ctx, connection, &parts, body, &asked)).await
-                }
-                (Route::Snapshot, &Method::POST) => {
-                    Box::pin(snapshot::answer(ctx, connection, &parts, body, &asked)).await
-                }
-                (Route::Terminal, _) => {
-                    Box::pin(terminal::open(ctx, connection, parts, &asked)).await
-                }
-                (Route::OpenDashboard, &Method::POST) => {
-                    let opened = entrance::open(ctx, connection, &parts, body, &asked, &arrived);
-                    Box::pin(opened).await
-                }
-                (Route::Enter(label), _) => {
-                    let entered = entrance::enter(ctx, connection, &parts, body, &asked, label);
-                    Box::pin(entered).await
-                }
-                // The body goes unread.
-                _ => Box::pin(own(ctx, connection, route, &parts, &asked)).await,
-            };
-            let response = match answered {
-                Ok(response) => response,
-                Err(refused) => refused.answer(ctx, true),
-            };
-            return (route.label(), response);
-        }
-    };
-    let proxied = ProxiedRequest {
+    let mut exchange = Exchange {
         ctx,
         connection,
         arrived: &arrived,
-        which,
+        asked: Asked::of(&parts, id),
+        words: [None; 2],
     };
-    (
-        route.label(),
-        Box::pin(proxied.serve(parts, body, asked)).await,
-    )
-}
-
-/// The relay's own API.
-async fn own(
-    ctx: &Arc<Context>,
-    connection: &Connection,
-    route: Route<'_>,
-    parts: &Parts,
-    asked: &Asked,
-) -> Result<Response<Body>, HttpRefusal> {
-    let reads = matches!(parts.method, Method::GET | Method::HEAD);
-    let snapshot = || ctx.registry.snapshot();
-    let stale_after = ctx.config.registry.stale_after;
-    let readyz = |principal: Option<&Principal>| {
-        let draining = connection.closing.is_cancelled();
-        let query = parts.uri.query();
-        let audit = ctx.audit.failing();
-        api::readyz(
-            &snapshot(),
-            stale_after,
-            query,
-            principal,
-            draining,
-            audit.as_deref(),
-        )
+    let (label, answered) = match Destination::of(&arrived.origin, uri.path()) {
+        Destination::Relay => {
+            let (route, words) = Route::of(uri.path());
+            exchange.words = words;
+            let answered = route.answer(&exchange, parts, body);
+            (route.label, Box::pin(answered).await)
+        }
+        Destination::Enter(label) => {
+            let entered = entrance::enter(&exchange, &parts, body, label);
+            (metrics::Route::Page, Box::pin(entered).await)
+        }
+        Destination::NotHere => (metrics::Route::Unknown, Ok(page::not_here())),
+        Destination::Dashboard(which) => {
+            let label = match which {
+                Which::Default => metrics::Route::Dashboard,
+                Which::Named(..) | Which::Own(_) => metrics::Route::Cluster,
+            };
+            let exchange = &exchange;
+            let proxied = ProxiedRequest { exchange, which }.serve(parts, body);
+            return (label, Box::pin(proxied).await);
+        }
     };
-    // What probes, scrapers and browsers ask for without a token; who asks for a cluster has to say who it is.
-    match route {
-        Route::Healthz if reads => return Ok(api::healthz()),
-        Route::Readyz
-            if reads
-                && parts.uri.query().is_none()
-                && ctx.auth.is_on()
-                && authenticate::presents_nothing(connection, parts) =>
-        {
-            return Ok(readyz(None));
-        }
-        Route::NotHere => return Ok(page::not_here()),
-        Route::PageMoved if reads => return Ok(page::moved()),
-        Route::Page(name) if reads => {
-            if let Some(file) = page::answer(name, &parts.headers, &ctx.config) {
-                return Ok(file);
-            }
-        }
-        Route::Metrics if reads && ctx.config.http.metrics_open => {
-            return Ok(api::metrics(ctx, &snapshot()));
-        }
-        _ => {}
-    }
-    let caller = authenticate::authenticate(ctx, connection, parts, asked).await?;
-    let principal = &caller.principal;
-    if !reads {
-        return Ok(answer::read_only());
-    }
-    if let Some(missing) = route.access().missing(principal) {
-        return Err(audit::deny(ctx, connection, &caller, asked, missing).await);
-    }
-    Ok(match route {
-        Route::Breakpoints => {
-            let (query, headers) = (parts.uri.query(), &parts.headers);
-            api::breakpoints(&ctx.shared_rows, &snapshot(), query, headers, principal).await
-        }
-        Route::Nodes => nodes::list(ctx, principal).await,
-        Route::Doctor => {
-            let draining = connection.closing.is_cancelled();
-            Box::pin(doctor::findings(ctx, principal, draining)).await
-        }
-        Route::Sessions => {
-            let elsewhere = ctx.agents.sessions_elsewhere(principal);
-            let (rows, replica) = (ctx.sessions.rows(), ctx.agents.replica());
-            api::sessions(&rows, replica, &elsewhere, principal, &snapshot())
-        }
-        Route::Events => events::subscribe(
-            ctx,
-            &connection.closing,
-            principal,
-            parts.method == Method::HEAD,
-        ),
-        Route::Healthz => api::healthz(),
-        Route::Readyz => readyz(Some(principal)),
-        Route::Metrics => api::metrics(ctx, &snapshot()),
-        Route::Release
-        | Route::Park
-        | Route::EndSession
-        | Route::Snapshot
-        | Route::OpenDashboard => answer::post_only(route.posted()),
-        Route::Whoami => whoami::answer(ctx, principal, parts.uri.query()),
-        Route::Unknown
-        | Route::Page(_)
-        | Route::PageMoved
-        | Route::Terminal
-        | Route::Revocations
-        | Route::NodeLink
-        | Route::NodeStream(_)
-        | Route::Reverse(_)
-        | Route::ReverseStream(..)
-        | Route::Connect
-        | Route::ConnectAgain(_)
-        | Route::NotHere
-        | Route::Enter(_)
-        | Route::OwnDashboard(_)
-        | Route::Cluster(..)
-        | Route::Dashboard => answer::error(
-            StatusCode::NOT_FOUND,
-            format!(
-                "there is no {} here; what exists is {EXISTS}",
-                parts.uri.path()
-            ),
-        ),
-    })
+    let answered = answered.unwrap_or_else(|refused| refused.answer(ctx, true));
+    (label, answered)
 }
 
 /// The answer to HEAD: the length that GET would have, and no body (HTTP/2 needs that done here).

@@ -8,7 +8,7 @@
 
 mod buffered;
 mod done;
-mod upstream;
+pub(super) mod upstream;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -26,67 +26,39 @@ use hyper::{Method, Request, Response, StatusCode, Version};
 use serde_json::Map;
 
 use self::buffered::{Job, Reader, View, rewritten};
-pub(crate) use self::upstream::Upstream;
+use self::upstream::{Upstream, cluster};
 use super::answer::{self, Body};
-use super::audit::{self, Asked};
-use super::authenticate;
-use super::connection::Connection;
-use super::guard::Arrived;
+use super::exchange::Exchange;
 use super::refusal::HttpRefusal;
 use super::required_access::{self, Described, RequiredAccess, Rows};
-use super::route::{CLUSTERS, Missing};
-use super::{credential, entrance, hop, origin, websocket};
-use crate::context::Context;
+use super::route::{CLUSTERS, Missing, Which};
+use super::{audit, authenticate, credential, entrance, hop, websocket};
+use crate::identity::Principal;
 use crate::policy::Scope;
-use crate::session::authenticate::Authenticated;
 
 /// One request to a dashboard, before anybody has looked at who sent it.
 pub(crate) struct ProxiedRequest<'a> {
-    pub(crate) ctx: &'a Arc<Context>,
-    pub(crate) connection: &'a Connection,
-    pub(crate) arrived: &'a Arrived,
+    pub(crate) exchange: &'a Exchange<'a>,
     pub(crate) which: Which<'a>,
-}
-
-/// Which cluster's dashboard is asked for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Which<'a> {
-    /// That of the default cluster.
-    Default,
-    /// That of the cluster whose name is in the path, and what follows it.
-    Named(&'a str, &'a str),
-    /// The one whose own origin this is, by its label.
-    Own(&'a str),
-}
-
-impl Which<'_> {
-    fn is_own(self) -> bool {
-        matches!(self, Self::Own(_))
-    }
 }
 
 impl ProxiedRequest<'_> {
     /// Decides, and only then passes `parts` and `body` on.
-    pub(crate) async fn serve(self, parts: Parts, body: Incoming, asked: Asked) -> Response<Body> {
-        match self.admit(parts, body, asked).await {
+    pub(crate) async fn serve(self, parts: Parts, body: Incoming) -> Response<Body> {
+        match self.admit(parts, body).await {
             Ok(response) => response,
-            Err(refused) => refused.answer(self.ctx, false),
+            Err(refused) => refused.answer(self.exchange.ctx, false),
         }
     }
 
-    async fn admit(
-        &self,
-        parts: Parts,
-        body: Incoming,
-        asked: Asked,
-    ) -> Result<Response<Body>, HttpRefusal> {
-        let (ctx, connection) = (self.ctx, self.connection);
+    async fn admit(&self, parts: Parts, body: Incoming) -> Result<Response<Body>, HttpRefusal> {
+        let (ctx, exchange) = (self.exchange.ctx, self.exchange);
         let path = match self.which {
             Which::Named(_, rest) => rest,
             Which::Default | Which::Own(_) => parts.uri.path(),
         };
         if !self.which.is_own()
-            && let Some(sent) = entrance::sent_on(ctx, connection, &parts, self.arrived, self.which)
+            && let Some(sent) = entrance::sent_on(exchange, &parts, self.which)
         {
             return sent;
         }
@@ -98,10 +70,9 @@ impl ProxiedRequest<'_> {
                     return Err(HttpRefusal::SignInElsewhere);
                 }
                 _ if self.which.is_own() => {}
-                RequiredAccess::Mode => return Ok(authenticate::mode(connection)),
+                RequiredAccess::Mode => return Ok(authenticate::mode(exchange.connection)),
                 RequiredAccess::SignIn => {
-                    let signed_in = authenticate::sign_in(ctx, connection, &parts, &asked);
-                    return Ok(Box::pin(signed_in).await);
+                    return Ok(Box::pin(authenticate::sign_in(exchange, &parts)).await);
                 }
                 // Other clusters' names are not for everybody; whoever signs in at the first page is signed in there too.
                 RequiredAccess::Page
@@ -113,25 +84,23 @@ impl ProxiedRequest<'_> {
             }
         }
         let caller = match self.which {
-            Which::Own(label) => {
-                authenticate::on_dashboard(ctx, connection, &parts, &asked, label).await?
-            }
+            Which::Own(label) => authenticate::on_dashboard(exchange, &parts, label).await?,
             Which::Default | Which::Named(..) => {
-                authenticate::authenticate(ctx, connection, &parts, &asked).await?
+                authenticate::authenticate(exchange, &parts).await?
             }
         };
-        let cluster = cluster(ctx, &caller, self.which)?;
+        let principal = &caller.principal;
+        let cluster = cluster(ctx, principal, self.which)?;
         if let Which::Named(name, "") = self.which {
             return Ok(into_folder(name, &parts));
         }
         if self.which.is_own() && need == RequiredAccess::Mode && ctx.auth.is_on() {
             return Ok(authenticate::no_mode());
         }
-        let (view, change) = match authorise(&caller, &cluster, need) {
+        let (view, change) = match authorise(principal, &cluster, need) {
             Ok(allowed) => allowed,
             Err(missing) => {
-                let denied = audit::deny(ctx, connection, &caller, &asked, missing);
-                return Err(Box::pin(denied).await);
+                return Err(Box::pin(audit::deny(exchange, principal, missing)).await);
             }
         };
         let (mut body, mut read) = (body, None);
@@ -149,10 +118,7 @@ impl ProxiedRequest<'_> {
             }
             // Before it is made.
             let place = place.clone();
-            Box::pin(audit::record(
-                ctx, connection, &caller, &asked, place, details,
-            ))
-            .await?;
+            Box::pin(audit::record(exchange, principal, place, details)).await?;
         }
         let prefix = match self.which {
             Which::Named(name, _) => format!("{CLUSTERS}{name}"),
@@ -164,15 +130,15 @@ impl ProxiedRequest<'_> {
             credential::strip(request.headers_mut(), token);
         }
         // Pinned here: within the select it would be there twice.
-        let mut passed = pin!(self.pass(&upstream, &caller, view, request, read));
+        let mut passed = pin!(self.pass(&upstream, principal, view, request, read));
         let mut response = tokio::select! {
             biased;
-            ended = caller.principal.ended() => return Err(HttpRefusal::Ended(ended)),
+            ended = principal.ended() => return Err(HttpRefusal::Ended(ended)),
             response = passed.as_mut() => response,
         };
         // The same end cuts an upload, and that the head was not reached may be known first.
         if response.status() == StatusCode::BAD_GATEWAY
-            && let Some(ended) = caller.principal.is_over()
+            && let Some(ended) = principal.is_over()
         {
             return Err(HttpRefusal::Ended(ended));
         }
@@ -182,19 +148,16 @@ impl ProxiedRequest<'_> {
                 (id, response) = Box::pin(done::submission(response)).await;
             }
             let status = response.status();
-            Box::pin(audit::answered(
-                ctx, connection, &caller, &asked, status, id,
-            ))
-            .await;
+            Box::pin(audit::answered(exchange, principal, status, id)).await;
         }
-        if !caller.principal.is_anonymous() {
+        if !principal.is_anonymous() {
             authenticate::keep_private(response.headers_mut());
         }
         Ok(response)
     }
 
     fn upstream(&self, cluster: Arc<str>, prefix: String) -> Result<Upstream, HttpRefusal> {
-        let head = self.ctx.registry.head(&cluster);
+        let head = self.exchange.ctx.registry.head(&cluster);
         let head = head.ok_or(HttpRefusal::NoDashboard)?;
         Ok(Upstream {
             cluster,
@@ -206,7 +169,7 @@ impl ProxiedRequest<'_> {
 
     /// The page that asks for a token, for anybody: of the request only the path goes on, and what a cache needs.
     async fn page(&self, asked: &Parts) -> Result<Response<Body>, HttpRefusal> {
-        let cluster = self.ctx.registry.default_cluster();
+        let cluster = self.exchange.ctx.registry.default_cluster();
         let upstream = self.upstream(cluster.ok_or(HttpRefusal::NoDashboard)?, String::new())?;
         let mut request = Request::new(Empty::new().map_err(|never| match never {}).boxed());
         *request.method_mut() = asked.method.clone();
@@ -218,7 +181,7 @@ impl ProxiedRequest<'_> {
                 request.headers_mut().insert(name, value.clone());
             }
         }
-        Ok(match upstream.send(self.ctx, request).await {
+        Ok(match upstream.send(self.exchange.ctx, request).await {
             Ok(response) => upstream.stream(response, None),
             Err(response) => response,
         })
@@ -227,7 +190,7 @@ impl ProxiedRequest<'_> {
     async fn pass(
         &self,
         upstream: &Upstream,
-        caller: &Authenticated,
+        principal: &Principal,
         view: View,
         mut request: Request<Incoming>,
         read: Option<Bytes>,
@@ -239,9 +202,8 @@ impl ProxiedRequest<'_> {
         let workers = required_access::lists_workers(uri.path());
         *request.uri_mut() = uri;
         *request.version_mut() = Version::HTTP_11;
-        let principal = &caller.principal;
         if websocket::is_asked_for(request.method(), request.headers()) {
-            let opened = websocket::open(self.ctx, self.connection, upstream, principal, request);
+            let opened = websocket::open(self.exchange, upstream, principal, request);
             return Box::pin(opened).await;
         }
         if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
@@ -260,7 +222,7 @@ impl ProxiedRequest<'_> {
             (None, true) => body.map_err(Into::into).boxed(),
             (None, false) => answer::until_over(body, principal).boxed(),
         });
-        let response = match upstream.send(self.ctx, request).await {
+        let response = match upstream.send(self.exchange.ctx, request).await {
             Ok(response) => response,
             Err(response) => return response,
         };
@@ -283,9 +245,9 @@ impl ProxiedRequest<'_> {
             return response;
         }
         let job = Job {
-            ctx: Arc::clone(self.ctx),
+            ctx: Arc::clone(self.exchange.ctx),
             cluster: Arc::clone(&upstream.cluster),
-            reached: self.arrived.reached.clone(),
+            reached: self.exchange.arrived.reached.clone(),
             principal: principal.clone(),
             view,
         };
@@ -293,44 +255,14 @@ impl ProxiedRequest<'_> {
     }
 }
 
-/// The cluster that is asked for. One that the caller has nothing to do with is as unknown as one that does not exist.
-pub(crate) fn cluster(
-    ctx: &Context,
-    caller: &Authenticated,
-    which: Which<'_>,
-) -> Result<Arc<str>, HttpRefusal> {
-    let registry = &ctx.registry;
-    let name = match which {
-        Which::Default => return registry.default_cluster().ok_or(HttpRefusal::NoDashboard),
-        Which::Named(name, _) | Which::Own(name) => name,
-    };
-    let access = caller.principal.access();
-    let may_know = |cluster: &Arc<str>| {
-        let mut scopes = Scope::ALL.into_iter();
-        scopes.any(|scope| access.may_somewhere_on(scope, cluster))
-    };
-    let known: Vec<Arc<str>> = registry.clusters().filter(may_know).collect();
-    let is_it = |cluster: &&Arc<str>| match which.is_own() {
-        true => origin::label(cluster) == name,
-        false => ***cluster == *name,
-    };
-    match known.iter().find(is_it) {
-        Some(cluster) => Ok(Arc::clone(cluster)),
-        None => Err(HttpRefusal::NoCluster {
-            name: name.to_owned(),
-            known: known.iter().map(|cluster| cluster.to_string()).collect(),
-        }),
-    }
-}
-
-/// Whether `caller` may, and how much of the answer is to be seen; of a change, what is needed for it and where, which
+/// Whether `principal` may, and how much of the answer is to be seen; of a change, what is needed for it and where, which
 /// is to be on record before it is made. `Err`: the scope that it lacks, and where.
 fn authorise(
-    caller: &Authenticated,
+    principal: &Principal,
     cluster: &str,
     need: RequiredAccess,
 ) -> Result<(View, Option<Missing>), Missing> {
-    let access = caller.principal.access();
+    let access = principal.access();
     let whole = |scope| access.may_on_cluster(scope, cluster);
     let scope = match need {
         RequiredAccess::Version

@@ -4,11 +4,13 @@
 
 use std::time::Duration;
 
+use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
 use serde_json::json;
 use tokio::time::timeout;
 
 use super::answer::{self, Body};
+use super::exchange::Exchange;
 use super::nodes;
 use crate::context::Context;
 use crate::doctor::{Fault, Finding, Link, head, lists};
@@ -22,11 +24,13 @@ use crate::session::within;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The findings, in the order of the chain; of breakpoints and nodes those that `principal` may list.
-pub(crate) async fn findings(
-    ctx: &Context,
+pub(super) async fn findings(
+    exchange: &Exchange<'_>,
+    _: &Parts,
     principal: &Principal,
-    draining: bool,
 ) -> Response<Body> {
+    let ctx = exchange.ctx;
+    let draining = exchange.connection.closing.is_cancelled();
     let examined = timeout(PATIENCE, ctx.registry.examined());
     let (heads, nodes) = tokio::join!(examined, nodes::listed(ctx, principal));
     let Ok(heads) = heads else {

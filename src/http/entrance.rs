@@ -17,20 +17,22 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::answer::{self, Body};
-use super::audit::{self, Asked};
-use super::connection::Connection;
-use super::dashboard::{self, Which};
-use super::guard::{Arrived, Asker};
+use super::dashboard::upstream::cluster;
+use super::exchange::{Exchange, Post};
+use super::guard::Asker;
 use super::refusal::HttpRefusal;
-use super::route::ENTER;
-use super::{authenticate, body, credential, hop, origin, query};
-use crate::context::Context;
+use super::route::{ENTER, Which};
+use super::{audit, authenticate, body, credential, hop, origin, query};
 use crate::identity::{Opens, STAY, Secret};
 use crate::policy::Scope;
 use crate::session::authenticate::PresentedCredential;
 
 /// Largest body of a request for the way, in bytes.
 const LARGEST: usize = 16 * 1024;
+
+/// What is wrong with one.
+const WANTED: &str =
+    "the body has to be {\"cluster\": \"NAME\", \"path\": \"/\"}, both as one likes";
 
 /// Largest cookie that browsers keep, with its name and attributes, in bytes.
 const LARGEST_COOKIE: usize = 4096;
@@ -51,26 +53,20 @@ struct Wanted {
 /// A dashboard is asked for on the relay's own origin: `None`, by what is no browser. Browsers are sent on to where it has
 /// an origin of its own, and no page gets anything of it here.
 pub(crate) fn sent_on(
-    ctx: &Context,
-    connection: &Connection,
+    exchange: &Exchange<'_>,
     parts: &Parts,
-    arrived: &Arrived,
     which: Which<'_>,
 ) -> Option<Result<Response<Body>, HttpRefusal>> {
     match Asker::of(&parts.headers) {
         Asker::Client => None,
-        Asker::Navigation if parts.method == Method::GET => {
-            Some(way(ctx, connection, parts, arrived, which))
-        }
+        Asker::Navigation if parts.method == Method::GET => Some(way(exchange, parts, which)),
         Asker::Navigation | Asker::Page => Some(Err(HttpRefusal::PageElsewhere)),
     }
 }
 
 fn way(
-    ctx: &Context,
-    connection: &Connection,
+    exchange: &Exchange<'_>,
     parts: &Parts,
-    arrived: &Arrived,
     which: Which<'_>,
 ) -> Result<Response<Body>, HttpRefusal> {
     let (name, path) = match which {
@@ -79,36 +75,31 @@ fn way(
     };
     let query = parts.uri.query().map(|query| format!("?{query}"));
     let at = within(&format!("{path}{}", query.unwrap_or_default()));
-    if needs_ticket(ctx, connection) {
+    if needs_ticket(exchange) {
         // Behind an ingress there may be more in front of the path.
         let up = "../".repeat(parts.uri.path().matches('/').count().saturating_sub(1));
         let at = escaped(&at);
         let name = escaped(name);
         return Ok(redirect(&format!("{up}relay/?dashboard={name}&at={at}")));
     }
-    let default = ctx.registry.default_cluster();
+    let default = exchange.ctx.registry.default_cluster();
     let cluster = match name {
         "" => default.as_deref().ok_or(HttpRefusal::NoDashboard)?,
         name => name,
     };
-    let host = host(ctx, parts, arrived, cluster)?;
+    let host = host(exchange, parts, cluster)?;
     Ok(redirect(&format!("{host}{at}")))
 }
 
 /// Whether a browser is known on another origin only by what it is given on this one.
-fn needs_ticket(ctx: &Context, connection: &Connection) -> bool {
-    ctx.auth.is_on() && connection.info.certificate.is_none()
+fn needs_ticket(exchange: &Exchange<'_>) -> bool {
+    exchange.ctx.auth.is_on() && exchange.connection.info.certificate.is_none()
 }
 
 /// `//HOST[:PORT]` of a dashboard: the scheme stays what the browser knows, whatever ends TLS on the way.
-fn host(
-    ctx: &Context,
-    parts: &Parts,
-    arrived: &Arrived,
-    cluster: &str,
-) -> Result<String, HttpRefusal> {
-    let reached = &arrived.reached;
-    let host = origin::host(cluster, reached, &ctx.config);
+fn host(exchange: &Exchange<'_>, parts: &Parts, cluster: &str) -> Result<String, HttpRefusal> {
+    let reached = &exchange.arrived.reached;
+    let host = origin::host(cluster, reached, &exchange.ctx.config);
     let host = host.ok_or_else(|| HttpRefusal::NoOrigin {
         host: reached.host.clone(),
     })?;
@@ -150,35 +141,25 @@ fn escaped(text: &str) -> String {
 
 /// `POST /relay/v1/dashboard` with `{"cluster": NAME, "path": "/"}`: `{"url": "//HOST:PORT/…"}`, the way to a dashboard for
 /// the browser of whoever asks; where there is a `"ticket"`, that and `"at"` are to be posted there.
-pub(crate) async fn open(
-    ctx: &Context,
-    connection: &Connection,
-    parts: &Parts,
-    body: Incoming,
-    asked: &Asked,
-    arrived: &Arrived,
-) -> Result<Response<Body>, HttpRefusal> {
-    let caller = authenticate::authenticate(ctx, connection, parts, asked).await?;
-    let wanted: Option<Wanted> = body::json(body, LARGEST).await;
-    let Some(wanted) = wanted else {
-        let sentence =
-            "the body has to be {\"cluster\": \"NAME\", \"path\": \"/\"}, both as one likes";
-        return Ok(answer::error(StatusCode::BAD_REQUEST, sentence));
-    };
+pub(super) async fn open(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
+    let (exchange, principal) = (post.exchange, post.principal);
+    let wanted: Option<Wanted> = body::json(post.body, LARGEST).await;
+    let wanted = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let which = wanted.cluster.as_deref();
     let which = which.map_or(Which::Default, |name| Which::Named(name, ""));
-    let cluster = dashboard::cluster(ctx, &caller, which)?;
-    let access = caller.principal.access();
+    let cluster = cluster(exchange.ctx, principal, which)?;
+    let access = principal.access();
     if !access.may_on_cluster(Scope::DashboardRead, &cluster) {
         let missing = (Scope::DashboardRead.word(), format!("on cluster {cluster}"));
-        return Err(audit::deny(ctx, connection, &caller, asked, missing).await);
+        return Err(audit::deny(exchange, principal, missing).await);
     }
-    let host = host(ctx, parts, arrived, &cluster)?;
+    let host = host(exchange, post.parts, &cluster)?;
     let path = within(&wanted.path);
     let label = origin::label(&cluster).into_owned();
-    let way = match needs_ticket(ctx, connection) {
+    let way = match needs_ticket(exchange) {
         true => {
-            let ticket = ctx.auth.issue(&caller.principal, &Opens::Entrance(label));
+            let auth = &exchange.ctx.auth;
+            let ticket = auth.issue(principal, &Opens::Entrance(label));
             let ticket = ticket.ok_or(HttpRefusal::NoTicket)?;
             json!({"url": format!("{host}{ENTER}"), "ticket": ticket.expose(), "at": path})
         }
@@ -189,11 +170,9 @@ pub(crate) async fn open(
 
 /// Where a browser comes in with its ticket, on the origin of the dashboard with this `label`: a form of the relay's page.
 pub(crate) async fn enter(
-    ctx: &Context,
-    connection: &Connection,
+    exchange: &Exchange<'_>,
     parts: &Parts,
     body: Incoming,
-    asked: &Asked,
     label: &str,
 ) -> Result<Response<Body>, HttpRefusal> {
     let form = body::whole(body, LARGEST).await.unwrap_or_default();
@@ -207,7 +186,7 @@ pub(crate) async fn enter(
         ),
         None => PresentedCredential::Nothing,
     };
-    let caller = authenticate::by(ctx, connection, parts, asked, presented).await?;
+    let caller = authenticate::by(exchange, parts, presented).await?;
     let at = within(value("at").map_or("/", |(_, at)| at));
     // Not a redirect: what follows that is asked for by whoever linked here, and a strict cookie is not sent along.
     let shown = format!("You are known here now: see {at}\n");
@@ -222,10 +201,10 @@ pub(crate) async fn enter(
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     let stay = Opens::Dashboard(label.to_owned());
     // Nobody is authenticated, or by the connection itself.
-    let Some(ticket) = ctx.auth.issue(&caller.principal, &stay) else {
+    let Some(ticket) = exchange.ctx.auth.issue(&caller.principal, &stay) else {
         return Ok(response);
     };
-    let encrypted = connection.info.encrypted;
+    let encrypted = exchange.connection.info.encrypted;
     let name = hop::ticket_cookie(credential::port(&parts.headers, &parts.uri), encrypted);
     let cookie = authenticate::cookie(&name, &ticket, &caller.principal, STAY, encrypted);
     let cookie = cookie.filter(|cookie| cookie.len() <= LARGEST_COOKIE);

@@ -18,14 +18,15 @@ use bytes::Bytes;
 use futures_util::stream;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
-use hyper::{Response, StatusCode};
+use hyper::http::request::Parts;
+use hyper::{Method, Response, StatusCode};
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{broadcast, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::answer::{self, Body};
-use crate::context::Context;
+use super::exchange::Exchange;
 use crate::identity::{Ended, Principal};
 use crate::listing::json::Rest;
 use crate::listing::shared::SharedRows;
@@ -43,14 +44,14 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const AT_A_TIME: usize = 32 * 1024;
 
 /// Answers with a new stream, or 503 where there are too many.
-pub(crate) fn subscribe(
-    ctx: &Context,
-    closing: &CancellationToken,
+pub(super) async fn subscribe(
+    exchange: &Exchange<'_>,
+    parts: &Parts,
     principal: &Principal,
-    head_only: bool,
 ) -> Response<Body> {
     const KIND: &str = "text/event-stream";
-    if head_only {
+    let ctx = exchange.ctx;
+    if parts.method == Method::HEAD {
         return answer::own(StatusCode::OK, KIND, answer::empty());
     }
     let share = match ctx.event_streams.take(principal) {
@@ -66,7 +67,7 @@ pub(crate) fn subscribe(
         // Subscribed before the first snapshot is read: nothing in between is lost.
         events: ctx.registry.events(),
         snapshots: ctx.registry.watch(),
-        closing: closing.clone(),
+        closing: exchange.connection.closing.clone(),
         principal: principal.clone(),
         known: HashSet::new(),
         stage: Stage::Begins,

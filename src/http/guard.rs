@@ -20,7 +20,7 @@ use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 
 use super::origin::{self, Origin};
-use super::route::Route;
+use super::route::{Destination, Which};
 use crate::advertise::{Reached, Table};
 use crate::config::Config;
 
@@ -92,7 +92,7 @@ pub(crate) fn check(
     let Some(origin) = Origin::of(&reached, config, advertised) else {
         return Err(GuardRefusal::UnknownHost { host: reached.host });
     };
-    if let Route::Enter(_) = Route::of(&origin, request.uri.path()) {
+    if let Destination::Enter(_) = Destination::of(&origin, request.uri.path()) {
         let of_relay =
             |from: &Reached, at: &Reached| origin::is_relays(from, at, config, advertised);
         if request.method != Method::POST || !sent_from(&request.headers, &authority, of_relay) {
@@ -146,11 +146,11 @@ fn asked_by_another_site(headers: &HeaderMap) -> bool {
 /// that it shows it asks for itself, as the same origin.
 fn opens_a_page(origin: &Origin, request: &Parts) -> bool {
     let path = request.uri.path();
-    let page = match Route::of(origin, path) {
-        Route::Dashboard | Route::OwnDashboard(_) => path == "/",
-        Route::Cluster(_, rest) => matches!(rest, "" | "/"),
-        Route::Page(name) => name.is_empty(),
-        _ => false,
+    let page = match Destination::of(origin, path) {
+        Destination::Dashboard(Which::Named(_, rest)) => matches!(rest, "" | "/"),
+        Destination::Dashboard(_) => path == "/",
+        Destination::Relay => path == "/relay/",
+        Destination::Enter(_) | Destination::NotHere => false,
     };
     page && request.method == Method::GET
         && says(&request.headers, SEC_FETCH_MODE, "navigate")

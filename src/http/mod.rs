@@ -2,8 +2,8 @@
 //!
 //! Called by the listener with each connection that speaks HTTP/1.1 or HTTP/2 (prior knowledge).
 //! A request meets, in this order: [`guard`] (is it for this relay, on whose [`origin`], and not from somebody else's web
-//! page?), `route`, `authenticate` (who is it, by which `credential`?), `required_access` (is it allowed?), `audit`, and
-//! then `api`, `events`, or `dashboard`, which leaves out rows (`filter`), rewrites (`rewrite`, [`crate::advertise`])
+//! page?), `route` (where does it go?), `authenticate` (who is it, by which `credential`?), its row in `routes` or
+//! `required_access` (is it allowed?), `audit`, and then its handler, or `dashboard`, which leaves out rows (`filter`), rewrites (`rewrite`, [`crate::advertise`])
 //! or becomes a WebSocket (`websocket`). Browsers come to a dashboard by its `entrance`. The files of `page` are for whoever asks.
 //!
 //! Invariants: nothing of a request reaches a head before it is allowed, but for the dashboard's empty page; no client's
@@ -22,6 +22,7 @@ mod dashboard;
 mod doctor;
 mod entrance;
 mod events;
+mod exchange;
 mod filter;
 pub(crate) mod guard;
 mod hop;
@@ -41,6 +42,7 @@ mod revocations;
 #[cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]
 pub(crate) mod rewrite;
 mod route;
+mod routes;
 mod sessions;
 mod snapshot;
 mod terminal;

@@ -10,13 +10,10 @@ use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::timeout;
-use tracing::Instrument as _;
 
 use super::answer::{self, Body};
-use super::audit::Asked;
-use super::connection::Connection;
+use super::exchange::Exchange;
 use super::refusal::HttpRefusal;
-use super::route::Route;
 use super::tunnel::{self, Handshake};
 use crate::context::Context;
 use crate::identity::Principal;
@@ -26,8 +23,12 @@ use crate::wire::tunnel::{LINK_PROTOCOL, STREAM_PROTOCOL, link_config, stream_co
 const LISTED: Duration = Duration::from_secs(2);
 
 /// `GET /relay/v1/nodes`.
-pub(crate) async fn list(ctx: &Context, principal: &Principal) -> Response<Body> {
-    answer::json(StatusCode::OK, &listed(ctx, principal).await)
+pub(super) async fn list(
+    exchange: &Exchange<'_>,
+    _: &Parts,
+    principal: &Principal,
+) -> Response<Body> {
+    answer::json(StatusCode::OK, &listed(exchange.ctx, principal).await)
 }
 
 /// What it answers.
@@ -46,28 +47,21 @@ pub(crate) async fn listed(ctx: &Context, principal: &Principal) -> Value {
 }
 
 /// The link of an agent, or a stream.
-pub(crate) async fn open(
-    ctx: &Arc<Context>,
-    connection: &Connection,
-    route: Route<'_>,
+pub(super) async fn open(
+    exchange: &Exchange<'_>,
+    principal: Principal,
     parts: Parts,
-    asked: &Asked,
 ) -> Result<Response<Body>, HttpRefusal> {
-    let principal = tunnel::authorised(ctx, connection, route, &parts, asked).await?;
-    let stream = match route {
-        Route::NodeStream(id) => Some(id),
-        _ => None,
-    };
+    let connection = exchange.connection;
+    let [stream, _] = exchange.words;
     let protocol = match stream {
         Some(_) => STREAM_PROTOCOL,
         None => LINK_PROTOCOL,
     };
     let who = "agents of nodes ask for this, as a WebSocket over HTTP/1.1: `ray-relay node` is one";
-    let handshake = match Handshake::new(parts, protocol, who) {
-        Ok(handshake) => handshake,
-        Err(refused) => return Ok(*refused),
-    };
-    let agents = Arc::clone(&ctx.agents);
+    let handshake = Handshake::new(parts, protocol, who)?;
+    let agents = Arc::clone(&exchange.ctx.agents);
+    let owner = principal.clone();
     let answer = match stream {
         None => {
             let peer = connection.peer;
@@ -75,27 +69,15 @@ pub(crate) async fn open(
                 let sentence = "too many agents with this credential, or from this address, have not yet said who they are: try again in a moment";
                 return Ok(answer::error(StatusCode::SERVICE_UNAVAILABLE, sentence));
             };
-            let (answer, socket) = handshake.accept(link_config(), ctx.account(&principal));
-            let serving = async move {
-                if let Some(socket) = socket.await {
-                    agents.serve(socket, principal, peer, newcomer).await;
-                }
-            };
-            connection.tasks.spawn(serving.in_current_span());
-            answer
+            let serve = async move |socket| agents.serve(socket, owner, peer, newcomer).await;
+            handshake.accept(exchange, link_config(), &principal, serve)
         }
         Some(id) => {
             let Some(delivery) = agents.take(id, handshake.secret(), &principal) else {
                 return Ok(tunnel::unexpected());
             };
-            let (answer, socket) = handshake.accept(stream_config(), ctx.account(&principal));
-            let serving = async move {
-                if let Some(socket) = socket.await {
-                    delivery.hand_over(&agents, socket, &principal).await;
-                }
-            };
-            connection.tasks.spawn(serving.in_current_span());
-            answer
+            let carry = async move |socket| delivery.hand_over(&agents, socket, &owner).await;
+            handshake.accept(exchange, stream_config(), &principal, carry)
         }
     };
     connection.info.place.set_apart();

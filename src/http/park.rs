@@ -8,8 +8,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::body::Incoming;
-use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -17,11 +15,9 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::answer::{self, Body};
-use super::audit::{self, Asked};
-use super::connection::Connection;
+use super::exchange::{Exchange, Post};
 use super::refusal::HttpRefusal;
-use super::route::Route;
-use super::{authenticate, body, own_connection};
+use super::{audit, body, own_connection};
 use crate::config::units::{format_duration, parse_duration};
 use crate::context::Context;
 use crate::identity::Principal;
@@ -30,12 +26,13 @@ use crate::moment::Moment;
 use crate::pdb::{After, Options, Prompt, PromptError};
 use crate::policy::Scope;
 use crate::ray::registry::{BreakpointId, Kind, Snapshot};
-use crate::session::authenticate::Authenticated;
 use crate::session::{Authorized, Denied, authorise, parks};
 use crate::upstream::park::usual;
 
 /// Largest body of a request, in bytes.
 const LARGEST: usize = 1024;
+/// What is wrong with a body.
+const WANTED: &str = "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints, and maybe \"for\": \"12h\"";
 /// What the client of such a session calls itself.
 const CLIENT: &str = "ray-relay park";
 /// How long the list may take to show the park.
@@ -80,31 +77,19 @@ impl NotParked {
 }
 
 /// Parks the task that the body names.
-pub(crate) async fn answer(
-    ctx: &Arc<Context>,
-    connection: &Connection,
-    parts: &Parts,
-    body: Incoming,
-    asked: &Asked,
-) -> Result<Response<Body>, HttpRefusal> {
-    // Before a byte of the body is read.
-    let caller = authenticate::permitted(ctx, connection, parts, asked, Route::Park).await?;
-    let wanted: Option<Wanted> = body::json(body, LARGEST).await;
-    let term = |wanted: &Wanted| wanted.r#for.as_deref().is_none_or(is_a_time);
-    let Some(Wanted { id, r#for }) = wanted.filter(term) else {
-        let sentence = "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints, and maybe \"for\": \"12h\"";
-        return Ok(answer::error(StatusCode::BAD_REQUEST, sentence));
-    };
-    let _share = match own_connection::share(ctx, &caller.principal) {
-        Ok(share) => share,
-        Err(crowded) => return Ok(*crowded),
-    };
+pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
+    let (exchange, principal) = (post.exchange, post.principal);
+    let wanted: Option<Wanted> = body::json(post.body, LARGEST).await;
+    let wanted = wanted.filter(|wanted| wanted.r#for.as_deref().is_none_or(is_a_time));
+    let Wanted { id, r#for } = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
+    let share = exchange.ctx.snapshots.take(principal);
+    let _share = share.map_err(HttpRefusal::Busy)?;
     let id: Option<BreakpointId> = id.parse().ok();
-    let parked = match authorised(ctx, &caller, id) {
-        Ok(authorized) => Box::pin(park(ctx, connection, &authorized, r#for)).await,
+    let parked = match authorised(exchange.ctx, principal, id) {
+        Ok(authorized) => Box::pin(park(exchange, &authorized, r#for)).await,
         Err(why) => {
             if matches!(why, NotParked::Denied(_)) {
-                audit::deny_on(ctx, connection, &caller, asked, Scope::View, id).await;
+                audit::deny_on(exchange, principal, Scope::View, id).await;
             }
             Err(why)
         }
@@ -122,12 +107,12 @@ fn is_a_time(text: &str) -> bool {
 /// What may be attached to: the rest is judged where that is done.
 fn authorised(
     ctx: &Context,
-    caller: &Authenticated,
+    principal: &Principal,
     id: Option<BreakpointId>,
 ) -> Result<Authorized, NotParked> {
     let list = ctx.registry.snapshot();
     let breakpoint = id.and_then(|id| list.find(id)).ok_or(Denied::Hidden)?;
-    let authorized = authorise(&caller.principal, breakpoint, Scope::View)?;
+    let authorized = authorise(principal, breakpoint, Scope::View)?;
     match breakpoint.kind {
         Kind::Debugpy => Ok(authorized),
         Kind::Pdb => Err(NotParked::Legacy),
@@ -136,11 +121,11 @@ fn authorised(
 
 /// One session for no other purpose, up to its park.
 async fn park(
-    ctx: &Arc<Context>,
-    connection: &Connection,
+    exchange: &Exchange<'_>,
     authorized: &Authorized,
     term: Option<String>,
 ) -> Result<Value, NotParked> {
+    let ctx = exchange.ctx;
     let (principal, breakpoint) = (authorized.principal(), authorized.breakpoint());
     let term = match term {
         Some(term) => term,
@@ -156,7 +141,7 @@ async fn park(
             format_duration(usual.max(Duration::from_secs(1)))
         }
     };
-    let dialled = own_connection::dial(ctx, connection, principal).await;
+    let dialled = own_connection::dial(exchange, principal).await;
     let near = dialled.ok_or(NotParked::Ending)?;
     let options = Options {
         client: CLIENT.to_owned(),

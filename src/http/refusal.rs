@@ -1,7 +1,9 @@
 //! Why a request is not answered, and the answer that says so: JSON below `/relay/`, a plain sentence for Ray's tools,
 //! which print it.
 
-use hyper::header::{HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use std::borrow::Cow;
+
+use hyper::header::{HeaderValue, RETRY_AFTER, SEC_WEBSOCKET_VERSION, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
 
 use super::answer::{self, Body};
@@ -12,6 +14,7 @@ use crate::context::Context;
 use crate::identity::{AuthError, Ended};
 use crate::memory::Short;
 use crate::session::authenticate::NotAuthenticated;
+use crate::session::shares::Shortage;
 use crate::telemetry::metrics::RefusalKind;
 
 /// When who was told that there is no memory may ask again, in seconds.
@@ -47,6 +50,18 @@ pub(crate) enum HttpRefusal {
     /// Nothing is allowed that cannot be recorded.
     #[error(transparent)]
     NoRecord(#[from] Unavailable),
+    /// As many tasks are looked at or parked as may be.
+    #[error("{}", busy(.0))]
+    Busy(Shortage),
+    /// The request makes no sense, as this sentence says.
+    #[error("{0}")]
+    Malformed(Cow<'static, str>),
+    /// No WebSocket is asked for where there is nothing else, as this sentence says.
+    #[error("{0}")]
+    NoWebSocket(&'static str),
+    /// A WebSocket of another version.
+    #[error("the relay speaks version 13 of WebSocket")]
+    WebSocketVersion,
     /// There is none of that name, or the principal has nothing to do with it.
     #[error("there is no cluster {name:?}; the clusters are {}", listed(known))]
     NoCluster {
@@ -85,6 +100,17 @@ pub(crate) enum HttpRefusal {
     NoTicket,
 }
 
+fn busy(shortage: &Shortage) -> String {
+    match shortage {
+        Shortage::All(most) => format!(
+            "{most} tasks are being looked at or parked, which is all that may be: try again"
+        ),
+        Shortage::Yours(most) => format!(
+            "you are looking at {most} tasks, or parking them, which is all that one person may: try again"
+        ),
+    }
+}
+
 fn listed(names: &[String]) -> String {
     match names.is_empty() {
         true => "not for you".to_owned(),
@@ -107,11 +133,14 @@ impl HttpRefusal {
             Self::Authentication(NotAuthenticated::Ended(_)) | Self::Ended(_) => {
                 StatusCode::UNAUTHORIZED
             }
-            Self::Short(Short::Yours { .. }) => StatusCode::TOO_MANY_REQUESTS,
-            Self::NoRecord(_) | Self::Short(Short::All | Short::Cluster { .. }) => {
-                StatusCode::SERVICE_UNAVAILABLE
+            Self::Short(Short::Yours { .. }) | Self::Busy(Shortage::Yours(_)) => {
+                StatusCode::TOO_MANY_REQUESTS
             }
-            Self::Ambiguous(_) => StatusCode::BAD_REQUEST,
+            Self::NoRecord(_)
+            | Self::Short(Short::All | Short::Cluster { .. })
+            | Self::Busy(Shortage::All(_)) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Ambiguous(_) | Self::Malformed(_) => StatusCode::BAD_REQUEST,
+            Self::NoWebSocket(_) | Self::WebSocketVersion => StatusCode::UPGRADE_REQUIRED,
             Self::NoCluster { .. } => StatusCode::NOT_FOUND,
             Self::NoDashboard => StatusCode::BAD_GATEWAY,
             Self::Denied { .. }
@@ -122,11 +151,14 @@ impl HttpRefusal {
         }
     }
 
-    /// The kind of refusal that the metrics count. `None`: they count it elsewhere.
+    /// The kind of refusal that the metrics count. `None`: they count it elsewhere, or by its status alone.
     fn kind(&self) -> Option<RefusalKind> {
         Some(match self {
-            Self::Authentication(_) => return None,
-            Self::Short(_) => RefusalKind::Limited,
+            Self::Authentication(_)
+            | Self::Malformed(_)
+            | Self::NoWebSocket(_)
+            | Self::WebSocketVersion => return None,
+            Self::Short(_) | Self::Busy(_) => RefusalKind::Limited,
             Self::NoRecord(_) => RefusalKind::Internal,
             Self::Ambiguous(_) => RefusalKind::Client,
             Self::NoCluster { .. } => RefusalKind::NotFound,
@@ -177,6 +209,9 @@ impl HttpRefusal {
         }
         if let Self::Short(_) = self {
             headers.insert(RETRY_AFTER, ASK_AGAIN.into());
+        }
+        if let Self::WebSocketVersion = self {
+            headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
         }
         response
     }

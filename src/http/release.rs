@@ -7,30 +7,26 @@
 //! exist. An id may also be a worker id of Ray's, of a worker that is in no list.
 
 use futures_util::stream::{self, StreamExt};
-use hyper::body::Incoming;
-use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
-use std::sync::Arc;
-
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::answer::{self, Body};
-use super::audit::{self, Asked};
-use super::connection::Connection;
+use super::exchange::{Exchange, Post};
 use super::refusal::HttpRefusal;
-use super::{authenticate, body};
-use crate::audit::Action;
+use super::{audit, body};
 use crate::context::Context;
+use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::policy::Scope;
 use crate::ray::registry::{BreakpointId, Holder};
 use crate::release::{CLIENT, force, release};
-use crate::session::authenticate::Authenticated;
 use crate::session::{Authorized, Denied, authorise, authorise_end};
 
 /// Largest body of a request, in bytes.
 const LARGEST: usize = 64 * 1024;
+/// What is wrong with a body.
+const WANTED: &str = "the body has to be {\"ids\": [\"ID\"]}, with at most 1000 ids as in /relay/v1/breakpoints, and maybe \"force\": true";
 /// Ids in one request.
 const MOST: usize = 1000;
 /// The largest number of tasks of one request that are released at a time.
@@ -52,31 +48,22 @@ struct Wanted {
 }
 
 /// Releases the tasks that the body names, each by itself, and answers with what became of them.
-pub(crate) async fn answer(
-    ctx: &Arc<Context>,
-    connection: &Connection,
-    parts: &Parts,
-    body: Incoming,
-    asked: &Asked,
-) -> Result<Response<Body>, HttpRefusal> {
+pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
+    let (exchange, principal) = (post.exchange, post.principal);
     // Before a byte of the body is read.
-    let caller = authenticate::authenticate(ctx, connection, parts, asked).await?;
-    let access = caller.principal.access();
+    let access = principal.access();
     if !access.may_anywhere(Scope::Terminate)
         && !NEEDED.iter().any(|scope| access.may_anywhere(*scope))
     {
         let missing = (Scope::Debug.word(), "on some breakpoint".to_owned());
-        return Err(audit::deny(ctx, connection, &caller, asked, missing).await);
+        return Err(audit::deny(exchange, principal, missing).await);
     }
-    let wanted: Option<Wanted> = body::json(body, LARGEST).await;
-    let Some(Wanted { ids, force }) = wanted.filter(|wanted| wanted.ids.len() <= MOST) else {
-        let sentence = "the body has to be {\"ids\": [\"ID\"]}, with at most 1000 ids as in /relay/v1/breakpoints, and maybe \"force\": true";
-        return Ok(answer::error(StatusCode::BAD_REQUEST, sentence));
-    };
-    let caller = &caller;
+    let wanted: Option<Wanted> = body::json(post.body, LARGEST).await;
+    let wanted = wanted.filter(|wanted| wanted.ids.len() <= MOST);
+    let Wanted { ids, force } = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let results = stream::iter(ids)
         .map(|id| async move {
-            match (one(ctx, connection, caller, asked, &id, force).await, force) {
+            match (one(exchange, principal, &id, force).await, force) {
                 (Ok(_), false) => json!({"id": id, "released": true}),
                 (Ok(why), true) => json!({"id": id, "ended": true, "why": why}),
                 (Err(why), false) => json!({"id": id, "released": false, "error": why}),
@@ -89,14 +76,13 @@ pub(crate) async fn answer(
 }
 
 async fn one(
-    ctx: &Arc<Context>,
-    connection: &Connection,
-    caller: &Authenticated,
-    asked: &Asked,
+    exchange: &Exchange<'_>,
+    principal: &Principal,
     id: &str,
     force: bool,
 ) -> Result<String, String> {
-    let authorized = match authorized(ctx, caller, id, force).await {
+    let ctx = exchange.ctx;
+    let authorized = match authorized(ctx, principal, id, force).await {
         Ok(authorized) => authorized,
         Err(why) => {
             let scope = if force {
@@ -105,27 +91,23 @@ async fn one(
                 Scope::Debug
             };
             let id = id.parse().ok();
-            audit::deny_on(ctx, connection, caller, asked, scope, id).await;
+            audit::deny_on(exchange, principal, scope, id).await;
             return Err(match (force, &why) {
                 (true, Denied::Missing { .. }) => format!("{why}; {ENDING}"),
                 _ => why.to_string(),
             });
         }
     };
-    let mut entry = asked
-        .entry(Action::Administration, connection, "allowed")
-        .with("command", "release")
-        .with("force", force);
-    entry.principal = Some(caller.principal.clone());
+    let mut entry = audit::command(exchange, principal, "release").with("force", force);
     entry.breakpoint = Some(authorized.breakpoint().clone());
     // What is not on record does not happen.
     let recorded = audit::on_record(ctx, entry).await;
     recorded.map_err(|why| why.to_string())?;
     let holder = Holder {
         session: 0,
-        subject: caller.principal.known_subject(),
+        subject: principal.known_subject(),
         client: if force { force::CLIENT } else { CLIENT }.to_owned(),
-        peer: Some(connection.peer),
+        peer: Some(exchange.connection.peer),
         since: Moment::now(),
         replica: None,
         parked_until: None,
@@ -143,7 +125,7 @@ async fn one(
 
 async fn authorized(
     ctx: &Context,
-    caller: &Authenticated,
+    principal: &Principal,
     id: &str,
     force: bool,
 ) -> Result<Authorized, Denied> {
@@ -155,11 +137,11 @@ async fn authorized(
     let breakpoint = &breakpoint;
     if force {
         let may_end = |scopes| ctx.may_end_worker(scopes);
-        return authorise_end(&caller.principal, breakpoint, may_end);
+        return authorise_end(principal, breakpoint, may_end);
     }
     let mut denied = Denied::Hidden;
     for scope in NEEDED.into_iter().rev() {
-        match authorise(&caller.principal, breakpoint, scope) {
+        match authorise(principal, breakpoint, scope) {
             Ok(authorized) => return Ok(authorized),
             Err(why) => denied = why,
         }

@@ -7,34 +7,24 @@ use std::sync::Arc;
 
 use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
-use tracing::Instrument as _;
 
 use super::answer::{self, Body};
-use super::audit::Asked;
-use super::connection::Connection;
+use super::exchange::Exchange;
 use super::refusal::HttpRefusal;
-use super::route::Route;
 use super::tunnel::{self, Handshake};
-use crate::context::Context;
+use crate::identity::Principal;
 use crate::reverse;
 use crate::wire::tunnel::reverse::{REVERSE_PROTOCOL, REVERSE_STREAM_PROTOCOL, RendezvousName};
 use crate::wire::tunnel::{link_config, stream_config};
 
 /// The link of a rendezvous, or a stream.
-pub(crate) async fn open(
-    ctx: &Arc<Context>,
-    connection: &Connection,
-    route: Route<'_>,
+pub(super) async fn open(
+    exchange: &Exchange<'_>,
+    principal: Principal,
     parts: Parts,
-    asked: &Asked,
 ) -> Result<Response<Body>, HttpRefusal> {
-    let principal = tunnel::authorised(ctx, connection, route, &parts, asked).await?;
-    let (name, stream) = match route {
-        Route::Reverse(name) => (name, None),
-        Route::ReverseStream(name, id) => (name, Some(id)),
-        _ => ("", None),
-    };
-    let name: RendezvousName = match name.parse() {
+    let [name, stream] = exchange.words;
+    let name: RendezvousName = match name.unwrap_or_default().parse() {
         Ok(name) => name,
         Err(wrong) => return Ok(answer::error(StatusCode::NOT_FOUND, wrong)),
     };
@@ -43,36 +33,23 @@ pub(crate) async fn open(
         None => REVERSE_PROTOCOL,
     };
     let who = "this is asked for as a WebSocket over HTTP/1.1: `ray-relay reverse` does";
-    let handshake = match Handshake::new(parts, protocol, who) {
-        Ok(handshake) => handshake,
-        Err(refused) => return Ok(*refused),
-    };
-    let answer = match stream {
+    let handshake = Handshake::new(parts, protocol, who)?;
+    Ok(match stream {
         None => {
-            let (ctx, summary) = (Arc::clone(ctx), connection.info.summary.clone());
-            let (answer, socket) = handshake.accept(link_config(), ctx.account(&principal));
-            let serving = async move {
-                if let Some(socket) = socket.await {
-                    reverse::serve(ctx, socket, principal, summary, name).await;
-                }
-            };
-            connection.tasks.spawn(serving.in_current_span());
-            answer
+            let (ctx, owner) = (Arc::clone(exchange.ctx), principal.clone());
+            let summary = exchange.connection.info.summary.clone();
+            let serve = async move |socket| reverse::serve(ctx, socket, owner, summary, name).await;
+            handshake.accept(exchange, link_config(), &principal, serve)
         }
         Some(id) => {
-            let expected = ctx.agents.expected(id, handshake.secret(), &principal);
-            let Some(handover) = expected else {
-                return Ok(tunnel::unexpected());
-            };
-            let (answer, socket) = handshake.accept(stream_config(), ctx.account(&principal));
-            let serving = async move {
-                if let Some(socket) = socket.await {
-                    handover.hand_over(socket).await;
+            let agents = &exchange.ctx.agents;
+            match agents.expected(id, handshake.secret(), &principal) {
+                Some(handover) => {
+                    let carry = async move |socket| handover.hand_over(socket).await;
+                    handshake.accept(exchange, stream_config(), &principal, carry)
                 }
-            };
-            connection.tasks.spawn(serving.in_current_span());
-            answer
+                None => tunnel::unexpected(),
+            }
         }
-    };
-    Ok(answer)
+    })
 }

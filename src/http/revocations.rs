@@ -8,16 +8,14 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use hyper::body::Incoming;
-use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::answer::{self, Body};
-use super::audit::{self, Asked};
-use super::connection::Connection;
+use super::exchange::Post;
 use super::refusal::HttpRefusal;
 use super::route::RouteAccess;
-use super::{authenticate, body};
+use super::{audit, body};
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::identity::revocation::{Revocation, RevokeError, Revoked, StoredIn};
@@ -30,30 +28,23 @@ const LARGEST: usize = 4096;
 const WANTED: &str = "the body has to be {\"jti\": ID} or {\"sub\": NAME}, with \"until\": SECONDS SINCE 1970 where it may be forgotten then";
 
 /// Answers who revokes something.
-pub(crate) async fn answer(
-    ctx: &Context,
-    connection: &Connection,
-    parts: &Parts,
-    body: Incoming,
-    asked: &Asked,
-) -> Result<Response<Body>, HttpRefusal> {
-    let caller = authenticate::authenticate(ctx, connection, parts, asked).await?;
-    if parts.method != Method::POST {
+pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
+    let (exchange, principal) = (post.exchange, post.principal);
+    if post.parts.method != Method::POST {
         let sentence = "/relay/v1/revocations takes POST requests only";
         return Ok(answer::post_only(sentence));
     }
-    let revocation = match read(body).await {
-        Ok(revocation) => revocation,
-        Err(sentence) => return Ok(answer::error(StatusCode::BAD_REQUEST, sentence)),
-    };
-    if !is_own(&caller.principal, &revocation, SystemTime::now())
-        && let Some(missing) = RouteAccess::Relay(RelayScope::Admin).missing(&caller.principal)
+    let revocation = read(post.body).await;
+    let revocation = revocation.map_err(|why| HttpRefusal::Malformed(why.into()))?;
+    if !is_own(principal, &revocation, SystemTime::now())
+        && let Some(missing) = RouteAccess::Relay(RelayScope::Admin).missing(principal)
     {
-        return Err(audit::deny(ctx, connection, &caller, asked, missing).await);
+        return Err(audit::deny(exchange, principal, missing).await);
     }
     let (kind, name) = told(&revocation);
-    audit::administers(ctx, connection, &caller, asked, (kind, name)).await?;
-    Ok(revoke(ctx, revocation).await)
+    let entry = audit::command(exchange, principal, "revoke").with(kind, name);
+    audit::on_record(exchange.ctx, entry).await?;
+    Ok(revoke(exchange.ctx, revocation).await)
 }
 
 /// Reads what is to be revoked. `Err` is the answer for the client.

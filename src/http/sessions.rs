@@ -6,19 +6,14 @@
 
 use std::sync::Arc;
 
-use hyper::body::Incoming;
-use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::answer::{self, Body};
-use super::audit::{self, Asked};
-use super::connection::Connection;
+use super::exchange::Post;
 use super::refusal::HttpRefusal;
-use super::{authenticate, body};
-use crate::audit::Action;
-use crate::context::Context;
+use super::{audit, body};
 use crate::identity::Principal;
 use crate::ray::registry::Breakpoint;
 use crate::session::newer;
@@ -26,6 +21,9 @@ use crate::wire::tunnel::messages::Replica;
 
 /// Largest body of a request, in bytes.
 const LARGEST: usize = 1024;
+
+/// What is wrong with a body.
+const WANTED: &str = "the body has to be {\"id\": NUMBER}, with an id as in /relay/v1/sessions, and maybe its \"replica\"";
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -36,30 +34,18 @@ struct Wanted {
 }
 
 /// Ends the session that the body names.
-pub(crate) async fn end(
-    ctx: &Arc<Context>,
-    connection: &Connection,
-    parts: &Parts,
-    body: Incoming,
-    asked: &Asked,
-) -> Result<Response<Body>, HttpRefusal> {
-    let caller = authenticate::authenticate(ctx, connection, parts, asked).await?;
-    let wanted: Option<Wanted> = body::json(body, LARGEST).await;
-    let Some(Wanted { id, replica }) = wanted else {
-        let sentence = "the body has to be {\"id\": NUMBER}, with an id as in /relay/v1/sessions, and maybe its \"replica\"";
-        return Ok(answer::error(StatusCode::BAD_REQUEST, sentence));
-    };
+pub(super) async fn end(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
+    let (ctx, principal) = (post.exchange.ctx, post.principal);
+    let wanted = body::json(post.body, LARGEST).await;
+    let Wanted { id, replica } = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let may = |owner: Option<&Principal>, held: &Arc<Breakpoint>| {
         let list = ctx.registry.snapshot();
-        let access = caller.principal.access();
-        owner.is_some_and(|owner| owner.is_same_person(&caller.principal))
+        let access = principal.access();
+        owner.is_some_and(|owner| owner.is_same_person(principal))
             || access.administers(Some(newer(held, list.find(held.id))))
     };
-    let mut entry = asked
-        .entry(Action::Administration, connection, "allowed")
-        .with("command", "end_session")
-        .with("ended_session", id);
-    entry.principal = Some(caller.principal.clone());
+    let mut entry =
+        audit::command(post.exchange, principal, "end_session").with("ended_session", id);
     let is_here = replica.is_none_or(|replica| replica == ctx.agents.replica());
     entry.breakpoint = is_here.then(|| ctx.sessions.with_worker(id, may)).flatten();
     if entry.breakpoint.is_none() {

@@ -11,8 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
-use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -20,12 +18,9 @@ use tokio::time::timeout;
 use tracing::Instrument as _;
 
 use super::answer::{self, Body};
-use super::audit::{self, Asked};
-use super::connection::Connection;
+use super::exchange::{Exchange, Post};
 use super::refusal::HttpRefusal;
-use super::route::Route;
-use super::{authenticate, body, own_connection};
-use crate::audit::Action;
+use super::{audit, body, own_connection};
 use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::masking::{Carries, MaskedSession};
@@ -47,6 +42,8 @@ use crate::wire::prefixed::Prefixed;
 
 /// Largest body of a request, in bytes.
 const LARGEST: usize = 1024;
+/// What is wrong with a body.
+const WANTED: &str = "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints, and maybe \"locals\": false and \"limit\": 1000, up to 100000";
 /// What the client of such a session calls itself.
 const CLIENT: &str = "ray-relay snapshot";
 /// Longest value that may be asked for, in characters.
@@ -129,43 +126,29 @@ impl NoSnapshot {
 }
 
 /// Looks at the task that the body names.
-pub(crate) async fn answer(
-    ctx: &Arc<Context>,
-    connection: &Connection,
-    parts: &Parts,
-    body: Incoming,
-    asked: &Asked,
-) -> Result<Response<Body>, HttpRefusal> {
-    // Before a byte of the body is read.
-    let caller = authenticate::permitted(ctx, connection, parts, asked, Route::Snapshot).await?;
-    let wanted: Option<Wanted> = body::json(body, LARGEST).await;
-    let Some(wanted) = wanted.filter(Wanted::is_bounded) else {
-        let sentence = "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints, and maybe \"locals\": false and \"limit\": 1000, up to 100000";
-        return Ok(answer::error(StatusCode::BAD_REQUEST, sentence));
-    };
-    let share = match own_connection::share(ctx, &caller.principal) {
-        Ok(share) => share,
-        Err(crowded) => return Ok(*crowded),
-    };
-    let (id, limits): (Option<BreakpointId>, _) = (
-        wanted.id.parse().ok(),
-        wanted.limits(ctx.account(&caller.principal)),
-    );
+pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
+    let (exchange, principal) = (post.exchange, post.principal);
+    let ctx = exchange.ctx;
+    let wanted: Option<Wanted> = body::json(post.body, LARGEST).await;
+    let wanted = wanted.filter(Wanted::is_bounded);
+    let wanted = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
+    let share = ctx.snapshots.take(principal).map_err(HttpRefusal::Busy)?;
+    let id: Option<BreakpointId> = wanted.id.parse().ok();
+    let limits = wanted.limits(ctx.account(principal));
     let breakpoint = id.and_then(|id| ctx.registry.snapshot().find(id).cloned());
     let authorized = match breakpoint {
-        Some(breakpoint) => authorise(&caller.principal, &breakpoint, Scope::View),
+        Some(breakpoint) => authorise(principal, &breakpoint, Scope::View),
         None => Err(Denied::Hidden),
     };
     let shot = match authorized {
         Ok(authorized) if parks::is_own(authorized.principal(), authorized.breakpoint()) => {
-            let looked = look_at_park(ctx, connection, asked, authorized, &limits);
-            Box::pin(looked).await
+            Box::pin(look_at_park(exchange, authorized, &limits)).await
         }
         Ok(authorized) => {
             // A debugger that is asked and not heard out is hurt by it: whoever asked may go, this stays.
             let looked = looked(
                 Arc::clone(ctx),
-                connection.info.summary.clone(),
+                exchange.connection.info.summary.clone(),
                 (authorized, limits),
                 share,
             );
@@ -173,12 +156,12 @@ pub(crate) async fn answer(
             done.await.unwrap_or(Err(NoSnapshot::Ending))
         }
         Err(why) => {
-            audit::deny_on(ctx, connection, &caller, asked, Scope::View, id).await;
+            audit::deny_on(exchange, principal, Scope::View, id).await;
             Err(why.into())
         }
     };
     // Whoever may not look any more sees nothing of what was looked at before.
-    if let Some(ended) = caller.principal.is_over() {
+    if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));
     }
     Ok(match shot {
@@ -203,10 +186,10 @@ fn is_here(breakpoint: &Breakpoint) -> bool {
 /// The park of `authorized` at this relay, as the agent of its node has kept it: somebody goes on with it, and leaves it at
 /// once.
 async fn brought_here(
-    ctx: &Context,
-    connection: &Connection,
+    exchange: &Exchange<'_>,
     authorized: &Authorized,
 ) -> Result<Authorized, NoSnapshot> {
+    let ctx = exchange.ctx;
     let (principal, id) = (authorized.principal(), authorized.breakpoint().id);
     // Who goes on with what cannot be left again would have it run.
     takes_in(ctx, authorized).map_err(|why| {
@@ -214,7 +197,7 @@ async fn brought_here(
             "the task stays parked at the agent of its node, and is not looked at, because {why}"
         ))
     })?;
-    let dialled = own_connection::dial(ctx, connection, principal).await;
+    let dialled = own_connection::dial(exchange, principal).await;
     let near = dialled.ok_or(NoSnapshot::Ending)?;
     let account = ctx.account(principal);
     visit(near, CLIENT, json!({ "breakpoint": id }), &account).await?;
@@ -231,24 +214,20 @@ async fn brought_here(
 
 /// The threads of a park that stays as it is, on record before it is looked at.
 async fn look_at_park(
-    ctx: &Context,
-    connection: &Connection,
-    asked: &Asked,
+    exchange: &Exchange<'_>,
     authorized: Authorized,
     limits: &Limits,
 ) -> Result<(Value, Taken), NoSnapshot> {
+    let ctx = exchange.ctx;
     if authorized.breakpoint().kind == Kind::Pdb {
         return Err(NoSnapshot::Legacy);
     }
     let authorized = match is_here(authorized.breakpoint()) {
         true => authorized,
-        false => brought_here(ctx, connection, &authorized).await?,
+        false => brought_here(exchange, &authorized).await?,
     };
     let breakpoint = authorized.breakpoint();
-    let mut entry = asked
-        .entry(Action::Administration, connection, "allowed")
-        .with("command", "snapshot");
-    entry.principal = Some(authorized.principal().clone());
+    let mut entry = audit::command(exchange, authorized.principal(), "snapshot");
     entry.breakpoint = Some(breakpoint.clone());
     let recorded = audit::on_record(ctx, entry).await;
     recorded.map_err(|why| SessionRefusal::Unable(why.to_string()))?;

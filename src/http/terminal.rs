@@ -18,18 +18,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, 
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_util::either::Either;
-use tracing::Instrument as _;
 
 use super::answer::Body;
-use super::audit::Asked;
-use super::connection::Connection;
+use super::exchange::Exchange;
 use super::hop;
 use super::refusal::HttpRefusal;
-use super::route::Route;
-use super::tunnel::{self, Handshake};
+use super::tunnel::Handshake;
 use crate::agents::Socket;
 use crate::connect::Arrived;
-use crate::context::Context;
+use crate::identity::Principal;
 use crate::wire::tunnel::stream_config;
 
 /// What is spoken.
@@ -46,39 +43,31 @@ const SILENCE: Duration = Duration::from_secs(50);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Opens a terminal.
-pub(crate) async fn open(
-    ctx: &Arc<Context>,
-    connection: &Connection,
-    mut parts: Parts,
-    asked: &Asked,
+pub(super) async fn open(
+    exchange: &Exchange<'_>,
+    principal: Principal,
+    parts: Parts,
 ) -> Result<Response<Body>, HttpRefusal> {
-    take_token(&mut parts.headers);
-    let principal = tunnel::authorised(ctx, connection, Route::Terminal, &parts, asked).await?;
     let who = "this is asked for as a WebSocket over HTTP/1.1: the page at /relay/ does, and for a terminal there is `nc`";
-    let handshake = match Handshake::new(parts, PROTOCOL, who) {
-        Ok(handshake) => handshake,
-        Err(refused) => return Ok(*refused),
-    };
-    let (answer, socket) = handshake.accept(stream_config(), ctx.account(&principal));
-    let (ctx, peer) = (Arc::clone(ctx), connection.peer);
-    let carrying = async move {
-        let Some(socket) = socket.await else { return };
+    let handshake = Handshake::new(parts, PROTOCOL, who)?;
+    let (ctx, peer) = (Arc::clone(exchange.ctx), exchange.connection.peer);
+    let owner = principal.clone();
+    let speak = async move |socket| {
         let (near, far) = duplex(ROOM);
         let arrived = Arrived {
             stream: Either::Right(far),
-            principal,
+            principal: owner,
             peer,
         };
         if ctx.links.deliver(arrived).await {
             carry(socket, near).await;
         }
     };
-    connection.tasks.spawn(carrying.in_current_span());
-    Ok(answer)
+    Ok(handshake.accept(exchange, stream_config(), &principal, speak))
 }
 
 /// Puts a token that came as a subprotocol where tokens are, in place of any cookie.
-fn take_token(headers: &mut HeaderMap) {
+pub(super) fn take_token(headers: &mut HeaderMap) {
     let protocols = hop::listed(headers, &SEC_WEBSOCKET_PROTOCOL);
     let token = protocols.filter_map(|one| one.strip_prefix(BEARER)).next();
     let bearer = token.and_then(|token| HeaderValue::try_from(format!("Bearer {token}")).ok());

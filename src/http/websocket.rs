@@ -34,10 +34,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use super::answer::{self, Body};
-use super::connection::Connection;
-use super::dashboard::Upstream;
+use super::dashboard::upstream::Upstream;
+use super::exchange::Exchange;
+use super::refusal::HttpRefusal;
 use super::{guard, hop};
-use crate::context::Context;
 use crate::identity::Principal;
 use crate::memory::{Account, Short};
 use crate::telemetry::metrics::{Direction, Editor, Metrics, Outcome, SessionProtocol};
@@ -67,15 +67,15 @@ pub(crate) fn is_asked_for(method: &Method, headers: &HeaderMap) -> bool {
 
 /// Opens the WebSocket at the head first and answers the client as the head answered.
 pub(crate) async fn open(
-    ctx: &Arc<Context>,
-    connection: &Connection,
+    exchange: &Exchange<'_>,
     upstream: &Upstream,
     principal: &Principal,
     mut request: Request<Incoming>,
 ) -> Response<Body> {
+    let (ctx, connection) = (exchange.ctx, exchange.connection);
     let key = match key(request.headers()) {
         Ok(key) => key,
-        Err(refused) => return *refused,
+        Err(refused) => return refused.answer(ctx, true),
     };
     let client = hyper::upgrade::on(&mut request);
     let own_key = generate_key();
@@ -104,25 +104,14 @@ pub(crate) async fn open(
 }
 
 /// The key of a client's handshake, by which it is answered ([`switch`]).
-pub(crate) fn key(headers: &HeaderMap) -> Result<HeaderValue, Box<Response<Body>>> {
-    if headers
-        .get(SEC_WEBSOCKET_VERSION)
-        .is_none_or(|version| version != "13")
-    {
-        let mut response = answer::error(
-            StatusCode::UPGRADE_REQUIRED,
-            "the relay speaks version 13 of WebSocket",
-        );
-        let headers = response.headers_mut();
-        headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
-        return Err(Box::new(response));
+pub(crate) fn key(headers: &HeaderMap) -> Result<HeaderValue, HttpRefusal> {
+    let version = headers.get(SEC_WEBSOCKET_VERSION);
+    if version.is_none_or(|version| version != "13") {
+        return Err(HttpRefusal::WebSocketVersion);
     }
-    headers.get(SEC_WEBSOCKET_KEY).cloned().ok_or_else(|| {
-        Box::new(answer::error(
-            StatusCode::BAD_REQUEST,
-            "a WebSocket request needs a Sec-WebSocket-Key",
-        ))
-    })
+    let missing = "a WebSocket request needs a Sec-WebSocket-Key";
+    let key = headers.get(SEC_WEBSOCKET_KEY).cloned();
+    key.ok_or(HttpRefusal::Malformed(missing.into()))
 }
 
 /// The handshake towards the head.

@@ -1,10 +1,12 @@
 //! `GET /relay/v1/whoami`: who asks, and which permissions that has somewhere; with `?breakpoint=ID` those on that one. Beside
 //! them, which it has on the relay itself.
 
+use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
 use serde_json::json;
 
 use super::answer::{self, Body};
+use super::exchange::Exchange;
 use super::query;
 use crate::context::Context;
 use crate::identity::Principal;
@@ -14,14 +16,18 @@ use crate::ray::registry::BreakpointId;
 use crate::session::may_list;
 
 /// What is told to `principal` of itself.
-pub(crate) fn answer(ctx: &Context, principal: &Principal, query: Option<&str>) -> Response<Body> {
-    let wanted = match query::pairs(query) {
+pub(super) async fn answer(
+    exchange: &Exchange<'_>,
+    parts: &Parts,
+    principal: &Principal,
+) -> Response<Body> {
+    let wanted = match query::pairs(parts.uri.query()) {
         Ok(pairs) => pairs,
         Err(sentence) => return answer::error(StatusCode::BAD_REQUEST, sentence),
     };
     let scopes = match wanted.as_slice() {
         [] => somewhere(principal),
-        [(key, id)] if key == "breakpoint" => on(ctx, principal, id),
+        [(key, id)] if key == "breakpoint" => on(exchange.ctx, principal, id),
         _ => {
             let sentence = "the only parameter of /relay/v1/whoami is breakpoint=ID, which asks for the permissions on that one";
             return answer::error(StatusCode::BAD_REQUEST, sentence);

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use super::Error;
+use super::failure::{Fails, Failure};
 use crate::audit::chain::Hash;
 use crate::audit::files::{self, RawLine};
 
@@ -154,7 +154,7 @@ struct ReplayArgs {
 
 /// Why a recording or log is of no use.
 #[derive(Debug, thiserror::Error)]
-pub enum AuditError {
+enum AuditError {
     /// A file cannot be read.
     #[error("cannot read {}: {cause}", path.display())]
     Unreadable {
@@ -182,6 +182,8 @@ pub enum AuditError {
     },
 }
 
+impl Fails for AuditError {}
+
 fn action(word: &str) -> Result<&'static str, String> {
     let mut words = crate::audit::Action::ALL.iter().map(|action| action.word());
     match words.find(|known| *known == word) {
@@ -208,7 +210,7 @@ fn speed(text: &str) -> Result<f64, String> {
     }
 }
 
-pub(super) async fn run(args: AuditArgs) -> Result<(), Error> {
+pub(super) async fn run(args: AuditArgs) -> Result<(), Failure> {
     match args.command {
         AuditCommand::Verify(args) => verify::run(&args),
         AuditCommand::Show(args) => show::run(&args).await,

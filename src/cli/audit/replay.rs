@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::super::Error;
 use super::super::terminal::size;
 use super::transcript::Transcript;
 use super::{AuditError, ReplayArgs};
+use crate::cli::failure::Failure;
 use crate::recording::format::{Header, Line, read_header, read_line};
 use crate::recording::{Direction, Protocol};
 use crate::wire::text::replaced;
@@ -17,7 +17,7 @@ use crate::wire::text::replaced;
 /// Longest pause between two messages that is waited for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-pub(super) async fn run(args: &ReplayArgs) -> Result<(), Error> {
+pub(super) async fn run(args: &ReplayArgs) -> Result<(), Failure> {
     let no_recording = |line: u64, why: &dyn std::fmt::Display| AuditError::NoRecording {
         path: args.file.clone(),
         why: format!("line {line}: {why}"),

@@ -8,9 +8,10 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value};
 
-use super::super::{Error, terminal};
+use super::super::terminal;
 use super::{AuditError, ShowArgs, each_line, in_order, put, table};
 use crate::audit::time::rfc3339;
+use crate::cli::failure::Failure;
 use crate::policy::Pattern;
 use crate::wire::text::replaced;
 
@@ -20,7 +21,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Bytes of a line that has no end yet, with `--follow`.
 const LONGEST: usize = 1 << 20;
 
-pub(super) async fn run(args: &ShowArgs) -> Result<(), Error> {
+pub(super) async fn run(args: &ShowArgs) -> Result<(), Failure> {
     let files = in_order(&args.files)?;
     let mut page = Page {
         filter: Filter::new(args),
@@ -86,7 +87,7 @@ impl Page {
 }
 
 /// Shows `live` to its end and whatever comes, also in the files that come after it.
-async fn follow(mut page: Page, live: &Path) -> Result<(), Error> {
+async fn follow(mut page: Page, live: &Path) -> Result<(), Failure> {
     let unreadable = |cause| AuditError::Unreadable {
         path: live.to_owned(),
         cause,

@@ -3,14 +3,14 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use super::super::Error;
 use super::{AuditError, VerifyArgs, each_line, in_order};
 use crate::audit::chain::Hashing;
 use crate::audit::hashing;
 use crate::audit::verify::{Report, Verifier};
+use crate::cli::failure::Failure;
 use crate::wire::text::replaced;
 
-pub(super) fn run(args: &VerifyArgs) -> Result<(), Error> {
+pub(super) fn run(args: &VerifyArgs) -> Result<(), Failure> {
     let hashing = hashing(args.key_file.as_deref()).map_err(AuditError::from)?;
     let files = in_order(&args.files)?;
     let mut verifier = Verifier::new(&hashing)

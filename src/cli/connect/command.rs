@@ -9,6 +9,7 @@ use tokio::process::{self, Child};
 use tokio::signal::unix::{self, SignalKind, signal};
 
 use super::ConnectError;
+use crate::cli::failure::Failure;
 
 /// A command that runs, or none.
 pub(super) struct Command(Option<Running>);
@@ -52,8 +53,8 @@ impl Command {
     /// Waits for its end, and passes on the signals that this process gets meanwhile. Cancel safe.
     ///
     /// # Errors
-    /// [`ConnectError::Ended`], with its exit code or 128 and the signal; [`ConnectError::Signal`].
-    pub(super) async fn ended(&mut self) -> Result<(), ConnectError> {
+    /// It has ended otherwise than with 0: with its exit code, or 128 and the signal. [`ConnectError::Signal`].
+    pub(super) async fn ended(&mut self) -> Result<(), Failure> {
         let Some(running) = &mut self.0 else {
             return std::future::pending().await;
         };
@@ -74,7 +75,7 @@ impl Command {
         let signal = || 128 + status.signal().unwrap_or_default();
         match status.code().unwrap_or_else(signal) {
             0 => Ok(()),
-            code => Err(ConnectError::Ended(u8::try_from(code).unwrap_or(1))),
+            code => Err(Failure::told(u8::try_from(code).unwrap_or(1))),
         }
     }
 }

@@ -10,7 +10,8 @@ use std::sync::LazyLock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::input::Typed;
-use super::{DebugArgs, Error, Terminal, dial};
+use super::{DebugArgs, Terminal, dial};
+use crate::cli::failure::Failure;
 use crate::cli::relay_client::RelayError;
 use crate::lineproto::{Enter, TOKEN_NEEDED, TOKEN_QUESTION as TOKEN};
 use crate::pdb::{COMMANDS_PROMPT, PROMPT};
@@ -28,7 +29,7 @@ pub(super) async fn enter(
     args: &DebugArgs,
     terminal: &mut Terminal,
     id: &str,
-) -> Result<(), Error> {
+) -> Result<(), Failure> {
     let token = args
         .relay
         .token

@@ -20,7 +20,7 @@ use self::screen::Screen;
 use super::relay_client::RelayClient;
 use super::relay_dial::{Duplex, dial};
 use super::worker_session::{Error as SessionError, Which, authorized_block, unexpected};
-use super::{DebugArgs, Error, terminal};
+use super::{DebugArgs, Failure, terminal};
 use crate::listing::browse::{Browse, Heard};
 use crate::listing::menu::Menu;
 use crate::listing::select::Choice;
@@ -93,13 +93,13 @@ impl Terminal {
     }
 }
 
-pub(super) async fn run(args: DebugArgs) -> Result<(), Error> {
+pub(super) async fn run(args: DebugArgs) -> Result<(), Failure> {
     let mut terminal = Terminal {
         input: Input::open()?,
         screen: Screen::open(),
         interrupted: signal(SignalKind::interrupt())?,
     };
-    match (&args.target, args.next) {
+    let which = match (&args.target, args.next) {
         (target, true) => {
             let what = target
                 .as_deref()
@@ -107,24 +107,25 @@ pub(super) async fn run(args: DebugArgs) -> Result<(), Error> {
             let what = what.unwrap_or_default();
             let text = format!("Waiting for the next task{what} that stops (Ctrl-C ends).\n");
             terminal.input.say(&text)?;
-            one(&args, &mut terminal, &Which::Next(target.clone())).await
+            Which::Next(target.clone())
         }
         (Some(target), false) => {
             let list = RelayClient::new(args.relay.clone())?;
             let menu = Menu::read(&list.breakpoints(false).await?);
             let is_index = target.parse::<usize>().is_ok();
             match menu.pick(target) {
-                Ok(id) if menu.is_legacy(&id) => legacy::enter(&args, &mut terminal, &id).await,
-                Ok(id) if is_index || is_begun(&id, target) => {
-                    one(&args, &mut terminal, &Which::Named(id)).await
+                Ok(id) if menu.is_legacy(&id) => {
+                    return legacy::enter(&args, &mut terminal, &id).await;
                 }
-                Err(_) if is_index => Err(SessionError::Unknown(target.clone()).into()),
+                Ok(id) if is_index || is_begun(&id, target) => Which::Named(id),
+                Err(_) if is_index => return Err(SessionError::Unknown(target.clone()).into()),
                 // The relay has the better sentence.
-                Ok(_) | Err(_) => one(&args, &mut terminal, &Which::Named(target.clone())).await,
+                Ok(_) | Err(_) => Which::Named(target.clone()),
             }
         }
-        (None, false) => list(&args, &mut terminal).await,
-    }
+        (None, false) => return list(&args, &mut terminal).await,
+    };
+    Ok(one(&args, &mut terminal, &which).await??)
 }
 
 /// Whether `text` is the beginning of `id` and no more.
@@ -144,7 +145,7 @@ enum Show {
 }
 
 /// The list, again and again.
-async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Error> {
+async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
     let mut events = EventStream::default();
     let mut show = Show::List;
@@ -195,15 +196,11 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Error> {
                     Ok(id) => {
                         // Whatever ends a session, the list is there again.
                         let ended = match menu.is_legacy(&id) {
-                            true => legacy::enter(args, terminal, &id).await,
-                            false => one(args, terminal, &Which::Named(id)).await,
+                            true => Ok(legacy::enter(args, terminal, &id).await?),
+                            false => one(args, terminal, &Which::Named(id)).await?,
                         };
-                        match ended {
-                            Ok(()) => {}
-                            Err(Error::Session(error)) => {
-                                terminal.input.say(&format!("*** {error}\n"))?
-                            }
-                            Err(error) => return Err(error),
+                        if let Err(why) = ended {
+                            terminal.input.say(&format!("*** {why}\n"))?;
                         }
                         show = Show::List;
                         // What happened meanwhile is in that list.
@@ -222,8 +219,12 @@ fn page_rows(terminal: &Terminal) -> Option<usize> {
     Some(lines.saturating_sub(AROUND).max(LEAST_ROWS))
 }
 
-/// One session from attach to its end.
-async fn one(args: &DebugArgs, terminal: &mut Terminal, which: &Which) -> Result<(), Error> {
+/// One session from attach to its end, and how that was.
+async fn one(
+    args: &DebugArgs,
+    terminal: &mut Terminal,
+    which: &Which,
+) -> Result<Result<(), SessionError>, Failure> {
     let client = RelayClient::new(args.relay.clone())?;
     let stream = dial(&args.relay).await?;
     let (sender, mut pieces) = mpsc::channel(64);
@@ -254,16 +255,19 @@ async fn one(args: &DebugArgs, terminal: &mut Terminal, which: &Which) -> Result
             biased;
             Some(piece) = pieces.recv() => terminal.screen.print(&piece)?,
             // Before the first stop, a client that leaves lets the task wait on.
-            _ = terminal.interrupted.recv() => return Ok(()),
+            _ = terminal.interrupted.recv() => return Ok(Ok(())),
             opened = &mut opening => break opened,
             id = &mut legacy => {
                 drop(opening);
-                return legacy::enter(args, terminal, &id).await;
+                return Ok(Ok(legacy::enter(args, terminal, &id).await?));
             }
         }
     };
     drop((opening, legacy));
-    let (mut prompt, after) = opened.map_err(SessionError::from)?;
+    let (mut prompt, after) = match opened {
+        Ok(opened) => opened,
+        Err(why) => return Ok(Err(why.into())),
+    };
     while let Ok(piece) = pieces.try_recv() {
         terminal.screen.print(&piece)?;
     }
@@ -280,7 +284,7 @@ async fn one(args: &DebugArgs, terminal: &mut Terminal, which: &Which) -> Result
     if !sentence.is_empty() && terminal.input.is_edited() {
         terminal.input.say(&format!("{sentence}\n"))?;
     }
-    Ok(unexpected(end)?)
+    Ok(unexpected(end))
 }
 
 /// Reads lines and writes their answers, until the session ends.

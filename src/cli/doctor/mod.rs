@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use self::connection::FIND_IT;
 use self::report::Report;
 use super::relay_client::{RelayClient, RelayError};
-use super::{DoctorArgs, Error, RelayArgs};
+use super::{DoctorArgs, Failure, RelayArgs};
 use crate::doctor::{Fault, Finding, Link, lists, said_and_next};
 use crate::wire::text::shortened;
 
@@ -34,17 +34,17 @@ this folder has the files of the tasks. Nothing is changed, and no debugger is d
 Exit codes: 0 nothing is wrong, 1 a warning; with an error, by the first one: 69 something cannot be
 reached, 77 the relay wants a token or the token does not permit it, 78 something is set up wrongly.";
 
-pub(super) async fn run(args: DoctorArgs) -> Result<(), Error> {
+pub(super) async fn run(args: DoctorArgs) -> Result<(), Failure> {
     let mut report = Report::new(args.json);
     examine(&args.relay, &mut report).await?;
     match report.end(&args.relay.relay.to_string())? {
         0 => Ok(()),
-        code => Err(Error::Diagnosed(code)),
+        code => Err(Failure::told(code)),
     }
 }
 
 /// Every link, until one is broken.
-async fn examine(args: &RelayArgs, report: &mut Report) -> Result<(), Error> {
+async fn examine(args: &RelayArgs, report: &mut Report) -> Result<(), Failure> {
     report.add(connection::address(&args.relay))?;
     if !connection::examine(args, report).await? {
         return Ok(());

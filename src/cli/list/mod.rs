@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::relay_client::RelayClient;
 use super::terminal;
-use super::{Error, ListArgs};
+use super::{Failure, ListArgs};
 use crate::doctor::lists;
 use crate::listing::NOTHING_KNOWN;
 use crate::listing::row::List;
@@ -42,7 +42,7 @@ with {\"rayRelay\": {\"breakpoint\": ID}}: `ray-relay launch-config --breakpoint
 
 Exit codes: 0 done, 69 the relay cannot be reached, 77 it wants a token or the token does not permit it.";
 
-pub(super) async fn run(args: ListArgs) -> Result<(), Error> {
+pub(super) async fn run(args: ListArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay)?;
     let choice = Choice {
         order: args.sort,

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::page;
-use crate::cli::Error;
+use crate::cli::failure::Failure;
 use crate::cli::terminal;
 use crate::listing::row::{List, Row};
 use crate::listing::text::{Keep, fit};
@@ -36,7 +36,7 @@ impl View {
         })
     }
 
-    pub(super) fn snapshot(&mut self, list: &Value, before: Option<&Value>) -> Result<(), Error> {
+    pub(super) fn snapshot(&mut self, list: &Value, before: Option<&Value>) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         match self {
             Self::Json => {
@@ -70,7 +70,7 @@ impl View {
         Ok(())
     }
 
-    pub(super) fn change(&mut self, name: &str, row: &Value) -> Result<(), Error> {
+    pub(super) fn change(&mut self, name: &str, row: &Value) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         match self {
             Self::Json => writeln!(out, "{}", json!({ "event": name, "breakpoint": row }))?,
@@ -86,7 +86,7 @@ impl View {
     }
 
     /// Tells where a head stopped answering, or answers again.
-    pub(super) fn clusters(&mut self, before: &Value, now: &Value) -> Result<(), Error> {
+    pub(super) fn clusters(&mut self, before: &Value, now: &Value) -> Result<(), Failure> {
         match self {
             Self::Json => {}
             Self::Screen(screen) => screen.changed = true,
@@ -107,7 +107,7 @@ impl View {
     }
 
     /// Draws `list`, where there is one and anything to draw on.
-    pub(super) fn draw(&mut self, list: Option<&Value>) -> Result<(), Error> {
+    pub(super) fn draw(&mut self, list: Option<&Value>) -> Result<(), Failure> {
         match (self, list) {
             (Self::Screen(screen), Some(list)) => Ok(screen.draw(list)?),
             _ => Ok(()),
@@ -115,7 +115,7 @@ impl View {
     }
 
     /// Tells about the connection, where it does not disturb the output.
-    pub(super) fn say(&mut self, sentence: &str) -> Result<(), Error> {
+    pub(super) fn say(&mut self, sentence: &str) -> Result<(), Failure> {
         match self {
             Self::Screen(screen) => Ok(screen.say(sentence)?),
             Self::Json | Self::Lines => {

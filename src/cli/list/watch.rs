@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::view::View;
-use crate::cli::Error;
+use crate::cli::failure::Failure;
 use crate::cli::relay_client::{RelayClient, RelayError};
 use crate::cli::sse::{self, Parser};
 use crate::listing::row::Row;
@@ -35,7 +35,7 @@ pub(super) async fn run(
     as_json: bool,
     ended: bool,
     choice: Choice,
-) -> Result<(), Error> {
+) -> Result<(), Failure> {
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;
     let mut view = View::open(as_json)?;
@@ -53,7 +53,7 @@ async fn follow(
     view: &mut View,
     ended: bool,
     choice: Choice,
-) -> Result<(), Error> {
+) -> Result<(), Failure> {
     let mut stream = Some(Stream::open(client).await?);
     let mut state = State {
         list: json!({ "breakpoints": [] }),
@@ -113,7 +113,7 @@ async fn refresh(client: &RelayClient, ended: bool) -> Result<Value, RelayError>
     client.breakpoints(ended).await
 }
 
-async fn reopen(client: &RelayClient, view: &mut View) -> Result<Stream, Error> {
+async fn reopen(client: &RelayClient, view: &mut View) -> Result<Stream, Failure> {
     let mut backoff = AGAIN;
     loop {
         // Many watchers of one relay are not to come back in the same instant.
@@ -175,14 +175,14 @@ struct State {
 
 impl State {
     /// Takes over a list that was asked for.
-    fn refresh(&mut self, mut list: Value, view: &mut View) -> Result<(), Error> {
+    fn refresh(&mut self, mut list: Value, view: &mut View) -> Result<(), Failure> {
         list["snapshot"] = json!(true);
         self.at = Instant::now();
         let before = std::mem::replace(&mut self.list, list);
         view.clusters(&before, &self.list)
     }
 
-    fn apply(&mut self, event: &sse::Event, view: &mut View) -> Result<(), Error> {
+    fn apply(&mut self, event: &sse::Event, view: &mut View) -> Result<(), Failure> {
         // A relay of a later version may send what this one does not know.
         let Ok(data) = serde_json::from_str::<Value>(&event.data) else {
             return Ok(());

@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::{Error, InspectArgs, TokenError, token_from_stdin};
+use super::{InspectArgs, TokenError, token_from_stdin};
+use crate::cli::failure::Failure;
 use crate::identity::{Claims, CredentialRefusal, Expectations, Jws, KeyFiles};
 use crate::policy::Pattern;
 use crate::wire::human_time::moment;
@@ -27,7 +28,7 @@ Without --key the signature is not checked: anybody could have written what is s
 list of revocations and its policy file are not looked at.
 Exit code 0: a relay with these keys and this audience would take it. 1: it would not.";
 
-pub(super) fn run(args: InspectArgs) -> Result<(), Error> {
+pub(super) fn run(args: InspectArgs) -> Result<(), Failure> {
     let token = match args.token {
         Some(token) if token.expose() != "-" => token,
         _ => token_from_stdin()?,

@@ -6,7 +6,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use super::super::cert::write_new;
-use super::{Error, KeygenArgs, TokenError};
+use super::{KeygenArgs, TokenError};
+use crate::cli::failure::Failure;
 use crate::identity::Generated;
 use crate::identity::keys::Algorithm;
 
@@ -23,7 +24,7 @@ writes them too; a secret is \"hs256:\" and base64.
 Next: `ray-relay serve --auth-key DIR/relay.pub`, and
 `ray-relay token mint --key DIR/relay.key --sub NAME --scope list,debug`.";
 
-pub(super) fn run(args: &KeygenArgs) -> Result<(), Error> {
+pub(super) fn run(args: &KeygenArgs) -> Result<(), Failure> {
     let algorithm = Algorithm::from(args.algorithm);
     let (private, public) = (args.dir.join("relay.key"), args.dir.join("relay.pub"));
     for path in [&private, &public] {

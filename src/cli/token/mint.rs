@@ -9,7 +9,8 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value, json};
 
-use super::{Error, MintArgs, TokenError, read_key_file};
+use super::{MintArgs, TokenError, read_key_file};
+use crate::cli::failure::Failure;
 use crate::identity::{CannotSign, Claims, Expectations, Jws, Secret, SigningKey};
 use crate::wire::human_time::{moment, span};
 use crate::wire::text::replaced;
@@ -29,7 +30,7 @@ The token alone is printed; what it says goes to standard error. Narrowing count
 somebody has can be revoked without it. A relay wants `exp`, `aud` and `sub`, which are always there;
 other programs may mint tokens too, with any JWT library and the claims in the documentation.";
 
-pub(super) fn run(args: &MintArgs) -> Result<(), Error> {
+pub(super) fn run(args: &MintArgs) -> Result<(), Failure> {
     let key = SigningKey::from_file(&read_key_file(&args.key)?);
     let key = key.map_err(|source| TokenError::SigningKey {
         path: args.key.clone(),

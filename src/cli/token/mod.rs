@@ -17,7 +17,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use zeroize::Zeroizing;
 
-use super::Error;
+use super::failure::{Fails, Failure};
 use crate::config::units::parse_duration;
 use crate::identity::keys::Algorithm;
 use crate::identity::revocation::RevocationFileError;
@@ -229,7 +229,7 @@ fn lifetime(text: &str) -> Result<Duration, String> {
 
 /// Why a command of `token` failed. Never with anything of a token or key.
 #[derive(Debug, thiserror::Error)]
-pub enum TokenError {
+enum TokenError {
     /// A file cannot be used.
     #[error("{}: {source}", path.display())]
     File {
@@ -287,7 +287,9 @@ pub enum TokenError {
     Revocations(#[from] RevocationFileError),
 }
 
-pub(super) fn run(args: TokenArgs) -> Result<(), Error> {
+impl Fails for TokenError {}
+
+pub(super) fn run(args: TokenArgs) -> Result<(), Failure> {
     match args.command {
         TokenCommand::Keygen(args) => keygen::run(&args),
         TokenCommand::Mint(args) => mint::run(&args),

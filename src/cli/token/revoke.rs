@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
 
-use super::{Error, RevokeArgs, TokenError, token_from_stdin};
+use super::{RevokeArgs, TokenError, token_from_stdin};
+use crate::cli::failure::Failure;
 use crate::identity::revocation::{Revocation, Revoked, append};
 use crate::identity::{Claims, Jws, is_presentable};
 use crate::wire::human_time::moment;
@@ -30,7 +31,7 @@ Client certificates and Kubernetes users have no time of issue: they are revoked
 is there. Without access to that file, POST /relay/v1/revocations does the same: for
 one's own, or with scope admin that nothing narrows.";
 
-pub(super) fn run(args: RevokeArgs) -> Result<(), Error> {
+pub(super) fn run(args: RevokeArgs) -> Result<(), Failure> {
     let now = SystemTime::now();
     let (what, until) = match (args.jti, args.sub, args.token) {
         (Some(id), ..) => (Revoked::CredentialId(id), None),

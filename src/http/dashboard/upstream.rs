@@ -9,11 +9,43 @@ use hyper::{Request, Response, StatusCode};
 
 use crate::context::Context;
 use crate::http::answer::{self, Body};
-use crate::http::hop;
-use crate::http::route::{segments, unescaped};
+use crate::http::refusal::HttpRefusal;
+use crate::http::route::{Which, segments, unescaped};
+use crate::http::{hop, origin};
 use crate::identity::Principal;
+use crate::policy::Scope;
 use crate::ray::head::{HeadBody, HeadClient, HeadError};
 use crate::telemetry::metrics::{Asker, HeadOutcome};
+
+/// The cluster that is asked for. One that the caller has nothing to do with is as unknown as one that does not exist.
+pub(crate) fn cluster(
+    ctx: &Context,
+    principal: &Principal,
+    which: Which<'_>,
+) -> Result<Arc<str>, HttpRefusal> {
+    let registry = &ctx.registry;
+    let name = match which {
+        Which::Default => return registry.default_cluster().ok_or(HttpRefusal::NoDashboard),
+        Which::Named(name, _) | Which::Own(name) => name,
+    };
+    let access = principal.access();
+    let may_know = |cluster: &Arc<str>| {
+        let mut scopes = Scope::ALL.into_iter();
+        scopes.any(|scope| access.may_somewhere_on(scope, cluster))
+    };
+    let known: Vec<Arc<str>> = registry.clusters().filter(may_know).collect();
+    let is_it = |cluster: &&Arc<str>| match which.is_own() {
+        true => origin::label(cluster) == name,
+        false => ***cluster == *name,
+    };
+    match known.iter().find(is_it) {
+        Some(cluster) => Ok(Arc::clone(cluster)),
+        None => Err(HttpRefusal::NoCluster {
+            name: name.to_owned(),
+            known: known.iter().map(|cluster| cluster.to_string()).collect(),
+        }),
+    }
+}
 
 /// One head, and where the client sees it.
 pub(crate) struct Upstream {

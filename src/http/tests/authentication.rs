@@ -1,6 +1,7 @@
 //! Which credentials authenticate a client, and what becomes of the others.
 
 use super::*;
+use crate::http::routes::ROUTES;
 use crate::identity::testing::{authenticator_with, foreign_token, issuer_that_is_down};
 use hyper::header::{RETRY_AFTER, SET_COOKIE, WWW_AUTHENTICATE};
 
@@ -62,6 +63,24 @@ async fn without_a_token_nothing_reaches_the_head_or_tells_anything() {
     );
     assert_eq!(heard[0], "Authentication refused - /api/version");
     assert!(!format!("{entries:?}").contains("wrong"));
+}
+
+/// Whoever adds a row has it asked here.
+#[tokio::test]
+async fn no_route_answers_a_stranger_but_probes_and_the_page() {
+    const OPEN: [&str; 4] = ["/relay", "/relay/", "/relay/healthz", "/relay/readyz"];
+    let head = Untouched::new().await;
+    let relay = Relay::guarded(&[("default", head.address)], &[&everybody()]).await;
+    for path in ROUTES.iter().map(|route| route.path) {
+        for method in ["GET", "POST", "PUT", "DELETE"] {
+            let request = relay.request(method, path).body(answer::empty()).unwrap();
+            let response = relay.client().await.send(request).await;
+            let is_known = response.status() != 401;
+            let is_open = method == "GET" && OPEN.contains(&path);
+            assert_eq!(is_known, is_open, "{method} {path}: {response:?}");
+        }
+    }
+    head.check().await;
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use serde_json::{Value, json as body};
 
 use super::sessions::session_at;
 use super::*;
-use crate::http::route::EXISTS;
+use crate::http::routes::exists;
 
 /// What a rule for `admin` may be narrowed by, each so that [`here`] fits and [`elsewhere`] does not.
 const PLACES: [(&str, &str); 5] = [
@@ -122,7 +122,7 @@ async fn every_route_takes_a_narrowed_admin_for_what_it_is() {
         ("GET", "/relay/clusters/NAME/", nothing(), 404, 404),
         ("GET", "/nodes", nothing(), 403, 403),
     ];
-    for path in EXISTS
+    for path in exists()
         .split([' ', ','])
         .filter(|word| word.starts_with('/'))
     {

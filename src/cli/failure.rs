@@ -1,0 +1,184 @@
+//! How a command fails: the sentence, the hint and the exit code.
+//!
+//! The error of a command says what it comes to as [`Fails`], beside the command; nothing here knows any command.
+
+use std::borrow::Cow;
+use std::fmt::Display;
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use super::relay_client::RelayError;
+use crate::config::Problems;
+use crate::telemetry::logging::{LoggingError, colours};
+
+/// What the program ends with where it fails; those from 64 on are of `sysexits.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Exit {
+    Failed = 1,
+    /// Wrong usage.
+    Usage = 2,
+    /// There is no such task or session.
+    NotFound = 66,
+    /// The relay, or the task's debugger, cannot be reached.
+    Unreachable = 69,
+    /// A defect of the relay's own.
+    Defect = 70,
+    /// The relay wants a token, or the token does not permit it.
+    NotPermitted = 77,
+    /// The configuration is wrong.
+    Misconfigured = 78,
+}
+
+/// An error that can end a command. Its `Display` is the sentence.
+pub(super) trait Fails: Display {
+    fn exit(&self) -> Exit {
+        Exit::Failed
+    }
+
+    /// The next step, where the sentence does not name it.
+    fn next_step(&self) -> Option<Cow<'static, str>> {
+        None
+    }
+}
+
+/// How a command fails.
+#[derive(Debug)]
+pub(super) struct Failure {
+    /// `None`: there is nothing to say (any more).
+    pub(super) sentence: Option<String>,
+    hint: Option<Cow<'static, str>>,
+    code: u8,
+}
+
+impl Failure {
+    /// What there was to say has been said.
+    pub(super) fn told(code: u8) -> Self {
+        Self {
+            sentence: None,
+            hint: None,
+            code,
+        }
+    }
+
+    /// Prints it to standard error, and gives the exit code.
+    pub(super) fn report(&self) -> ExitCode {
+        if let Some(sentence) = &self.sentence {
+            let hint = self.hint.as_ref().map(|hint| format!("\n  {hint}"));
+            let hint = hint.unwrap_or_default();
+            // Nobody is left to tell where standard error is gone too.
+            let _ = writeln!(io::stderr(), "{} {sentence}{hint}", prefix());
+        }
+        ExitCode::from(self.code)
+    }
+}
+
+impl<E: Fails> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self {
+            sentence: Some(error.to_string()),
+            hint: error.next_step(),
+            code: error.exit() as u8,
+        }
+    }
+}
+
+/// Standard output cannot be written to.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        // The reader of a pipe went away: it has what it wanted (`ray-relay list | head -1`).
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::told(0);
+        }
+        Self {
+            sentence: Some(format!("cannot write to standard output: {error}")),
+            ..Self::told(Exit::Failed as u8)
+        }
+    }
+}
+
+impl From<Problems> for Failure {
+    fn from(problems: Problems) -> Self {
+        let hint = "`ray-relay config explain KEY` says what a key means; `ray-relay check-config` checks without starting";
+        Self {
+            // An empty line where the hint belongs to all problems, not to the last one.
+            sentence: Some(format!("{problems}\n")),
+            hint: Some(hint.into()),
+            code: Exit::Misconfigured as u8,
+        }
+    }
+}
+
+impl Fails for LoggingError {}
+
+impl Fails for RelayError {
+    fn exit(&self) -> Exit {
+        match self {
+            error if error.is_unreachable() => Exit::Unreachable,
+            error if error.is_not_permitted() => Exit::NotPermitted,
+            error if error.is_not_found() => Exit::NotFound,
+            _ => Exit::Failed,
+        }
+    }
+
+    fn next_step(&self) -> Option<Cow<'static, str>> {
+        self.hint()
+    }
+}
+
+/// Prints what clap has to say: help and version to standard output, mistakes to standard error.
+pub(super) fn answer(answer: &clap::Error) -> ExitCode {
+    if !answer.use_stderr()
+        || answer.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    {
+        let _ = answer.print();
+        return ExitCode::from(u8::try_from(answer.exit_code()).unwrap_or(2));
+    }
+    let text = answer.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let _ = write!(io::stderr(), "{} {text}", prefix());
+    ExitCode::from(2)
+}
+
+fn prefix() -> &'static str {
+    if colours(io::stderr().is_terminal()) {
+        "\u{1b}[1;31mray-relay:\u{1b}[0m"
+    } else {
+        "ray-relay:"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("it broke")]
+    struct Broken;
+
+    impl Fails for Broken {
+        fn next_step(&self) -> Option<Cow<'static, str>> {
+            Some("mend it".into())
+        }
+    }
+
+    #[test]
+    fn an_error_of_a_command_says_all_of_it() {
+        let failure = Failure::from(Broken);
+        assert_eq!(failure.sentence.as_deref(), Some("it broke"));
+        assert_eq!(failure.hint.as_deref(), Some("mend it"));
+        assert_eq!(failure.code, 1);
+    }
+
+    #[test]
+    fn who_reads_no_further_has_what_was_wanted() {
+        let gone = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert_eq!((gone.sentence, gone.code), (None, 0));
+        let full = Failure::from(io::Error::from(io::ErrorKind::StorageFull));
+        let sentence = full.sentence.unwrap_or_default();
+        assert!(
+            sentence.starts_with("cannot write to standard output: "),
+            "{sentence}"
+        );
+        assert_eq!(full.code, 1);
+    }
+}

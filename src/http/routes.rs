@@ -1,0 +1,392 @@
+//! The table of what there is below `/relay`: one row for each route, and the order in which its request is looked at.
+//!
+//! Who asks is known, and may ask for the route at all, before a handler is called; what is told to everybody has a function
+//! of its own. A row without what it takes, its label or its handler does not compile. What the 404 says that there is comes
+//! from the rows, and a test compares them with the README.
+
+use futures_util::future::BoxFuture;
+use hyper::body::Incoming;
+use hyper::http::request::Parts;
+use hyper::{Method, Response, StatusCode};
+
+use self::Named::{As, No, Yes};
+use super::answer::{self, Body};
+use super::exchange::{Exchange, Post};
+use super::refusal::HttpRefusal;
+use super::route::CLUSTERS;
+use super::route::RouteAccess::{self, Authenticated, Relay, Somewhere};
+use super::{
+    api, audit, authenticate, connect, doctor, entrance, events, nodes, page, park, release,
+    reverse, revocations, sessions, snapshot, terminal, whoami,
+};
+use crate::identity::Principal;
+use crate::policy::{RelayScope, Scope};
+use crate::telemetry::metrics;
+
+/// Something that can be asked for below `/relay`.
+pub(super) struct Route {
+    /// Its path, in which words in capitals stand for any others; the last of them for all that follows.
+    pub(super) path: &'static str,
+    named: Named,
+    access: RouteAccess,
+    /// The label in metrics.
+    pub(super) label: metrics::Route,
+    handler: Handler,
+}
+
+/// Whether those are told of a route who ask for what does not exist.
+enum Named {
+    No,
+    Yes,
+    /// With these words behind the path.
+    As(&'static str),
+}
+
+type Answered = Result<Response<Body>, HttpRefusal>;
+
+/// Who answers, and to which methods.
+enum Handler {
+    /// There is nothing.
+    Nothing,
+    /// GET, of anybody where there is an answer without a principal, else of whoever is recognised. `None`: there is nothing.
+    Open(fn(&Exchange<'_>, &Parts, Option<&Principal>) -> Option<Response<Body>>),
+    /// GET.
+    Get(for<'a> fn(&'a Exchange<'a>, &'a Parts, &'a Principal) -> BoxFuture<'a, Response<Body>>),
+    /// POST; whoever gets it is told what is posted, such as this.
+    Post(&'static str, Posted),
+    /// POST, and it says so itself to whoever does anything else.
+    PostOnly(Posted),
+    /// A WebSocket, which ends at the relay.
+    Socket(Opened),
+    /// The same for a page, which cannot set a header for its token.
+    PageSocket(Opened),
+}
+
+type Posted = for<'a> fn(Post<'a>) -> BoxFuture<'a, Answered>;
+type Opened = for<'a> fn(&'a Exchange<'a>, Principal, Parts) -> BoxFuture<'a, Answered>;
+
+macro_rules! routes {
+    ($($path:literal, $named:expr, $access:expr, $label:ident, $kind:ident($($handler:tt)*);)+) => {
+        pub(super) const ROUTES: &[Route] = &[$(Route {
+            path: $path,
+            named: $named,
+            access: $access,
+            label: metrics::Route::$label,
+            handler: routes!(@ $kind $($handler)*),
+        }),+];
+    };
+    (@ nothing) => { Handler::Nothing };
+    (@ open $handler:path) => { Handler::Open($handler) };
+    (@ get $handler:path) => { Handler::Get(|exchange, parts, principal| Box::pin($handler(exchange, parts, principal))) };
+    (@ post $handler:path, $what:literal) => { Handler::Post($what, |post| Box::pin($handler(post))) };
+    (@ post_only $handler:path) => { Handler::PostOnly(|post| Box::pin($handler(post))) };
+    (@ socket $handler:path) => { Handler::Socket(|exchange, principal, parts| Box::pin($handler(exchange, principal, parts))) };
+    (@ page_socket $handler:path) => { Handler::PageSocket(|exchange, principal, parts| Box::pin($handler(exchange, principal, parts))) };
+}
+
+const BREAKPOINT: &str = "on some breakpoint";
+const NODE: &str = "on some node";
+
+routes! {
+    // its path                         told of              what it takes                           label        who answers
+    // The files of the page are the same for everybody, known or not.
+    "/relay",                           No,                  Authenticated,                          Page,        open(moved);
+    "/relay/",                          As("for a browser"), Authenticated,                          Page,        open(file);
+    "/relay/page/",                     No,                  Authenticated,                          Unknown,     nothing();
+    "/relay/page/FILE",                 No,                  Authenticated,                          Page,        open(file);
+    "/relay/v1/breakpoints",            Yes,                 Somewhere(Scope::List, BREAKPOINT),     Breakpoints, get(breakpoints);
+    // One's own, and those that one administers.
+    "/relay/v1/sessions",               Yes,                 Authenticated,                          Sessions,    get(all_sessions);
+    "/relay/v1/sessions/end",           Yes,                 Authenticated,                          Sessions,    post(sessions::end, r#"{"id": NUMBER}"#);
+    "/relay/v1/events",                 Yes,                 Somewhere(Scope::List, BREAKPOINT),     Events,      get(events::subscribe);
+    "/relay/v1/whoami",                 Yes,                 Authenticated,                          Whoami,      get(whoami::answer);
+    // Each breakpoint is judged by itself.
+    "/relay/v1/snapshot",               Yes,                 Somewhere(Scope::View, BREAKPOINT),     Snapshot,    post(snapshot::answer, r#"{"id": "ID"}"#);
+    "/relay/v1/terminal",               Yes,                 Somewhere(Scope::Terminal, BREAKPOINT), Terminal,    page_socket(terminal::open);
+    // Each cluster is judged by itself, as each id is of what is released.
+    "/relay/v1/dashboard",              Yes,                 Authenticated,                          Page,        post(entrance::open, "{}");
+    "/relay/v1/release",                Yes,                 Authenticated,                          Release,     post(release::answer, r#"{"ids": ["ID"]}"#);
+    "/relay/v1/park",                   Yes,                 Somewhere(Scope::View, BREAKPOINT),     Park,        post(park::answer, r#"{"id": "ID", "for": "12h"}"#);
+    // One's own credential, and anybody's on the relay itself.
+    "/relay/v1/revocations",            Yes,                 Authenticated,                          Revocations, post_only(revocations::answer);
+    "/relay/v1/nodes",                  Yes,                 Somewhere(Scope::List, BREAKPOINT),     Nodes,       get(nodes::list);
+    "/relay/v1/nodes/link",             No,                  Somewhere(Scope::Node, NODE),           Nodes,       socket(nodes::open);
+    "/relay/v1/nodes/stream/ID",        No,                  Somewhere(Scope::Node, NODE),           Nodes,       socket(nodes::open);
+    "/relay/v1/doctor",                 Yes,                 Relay(RelayScope::Admin),               Doctor,      get(doctor::findings);
+    "/relay/v1/reverse/NAME/stream/ID", No,                  Somewhere(Scope::Debug, BREAKPOINT),    Reverse,     socket(reverse::open);
+    "/relay/v1/reverse/NAME",           Yes,                 Somewhere(Scope::Debug, BREAKPOINT),    Reverse,     socket(reverse::open);
+    // What is said on it is judged as on every connection.
+    "/relay/v1/connect",                Yes,                 Authenticated,                          Connect,     socket(connect::open);
+    "/relay/v1/connect/ID",             No,                  Authenticated,                          Connect,     socket(connect::open);
+    "/relay/healthz",                   Yes,                 Authenticated,                          Health,      open(healthz);
+    "/relay/readyz",                    Yes,                 Authenticated,                          Health,      open(readyz);
+    "/relay/metrics",                   Yes,                 Relay(RelayScope::Admin),               Metrics,     open(metrics_text);
+}
+
+/// What every other path below `/relay` is.
+const UNKNOWN: &Route = &Route {
+    path: "",
+    named: No,
+    access: Authenticated,
+    label: metrics::Route::Unknown,
+    handler: Handler::Nothing,
+};
+
+/// What exists below `/relay`, for those who ask for something else.
+pub(super) fn exists() -> String {
+    let named = ROUTES.iter().filter_map(|route| match route.named {
+        No => None,
+        Yes => Some(route.path.to_owned()),
+        As(words) => Some(format!("{} {words}", route.path)),
+    });
+    let named: Vec<String> = named.collect();
+    format!("{} and {CLUSTERS}NAME/", named.join(", "))
+}
+
+impl Route {
+    /// The one of `path`, and what that has in place of its words.
+    pub(super) fn of(path: &str) -> (&'static Self, [Option<&str>; 2]) {
+        let mut routes = ROUTES.iter();
+        let found = routes.find_map(|route| Some((route, route.words(path)?)));
+        found.unwrap_or((UNKNOWN, [None; 2]))
+    }
+
+    /// What `path` has in place of the words; `None`: it is another's.
+    fn words<'p>(&self, mut path: &'p str) -> Option<[Option<&'p str>; 2]> {
+        let is_word = |c: char| c.is_ascii_uppercase();
+        let (mut own, mut words) = (self.path, [None; 2]);
+        for word in &mut words {
+            let Some((before, _)) = own.split_once(is_word) else {
+                break;
+            };
+            path = path.strip_prefix(before)?;
+            own = own[before.len()..].trim_start_matches(is_word);
+            let behind = own.split(is_word).next().unwrap_or_default();
+            let end = match behind {
+                "" => path.len(),
+                behind => path.find(behind)?,
+            };
+            *word = Some(&path[..end]);
+            path = &path[end..];
+        }
+        (path == own).then_some(words)
+    }
+
+    /// The answer to the request of `parts` and `body`.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(super) async fn answer(
+        &self,
+        exchange: &Exchange<'_>,
+        mut parts: Parts,
+        body: Incoming,
+    ) -> Answered {
+        let (reads, posts) = match parts.method {
+            Method::GET | Method::HEAD => (true, false),
+            Method::POST => (false, true),
+            _ => (false, false),
+        };
+        match self.handler {
+            Handler::Open(answer) if reads => {
+                if let Some(answer) = answer(exchange, &parts, None) {
+                    return Ok(answer);
+                }
+            }
+            Handler::PageSocket(_) => terminal::take_token(&mut parts.headers),
+            _ => {}
+        }
+        let caller = authenticate::authenticate(exchange, &parts).await?;
+        let principal = &caller.principal;
+        let takes = match self.handler {
+            Handler::PostOnly(_) | Handler::Socket(_) | Handler::PageSocket(_) => true,
+            Handler::Post(..) => reads || posts,
+            Handler::Nothing | Handler::Open(_) | Handler::Get(_) => reads,
+        };
+        if !takes {
+            return Ok(answer::read_only());
+        }
+        if let Some(missing) = self.access.missing(principal) {
+            return Err(audit::deny(exchange, principal, missing).await);
+        }
+        let found = match self.handler {
+            Handler::Nothing => None,
+            Handler::Open(answer) => answer(exchange, &parts, Some(principal)),
+            Handler::Get(answer) => Some(answer(exchange, &parts, principal).await),
+            Handler::Post(what, _) if !posts => {
+                let sentence = format!("POST {} with {what}", self.path);
+                Some(answer::post_only(&sentence))
+            }
+            Handler::Post(_, answer) | Handler::PostOnly(answer) => {
+                let post = Post {
+                    exchange,
+                    principal,
+                    parts: &parts,
+                    body,
+                };
+                return answer(post).await;
+            }
+            Handler::Socket(open) | Handler::PageSocket(open) => {
+                return open(exchange, caller.principal, parts).await;
+            }
+        };
+        Ok(found.unwrap_or_else(|| {
+            let path = parts.uri.path();
+            let sentence = format!("there is no {path} here; what exists is {}", exists());
+            answer::error(StatusCode::NOT_FOUND, sentence)
+        }))
+    }
+}
+
+fn moved(_: &Exchange<'_>, _: &Parts, _: Option<&Principal>) -> Option<Response<Body>> {
+    Some(page::moved())
+}
+
+/// A file of the page; the document's name is empty.
+fn file(exchange: &Exchange<'_>, parts: &Parts, _: Option<&Principal>) -> Option<Response<Body>> {
+    let name = exchange.words[0].unwrap_or_default();
+    page::answer(name, &parts.headers, &exchange.ctx.config)
+}
+
+fn healthz(_: &Exchange<'_>, _: &Parts, _: Option<&Principal>) -> Option<Response<Body>> {
+    Some(api::healthz())
+}
+
+/// Probes ask without a token; who asks for a cluster has to say who it is.
+fn readyz(
+    exchange: &Exchange<'_>,
+    parts: &Parts,
+    principal: Option<&Principal>,
+) -> Option<Response<Body>> {
+    let Exchange {
+        ctx, connection, ..
+    } = exchange;
+    let query = parts.uri.query();
+    let probes = || query.is_none() && authenticate::presents_nothing(connection, parts);
+    if principal.is_none() && !(ctx.auth.is_on() && probes()) {
+        return None;
+    }
+    Some(api::readyz(
+        &ctx.registry.snapshot(),
+        ctx.config.registry.stale_after,
+        query,
+        principal,
+        connection.closing.is_cancelled(),
+        ctx.audit.failing().as_deref(),
+    ))
+}
+
+fn metrics_text(
+    exchange: &Exchange<'_>,
+    _: &Parts,
+    principal: Option<&Principal>,
+) -> Option<Response<Body>> {
+    let ctx = exchange.ctx;
+    let may = principal.is_some() || ctx.config.http.metrics_open;
+    may.then(|| api::metrics(ctx, &ctx.registry.snapshot()))
+}
+
+async fn breakpoints(
+    exchange: &Exchange<'_>,
+    parts: &Parts,
+    principal: &Principal,
+) -> Response<Body> {
+    let (shared, list) = (&exchange.ctx.shared_rows, exchange.ctx.registry.snapshot());
+    api::breakpoints(shared, &list, parts.uri.query(), &parts.headers, principal).await
+}
+
+async fn all_sessions(exchange: &Exchange<'_>, _: &Parts, principal: &Principal) -> Response<Body> {
+    let ctx = exchange.ctx;
+    let elsewhere = ctx.agents.sessions_elsewhere(principal);
+    let (rows, replica) = (ctx.sessions.rows(), ctx.agents.replica());
+    let list = ctx.registry.snapshot();
+    api::sessions(&rows, replica, &elsewhere, principal, &list)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::wire::resumed::CONNECT_PATH;
+    use crate::wire::tunnel::reverse::{REVERSE_PATH, STREAM};
+    use crate::wire::tunnel::{LINK_PATH, STREAM_PATH};
+
+    const README: &str = include_str!("../../README.md");
+
+    fn of(path: &str) -> (&'static str, [Option<&str>; 2]) {
+        let (route, words) = Route::of(path);
+        (route.path, words)
+    }
+
+    #[test]
+    fn paths() {
+        assert_eq!(of("/relay"), ("/relay", [None; 2]));
+        assert_eq!(of("/relay/"), ("/relay/", [None; 2]));
+        let file = [Some("main.js"), None];
+        assert_eq!(of("/relay/page/main.js"), ("/relay/page/FILE", file));
+        let list = "/relay/v1/breakpoints";
+        assert_eq!(of(list), (list, [None; 2]));
+        assert_eq!(of(LINK_PATH), (LINK_PATH, [None; 2]));
+        assert_eq!(of(CONNECT_PATH), (CONNECT_PATH, [None; 2]));
+        let one = [Some("0a"), None];
+        let stream = format!("{STREAM_PATH}0a");
+        assert_eq!(of(&stream), ("/relay/v1/nodes/stream/ID", one));
+        let again = format!("{CONNECT_PATH}/0a");
+        assert_eq!(of(&again), ("/relay/v1/connect/ID", one));
+        let name = format!("{REVERSE_PATH}ada");
+        let ada = [Some("ada"), None];
+        assert_eq!(of(&name), ("/relay/v1/reverse/NAME", ada));
+        let stream = format!("{name}{STREAM}0a");
+        let both = [Some("ada"), Some("0a")];
+        assert_eq!(of(&stream), ("/relay/v1/reverse/NAME/stream/ID", both));
+    }
+
+    #[test]
+    fn what_is_no_route_is_unknown() {
+        for path in [
+            "/relay/page/",
+            "/relay/pages",
+            "/relay/v1/breakpoints/",
+            "/relay/v1/nodes/other",
+            "/relay/v1/reverse",
+            "/relay/v1/connected",
+            "/relay/clusters/",
+            "/relay/enter",
+        ] {
+            let (route, _) = Route::of(path);
+            assert_eq!(route.label, metrics::Route::Unknown, "{path}");
+            assert!(matches!(route.handler, Handler::Nothing), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_readme_has_each_route_with_what_it_takes_and_no_other() {
+        let mut told: BTreeMap<&str, String> = BTreeMap::new();
+        for row in README.lines().filter(|line| line.starts_with("| `/relay/")) {
+            let mut cells = row.trim_start_matches('|').split('|');
+            let (paths, takes) = (cells.next().unwrap_or_default(), cells.next());
+            for path in paths.split('`').skip(1).step_by(2) {
+                let (path, _) = path.split_once('?').unwrap_or((path, ""));
+                *told.entry(path).or_default() += takes.unwrap_or_default();
+            }
+        }
+        assert!(told.remove(&*format!("{CLUSTERS}NAME/…")).is_some());
+        // Of the page it has the document; where its files are is said there.
+        let is_part = |path: &str| path == "/relay" || path.starts_with("/relay/page/");
+        for route in ROUTES.iter().filter(|route| !is_part(route.path)) {
+            let path = route.path;
+            let Some(takes) = told.remove(path) else {
+                panic!("{path} is not in the README's table of paths");
+            };
+            let word = match (route.access, &route.handler) {
+                (Somewhere(scope, _), _) => format!("`{}`", scope.word()),
+                (Relay(scope), _) => format!("`{}` on the relay", scope.word()),
+                (Authenticated, Handler::Open(_)) => "nothing".to_owned(),
+                (Authenticated, _) => String::new(),
+            };
+            assert!(takes.contains(&word), "{path} takes {word}, not {takes}");
+        }
+        assert!(told.is_empty(), "the README tells of no route: {told:?}");
+    }
+}
