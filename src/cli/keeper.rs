@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-use super::{Error, LogFormat};
+use super::LogFormat;
+use super::failure::Failure;
 use crate::app;
 use crate::config::{self, Log};
 use crate::keeper::serve;
@@ -36,7 +37,7 @@ pub struct KeeperArgs {
     pub log_format: LogFormat,
 }
 
-pub(super) async fn run(args: KeeperArgs) -> Result<(), Error> {
+pub(super) async fn run(args: KeeperArgs) -> Result<(), Failure> {
     let signals = Signals::new().map_err(app::Error::Signal)?;
     logging::init(&Log {
         format: match args.log_format {
