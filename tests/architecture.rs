@@ -117,6 +117,55 @@ fn a_failure_knows_no_command() {
     }
 }
 
+/// A further kind of debugger is not to compile before each place has said what it does with it.
+#[test]
+fn a_kind_of_debugger_is_asked_or_matched_and_never_compared() {
+    let mut wrong = Vec::new();
+    for file in sources(&root()) {
+        let text = production(&fs::read_to_string(&file).unwrap());
+        let file = file.strip_prefix(root()).unwrap().display().to_string();
+        wrong.extend(compared(&text).map(|line| format!("{file}: {line}")));
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_comparison_is_told_from_a_match_that_names_all() {
+    let compared = |text: &str| compared(text).count();
+    for text in [
+        "b.kind == Kind::Pdb",
+        "messages::Kind::Debugpy != kind",
+        "matches!(kind, Kind::Pdb)",
+        "if let Kind::Pdb = kind {}",
+        "match kind { Kind::Debugpy => 1,\n _ => 2 }",
+        "match kind { Kind::Debugpy | Kind::Pdb if late => 1,\n Kind::Debugpy => 2,\n Kind::Pdb => 3 }",
+    ] {
+        assert_ne!(compared(text), 0, "{text}");
+    }
+    for text in [
+        "match kind {\n Kind::Debugpy => 1,\n Kind::Pdb => 2\n}",
+        "Breakpoint {\n kind: Kind::Pdb,\n}",
+        "b.kind == held.kind",
+    ] {
+        assert_eq!(compared(text), 0, "{text}");
+    }
+}
+
+/// The lines of `text` that name a kind of debugger otherwise than to make something of it or as one arm of those of all.
+fn compared(text: &str) -> impl Iterator<Item = &str> {
+    let of = |line: &str, name: &str| line.contains(&format!("Kind::{name}"));
+    let arms = |name| {
+        let arm = move |line: &&str| of(line, name) && line.contains("=>");
+        text.lines().filter(arm).count()
+    };
+    let uneven = arms("Debugpy") != arms("Pdb");
+    text.lines().map(str::trim).filter(move |line| {
+        let is_made = line.starts_with("kind: Kind::") && line.ends_with(',');
+        let is_arm = line.starts_with("Kind::") && line.contains(" => ") && !line.contains(" if ");
+        (of(line, "Debugpy") || of(line, "Pdb")) && !is_made && (!is_arm || uneven)
+    })
+}
+
 #[test]
 fn paths_are_read_off_every_form_of_an_import() {
     let text = "

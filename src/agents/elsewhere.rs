@@ -26,8 +26,8 @@ use super::table::{NodeKey, key};
 use super::way::{NoWay, Way};
 use crate::identity::Ended;
 use crate::moment::Moment;
-use crate::ray::registry::{Breakpoint, BreakpointId, Claim, Holder, Kind, RayNode, Snapshot};
-use crate::wire::tunnel::messages::{self, FromRelay, Held, Name, Parked, Replica};
+use crate::ray::registry::{Breakpoint, BreakpointId, Claim, Holder, RayNode, Snapshot};
+use crate::wire::tunnel::messages::{FromRelay, Held, Name, Parked, Replica};
 
 /// How long the word of an agent stands whose link broke: as long as one that is silent is taken to be there.
 pub(super) const KEPT: Duration = Duration::from_secs(15);
@@ -135,17 +135,13 @@ impl Hold {
 
 /// Whether `held`, which the agent of `node` says, is `breakpoint`.
 fn is_of(node: &RayNode, held: &Held, breakpoint: &Breakpoint) -> bool {
-    let kind = match held.kind {
-        messages::Kind::Debugpy => Kind::Debugpy,
-        messages::Kind::Pdb => Kind::Pdb,
-    };
     // Ray before 2.40 does not say on which node a legacy breakpoint is.
     let there = match breakpoint.node_id.is_empty() {
         true => breakpoint.node_ip == node.address || breakpoint.node_ip.is_loopback(),
         false => breakpoint.node_id == node.node_id,
     };
     there
-        && breakpoint.kind == kind
+        && breakpoint.kind == held.kind
         && breakpoint.port == held.port
         && *breakpoint.worker_id == *held.worker_id
         && breakpoint.cluster == node.cluster
@@ -384,7 +380,9 @@ impl Agents {
                 }
                 // A session of this relay has it meanwhile: the agent says to one of them that the other was first.
                 Some(_) => {}
-                None if hold.held.kind == messages::Kind::Debugpy => {
+                // The GCS forgets a registered breakpoint that was entered.
+                None if hold.held.kind.is_registered() => {}
+                None => {
                     let due = taken.asked.map_or(now, |at| at + ASK_AGAIN).max(now);
                     let due = known.ask_at.map_or(due, |at| at.max(due));
                     if due > now {
@@ -395,8 +393,6 @@ impl Agents {
                         next = next.min(now + ASK_AGAIN);
                     }
                 }
-                // The GCS forgets a legacy breakpoint that was entered.
-                None => {}
             }
         }
         next

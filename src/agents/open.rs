@@ -15,7 +15,7 @@ use super::table::{Instance, Standing};
 use super::tunnel::Tunnel;
 use super::{Agents, Socket, is_same, secret};
 use crate::identity::{Ended, Principal};
-use crate::ray::registry::{Breakpoint, Holder, Kind};
+use crate::ray::registry::{Breakpoint, Holder};
 use crate::telemetry::metrics::StreamOutcome;
 use crate::wire::tunnel::ByteStream;
 use crate::wire::tunnel::messages::{
@@ -181,10 +181,7 @@ impl Agents {
                 cluster: (&*breakpoint.cluster).into(),
                 node_id: node_id.into(),
                 worker_id: (&*breakpoint.worker_id).into(),
-                kind: match breakpoint.kind {
-                    Kind::Debugpy => messages::Kind::Debugpy,
-                    Kind::Pdb => messages::Kind::Pdb,
-                },
+                kind: breakpoint.kind,
                 port: breakpoint.port,
                 holder,
                 resume,

@@ -129,7 +129,11 @@ impl Agents {
             let cluster = self.clusters.get(&*breakpoint.cluster);
             cluster.is_some_and(|cluster| cluster.is_local)
         };
-        let on_loopback = breakpoint.kind == Kind::Pdb && breakpoint.upstream().ip().is_loopback();
+        let on_loopback = match breakpoint.kind {
+            Kind::Debugpy => false,
+            // Unless RAY_DEBUGGER_EXTERNAL is set.
+            Kind::Pdb => breakpoint.upstream().ip().is_loopback(),
+        };
         match (path, without) {
             (UpstreamPath::Agent, Some(absence)) => {
                 Err(NoWay::NoAgent(absence, Arc::clone(&breakpoint.cluster)))

@@ -17,9 +17,10 @@ use super::relay_dial::dial;
 use super::terminal::say;
 use super::worker_session::{Error as SessionError, Which, authorized_block, unexpected};
 use crate::config::units::format_duration;
-use crate::listing::row::Row;
+use crate::listing::row::{Row, kind};
 use crate::memory::Account;
 use crate::pdb::{After, End, Options, Piece, Prompt};
+use crate::wire::debugger::Kind;
 
 pub(super) const AFTER_HELP: &str = "\
 Each argument after -- is one line, as it would be typed at the prompt of `ray-relay debug`;
@@ -130,7 +131,7 @@ async fn in_all(args: &ExecArgs, lines: Vec<String>, deadline: Instant) -> Resul
 fn is_meant(row: &Value) -> bool {
     let holder = &row["holder"];
     let left = !holder["parked_until"].is_null() && holder["client"] == CLIENT;
-    row["kind"] == "debugpy" && (row["state"] == "paused" || left)
+    kind(row).is_some_and(Kind::speaks_dap) && (row["state"] == "paused" || left)
 }
 
 async fn in_one(

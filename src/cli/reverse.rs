@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
-use rand::Rng as _;
+use rand::RngExt as _;
 use tokio::time::sleep;
 
 use self::link::{Broken, Line};

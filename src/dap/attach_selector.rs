@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::config::units::parse_duration;
 use crate::policy::Pattern;
-use crate::ray::registry::{Breakpoint, BreakpointId, BreakpointIdPrefix, Kind};
+use crate::ray::registry::{Breakpoint, BreakpointId, BreakpointIdPrefix};
 use crate::session::refusal::SessionRefusal;
 use crate::wire::text::shortened;
 
@@ -200,7 +200,7 @@ fn subprocess(arguments: &Value) -> Result<Option<u64>, SessionRefusal> {
 
 /// Whether `breakpoint` is what `selector` asks for, and speaks DAP. A selector that names nothing fits everything that does.
 pub fn fits(selector: &AttachSelector, breakpoint: &Breakpoint) -> bool {
-    breakpoint.kind == Kind::Debugpy && names(selector, breakpoint)
+    breakpoint.kind.speaks_dap() && names(selector, breakpoint)
 }
 
 /// Whether `selector` names `breakpoint`, whatever debugger waits there.

@@ -24,7 +24,7 @@ use crate::context::Context;
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::policy::Scope;
-use crate::ray::registry::{Breakpoint, BreakpointId, Kind, Snapshot};
+use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
 use crate::recording::Protocol;
 use crate::session::authenticate::Authenticated;
 use crate::session::live::Begun;
@@ -336,7 +336,7 @@ impl<'a> AttachFlow<'a> {
         let snapshot = self.context.registry.snapshot();
         // What was learned of it since.
         let latest = snapshot.find(id).or_else(|| snapshot.find_ended(id));
-        Some(latest.cloned().unwrap_or(reached)).filter(|b| b.kind == Kind::Debugpy)
+        Some(latest.cloned().unwrap_or(reached)).filter(|b| b.kind.speaks_dap())
     }
 
     fn subprocess(

@@ -19,8 +19,8 @@ use zeroize::Zeroizing;
 
 use crate::discovery::ray_cluster::{RayCluster, Wire};
 use crate::discovery::watch::WATCH;
-use crate::identity::ApiServer;
-use crate::wire::text::{innermost_cause, percent_encoded};
+use crate::identity::{ApiServer, cause};
+use crate::wire::text::percent_encoded;
 
 /// Largest page of RayClusters, and largest change of one: etcd keeps no object of more than 1.5 MiB.
 const MAX_ANSWER: usize = 8 * 1024 * 1024;
@@ -386,7 +386,7 @@ impl Watch {
 fn unreachable(address: &str, error: &(dyn std::error::Error + 'static)) -> ApiError {
     ApiError::Unreachable {
         address: address.to_owned(),
-        cause: innermost_cause(error),
+        cause: cause(error),
     }
 }
 

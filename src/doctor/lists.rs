@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 
 use super::{Fault, Finding, Link, said_and_next};
-use crate::listing::row::Row;
+use crate::listing::row::{Row, kind};
+use crate::wire::debugger::Kind;
 use crate::wire::human_time::span;
 use crate::wire::text::shortened;
 
@@ -176,7 +177,11 @@ const START_AGENT: &str =
 /// Which debugger Ray starts, where that is not the one that editors speak with.
 fn debuggers(list: &Value) -> Vec<Finding> {
     let mut all = Vec::new();
-    let legacy = live(list).filter(|row| row["kind"] == "pdb").count();
+    let is_legacy = |kind: &Kind| match kind {
+        Kind::Debugpy => false,
+        Kind::Pdb => true,
+    };
+    let legacy = live(list).filter_map(kind).filter(is_legacy).count();
     let old = |cluster: &&Value| {
         let version = cluster["ray_version"].as_str().and_then(release);
         version.is_some_and(|version| version < DEBUGPY_BY_DEFAULT)
@@ -212,7 +217,9 @@ pub(crate) fn places(list: &Value) -> Vec<Finding> {
     };
     let unknown = |cluster: &Value| {
         let of_it = live(list).filter(|row| row["cluster"] == cluster["name"]);
-        let unknown = of_it.filter(|row| row["kind"] == "debugpy" && row["location"].is_null());
+        // Of a registered one the GCS knows where it stands.
+        let on_head = |row: &Value| kind(row).is_some_and(|kind| !kind.is_registered());
+        let unknown = of_it.filter(|row| on_head(row) && row["location"].is_null());
         unknown
             .filter(|row| row["waiting_seconds"].as_f64().is_some_and(|s| s > OLD))
             .count()

@@ -219,9 +219,7 @@ async fn look_at_park(
     limits: &Limits,
 ) -> Result<(Value, Taken), NoSnapshot> {
     let ctx = exchange.ctx;
-    if authorized.breakpoint().kind == Kind::Pdb {
-        return Err(NoSnapshot::Legacy);
-    }
+    shows_threads(authorized.breakpoint())?;
     let authorized = match is_here(authorized.breakpoint()) {
         true => authorized,
         false => brought_here(exchange, &authorized).await?,
@@ -241,6 +239,13 @@ async fn look_at_park(
     Ok((shown(threads, masking(ctx, authorized.rights())), taken))
 }
 
+fn shows_threads(breakpoint: &Breakpoint) -> Result<(), NoSnapshot> {
+    match breakpoint.kind {
+        Kind::Debugpy => Ok(()),
+        Kind::Pdb => Err(NoSnapshot::Legacy),
+    }
+}
+
 /// What masks for whoever has `rights`, if anything does.
 fn masking(ctx: &Context, rights: &Rights) -> Option<MaskedSession> {
     let masks = ctx.masking.holds_for(rights);
@@ -258,9 +263,7 @@ async fn looked(
         authorized.principal().clone(),
         authorized.breakpoint().clone(),
     );
-    if breakpoint.kind == Kind::Pdb {
-        return Err(NoSnapshot::Legacy);
-    }
+    shows_threads(&breakpoint)?;
     let session = ctx.sessions.open(&summary);
     session.set_state(SessionProtocol::Dap, SessionState::Looking);
     session.set_client(CLIENT.to_owned());

@@ -26,10 +26,10 @@ impl Menu {
         }
     }
 
-    /// It is a breakpoint of Ray's legacy debugger.
-    pub(crate) fn is_legacy(&self, id: &str) -> bool {
+    /// Whether a debugger waits at `id` that speaks DAP. What is not in the list, the relay judges.
+    pub(crate) fn speaks_dap(&self, id: &str) -> bool {
         let mut rows = self.list.rows.iter();
-        rows.any(|row| row.id == id && row.is_legacy())
+        rows.all(|row| row.id != id || row.speaks_dap())
     }
 
     /// What can be picked, as the list has it.
@@ -208,7 +208,7 @@ mod tests {
         let text = menu.render(false, None, 0..2);
         assert!(text.contains("KIND"), "{text}");
         assert!(text.contains("  pdb      load"), "{text}");
-        assert!(menu.is_legacy("1123abcd") && !menu.is_legacy("0123abcd"));
+        assert!(!menu.speaks_dap("1123abcd") && menu.speaks_dap("0123abcd"));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::Value;
 
 use super::holds::told;
+use crate::wire::debugger::Kind;
 use crate::wire::human_time::{span, utc};
 use crate::wire::text::replaced;
 
@@ -221,10 +222,15 @@ impl Row {
         }
     }
 
-    /// It is a breakpoint of Ray's legacy debugger.
-    pub(crate) fn is_legacy(&self) -> bool {
-        self.kind == "pdb"
+    /// Whether a debugger waits there that speaks DAP; any that is not known is taken for one.
+    pub(crate) fn speaks_dap(&self) -> bool {
+        Kind::named(&self.kind).is_none_or(Kind::speaks_dap)
     }
+}
+
+/// Which debugger waits at what `row` of the relay's JSON is about, where that is one that is known.
+pub(crate) fn kind(row: &Value) -> Option<Kind> {
+    Kind::named(row["kind"].as_str()?)
 }
 
 /// Who has parked what `row` is about, and for how long still, by the relay's own clock.

@@ -66,7 +66,7 @@ const COLUMNS: [Column; 15] = [
         goes: Some(3),
         cell: |_, row| row.kind.clone(),
         // Most people have never seen the other one.
-        wanted: |list, _| list.rows.iter().any(Row::is_legacy),
+        wanted: |list, _| !list.rows.iter().all(Row::speaks_dap),
         ..PLAIN
     },
     Column {

@@ -18,8 +18,8 @@ use super::machine;
 use super::processes::{Processes, Verdict};
 use crate::config;
 use crate::ray::head::HeadConfigError;
-use crate::ray::registry::{Attributed, Attribution, AttributionError, Kind, RayNode, Resident};
-use crate::wire::tunnel::messages::{self, Held, Open, Refusal, Sentence};
+use crate::ray::registry::{Attributed, Attribution, AttributionError, RayNode, Resident};
+use crate::wire::tunnel::messages::{Held, Open, Refusal, Sentence};
 
 /// The deadline of one question to Ray.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -176,8 +176,8 @@ impl Look {
     /// # Errors
     /// [`Refused`], for the relay.
     pub(super) async fn ways(&self, open: &Open) -> Result<Vec<Way>, Refused> {
-        let (kind, port) = (kind(open.kind), open.port);
-        let found = self.ray.debuggers(kind, &open.worker_id, port).await?;
+        let found = self.ray.debuggers(open.kind, &open.worker_id, open.port);
+        let found = found.await?;
         let nodes = self.nodes(&found).await?;
         let addresses = self.place.addresses();
         let here = found.iter().filter_map(|debugger| {
@@ -387,11 +387,4 @@ fn wrong_process(pid: u32, title: &str) -> Refused {
         Refusal::WrongProcess,
         &format!("the port belongs to process {pid} ({title}), which is not the worker"),
     )
-}
-
-fn kind(kind: messages::Kind) -> Kind {
-    match kind {
-        messages::Kind::Debugpy => Kind::Debugpy,
-        messages::Kind::Pdb => Kind::Pdb,
-    }
 }

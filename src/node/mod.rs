@@ -29,7 +29,7 @@ use std::time::Duration;
 use hyper::Uri;
 use hyper::header::HeaderValue;
 use parking_lot::Mutex;
-use rand::Rng as _;
+use rand::RngExt as _;
 use rustls::ClientConfig;
 use tokio::net::lookup_host;
 use tokio::sync::Semaphore;

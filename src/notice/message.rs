@@ -4,7 +4,7 @@
 //! variable is in a notice, nor what Ray says of a death, which may quote one.
 
 use bytes::Bytes;
-use rand::Rng as _;
+use rand::RngExt as _;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

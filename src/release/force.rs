@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use rand::Rng;
+use rand::RngExt as _;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -81,8 +81,9 @@ pub async fn end_worker(
     holder: Holder,
 ) -> Result<String, NotEnded> {
     let breakpoint = authorized.breakpoint().clone();
-    if breakpoint.kind == Kind::Pdb {
-        return Err(NotEnded::Legacy);
+    match breakpoint.kind {
+        Kind::Debugpy => {}
+        Kind::Pdb => return Err(NotEnded::Legacy),
     }
     let head = context.registry.head(&breakpoint.cluster);
     let head = head.ok_or_else(|| NotEnded::NotDone("no Ray head is configured for it".into()))?;

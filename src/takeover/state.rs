@@ -14,8 +14,8 @@ use crate::agents::Hold;
 use crate::audit::{Action, Entry};
 use crate::identity::revocation::Revocation;
 use crate::moment::unix_ms;
-use crate::ray::registry::{Breakpoint, Holder, Kind, RayNode};
-use crate::wire::tunnel::messages::{self, Held, Node, Parked, Replica};
+use crate::ray::registry::{Breakpoint, Holder, RayNode};
+use crate::wire::tunnel::messages::{Held, Node, Parked, Replica};
 use crate::wire::tunnel::text::Text;
 
 /// How long it is waited for what another process has revoked to be written.
@@ -149,10 +149,7 @@ fn row(breakpoint: &Breakpoint, holder: &Holder, replica: Replica) -> Row {
         },
         held: Held {
             worker_id: (&*breakpoint.worker_id).into(),
-            kind: match breakpoint.kind {
-                Kind::Debugpy => messages::Kind::Debugpy,
-                Kind::Pdb => messages::Kind::Pdb,
-            },
+            kind: breakpoint.kind,
             port: breakpoint.port,
             name: holder.subject.as_deref().unwrap_or_default().into(),
             session: holder.session.to_string().as_str().into(),

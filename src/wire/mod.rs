@@ -4,6 +4,7 @@
 pub(crate) mod backoff;
 pub mod counted;
 pub mod dap;
+pub mod debugger;
 pub(crate) mod descriptors;
 pub(crate) mod gzip;
 pub(crate) mod http_client;

@@ -1,6 +1,7 @@
 //! The binary as people run it: help, mistakes, exit codes, and its commands against a small relay.
 #![allow(clippy::unwrap_used)]
 
+mod asking;
 mod audit;
 mod completing;
 mod configuration;

@@ -165,7 +165,8 @@ fn circumstances(yard: &Yard) -> String {
     };
     format!(
         "{}, {cores} cores ({}), Linux {}, autogroup {autogroup}; {build}, {} rounds; HAProxy {}; base {}",
-        chrono::Utc::now().format("%Y-%m-%d %H:%M UTC"),
+        chrono::DateTime::<chrono::Utc>::from(std::time::SystemTime::now())
+            .format("%Y-%m-%d %H:%M UTC"),
         model.unwrap_or("?"),
         read("/proc/sys/kernel/osrelease").trim(),
         yard.rounds,

@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::context::Context;
 use crate::dap::testing::paused;
 use crate::identity::Authenticator;
-use crate::ray::registry::{BreakpointId, Change, ClaimError, State};
+use crate::ray::registry::{BreakpointId, Change, ClaimError, Kind, State};
 use crate::session::refusal::SessionRefusal;
 use crate::wire::tunnel::text::Hex;
 
@@ -46,10 +46,7 @@ impl Scene {
     fn held(&self, session: &str) -> Held {
         Held {
             worker_id: (&*self.breakpoint.worker_id).into(),
-            kind: match self.breakpoint.kind {
-                Kind::Debugpy => messages::Kind::Debugpy,
-                Kind::Pdb => messages::Kind::Pdb,
-            },
+            kind: self.breakpoint.kind,
             port: self.breakpoint.port,
             name: "bob".into(),
             session: session.into(),
@@ -192,7 +189,7 @@ async fn nobody_is_believed_of_what_is_not_on_its_node_or_of_this_relay() {
         ..scene.held("7")
     };
     let kind = Held {
-        kind: messages::Kind::Pdb,
+        kind: Kind::Pdb,
         ..scene.held("7")
     };
     scene.says(1, [own, port, kind]).await;

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::digest::{Context, SHA256};
 use parking_lot::Mutex;
-use rand::Rng as _;
+use rand::RngExt as _;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::task::TaskTracker;

@@ -10,6 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::cli::relay_client::RelayClient;
 use crate::cli::sse::{Event, Parser};
+use crate::listing::row::kind;
 use crate::policy::Pattern;
 
 /// How long is waited before the stream is asked for again.
@@ -115,7 +116,8 @@ fn legacy_stops(event: &Event) -> Vec<(Stop, Vec<String>)> {
         "appeared" => std::slice::from_ref(&data),
         _ => &[],
     };
-    let waits = |row: &&Value| row["kind"] == "pdb" && row["state"] == "paused";
+    let is_legacy = |row: &Value| kind(row).is_some_and(|kind| !kind.speaks_dap());
+    let waits = |row: &&Value| is_legacy(row) && row["state"] == "paused";
     rows.iter()
         .filter(waits)
         .filter_map(|row| {

@@ -114,7 +114,7 @@ pub(super) async fn run(args: DebugArgs) -> Result<(), Failure> {
             let menu = Menu::read(&list.breakpoints(false).await?);
             let is_index = target.parse::<usize>().is_ok();
             match menu.pick(target) {
-                Ok(id) if menu.is_legacy(&id) => {
+                Ok(id) if !menu.speaks_dap(&id) => {
                     return legacy::enter(&args, &mut terminal, &id).await;
                 }
                 Ok(id) if is_index || is_begun(&id, target) => Which::Named(id),
@@ -195,9 +195,9 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Failure> 
                 Heard::Other => match menu.pick(text) {
                     Ok(id) => {
                         // Whatever ends a session, the list is there again.
-                        let ended = match menu.is_legacy(&id) {
-                            true => Ok(legacy::enter(args, terminal, &id).await?),
-                            false => one(args, terminal, &Which::Named(id)).await?,
+                        let ended = match menu.speaks_dap(&id) {
+                            true => one(args, terminal, &Which::Named(id)).await?,
+                            false => Ok(legacy::enter(args, terminal, &id).await?),
                         };
                         if let Err(why) = ended {
                             terminal.input.say(&format!("*** {why}\n"))?;

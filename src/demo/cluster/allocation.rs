@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use rand::Rng as _;
+use rand::RngExt as _;
 
 use super::ClusterError;
 

@@ -4,6 +4,8 @@
 //! to a TokenReview may repeat the token. Every answer is bounded in size, and nothing of it but a number and one
 //! plain word gets into an error.
 
+use std::error::Error;
+use std::iter::successors;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,7 +13,8 @@ use http_body_util::BodyExt;
 use hyper::header::{ACCEPT, CONTENT_TYPE};
 use hyper::{Request, StatusCode};
 use k8s_openapi::{ClusterResourceScope, Resource};
-use kube::client::{Body, ClientBuilder};
+use kube::client::{AuthError, Body, ClientBuilder};
+use kube::config::KubeconfigError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
@@ -74,7 +77,7 @@ impl ApiServer {
                 .map_err(|why| {
                     SetupError(format!(
                         "the Kubernetes API server is to be asked, but this is no pod and there is no usable kubeconfig ({}): give kubernetes.api_server, ca_file and token_file",
-                        one_line(&why.to_string())
+                        unquoted(&why).unwrap_or_else(|| one_line(&why.to_string()))
                     ))
                 })?,
         };
@@ -86,13 +89,17 @@ impl ApiServer {
         found.connect_timeout = Some(config.timeout);
         found.read_timeout = silence;
         found.write_timeout = Some(config.timeout);
+        // Not the time for which a connection has stood idle before.
+        found.reset_reader_on_write = true;
+        // Who asks has a deadline, and asks again by itself.
+        found.default_retry = false;
         let authority = found.cluster_url.authority();
         let address = authority.map_or_else(String::new, |a| a.as_str().to_owned());
         let namespace = found.default_namespace.clone();
         let client = ClientBuilder::try_from(found).map_err(|why| {
             SetupError(format!(
                 "cannot talk to the Kubernetes API server at {address}: {}; check kubernetes.ca_file and token_file",
-                innermost_cause(&why)
+                cause(&why)
             ))
         })?;
         Ok(Self {
@@ -100,6 +107,42 @@ impl ApiServer {
             address,
             namespace,
         })
+    }
+}
+
+/// Why kube's client failed, for a log. Some of kube's own errors quote what they could not read, which holds secrets: a
+/// kubeconfig, what a credential plugin printed, the address of a proxy.
+pub(crate) fn cause(error: &(dyn Error + 'static)) -> String {
+    let quiet = successors(Some(error), |&error| error.source()).find_map(unquoted);
+    quiet.unwrap_or_else(|| innermost_cause(error))
+}
+
+/// What is said in place of `error`, where that quotes something.
+fn unquoted(error: &(dyn Error + 'static)) -> Option<String> {
+    if let Some(KubeconfigError::Parse(why)) = error.downcast_ref() {
+        let at = why.location().map_or_else(String::new, |at| {
+            format!(" (line {}, column {})", at.line(), at.column())
+        });
+        return Some(format!("it cannot be read as YAML{at}"));
+    }
+    if let Some(
+        kube::Error::ProxyProtocolDisabled { .. } | kube::Error::ProxyProtocolUnsupported { .. },
+    ) = error.downcast_ref()
+    {
+        return Some("it is to be asked through a proxy, which the relay does not do".into());
+    }
+    match error.downcast_ref()? {
+        AuthError::AuthExecRun { out, .. } => Some(format!(
+            "the kubeconfig's credential plugin failed: {}",
+            out.status
+        )),
+        AuthError::AuthExecParse(_) => {
+            Some("what the kubeconfig's credential plugin printed is no ExecCredential".into())
+        }
+        AuthError::AuthExec(_) | AuthError::ParseTokenKey(_) => Some(
+            "the kubeconfig's auth-provider gives no token: use a token, a certificate or a credential plugin".into(),
+        ),
+        _ => None,
     }
 }
 
@@ -189,11 +232,10 @@ impl Api {
             .header(ACCEPT, "application/json")
             .body(Body::from(text))
             .map_err(|_| self.unusable::<R>("request"))?;
-        let unreachable =
-            |cause: &(dyn std::error::Error + 'static)| KubernetesError::Unreachable {
-                address: self.address.clone(),
-                cause: innermost_cause(cause),
-            };
+        let unreachable = |error: &(dyn Error + 'static)| KubernetesError::Unreachable {
+            address: self.address.clone(),
+            cause: cause(error),
+        };
         let answer = self.client.send(request).await;
         let answer = answer.map_err(|error| unreachable(&error))?;
         let status = answer.status();

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod keeping;
+mod quoting;
 mod server;
 mod through;
 
@@ -219,6 +220,16 @@ impl io::Write for Log {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[tokio::test]
+async fn an_api_server_with_too_much_to_do_is_asked_once() {
+    for status in [429, 503, 504] {
+        let fixture = fixture(|_| {}).await;
+        fixture.server.state().tokens = Mode::Status(status);
+        assert_eq!(fixture.review().await.unwrap_err(), unavailable());
+        assert_eq!(fixture.server.state().token_reviews, 1, "{status}");
     }
 }
 

@@ -18,28 +18,9 @@ pub use self::id::{BadBreakpointId, BreakpointId};
 use crate::moment::Moment;
 use crate::ray::registry::resources::Resources;
 use crate::ray::registry::traceback::RAY_FRAMES;
+pub use crate::wire::debugger::Kind;
 use crate::wire::text::{one_line, shortened};
 use crate::wire::tunnel::messages::Replica;
-
-/// Which of Ray's two debuggers waits there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// The Ray Distributed Debugger: a debugpy adapter on a port of the node.
-    Debugpy,
-    /// The legacy debugger (`RAY_DEBUG=legacy`): a pdb prompt on a port of the node, which any one connection consumes.
-    Pdb,
-}
-
-impl Kind {
-    /// The word in the API, and the label in metrics.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Debugpy => "debugpy",
-            Self::Pdb => "pdb",
-        }
-    }
-}
 
 /// Why the worker stopped, as far as Ray lets us know without attaching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -114,8 +114,10 @@ impl CurrentTask {
 
     /// Which task is asked after. Its name may have become known since the session began.
     fn id(&self) -> Option<String> {
-        if self.breakpoint.kind != Kind::Debugpy {
-            return None;
+        match self.breakpoint.kind {
+            Kind::Debugpy => {}
+            // Its session ends when the task goes on.
+            Kind::Pdb => return None,
         }
         let known = || {
             let snapshot = self.shared.snapshot();

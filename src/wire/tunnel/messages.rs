@@ -9,6 +9,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 pub use super::text::{Hex, Text};
+pub use crate::wire::debugger::Kind;
 
 /// The version of what is said here.
 pub const PROTOCOL: u32 = 1;
@@ -230,17 +231,6 @@ pub struct Meeting {
     pub rendezvous: RendezvousId,
     /// The port on the loopback address of every node.
     pub port: u16,
-}
-
-/// What listens on a port.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// debugpy's adapter.
-    #[default]
-    Debugpy,
-    /// Ray's legacy debugger.
-    Pdb,
 }
 
 /// Who takes a worker.

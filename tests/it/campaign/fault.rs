@@ -3,7 +3,7 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use rand::Rng as _;
+use rand::RngExt as _;
 use rand::rngs::StdRng;
 use rustix::process::Signal;
 

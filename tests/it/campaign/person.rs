@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rand::Rng as _;
+use rand::RngExt as _;
 use rand::rngs::StdRng;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;

@@ -11,6 +11,7 @@ use crate::ray::registry::pending_lookups::PendingLookups;
 use crate::ray::registry::rows::{NodeRow, WorkerRow};
 use crate::ray::registry::state::{
     Changes, Cluster, ClusterState, Entry, MAX_LIVE, MAX_NODES, Node, Now, Questions, State,
+    is_registered,
 };
 use crate::ray::registry::traceback::Stopped;
 use crate::ray::registry::{Change, exit};
@@ -106,7 +107,7 @@ impl State {
         let state = &mut self.clusters[cluster];
         let (mut vanished, mut settled, mut listed) = (Vec::new(), true, 0);
         for (key, entry) in state.entries.iter() {
-            if entry.breakpoint().kind != Kind::Debugpy {
+            if entry.breakpoint().kind.is_registered() {
                 continue;
             }
             let is_seen = seen.contains(&**key);
@@ -123,7 +124,7 @@ impl State {
             listed += usize::from(is_seen);
         }
         state.settled = settled && listed + lost == seen.len() && !state.entries.is_touched();
-        state.forget_gone(sent, Kind::Debugpy);
+        state.forget_gone(sent, |key| !is_registered(key));
         state.ghosts.retain(|key| seen.contains(key.as_str()));
         Questions { vanished, refused }
     }
@@ -159,7 +160,7 @@ impl State {
             let keys: HashSet<_> = found.iter().map(Breakpoint::key).collect();
             let entries = self.clusters[cluster].entries.iter();
             let gone = entries.filter(|(key, entry)| {
-                entry.breakpoint().kind == Kind::Pdb
+                entry.breakpoint().kind.is_registered()
                     && entry.claim.is_none()
                     && entry.since <= sent
                     && !keys.contains(&***key)
@@ -196,7 +197,7 @@ impl State {
             changes.extend(self.insert(cluster, breakpoint, now));
         }
         let state = &mut self.clusters[cluster];
-        state.forget_gone(sent, Kind::Pdb);
+        state.forget_gone(sent, is_registered);
         changes
     }
 

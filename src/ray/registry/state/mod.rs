@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 pub(super) use crate::moment::Moment as Now;
-use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, Holder, Kind, State as Life};
+use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, Holder, State as Life};
 use crate::ray::registry::exit::Exit;
 use crate::ray::registry::list::List;
 use crate::ray::registry::pending_lookups::PendingLookups;
@@ -40,9 +40,6 @@ const MAX_LIVE: usize = LIMIT as usize;
 /// all the others are forgotten there is room for long.
 const MAX_COUNTED: usize = 65_536;
 const _: () = assert!(MAX_COUNTED >= 4 * MAX_LIVE);
-
-/// How the keys of legacy breakpoints begin; a worker id is hexadecimal.
-const REGISTERED: &str = "RAY_PDB_";
 
 /// Nodes that are remembered at most. The GCS itself keeps 1,000 dead ones (2.60).
 const MAX_NODES: usize = 20_000;
@@ -386,10 +383,9 @@ impl ClusterState {
         }
     }
 
-    /// Forgets what only mattered to answers of one kind that were asked for before `sent`.
-    fn forget_gone(&mut self, sent: Instant, kind: Kind) {
-        let of_kind = |key: &str| key.starts_with(REGISTERED) == (kind == Kind::Pdb);
-        self.gone.retain(|key, at| *at > sent || !of_kind(key));
+    /// Forgets of `those` keys what only mattered to answers that were asked for before `sent`.
+    fn forget_gone(&mut self, sent: Instant, those: impl Fn(&str) -> bool) {
+        self.gone.retain(|key, at| *at > sent || !those(key));
     }
 
     /// The number of a new stop. Kept beyond the end of a breakpoint, so that a session that has
@@ -403,6 +399,11 @@ impl ClusterState {
         *stops += 1;
         *stops
     }
+}
+
+/// Whether `key` is the one of a registered breakpoint; a worker id is hexadecimal.
+fn is_registered(key: &str) -> bool {
+    key.starts_with("RAY_PDB_")
 }
 
 /// What is published in a snapshot.
