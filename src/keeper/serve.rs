@@ -88,13 +88,9 @@ impl Shelf {
                 }
             }
             (Message::Remove { key }, _) => {
-                if kept
-                    .get(key)
-                    .is_some_and(|entry| entry.owner == Owner::Link(link))
-                {
-                    kept.remove(key);
-                    self.changed.notify_waiters();
-                }
+                let is_own = kept.get(key).map(|entry| entry.owner) == Some(Owner::Link(link));
+                is_own.then(|| kept.remove(key));
+                self.changed.notify_waiters();
             }
             _ => {}
         }

@@ -310,10 +310,8 @@ impl<'a, K: Keeping> Park<'a, K> {
         let mut wanted: Option<Wanted> = None;
         let mut looking: Option<Looking> = None;
         loop {
-            if !self.stays_here && self.context.takeover.takes_parks() && looking.is_none() {
-                if self.pass_on() {
-                    return Ending::PassedOn;
-                }
+            if looking.is_none() && self.pass_on() {
+                return Ending::PassedOn;
             }
             let look = Instant::now() + LOOK;
             let looked = looking.as_ref().map(|looking| looking.until);
@@ -370,7 +368,8 @@ impl<'a, K: Keeping> Park<'a, K> {
 
     /// Hands it to the process that has taken over; `false`: it stays here, for now or for good.
     fn pass_on(&mut self) -> bool {
-        if !self.keeping.is_ready(Taker::Editor) {
+        let may = !self.stays_here && self.context.takeover.takes_parks();
+        if !may || !self.keeping.is_ready(Taker::Editor) {
             return false;
         }
         // Once, whatever comes of it: what another process cannot have is reached here.

@@ -73,7 +73,7 @@ fn slots(version: &str) -> &'static [Slot] {
     let mut all = SHARED
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner());
-    *all.entry(version.to_owned()).or_insert_with(|| {
+    all.entry(version.to_owned()).or_insert_with(|| {
         let places = if version == ray::NEWEST { 2 } else { 1 };
         let slots: Vec<Slot> = (0..places).map(|_| Slot::default()).collect();
         // They are there to the end of the process.
