@@ -25,6 +25,8 @@ mod origins;
 mod panels;
 #[path = "door/park.rs"]
 mod park;
+#[path = "door/proxy.rs"]
+mod proxy;
 #[path = "door/takeover.rs"]
 mod takeover;
 #[path = "door/texts.rs"]

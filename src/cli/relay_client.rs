@@ -1,4 +1,4 @@
-//! HTTP to a relay, for `ray-relay list`.
+//! HTTP to a relay, for the commands that ask it.
 //!
 //! Every wait has a deadline and every answer a largest size. What comes back is not trusted to
 //! be a relay's: port 5678 and 8265 are easily mixed up, and the words of an error say so.
@@ -15,11 +15,11 @@ use hyper::{Request, Response, StatusCode};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::RelayArgs;
-use super::relay_tls;
 use super::relay_token::{RelayTokenArgs, RelayTokenError};
+use super::{RelayArgs, relay_dial, relay_tls};
+use crate::dial::http::{self, HttpClient};
+use crate::dial::{self, DialError, ProxyError};
 use crate::listing::select::Filter;
-use crate::wire::http_client::{self, HttpClient};
 use crate::wire::relay_url::RelayUrl;
 use crate::wire::text::{innermost_cause, percent_encoded, replaced};
 
@@ -50,6 +50,14 @@ pub enum RelayError {
         relay: String,
         /// The operating system's error message.
         cause: String,
+    },
+    /// What the environment names as the proxy on the way there does not lead there.
+    #[error("cannot reach a relay at {relay}: {why}")]
+    Proxy {
+        /// The URL of the relay that was asked.
+        relay: String,
+        /// What it does instead.
+        why: ProxyError,
     },
     /// The certificate is not trusted, or there is nothing to check it with.
     #[error("cannot trust {relay}: {cause}")]
@@ -105,17 +113,42 @@ pub enum RelayError {
 }
 
 impl RelayError {
-    /// Whether no relay was reached.
-    pub(super) fn is_unreachable(&self) -> bool {
-        matches!(self, Self::Unreachable { .. })
+    /// Why `relay` was not reached.
+    pub(super) fn of(relay: &RelayUrl, error: &DialError) -> Self {
+        let cause = innermost_cause(error);
+        let not_trusted = match error {
+            DialError::Proxy(why) => {
+                return Self::Proxy {
+                    relay: relay.to_string(),
+                    why: why.clone(),
+                };
+            }
+            DialError::Unnamed(_) => Some(Self::Untrusted {
+                relay: relay.to_string(),
+                cause: cause.clone(),
+            }),
+            DialError::Tls(error) => relay_tls::refusal(relay, error, &cause),
+            DialError::Unreachable(_) => None,
+        };
+        not_trusted.unwrap_or_else(|| Self::Unreachable {
+            relay: relay.to_string(),
+            cause,
+        })
     }
 
-    /// Whether it may be otherwise in a moment: no relay was reached, or it has no room, or what stands before it does not reach it.
+    /// Whether no relay was reached.
+    pub(super) fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Proxy { .. })
+    }
+
+    /// Whether it may be otherwise in a moment: no relay was reached, or it has no room, or what stands before it does not
+    /// reach it.
     pub(super) fn is_passing(&self) -> bool {
         match self {
             Self::Refused { status, .. } => {
                 status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS
             }
+            Self::Proxy { why, .. } => why.is_passing(),
             error => error.is_unreachable(),
         }
     }
@@ -144,6 +177,7 @@ impl RelayError {
                  `kubectl port-forward svc/ray-relay 5678`, or name it with --relay URL; `ray-relay doctor` says \
                  where the way there ends"
             }
+            Self::Proxy { why, .. } => return Some(Cow::Owned(why.hint())),
             Self::Untrusted { .. } => {
                 "name the file of the CA that signed it, or of the certificate itself, with --ca-file FILE or \
                  RAY_RELAY_CA_FILE"
@@ -177,9 +211,10 @@ pub(super) struct RelayClient {
 
 impl RelayClient {
     pub(super) fn new(args: RelayArgs) -> Result<Self, RelayError> {
-        let RelayArgs { relay, tls, token } = args;
+        let (connector, _) = relay_dial::connector(&args, CONNECT_DEADLINE)?;
+        let RelayArgs { relay, token, .. } = args;
         Ok(Self {
-            http: http_client::client(tls.config(&relay)?, CONNECT_DEADLINE, IDLE),
+            http: http::client(connector, IDLE),
             relay,
             token,
         })
@@ -416,12 +451,15 @@ impl RelayClient {
     }
 
     fn broken(&self, error: &hyper_util::client::legacy::Error) -> RelayError {
+        if let Some(error) = dial::behind(error) {
+            return RelayError::of(&self.relay, error);
+        }
         let cause = innermost_cause(error);
         relay_tls::refusal(&self.relay, error, &cause).unwrap_or_else(|| self.unreachable(cause))
     }
 
     async fn body(&self, response: Response<Incoming>) -> Result<Bytes, RelayError> {
-        let body = http_client::whole(response.into_body(), LARGEST_ANSWER);
+        let body = http::whole(response.into_body(), LARGEST_ANSWER);
         match timeout(ANSWER_DEADLINE, body).await {
             Ok(Ok(body)) => Ok(body),
             Ok(Err(error)) => Err(self.unreachable(format!("its answer broke off ({error})"))),

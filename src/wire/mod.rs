@@ -5,7 +5,6 @@ pub(crate) mod backoff;
 pub mod counted;
 pub mod dap;
 pub(crate) mod gzip;
-pub(crate) mod http_client;
 pub(crate) mod human_time;
 pub mod peer_stream;
 pub mod prefixed;
