@@ -92,7 +92,7 @@ Environment:
   RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH
                                 Ray's own token, as Ray itself looks for it
   HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY
-                                the proxy on the way to the relay, http://HOST:PORT, and what goes without
+                                the proxy before it, http://HOST:PORT, and what goes without
   NO_COLOR                      no colours
 
 Exit codes:

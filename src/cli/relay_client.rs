@@ -211,7 +211,7 @@ pub(super) struct RelayClient {
 
 impl RelayClient {
     pub(super) fn new(args: RelayArgs) -> Result<Self, RelayError> {
-        let (connector, _) = relay_dial::connector(&args, CONNECT_DEADLINE)?;
+        let connector = relay_dial::connector(&args, CONNECT_DEADLINE)?;
         let RelayArgs { relay, token, .. } = args;
         Ok(Self {
             http: http::client(connector, IDLE),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hyper::header::HeaderValue;
-use hyper::{HeaderMap, StatusCode, Uri};
+use hyper::{HeaderMap, StatusCode};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 
 use super::RelayArgs;
@@ -39,18 +39,13 @@ impl NotOpened {
     }
 }
 
-/// What makes connections to the relay, each of which waits for TCP for at most `patience`, and where to.
+/// What makes connections to the relay, and waits for TCP for at most `patience`.
 ///
 /// # Errors
 /// [`RelayError`], where a file is of no use.
-pub(super) fn connector(
-    args: &RelayArgs,
-    patience: Duration,
-) -> Result<(Connector, Uri), RelayError> {
-    let RelayArgs { relay, tls, .. } = args;
-    let tls = tls.config(relay)?;
-    let to = relay.uri("/").ok_or_else(|| no_url(args))?;
-    Ok((Connector::new(tls, patience, Proxies::from_env()), to))
+pub(super) fn connector(args: &RelayArgs, patience: Duration) -> Result<Connector, RelayError> {
+    let tls = args.tls.config(&args.relay)?;
+    Ok(Connector::new(tls, patience, Proxies::from_env()))
 }
 
 fn no_url(args: &RelayArgs) -> RelayError {
@@ -65,7 +60,8 @@ fn no_url(args: &RelayArgs) -> RelayError {
 /// # Errors
 /// [`RelayError`], at the deadline at the latest.
 pub(super) async fn dial(args: &RelayArgs) -> Result<Stream, RelayError> {
-    let (connector, to) = connector(args, PATIENCE)?;
+    let to = args.relay.uri("/").ok_or_else(|| no_url(args))?;
+    let connector = connector(args, PATIENCE)?;
     let stream = Box::pin(connector.connect(&to)).await;
     stream.map_err(|error| RelayError::of(&args.relay, &error))
 }

@@ -56,11 +56,6 @@ impl Connector {
         }
     }
 
-    /// By which proxies it goes.
-    pub(crate) fn proxies(&self) -> &Proxies {
-        &self.proxies
-    }
-
     /// Connects to the server of `uri`.
     ///
     /// # Errors

@@ -110,7 +110,7 @@ fn network(text: &str) -> Option<What> {
     let address: IpAddr = bare.parse().ok()?;
     let most = length(address);
     let bits = bits.unwrap_or(most);
-    (bits <= most).then(|| What::Network(address, bits))
+    (bits <= most).then_some(What::Network(address, bits))
 }
 
 fn length(address: IpAddr) -> u32 {

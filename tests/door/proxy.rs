@@ -188,16 +188,33 @@ async fn each_command_goes_by_the_proxy_and_does_there_what_it_does_without() {
         let without = behind.run(args, &direct, &[(variable, &address)]).await;
         assert_eq!(proxy.asked(), before, "{args:?}");
         assert_eq!(by.status.code(), without.status.code(), "{args:?} {by:?}");
-        assert_eq!(
+        let (by, without) = (
             said(&by).replace(&format!("{RELAY}:443"), &direct),
             said(&without),
-            "{args:?}"
         );
+        // Each request has an id of its own, and each `connect` a port.
+        let words = |said: &str| {
+            let said = said.split(" (request ").next().unwrap_or_default();
+            said.rsplit(" leads to ")
+                .next()
+                .unwrap_or_default()
+                .to_owned()
+        };
+        assert_eq!(words(&by), words(&without), "{args:?}");
     }
     let list = behind
         .run(&["list"], RELAY, &[("HTTPS_PROXY", &address)])
         .await;
     assert_eq!(list.status.code(), Some(0), "{list:?}");
+    // A file that is wrong is found where it matters, behind the proxy.
+    std::fs::remove_file(behind.dir.path().join("ca.pem")).unwrap();
+    let doctor = behind
+        .run(&["doctor"], RELAY, &[("HTTPS_PROXY", &address)])
+        .await;
+    assert_eq!(doctor.status.code(), Some(78), "{doctor:?}");
+    let told = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    let broken = told.lines().find(|line| line.starts_with("error"));
+    assert!(broken.unwrap().contains(" tls "), "{told}");
     behind.relay.drain().await;
 }
 

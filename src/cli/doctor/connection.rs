@@ -15,10 +15,10 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::report::Report;
 use crate::cli::relay_client::RelayError;
-use crate::cli::relay_dial::connector;
 use crate::cli::relay_tls;
 use crate::cli::{RELAY_BY_DEFAULT, RELAY_VARIABLE, RelayArgs};
-use crate::dial::{DialError, ProxyError, tls_error};
+use crate::dial::http::{Roots, trusting};
+use crate::dial::{Connector, DialError, Proxies, ProxyError, tls_error};
 use crate::doctor::{Fault, Finding, Link, Severity};
 use crate::wire::human_time::{moment, span};
 use crate::wire::prefixed::Prefixed;
@@ -99,13 +99,14 @@ async fn by_proxy(
     report: &mut Report,
 ) -> io::Result<Option<Result<Prefixed<TcpStream>, RelayError>>> {
     let relay = &args.relay;
-    let (connector, to) = match connector(args, PATIENCE) {
-        Ok(made) => made,
-        // Whatever it is, it comes up again where it belongs.
-        Err(_) => return Ok(None),
+    let proxies = Proxies::from_env();
+    // To the proxy there is no TLS, and what is wrong with that comes up behind it.
+    let (Some(to), Ok(tls)) = (relay.uri("/"), trusting(Roots::None)) else {
+        return Ok(None);
     };
+    let connector = Connector::new(tls.with_no_client_auth(), PATIENCE, proxies.clone());
     let not_reached = |why: ProxyError| RelayError::of(relay, &DialError::Proxy(why));
-    let proxy = match connector.proxies().towards(&to).await {
+    let proxy = match proxies.towards(&to).await {
         Ok(Some(proxy)) => proxy,
         Ok(None) => return Ok(None),
         Err(why) => return Ok(Some(Err(not_reached(why)))),
