@@ -21,6 +21,8 @@ mod late;
 mod notice;
 #[path = "door/origins.rs"]
 mod origins;
+#[path = "door/outside.rs"]
+mod outside;
 #[path = "door/panels.rs"]
 mod panels;
 #[path = "door/park.rs"]
