@@ -43,6 +43,7 @@
 //! | [`debugger`] | the connection to a worker's debugger, and how it is led to its end; of sessions and people it knows nothing |
 //! | `keeper` | connections to debuggers that outlive the process that made them |
 //! | [`pdb`] | a pdb prompt, spoken to a worker's debugger as DAP |
+//! | `dial` | how a server is reached: TCP, through a proxy, TLS, and HTTP or a WebSocket inside |
 //! | [`wire`] | protocols alone, without the relay's part in them |
 //! | [`memory`] | how much memory there is, and who has taken how much of it |
 //! | [`moment`], [`shutdown`] | a time to show and a time to measure by; the stages of the end |
@@ -86,6 +87,7 @@ pub mod dap;
 pub mod debugger;
 pub mod demo;
 pub mod deploy;
+mod dial;
 mod discovery;
 mod doctor;
 #[cfg(feature = "fault-injection")]

@@ -34,7 +34,7 @@ const LAYERS: &[&[&str]] = &[
     &["ray"],
     &["config"],
     &["debugger"],
-    &["keeper", "pdb"],
+    &["keeper", "pdb", "dial"],
     &["wire"],
     &["memory", "moment", "shutdown", "key_mode", "fault"],
 ];

@@ -21,10 +21,14 @@ mod late;
 mod notice;
 #[path = "door/origins.rs"]
 mod origins;
+#[path = "door/outside.rs"]
+mod outside;
 #[path = "door/panels.rs"]
 mod panels;
 #[path = "door/park.rs"]
 mod park;
+#[path = "door/proxy.rs"]
+mod proxy;
 #[path = "door/takeover.rs"]
 mod takeover;
 #[path = "door/texts.rs"]

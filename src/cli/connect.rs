@@ -21,9 +21,10 @@ use self::lines::Lines;
 use self::told::Told;
 use super::failure::{Fails, Failure};
 use super::relay_tls::RelayTlsArgs;
-use super::relay_token::{RelayTokenArgs, is_this_machine};
+use super::relay_token::RelayTokenArgs;
 use super::{RelayArgs, RelayUrl};
 use crate::shutdown::Signals;
+use crate::wire::relay_url::is_this_machine;
 
 pub(super) const AFTER_HELP: &str = "\
 Whoever connects to the port acts as you: editors, `ray`, the browser and other ray-relay

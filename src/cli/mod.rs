@@ -26,7 +26,6 @@ mod list;
 mod man;
 mod node;
 mod park;
-mod proxy;
 mod relay_client;
 mod relay_dial;
 mod relay_tls;
@@ -93,6 +92,8 @@ Environment:
   RAY_RELAY_TOKEN_COMMAND       a command that prints it, which goes before RAY_RELAY_TOKEN
   RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH
                                 Ray's own token, as Ray itself looks for it
+  HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY
+                                the proxy before it, http://HOST:PORT, and what goes without
   NO_COLOR                      no colours
 
 Exit codes:

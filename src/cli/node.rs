@@ -13,13 +13,14 @@ use rustls::ClientConfig;
 use super::failure::{Exit, Fails, Failure};
 use super::relay_client::RelayError;
 use super::relay_tls::RelayTlsArgs;
-use super::relay_token::{RelayTokenArgs, is_this_machine};
+use super::relay_token::RelayTokenArgs;
 use super::{LogFormat, RelayUrl};
 use crate::app::validate;
 use crate::config::{Flags, Gcs, Sources};
 use crate::node::{self, Access, Settings};
 use crate::telemetry::logging;
 use crate::tls::Pin;
+use crate::wire::relay_url::is_this_machine;
 use crate::wire::text::replaced;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -39,6 +40,9 @@ With --reverse-ports it listens on loopback ports of that range, only while some
 `ray-relay reverse`, and hears nobody there but live Ray workers of this node.
 
 SIGTERM: it leaves every debugger in order, and ends. A relay that is away is tried until it comes.
+
+HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY say which proxy relays are reached by; the head and
+debuggers never are.
 
 Environment, in place of flags; several values with commas:
   RAY_RELAY_NODE_RELAY, RAY_RELAY_NODE_RAY_ADDRESS, RAY_RELAY_NODE_GCS_ADDRESS,

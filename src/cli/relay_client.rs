@@ -1,9 +1,10 @@
-//! HTTP to a relay, for `ray-relay list`.
+//! HTTP to a relay, for the commands that ask it.
 //!
 //! Every wait has a deadline and every answer a largest size. What comes back is not trusted to
 //! be a relay's: port 5678 and 8265 are easily mixed up, and the words of an error say so.
 
-use std::borrow::Cow;
+mod error;
+
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -15,11 +16,12 @@ use hyper::{Request, Response, StatusCode};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::RelayArgs;
-use super::relay_tls;
-use super::relay_token::{RelayTokenArgs, RelayTokenError};
+pub(super) use self::error::RelayError;
+use super::relay_token::RelayTokenArgs;
+use super::{RelayArgs, relay_dial, relay_tls};
+use crate::dial;
+use crate::dial::http::{self, HttpClient};
 use crate::listing::select::Filter;
-use crate::wire::http_client::{self, HttpClient};
 use crate::wire::relay_url::RelayUrl;
 use crate::wire::text::{innermost_cause, percent_encoded, replaced};
 
@@ -40,134 +42,6 @@ const IDLE: Duration = Duration::from_secs(60);
 /// Largest list that is read.
 const LARGEST_ANSWER: usize = 64 << 20;
 
-/// Why a relay gave no usable answer.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum RelayError {
-    /// No connection, or it broke, or nothing came within the deadline.
-    #[error("cannot reach a relay at {relay}: {cause}")]
-    Unreachable {
-        /// The URL of the relay that was asked.
-        relay: String,
-        /// The operating system's error message.
-        cause: String,
-    },
-    /// The certificate is not trusted, or there is nothing to check it with.
-    #[error("cannot trust {relay}: {cause}")]
-    Untrusted {
-        /// The URL of the relay that was asked.
-        relay: String,
-        /// The operating system's error message.
-        cause: String,
-    },
-    /// The client's own certificate or key cannot be used.
-    #[error("{file} {cause}")]
-    Identity {
-        /// The path of the client certificate's file.
-        file: String,
-        /// What is wrong with it.
-        cause: String,
-    },
-    /// The relay wants a client certificate, or another one.
-    #[error("the relay at {relay} refuses the connection: {cause}")]
-    Unrecognised {
-        /// The URL of the relay that was asked.
-        relay: String,
-        /// The words of the TLS library.
-        cause: String,
-    },
-    /// A Ray dashboard, which has port 8265, answers in place of a relay.
-    #[error("{relay} is a Ray dashboard, not a relay")]
-    Dashboard {
-        /// The URL that was asked.
-        relay: String,
-    },
-    /// What answers speaks HTTP, and is no relay.
-    #[error("{relay} does not answer like a relay: {found}")]
-    NotARelay {
-        /// The URL that was asked.
-        relay: String,
-        /// What came instead of a relay's answer.
-        found: String,
-    },
-    /// There is no token to send.
-    #[error(transparent)]
-    Token(#[from] RelayTokenError),
-    /// The relay's own refusal. With 401 and 403 it wants a token, or another one, or one that permits more.
-    #[error("the relay at {relay} answers {status}: {message}")]
-    Refused {
-        /// The URL of the relay that was asked.
-        relay: String,
-        /// HTTP status of the refusal.
-        status: StatusCode,
-        /// The relay's message, cleaned for display.
-        message: String,
-    },
-}
-
-impl RelayError {
-    /// Whether no relay was reached.
-    pub(super) fn is_unreachable(&self) -> bool {
-        matches!(self, Self::Unreachable { .. })
-    }
-
-    /// Whether it may be otherwise in a moment: no relay was reached, or it has no room, or what stands before it does not reach it.
-    pub(super) fn is_passing(&self) -> bool {
-        match self {
-            Self::Refused { status, .. } => {
-                status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS
-            }
-            error => error.is_unreachable(),
-        }
-    }
-
-    /// Whether the relay wants a credential, or refuses the one that it got.
-    pub(super) fn is_not_permitted(&self) -> bool {
-        match self {
-            Self::Unrecognised { .. } => true,
-            Self::Refused { status, .. } => {
-                matches!(*status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
-            }
-            _ => false,
-        }
-    }
-
-    /// Whether what was asked for is not there, or hidden.
-    pub(super) fn is_not_found(&self) -> bool {
-        matches!(self, Self::Refused { status, .. } if *status == StatusCode::NOT_FOUND)
-    }
-
-    /// The next step, as a sentence.
-    pub(super) fn hint(&self) -> Option<Cow<'static, str>> {
-        let hint = match self {
-            Self::Unreachable { .. } => {
-                "start one with `ray-relay serve`, or forward its port with \
-                 `kubectl port-forward svc/ray-relay 5678`, or name it with --relay URL; `ray-relay doctor` says \
-                 where the way there ends"
-            }
-            Self::Untrusted { .. } => {
-                "name the file of the CA that signed it, or of the certificate itself, with --ca-file FILE or \
-                 RAY_RELAY_CA_FILE"
-            }
-            Self::Unrecognised { .. } => {
-                "show a certificate of an authority that it trusts with --client-cert FILE and --client-key FILE"
-            }
-            Self::Dashboard { relay } => {
-                return Some(Cow::Owned(format!(
-                    "start a relay for it with `ray-relay serve --ray-address {relay}`, and name that one with --relay URL"
-                )));
-            }
-            Self::NotARelay { .. } => {
-                "name a relay with --relay URL; its own port is 5678 unless configured otherwise"
-            }
-            Self::Refused { status, .. } if *status == StatusCode::UNAUTHORIZED => {
-                "give a token with --token-file FILE or RAY_RELAY_TOKEN"
-            }
-            Self::Identity { .. } | Self::Token(_) | Self::Refused { .. } => return None,
-        };
-        Some(Cow::Borrowed(hint))
-    }
-}
-
 /// A client for one relay.
 pub(super) struct RelayClient {
     http: HttpClient<Full<Bytes>>,
@@ -177,9 +51,10 @@ pub(super) struct RelayClient {
 
 impl RelayClient {
     pub(super) fn new(args: RelayArgs) -> Result<Self, RelayError> {
-        let RelayArgs { relay, tls, token } = args;
+        let connector = relay_dial::connector(&args, CONNECT_DEADLINE)?;
+        let RelayArgs { relay, token, .. } = args;
         Ok(Self {
-            http: http_client::client(tls.config(&relay)?, CONNECT_DEADLINE, IDLE),
+            http: http::client(connector, IDLE),
             relay,
             token,
         })
@@ -416,12 +291,15 @@ impl RelayClient {
     }
 
     fn broken(&self, error: &hyper_util::client::legacy::Error) -> RelayError {
+        if let Some(error) = dial::behind(error) {
+            return RelayError::of(&self.relay, error);
+        }
         let cause = innermost_cause(error);
         relay_tls::refusal(&self.relay, error, &cause).unwrap_or_else(|| self.unreachable(cause))
     }
 
     async fn body(&self, response: Response<Incoming>) -> Result<Bytes, RelayError> {
-        let body = http_client::whole(response.into_body(), LARGEST_ANSWER);
+        let body = http::whole(response.into_body(), LARGEST_ANSWER);
         match timeout(ANSWER_DEADLINE, body).await {
             Ok(Ok(body)) => Ok(body),
             Ok(Err(error)) => Err(self.unreachable(format!("its answer broke off ({error})"))),

@@ -1,37 +1,19 @@
-//! Connections to a relay, for commands that keep one: TCP, through a proxy where the environment names one, TLS, and the
-//! handshake of a WebSocket.
+//! Connections to a relay, for commands that keep one: as a stream, or as a WebSocket.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::header::HeaderValue;
 use hyper::{HeaderMap, StatusCode};
-use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
-use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
-use tokio_tungstenite::tungstenite;
-use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
-use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
+use super::RelayArgs;
 use super::relay_client::RelayError;
-use super::{RelayArgs, proxy, relay_tls};
+use crate::dial::websocket::{self, NotOpened as WithoutSocket, Socket};
+use crate::dial::{Connector, Proxies, Stream};
 use crate::wire::resumed::REPLICA_HEADER;
-use crate::wire::text::{one_line, replaced};
-use crate::wire::tunnel::handshake;
 
-/// The deadline of TCP with a proxy, of TLS, and of the WebSocket's handshake, each.
+/// The deadline of TCP.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// A connection, with or without TLS.
-pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
-
-/// A WebSocket to a relay.
-pub(super) type Socket = WebSocketStream<Box<dyn Duplex>>;
 
 /// Why there is no WebSocket.
 #[derive(Debug)]
@@ -57,63 +39,31 @@ impl NotOpened {
     }
 }
 
+/// What makes connections to the relay, and waits for TCP for at most `patience`.
+///
+/// # Errors
+/// [`RelayError`], where a file is of no use.
+pub(super) fn connector(args: &RelayArgs, patience: Duration) -> Result<Connector, RelayError> {
+    let tls = args.tls.config(&args.relay)?;
+    Ok(Connector::new(tls, patience, Proxies::from_env()))
+}
+
+fn no_url(args: &RelayArgs) -> RelayError {
+    RelayError::Unreachable {
+        relay: args.relay.to_string(),
+        cause: "its address is no URL".to_owned(),
+    }
+}
+
 /// Connects to the relay.
 ///
 /// # Errors
 /// [`RelayError`], at the deadline at the latest.
-pub(super) async fn dial(args: &RelayArgs) -> Result<Box<dyn Duplex>, RelayError> {
-    let relay = args.relay.to_string();
-    let unreachable = |cause: String| RelayError::Unreachable {
-        relay: relay.clone(),
-        cause: replaced(&cause).into_owned(),
-    };
-    let stream = match timeout(PATIENCE, Box::pin(reached(args))).await {
-        Ok(stream) => stream.map_err(unreachable)?,
-        Err(_) => return Err(unreachable("no answer".to_owned())),
-    };
-    if !args.relay.is_https() {
-        return Ok(stream);
-    }
-    let untrusted = |cause: String| RelayError::Untrusted {
-        relay: relay.clone(),
-        cause: replaced(&cause).into_owned(),
-    };
-    let config = args.tls.config(&args.relay)?;
-    let name = ServerName::try_from(args.relay.host().to_owned())
-        .map_err(|error| untrusted(error.to_string()))?;
-    let connector = TlsConnector::from(Arc::new(config));
-    match timeout(PATIENCE, connector.connect(name, stream)).await {
-        Ok(Ok(stream)) => Ok(Box::new(stream)),
-        Ok(Err(error)) => {
-            let cause = error.to_string();
-            let refusal = relay_tls::refusal(&args.relay, &error, &replaced(&cause));
-            Err(refusal.unwrap_or_else(|| unreachable(cause)))
-        }
-        Err(_) => Err(unreachable("no TLS handshake".to_owned())),
-    }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the address is the user's own, or that of the user's proxy"
-)]
-async fn reached(args: &RelayArgs) -> Result<Box<dyn Duplex>, String> {
-    let proxy = proxy::towards(&args.relay)?;
-    let (host, port) = match &proxy {
-        Some(proxy) => (proxy.host(), proxy.port()),
-        None => (args.relay.host(), args.relay.port()),
-    };
-    let through = |error: std::io::Error| match &proxy {
-        Some(proxy) => format!("the proxy {proxy}: {error}"),
-        None => error.to_string(),
-    };
-    let stream = TcpStream::connect((host, port)).await.map_err(through)?;
-    // Each command is one small message.
-    let _ = stream.set_nodelay(true);
-    match &proxy {
-        Some(proxy) => Ok(Box::new(proxy.through(stream, &args.relay).await?)),
-        None => Ok(Box::new(stream)),
-    }
+pub(super) async fn dial(args: &RelayArgs) -> Result<Stream, RelayError> {
+    let to = args.relay.uri("/").ok_or_else(|| no_url(args))?;
+    let connector = connector(args, PATIENCE)?;
+    let stream = Box::pin(connector.connect(&to)).await;
+    stream.map_err(|error| RelayError::of(&args.relay, &error))
 }
 
 /// Opens a WebSocket at `path` of the relay. A token of a command that is refused is asked for once more.
@@ -141,24 +91,26 @@ async fn once(
     headers: HeaderMap,
     config: WebSocketConfig,
 ) -> Result<Socket, NotOpened> {
+    let authorization = authorization(args).await?;
+    let request = websocket::request(&args.relay, path, protocol, authorization, headers)
+        .ok_or_else(|| no_url(args))?;
+    let stream = dial(args).await?;
+    let opened = websocket::open(request, stream, config).await;
     let relay = || args.relay.to_string();
     let unreachable = |cause: String| RelayError::Unreachable {
         relay: relay(),
         cause,
     };
-    let authorization = authorization(args).await?;
-    let request = handshake::request(&args.relay, path, protocol, authorization, headers)
-        .ok_or_else(|| unreachable("its address is no URL".to_owned()))?;
-    let stream = Box::pin(dial(args)).await?;
-    let opening = Box::pin(client_async_with_config(request, stream, Some(config)));
-    let error = match timeout(PATIENCE, opening).await {
-        Ok(Ok((socket, _))) => return Ok(socket),
-        Ok(Err(tungstenite::Error::Http(response))) => {
-            let body = response.body().as_deref().unwrap_or_default();
-            let message = handshake::words_of(body);
-            let replica = response.headers().get(REPLICA_HEADER);
+    let error = match opened {
+        Ok(socket) => return Ok(socket),
+        Err(WithoutSocket::Refused {
+            status,
+            words: message,
+            headers,
+        }) => {
+            let replica = headers.get(REPLICA_HEADER);
             let replica = replica.and_then(|value| Some(value.to_str().ok()?.to_owned()));
-            let error = match response.status() {
+            let error = match status {
                 StatusCode::NOT_FOUND if message.is_empty() => RelayError::NotARelay {
                     relay: relay(),
                     found: "it does not know what this command asks for".to_owned(),
@@ -171,15 +123,12 @@ async fn once(
             };
             return Err(NotOpened { error, replica });
         }
-        Ok(Err(tungstenite::Error::Io(error))) => unreachable(error.to_string()),
-        Ok(Err(tungstenite::Error::Protocol(ProtocolError::HandshakeIncomplete))) => {
-            unreachable("the connection broke off".to_owned())
-        }
-        Ok(Err(error)) => RelayError::NotARelay {
+        Err(WithoutSocket::Broken(cause)) => unreachable(cause),
+        Err(WithoutSocket::Silent) => unreachable("no answer".to_owned()),
+        Err(WithoutSocket::Strange(found)) => RelayError::NotARelay {
             relay: relay(),
-            found: one_line(&error.to_string()),
+            found,
         },
-        Err(_) => unreachable("no answer".to_owned()),
     };
     Err(error.into())
 }

@@ -9,7 +9,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 
 use super::relay_client::RelayError;
-use crate::wire::http_client::{self, Roots};
+use crate::dial::http::{Roots, trusting};
+use crate::dial::tls_error;
 use crate::wire::relay_url::RelayUrl;
 use crate::wire::text::replaced;
 
@@ -57,10 +58,7 @@ impl RelayTlsArgs {
             relay: relay.to_string(),
             cause,
         };
-        let builder = self
-            .roots(relay)
-            .and_then(http_client::trusting)
-            .map_err(untrusted)?;
+        let builder = self.roots(relay).and_then(trusting).map_err(untrusted)?;
         self.identified(builder)
     }
 
@@ -151,26 +149,6 @@ pub(super) fn refusal(
         error if wants_certificate(error) => Some(RelayError::Unrecognised { relay, cause }),
         _ => None,
     }
-}
-
-/// What went wrong in TLS, where that is behind `error`.
-pub(super) fn tls_error<'e>(
-    error: &'e (dyn std::error::Error + 'static),
-) -> Option<&'e rustls::Error> {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref() {
-            return Some(error);
-        }
-        cause = match error.downcast_ref::<std::io::Error>() {
-            // The `source` of an I/O error leaves out the error that it holds.
-            Some(error) => error
-                .get_ref()
-                .map(|held| held as &(dyn std::error::Error + 'static)),
-            None => error.source(),
-        };
-    }
-    None
 }
 
 /// The relay's TLS does not like the certificate that it was shown, or misses one.

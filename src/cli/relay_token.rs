@@ -6,7 +6,6 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -17,7 +16,7 @@ use parking_lot::Mutex;
 use zeroize::Zeroizing;
 
 use super::token_command::{self, Dated, expiry};
-use crate::wire::relay_url::RelayUrl;
+use crate::wire::relay_url::{RelayUrl, is_this_machine};
 use crate::wire::text::replaced;
 
 /// Where the token may stand in the environment.
@@ -178,14 +177,6 @@ fn read(path: &Path) -> std::io::Result<Zeroizing<String>> {
         true => Err(std::io::Error::other("it is longer than 64 KiB")),
         false => Ok(text),
     }
-}
-
-pub(super) fn is_this_machine(host: &str) -> bool {
-    let host = host.to_ascii_lowercase();
-    // RFC 6761 section 6.3: these names are loopback for every resolver.
-    host == "localhost"
-        || host.ends_with(".localhost")
-        || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 #[cfg(test)]

@@ -21,6 +21,8 @@ const LONGEST: usize = 500;
 pub(crate) enum Link {
     /// Which relay is asked, and who says so.
     Address,
+    /// The proxy on the way there, by which it has no other address and no other connection.
+    Proxy,
     /// The address of its host's name.
     Name,
     /// The connection to its port.
@@ -52,6 +54,7 @@ impl Link {
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Address => "address",
+            Self::Proxy => "proxy",
             Self::Name => "name",
             Self::Connection => "connection",
             Self::Tls => "tls",

@@ -9,7 +9,7 @@ use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 use zeroize::Zeroizing;
 
 use super::SetupError;
-use crate::wire::http_client::{self, Roots};
+use crate::dial::http::{self, Roots};
 use crate::wire::watched_file::read_bytes;
 
 /// The largest file of certificates that is read, in bytes.
@@ -61,7 +61,7 @@ pub(crate) fn trusting(
         // A server on this machine needs no authorities: minimal images have none.
         None => Roots::None,
     };
-    http_client::trusting(roots).map_err(|why| {
+    http::trusting(roots).map_err(|why| {
         SetupError(format!(
             "cannot verify the server of {address}: {why}; install ca-certificates or give {ca_key}"
         ))

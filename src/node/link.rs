@@ -20,9 +20,10 @@ use tracing::{Instrument as _, debug, info, info_span};
 
 use self::wire::{SILENCE, Wire};
 use super::board::{self, Only};
-use super::connect::{ConnectError, Dialler, Relay, Socket};
+use super::connect::{ConnectError, Dialler, Relay};
 use super::reverse::Reverse;
 use super::{Agent, machine, stream};
+use crate::dial::Stream;
 use crate::wire::text::shortened;
 use crate::wire::tunnel::messages::{
     Announce, FromAgent, FromRelay, Held, Hex, MOST_ROWS, Node, Open, PROTOCOL, Refusal, Replica,
@@ -87,7 +88,7 @@ pub(super) async fn run(
 /// What a link comes to.
 pub(super) enum Over {
     /// This one has taken its place.
-    Renewed(Box<Link<Socket>>),
+    Renewed(Box<Link<Stream>>),
     /// Its end, and whether the agent was made welcome.
     Ended(Ended, bool),
 }
@@ -139,7 +140,7 @@ struct News {
     pass_on: Instant,
 }
 
-impl Link<Socket> {
+impl Link<Stream> {
     async fn dial(agent: &Arc<Agent>, relay: Relay) -> Result<Self, ConnectError> {
         let dialler = Dialler::new(relay).await?;
         let socket = dialler
@@ -188,7 +189,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
     }
 
     /// Everything, to the newer link that takes the place of this one, or to the end.
-    async fn all(&mut self) -> Result<Link<Socket>, Ended> {
+    async fn all(&mut self) -> Result<Link<Stream>, Ended> {
         if self.only.is_none() {
             let nonce = self.hello().await?;
             let only = self.agent.board.claim(self.replica);

@@ -31,7 +31,6 @@ use hyper::header::HeaderValue;
 use parking_lot::Mutex;
 use rand::RngExt as _;
 use rustls::ClientConfig;
-use tokio::net::lookup_host;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -46,6 +45,7 @@ use self::look::{Look, Place};
 use self::relays::Attempt;
 pub use self::reverse::reverse_ports;
 use crate::config::{self, is_loopback_host};
+use crate::dial::Proxies;
 use crate::ray::head::HeadConfigError;
 use crate::shutdown::Signals;
 use crate::wire::relay_url::RelayUrl;
@@ -116,6 +116,8 @@ struct Agent {
     held: Table,
     board: Board,
     reverse_ports: Option<RangeInclusive<u16>>,
+    /// By which relays are reached, and never a head or a debugger.
+    proxies: Proxies,
     /// One for each stream, and each question that is being answered.
     places: Arc<Semaphore>,
     tasks: TaskTracker,
@@ -140,34 +142,34 @@ impl Agent {
             held: Table::new(),
             board: Board::new(),
             reverse_ports: settings.reverse_ports.clone(),
+            proxies: Proxies::from_env(),
             places: Arc::new(Semaphore::new(MOST_ROWS)),
             tasks: TaskTracker::new(),
             ending: CancellationToken::new(),
         }))
     }
 
-    /// Keeps links with all addresses of `url`, until the agent ends.
+    /// Keeps links with all addresses of `url`, or the one that a proxy finds, until the agent ends.
     async fn follow(self: Arc<Self>, url: RelayUrl, access: Arc<dyn Access>) {
         let lookup = || async {
-            let name = (url.host().to_owned(), url.port());
-            match timeout(LOOKUP, lookup_host(name)).await {
-                Ok(found) => Ok(found?.collect()),
-                Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
-            }
+            let to = url.uri("/").ok_or(std::io::ErrorKind::InvalidInput)?;
+            let looked_up = timeout(LOOKUP, self.proxies.routes(&to)).await;
+            looked_up.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
         };
-        let link = |address, retired| {
+        let link = |route, retired| {
             let relay = Relay {
                 url: url.clone(),
-                address,
+                route,
+                proxies: self.proxies.clone(),
                 access: Arc::clone(&access),
             };
-            let span = error_span!("link", relay = %url, %address);
+            let span = error_span!("link", relay = %url, address = %route);
             Arc::clone(&self).keep(relay, retired).instrument(span)
         };
         relays::follow(lookup, link, self.ending.clone()).await;
     }
 
-    /// Keeps a link with one address of a relay.
+    /// Keeps a link by one way to a relay.
     async fn keep(self: Arc<Self>, relay: Relay, retired: CancellationToken) {
         // Said once for each cause: a relay may be away for hours.
         let said = Mutex::new(String::new());
@@ -222,6 +224,9 @@ pub async fn run(settings: Settings) -> Result<(), Error> {
         check(&*settings.access, relay).map_err(Error::Access)?;
     }
     let agent = Agent::new(&settings, Path::new("/proc"))?;
+    for relay in &settings.relays {
+        agent.check_proxy(relay).await.map_err(Error::Access)?;
+    }
     info!(
         head = settings.cluster.ray_address,
         node_id = agent.look.place().node_id,
@@ -242,6 +247,21 @@ pub async fn run(settings: Settings) -> Result<(), Error> {
 }
 
 impl Agent {
+    /// Says by which proxy `relay` is reached, if by one.
+    async fn check_proxy(&self, relay: &RelayUrl) -> Result<(), String> {
+        let Some(to) = relay.uri("/") else {
+            return Ok(());
+        };
+        match self.proxies.towards(&to).await {
+            Ok(None) => {}
+            Ok(Some(proxy)) => {
+                info!(%relay, %proxy, by = proxy.variable(), "this relay is reached by a proxy");
+            }
+            Err(why) => return Err(format!("{relay} cannot be reached: {why}; {}", why.hint())),
+        }
+        Ok(())
+    }
+
     /// Takes no more questions, leaves every debugger, and closes the links.
     async fn end(&self) {
         self.ending.cancel();

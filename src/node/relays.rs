@@ -1,8 +1,8 @@
 //! Links to all relays: every address that a name has, looked up again, each tried again after a pause.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::wire::backoff::Backoff;
@@ -23,14 +23,15 @@ const LONGEST: Duration = Duration::from_secs(15);
 
 /// Has `link` run for each address that `lookup` finds, until `ending`. Its token says that the name no longer has that
 /// address: a link that is up stays, and one that is lost is not made again.
-pub(super) async fn follow<L, F, R, G>(mut lookup: L, link: R, ending: CancellationToken)
+pub(super) async fn follow<A, L, F, R, G>(mut lookup: L, link: R, ending: CancellationToken)
 where
+    A: Copy + Eq + Hash,
     L: FnMut() -> F,
-    F: Future<Output = io::Result<Vec<SocketAddr>>>,
-    R: Fn(SocketAddr, CancellationToken) -> G,
+    F: Future<Output = io::Result<Vec<A>>>,
+    R: Fn(A, CancellationToken) -> G,
     G: Future<Output = ()> + Send + 'static,
 {
-    let mut known: HashMap<SocketAddr, CancellationToken> = HashMap::new();
+    let mut known: HashMap<A, CancellationToken> = HashMap::new();
     let mut links = JoinSet::new();
     let mut failing = false;
     while !ending.is_cancelled() {

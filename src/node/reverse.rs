@@ -27,6 +27,7 @@ use tracing::{Instrument as _, debug, info, info_span, warn};
 use super::Agent;
 use super::connect::Dialler;
 use super::look::Stranger;
+use crate::dial::Stream;
 use crate::wire::tcp;
 use crate::wire::tunnel::join::{Passed, join};
 use crate::wire::tunnel::messages::{
@@ -279,7 +280,7 @@ impl Site {
     }
 
     /// The stream by which `arrived` goes on, once the relay has asked for it.
-    async fn taken(&self, arrived: Arrived) -> Option<ByteStream<super::connect::Socket>> {
+    async fn taken(&self, arrived: Arrived) -> Option<ByteStream<Stream>> {
         let (give, asked) = oneshot::channel();
         let arrival = arrived.arrival;
         self.waiting.lock().insert(arrival, give);

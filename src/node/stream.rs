@@ -13,18 +13,19 @@ use futures_util::SinkExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
-use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info};
 
-use super::connect::{Dialler, Socket};
+use super::connect::Dialler;
 use super::keeping::{Keeping, Said, Tenure};
 use super::look::{Refused, Way};
 use super::pump::{Debugger, End, Pump};
 use super::{Agent, Hold};
 use crate::debugger::{self, at_node};
+use crate::dial::Stream;
+use crate::dial::websocket::Socket;
 use crate::wire::peer_stream::PeerStream as _;
 use crate::wire::tunnel::messages::{
     Dialled, Failure, FromAgent, Kind, Open, Refusal, Replica, read, written,
@@ -92,7 +93,7 @@ async fn refuse(open: &Open, refused: Refused, answers: &mpsc::Sender<FromAgent>
 }
 
 /// The stream to the relay that has asked for it by `open`.
-async fn stream_for(dialler: &Dialler, open: &Open) -> Result<WebSocketStream<Socket>, Refused> {
+async fn stream_for(dialler: &Dialler, open: &Open) -> Result<Socket, Refused> {
     let path = format!("{}{}", tunnel::STREAM_PATH, open.stream.digits());
     let opened = dialler.open(
         &path,
@@ -107,7 +108,7 @@ async fn stream_for(dialler: &Dialler, open: &Open) -> Result<WebSocketStream<So
 
 /// A stream that the relay waits on, and where its debugger is.
 struct Opened {
-    relay: WebSocketStream<Socket>,
+    relay: Socket,
     ways: Vec<Way>,
     hold: Hold,
 }
@@ -168,7 +169,7 @@ impl Opened {
 }
 
 /// Tells the relay that there is no debugger.
-async fn tell(mut relay: WebSocketStream<Socket>, failed: Dialled) {
+async fn tell(mut relay: Socket, failed: Dialled) {
     let told = async {
         _ = relay.send(Message::text(written(&failed))).await;
         _ = relay.close(None).await;
@@ -180,7 +181,7 @@ async fn debugpy(
     agent: &Agent,
     hold: Hold,
     stream: TcpStream,
-    relay: WebSocketStream<Socket>,
+    relay: Socket,
     lost: &CancellationToken,
 ) {
     let leaving = TaskTracker::new();
@@ -204,7 +205,7 @@ impl Tenure {
     async fn serve(
         self,
         agent: &Agent,
-        relay: WebSocketStream<Socket>,
+        relay: Socket,
         resumed: Option<Resumed>,
         lost: &CancellationToken,
     ) {
@@ -312,12 +313,7 @@ async fn resume(
     }
 }
 
-async fn pdb(
-    agent: &Agent,
-    stream: TcpStream,
-    relay: WebSocketStream<Socket>,
-    lost: &CancellationToken,
-) {
+async fn pdb(agent: &Agent, stream: TcpStream, relay: Socket, lost: &CancellationToken) {
     let mut pump = Pump::new(stream, ByteStream::new(relay));
     let first = written(&Dialled::Dialled);
     if exchange(agent, &mut pump, first, lost).await == End::Relay {
@@ -330,7 +326,7 @@ async fn pdb(
 /// the relay is `lost`.
 async fn exchange<D: Debugger>(
     agent: &Agent,
-    pump: &mut Pump<D, Socket>,
+    pump: &mut Pump<D, Stream>,
     first: String,
     lost: &CancellationToken,
 ) -> End {

@@ -17,8 +17,9 @@ use super::delivery::{Outcome, Post};
 use super::message::Notice;
 use crate::audit::chain::hmac_key;
 use crate::config::{self, Fault, RawValue, web_address};
+use crate::dial::http::{self, HttpClient};
+use crate::dial::{Connector, Proxies};
 use crate::identity::{read_bounded, trusting};
-use crate::wire::http_client::{self, HttpClient};
 use crate::wire::text::{hex, innermost_cause};
 
 /// From the beginning of an attempt to the status of the answer.
@@ -61,7 +62,10 @@ impl Target {
                 uri,
                 key,
                 // Minutes pass between notices: a connection that is kept would be dead by then.
-                client: http_client::client(tls.with_no_client_auth(), DEADLINE, Duration::ZERO),
+                client: http::client(
+                    Connector::new(tls.with_no_client_auth(), DEADLINE, Proxies::from_env()),
+                    Duration::ZERO,
+                ),
             }),
             (uri, key, tls) => {
                 let faults = [uri.err(), key.err(), tls.err()];
@@ -78,7 +82,7 @@ impl Target {
     fn request(&self, notice: &Notice) -> Result<Request<Full<Bytes>>, hyper::http::Error> {
         let mut request = Request::post(self.uri.clone())
             .header(CONTENT_TYPE, "application/json")
-            .header(USER_AGENT, http_client::USER_AGENT)
+            .header(USER_AGENT, http::USER_AGENT)
             .header(ID, &notice.id);
         if let Some(key) = &self.key {
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);

@@ -7,7 +7,6 @@ pub mod dap;
 pub mod debugger;
 pub(crate) mod descriptors;
 pub(crate) mod gzip;
-pub(crate) mod http_client;
 pub(crate) mod human_time;
 pub(crate) mod own_socket;
 pub mod peer_stream;

@@ -1,6 +1,7 @@
 //! The address of a relay, as client commands and agents take it.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use hyper::Uri;
@@ -98,6 +99,15 @@ impl FromStr for RelayUrl {
             prefix: uri.path().trim_end_matches('/').to_owned(),
         })
     }
+}
+
+/// Whether `host`, a name or an address without brackets, is this machine for everybody.
+pub(crate) fn is_this_machine(host: &str) -> bool {
+    let host = host.to_ascii_lowercase();
+    // RFC 6761 section 6.3: these names are loopback for every resolver.
+    host == "localhost"
+        || host.ends_with(".localhost")
+        || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 #[cfg(test)]

@@ -12,7 +12,8 @@ use tokio_tungstenite::tungstenite::Message;
 
 use crate::cli::RelayArgs;
 use crate::cli::relay_client::RelayError;
-use crate::cli::relay_dial::{NotOpened, Socket, open};
+use crate::cli::relay_dial::{NotOpened, open};
+use crate::dial::websocket::Socket;
 use crate::wire::backoff::Backoff;
 use crate::wire::resumed::messages::{LinkId, LinkSecret, Opener, Said};
 use crate::wire::resumed::{

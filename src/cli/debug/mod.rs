@@ -18,9 +18,10 @@ use self::event_stream::EventStream;
 use self::input::{Input, Typed};
 use self::screen::Screen;
 use super::relay_client::RelayClient;
-use super::relay_dial::{Duplex, dial};
+use super::relay_dial::dial;
 use super::worker_session::{Error as SessionError, Which, authorized_block, unexpected};
 use super::{DebugArgs, Failure, terminal};
+use crate::dial::Stream;
 use crate::listing::browse::{Browse, Heard};
 use crate::listing::menu::Menu;
 use crate::listing::select::Choice;
@@ -69,7 +70,7 @@ const HINT: Duration = Duration::from_secs(4);
 /// A session that was asked for by id has to stop within this.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-type Session = Prompt<Box<dyn Duplex>>;
+type Session = Prompt<Stream>;
 
 /// What every part of the command works with.
 struct Terminal {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{AlertDescription, CertificateError, Error as TlsError};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -14,12 +15,14 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::report::Report;
 use crate::cli::relay_client::RelayError;
-use crate::cli::relay_tls::{self, tls_error};
-use crate::cli::relay_token::is_this_machine;
+use crate::cli::relay_tls;
 use crate::cli::{RELAY_BY_DEFAULT, RELAY_VARIABLE, RelayArgs};
+use crate::dial::http::{Roots, trusting};
+use crate::dial::{Connector, DialError, Proxies, ProxyError, tls_error};
 use crate::doctor::{Fault, Finding, Link, Severity};
 use crate::wire::human_time::{moment, span};
-use crate::wire::relay_url::RelayUrl;
+use crate::wire::prefixed::Prefixed;
+use crate::wire::relay_url::{RelayUrl, is_this_machine};
 use crate::wire::text::shortened;
 
 /// The deadline of the look-up of a name, and of the connection to each address.
@@ -50,9 +53,19 @@ pub(super) fn address(relay: &RelayUrl) -> Finding {
     Finding::ok(Link::Address, format!("the relay is at {relay}, {source}"))
 }
 
-/// Looks the name up, connects, and speaks TLS where that is wanted. Whether the relay can be asked.
+/// Looks the name up, connects, by a proxy where that is the way, and speaks TLS where that is wanted. Whether the relay can
+/// be asked.
 pub(super) async fn examine(args: &RelayArgs, report: &mut Report) -> io::Result<bool> {
     let relay = &args.relay;
+    report.about("looking for a proxy");
+    match by_proxy(args, report).await? {
+        Some(Ok(tunnel)) => return secured(args, tunnel, report).await,
+        Some(Err(error)) => {
+            report.add(super::refused(&error))?;
+            return Ok(false);
+        }
+        None => {}
+    }
     report.about("looking up its name");
     let addresses = match resolve(relay).await {
         Ok((addresses, found)) => {
@@ -77,10 +90,59 @@ pub(super) async fn examine(args: &RelayArgs, report: &mut Report) -> io::Result
             return Ok(false);
         }
     };
+    secured(args, stream, report).await
+}
+
+/// Connects by the proxy on the way to the relay; `None`: there is none.
+async fn by_proxy(
+    args: &RelayArgs,
+    report: &mut Report,
+) -> io::Result<Option<Result<Prefixed<TcpStream>, RelayError>>> {
+    let relay = &args.relay;
+    let proxies = Proxies::from_env();
+    // To the proxy there is no TLS, and what is wrong with that comes up behind it.
+    let (Some(to), Ok(tls)) = (relay.uri("/"), trusting(Roots::None)) else {
+        return Ok(None);
+    };
+    let connector = Connector::new(tls.with_no_client_auth(), PATIENCE, proxies.clone());
+    let not_reached = |why: ProxyError| RelayError::of(relay, &DialError::Proxy(why));
+    let proxy = match proxies.towards(&to).await {
+        Ok(Some(proxy)) => proxy,
+        Ok(None) => return Ok(None),
+        Err(why) => return Ok(Some(Err(not_reached(why)))),
+    };
+    report.about("connecting");
+    let began = Instant::now();
+    let tunnel = connector.tunnel(&proxy, &to).await;
+    let answers = tunnel.as_ref().err().is_none_or(ProxyError::is_behind);
+    if answers {
+        let says = format!(
+            "the way there is by the proxy {proxy}, of {}",
+            proxy.variable()
+        );
+        report.add(Finding::ok(Link::Proxy, says))?;
+    }
+    if tunnel.is_ok() {
+        let took = began.elapsed().as_secs_f64() * 1000.0;
+        let says = format!(
+            "the proxy has a connection to {}:{}, in {took:.1} ms",
+            relay.host(),
+            relay.port()
+        );
+        report.add(Finding::ok(Link::Connection, says))?;
+    }
+    Ok(Some(tunnel.map_err(not_reached)))
+}
+
+async fn secured(
+    args: &RelayArgs,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    report: &mut Report,
+) -> io::Result<bool> {
     report.about("looking at its certificate");
-    let found = match relay.is_https() {
+    let found = match args.relay.is_https() {
         true => handshake(args, stream).await,
-        false => without_tls(relay),
+        false => without_tls(&args.relay),
     };
     let goes_on = found.severity != Severity::Error;
     report.add(found)?;
@@ -167,7 +229,7 @@ fn without_tls(relay: &RelayUrl) -> Finding {
 }
 
 /// Speaks TLS on `stream` as the other commands do, and says what came of it.
-async fn handshake(args: &RelayArgs, stream: TcpStream) -> Finding {
+async fn handshake(args: &RelayArgs, stream: impl AsyncRead + AsyncWrite + Unpin) -> Finding {
     let relay = &args.relay;
     let config = match args.tls.config(relay) {
         Ok(config) => config,

@@ -145,6 +145,9 @@ fn version(nodes: Option<&Value>) -> Finding {
 fn refused(error: &RelayError) -> Finding {
     let (link, fault) = match error {
         RelayError::Unreachable { .. } => (Link::Connection, Fault::Unreachable),
+        // What the proxy does not reach either is behind it.
+        RelayError::Proxy { why, .. } if why.is_behind() => (Link::Connection, Fault::Unreachable),
+        RelayError::Proxy { .. } => (Link::Proxy, Fault::Unreachable),
         RelayError::Untrusted { .. } | RelayError::Identity { .. } => {
             (Link::Tls, Fault::Misconfigured)
         }

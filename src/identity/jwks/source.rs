@@ -10,10 +10,11 @@ use parking_lot::Mutex;
 
 use super::set::{self, MAX_SET, SetError};
 use crate::config;
+use crate::dial::http::{self, BodyError, HttpClient};
+use crate::dial::{Connector, Proxies};
 use crate::identity::SetupError;
 use crate::identity::authorities::trusting;
 use crate::identity::keys::VerificationKey;
-use crate::wire::http_client::{self, BodyError, HttpClient};
 use crate::wire::text::innermost_cause;
 use crate::wire::watched_file::WatchedFile;
 
@@ -95,7 +96,7 @@ impl Fetch for Source {
             Place::Web { uri, client } => {
                 let request = Request::get(uri.clone())
                     .header(ACCEPT, "application/jwk-set+json, application/json")
-                    .header(USER_AGENT, http_client::USER_AGENT)
+                    .header(USER_AGENT, http::USER_AGENT)
                     .body(Empty::new())
                     .map_err(|why| why.to_string())?;
                 let answer = client
@@ -111,7 +112,7 @@ impl Fetch for Source {
                 if status != StatusCode::OK {
                     return Err(format!("it answered {status}"));
                 }
-                let body = http_client::whole(answer.into_body(), MAX_SET).await;
+                let body = http::whole(answer.into_body(), MAX_SET).await;
                 let body = body.map_err(|why| match why {
                     BodyError::TooLong(_) => SetError::TooLong.to_string(),
                     BodyError::Broken(cause) => cause,
@@ -131,9 +132,7 @@ fn client(config: &config::Jwks, secure: bool) -> Result<HttpClient<Empty<Bytes>
     let ca_file = config.ca_file.as_deref();
     let tls = trusting("jwks.url", secure, "jwks.ca_file", ca_file)?;
     // Minutes pass between fetches: a connection that is kept would be dead by then.
-    Ok(http_client::client(
-        tls.with_no_client_auth(),
-        config.timeout,
-        Duration::ZERO,
-    ))
+    let proxies = Proxies::from_env();
+    let connector = Connector::new(tls.with_no_client_auth(), config.timeout, proxies);
+    Ok(http::client(connector, Duration::ZERO))
 }

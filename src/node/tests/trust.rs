@@ -14,9 +14,10 @@ use tokio_tungstenite::accept_async;
 
 use super::super::Access;
 use super::super::connect::{ConnectError, Dialler, Relay};
+use crate::dial::http::{Roots, trusting};
+use crate::dial::{Proxies, Route};
 use crate::tls::Pin;
 use crate::tls::testing::{Authority, Pair};
-use crate::wire::http_client::{Roots, trusting};
 use crate::wire::relay_url::RelayUrl;
 use crate::wire::tunnel::link_config;
 
@@ -73,7 +74,8 @@ async fn linked(pair: &Pair, host: &str, config: ClientConfig) -> Result<(), Con
         url: format!("https://{host}:{}", address.port())
             .parse()
             .unwrap(),
-        address,
+        route: Route::Direct(address),
+        proxies: Proxies::none(),
         access: Arc::new(Trusting(config)),
     };
     let dialler = Dialler::new(relay).await?;

@@ -21,8 +21,9 @@ use tokio::time::{Duration, Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 use tower_service::Service as _;
 
+use crate::dial::Connector;
+use crate::dial::http::MAX_BUFFER;
 use crate::ray::head::{BodyError, RequestBody};
-use crate::wire::http_client::{Connector, MAX_BUFFER};
 
 /// Ray's web server (aiohttp) drops idle connections after 75 s; leaving first avoids the race.
 const IDLE: Duration = Duration::from_secs(30);

@@ -22,8 +22,9 @@ use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 use serde::de::DeserializeOwned;
 
 use crate::config;
+use crate::dial::http::{self, Roots};
+use crate::dial::{Connector, Proxies};
 use crate::memory::Account;
-use crate::wire::http_client::{self, Roots};
 use crate::wire::text::{innermost_cause, one_line};
 use body::Watched;
 use connections::Connections;
@@ -118,11 +119,12 @@ impl HeadClient {
         }
         // An http head must not need certificate authorities: minimal images have none.
         let roots = if secure { Roots::System } else { Roots::None };
-        let tls = http_client::trusting(roots).map_err(|cause| HeadConfigError::Roots {
+        let tls = http::trusting(roots).map_err(|cause| HeadConfigError::Roots {
             cluster: cluster.name.clone(),
             cause,
         })?;
-        let connector = http_client::connector(tls.with_no_client_auth(), timeout);
+        // A head is the cluster's own: no proxy of the environment is meant for the way to it.
+        let connector = Connector::new(tls.with_no_client_auth(), timeout, Proxies::none());
         let prefix = uri.path().trim_end_matches('/').to_owned();
         Ok(Self {
             inner: Arc::new(Inner {
@@ -350,7 +352,7 @@ impl HeadClient {
         *request.version_mut() = Version::HTTP_11;
         let headers = request.headers_mut();
         headers.insert(HOST, self.inner.host.clone());
-        headers.entry(USER_AGENT).or_insert(http_client::USER_AGENT);
+        headers.entry(USER_AGENT).or_insert(http::USER_AGENT);
         if let Some(token) = self.inner.token.header().await {
             headers.insert(AUTHORIZATION, token);
         }

@@ -30,8 +30,9 @@ use tracing::{info, warn};
 use self::messages::{Value, attribute, of_this_process};
 use super::metrics::{Metrics, TraceOutcome};
 use crate::config;
+use crate::dial::http::{self, HttpClient, Roots};
+use crate::dial::{Connector, Proxies};
 use crate::moment::Moment;
-use crate::wire::http_client::{self, HttpClient, Roots};
 use crate::wire::text::innermost_cause;
 
 /// Traces that wait for the collector: some megabytes.
@@ -147,17 +148,19 @@ impl Traces {
         let target: Uri = format!("{address}{PATH}")
             .parse()
             .map_err(|why: hyper::http::uri::InvalidUri| wrong(why.to_string()))?;
-        let roots = match target.scheme_str() {
-            Some("https") => Roots::System,
-            _ => Roots::None,
+        // A collector without TLS is near: a proxy is not meant for it, and most would refuse its port.
+        let (roots, proxies) = match target.scheme_str() {
+            Some("https") => (Roots::System, Proxies::from_env()),
+            _ => (Roots::None, Proxies::none()),
         };
-        let tls = http_client::trusting(roots).map_err(wrong)?;
+        let tls = http::trusting(roots).map_err(wrong)?;
+        let connector = Connector::new(tls.with_no_client_auth(), DEADLINE, proxies);
         let (queue, waiting) = mpsc::channel(QUEUE);
         Ok(Some(Arc::new(Self {
             queue,
             waiting: Mutex::new(Some(waiting)),
             target,
-            client: http_client::client(tls.with_no_client_auth(), DEADLINE, Duration::ZERO),
+            client: http::client(connector, Duration::ZERO),
             metrics,
         })))
     }
@@ -229,7 +232,7 @@ impl Traces {
         let refused = |why: String, again| Refused { why, again };
         let request = Request::post(self.target.clone())
             .header(CONTENT_TYPE, "application/x-protobuf")
-            .header(USER_AGENT, http_client::USER_AGENT)
+            .header(USER_AGENT, http::USER_AGENT)
             .body(Full::new(body))
             .map_err(|why| refused(why.to_string(), false))?;
         let status = match timeout(DEADLINE, self.client.request(request)).await {

@@ -9,14 +9,15 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::wire::http_client::{Roots, connector, trusting};
+use crate::dial::Proxies;
+use crate::dial::http::{Roots, trusting};
 
 /// A head that hands its connections to the test.
 async fn listening() -> (Arc<Connections>, TcpListener) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address: SocketAddr = listener.local_addr().unwrap();
     let tls = trusting(Roots::None).unwrap().with_no_client_auth();
-    let connector = connector(tls, Duration::from_secs(5));
+    let connector = Connector::new(tls, Duration::from_secs(5), Proxies::none());
     let to = format!("http://{address}").parse().unwrap();
     (Connections::new(connector, to), listener)
 }

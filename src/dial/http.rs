@@ -1,4 +1,4 @@
-//! HTTP/1.1 as a client: whom to trust, how connections are made and kept, and how much of an answer is held.
+//! HTTP/1.1 as a client: whom to trust, how connections are kept, and how much of an answer is held.
 //!
 //! Deadlines of whole requests are the callers', each of whom waits for something else. No redirect is followed: the
 //! address that is configured is the one that is trusted.
@@ -11,14 +11,14 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Body;
 use hyper::header::HeaderValue;
-use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::ConfigBuilderExt;
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::client::WantsClientCert;
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 
-use super::text::innermost_cause;
+use super::Connector;
+use crate::wire::text::innermost_cause;
 
 /// The relay as a client. Ray 2.9's dashboard answers 500 to requests without a `User-Agent`.
 pub(crate) const USER_AGENT: HeaderValue =
@@ -29,12 +29,6 @@ const KEPT: usize = 16;
 
 /// What is read ahead of an answer, in bytes: each answer under way takes as much, and somebody may not read his.
 pub(crate) const MAX_BUFFER: usize = 32 * 1024;
-
-/// A dead peer is noticed after so long.
-const KEEPALIVE: Duration = Duration::from_secs(15);
-
-/// Makes connections, with TLS where that is asked for.
-pub(crate) type Connector = HttpsConnector<HttpConnector>;
 
 /// A client for `http` and `https` with request bodies `B`. Cheap to clone.
 pub(crate) type HttpClient<B> = Client<Connector, B>;
@@ -69,9 +63,9 @@ pub(crate) fn trusting(
     })
 }
 
-/// A client that waits for TCP for at most `connect`, of each address tried, and keeps connections that nothing goes
-/// over for `idle`; with zero each request has one of its own.
-pub(crate) fn client<B>(tls: ClientConfig, connect: Duration, idle: Duration) -> HttpClient<B>
+/// A client whose connections `connector` makes, and that keeps those that nothing goes over for `idle`; with zero each
+/// request has one of its own.
+pub(crate) fn client<B>(connector: Connector, idle: Duration) -> HttpClient<B>
 where
     B: Body + Send,
     B::Data: Send,
@@ -81,21 +75,7 @@ where
         .pool_idle_timeout(idle)
         .pool_max_idle_per_host(if idle.is_zero() { 0 } else { KEPT })
         .http1_max_buf_size(MAX_BUFFER)
-        .build(connector(tls, connect))
-}
-
-/// What makes connections for `http` and `https`, and waits for TCP for at most `connect`, of each address tried.
-pub(crate) fn connector(tls: ClientConfig, connect: Duration) -> Connector {
-    let mut tcp = HttpConnector::new();
-    tcp.enforce_http(false);
-    tcp.set_connect_timeout(Some(connect));
-    tcp.set_nodelay(true);
-    tcp.set_keepalive(Some(KEEPALIVE));
-    HttpsConnectorBuilder::new()
-        .with_tls_config(tls)
-        .https_or_http()
-        .enable_http1()
-        .wrap_connector(tcp)
+        .build(connector)
 }
 
 /// Why a body was not read to its end.

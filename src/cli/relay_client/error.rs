@@ -1,0 +1,173 @@
+//! Why a relay gave no usable answer, in words, and what to do about it.
+
+use std::borrow::Cow;
+
+use hyper::StatusCode;
+
+use crate::cli::relay_tls;
+use crate::cli::relay_token::RelayTokenError;
+use crate::dial::{DialError, ProxyError};
+use crate::wire::relay_url::RelayUrl;
+use crate::wire::text::innermost_cause;
+
+/// Why a relay gave no usable answer.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::cli) enum RelayError {
+    /// No connection, or it broke, or nothing came within the deadline.
+    #[error("cannot reach a relay at {relay}: {cause}")]
+    Unreachable {
+        /// The URL of the relay that was asked.
+        relay: String,
+        /// The operating system's error message.
+        cause: String,
+    },
+    /// What the environment names as the proxy on the way there does not lead there.
+    #[error("cannot reach a relay at {relay}: {why}")]
+    Proxy {
+        /// The URL of the relay that was asked.
+        relay: String,
+        /// What it does instead.
+        why: ProxyError,
+    },
+    /// The certificate is not trusted, or there is nothing to check it with.
+    #[error("cannot trust {relay}: {cause}")]
+    Untrusted {
+        /// The URL of the relay that was asked.
+        relay: String,
+        /// The operating system's error message.
+        cause: String,
+    },
+    /// The client's own certificate or key cannot be used.
+    #[error("{file} {cause}")]
+    Identity {
+        /// The path of the client certificate's file.
+        file: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// The relay wants a client certificate, or another one.
+    #[error("the relay at {relay} refuses the connection: {cause}")]
+    Unrecognised {
+        /// The URL of the relay that was asked.
+        relay: String,
+        /// The words of the TLS library.
+        cause: String,
+    },
+    /// A Ray dashboard, which has port 8265, answers in place of a relay.
+    #[error("{relay} is a Ray dashboard, not a relay")]
+    Dashboard {
+        /// The URL that was asked.
+        relay: String,
+    },
+    /// What answers speaks HTTP, and is no relay.
+    #[error("{relay} does not answer like a relay: {found}")]
+    NotARelay {
+        /// The URL that was asked.
+        relay: String,
+        /// What came instead of a relay's answer.
+        found: String,
+    },
+    /// There is no token to send.
+    #[error(transparent)]
+    Token(#[from] RelayTokenError),
+    /// The relay's own refusal. With 401 and 403 it wants a token, or another one, or one that permits more.
+    #[error("the relay at {relay} answers {status}: {message}")]
+    Refused {
+        /// The URL of the relay that was asked.
+        relay: String,
+        /// HTTP status of the refusal.
+        status: StatusCode,
+        /// The relay's message, cleaned for display.
+        message: String,
+    },
+}
+
+impl RelayError {
+    /// Why `relay` was not reached.
+    pub(in crate::cli) fn of(relay: &RelayUrl, error: &DialError) -> Self {
+        let cause = innermost_cause(error);
+        let not_trusted = match error {
+            DialError::Proxy(why) => {
+                return Self::Proxy {
+                    relay: relay.to_string(),
+                    why: why.clone(),
+                };
+            }
+            DialError::Unnamed(_) => Some(Self::Untrusted {
+                relay: relay.to_string(),
+                cause: cause.clone(),
+            }),
+            DialError::Tls(error) => relay_tls::refusal(relay, error, &cause),
+            DialError::Unreachable(_) => None,
+        };
+        not_trusted.unwrap_or_else(|| Self::Unreachable {
+            relay: relay.to_string(),
+            cause,
+        })
+    }
+
+    /// Whether no relay was reached.
+    pub(in crate::cli) fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Proxy { .. })
+    }
+
+    /// Whether it may be otherwise in a moment: no relay was reached, or it has no room, or what stands before it does not
+    /// reach it.
+    pub(in crate::cli) fn is_passing(&self) -> bool {
+        match self {
+            Self::Refused { status, .. } => {
+                status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS
+            }
+            Self::Proxy { why, .. } => why.is_passing(),
+            error => error.is_unreachable(),
+        }
+    }
+
+    /// Whether the relay wants a credential, or refuses the one that it got.
+    pub(in crate::cli) fn is_not_permitted(&self) -> bool {
+        match self {
+            Self::Unrecognised { .. } => true,
+            Self::Refused { status, .. } => {
+                matches!(*status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether what was asked for is not there, or hidden.
+    pub(in crate::cli) fn is_not_found(&self) -> bool {
+        matches!(self, Self::Refused { status, .. } if *status == StatusCode::NOT_FOUND)
+    }
+
+    /// The next step, as a sentence.
+    pub(in crate::cli) fn hint(&self) -> Option<Cow<'static, str>> {
+        let hint = match self {
+            Self::Unreachable { .. } => {
+                "start one with `ray-relay serve`, or forward its port with \
+                 `kubectl port-forward svc/ray-relay 5678`, or name it with --relay URL; `ray-relay doctor` says \
+                 where the way there ends"
+            }
+            Self::Proxy { why, .. } => return Some(Cow::Owned(why.hint())),
+            Self::Untrusted { .. } => {
+                "name the file of the CA that signed it, or of the certificate itself, with --ca-file FILE or \
+                 RAY_RELAY_CA_FILE"
+            }
+            Self::Unrecognised { .. } => {
+                "show a certificate of an authority that it trusts with --client-cert FILE and --client-key FILE"
+            }
+            Self::Dashboard { relay } => {
+                return Some(Cow::Owned(format!(
+                    "start a relay for it with `ray-relay serve --ray-address {relay}`, and name that one with --relay URL"
+                )));
+            }
+            Self::NotARelay { .. } => {
+                "name a relay with --relay URL; its own port is 5678 unless configured otherwise"
+            }
+            Self::Refused { status, .. } if *status == StatusCode::UNAUTHORIZED => {
+                "give a token with --token-file FILE or RAY_RELAY_TOKEN"
+            }
+            Self::Identity { .. } | Self::Token(_) | Self::Refused { .. } => return None,
+        };
+        Some(Cow::Borrowed(hint))
+    }
+}

@@ -1,0 +1,156 @@
+//! Goes the way to a server, step by step.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::Uri;
+use hyper::http::uri::Scheme;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tower_service::Service;
+
+use super::proxy::{Proxies, Proxy, Route, host};
+use super::{DialError, ProxyError, Stream};
+use crate::wire::prefixed::Prefixed;
+use crate::wire::text::innermost_cause;
+
+/// The deadline of each step: TCP to all addresses of a name, the answer of a proxy, the handshake of TLS.
+pub(crate) const STEP: Duration = Duration::from_secs(10);
+
+/// A dead peer is noticed after so long.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+
+/// Makes connections to servers, with TLS where their scheme is `https`. Cheap to clone; what was made with one clone is
+/// resumed by another.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    tcp: HttpConnector,
+    /// The deadline of TCP, with the look-up of the name.
+    patience: Duration,
+    tls: TlsConnector,
+    proxies: Proxies,
+}
+
+impl Connector {
+    /// One that waits for TCP for at most `connect`, of each family of addresses that a name has.
+    pub(crate) fn new(tls: ClientConfig, connect: Duration, proxies: Proxies) -> Self {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_connect_timeout(Some(connect));
+        tcp.set_nodelay(true);
+        tcp.set_keepalive(Some(KEEPALIVE));
+        Self {
+            tcp,
+            patience: connect.max(STEP),
+            tls: TlsConnector::from(Arc::new(tls)),
+            proxies,
+        }
+    }
+
+    /// Connects to the server of `uri`.
+    ///
+    /// # Errors
+    /// [`DialError`], at the deadline at the latest.
+    pub(crate) async fn connect(&self, uri: &Uri) -> Result<Stream, DialError> {
+        let stream = match self.proxies.towards(uri).await? {
+            Some(proxy) => self.tunnel(&proxy, uri).await?,
+            None => {
+                let stream = self.tcp(uri.clone()).await;
+                Prefixed::new(Bytes::new(), stream.map_err(DialError::Unreachable)?)
+            }
+        };
+        self.secured(uri, stream).await
+    }
+
+    /// The same by this way to it.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the address is one that the name of the server has, which this process was started with"
+    )]
+    pub(crate) async fn connect_by(&self, route: Route, uri: &Uri) -> Result<Stream, DialError> {
+        let Route::Direct(address) = route else {
+            return self.connect(uri).await;
+        };
+        let unreachable = |cause: io::Error| DialError::Unreachable(cause.to_string());
+        let stream = timeout(self.patience, TcpStream::connect(address)).await;
+        let stream = stream.map_err(|_| DialError::Unreachable(self.late()))?;
+        let stream = stream.map_err(unreachable)?;
+        stream.set_nodelay(true).map_err(unreachable)?;
+        self.secured(uri, Prefixed::new(Bytes::new(), stream)).await
+    }
+
+    /// Through `proxy` to the server of `uri`.
+    ///
+    /// # Errors
+    /// [`ProxyError`], at the deadline at the latest.
+    pub(crate) async fn tunnel(
+        &self,
+        proxy: &Proxy,
+        uri: &Uri,
+    ) -> Result<Prefixed<TcpStream>, ProxyError> {
+        let stream = self.tcp(proxy.uri()).await;
+        let stream = stream.map_err(|cause| proxy.unreachable(cause))?;
+        proxy.through(stream, uri).await
+    }
+
+    async fn tcp(&self, uri: Uri) -> Result<TcpStream, String> {
+        let connecting = Box::pin(self.tcp.clone().call(uri));
+        match timeout(self.patience, connecting).await {
+            Ok(Ok(stream)) => Ok(stream.into_inner()),
+            Ok(Err(error)) => Err(innermost_cause(&error)),
+            Err(_) => Err(self.late()),
+        }
+    }
+
+    fn late(&self) -> String {
+        format!("no answer within {} s", self.patience.as_secs())
+    }
+
+    async fn secured(&self, uri: &Uri, stream: Prefixed<TcpStream>) -> Result<Stream, DialError> {
+        if uri.scheme() != Some(&Scheme::HTTPS) {
+            return Ok(Stream::Plain(stream));
+        }
+        let host = host(uri).to_owned();
+        let name = ServerName::try_from(host.clone());
+        let name = name.map_err(|_| DialError::Unnamed(host))?;
+        match timeout(STEP, Box::pin(self.tls.connect(name, stream))).await {
+            Ok(Ok(stream)) => Ok(Stream::Tls(Box::new(stream))),
+            Ok(Err(error)) => Err(DialError::Tls(error)),
+            Err(_) => {
+                let late = format!("no TLS handshake within {} s", STEP.as_secs());
+                Err(DialError::Tls(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    late,
+                )))
+            }
+        }
+    }
+}
+
+/// As hyper's clients want it.
+impl Service<Uri> for Connector {
+    type Response = TokioIo<Stream>;
+    type Error = DialError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, DialError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), DialError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let connector = self.clone();
+        Box::pin(async move { connector.connect(&uri).await.map(TokioIo::new) })
+    }
+}

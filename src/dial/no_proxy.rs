@@ -1,0 +1,201 @@
+//! What `NO_PROXY` excepts: hosts, domains with everything below them, addresses, networks, and `*`. Pure.
+
+use std::net::IpAddr;
+
+/// The entries of a `NO_PROXY`. What is none of the forms excepts nothing.
+#[derive(Debug, Default)]
+pub(super) struct Exceptions {
+    all: bool,
+    rules: Vec<Rule>,
+}
+
+#[derive(Debug)]
+struct Rule {
+    what: What,
+    /// `None`: all.
+    port: Option<u16>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum What {
+    /// In lower case, without a dot at either end: the host of that name, and all below it.
+    Domain(String),
+    /// The addresses that have so many bits in common with this one.
+    Network(IpAddr, u32),
+}
+
+impl Exceptions {
+    /// Entries stand between commas, as everywhere, or spaces.
+    pub(super) fn read(text: &str) -> Self {
+        let mut read = Self::default();
+        let entries = text.split([',', ' ', '\t']);
+        for entry in entries.map(str::trim).filter(|entry| !entry.is_empty()) {
+            match entry {
+                "*" => read.all = true,
+                entry => read.rules.extend(Rule::read(entry)),
+            }
+        }
+        read
+    }
+
+    /// Whether `host`, a name or an address without brackets, is excepted as it is written.
+    pub(super) fn has(&self, host: &str, port: u16) -> bool {
+        if self.all {
+            return true;
+        }
+        if let Ok(address) = host.parse() {
+            return self.has_address(address, port);
+        }
+        let host = host.trim_end_matches('.').to_ascii_lowercase();
+        self.at(port).any(|what| match what {
+            What::Domain(domain) => host
+                .strip_suffix(&**domain)
+                .is_some_and(|above| above.is_empty() || above.ends_with('.')),
+            What::Network(..) => false,
+        })
+    }
+
+    /// Whether `address` is excepted.
+    pub(super) fn has_address(&self, address: IpAddr, port: u16) -> bool {
+        self.all
+            || self.at(port).any(|what| match what {
+                What::Network(network, bits) => {
+                    in_common(*network, address.to_canonical()).is_some_and(|same| same >= *bits)
+                }
+                What::Domain(_) => false,
+            })
+    }
+
+    /// Whether the address of a name may be excepted where the name is not. Not by what is this machine's: that never goes
+    /// by a proxy, and almost every `NO_PROXY` names it.
+    pub(super) fn names_networks(&self) -> bool {
+        self.rules
+            .iter()
+            .any(|rule| matches!(rule.what, What::Network(address, _) if !address.is_loopback()))
+    }
+
+    fn at(&self, port: u16) -> impl Iterator<Item = &What> {
+        let rules = self.rules.iter();
+        let at = rules.filter(move |rule| rule.port.is_none_or(|own| own == port));
+        at.map(|rule| &rule.what)
+    }
+}
+
+impl Rule {
+    fn read(entry: &str) -> Option<Self> {
+        if let Some(what) = network(entry) {
+            return Some(Self { what, port: None });
+        }
+        let (host, port) = match entry.rsplit_once(':') {
+            Some((host, port)) => (host, Some(port.parse().ok()?)),
+            None => (entry, None),
+        };
+        if let Some(what) = network(host) {
+            return Some(Self { what, port });
+        }
+        let host = host.strip_prefix('*').unwrap_or(host);
+        let domain = host.trim_matches('.').to_ascii_lowercase();
+        let what = What::Domain(domain);
+        (what != What::Domain(String::new())).then_some(Self { what, port })
+    }
+}
+
+/// `ADDRESS` or `ADDRESS/BITS`, perhaps in brackets.
+fn network(text: &str) -> Option<What> {
+    let (address, bits) = match text.split_once('/') {
+        Some((address, bits)) => (address, Some(bits.parse().ok()?)),
+        None => (text, None),
+    };
+    let bare = address.trim_start_matches('[').trim_end_matches(']');
+    let address: IpAddr = bare.parse().ok()?;
+    let most = length(address);
+    let bits = bits.unwrap_or(most);
+    (bits <= most).then_some(What::Network(address, bits))
+}
+
+fn length(address: IpAddr) -> u32 {
+    match address {
+        IpAddr::V4(_) => 32,
+        IpAddr::V6(_) => 128,
+    }
+}
+
+/// How many bits two addresses of one family have in common at their beginning.
+fn in_common(one: IpAddr, other: IpAddr) -> Option<u32> {
+    match (one, other) {
+        (IpAddr::V4(one), IpAddr::V4(other)) => {
+            Some((one.to_bits() ^ other.to_bits()).leading_zeros())
+        }
+        (IpAddr::V6(one), IpAddr::V6(other)) => {
+            Some((one.to_bits() ^ other.to_bits()).leading_zeros())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_form_that_people_write() {
+        let excepts = |list: &str, host: &str| Exceptions::read(list).has(host, 443);
+        for (list, host) in [
+            ("relay.example.com", "relay.example.com"),
+            ("example.com", "relay.example.com"),
+            (".example.com", "relay.example.com"),
+            (".example.com", "example.com"),
+            ("*.example.com", "a.relay.example.com"),
+            ("EXAMPLE.com", "Relay.Example.COM."),
+            (".svc,.cluster.local", "ray-relay.ray.svc"),
+            ("localhost, .svc", "ray-relay.ray.svc"),
+            ("a b\t.svc", "x.svc"),
+            ("ray-relay", "ray-relay"),
+            ("10.0.0.7", "10.0.0.7"),
+            ("10.0.0.0/8", "10.255.1.2"),
+            ("10.0.0.0/8", "::ffff:10.1.2.3"),
+            ("0.0.0.0/0", "192.0.2.1"),
+            ("fd00::/8", "fd88::1"),
+            ("[fd88::1]", "fd88::1"),
+            ("[fd88::1]:443", "fd88::1"),
+            ("relay.example.com:443", "relay.example.com"),
+            ("10.0.0.7:443", "10.0.0.7"),
+            ("*", "relay.example.com"),
+            ("*", "192.0.2.1"),
+            ("x,*", "fd88::1"),
+        ] {
+            assert!(excepts(list, host), "{list} excepts {host}");
+        }
+        for (list, host) in [
+            ("", "relay"),
+            (" , ,", "relay"),
+            ("example.com", "badexample.com"),
+            ("relay.example.com", "example.com"),
+            (".svc", "svc.example.com"),
+            ("10.0.0.0/8", "11.0.0.1"),
+            ("10.0.0.0/8", "ten.example.com"),
+            ("0.0.0.0/0", "fd88::1"),
+            ("::/0", "192.0.2.1"),
+            ("10.0.0.0/33", "10.0.0.1"),
+            ("10.0.0.0/x", "10.0.0.1"),
+            ("relay.example.com:80", "relay.example.com"),
+            ("10.0.0.7:80", "10.0.0.7"),
+            ("relay:port", "relay"),
+            ("ex*ple.com", "example.com"),
+            (".", "relay"),
+            ("*.", "relay"),
+        ] {
+            assert!(!excepts(list, host), "{list} does not except {host}");
+        }
+    }
+
+    #[test]
+    fn names_are_looked_up_where_that_may_matter_alone() {
+        let looks = |list: &str| Exceptions::read(list).names_networks();
+        assert!(looks(".svc,10.0.0.0/8") && looks("192.0.2.1"));
+        assert!(!looks("localhost,127.0.0.1,::1,.svc,*") && !looks(""));
+        let some = Exceptions::read("10.0.0.0/8");
+        let has = |address: &str| address.parse().is_ok_and(|ip| some.has_address(ip, 1));
+        assert!(has("10.0.0.1") && !has("192.0.2.1"));
+    }
+}
