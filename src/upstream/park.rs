@@ -372,6 +372,9 @@ impl<'a, K: Keeping> Park<'a, K> {
         if !may || !self.keeping.is_ready(Taker::Editor) {
             return false;
         }
+        let Some(place) = self.context.takeover.place_for_park() else {
+            return false;
+        };
         // Once, whatever comes of it: what another process cannot have is reached here.
         self.stays_here = true;
         let breakpoint = self.live.worker.breakpoint();
@@ -381,7 +384,7 @@ impl<'a, K: Keeping> Park<'a, K> {
             .and_then(|now| now.holder().cloned());
         let tenant = holder
             .and_then(|holder| Ownership::of(self.live.worker.principal(), breakpoint, &holder));
-        let (Some(tenant), Some(place)) = (tenant, self.context.takeover.place_for_park()) else {
+        let Some(tenant) = tenant else {
             return false;
         };
         let left = self.until.saturating_duration_since(Instant::now());

@@ -39,7 +39,7 @@ const FOUND: Duration = Duration::from_secs(5);
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 
 /// How long a debugger may take to say how far it is.
-const SYNCED: Duration = Duration::from_secs(10);
+const SYNCED: Duration = Duration::from_secs(30);
 
 /// Who has a worker, as the next process has to know.
 #[derive(Debug, Serialize, Deserialize)]
@@ -242,7 +242,7 @@ impl Restored {
         let claim = self.claim.take();
         let breakpoint = match &claim {
             Some(claim) => Arc::clone(claim.breakpoint()),
-            None => self.breakpoint(context).await,
+            None => self.breakpoint(context).await?,
         };
         let principal = context.auth.carried(self.owner.identity.clone())?;
         let scopes = [Scope::Debug, Scope::View, Scope::Terminal];
@@ -267,20 +267,19 @@ impl Restored {
         }
     }
 
-    /// The breakpoint of the worker, as soon as the registry has it.
-    async fn breakpoint(&self, context: &Context) -> Arc<Breakpoint> {
+    /// The breakpoint of the worker, as soon as the registry has it; `None`: it has none.
+    async fn breakpoint(&self, context: &Context) -> Option<Arc<Breakpoint>> {
         let Ownership {
             cluster, worker_id, ..
         } = &self.owner;
-        let known: Option<BreakpointId> = self.owner.breakpoint.parse().ok();
+        let id: BreakpointId = self.owner.breakpoint.parse().ok()?;
         loop {
-            let list = context.registry.snapshot();
-            if let Some(breakpoint) = known.and_then(|id| list.find(id)) {
-                return Arc::clone(breakpoint);
+            if let Some(breakpoint) = context.registry.snapshot().find(id) {
+                return Some(Arc::clone(breakpoint));
             }
             // Ray no longer has it as paused once somebody has attached.
-            let looked = context.registry.look_again(Some(cluster), worker_id);
-            if looked.await.is_none() {
+            let registry = &context.registry;
+            if registry.look_again(Some(cluster), worker_id).await != Some(id) {
                 sleep(ASK_AGAIN).await;
             }
         }
