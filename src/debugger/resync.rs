@@ -44,6 +44,7 @@ impl Worker {
             return Err(garbage());
         }
         let question = frame(&request(SEQ, Command::Threads, json!({})));
+        line.ledger.sent(&question);
         line.stream.write_all(&question).await?;
         let mut room = BytesMut::with_capacity(READ);
         let rest = loop {
@@ -115,11 +116,92 @@ fn first_header(bytes: &[u8]) -> Option<usize> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use proptest::prelude::*;
     use serde_json::Value;
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio_util::task::TaskTracker;
 
     use super::*;
+    use crate::debugger::kept::{Progress, Stored};
+    use crate::debugger::ledger::Attach;
+    use crate::debugger::{Direct, Stream};
     use crate::wire::dap::codec::put_frame;
+
+    /// A debugger that was at work for somebody whose relay is gone says the rest of a message first.
+    #[tokio::test]
+    async fn it_goes_on_behind_what_was_cut_and_is_quiet_when_all_is_answered() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap());
+        let (near, far) = tokio::join!(near, listener.accept());
+        let mut debugger = far.unwrap().0;
+        let stored = Stored {
+            progress: Progress {
+                attach: Attach::Initialized,
+                configured: true,
+                evaluating: 1,
+                ..Progress::default()
+            },
+            ..Stored::of(Value::Null)
+        };
+        let written = serde_json::to_vec(&stored).unwrap();
+        let stored = serde_json::from_slice(&written).unwrap();
+        let stream = Stream::Direct(Direct::new(near.unwrap()));
+        let mut worker = Worker::restored(stream, &stored, None, TaskTracker::new());
+
+        let answers = async {
+            debugger
+                .write_all(b"ngth: 7\r\n\r\n{\"a\":1}")
+                .await
+                .unwrap();
+            let mut asked = Frames::new(LARGEST);
+            let question = loop {
+                assert!(debugger.read_buf(asked.buffer()).await.unwrap() > 0);
+                if let Some(body) = asked.next_body().unwrap() {
+                    break parse(&body).unwrap();
+                }
+            };
+            assert_eq!(question["command"], "threads");
+            let stop = json!({"seq": 9, "type": "event", "event": "stopped", "body": {"threadId": 3, "reason": "step"}});
+            let answer = json!({"seq": 10, "type": "response", "request_seq": question["seq"], "command": "threads", "success": true, "body": {"threads": []}});
+            for message in [stop, answer] {
+                debugger.write_all(&frame(&message)).await.unwrap();
+            }
+            debugger.write_all(b"Content-Le").await.unwrap();
+        };
+        let (resynced, ()) = tokio::join!(worker.resync(), answers);
+        let (part, kept) = resynced.unwrap();
+        assert!(b"Content-Le".starts_with(&part));
+        assert!(!kept.runs(), "a thread has stopped since");
+        assert!(worker.stays() && !worker.is_quiet(), "it still evaluates");
+
+        let value = json!({"seq": 11, "type": "response", "request_seq": 5, "command": "evaluate", "success": true, "body": {"result": "1"}});
+        let rest = frame(&value);
+        let rest = rest.strip_prefix(b"Content-Le").unwrap();
+        debugger.write_all(rest).await.unwrap();
+        let mut room = [0; 1024];
+        while !worker.is_quiet() {
+            assert!(worker.read(&mut room).await.unwrap() > 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn behind_half_a_request_nothing_can_follow() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap());
+        let stored = Stored {
+            progress: Progress {
+                midway: true,
+                ..Progress::default()
+            },
+            ..Stored::of(Value::Null)
+        };
+        let stream = Stream::Direct(Direct::new(near.await.unwrap()));
+        let mut worker = Worker::restored(stream, &stored, None, TaskTracker::new());
+        let why = worker.resync().await.unwrap_err();
+        assert_eq!(why.kind(), io::ErrorKind::InvalidData);
+    }
 
     proptest! {
         /// Wherever the process before has stopped reading, the next one goes on at a message, and loses none behind that.
