@@ -1,17 +1,19 @@
 //! Sessions of a relay that was killed: each is parked here, as if its client had been lost at this moment.
 
 use serde_json::{Map, Value};
-use tracing::{Instrument as _, info};
+use tokio::time::sleep;
+use tracing::{Instrument as _, info, warn};
 
 use super::park::Spliced;
+use crate::audit::{Action, Entry};
 use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::moment::Moment;
 use crate::recording::Protocol;
-use crate::session::Session;
 use crate::session::live::Begun;
+use crate::session::{Permit, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
-use crate::upstream::park::{self, Asked, Memory, Park};
+use crate::upstream::park::{self, Asked, Memory, Park, RECORD_AGAIN};
 use crate::upstream::restored::{Claimed, LostSession};
 use crate::wire::dap::splice::Splice;
 
@@ -33,7 +35,7 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
     };
     let Claimed {
         permit,
-        worker,
+        mut worker,
         session: lost,
     } = claimed;
     let LostSession {
@@ -44,6 +46,11 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
         began,
         ..
     } = lost;
+    if !recorded(context, session, &permit, number).await {
+        // Where nobody keeps it beyond this process, it is left.
+        worker.abandon();
+        return Outcome::Drained;
+    }
     let mut details = Map::new();
     details.insert("resumes".into(), number.into());
     details.insert("restored".into(), Value::Bool(true));
@@ -86,4 +93,29 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
     let relay = (context, session);
     let park = Park::begin(relay, SessionProtocol::Dap, live, place, left, spliced);
     park.wait().await
+}
+
+/// Puts on record that the session `number` of the process before is taken up, which waits until it can be: the task stays
+/// meanwhile. `false`: the relay ends before that.
+async fn recorded(context: &Context, session: &Session, permit: &Permit, number: u64) -> bool {
+    let mut told = false;
+    loop {
+        let mut entry = Entry::new(Action::Administration)
+            .with("command", "restore")
+            .with("outcome", "allowed")
+            .with("resumes", number);
+        entry.principal = Some(permit.principal().clone());
+        entry.session = Some(session.id());
+        entry.breakpoint = Some(permit.breakpoint().clone());
+        let Err(why) = context.audit.write(entry).await else {
+            return true;
+        };
+        if !std::mem::replace(&mut told, true) {
+            warn!(%why, "a session of the process before cannot be put on record, and its task stays as it is");
+        }
+        tokio::select! {
+            () = sleep(RECORD_AGAIN) => {}
+            () = context.shutdown.drain.cancelled() => return false,
+        }
+    }
 }

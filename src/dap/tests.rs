@@ -14,6 +14,7 @@ mod message_filter;
 mod parking;
 mod recorded;
 mod recording;
+mod restored;
 mod rewriting;
 mod subprocesses;
 mod through_agent;

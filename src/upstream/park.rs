@@ -52,7 +52,7 @@ pub(crate) const GIVEN_BACK: Duration = Duration::from_secs(3);
 const ACCEPTS: Duration = Duration::from_secs(10);
 
 /// How often it is tried to put its end on record.
-const RECORD_AGAIN: Duration = Duration::from_secs(1);
+pub(crate) const RECORD_AGAIN: Duration = Duration::from_secs(1);
 
 /// What is handed over besides the hold of the worker: the connection to its debugger, to which nothing is under way in
 /// either direction. Dropped, it is left in order.

@@ -1,0 +1,129 @@
+//! Sessions of a relay that was killed, at the next one.
+
+use super::*;
+use crate::audit::Action;
+use crate::audit::testing::spied;
+use crate::dap::restored;
+use crate::ray::registry::BreakpointId;
+use crate::takeover::PassedPark;
+use crate::upstream::restored::Restored;
+use crate::wire::tunnel::messages::Keep;
+
+/// What the relay before has written down of a session with `breakpoint`, which is kept for so many milliseconds.
+fn stored(breakpoint: &Breakpoint, keeps_ms: u64, configured: bool) -> Value {
+    let keep = Keep {
+        owner: "".into(),
+        credential: None,
+        keeps_ms,
+        at_least_ms: None,
+        at_most_ms: None,
+        lasted_ms: 0,
+        capabilities: "{}".into(),
+        attach: 7,
+        cluster_session: None,
+    };
+    let said = crate::moment::unix_ms(std::time::SystemTime::now());
+    json!({
+        "tenant": {
+            "identity": null,
+            "cluster": &*breakpoint.cluster,
+            "worker_id": &*breakpoint.worker_id,
+            "breakpoint": breakpoint.id.to_string(),
+            "session": 41,
+            "client": "Visual Studio Code",
+            "peer": "192.0.2.1:5000",
+            "since_unix_ms": said,
+        },
+        "keep": [keep, said],
+        "progress": {
+            "greeted": true, "welcomed": true, "attach": "Initialized", "mapped": false,
+            "configured": configured, "stopped": true, "evaluating": 0,
+            "disconnect": false, "answered": false, "midway": false,
+        },
+        "stands": {"stops": [], "all": false, "one_runs": false, "step_alone": false},
+    })
+}
+
+/// A relay that is given the connection to the debugger of a session that is kept for so long; and the debugger.
+async fn given(
+    audit: Arc<Audit>,
+    keeps_ms: u64,
+    configured: bool,
+) -> (Arc<Context>, BreakpointId, Conversation<TcpStream>) {
+    let context = guarded(Authenticator::open(), audit, |config| {
+        config.park.r#for = Duration::from_secs(600);
+    });
+    let breakpoint = paused("square", 1);
+    context.registry.insert(breakpoint.clone());
+    let (near, far, _) = connection().await;
+    let park = PassedPark {
+        connection: near.into_std().unwrap().into(),
+        stored: stored(&breakpoint, keeps_ms, configured),
+        claim: None,
+    };
+    let relay = Arc::clone(&context);
+    tokio::spawn(async move {
+        let restored = Restored::passed(&relay, park).unwrap();
+        if let Some(claimed) = restored.claim(&relay).await {
+            restored::run(&relay, claimed).await;
+        }
+    });
+    (context, breakpoint.id, Conversation::new(far, 1 << 20))
+}
+
+async fn until(context: &Context, id: BreakpointId, word: &str) {
+    let mut lists = context.registry.watch();
+    let is_it = |list: &Arc<crate::ray::registry::Snapshot>| {
+        list.find(id).map(|row| row.state.word()) == Some(word)
+    };
+    let waited = timeout(PATIENCE, lists.wait_for(is_it)).await;
+    drop(waited.expect("listed in time").unwrap());
+}
+
+#[tokio::test]
+async fn a_session_is_parked_once_that_can_be_put_on_record() {
+    let (audit, spy) = spied(false);
+    spy.refuse_all(true);
+    let (context, id, mut debugger) = given(audit, 600_000, true).await;
+    asked(&mut debugger, "threads").await;
+    until(&context, id, "parked").await;
+    assert!(spy.lines().iter().all(|line| line.session.is_none()));
+    // It is nobody else's meanwhile, and hears no goodbye.
+    let tries = 2 * crate::upstream::park::RECORD_AGAIN;
+    assert!(timeout(tries, debugger.read()).await.is_err());
+    spy.refuse_all(false);
+    let begun = async {
+        while !spy
+            .lines()
+            .iter()
+            .any(|line| line.action == Action::SessionParked)
+        {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, begun).await.unwrap();
+    let lines = spy.lines();
+    let restored = lines.iter().find(|line| line.details["restored"] == true);
+    assert_eq!(restored.unwrap().details["resumes"], 41);
+    assert_eq!(
+        context.sessions.rows()[0].client.as_deref(),
+        Some("Visual Studio Code")
+    );
+}
+
+#[tokio::test]
+async fn one_whose_time_is_over_or_that_was_not_configured_is_left_in_order() {
+    for (keeps_ms, configured) in [(0, true), (600_000, false)] {
+        let (context, id, mut debugger) = given(Audit::off(), keeps_ms, configured).await;
+        let_go(&mut debugger).await;
+        drop(debugger);
+        let mut lists = context.registry.watch();
+        let is_free = |list: &Arc<crate::ray::registry::Snapshot>| {
+            list.find(id).is_none_or(|row| row.holder().is_none())
+        };
+        timeout(PATIENCE, lists.wait_for(is_free))
+            .await
+            .unwrap()
+            .unwrap();
+    }
+}
