@@ -54,12 +54,15 @@ impl ServiceManager {
         let named = given
             .into_iter()
             .filter_map(|(name, descriptor)| Some((name?, descriptor.into_std())));
-        let kept = paired(named);
+        let (kept, halves) = paired(named);
         let manager = Self {
             notify,
             most,
             kept: AtomicUsize::new(EACH * kept.len()),
         };
+        for half in halves {
+            manager.forget(&half);
+        }
         Some((manager, kept))
     }
 
@@ -83,11 +86,15 @@ impl ServiceManager {
     }
 
     pub(super) fn remove(&self, key: &Key) {
-        let text = format!("FDSTOREREMOVE=1\nFDNAME={NAME}{}", key.digits());
+        self.forget(&key.digits());
+        self.kept.fetch_sub(EACH, Ordering::Relaxed);
+    }
+
+    fn forget(&self, key: &str) {
+        let text = format!("FDSTOREREMOVE=1\nFDNAME={NAME}{key}");
         if let Err(why) = send(&self.notify, text.as_bytes(), &[]) {
             debug!(%why, "the service manager was not told that a connection is over");
         }
-        self.kept.fetch_sub(EACH, Ordering::Relaxed);
     }
 }
 
@@ -101,8 +108,9 @@ fn dial(address: &str) -> io::Result<UnixDatagram> {
     Ok(notify)
 }
 
-/// Connections and their records, by name; the manager gives them in no order.
-fn paired(given: impl Iterator<Item = (String, OwnedFd)>) -> Vec<Kept> {
+/// Connections and their records, by name, which the manager gives in no order; and the keys of those that have no other half:
+/// a process can be killed in the middle of anything.
+fn paired(given: impl Iterator<Item = (String, OwnedFd)>) -> (Vec<Kept>, Vec<String>) {
     let mut connections = HashMap::new();
     let mut records = HashMap::new();
     for (name, descriptor) in given {
@@ -117,9 +125,47 @@ fn paired(given: impl Iterator<Item = (String, OwnedFd)>) -> Vec<Kept> {
         };
         of_kind.insert(key.to_owned(), descriptor);
     }
-    let pairs = connections.into_iter().filter_map(|(key, connection)| {
-        let record = records.remove(&key)?;
-        Some((Key::parse(&key)?, connection, record))
-    });
-    pairs.collect()
+    let (mut pairs, mut halves) = (Vec::new(), Vec::new());
+    for (key, connection) in connections {
+        match (Key::parse(&key), records.remove(&key)) {
+            (Some(parsed), Some(record)) => pairs.push((parsed, connection, record)),
+            _ => halves.push(key),
+        }
+    }
+    halves.extend(records.into_keys());
+    (pairs, halves)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::os::fd::AsFd as _;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::keeper::record::Record;
+    use crate::wire::tunnel::text::Hex;
+
+    #[test]
+    fn what_the_manager_gives_is_paired_and_halves_are_told() {
+        let socket = || OwnedFd::from(UnixStream::pair().unwrap().0);
+        let record = || {
+            let record = Record::new().unwrap();
+            record.as_fd().try_clone_to_owned().unwrap()
+        };
+        let key = |n| Hex::<16>([n; 16]).digits();
+        let name = |n| format!("{NAME}{}", key(n));
+        let given = vec![
+            (name(1), record()),
+            (name(2), socket()),
+            ("somebody-elses".to_owned(), socket()),
+            (name(1), socket()),
+            (name(3), record()),
+        ];
+        let (pairs, mut halves) = paired(given.into_iter());
+        assert_eq!(pairs.len(), 1);
+        assert_eq!(pairs[0].0, Hex([1; 16]));
+        halves.sort();
+        assert_eq!(halves, [key(2), key(3)]);
+    }
 }
