@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use super::essential::Essential;
 use crate::context::Context;
 use crate::dap;
-use crate::keeper::Left;
+use crate::keeper::LeftConnection;
 use crate::upstream::restored::Restored;
 
 /// How long the Ray heads may take to know the workers before clients are served all the same.
@@ -25,23 +25,18 @@ const LATER: usize = 1024;
 /// later.
 pub(super) async fn run(
     context: &Arc<Context>,
-    left: Vec<Left>,
+    left: Vec<LeftConnection>,
     essential: &mut Essential,
     opens: bool,
 ) {
-    if let Some(mut parks) = context.takeover.coming_parks() {
-        let context = Arc::clone(context);
-        essential.spawn("the parks of predecessors", async move {
-            while let Some(park) = parks.recv().await {
-                let restored = Restored::passed(&context, park);
-                context.shutdown.tasks.spawn(restore(&context, restored));
-            }
-        });
+    if let Some(parks) = context.takeover.coming_parks() {
+        let run = take_up(Arc::clone(context), parks, Restored::passed);
+        essential.spawn("the parks of predecessors", run);
     }
     let Some(keeper) = context.keeper.clone() else {
         return;
     };
-    let (leave, mut later) = mpsc::channel(LATER);
+    let (leave, later) = mpsc::channel(LATER);
     essential.spawn("the link with the keeper", keeper.run(leave));
     if !left.is_empty() {
         info!(
@@ -68,15 +63,20 @@ pub(super) async fn run(
             context.takeover.open();
         }
     }
-    let context = Arc::clone(context);
-    essential.spawn("what is left later", async move {
-        while let Some(left) = later.recv().await {
-            context
-                .shutdown
-                .tasks
-                .spawn(restore(&context, Restored::left(left)));
-        }
-    });
+    let run = take_up(Arc::clone(context), later, |_, left| Restored::left(left));
+    essential.spawn("what is left later", run);
+}
+
+/// Has each that is `coming` held again, as `read` understands it.
+async fn take_up<T>(
+    context: Arc<Context>,
+    mut coming: mpsc::Receiver<T>,
+    read: impl Fn(&Context, T) -> Option<Restored>,
+) {
+    while let Some(one) = coming.recv().await {
+        let restored = read(&context, one);
+        context.shutdown.tasks.spawn(restore(&context, restored));
+    }
 }
 
 /// Resolves when the worker of what is `restored` is held, or not to be had. What runs on is the relay's own.

@@ -82,9 +82,8 @@ impl Keeping for Spliced {
         left: Duration,
     ) -> Option<(OwnedFd, Stored)> {
         let keep = self.memory.keep(live, Some(left))?;
-        let kept = &mut self.kept;
-        let stored = || Stored::of(tenant).unattended(&keep, kept);
-        self.splice.worker_mut().hand_over(stored)
+        let worker = self.splice.worker_mut();
+        worker.hand_over(tenant, &keep, &mut self.kept)
     }
 
     fn handed_over(mut self) -> Parked {

@@ -22,7 +22,7 @@ pub(crate) async fn run(context: &Context, claimed: Claimed) {
     let _busy = context.shutdown.busy.token();
     let session = context.sessions.open(&Summary::new(claimed.session.peer));
     session.set_principal(claimed.permit.principal().clone());
-    session.set_client(claimed.session.client.clone());
+    session.set_client(claimed.session.left.client.clone());
     let span = claimed.permit.span();
     let kept = Box::pin(keep(context, &session, claimed)).instrument(span);
     let outcome = kept.await;
@@ -40,7 +40,6 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
     } = claimed;
     let LostSession {
         number,
-        client,
         keep,
         left,
         began,
@@ -59,7 +58,7 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
         session,
         permit,
         Protocol::Dap,
-        &client,
+        &left.client,
         details,
     );
     let begun = match Box::pin(begun).await {

@@ -72,7 +72,7 @@ pub(super) async fn say(line: Line) {
 /// Ends the connection; gives the tenant whose task is to be looked after.
 async fn end(mut line: Line) -> Option<Box<dyn Tenant>> {
     line.finish().await;
-    if let Some(since) = line.configured.filter(|_| !line.ledger.stopped) {
+    if let Some(since) = line.configured.filter(|_| !line.ledger.progress.stopped) {
         sleep_until(since + WRITTEN_DOWN).await;
     }
     let mut settling = None;
@@ -80,7 +80,7 @@ async fn end(mut line: Line) -> Option<Box<dyn Tenant>> {
         settling = tenant.settling();
         tenant.give_back();
     }
-    if line.ledger.attach != Attach::No {
+    if line.ledger.progress.attach != Attach::No {
         line.exchange(CLOSE, |_| false).await;
     }
     let Line {
@@ -90,41 +90,45 @@ async fn end(mut line: Line) -> Option<Box<dyn Tenant>> {
         ..
     } = line;
     stream.end().await;
-    if ledger.greeted && settling.is_some() {
+    if ledger.progress.greeted && settling.is_some() {
         sleep(SETTLED).await;
     }
     drop(settling);
-    tenant.filter(|_| ledger.configured)
+    tenant.filter(|_| ledger.progress.configured)
 }
 
 impl Line {
     async fn finish(&mut self) {
-        self.exchange(GREETING, |ledger| ledger.greeted).await;
-        if self.ledger.attach == Attach::No {
-            return self.exchange(WELCOME, |ledger| ledger.welcomed).await;
-        }
-        if self.ledger.attach == Attach::Sent {
-            self.exchange(ATTACH, |ledger| ledger.attach != Attach::Sent)
+        self.exchange(GREETING, |ledger| ledger.progress.greeted)
+            .await;
+        if self.ledger.progress.attach == Attach::No {
+            return self
+                .exchange(WELCOME, |ledger| ledger.progress.welcomed)
                 .await;
         }
-        self.exchange(EVALUATED, |ledger| ledger.evaluating == 0)
+        if self.ledger.progress.attach == Attach::Sent {
+            self.exchange(ATTACH, |ledger| ledger.progress.attach != Attach::Sent)
+                .await;
+        }
+        self.exchange(EVALUATED, |ledger| ledger.progress.evaluating == 0)
             .await;
         self.say_held();
-        if !self.ledger.disconnect {
-            if self.ledger.attach == Attach::Initialized {
+        if !self.ledger.progress.disconnect {
+            if self.ledger.progress.attach == Attach::Initialized {
                 let answered = self.ledger.functions_answered;
                 self.request(Command::SetFunctionBreakpoints, json!({"breakpoints": []}));
                 self.exchange(ANSWER, |ledger| ledger.functions_answered > answered)
                     .await;
-                if self.ledger.mapped {
+                if self.ledger.progress.mapped {
                     self.request(Command::Evaluate, mappings::forgetting());
-                    self.exchange(EVALUATED, |ledger| ledger.evaluating == 0)
+                    self.exchange(EVALUATED, |ledger| ledger.progress.evaluating == 0)
                         .await;
                 }
             }
             self.request(Command::Disconnect, json!({"terminateDebuggee": false}));
         }
-        self.exchange(ANSWER, |ledger| ledger.answered).await;
+        self.exchange(ANSWER, |ledger| ledger.progress.answered)
+            .await;
     }
 
     /// Puts a request behind what is still to be sent. One cannot follow on half a message.

@@ -9,30 +9,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tracing::debug;
 
-use super::ledger::Attach;
-use crate::keeper::Slot;
+use super::ledger::Progress;
+use crate::keeper::KeptSlot;
 use crate::moment::unix_ms;
 use crate::wire::dap::kept::Kept;
 use crate::wire::dap::stands::Stands;
 use crate::wire::tunnel::messages::Keep;
-
-/// How far a conversation with debugpy is, as its next client has to know. What is asked and answered all the time is not in
-/// it: the next one asks, and waits for that answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(super) struct Progress {
-    pub(super) greeted: bool,
-    pub(super) welcomed: bool,
-    pub(super) attach: Attach,
-    pub(super) mapped: bool,
-    pub(super) configured: bool,
-    pub(super) stopped: bool,
-    /// `evaluate` requests that were not answered: their answers come out of turn.
-    pub(super) evaluating: u64,
-    pub(super) disconnect: bool,
-    pub(super) answered: bool,
-    /// A part of a message was written: nothing can follow but its rest, which is lost with the process.
-    pub(super) midway: bool,
-}
 
 /// What is written down.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -42,6 +24,8 @@ pub(crate) struct Stored {
     /// By what the session is kept, and when that was said, in milliseconds since 1970.
     pub(crate) keep: Option<(Box<Keep>, u64)>,
     pub(super) progress: Progress,
+    /// A part of a message was written: nothing can follow but its rest, which is lost with the process.
+    pub(super) midway: bool,
     /// The threads that stand.
     pub(super) stands: Stands,
     /// What the debugger has said while nobody heard it, where it is handed over: how many messages were cut, and those behind
@@ -82,13 +66,17 @@ impl Stored {
 /// A connection that is kept beyond this process.
 #[derive(Debug)]
 pub(crate) struct KeptConnection {
-    slot: Slot,
+    slot: KeptSlot,
     stored: Stored,
 }
 
 impl KeptConnection {
-    /// One of which `stored` is known, which is written down.
-    pub(crate) fn new(slot: Slot, stored: Stored) -> Self {
+    /// One of which `stored` is known, which is written down, but for what was said unheard: that is told once.
+    pub(crate) fn new(slot: KeptSlot, stored: Stored) -> Self {
+        let stored = Stored {
+            missed: Default::default(),
+            ..stored
+        };
         let mut kept = Self { slot, stored };
         kept.write();
         kept
@@ -101,12 +89,13 @@ impl KeptConnection {
         self.write();
     }
 
-    /// How far the conversation is, and which threads stand where that has changed.
-    pub(super) fn note(&mut self, progress: Progress, stands: Option<&Stands>) {
-        if self.stored.progress == progress && stands.is_none() {
+    /// How far the conversation is, whether a message is written in part, and which threads stand where that has changed.
+    pub(super) fn note(&mut self, progress: Progress, midway: bool, stands: Option<&Stands>) {
+        let stored = (self.stored.progress, self.stored.midway);
+        if stored == (progress, midway) && stands.is_none() {
             return;
         }
-        self.stored.progress = progress;
+        (self.stored.progress, self.stored.midway) = (progress, midway);
         if let Some(stands) = stands {
             self.stored.stands = stands.clone();
         }

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::kept::{Progress, Stored};
+use super::kept::Stored;
 use crate::wire::dap::codec::{MAX_HEADER, header};
 use crate::wire::dap::kept::Kept;
 use crate::wire::dap::mappings;
@@ -32,11 +32,10 @@ pub(super) enum Attach {
     Refused,
 }
 
-/// How far a conversation with a worker's debugger has come, by what was sent and received.
-#[derive(Debug, Default)]
-pub(super) struct Ledger {
-    sent: Cutter,
-    received: Cutter,
+/// How far a conversation with debugpy is, as its next client has to know. What is asked and answered all the time is not in
+/// it: the next one asks, and waits for that answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Progress {
     /// Whether the first message of the greeting is here, whole.
     pub(super) greeted: bool,
     /// Whether the last message of the greeting is here too, where the debugger has that one (debugpy 1.8.14 and later).
@@ -51,12 +50,21 @@ pub(super) struct Ledger {
     /// `evaluate` requests that were not answered yet. The adapter answers them out of turn, and where its client is gone
     /// by then it closes the connection to the worker's process and ends (debugpy 1.8.0 to 1.8.22).
     pub(super) evaluating: u64,
-    /// Requests that were not answered yet. What cannot be told from one counts.
-    owed: u64,
     /// Whether `disconnect` was sent.
     pub(super) disconnect: bool,
     /// Whether `disconnect` was answered.
     pub(super) answered: bool,
+}
+
+/// How far a conversation with a worker's debugger has come, by what was sent and received.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    sent: Cutter,
+    received: Cutter,
+    /// How far it is, as another process that goes on with it has to know.
+    pub(super) progress: Progress,
+    /// Requests that were not answered yet. What cannot be told from one counts.
+    owed: u64,
     /// Answers to `setFunctionBreakpoints`.
     pub(super) functions_answered: u64,
     /// The debugger will send nothing more.
@@ -81,61 +89,28 @@ impl Ledger {
     /// Of a conversation that others have led to where another client can go on.
     pub(super) fn resumed() -> Self {
         Self {
-            greeted: true,
-            welcomed: true,
-            attach: Attach::Initialized,
-            // To forget none does no harm.
-            mapped: true,
-            configured: true,
-            stopped: true,
+            progress: Progress {
+                greeted: true,
+                welcomed: true,
+                attach: Attach::Initialized,
+                // To forget none does no harm.
+                mapped: true,
+                configured: true,
+                stopped: true,
+                ..Progress::default()
+            },
             ..Self::default()
         }
     }
 
     /// Of a conversation of which another process has written this down, from the beginning of a message on.
     pub(super) fn restored(stored: &Stored) -> Self {
-        let Progress {
-            greeted,
-            welcomed,
-            attach,
-            mapped,
-            configured,
-            stopped,
-            evaluating,
-            disconnect,
-            answered,
-            midway,
-        } = stored.progress;
         Self {
-            greeted,
-            welcomed,
-            attach,
-            mapped,
-            configured,
-            stopped,
-            evaluating,
-            owed: evaluating,
-            disconnect,
-            answered,
-            lost: midway,
+            progress: stored.progress,
+            owed: stored.progress.evaluating,
+            lost: stored.midway,
             stands: Some(Box::new(stored.kept())),
             ..Self::default()
-        }
-    }
-
-    /// What of this the next process has to know.
-    pub(super) fn progress(&self) -> Progress {
-        Progress {
-            greeted: self.greeted,
-            welcomed: self.welcomed,
-            attach: self.attach,
-            mapped: self.mapped,
-            configured: self.configured,
-            stopped: self.stopped,
-            evaluating: self.evaluating,
-            disconnect: self.disconnect,
-            answered: self.answered,
-            midway: !self.between_messages(),
         }
     }
 
@@ -166,10 +141,10 @@ impl Ledger {
     fn request(&mut self, command: &[u8], body: &[u8]) {
         match Command::parse(command) {
             Some(Command::Attach) => {
-                self.attach = Attach::Sent;
+                self.progress.attach = Attach::Sent;
                 let arguments = arguments(body);
                 // One that is not here whole is taken to map paths: to forget none does no harm.
-                self.mapped = arguments.as_ref().is_none_or(mappings::given);
+                self.progress.mapped = arguments.as_ref().is_none_or(mappings::given);
                 if let (Some(kept), Some(arguments)) = (&mut self.stands, arguments) {
                     kept.stands.attach(&arguments.into());
                     self.stands_changed = true;
@@ -182,9 +157,9 @@ impl Ledger {
                     self.stands_changed = true;
                 }
             }
-            Some(Command::Disconnect) => self.disconnect = true,
-            Some(Command::ConfigurationDone) => self.configured = true,
-            Some(Command::Evaluate) => self.evaluating += 1,
+            Some(Command::Disconnect) => self.progress.disconnect = true,
+            Some(Command::ConfigurationDone) => self.progress.configured = true,
+            Some(Command::Evaluate) => self.progress.evaluating += 1,
             _ => {}
         }
     }
@@ -193,10 +168,10 @@ impl Ledger {
     /// being evaluated, or will be by then, and what comes behind one is not sent: a `configurationDone` there (an editor
     /// that is stopped while it starts) ends the adapter (debugpy 1.8.22, each of six times).
     pub(super) fn up_to_goodbye(&self, messages: &[u8]) -> (usize, usize) {
-        if self.disconnect {
+        if self.progress.disconnect {
             return (0, 0);
         }
-        let (mut at, mut evaluating) = (0, self.evaluating > 0);
+        let (mut at, mut evaluating) = (0, self.progress.evaluating > 0);
         while let Ok(Some((head, length))) = header(&messages[at..], usize::MAX >> 1) {
             let end = messages.len().min(at + head + length);
             let seen = Walk::new(Depth::Deciding).peek(&messages[at + head..end], length);
@@ -221,7 +196,7 @@ impl Ledger {
     }
 
     fn body(&mut self, body: &[u8], length: usize) {
-        self.greeted = true;
+        self.progress.greeted = true;
         if let Peek::Known(kind, name) = Walk::new(Depth::Deciding).peek(body, length) {
             self.message(kind, name, body);
         }
@@ -230,16 +205,18 @@ impl Ledger {
     fn message(&mut self, kind: MessageType, name: &[u8], body: &[u8]) {
         match kind {
             MessageType::Event => match Event::parse(name) {
-                Some(Event::DebugpySockets) => self.welcomed = true,
+                Some(Event::DebugpySockets) => self.progress.welcomed = true,
                 Some(name @ (Event::Stopped | Event::Continued)) => {
-                    self.stopped |= self.configured && name == Event::Stopped;
+                    self.progress.stopped |= self.progress.configured && name == Event::Stopped;
                     if let Some(stands) = &mut self.stands {
                         stands.take(body);
                         self.stands_changed = true;
                     }
                 }
-                Some(Event::Initialized | Event::Terminated) if self.attach == Attach::Sent => {
-                    self.attach = Attach::Initialized;
+                Some(Event::Initialized | Event::Terminated)
+                    if self.progress.attach == Attach::Sent =>
+                {
+                    self.progress.attach = Attach::Initialized;
                 }
                 _ => {}
             },
@@ -253,23 +230,25 @@ impl Ledger {
 
     fn answer(&mut self, command: &[u8], body: &[u8]) {
         match Command::parse(command) {
-            Some(Command::Attach) if self.attach == Attach::Sent => {
+            Some(Command::Attach) if self.progress.attach == Attach::Sent => {
                 // A refusal is short; what is not is the answer to a session that begins.
-                self.attach = match refused(body) {
+                self.progress.attach = match refused(body) {
                     true => Attach::Refused,
                     false => Attach::Initialized,
                 };
             }
             Some(Command::SetFunctionBreakpoints) => self.functions_answered += 1,
-            Some(Command::Disconnect) => self.answered = true,
-            Some(Command::Evaluate) => self.evaluating = self.evaluating.saturating_sub(1),
+            Some(Command::Disconnect) => self.progress.answered = true,
+            Some(Command::Evaluate) => {
+                self.progress.evaluating = self.progress.evaluating.saturating_sub(1)
+            }
             _ => {}
         }
     }
 
     /// The debugger has answered the goodbye and everything else that it was asked: what it may still say is no answer.
     pub(super) fn owes_nothing(&self) -> bool {
-        self.answered && self.owed == 0 && !self.lost
+        self.progress.answered && self.owed == 0 && !self.lost
     }
 
     /// Nothing that it was asked is still to be answered.
@@ -279,9 +258,9 @@ impl Ledger {
 
     /// It is attached and configured and has not been told of a goodbye: another client could go on with it.
     pub(super) fn stays(&self) -> bool {
-        self.attach == Attach::Initialized
-            && self.configured
-            && !(self.disconnect || self.closed || self.lost)
+        self.progress.attach == Attach::Initialized
+            && self.progress.configured
+            && !(self.progress.disconnect || self.closed || self.lost)
     }
 
     /// How many of the `next` bytes to be sent belong to a message of which a part was sent; 0 between two.

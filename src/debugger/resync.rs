@@ -3,7 +3,7 @@
 //! A message of debugpy's is JSON without a raw line break behind a header that ends in two, so the next header is found
 //! without knowing where the last one was. What was cut belonged to a client that is gone. A question then tells when
 //! everything that was asked in turn before is answered; what is evaluated is answered out of turn, and its answers are
-//! counted ([`super::kept::Progress`]).
+//! counted ([`super::ledger::Progress`]).
 
 use std::io;
 
@@ -124,8 +124,8 @@ mod tests {
     use tokio_util::task::TaskTracker;
 
     use super::*;
-    use crate::debugger::kept::{Progress, Stored};
-    use crate::debugger::ledger::Attach;
+    use crate::debugger::kept::Stored;
+    use crate::debugger::ledger::{Attach, Progress};
     use crate::debugger::{Direct, Stream};
     use crate::wire::dap::codec::put_frame;
 
@@ -191,10 +191,7 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap());
         let stored = Stored {
-            progress: Progress {
-                midway: true,
-                ..Progress::default()
-            },
+            midway: true,
             ..Stored::of(Value::Null)
         };
         let stream = Stream::Direct(Direct::new(near.await.unwrap()));

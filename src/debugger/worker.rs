@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
@@ -22,6 +23,7 @@ use tracing::Instrument as _;
 use super::kept::{KeptConnection, Stored};
 use super::ledger::{Attach, Ledger};
 use super::{Direct, Stream, Tenant, goodbye};
+use crate::wire::dap::kept::Kept;
 use crate::wire::peer_stream::PeerStream;
 use crate::wire::tunnel::messages::{Keep, written};
 
@@ -134,7 +136,7 @@ impl Worker {
     pub fn was_kept(&self) -> bool {
         let kept = |line: &Line| {
             let ledger = &line.ledger;
-            line.kept && ledger.configured && !ledger.disconnect
+            line.kept && ledger.progress.configured && !ledger.progress.disconnect
         };
         self.line.as_ref().is_some_and(kept)
     }
@@ -152,7 +154,7 @@ impl Worker {
     pub fn is_attached(&self) -> bool {
         self.line
             .as_ref()
-            .is_some_and(|line| line.ledger.attach == Attach::Initialized)
+            .is_some_and(|line| line.ledger.progress.attach == Attach::Initialized)
     }
 
     /// The debugger has answered the goodbye and everything else that it was asked.
@@ -178,13 +180,15 @@ impl Worker {
 
     /// The debugger was told of path mappings, which it keeps when it is left.
     pub fn has_mappings(&self) -> bool {
-        self.line.as_ref().is_some_and(|line| line.ledger.mapped)
+        self.line
+            .as_ref()
+            .is_some_and(|line| line.ledger.progress.mapped)
     }
 
     /// The debugger is told of path mappings from here on, otherwise than by an `attach`.
     pub fn maps(&mut self) {
         if let Some(line) = &mut self.line {
-            line.ledger.mapped = true;
+            line.ledger.progress.mapped = true;
         }
     }
 
@@ -204,19 +208,21 @@ impl Worker {
         worker
     }
 
-    /// The connection and what is to be known of it, for another process that goes on with it: what is `stored`, with how far it
-    /// is. `None`: it is no connection of this process alone, or not where another client could go on.
+    /// The connection and what is to be known of it, for another process that goes on with it for `tenant`, by `keep`; what is
+    /// in `kept` goes with it. `None`: it is no connection of this process alone, or not where another client could go on.
     pub(crate) fn hand_over(
         &mut self,
-        stored: impl FnOnce() -> Stored,
+        tenant: Value,
+        keep: &Keep,
+        kept: &mut Kept,
     ) -> Option<(OwnedFd, Stored)> {
         let can = self.stays() && self.is_quiet() && self.can_be_kept();
         let line = self.line.as_ref().filter(|_| can)?;
         let connection = line.stream.socket()?.as_fd().try_clone_to_owned().ok()?;
-        let progress = line.ledger.progress();
+        let progress = line.ledger.progress;
         let line = self.line.take()?;
         line.stream.forget();
-        let stored = stored();
+        let stored = Stored::of(tenant).unattended(keep, kept);
         Some((connection, Stored { progress, ..stored }))
     }
 
@@ -228,7 +234,7 @@ impl Worker {
     /// nothing.
     pub fn leave(&mut self) {
         if let Some(mut line) = self.line.take() {
-            if line.ledger.attach == Attach::No
+            if line.ledger.progress.attach == Attach::No
                 && let Some(tenant) = &mut line.tenant
             {
                 // The debugger has nothing to do with its client yet: somebody else may come.
@@ -263,7 +269,7 @@ impl AsyncRead for Worker {
         line.ledger.received(received);
         line.ledger.closed |= received.is_empty();
         line.note();
-        if line.ledger.evaluating == 0 && !line.held.is_empty() {
+        if line.ledger.progress.evaluating == 0 && !line.held.is_empty() {
             line.say_held();
             let _ = line.poll_unsent(cx);
         }
@@ -352,7 +358,7 @@ impl Line {
     pub(super) fn sent(&mut self, bytes: &[u8]) {
         self.ledger.sent(bytes);
         self.note();
-        if self.ledger.configured {
+        if self.ledger.progress.configured {
             self.configured.get_or_insert_with(Instant::now);
             if let Some(tenant) = &self.tenant {
                 tenant.let_run();
@@ -365,9 +371,9 @@ impl Line {
         let Some(kept) = self.stream.kept_mut() else {
             return;
         };
-        let mut progress = self.ledger.progress();
-        progress.midway |= !self.unsent.is_empty();
-        kept.note(progress, self.ledger.stands_if_changed());
+        let midway = !self.ledger.between_messages() || !self.unsent.is_empty();
+        let progress = self.ledger.progress;
+        kept.note(progress, midway, self.ledger.stands_if_changed());
     }
 
     /// Lets go of what was held.
@@ -399,7 +405,7 @@ impl Line {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use serde_json::{Value, json};
+    use serde_json::json;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
-use super::proxy::{Proxies, Proxy, Route, host};
+use super::proxy::{DialRoute, Proxies, Proxy, host};
 use super::{DialError, ProxyError, Stream};
 use crate::wire::prefixed::Prefixed;
 use crate::wire::text::innermost_cause;
@@ -79,8 +79,12 @@ impl Connector {
         clippy::disallowed_methods,
         reason = "the address is one that the name of the server has, which this process was started with"
     )]
-    pub(crate) async fn connect_by(&self, route: Route, uri: &Uri) -> Result<Stream, DialError> {
-        let Route::Direct(address) = route else {
+    pub(crate) async fn connect_by(
+        &self,
+        route: DialRoute,
+        uri: &Uri,
+    ) -> Result<Stream, DialError> {
+        let DialRoute::Direct(address) = route else {
             return self.connect(uri).await;
         };
         let unreachable = |cause: io::Error| DialError::Unreachable(cause.to_string());

@@ -17,7 +17,7 @@ use std::io;
 
 pub(crate) use self::connector::{Connector, STEP};
 
-pub(crate) use self::proxy::{Proxies, ProxyError, Route};
+pub(crate) use self::proxy::{DialRoute, Proxies, ProxyError};
 pub(crate) use self::stream::Stream;
 
 /// Why a server is not reached. `Display` is the cause alone.

@@ -138,10 +138,10 @@ impl fmt::Display for Proxy {
 
 /// By which proxies servers are reached. Cheap to clone.
 #[derive(Clone, Default)]
-pub(crate) struct Proxies(Arc<Environment>);
+pub(crate) struct Proxies(Arc<ProxyVariables>);
 
 #[derive(Default)]
-struct Environment {
+struct ProxyVariables {
     for_https: Option<Result<Proxy, ProxyError>>,
     for_http: Option<Result<Proxy, ProxyError>>,
     except: Exceptions,
@@ -149,14 +149,14 @@ struct Environment {
 
 /// One way to a server of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Route {
+pub(crate) enum DialRoute {
     /// To this address of it.
     Direct(SocketAddr),
     /// Through the proxy, which looks the name up.
     Proxy,
 }
 
-impl fmt::Display for Route {
+impl fmt::Display for DialRoute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Direct(address) => address.fmt(f),
@@ -191,7 +191,7 @@ impl Proxies {
             })
         };
         let proxy = |names| first(names).map(|(variable, text)| Proxy::read(variable, &text));
-        Self(Arc::new(Environment {
+        Self(Arc::new(ProxyVariables {
             for_https: proxy(&FOR_HTTPS),
             for_http: proxy(&FOR_HTTP),
             except: first(&EXCEPTED)
@@ -229,13 +229,13 @@ impl Proxies {
     ///
     /// # Errors
     /// Its name cannot be looked up, or the proxy is none.
-    pub(crate) async fn routes(&self, uri: &Uri) -> io::Result<Vec<Route>> {
+    pub(crate) async fn routes(&self, uri: &Uri) -> io::Result<Vec<DialRoute>> {
         match self.towards(uri).await {
             Ok(None) => {
                 let addresses = lookup_host((host(uri), port(uri))).await?;
-                Ok(addresses.map(Route::Direct).collect())
+                Ok(addresses.map(DialRoute::Direct).collect())
             }
-            Ok(Some(_)) => Ok(vec![Route::Proxy]),
+            Ok(Some(_)) => Ok(vec![DialRoute::Proxy]),
             Err(error) => Err(io::Error::other(error)),
         }
     }

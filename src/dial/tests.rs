@@ -92,10 +92,10 @@ async fn a_name_is_looked_up_where_networks_are_excepted() {
             .routes(&uri)
             .await
             .unwrap()
-            .contains(&Route::Direct(own))
+            .contains(&DialRoute::Direct(own))
     );
     let elsewhere = environment(&[("HTTP_PROXY", "p"), ("NO_PROXY", "192.0.2.0/24")]);
-    assert_eq!(elsewhere.routes(&uri).await.unwrap(), [Route::Proxy]);
+    assert_eq!(elsewhere.routes(&uri).await.unwrap(), [DialRoute::Proxy]);
 }
 
 #[tokio::test]

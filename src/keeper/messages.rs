@@ -13,7 +13,7 @@ pub(super) type Key = Hex<16>;
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum Message {
+pub(super) enum KeeperMessage {
     /// The first message of both sides.
     Hello {
         /// [`PROTOCOL`].

@@ -4,7 +4,7 @@
 //! its own. A connection of which another process has a duplicate stays open. [`Keeper`] gives duplicates away and
 //! takes them back when the relay starts again: from the service manager's descriptor store ([`systemd`]), or from a
 //! `ray-relay keeper` ([`process`], [`serve`]), which does nothing else. What is known of a connection is in its [`record`].
-//! A [`Slot`] is one connection that is kept; its owner says when it is needed no longer.
+//! A [`KeptSlot`] is one connection that is kept; its owner says when it is needed no longer.
 //!
 //! Whoever keeps a connection reads nothing of it and writes nothing to it.
 
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use self::messages::Key;
-use self::process::Process;
+use self::process::KeeperProcess;
 use self::record::Record;
 use self::systemd::ServiceManager;
 use crate::wire::tunnel::text::Hex;
@@ -53,25 +53,25 @@ pub(crate) struct Keeper(Store);
 #[derive(Debug)]
 enum Store {
     ServiceManager(ServiceManager),
-    Process(Process),
+    Process(KeeperProcess),
 }
 
 /// A connection and its record.
-type Kept = (Key, OwnedFd, OwnedFd);
+type KeptPair = (Key, OwnedFd, OwnedFd);
 
 /// A connection that another process has left, and what is known of it.
 #[derive(Debug)]
-pub(crate) struct Left {
+pub(crate) struct LeftConnection {
     /// The connection.
     pub(crate) connection: OwnedFd,
     /// Its record, as its last owner wrote it.
     pub(crate) record: Vec<u8>,
     /// Under which it is kept on.
-    pub(crate) slot: Slot,
+    pub(crate) slot: KeptSlot,
 }
 
 /// One connection that is kept, until this is dropped.
-pub(crate) struct Slot {
+pub(crate) struct KeptSlot {
     keeper: Arc<Keeper>,
     key: Key,
     record: Record,
@@ -84,10 +84,12 @@ impl Keeper {
     ///
     /// # Errors
     /// [`Error`].
-    pub(crate) async fn open(path: Option<&Path>) -> Result<Option<(Arc<Self>, Vec<Left>)>, Error> {
+    pub(crate) async fn open(
+        path: Option<&Path>,
+    ) -> Result<Option<(Arc<Self>, Vec<LeftConnection>)>, Error> {
         let (store, kept) = match path {
             Some(path) => {
-                let (process, kept) = Process::dial(path).await?;
+                let (process, kept) = KeeperProcess::dial(path).await?;
                 (Store::Process(process), kept)
             }
             None => match ServiceManager::of_this_process() {
@@ -97,7 +99,7 @@ impl Keeper {
         };
         let keeper = Arc::new(Self(store));
         let left = kept.into_iter();
-        let left = left.filter_map(|kept| Left::new(&keeper, kept).ok());
+        let left = left.filter_map(|kept| LeftConnection::new(&keeper, kept).ok());
         let left = left.collect();
         Ok(Some((keeper, left)))
     }
@@ -108,7 +110,7 @@ impl Keeper {
     }
 
     /// Speaks with whoever keeps; `leave` gets what another process leaves from now on.
-    pub(crate) async fn run(self: Arc<Self>, leave: mpsc::Sender<Left>) {
+    pub(crate) async fn run(self: Arc<Self>, leave: mpsc::Sender<LeftConnection>) {
         match &self.0 {
             Store::ServiceManager(_) => std::future::pending().await,
             Store::Process(process) => process.run(&self, leave).await,
@@ -119,14 +121,14 @@ impl Keeper {
     ///
     /// # Errors
     /// Nobody can keep it: there are too many, or whoever keeps is away.
-    pub(crate) fn keep(self: &Arc<Self>, connection: BorrowedFd<'_>) -> io::Result<Slot> {
+    pub(crate) fn keep(self: &Arc<Self>, connection: BorrowedFd<'_>) -> io::Result<KeptSlot> {
         let record = Record::new()?;
         let key = Hex(rand::random());
         match &self.0 {
             Store::ServiceManager(manager) => manager.keep(&key, connection, record.as_fd())?,
             Store::Process(process) => process.keep(&key, connection, record.as_fd())?,
         }
-        Ok(Slot {
+        Ok(KeptSlot {
             keeper: Arc::clone(self),
             key,
             record,
@@ -142,8 +144,8 @@ impl Keeper {
     }
 }
 
-impl Left {
-    fn new(keeper: &Arc<Keeper>, (key, connection, record): Kept) -> io::Result<Self> {
+impl LeftConnection {
+    fn new(keeper: &Arc<Keeper>, (key, connection, record): KeptPair) -> io::Result<Self> {
         let (record, bytes) = match Record::read(record) {
             Ok(read) => read,
             Err(why) => {
@@ -155,7 +157,7 @@ impl Left {
         Ok(Self {
             connection,
             record: bytes,
-            slot: Slot {
+            slot: KeptSlot {
                 keeper: Arc::clone(keeper),
                 key,
                 record,
@@ -165,7 +167,7 @@ impl Left {
     }
 }
 
-impl Slot {
+impl KeptSlot {
     /// Has the record say `bytes`.
     ///
     /// # Errors
@@ -189,7 +191,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for KeptSlot {
     fn drop(&mut self) {
         if !self.is_left {
             self.keeper.remove(&self.key);
@@ -197,7 +199,7 @@ impl Drop for Slot {
     }
 }
 
-impl fmt::Debug for Slot {
+impl fmt::Debug for KeptSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Slot").field(&self.key).finish()
     }

@@ -13,8 +13,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
-use super::messages::{Key, Message, PROTOCOL};
-use super::{Error, Keeper, Kept, Left};
+use super::messages::{KeeperMessage, Key, PROTOCOL};
+use super::{Error, Keeper, KeptPair, LeftConnection};
 use crate::wire::backoff::Backoff;
 use crate::wire::descriptors::{MessageReader, MessageWriter, channel};
 use crate::wire::own_socket;
@@ -31,56 +31,56 @@ const OUTBOX: usize = 1024;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-type Outgoing = (Message, Option<OwnedFd>);
+type Outgoing = (KeeperMessage, Option<OwnedFd>);
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct KeeperProcess {
     path: PathBuf,
     outbox: mpsc::Sender<Outgoing>,
     /// Its other end, and the first link.
-    begins: Mutex<Option<(mpsc::Receiver<Outgoing>, Link)>>,
+    begins: Mutex<Option<(mpsc::Receiver<Outgoing>, KeeperLink)>>,
     is_there: AtomicBool,
 }
 
 /// A link with a keeper that has said what it has.
 #[derive(Debug)]
-struct Link {
-    incoming: Incoming,
+struct KeeperLink {
+    incoming: KeptPairs,
     writer: MessageWriter,
 }
 
 /// What the keeper gives back.
 #[derive(Debug)]
-struct Incoming {
-    reader: MessageReader<Message>,
+struct KeptPairs {
+    reader: MessageReader<KeeperMessage>,
     /// Connections whose records have not come.
     connections: HashMap<Key, OwnedFd>,
 }
 
-impl Incoming {
+impl KeptPairs {
     /// The next connection that nobody has; `None`: that was all. Cancel safe.
-    async fn next(&mut self) -> io::Result<Option<Kept>> {
+    async fn next(&mut self) -> io::Result<Option<KeptPair>> {
         loop {
             match self.reader.read().await? {
-                (Message::Debugger { key }, Some(connection)) => {
+                (KeeperMessage::Debugger { key }, Some(connection)) => {
                     self.connections.insert(key, connection);
                 }
-                (Message::Record { key }, Some(record)) => {
+                (KeeperMessage::Record { key }, Some(record)) => {
                     if let Some(connection) = self.connections.remove(&key) {
                         return Ok(Some((key, connection, record)));
                     }
                 }
-                (Message::All, _) => return Ok(None),
+                (KeeperMessage::All, _) => return Ok(None),
                 _ => {}
             }
         }
     }
 }
 
-impl Process {
+impl KeeperProcess {
     /// The one at `path`, and what it has that nobody needs.
-    pub(super) async fn dial(path: &Path) -> Result<(Self, Vec<Kept>), Error> {
+    pub(super) async fn dial(path: &Path) -> Result<(Self, Vec<KeptPair>), Error> {
         let until = Instant::now() + COMES;
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let (link, kept) = loop {
@@ -114,8 +114,8 @@ impl Process {
             return Err(io::ErrorKind::NotConnected.into());
         }
         let said = [
-            (Message::Debugger { key: *key }, connection),
-            (Message::Record { key: *key }, record),
+            (KeeperMessage::Debugger { key: *key }, connection),
+            (KeeperMessage::Record { key: *key }, record),
         ];
         for (message, descriptor) in said {
             let descriptor = descriptor.try_clone_to_owned()?;
@@ -128,11 +128,13 @@ impl Process {
 
     pub(super) fn remove(&self, key: &Key) {
         // Where there is no room, whoever comes next finds a connection that is over.
-        _ = self.outbox.try_send((Message::Remove { key: *key }, None));
+        _ = self
+            .outbox
+            .try_send((KeeperMessage::Remove { key: *key }, None));
     }
 
     /// Is linked with the keeper, and with whoever is there after it.
-    pub(super) async fn run(&self, keeper: &Arc<Keeper>, leave: mpsc::Sender<Left>) {
+    pub(super) async fn run(&self, keeper: &Arc<Keeper>, leave: mpsc::Sender<LeftConnection>) {
         let Some((mut to_write, first)) = self.begins.lock().take() else {
             return std::future::pending().await;
         };
@@ -152,7 +154,7 @@ impl Process {
                 info!("a keeper is there again: sessions from now on outlive this process");
                 backoff.reset();
                 for kept in kept {
-                    let left = Left::new(keeper, kept);
+                    let left = LeftConnection::new(keeper, kept);
                     _ = left.map(|left| leave.try_send(left));
                 }
                 link = Some(again);
@@ -161,7 +163,7 @@ impl Process {
     }
 }
 
-async fn dial(path: &Path) -> Result<(Link, Vec<Kept>), Error> {
+async fn dial(path: &Path) -> Result<(KeeperLink, Vec<KeptPair>), Error> {
     let named = || path.display().to_string();
     // A keeper makes its folder.
     if path.parent().is_some_and(|folder| !folder.exists()) {
@@ -172,11 +174,11 @@ async fn dial(path: &Path) -> Result<(Link, Vec<Kept>), Error> {
     let socket = socket.ok_or_else(|| Error::Nobody(named()))?;
     let (mut reader, writer) = channel(socket);
     let hello = async {
-        let own = Message::Hello { protocol: PROTOCOL };
+        let own = KeeperMessage::Hello { protocol: PROTOCOL };
         writer.write(&own, None).await?;
         match reader.read().await? {
-            (Message::Hello { protocol: PROTOCOL }, _) => {}
-            (Message::Hello { protocol }, _) => {
+            (KeeperMessage::Hello { protocol: PROTOCOL }, _) => {}
+            (KeeperMessage::Hello { protocol }, _) => {
                 let why = format!(
                     "it speaks version {protocol} of the protocol, and this relay {PROTOCOL}: start the keeper of the same release"
                 );
@@ -184,7 +186,7 @@ async fn dial(path: &Path) -> Result<(Link, Vec<Kept>), Error> {
             }
             _ => return Err(io::ErrorKind::InvalidData.into()),
         }
-        let mut incoming = Incoming {
+        let mut incoming = KeptPairs {
             reader,
             connections: HashMap::new(),
         };
@@ -197,17 +199,17 @@ async fn dial(path: &Path) -> Result<(Link, Vec<Kept>), Error> {
     let hello = timeout(HELLO, hello).await;
     let hello = hello.unwrap_or(Err(io::ErrorKind::TimedOut.into()));
     let (incoming, kept) = hello.map_err(|why| Error::Silent(named(), why.to_string()))?;
-    Ok((Link { incoming, writer }, kept))
+    Ok((KeeperLink { incoming, writer }, kept))
 }
 
 /// Speaks with the keeper until it is gone, and gives the reason.
 async fn linked(
     keeper: &Arc<Keeper>,
-    link: Link,
+    link: KeeperLink,
     to_write: &mut mpsc::Receiver<Outgoing>,
-    leave: &mpsc::Sender<Left>,
+    leave: &mpsc::Sender<LeftConnection>,
 ) -> io::Error {
-    let Link {
+    let KeeperLink {
         mut incoming,
         writer,
     } = link;
@@ -215,7 +217,9 @@ async fn linked(
         loop {
             match incoming.next().await {
                 // Where there are too many, the slot that is dropped here ends it.
-                Ok(Some(kept)) => _ = Left::new(keeper, kept).map(|left| leave.try_send(left)),
+                Ok(Some(kept)) => {
+                    _ = LeftConnection::new(keeper, kept).map(|left| leave.try_send(left))
+                }
                 Ok(None) => {}
                 Err(why) => return why,
             }

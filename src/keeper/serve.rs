@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
 use super::Error;
-use super::messages::{Key, Message, PROTOCOL};
+use super::messages::{KeeperMessage, Key, PROTOCOL};
 use crate::shutdown::Signals;
 use crate::wire::descriptors::{MessageReader, MessageWriter, channel};
 use crate::wire::own_socket::{self, OwnSocket};
@@ -46,20 +46,20 @@ const LOOK: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 struct Shelf {
-    kept: Mutex<HashMap<Key, Entry>>,
+    kept: Mutex<HashMap<Key, Duplicate>>,
     /// Something is nobody's, or gone.
     changed: Notify,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct Duplicate {
     connection: Arc<OwnedFd>,
     record: Option<Arc<OwnedFd>>,
-    owner: Owner,
+    owner: DuplicateOwner,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Owner {
+enum DuplicateOwner {
     /// The relay of this link.
     Link(u64),
     /// Nobody, since then.
@@ -70,25 +70,26 @@ type Offered = (Key, Arc<OwnedFd>, Arc<OwnedFd>);
 
 impl Shelf {
     /// Takes what `link` gives.
-    fn take(&self, link: u64, message: &Message, descriptor: Option<OwnedFd>) {
+    fn take(&self, link: u64, message: &KeeperMessage, descriptor: Option<OwnedFd>) {
         let mut kept = self.kept.lock();
         match (message, descriptor) {
-            (Message::Debugger { key }, Some(connection)) if kept.len() < MOST => {
-                let entry = Entry {
+            (KeeperMessage::Debugger { key }, Some(connection)) if kept.len() < MOST => {
+                let entry = Duplicate {
                     connection: Arc::new(connection),
                     record: None,
-                    owner: Owner::Link(link),
+                    owner: DuplicateOwner::Link(link),
                 };
                 kept.entry(*key).or_insert(entry);
             }
-            (Message::Record { key }, Some(record)) => {
+            (KeeperMessage::Record { key }, Some(record)) => {
                 let own = kept.get_mut(key);
-                if let Some(entry) = own.filter(|entry| entry.owner == Owner::Link(link)) {
+                if let Some(entry) = own.filter(|entry| entry.owner == DuplicateOwner::Link(link)) {
                     entry.record = Some(Arc::new(record));
                 }
             }
-            (Message::Remove { key }, _) => {
-                let is_own = kept.get(key).map(|entry| entry.owner) == Some(Owner::Link(link));
+            (KeeperMessage::Remove { key }, _) => {
+                let is_own =
+                    kept.get(key).map(|entry| entry.owner) == Some(DuplicateOwner::Link(link));
                 is_own.then(|| kept.remove(key));
                 self.changed.notify_waiters();
             }
@@ -101,10 +102,10 @@ impl Shelf {
         let mut kept = self.kept.lock();
         let now = Instant::now();
         // One without a record was not whole: nobody knows what it is a connection to.
-        kept.retain(|_, entry| entry.owner != Owner::Link(link) || entry.record.is_some());
+        kept.retain(|_, entry| entry.owner != DuplicateOwner::Link(link) || entry.record.is_some());
         for entry in kept.values_mut() {
-            if entry.owner == Owner::Link(link) {
-                entry.owner = Owner::Nobody(now);
+            if entry.owner == DuplicateOwner::Link(link) {
+                entry.owner = DuplicateOwner::Nobody(now);
             }
         }
         self.changed.notify_waiters();
@@ -115,8 +116,8 @@ impl Shelf {
         let mut kept = self.kept.lock();
         let mut offered = Vec::new();
         for (key, entry) in kept.iter_mut() {
-            if let (Owner::Nobody(_), Some(record)) = (entry.owner, &entry.record) {
-                entry.owner = Owner::Link(link);
+            if let (DuplicateOwner::Nobody(_), Some(record)) = (entry.owner, &entry.record) {
+                entry.owner = DuplicateOwner::Link(link);
                 offered.push((*key, Arc::clone(&entry.connection), Arc::clone(record)));
             }
         }
@@ -127,19 +128,19 @@ impl Shelf {
     fn let_go(&self) {
         let now = Instant::now();
         self.kept.lock().retain(|_, entry| match entry.owner {
-            Owner::Nobody(since) if since + LONGEST <= now => {
+            DuplicateOwner::Nobody(since) if since + LONGEST <= now => {
                 warn!(
                     "nobody has come for a connection in a day: it is closed, and its task runs on"
                 );
                 false
             }
-            Owner::Nobody(_) | Owner::Link(_) => true,
+            DuplicateOwner::Nobody(_) | DuplicateOwner::Link(_) => true,
         });
     }
 
     fn waits(&self) -> usize {
         let kept = self.kept.lock();
-        let is_nobodys = |entry: &&Entry| matches!(entry.owner, Owner::Nobody(_));
+        let is_nobodys = |entry: &&Duplicate| matches!(entry.owner, DuplicateOwner::Nobody(_));
         kept.values().filter(is_nobodys).count()
     }
 }
@@ -222,20 +223,20 @@ async fn keep(shelf: &Shelf, link: u64, relay: UnixStream) {
 async fn talk(
     shelf: &Shelf,
     link: u64,
-    mut reader: MessageReader<Message>,
+    mut reader: MessageReader<KeeperMessage>,
     writer: MessageWriter,
 ) -> io::Result<()> {
     writer
-        .write(&Message::Hello { protocol: PROTOCOL }, None)
+        .write(&KeeperMessage::Hello { protocol: PROTOCOL }, None)
         .await?;
     let hello = timeout(HELLO, reader.read()).await;
     match hello.unwrap_or(Err(io::ErrorKind::TimedOut.into()))? {
-        (Message::Hello { protocol: PROTOCOL }, _) => {}
+        (KeeperMessage::Hello { protocol: PROTOCOL }, _) => {}
         // It has read which version this is.
         _ => return Ok(()),
     }
     give(shelf, link, &writer).await?;
-    writer.write(&Message::All, None).await?;
+    writer.write(&KeeperMessage::All, None).await?;
     let read = async {
         loop {
             let (message, descriptor) = reader.read().await?;
@@ -263,9 +264,11 @@ async fn give(shelf: &Shelf, link: u64, writer: &MessageWriter) -> io::Result<()
     }
     for (key, connection, record) in offered {
         let connection = Some(connection.as_fd());
-        writer.write(&Message::Debugger { key }, connection).await?;
         writer
-            .write(&Message::Record { key }, Some(record.as_fd()))
+            .write(&KeeperMessage::Debugger { key }, connection)
+            .await?;
+        writer
+            .write(&KeeperMessage::Record { key }, Some(record.as_fd()))
             .await?;
     }
     Ok(())

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustix::fs::{FileType, fstat};
 use tracing::{debug, warn};
 
-use super::Kept;
+use super::KeptPair;
 use super::messages::Key;
 use crate::wire::descriptors::send;
 
@@ -37,7 +37,7 @@ pub(super) fn places() -> Option<usize> {
 
 impl ServiceManager {
     /// The one that has started this process, where it keeps descriptors, and what it has kept.
-    pub(super) fn of_this_process() -> Option<(Self, Vec<Kept>)> {
+    pub(super) fn of_this_process() -> Option<(Self, Vec<KeptPair>)> {
         let most = places()?;
         let address = std::env::var("NOTIFY_SOCKET").ok()?;
         let notify = match dial(&address) {
@@ -110,7 +110,7 @@ fn dial(address: &str) -> io::Result<UnixDatagram> {
 
 /// Connections and their records, by name, which the manager gives in no order; and the keys of those that have no other half:
 /// a process can be killed in the middle of anything.
-fn paired(given: impl Iterator<Item = (String, OwnedFd)>) -> (Vec<Kept>, Vec<String>) {
+fn paired(given: impl Iterator<Item = (String, OwnedFd)>) -> (Vec<KeptPair>, Vec<String>) {
     let mut connections = HashMap::new();
     let mut records = HashMap::new();
     for (name, descriptor) in given {

@@ -49,8 +49,8 @@ async fn keeper(place: &Place) -> JoinHandle<Result<(), Error>> {
 /// the relay to be killed.
 struct Relay {
     keeper: Arc<Keeper>,
-    left: Vec<Left>,
-    later: mpsc::Receiver<Left>,
+    left: Vec<LeftConnection>,
+    later: mpsc::Receiver<LeftConnection>,
     runs: JoinHandle<()>,
 }
 

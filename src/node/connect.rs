@@ -11,7 +11,7 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use super::Access;
 use crate::dial::http::{Roots, trusting};
 use crate::dial::websocket::{self, NotOpened, Socket};
-use crate::dial::{Connector, DialError, Proxies, ProxyError, Route, STEP, tls_error};
+use crate::dial::{Connector, DialError, DialRoute, Proxies, ProxyError, STEP, tls_error};
 use crate::wire::relay_url::RelayUrl;
 use crate::wire::tcp;
 use crate::wire::text::innermost_cause;
@@ -23,7 +23,7 @@ const PROBE_AFTER: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub(super) struct Relay {
     pub(super) url: RelayUrl,
-    pub(super) route: Route,
+    pub(super) route: DialRoute,
     pub(super) proxies: Proxies,
     pub(super) access: Arc<dyn Access>,
 }

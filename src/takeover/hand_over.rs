@@ -118,7 +118,7 @@ impl Takeover {
                     // So that it does not take the end of this for the end of this process.
                     let reason = why.to_string().as_str().into();
                     let _ = writer.write(&Message::Refused { reason }, None).await;
-                    self.doors.send_replace(Doors::Open);
+                    self.open();
                     self.audit.take_back().await;
                     warn!(%why, "not taken over: this relay goes on as before");
                 }

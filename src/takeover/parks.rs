@@ -40,12 +40,7 @@ impl PlaceForPark {
 }
 
 impl Takeover {
-    /// Whether there is a successor that takes parks.
-    pub(crate) fn takes_parks(&self) -> bool {
-        self.succeeded.is_cancelled() && self.place_for_park().is_some()
-    }
-
-    /// Resolves when there may be one. Cancel safe.
+    /// Resolves when there may be a successor that takes parks. Cancel safe.
     pub(crate) async fn may_take_parks(&self) {
         self.succeeded.cancelled().await;
         // It says so with the first thing that it tells.
@@ -54,6 +49,9 @@ impl Takeover {
 
     /// Room for one park; `None`: nobody takes it, or too many are on their way.
     pub(crate) fn place_for_park(&self) -> Option<PlaceForPark> {
+        if !self.succeeded.is_cancelled() {
+            return None;
+        }
         let neighbours = self.neighbours.lock();
         let successor = neighbours.iter().find_map(|known| known.place_for_park());
         successor.map(PlaceForPark)

@@ -180,7 +180,7 @@ impl Takeover {
             }
             Err(why) => warn!(%why, pid, "the predecessor has gone while it handed over"),
         }
-        self.doors.send_replace(Doors::Open);
+        self.open();
         info!(pid, "taken over from another process");
         Ok(())
     }

@@ -265,9 +265,11 @@ pub async fn connect(
         .map_err(|_| ConnectError::TimedOut(SETTLED))?;
     let mut dialling = Dialling::of(context, permit).await?;
     let holder = permit.breakpoint().holder().filter(|_| permit.holds());
-    let owner =
-        holder.and_then(|holder| Ownership::of(permit.principal(), permit.breakpoint(), holder));
-    dialling.keeper = context.keeper.clone().zip(owner);
+    let keeper = context.keeper.as_ref().zip(holder);
+    dialling.keeper = keeper.and_then(|(keeper, holder)| {
+        let owner = Ownership::of(permit.principal(), permit.breakpoint(), holder)?;
+        Some((Arc::clone(keeper), owner))
+    });
     let (absence, lease) = (dialling.absence(), permit.lease());
     let tasks = &context.shutdown.tasks;
     let account = context.account(permit.principal());

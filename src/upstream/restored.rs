@@ -22,7 +22,7 @@ use crate::context::Context;
 use crate::debugger::kept::{KeptConnection, Stored};
 use crate::debugger::{Direct, PROBE_AFTER, Stream, Tenant, Worker};
 use crate::identity::{CarriedIdentity, Principal};
-use crate::keeper::{Left, Slot};
+use crate::keeper::{KeptSlot, LeftConnection};
 use crate::moment::{Moment, unix_ms};
 use crate::policy::Scope;
 use crate::ray::registry::{Breakpoint, BreakpointId, Claim, Holder};
@@ -102,9 +102,7 @@ pub(crate) struct Claimed {
 pub(crate) struct LostSession {
     /// Its number there.
     pub(crate) number: u64,
-    /// What its client called itself.
-    pub(crate) client: String,
-    /// From where that was connected.
+    /// From where its client was connected.
     pub(crate) peer: SocketAddr,
     /// By what it is kept.
     pub(crate) keep: Keep,
@@ -116,8 +114,8 @@ pub(crate) struct LostSession {
 
 impl Restored {
     /// What a relay has `left`; `None`: nobody understands what was written down of it, and it is closed.
-    pub(crate) fn left(left: Left) -> Option<Self> {
-        let Left {
+    pub(crate) fn left(left: LeftConnection) -> Option<Self> {
+        let LeftConnection {
             connection,
             record,
             slot,
@@ -142,7 +140,7 @@ impl Restored {
     fn read(
         connection: OwnedFd,
         stored: Option<Stored>,
-        slot: Option<Slot>,
+        slot: Option<KeptSlot>,
         claim: Option<Claim>,
     ) -> Option<Self> {
         let read = || {
@@ -226,11 +224,10 @@ impl Restored {
                 number: owner.session,
                 peer: owner.peer.unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0))),
                 left: parks::Left {
-                    client: owner.client.clone(),
+                    client: owner.client,
                     since: Moment::written(since.unwrap_or(UNIX_EPOCH)),
                     until,
                 },
-                client: owner.client,
                 keep: *keep,
                 began: now.checked_sub(lasted).unwrap_or(now),
             },

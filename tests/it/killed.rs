@@ -2,7 +2,7 @@
 //! had a session goes on with it at the relay that is started next.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::nc::Person;
 use crate::support::dap_client::{DapClient, Editor, Frame};
-use crate::support::namespaces::{Cluster, RELAY_IP};
+use crate::support::namespaces::{Cluster, Driver, RELAY_IP};
 use crate::support::ray::NEWEST;
 use crate::support::relay::{PORT, Relay};
 use crate::support::scene::Scene;
@@ -74,6 +74,16 @@ impl Drop for Keeper {
     }
 }
 
+/// A job of ten tasks on two nodes, each of which leaves a file in `past` when it has run on.
+fn ten_tasks(cluster: &Cluster, past: &Path) -> Driver {
+    let tasks: String = (0..TASKS)
+        .map(|n| format!("task{n}@{} ", ["head", "w1"][n % 2]))
+        .collect();
+    let past = past.to_str().unwrap();
+    let env = [("TASKS", &*tasks), ("RUNS", "0"), ("PAST", past)];
+    cluster.start_driver("cuts.py", &env)
+}
+
 /// The relay of `scene` has all of `rows` parked.
 fn all_parked(scene: &Scene<'_>, rows: &[Value]) {
     eventually("all sessions parked", SOON, || {
@@ -101,13 +111,8 @@ async fn attached(scene: &Scene<'_>, row: &Value) -> (DapClient, u64, Vec<Frame>
 /// The relay is `killed`, and there is another one; whoever had them goes on, to the end of the job.
 async fn ten_sessions<'a>(scene: Scene<'a>, killed: impl AsyncFnOnce(Scene<'a>) -> Scene<'a>) {
     let cluster = scene.cluster;
-    let tasks: String = (0..TASKS)
-        .map(|n| format!("task{n}@{} ", ["head", "w1"][n % 2]))
-        .collect();
-    let folder = tempfile::tempdir().unwrap();
-    let past = folder.path().to_str().unwrap();
-    let env = [("TASKS", &*tasks), ("RUNS", "0"), ("PAST", past)];
-    let mut driver = cluster.start_driver("cuts.py", &env);
+    let past = tempfile::tempdir().unwrap();
+    let mut driver = ten_tasks(cluster, past.path());
     let rows = scene.wait_listed(TASKS);
     let (in_editors, at_prompts) = rows.split_at(8);
     let mut sessions = Vec::new();
@@ -134,7 +139,7 @@ async fn ten_sessions<'a>(scene: Scene<'a>, killed: impl AsyncFnOnce(Scene<'a>) 
     say("the relay is killed under ten sessions");
     let next = killed(scene).await;
     all_parked(&next, &rows);
-    assert_eq!(std::fs::read_dir(past).unwrap().count(), 0, "none ran on");
+    assert_eq!(std::fs::read_dir(&past).unwrap().count(), 0, "none ran on");
     for (row, (before, value, _client)) in in_editors.iter().zip(&sessions) {
         let (mut client, thread, frames) = attached(&next, row).await;
         assert_eq!(frames, *before, "the same frames of the same stop");
@@ -198,13 +203,8 @@ async fn no_task_is_lost_whenever_its_relay_is_killed() {
     let config = place.config();
     let args = ["--config", &*config, "--keeper", &*keeper.socket];
     let mut scene = Scene::with(&cluster, &args);
-    let tasks: String = (0..TASKS)
-        .map(|n| format!("task{n}@{} ", ["head", "w1"][n % 2]))
-        .collect();
-    let folder = tempfile::tempdir().unwrap();
-    let past = folder.path().to_str().unwrap();
-    let env = [("TASKS", &*tasks), ("RUNS", "0"), ("PAST", past)];
-    let mut driver = cluster.start_driver("cuts.py", &env);
+    let past = tempfile::tempdir().unwrap();
+    let mut driver = ten_tasks(&cluster, past.path());
     let rows = scene.wait_listed(TASKS);
     for (row, n) in rows.iter().zip(0..) {
         let mut client = scene.connect(Editor::VsCode).await;
@@ -217,7 +217,7 @@ async fn no_task_is_lost_whenever_its_relay_is_killed() {
         drop((client, scene));
         scene = Scene::with(&cluster, &args);
     }
-    assert_eq!(std::fs::read_dir(past).unwrap().count(), 0, "none ran on");
+    assert_eq!(std::fs::read_dir(&past).unwrap().count(), 0, "none ran on");
     for row in &rows {
         eventually("nobody has it any more", SOON, || {
             let list = scene.list();

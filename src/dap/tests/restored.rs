@@ -38,8 +38,9 @@ fn stored(breakpoint: &Breakpoint, keeps_ms: u64, configured: bool) -> Value {
         "progress": {
             "greeted": true, "welcomed": true, "attach": "Initialized", "mapped": false,
             "configured": configured, "stopped": true, "evaluating": 0,
-            "disconnect": false, "answered": false, "midway": false,
+            "disconnect": false, "answered": false,
         },
+        "midway": false,
         "stands": {"stops": [], "all": false, "one_runs": false, "step_alone": false},
     })
 }

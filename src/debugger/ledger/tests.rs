@@ -20,22 +20,26 @@ fn event(name: &str) -> Value {
 fn a_session_is_followed_from_greeting_to_goodbye() {
     let mut ledger = Ledger::default();
     ledger.received(&frame(&event("output")));
-    assert!(ledger.greeted && ledger.attach == Attach::No);
+    assert!(ledger.progress.greeted && ledger.progress.attach == Attach::No);
     ledger.sent(&frame(&request("attach")));
-    assert_eq!(ledger.attach, Attach::Sent);
+    assert_eq!(ledger.progress.attach, Attach::Sent);
     ledger.received(&frame(&event("initialized")));
-    assert_eq!(ledger.attach, Attach::Initialized);
+    assert_eq!(ledger.progress.attach, Attach::Initialized);
     ledger.received(&frame(&event("stopped")));
-    assert!(!ledger.stopped, "in another session");
+    assert!(!ledger.progress.stopped, "in another session");
     ledger.sent(&frame(&request("configurationDone")));
     ledger.received(&frame(&response("attach", true)));
-    assert!(ledger.configured && ledger.attach == Attach::Initialized && !ledger.stopped);
+    assert!(
+        ledger.progress.configured
+            && ledger.progress.attach == Attach::Initialized
+            && !ledger.progress.stopped
+    );
     ledger.received(&frame(&event("stopped")));
-    assert!(ledger.stopped);
+    assert!(ledger.progress.stopped);
     ledger.sent(&frame(&request("disconnect")));
-    assert!(ledger.disconnect && !ledger.answered);
+    assert!(ledger.progress.disconnect && !ledger.progress.answered);
     ledger.received(&frame(&response("disconnect", true)));
-    assert!(ledger.answered && !ledger.lost);
+    assert!(ledger.progress.answered && !ledger.lost);
     assert!(!ledger.owes_nothing(), "configurationDone was not answered");
     ledger.received(&frame(&response("configurationDone", true)));
     assert!(ledger.owes_nothing());
@@ -47,7 +51,7 @@ fn evaluations_under_way_are_counted_and_a_goodbye_is_found_behind_what_comes_be
     ledger.sent(&frame(&request("evaluate")));
     ledger.sent(&frame(&request("evaluate")));
     ledger.received(&frame(&response("evaluate", false)));
-    assert_eq!(ledger.evaluating, 1);
+    assert_eq!(ledger.progress.evaluating, 1);
     let threads = frame(&request("threads"));
     let both = [&threads[..], &frame(&request("disconnect")), &threads].concat();
     let end = both.len() - threads.len();
@@ -77,7 +81,7 @@ fn an_attach_that_maps_paths_is_told_from_one_that_does_not() {
         attach["arguments"]["pathMappings"] = mappings;
         let mut ledger = Ledger::default();
         ledger.sent(&frame(&attach));
-        assert_eq!(ledger.mapped, wanted, "{attach}");
+        assert_eq!(ledger.progress.mapped, wanted, "{attach}");
     }
 }
 
@@ -86,16 +90,16 @@ fn a_refused_attach_is_told_from_one_that_is_at_work() {
     let mut ledger = Ledger::default();
     ledger.sent(&frame(&request("attach")));
     ledger.received(&frame(&response("attach", false)));
-    assert_eq!(ledger.attach, Attach::Refused);
+    assert_eq!(ledger.progress.attach, Attach::Refused);
 }
 
 #[test]
 fn what_is_no_dap_is_given_up_on() {
     let mut ledger = Ledger::default();
     ledger.received(b"SSH-2.0-OpenSSH_9.2p1\r\n\r\n");
-    assert!(ledger.lost && !ledger.greeted);
+    assert!(ledger.lost && !ledger.progress.greeted);
     ledger.received(&frame(&event("initialized")));
-    assert!(ledger.lost && !ledger.greeted);
+    assert!(ledger.lost && !ledger.progress.greeted);
 }
 
 proptest! {
@@ -133,7 +137,7 @@ proptest! {
                 rest = later;
             }
         }
-        let seen = |l: &Ledger| (l.greeted, l.attach, l.configured, l.disconnect, l.lost);
+        let seen = |l: &Ledger| (l.progress.greeted, l.progress.attach, l.progress.configured, l.progress.disconnect, l.lost);
         prop_assert_eq!(seen(&whole), seen(&pieces));
         prop_assert!(pieces.between_messages());
     }

@@ -135,8 +135,8 @@ impl Keeping for Unattended {
                 ..
             } => {
                 let keep = memory.keep(live, Some(left))?;
-                let stored = || Stored::of(tenant).unattended(&keep, kept);
-                prompt.stream_mut().get_mut().hand_over(stored)
+                let worker = prompt.stream_mut().get_mut();
+                worker.hand_over(tenant, &keep, kept)
             }
             // Ray does not list it again.
             Self::Legacy(..) => None,

@@ -15,7 +15,7 @@ use super::super::Agent;
 use super::super::connect::{Dialler, Relay};
 use super::super::link::{self, Link, Over};
 use super::stand_ins::{hello, open, settings};
-use crate::dial::{Proxies, Route};
+use crate::dial::{DialRoute, Proxies};
 use crate::wire::tunnel::link_config;
 use crate::wire::tunnel::messages::{FromAgent, FromRelay, Hex, Revocations, read, written};
 
@@ -33,7 +33,7 @@ async fn linked(agent: &Arc<Agent>) -> (Far, tokio::task::JoinHandle<(String, bo
     let access = settings("127.0.0.1:9".parse().unwrap()).access;
     let relay = Relay {
         url: "http://127.0.0.1:9".parse().unwrap(),
-        route: Route::Direct("127.0.0.1:9".parse().unwrap()),
+        route: DialRoute::Direct("127.0.0.1:9".parse().unwrap()),
         proxies: Proxies::none(),
         access,
     };

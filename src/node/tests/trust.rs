@@ -15,7 +15,7 @@ use tokio_tungstenite::accept_async;
 use super::super::Access;
 use super::super::connect::{ConnectError, Dialler, Relay};
 use crate::dial::http::{Roots, trusting};
-use crate::dial::{Proxies, Route};
+use crate::dial::{DialRoute, Proxies};
 use crate::tls::Pin;
 use crate::tls::testing::{Authority, Pair};
 use crate::wire::relay_url::RelayUrl;
@@ -74,7 +74,7 @@ async fn linked(pair: &Pair, host: &str, config: ClientConfig) -> Result<(), Con
         url: format!("https://{host}:{}", address.port())
             .parse()
             .unwrap(),
-        route: Route::Direct(address),
+        route: DialRoute::Direct(address),
         proxies: Proxies::none(),
         access: Arc::new(Trusting(config)),
     };

@@ -11,6 +11,7 @@ pub(crate) mod ray;
 pub(crate) mod relay;
 pub(crate) mod scene;
 pub(crate) mod screen;
+mod shared;
 
 use std::io::Write as _;
 use std::time::Duration;

@@ -4,7 +4,6 @@
 //! The script holds the cluster for as long as this process holds its standard input, so nothing
 //! is left whatever way the tests end.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::hash::BuildHasher as _;
 use std::io::{BufRead as _, BufReader};
@@ -12,11 +11,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{MappedMutexGuard, MutexGuard};
 use ray_relay::demo::venv::{Venv, major_minor};
 use serde_json::Value;
 
@@ -51,36 +48,6 @@ pub(crate) struct PausedWorker {
     pub(crate) pid: u32,
 }
 
-/// A shared cluster of one version, for one test at a time.
-pub(crate) struct Shared(MappedMutexGuard<'static, Cluster>);
-
-impl std::ops::Deref for Shared {
-    type Target = Cluster;
-
-    fn deref(&self) -> &Cluster {
-        &self.0
-    }
-}
-
-/// A place for a shared cluster, which is brought up for the first who comes.
-type Slot = parking_lot::Mutex<Option<Cluster>>;
-
-/// The shared clusters by version. Most tests want the newest, and run two at a time on two cores.
-static SHARED: std::sync::LazyLock<Mutex<HashMap<String, &'static [Slot]>>> =
-    std::sync::LazyLock::new(Mutex::default);
-
-fn slots(version: &str) -> &'static [Slot] {
-    let mut all = SHARED
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
-    all.entry(version.to_owned()).or_insert_with(|| {
-        let places = if version == ray::NEWEST { 2 } else { 1 };
-        let slots: Vec<Slot> = (0..places).map(|_| Slot::default()).collect();
-        // They are there to the end of the process.
-        slots.leak()
-    })
-}
-
 static COUNT: AtomicU32 = AtomicU32::new(0);
 /// Six hex digits that no other run has: process ids repeat where a run has a pid namespace of its own, and names of
 /// network namespaces outlive a run that was killed.
@@ -89,32 +56,9 @@ static RUN: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
     format!("{:06x}", random & 0xff_ffff)
 });
 
-/// What makes breakpoints of the legacy debugger reachable from other nodes.
-const EXTERNAL: [(&str, &str); 2] = [
-    ("HEAD_ARGS", "--ray-debugger-external"),
-    ("WORKER_ARGS", "--ray-debugger-external"),
-];
-
 impl Cluster {
-    /// A cluster of Ray `version` with two workers that tests share, one test at a time. It stays up. Its legacy debuggers are
-    /// reachable from other nodes. `None` (said aloud) where this machine cannot.
-    pub(crate) fn shared(version: &str) -> Option<Shared> {
-        static TURN: AtomicUsize = AtomicUsize::new(0);
-        let slots = slots(version);
-        let free = || slots.iter().find_map(|slot| slot.try_lock());
-        let mut slot = free().unwrap_or_else(|| {
-            let turn = TURN.fetch_add(1, Ordering::Relaxed);
-            slots[turn % slots.len()].lock()
-        });
-        if slot.is_none() {
-            *slot = Some(Self::up(version, 2, &EXTERNAL)?);
-        }
-        let cluster = MutexGuard::try_map(slot, Option::as_mut);
-        cluster.ok().map(Shared)
-    }
-
     /// A cluster of one's own; `env` goes to the Ray processes (and `HEAD_ARGS`, `WORKER_ARGS` to
-    /// the script). Never call it while holding a [`Shared`] of the same version needlessly: each
+    /// the script). Never call it while holding a [`Shared`](super::shared::Shared) of the same version needlessly: each
     /// costs about 15 s on two cores. `None` (said aloud) where this machine cannot.
     pub(crate) fn up(version: &str, workers: usize, env: &[(&str, &str)]) -> Option<Self> {
         // Asked once: two probes at the same time would be in each other's way.

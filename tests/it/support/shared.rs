@@ -1,0 +1,65 @@
+//! Clusters that tests share, one test at a time; other versions' stay up meanwhile.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::{MappedMutexGuard, MutexGuard};
+
+use super::namespaces::Cluster;
+use super::ray;
+
+/// A shared cluster of one version, for one test at a time.
+pub(crate) struct Shared(MappedMutexGuard<'static, Cluster>);
+
+impl std::ops::Deref for Shared {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        &self.0
+    }
+}
+
+/// A place for a shared cluster, which is brought up for the first who comes.
+type Slot = parking_lot::Mutex<Option<Cluster>>;
+
+/// The shared clusters by version. Most tests want the newest, and run two at a time on two cores.
+static SHARED: std::sync::LazyLock<Mutex<HashMap<String, &'static [Slot]>>> =
+    std::sync::LazyLock::new(Mutex::default);
+
+fn slots(version: &str) -> &'static [Slot] {
+    let mut all = SHARED
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    all.entry(version.to_owned()).or_insert_with(|| {
+        let places = if version == ray::NEWEST { 2 } else { 1 };
+        let slots: Vec<Slot> = (0..places).map(|_| Slot::default()).collect();
+        // They are there to the end of the process.
+        slots.leak()
+    })
+}
+
+/// What makes breakpoints of the legacy debugger reachable from other nodes.
+const EXTERNAL: [(&str, &str); 2] = [
+    ("HEAD_ARGS", "--ray-debugger-external"),
+    ("WORKER_ARGS", "--ray-debugger-external"),
+];
+
+impl Cluster {
+    /// A cluster of Ray `version` with two workers that tests share, one test at a time. It stays up. Its legacy debuggers are
+    /// reachable from other nodes. `None` (said aloud) where this machine cannot.
+    pub(crate) fn shared(version: &str) -> Option<Shared> {
+        static TURN: AtomicUsize = AtomicUsize::new(0);
+        let slots = slots(version);
+        let free = || slots.iter().find_map(|slot| slot.try_lock());
+        let mut slot = free().unwrap_or_else(|| {
+            let turn = TURN.fetch_add(1, Ordering::Relaxed);
+            slots[turn % slots.len()].lock()
+        });
+        if slot.is_none() {
+            *slot = Some(Self::up(version, 2, &EXTERNAL)?);
+        }
+        let cluster = MutexGuard::try_map(slot, Option::as_mut);
+        cluster.ok().map(Shared)
+    }
+}
