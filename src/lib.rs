@@ -39,6 +39,7 @@
 //! | [`ray::registry`] | polls the heads and keeps one immutable [`ray::registry::Snapshot`] of all paused workers |
 //! | [`ray::head`] | HTTP to a Ray head: the State API and everything else behind port 8265, with Ray's own token |
 //! | [`ray::jobs`] | Ray's Jobs API: jobs, their packages and output |
+//! | `hold` | who has which worker, merged from sessions here, agents, and other processes |
 //! | [`config`] | defaults < file < environment < flags, every problem reported at once |
 //! | [`debugger`] | the connection to a worker's debugger, and how it is led to its end; of sessions and people it knows nothing |
 //! | `keeper` | connections to debuggers that outlive the process that made them |
@@ -94,6 +95,7 @@ mod doctor;
 mod fault;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod hold;
 pub mod http;
 pub mod identity;
 mod keeper;

@@ -32,6 +32,7 @@ const LAYERS: &[&[&str]] = &[
     &["policy", "tls"],
     &["telemetry"],
     &["ray"],
+    &["hold"],
     &["config"],
     &["debugger"],
     &["keeper", "pdb", "dial"],

@@ -41,7 +41,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-pub(crate) use self::elsewhere::Hold;
 pub(crate) use self::open::{NotOpened, Wanted};
 pub(crate) use self::rows::SessionElsewhere;
 pub use self::tunnel::Tunnel;
@@ -84,7 +83,7 @@ pub(crate) struct Agents {
     auth: Arc<Authenticator>,
     audit: Arc<Audit>,
     metrics: Arc<Metrics>,
-    /// What agents say of other relays' sessions.
+    /// Other relays.
     elsewhere: Elsewhere,
     /// What other relays have said that is revoked.
     heard: Mutex<Heard>,
@@ -146,7 +145,7 @@ impl Agents {
             auth,
             audit,
             metrics,
-            elsewhere: Elsewhere::new(),
+            elsewhere: Elsewhere::default(),
             heard: Mutex::default(),
             newcomers: Arc::default(),
             table: Mutex::new(Table::new(config.upstream.max_agents)),

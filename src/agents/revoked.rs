@@ -14,10 +14,11 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::Agents;
 use super::end::End;
 use super::link::Link;
-use super::{Agents, Hold};
 use crate::audit::{Action, Entry};
+use crate::hold::RemoteHold;
 use crate::identity::revocation::{Revocation, RevocationSeal, RevokeError, time};
 use crate::wire::tunnel::messages::{FromRelay, MOST_ROWS, Parked, Revocations};
 use crate::wire::tunnel::text::{Hex, Text};
@@ -180,7 +181,7 @@ impl Agents {
             })
         };
         for hold in self.holds_elsewhere() {
-            let Hold { node, held, .. } = hold;
+            let RemoteHold { node, held, .. } = hold;
             if !held.parked.as_ref().is_some_and(is_revoked) {
                 continue;
             }

@@ -9,10 +9,11 @@ use tokio::time::Instant;
 use super::Agents;
 use super::link::Link;
 use crate::config::UpstreamPath;
+use crate::hold::RemoteHold;
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::policy::Scope;
-use crate::ray::registry::{BreakpointId, RayNode};
+use crate::ray::registry::{Breakpoint, BreakpointId, RayNode, Snapshot};
 use crate::wire::tunnel::messages::{self, Replica};
 
 /// One live Ray node.
@@ -141,7 +142,7 @@ impl Agents {
         let holds = self.holds_elsewhere();
         let rows = holds.iter().filter_map(|hold| {
             let holder = hold.holder();
-            let breakpoint = hold.find(&list);
+            let breakpoint = found(&list, hold);
             let is_own = holder.subject.as_deref() == Some(principal.subject());
             if !is_own && !access.administers(breakpoint.map(|b| &**b)) {
                 return None;
@@ -170,4 +171,12 @@ impl Agents {
     pub(crate) fn is_empty(&self) -> bool {
         self.table.lock().is_empty()
     }
+}
+
+/// The breakpoint in `list` that `hold` is of. Where there are several, it is not known which.
+fn found<'a>(list: &'a Snapshot, hold: &RemoteHold) -> Option<&'a Arc<Breakpoint>> {
+    let is_it = |b: &&Arc<Breakpoint>| b.worker().is(&hold.node, &hold.held);
+    let mut fitting = list.live.iter().filter(is_it);
+    let found = fitting.next()?;
+    fitting.next().is_none().then_some(found)
 }

@@ -14,8 +14,9 @@ use super::end::End;
 use super::link::{About, Link, Outgoing, words};
 use super::table::Claim;
 use super::wire::{Heard, Wire};
-use super::{Agents, Newcomer, NotOpened, Socket, elsewhere, is_same, secret, trust};
+use super::{Agents, Newcomer, NotOpened, Socket, is_same, secret, trust};
 use crate::audit::{Action, Entry};
+use crate::hold::Holder;
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::ray::registry::RayNode;
@@ -316,7 +317,7 @@ impl Agents {
         self.claim(link, &nodes).await?;
         self.meets(link);
         let welcome = welcome(&nodes, &link.principal);
-        self.elsewhere.hear(link.id, nodes, &link.held());
+        self.hear_holds(link.id, nodes, &link.held());
         wire.say(&welcome).await
     }
 
@@ -332,7 +333,7 @@ impl Agents {
                 holder,
             } => {
                 let why = match holder.filter(|_| kind == Refusal::Held) {
-                    Some(held) => NotOpened::Held(Box::new(elsewhere::holder(&held))),
+                    Some(held) => NotOpened::Held(Box::new(Holder::from(&*held))),
                     None => NotOpened::Refused { kind, detail },
                 };
                 self.refuse_stream(link, &stream, why);
@@ -352,9 +353,9 @@ impl Agents {
                 self.break_lost(link, &workers);
                 let held: Arc<[_]> = workers.into();
                 link.state.lock().held = Arc::clone(&held);
-                self.elsewhere.hear(link.id, link.nodes().clone(), &held);
+                self.hear_holds(link.id, link.nodes().clone(), &held);
             }
-            FromAgent::Relays { replicas } => self.elsewhere.hear_relays(link.id, replicas),
+            FromAgent::Relays { replicas } => self.hear_relays(link.id, replicas),
             FromAgent::Revocations(said) => self.hear_revocations(link, said).await,
             FromAgent::Listening {
                 rendezvous,
@@ -393,7 +394,7 @@ impl Agents {
             link.standing.cut.cancel();
         }
         self.forget_waiting(link);
-        self.elsewhere.leave(link.id, end, Instant::now());
+        self.lose_holds(link.id, end, Instant::now());
         self.reverse.lose(link);
     }
 

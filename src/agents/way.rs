@@ -8,10 +8,10 @@ use hyper::Uri;
 use tokio::time::{Instant, timeout};
 
 use super::Agents;
-use super::elsewhere::KEPT;
 use super::link::Link;
 use super::table::Lost;
 use crate::config::{UpstreamPath, is_loopback_host};
+use crate::hold::KEPT;
 use crate::moment::Moment;
 use crate::ray::registry::{Breakpoint, Holder, Kind, RayNode};
 use crate::wire::human_time::span;
@@ -147,7 +147,7 @@ impl Agents {
     ///
     /// # Errors
     /// [`NoWay::NoAgent`].
-    pub(super) async fn way_to_agent(&self, breakpoint: &Breakpoint) -> Result<Way, NoWay> {
+    pub(crate) async fn way_to_agent(&self, breakpoint: &Breakpoint) -> Result<Way, NoWay> {
         match self.speaker(breakpoint).await {
             Ok((link, node_id)) => Ok(Way::Agent { link, node_id }),
             Err(absence) => Err(NoWay::NoAgent(absence, Arc::clone(&breakpoint.cluster))),

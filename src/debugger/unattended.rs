@@ -10,12 +10,6 @@ use crate::wire::dap::peek::Depth;
 use crate::wire::dap::scanner::Rules;
 use crate::wire::dap::splice::{NullPeer, Side, Splice};
 
-/// Places for what is kept that one person has. A cluster session has one with all that it has opened.
-pub(crate) const EACH: usize = 8;
-
-/// Sessions of a cluster session for which one place is enough.
-pub(crate) const FAMILY: usize = 64;
-
 /// How long the debugger may still work on what the lost client has asked, when another one wants to go on.
 pub(crate) const BUSY: Duration = Duration::from_secs(5);
 

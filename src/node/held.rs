@@ -1,12 +1,7 @@
-//! Which workers sessions hold through this agent, and which it keeps itself. Every relay is told, so that all show the same
-//! holders.
-//!
-//! It keeps as many as a relay would, whose parks are lost with it: of one person [`EACH`], a cluster
-//! session counted as one; in all as many as it can [tell of](kept_fit).
+//! Which workers sessions hold through this agent, and which it keeps itself, as tasks share it. Every relay is told, so that
+//! all show the same holders. What is decided is decided by [`NodeHolds`].
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
@@ -14,39 +9,15 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::keeping::Keeping;
 use super::look::Refused;
-use crate::debugger::unattended::{EACH, FAMILY};
+use crate::hold::{HoldId, NodeHolds};
 use crate::moment::unix_ms;
-use crate::wire::tunnel::messages::{
-    Client, Held, Hex, Holder, Keep, Name, Open, Parked, Refusal, Replica, Subject, kept_fit,
-    written,
-};
+use crate::wire::tunnel::messages::{Held, Keep, Name, Open, Refusal, Replica};
 
 /// The table. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Table {
-    rows: Arc<Mutex<Vec<Row>>>,
-    numbers: Arc<AtomicU64>,
+    holds: Arc<Mutex<NodeHolds<mpsc::Sender<Ask>>>>,
     shown: Arc<watch::Sender<Arc<[Held]>>>,
-}
-
-#[derive(Debug)]
-struct Row {
-    id: u64,
-    held: Held,
-    /// Connections of the session.
-    streams: usize,
-    /// Of a worker that is kept.
-    kept: Option<KeptRow>,
-}
-
-#[derive(Debug)]
-struct KeptRow {
-    /// To ask for it.
-    asks: mpsc::Sender<Ask>,
-    /// Whose sessions count as one with this.
-    cluster_session: Option<Hex<8>>,
-    /// Of its row in a message.
-    bytes: usize,
 }
 
 /// What is asked of whoever keeps a worker. One whose time is over drops the question.
@@ -62,19 +33,13 @@ pub(super) enum Ask {
 #[derive(Debug)]
 pub(super) struct Hold {
     table: Table,
-    /// Of its row.
-    id: u64,
-    /// As they were when it was taken.
-    worker_id: Name,
-    port: u16,
-    session: Name,
+    id: HoldId,
 }
 
 impl Table {
     pub(super) fn new() -> Self {
         Self {
-            rows: Arc::default(),
-            numbers: Arc::default(),
+            holds: Arc::default(),
             shown: Arc::new(watch::Sender::new(Arc::new([]))),
         }
     }
@@ -87,65 +52,13 @@ impl Table {
     /// Takes a worker for the session that `open` of `replica` names.
     ///
     /// # Errors
-    /// Who holds it, where that is a session of another relay.
+    /// As [`NodeHolds::take`].
     pub(super) fn take(&self, open: &Open, replica: Replica) -> Result<Hold, Box<Held>> {
-        let mut rows = self.rows.lock();
-        let of_worker =
-            |row: &Row| row.held.worker_id == open.worker_id && row.held.port == open.port;
-        if let Some(row) = rows
-            .iter()
-            .find(|row| of_worker(row) && (row.held.replica != replica || row.kept.is_some()))
-        {
-            return Err(Box::new(row.held.clone()));
-        }
-        // A further connection belongs to whatever session of that relay has the worker.
-        let session = match &open.holder {
-            Some(holder) => Some(holder.session.clone()),
-            None => rows
-                .iter()
-                .find(|row| of_worker(row))
-                .map(|row| row.held.session.clone()),
-        };
-        let session = session.unwrap_or_default();
-        let same = |row: &&mut Row| of_worker(row) && row.held.session == session;
-        if let Some(row) = rows.iter_mut().find(same) {
-            row.streams += 1;
-            return Ok(self.hold(row.id, open, session));
-        }
-        let id = self.numbers.fetch_add(1, Ordering::Relaxed);
-        let mut held = Held {
-            worker_id: open.worker_id.clone(),
-            kind: open.kind,
-            port: open.port,
-            name: Name::default(),
-            session: session.clone(),
-            client: Client::default(),
-            peer: None,
-            replica,
-            since_unix_ms: unix_ms(SystemTime::now()),
-            parked: None,
-        };
-        if let Some(holder) = &open.holder {
-            held.show(holder);
-        }
-        rows.push(Row {
-            id,
-            held,
-            streams: 1,
-            kept: None,
-        });
-        self.show(&rows);
-        Ok(self.hold(id, open, session))
-    }
-
-    fn hold(&self, id: u64, open: &Open, session: Name) -> Hold {
-        Hold {
+        let id = self.change(|holds| holds.take(open, replica, now_unix_ms()))?;
+        Ok(Hold {
             table: self.clone(),
             id,
-            worker_id: open.worker_id.clone(),
-            port: open.port,
-            session,
-        }
+        })
     }
 
     /// The worker that is kept for the owner that `open` names, as soon as its debugger has answered what it was asked.
@@ -154,11 +67,14 @@ impl Table {
     /// [`Refused`]: it is not kept, or for somebody else, or its debugger is at work.
     pub(super) async fn hand_over(&self, open: &Open) -> Result<Box<Keeping>, Refused> {
         let gone = || Refused::new(Refusal::Other, "nothing is kept there for that owner");
-        let asks = self.kept(&open.worker_id, open.port);
-        let (owner, asks) = asks.ok_or_else(gone)?;
-        if open.resume.as_ref() != Some(&owner) {
-            return Err(gone());
-        }
+        let asks = {
+            let holds = self.holds.lock();
+            let (owner, asks) = holds.kept(&open.worker_id, open.port).ok_or_else(gone)?;
+            if open.resume.as_ref() != Some(owner) {
+                return Err(gone());
+            }
+            asks.clone()
+        };
         let (answer, handed_over) = oneshot::channel();
         let busy = |_| Refused::new(Refusal::Kept, "somebody goes on with it at this moment");
         asks.try_send(Ask::HandOver(answer)).map_err(busy)?;
@@ -167,28 +83,24 @@ impl Table {
 
     /// Has the task of a worker that is kept run on.
     pub(super) fn let_run(&self, worker_id: &Name, port: u16) {
-        if let Some((_, asks)) = self.kept(worker_id, port) {
+        if let Some((_, asks)) = self.holds.lock().kept(worker_id, port) {
             // Where somebody goes on with it, that one is asked next.
             _ = asks.try_send(Ask::LetRun);
         }
     }
 
-    fn kept(&self, worker_id: &Name, port: u16) -> Option<(Subject, mpsc::Sender<Ask>)> {
-        let rows = self.rows.lock();
-        let mut of_worker = rows
-            .iter()
-            .filter(|row| row.held.worker_id == *worker_id && row.held.port == port);
-        of_worker.find_map(|row| {
-            let owner = row.held.parked.as_ref()?.owner.clone();
-            Some((owner, row.kept.as_ref()?.asks.clone()))
-        })
-    }
-
-    /// A connection of nobody's session, such as a relay's look after a worker that was left, is not shown.
-    fn show(&self, rows: &[Row]) {
-        let named = rows.iter().filter(|row| !row.held.session.is_empty());
-        let all = named.map(|row| row.held.clone()).collect();
-        self.shown.send_replace(all);
+    /// Changes what is held, and shows what came of it.
+    fn change<T>(&self, change: impl FnOnce(&mut NodeHolds<mpsc::Sender<Ask>>) -> T) -> T {
+        let mut holds = self.holds.lock();
+        let result = change(&mut holds);
+        let rows = holds.rows();
+        // Under the lock: rows are shown in the order in which they came to be.
+        self.shown.send_if_modified(|shown| {
+            let differs = *shown != rows;
+            *shown = rows;
+            differs
+        });
+        result
     }
 }
 
@@ -196,104 +108,41 @@ impl Hold {
     /// Resolves when no other session of the same relay still leaves the worker. Cancel safe.
     pub(super) async fn settled(&self) {
         let mut rows = self.table.watch();
-        let alone = |rows: &Arc<[Held]>| {
-            let of_worker = |row: &&Held| row.worker_id == self.worker_id && row.port == self.port;
-            let mut others = rows.iter().filter(of_worker);
-            others.all(|row| row.session == self.session)
-        };
-        // The table outlives this.
-        _ = rows.wait_for(alone).await;
+        loop {
+            rows.mark_unchanged();
+            if self.table.holds.lock().is_alone(self.id) {
+                return;
+            }
+            // The table outlives this.
+            _ = rows.changed().await;
+        }
     }
 
     /// Shows the worker as kept by `keep` for so long from now; gives what is asked of whoever keeps it. `None`: that one, or
     /// all together, have as many as may be.
     pub(super) fn park(&self, keep: &Keep, left: Duration) -> Option<mpsc::Receiver<Ask>> {
-        let mut rows = self.table.rows.lock();
-        if !has_place(&rows, keep) {
-            return None;
-        }
-        let others = rows.iter().filter_map(|row| Some(row.kept.as_ref()?.bytes));
-        let others: Vec<usize> = others.collect();
-        let row = rows.iter_mut().find(|row| row.id == self.id)?;
-        let held = Held {
-            parked: Some(Parked {
-                owner: keep.owner.clone(),
-                credential: keep.credential.clone(),
-                until_unix_ms: unix_ms(SystemTime::now() + left),
-            }),
-            ..row.held.clone()
-        };
-        let bytes = written(&held).len();
-        if !kept_fit(others.into_iter().chain([bytes])) {
-            return None;
-        }
         let (ask, asks) = mpsc::channel(1);
-        row.held = held;
-        row.kept = Some(KeptRow {
-            asks: ask,
-            cluster_session: keep.cluster_session,
-            bytes,
-        });
-        self.table.show(&rows);
-        Some(asks)
+        let until = unix_ms(SystemTime::now() + left);
+        let is_kept = self
+            .table
+            .change(|holds| holds.park(self.id, keep, until, ask));
+        is_kept.then_some(asks)
     }
 
     /// Shows the worker as that of the session which `open` of `replica` names.
     pub(super) fn resume(&self, open: &Open, replica: Replica) {
-        let mut rows = self.table.rows.lock();
-        if let Some(row) = rows.iter_mut().find(|row| row.id == self.id) {
-            (row.kept, row.held.parked, row.held.replica) = (None, None, replica);
-            row.held.since_unix_ms = unix_ms(SystemTime::now());
-            if let Some(holder) = &open.holder {
-                row.held.show(holder);
-            }
-        }
-        self.table.show(&rows);
+        self.table
+            .change(|holds| holds.resume(self.id, open, replica, now_unix_ms()));
     }
 }
 
-/// Whether the owner of `keep` may have one more of those that are kept among `rows`. Where nobody is authenticated, nobody's
-/// share is known.
-fn has_place(rows: &[Row], keep: &Keep) -> bool {
-    if keep.owner.is_empty() {
-        return true;
-    }
-    let (mut places, mut families) = (0, HashMap::<Hex<8>, usize>::new());
-    let parked =
-        |row: &&Row| row.held.parked.as_ref().map(|parked| &parked.owner) == Some(&keep.owner);
-    for row in rows.iter().filter(parked) {
-        match row.kept.as_ref().and_then(|kept| kept.cluster_session) {
-            Some(family) => *families.entry(family).or_default() += 1,
-            None => places += 1,
-        }
-    }
-    places += families
-        .values()
-        .map(|kept| kept.div_ceil(FAMILY))
-        .sum::<usize>();
-    let own = keep.cluster_session.and_then(|own| families.get(&own));
-    places < EACH || own.is_some_and(|kept| kept % FAMILY != 0)
-}
-
-impl Held {
-    fn show(&mut self, holder: &Holder) {
-        self.name = holder.name.clone();
-        self.session = holder.session.clone();
-        self.client = holder.client.clone();
-        self.peer = holder.peer;
-    }
+fn now_unix_ms() -> u64 {
+    unix_ms(SystemTime::now())
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let mut rows = self.table.rows.lock();
-        let own = rows.iter_mut().position(|row| row.id == self.id);
-        let Some(at) = own else { return };
-        rows[at].streams -= 1;
-        if rows[at].streams == 0 {
-            rows.remove(at);
-            self.table.show(&rows);
-        }
+        self.table.change(|holds| holds.give_back(self.id));
     }
 }
 
@@ -301,7 +150,10 @@ impl Drop for Hold {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::wire::tunnel::messages::{FromAgent, Kind, LARGEST, MOST_KEPT, MOST_ROWS};
+    use crate::hold::{EACH, FAMILY};
+    use crate::wire::tunnel::messages::{
+        FromAgent, Hex, Holder, Kind, LARGEST, MOST_KEPT, MOST_ROWS, written,
+    };
 
     fn open(worker: &str, session: Option<&str>) -> Open {
         Open {

@@ -40,28 +40,6 @@ pub(super) struct Said {
     pub(super) at: Instant,
 }
 
-impl Said {
-    /// Until when it is kept by this, where its relay is lost `now`.
-    fn until(&self, now: Instant) -> Instant {
-        let bounded = |ms| Duration::from_millis(ms).min(LONGEST);
-        let until = now + bounded(self.keep.keeps_ms);
-        let from_then = |ms: Option<u64>| ms.map(|ms| self.at + bounded(ms));
-        let until = from_then(self.keep.at_least_ms).map_or(until, |least| least.max(until));
-        from_then(self.keep.at_most_ms).map_or(until, |most| most.min(until))
-    }
-
-    /// The same said now.
-    fn renewed(&self) -> Keep {
-        let passed = u64::try_from(self.at.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let mut keep = self.keep.clone();
-        keep.lasted_ms = keep.lasted_ms.saturating_add(passed);
-        for left in [&mut keep.at_least_ms, &mut keep.at_most_ms] {
-            *left = left.map(|left| left.saturating_sub(passed));
-        }
-        keep
-    }
-}
-
 /// A worker, its debugger, and what keeps it from everybody else. Dropped, the worker is left.
 #[derive(Debug)]
 pub(super) struct Tenure {
@@ -102,12 +80,12 @@ impl Keeping {
         said: Said,
     ) -> Result<Box<Self>, Box<Tenure>> {
         let now = Instant::now();
-        let until = said.until(now);
+        let left = said.keep.lasts(now - said.at).min(LONGEST);
+        let until = now + left;
         let kept = tenure.worker.stands();
         let Ok(Ok(part)) = timeout(REST, tenure.worker.skip_rest()).await else {
             return Err(tenure);
         };
-        let left = until.saturating_duration_since(now);
         let Some(asks) = tenure.hold.park(&said.keep, left) else {
             info!("there are too many workers that are kept: the task of this one runs on");
             return Err(tenure);
@@ -221,7 +199,7 @@ impl Keeping {
         }
         tenure.worker.stand(stands);
         let said = Said {
-            keep: said.renewed(),
+            keep: said.keep.renewed(said.at.elapsed()),
             at: Instant::now(),
         };
         (tenure, said, frames)
@@ -250,45 +228,4 @@ fn busy() -> Refused {
         Refusal::Kept,
         "its debugger still works on what was asked before",
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn it_is_kept_from_its_loss_on_and_neither_longer_nor_shorter_than_was_said() {
-        let minute = Duration::from_secs(60);
-        let said = |at_least: Option<u64>, at_most: Option<u64>| Said {
-            keep: Keep {
-                owner: "ada".into(),
-                credential: None,
-                keeps_ms: 15 * 60_000,
-                at_least_ms: at_least.map(|minutes| minutes * 60_000),
-                at_most_ms: at_most.map(|minutes| minutes * 60_000),
-                lasted_ms: 0,
-                capabilities: "{}".into(),
-                attach: 7,
-                cluster_session: None,
-            },
-            at: Instant::now(),
-        };
-        let lost = Instant::now() + 10 * minute;
-        for (at_least, at_most, minutes) in [
-            (None, None, 15),
-            (None, Some(12), 2),
-            (Some(20), None, 15),
-            (Some(720), None, 710),
-            (Some(720), Some(60), 50),
-        ] {
-            let until = said(at_least, at_most).until(lost);
-            assert_eq!(until, lost + minutes * minute, "{at_least:?} {at_most:?}");
-        }
-        let before = said(Some(720), Some(780));
-        tokio::time::advance(10 * minute).await;
-        let again = before.renewed();
-        let minutes = |ms: Option<u64>| ms.map(|ms| ms / 60_000);
-        assert_eq!(minutes(again.at_least_ms), Some(710));
-        assert_eq!(minutes(again.at_most_ms), Some(770));
-    }
 }

@@ -19,7 +19,7 @@ use super::shares::{Share, Shares, Shortage};
 use super::{Attached, Authorized};
 use crate::agents::Way;
 use crate::audit::Unavailable;
-use crate::debugger::unattended::{EACH, FAMILY};
+use crate::hold::{EACH, FAMILY};
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::policy::Scope;

@@ -66,7 +66,7 @@ impl Takeover {
     pub(super) fn take_park(&self, connection: OwnedFd, stored: Value) {
         let id = stored["tenant"]["breakpoint"].as_str();
         let id = id.and_then(|id| id.parse().ok());
-        let claim = id.and_then(|id| self.agents.take_claim(id));
+        let claim = id.and_then(|id| self.registry.take_over(id));
         let park = PassedPark {
             connection,
             stored,

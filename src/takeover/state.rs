@@ -10,12 +10,11 @@ use tracing::{info, warn};
 use super::Takeover;
 use super::link::Neighbour;
 use super::messages::{MOST_REVOKED, MOST_ROWS, Restart, Row, State};
-use crate::agents::Hold;
 use crate::audit::{Action, Entry};
+use crate::hold::{RemoteHold, held};
 use crate::identity::revocation::Revocation;
-use crate::moment::unix_ms;
 use crate::ray::registry::{Breakpoint, Holder, RayNode};
-use crate::wire::tunnel::messages::{Held, Node, Parked, Replica};
+use crate::wire::tunnel::messages::{Node, Replica};
 use crate::wire::tunnel::text::Text;
 
 /// How long it is waited for what another process has revoked to be written.
@@ -89,7 +88,7 @@ impl Takeover {
 
     /// Takes in what `neighbour` has told.
     pub(super) async fn take_in(&self, neighbour: &Neighbour, state: State) {
-        let holds = state.holds.iter().take(MOST_ROWS).map(|row| Hold {
+        let holds = state.holds.iter().take(MOST_ROWS).map(|row| RemoteHold {
             node: RayNode {
                 cluster: (*row.node.cluster).into(),
                 node_id: (*row.node.node_id).into(),
@@ -135,29 +134,12 @@ impl Takeover {
 }
 
 fn row(breakpoint: &Breakpoint, holder: &Holder, replica: Replica) -> Row {
-    let parked = holder.parked_until.map(|until| Parked {
-        owner: holder.subject.as_deref().unwrap_or_default().into(),
-        // This process ends it itself where that is revoked.
-        credential: None,
-        until_unix_ms: unix_ms(until.time),
-    });
     Row {
         node: Node {
             cluster: (&*breakpoint.cluster).into(),
             node_id: (&*breakpoint.node_id).into(),
             address: breakpoint.node_ip,
         },
-        held: Held {
-            worker_id: (&*breakpoint.worker_id).into(),
-            kind: breakpoint.kind,
-            port: breakpoint.port,
-            name: holder.subject.as_deref().unwrap_or_default().into(),
-            session: holder.session.to_string().as_str().into(),
-            client: holder.client.as_str().into(),
-            peer: holder.peer,
-            replica,
-            since_unix_ms: unix_ms(holder.since.time),
-            parked,
-        },
+        held: held(&breakpoint.worker(), holder, replica),
     }
 }

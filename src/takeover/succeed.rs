@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, UnixListener, UnixStream};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::hand_over::Waiting;
@@ -24,9 +24,6 @@ const PATIENCE: Duration = Duration::from_secs(15);
 
 /// How long the Ray heads may take to say what is paused before clients are accepted all the same.
 const POLLED: Duration = Duration::from_secs(15);
-
-/// How long what the predecessor's sessions hold is waited for to be claimed.
-const CLAIMED: Duration = Duration::from_millis(500);
 
 /// What a predecessor has handed over. Dropped, it has the predecessor go on as before.
 pub(crate) struct Inherited {
@@ -164,7 +161,6 @@ impl Takeover {
                 if let Some(state) = state {
                     self.take_in(&entered.neighbour, state).await;
                 }
-                self.claimed().await;
                 if let Err(why) = writer.write(&Message::Mine, None).await {
                     warn!(%why, pid, "the predecessor has gone while it handed over");
                 }
@@ -183,14 +179,6 @@ impl Takeover {
         self.open();
         info!(pid, "taken over from another process");
         Ok(())
-    }
-
-    /// Waits until what the predecessor's sessions hold is claimed, as far as it is listed.
-    async fn claimed(&self) {
-        let until = Instant::now() + CLAIMED;
-        while !self.agents.has_claimed() && Instant::now() < until {
-            sleep(Duration::from_millis(5)).await;
-        }
     }
 }
 

@@ -170,13 +170,8 @@ impl Restored {
         let (keep, said_unix_ms) = self.stored.keep.as_ref()?;
         let now = Moment::now();
         let passed = unix_ms(now.time).saturating_sub(*said_unix_ms);
-        let left = |ms: u64| Duration::from_millis(ms.saturating_sub(passed));
-        let mut keeps = Duration::from_millis(keep.keeps_ms);
-        keeps = keep
-            .at_least_ms
-            .map_or(keeps, |least| keeps.max(left(least)));
-        keeps = keep.at_most_ms.map_or(keeps, |most| keeps.min(left(most)));
-        (!keeps.is_zero()).then(|| now.after(keeps))
+        let lasts = keep.lasts(Duration::from_millis(passed));
+        (!lasts.is_zero()).then(|| now.after(lasts))
     }
 
     /// Has the worker held for whoever had it. `None`: it is not to be had, and was left.

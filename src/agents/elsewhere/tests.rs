@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::context::Context;
 use crate::dap::testing::paused;
 use crate::identity::Authenticator;
+use crate::moment::Moment;
 use crate::ray::registry::{BreakpointId, Change, ClaimError, Kind, State};
 use crate::session::refusal::SessionRefusal;
 use crate::wire::tunnel::text::Hex;
@@ -60,15 +61,13 @@ impl Scene {
 
     /// What the agent of `a1` says on the link `link`, as soon as it was taken in.
     async fn says(&self, link: u64, held: impl Into<Arc<[Held]>>) {
-        let elsewhere = &self.context.agents.elsewhere;
-        elsewhere.hear(link, vec![node("a1", "10.0.0.1")], &held.into());
-        settled().await;
+        let (agents, held): (_, Arc<[Held]>) = (&self.context.agents, held.into());
+        agents.hear_holds(link, vec![node("a1", "10.0.0.1")], &held);
     }
 
     async fn ends(&self, link: u64, end: End) {
-        let elsewhere = &self.context.agents.elsewhere;
-        elsewhere.leave(link, &end, Instant::now());
-        settled().await;
+        let agents = &self.context.agents;
+        agents.lose_holds(link, &end, Instant::now());
     }
 
     fn state(&self) -> Option<State> {
@@ -86,7 +85,7 @@ impl Scene {
     fn own(&self) -> Holder {
         Holder {
             replica: None,
-            ..holder(&self.held("1"))
+            ..Holder::from(&self.held("1"))
         }
     }
 }
@@ -153,13 +152,14 @@ async fn the_word_of_a_link_that_broke_stands_for_a_quarter_of_a_minute() {
     tokio::time::sleep(Duration::from_secs(14)).await;
     assert!(scene.holder().is_some());
     tokio::time::sleep(Duration::from_secs(1)).await;
+    settled().await;
     assert_eq!(scene.state(), None);
     // Who comes again says what is so.
     scene.context.registry.insert(scene.breakpoint.clone());
     scene.says(2, [scene.held("7")]).await;
     scene.ends(2, End::Broken).await;
     scene.says(3, [scene.held("7")]).await;
-    tokio::time::sleep(2 * KEPT).await;
+    tokio::time::sleep(2 * crate::hold::KEPT).await;
     assert!(scene.holder().is_some());
     scene.ends(3, End::Broken).await;
     scene.says(4, []).await;
@@ -194,10 +194,8 @@ async fn nobody_is_believed_of_what_is_not_on_its_node_or_of_this_relay() {
     };
     scene.says(1, [own, port, kind]).await;
     assert_eq!(scene.state(), Some(State::Paused));
-    let elsewhere = &scene.context.agents.elsewhere;
-    let held: Arc<[Held]> = [scene.held("7")].into();
-    elsewhere.hear(2, vec![node("b2", "10.0.0.1")], &held);
-    settled().await;
+    let agents = &scene.context.agents;
+    agents.hear_holds(2, vec![node("b2", "10.0.0.1")], &[scene.held("7")]);
     assert_eq!(scene.state(), Some(State::Paused));
     assert!(
         scene
@@ -251,8 +249,8 @@ async fn relays_that_agents_know_are_counted_once() {
     let agents = &scene.context.agents;
     let own = agents.replica();
     assert!(agents.other_relays().is_empty());
-    agents.elsewhere.hear_relays(1, vec![own, OTHER]);
-    agents.elsewhere.hear_relays(2, vec![OTHER, own]);
+    agents.hear_relays(1, vec![own, OTHER]);
+    agents.hear_relays(2, vec![OTHER, own]);
     assert_eq!(
         agents.other_relays().into_iter().collect::<Vec<_>>(),
         [OTHER.digits()]
@@ -269,18 +267,17 @@ async fn workers_that_an_agent_makes_up_are_asked_for_one_by_one() {
         worker_id: format!("{n:056x}").as_str().into(),
         ..scene.held(&n.to_string())
     });
-    let made_up: Arc<[Held]> = made_up.collect();
+    let made_up: Vec<Held> = made_up.collect();
     let agents = &scene.context.agents;
     let nodes = vec![node("a1", "10.0.0.1")];
-    agents.elsewhere.hear(1, nodes, &made_up);
-    let mut known = Known::default();
-    for asked in 1..=ASKED_AT_ONCE {
+    agents.hear_holds(1, nodes, &made_up);
+    let mut asked = Asked::default();
+    for count in 1..=ASKED_AT_ONCE {
         for _ in 0..3 {
-            let next = agents.take_holds(&mut known);
+            let next = agents.ask_for_unlisted(&mut asked);
             assert!(next <= Instant::now() + ASK_PAUSE);
         }
-        let all = known.holds.values();
-        assert_eq!(all.filter(|taken| taken.asked.is_some()).count(), asked);
+        assert_eq!(asked.at.len(), count);
         tokio::time::advance(ASK_PAUSE).await;
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::context::Context;
-use crate::debugger::unattended::EACH;
+use crate::hold::EACH;
 use crate::lineproto::tests::debugpy::{Debugpy, Worker};
 use crate::lineproto::tests::*;
 use crate::moment::Moment;

@@ -9,7 +9,7 @@ use tokio_tungstenite::tungstenite::Message;
 use super::*;
 use crate::agents::tests::Scene;
 use crate::config::UpstreamPath;
-use crate::debugger::unattended::EACH;
+use crate::hold::EACH;
 use crate::identity::testing::{principal, token_of};
 use crate::moment::unix_ms;
 use crate::wire::dap::message::event;

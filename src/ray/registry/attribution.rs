@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config;
+use crate::hold::RayNode;
 use crate::ray::head::{HeadClient, HeadConfigError, HeadError};
 use crate::ray::registry::breakpoint::{Breakpoint, Kind};
 use crate::ray::registry::gcs::{GcsClient, GcsError, entry};
-use crate::ray::registry::live_nodes::{self, RayNode};
+use crate::ray::registry::live_nodes;
 use crate::ray::registry::query;
 use crate::ray::registry::rows::WorkerRow;
 

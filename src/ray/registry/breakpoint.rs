@@ -15,12 +15,12 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 pub use self::id::{BadBreakpointId, BreakpointId};
+use crate::hold::{Holder, Worker};
 use crate::moment::Moment;
 use crate::ray::registry::resources::Resources;
 use crate::ray::registry::traceback::RAY_FRAMES;
 pub use crate::wire::debugger::Kind;
 use crate::wire::text::{one_line, shortened};
-use crate::wire::tunnel::messages::Replica;
 
 /// Why the worker stopped, as far as Ray lets us know without attaching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -32,73 +32,6 @@ pub enum Reason {
     PostMortem,
     /// The head does not say (`/worker/traceback` is refused, or has not been asked yet).
     Unknown,
-}
-
-/// Who has a debugger attached.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Holder {
-    /// The session that holds the breakpoint, as in `/relay/v1/sessions`.
-    pub session: u64,
-    /// Who: the subject of its principal, where clients are authenticated.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub subject: Option<String>,
-    /// What the client calls itself (`clientName` or `clientID` of `initialize`), cleaned for display.
-    pub client: String,
-    /// Address that the client came from; `None` where another relay's agent does not tell it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub peer: Option<SocketAddr>,
-    /// When the client attached.
-    pub since: Moment,
-    /// The other relay whose session it is; `None`: this one's.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub replica: Option<Replica>,
-    /// Until when its session waits for its client to come again, where that is lost; `None`: the client is there.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub parked_until: Option<Moment>,
-    /// It is a session of another relay process of this machine, to which who names the breakpoint is passed on.
-    #[serde(skip)]
-    pub at_neighbour: bool,
-}
-
-impl Holder {
-    /// Its session is one of this relay's.
-    pub fn is_here(&self) -> bool {
-        self.replica.is_none()
-    }
-
-    /// Who has it, for those whom it is no concern by which client and from where. Of somebody who is not authenticated that
-    /// is all that is known.
-    pub fn who(&self) -> String {
-        let person = self.subject.is_some();
-        let (client, peer) = match person {
-            true => (String::new(), None),
-            false => (self.client.clone(), self.peer),
-        };
-        let told = Self {
-            client,
-            peer,
-            ..self.clone()
-        };
-        told.to_string()
-    }
-}
-
-impl fmt::Display for Holder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.subject, self.client.as_str()) {
-            (Some(subject), "") => f.write_str(subject)?,
-            (Some(subject), client) => write!(f, "{subject} with {client}")?,
-            (None, "") => f.write_str("somebody")?,
-            (None, client) => f.write_str(client)?,
-        }
-        if let Some(peer) = &self.peer {
-            write!(f, " from {peer}")?;
-        }
-        match self.is_here() {
-            true => Ok(()),
-            false => f.write_str(" through another relay"),
-        }
-    }
 }
 
 /// Life of a breakpoint.
@@ -346,6 +279,18 @@ impl Breakpoint {
     /// Where the debugger listens, from the registry alone.
     pub(crate) fn upstream(&self) -> SocketAddr {
         SocketAddr::new(self.node_ip, self.port)
+    }
+
+    /// What tells its debugger from all others.
+    pub(crate) fn worker(&self) -> Worker<'_> {
+        Worker {
+            cluster: &self.cluster,
+            node_id: &self.node_id,
+            node_ip: self.node_ip,
+            worker_id: &self.worker_id,
+            kind: self.kind,
+            port: self.port,
+        }
     }
 
     /// Its session, while one holds it.

@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio::sync::{SetOnce, oneshot, watch};
 use tokio::time::{Instant, timeout};
 
-use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, Holder, Location};
+use crate::hold::Holder;
+use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, Location};
 use crate::ray::registry::clusters::ClusterHandle;
 use crate::ray::registry::current::CurrentTask;
 use crate::ray::registry::query;
@@ -133,9 +134,9 @@ impl Claim {
     pub fn held_by(&self, holder: Holder) {
         let held = &self.lease.held;
         let (cluster, key) = (self.cluster.place, held.breakpoint.key());
-        self.shared.change(|state, _| {
-            let change = state.held_by(cluster, key, held.number, holder);
-            (change.into_iter().collect(), ())
+        self.shared.change(|state, now| {
+            let changes = state.held_by(cluster, key, held.number, holder, now);
+            (changes, ())
         });
     }
 

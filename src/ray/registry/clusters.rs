@@ -131,6 +131,12 @@ impl ClusterHandle {
         }
     }
 
+    /// Has the head asked now what is paused.
+    pub(super) fn ask_now(&self) {
+        self.poll_now.notify_one();
+        self.pdb_now.notify_one();
+    }
+
     /// A cluster of the configuration.
     pub(super) fn new(
         name: &str,

@@ -3,23 +3,12 @@
 //! Kept from the same answer that tells which nodes are lost ([`crate::ray::registry::nodes`]), and published apart from the
 //! list of breakpoints: nodes come and go seldom, and few want to know.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use crate::hold::RayNode;
 use crate::ray::registry::rows::NodeRow;
-
-/// A Ray node that its head lists as alive.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RayNode {
-    /// Name of the cluster in the configuration.
-    pub cluster: Arc<str>,
-    /// Ray's node id (hex).
-    pub node_id: Arc<str>,
-    /// The node's address, as Ray knows it.
-    pub address: IpAddr,
-}
 
 /// Those of `cluster` among `rows`. What has no address that can be read is none.
 pub(super) fn alive(cluster: &Arc<str>, rows: &[NodeRow]) -> Vec<RayNode> {

@@ -14,6 +14,7 @@ mod found;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod gcs;
+mod holds;
 mod id_prefix;
 mod job;
 mod list;
@@ -47,10 +48,10 @@ use clusters::ClusterHandle;
 use gcs::GcsClient;
 use shared::Shared;
 
+pub use crate::hold::{Holder, RayNode};
 pub use attribution::{Attributed, Attribution, AttributionError, Owner, Resident};
 pub use breakpoint::{
-    BadBreakpointId, Breakpoint, BreakpointId, Holder, Kind, Location, Names, Reason, Registered,
-    State,
+    BadBreakpointId, Breakpoint, BreakpointId, Kind, Location, Names, Reason, Registered, State,
 };
 pub use claim::{Claim, Lease, Left, Whereabouts};
 pub use current::CurrentTask;
@@ -58,7 +59,6 @@ pub use examine::Examined;
 pub use found::{FoundCluster, FoundHead};
 pub use id_prefix::{AmbiguousPrefix, BadPrefix, BreakpointIdPrefix};
 pub use list::List;
-pub use live_nodes::RayNode;
 pub use observe::{Observer, PollOutcome};
 pub use resources::{Amount, Resources};
 pub use snapshot::{ClusterStatus, Snapshot};

@@ -12,14 +12,15 @@ use tokio::sync::{SetOnce, broadcast, watch};
 use tokio::time::Instant;
 
 use crate::config;
+use crate::hold::{RayNode, RemoteHolds, Touched};
 use crate::memory::Memory;
 use crate::ray::registry::clusters::{ClusterHandle, Clusters};
 use crate::ray::registry::found::Told;
-use crate::ray::registry::live_nodes::{self, RayNode};
+use crate::ray::registry::live_nodes;
 use crate::ray::registry::observe::Observer;
 use crate::ray::registry::snapshot::{ClusterStatus, Snapshot};
-use crate::ray::registry::state::{Changes, Cluster, Now, State};
-use crate::ray::registry::{Breakpoint, BreakpointId, Change, Event};
+use crate::ray::registry::state::{Changes, Claimed, Cluster, Now, State};
+use crate::ray::registry::{Breakpoint, BreakpointId, Event};
 
 /// Events that a slow receiver may lag behind.
 const EVENT_BACKLOG: usize = 1024;
@@ -142,12 +143,12 @@ impl Shared {
     /// Registers a claim, so that its holder hears of a death.
     pub(super) fn open_claim<E>(
         &self,
-        claim: impl FnOnce(&mut State, u64, Now) -> Result<(Cluster, Arc<Breakpoint>), E>,
+        claim: impl FnOnce(&mut State, u64, Now) -> Result<Claimed, E>,
     ) -> Result<OpenClaim, E> {
         let mut core = self.lock();
         let now = Now::now();
         let number = core.next_claim;
-        let (cluster, breakpoint) = claim(&mut core.state, number, now)?;
+        let (cluster, breakpoint, changes) = claim(&mut core.state, number, now)?;
         core.next_claim += 1;
         let died = Arc::new(SetOnce::new());
         core.claims.insert(
@@ -157,7 +158,6 @@ impl Shared {
                 died: Arc::clone(&died),
             },
         );
-        let changes = vec![(Change::Attached, Arc::clone(&breakpoint))];
         self.publish(&mut core, changes, now, false);
         Ok(OpenClaim {
             number,
@@ -195,28 +195,34 @@ impl Shared {
         self.lock().state.unexplained(cluster, key, claim);
     }
 
-    /// Forgets a claim and gives its breakpoint back; `used`: the worker may have been detached, and its task run on.
+    /// Takes in what others say that they have: `said` changes it.
+    pub(super) fn hear(&self, said: impl FnOnce(&mut RemoteHolds) -> Touched) {
+        let over = self.change(|state, now| state.hear(said, now));
+        // Whether those tasks were let run is not known here: a poll says at once what waits, as another stop.
+        for cluster in over {
+            self.clusters.at(cluster).ask_now();
+        }
+    }
+
+    /// Forgets a claim and gives its breakpoint back; `ran`: the worker may have been detached, and its task run on.
     pub(super) fn close_claim(
         &self,
         cluster: &ClusterHandle,
         id: BreakpointId,
         worker_id: &str,
         claim: u64,
-        used: bool,
+        ran: bool,
     ) {
         let mut core = self.lock();
         if core.claims.get(&id).is_some_and(|held| held.claim == claim) {
             core.claims.remove(&id);
         }
         let now = Now::now();
-        let changes = match used {
-            true => core.state.give_back(cluster.place, worker_id, claim, now),
-            false => core.state.put_back(cluster.place, worker_id, claim, now),
-        };
+        let state = &mut core.state;
+        let changes = state.give_back(cluster.place, worker_id, claim, ran, now);
         self.publish(&mut core, changes, now, false);
         drop(core);
-        cluster.poll_now.notify_one();
-        cluster.pdb_now.notify_one();
+        cluster.ask_now();
     }
 
     /// Puts a cluster in that is not in the configuration, with what is wrong with it, if anything. `make` makes it for the

@@ -120,10 +120,11 @@ pub(crate) async fn take(
         None => Ok(session.holder(&principal, terms.client)),
     };
     if !last.is_here() {
-        let way = Box::pin(context.agents.take_kept(held)).await;
+        let way = Box::pin(context.agents.way_to_agent(held)).await;
         let way = way.map_err(|why| SessionRefusal::no_way(held, why))?;
-        let (claim, way) = way.ok_or_else(|| over(held))?;
         let holder = still_welcome()?;
+        let claim = context.registry.take_over(held.id);
+        let claim = claim.ok_or_else(|| over(held))?;
         let resumed = Resumed {
             origin: Origin::Agent {
                 owner: last.subject.as_deref().unwrap_or_default().into(),

@@ -3,7 +3,7 @@
 use tokio::sync::watch;
 
 use super::*;
-use crate::debugger::unattended::EACH;
+use crate::hold::EACH;
 use crate::identity::testing::{principal, revoke, somebody};
 use crate::policy::{Rule, Scope};
 use crate::release::release;

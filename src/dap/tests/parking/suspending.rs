@@ -1,7 +1,7 @@
 //! Leaving a task where it is, on purpose: `disconnect` with `suspendDebuggee`, VS Code's "Disconnect and Suspend".
 
 use super::*;
-use crate::debugger::unattended::EACH;
+use crate::hold::EACH;
 use crate::moment::Moment;
 
 fn suspend() -> Value {

@@ -111,15 +111,15 @@ impl State {
                 continue;
             }
             let is_seen = seen.contains(&**key);
-            let asked_for = entry.asked_for.filter(|_| entry.claim.is_none());
-            let is_open = entry.claim.is_none() && entry.since <= sent;
+            let asked_for = entry.asked_for.filter(|_| !entry.hold.is_held());
+            let is_open = !entry.hold.is_held() && entry.since <= sent;
             if is_open && !is_seen && asked_for.is_none_or(|until| until <= now.instant) {
                 vanished.push(key.to_string());
             }
             // What is held is no news of a poll's, until it is given back.
             settled &= match is_seen {
                 true => entry.since <= sent && asked_for.is_none(),
-                false => entry.claim.is_some(),
+                false => entry.hold.is_held(),
             };
             listed += usize::from(is_seen);
         }
@@ -161,7 +161,7 @@ impl State {
             let entries = self.clusters[cluster].entries.iter();
             let gone = entries.filter(|(key, entry)| {
                 entry.breakpoint().kind.is_registered()
-                    && entry.claim.is_none()
+                    && !entry.hold.is_held()
                     && entry.since <= sent
                     && !keys.contains(&***key)
             });
@@ -187,7 +187,7 @@ impl State {
             let known = state.entries.get(breakpoint.key());
             // Claimed, or the same socket as before: no news. Another one is another stop.
             if known.is_some_and(|entry| {
-                entry.claim.is_some()
+                entry.hold.is_held()
                     || entry.since > sent
                     || entry.breakpoint().upstream() == breakpoint.upstream()
             }) {
@@ -374,7 +374,7 @@ impl State {
             let news = (node_ip, port, row.paused_threads());
             let known = (old.node_ip, old.port, old.paused_threads);
             // What Ray lists now needs no one who asked for it.
-            let listed = entry.claim.is_none() && entry.asked_for.is_some();
+            let listed = !entry.hold.is_held() && entry.asked_for.is_some();
             if sent >= entry.since && (listed || news != known) {
                 let mut next = Breakpoint::clone(old);
                 (next.node_ip, next.port, next.paused_threads) = news;
@@ -383,7 +383,7 @@ impl State {
                     entry.asked_for = None;
                     // Another debugger, which nobody has dialled.
                     entry.unreachable = entry.unreachable.filter(|_| !another);
-                    if entry.claim.is_none() {
+                    if !entry.hold.is_held() {
                         next.state = entry.free();
                     }
                 }
@@ -404,6 +404,7 @@ impl State {
         let pending = PendingLookups::new(now.instant);
         let entry = Entry::new(breakpoint, sent, row.is_driver(), pending);
         state.entries.insert(entry);
+        out.extend(self.join_remote(cluster, &row.worker_id, now));
         true
     }
 
@@ -423,7 +424,7 @@ impl State {
 
     fn unclaimed_since(&self, cluster: Cluster, worker_id: &str, sent: Instant) -> bool {
         let entry = self.clusters[cluster].entries.get(worker_id);
-        entry.is_some_and(|entry| entry.claim.is_none() && entry.since <= sent)
+        entry.is_some_and(|entry| !entry.hold.is_held() && entry.since <= sent)
     }
 }
 

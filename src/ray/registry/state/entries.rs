@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use crate::hold::Hold;
 use crate::moment::Moment;
 use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, State};
 use crate::ray::registry::names::Found;
@@ -43,8 +44,8 @@ pub(super) struct Entry {
     breakpoint: Arc<Breakpoint>,
     /// Since when this stop or this hold stands: answers asked for before then are stale.
     pub(super) since: Instant,
-    /// Number of the claim that holds it.
-    pub(super) claim: Option<u64>,
+    /// Who has it.
+    pub(super) hold: Hold,
     /// Since when nothing listens on its port, by the last dial.
     pub(super) unreachable: Option<Moment>,
     /// Somebody asked for it, though Ray does not list it: kept until then without a word from Ray.
@@ -56,7 +57,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// An entry that no claim holds.
+    /// An entry that nobody holds.
     pub(super) fn new(
         breakpoint: Arc<Breakpoint>,
         since: Instant,
@@ -66,7 +67,7 @@ impl Entry {
         Self {
             breakpoint,
             since,
-            claim: None,
+            hold: Hold::default(),
             unreachable: None,
             asked_for: None,
             unexplained: false,

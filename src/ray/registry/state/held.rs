@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ray::registry::Change;
-use crate::ray::registry::breakpoint::{
-    Breakpoint, BreakpointId, Holder, Location, Reason, State as Life,
-};
+use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, Location, Reason, State as Life};
 use crate::ray::registry::pending_lookups::PendingLookups;
 use crate::ray::registry::rows::WorkerRow;
 use crate::ray::registry::state::{Changes, Cluster, Entry, Node, Now, State};
@@ -26,34 +24,12 @@ impl State {
         now: Now,
     ) {
         let entry = self.clusters[cluster].entries.get_mut(key);
-        if let Some(entry) = entry.filter(|entry| entry.claim == Some(claim)) {
+        if let Some(entry) = entry.filter(|entry| entry.hold.is_by(claim)) {
             entry.unreachable = match (listens, entry.unreachable) {
                 (true, _) => None,
                 (false, since) => Some(since.unwrap_or(now)),
             };
         }
-    }
-
-    /// Shows `holder` as who holds `key` under `claim`.
-    pub(in crate::ray::registry) fn held_by(
-        &mut self,
-        cluster: Cluster,
-        key: &str,
-        claim: u64,
-        holder: Holder,
-    ) -> Option<(Change, Arc<Breakpoint>)> {
-        let entries = &mut self.clusters[cluster].entries;
-        let entry = entries.get(key);
-        let entry = entry.filter(|entry| entry.claim == Some(claim))?;
-        let change = match holder.parked_until {
-            Some(_) => Change::Parked,
-            None => Change::Attached,
-        };
-        let mut next = Breakpoint::clone(entry.breakpoint());
-        next.state = Life::Attached(holder);
-        let held = entries.set(key, next)?;
-        self.dirty = true;
-        Some((change, held))
     }
 
     /// Under `claim`, the worker stands at `location`, or nowhere that is known as it runs. That it became known is told; that
@@ -67,7 +43,7 @@ impl State {
     ) -> Changes {
         let entries = &mut self.clusters[cluster].entries;
         let entry = entries.get(key);
-        let Some(entry) = entry.filter(|entry| entry.claim == Some(claim)) else {
+        let Some(entry) = entry.filter(|entry| entry.hold.is_by(claim)) else {
             return Changes::new();
         };
         let before = entry.breakpoint();
@@ -100,7 +76,7 @@ impl State {
     ) -> Changes {
         let entries = &mut self.clusters[cluster].entries;
         let entry = entries.get(key);
-        let entry = entry.filter(|e| e.claim == Some(claim) && e.breakpoint().task_ended.is_none());
+        let entry = entry.filter(|e| e.hold.is_by(claim) && e.breakpoint().task_ended.is_none());
         let Some(entry) = entry else {
             return Changes::new();
         };
@@ -121,7 +97,7 @@ impl State {
     ) -> Changes {
         let state = &mut self.clusters[cluster];
         let entry = state.entries.get(key);
-        let Some(entry) = entry.filter(|entry| entry.claim == Some(claim)) else {
+        let Some(entry) = entry.filter(|entry| entry.hold.is_by(claim)) else {
             return Changes::new();
         };
         let mut next = Breakpoint::clone(entry.breakpoint());
@@ -161,6 +137,8 @@ impl State {
         entry.asked_for = Some(now.instant + KEPT);
         state.entries.insert(entry);
         self.dirty = true;
-        (vec![(Change::Appeared, breakpoint)], Some(id))
+        let mut changes = vec![(Change::Appeared, breakpoint)];
+        changes.extend(self.join_remote(cluster, &row.worker_id, now));
+        (changes, Some(id))
     }
 }

@@ -42,7 +42,7 @@ impl State {
         claim: u64,
     ) {
         let entry = self.clusters[cluster].entries.get_mut(key);
-        if let Some(entry) = entry.filter(|entry| entry.claim == Some(claim)) {
+        if let Some(entry) = entry.filter(|entry| entry.hold.is_by(claim)) {
             entry.unexplained = true;
         }
     }
@@ -92,7 +92,7 @@ impl State {
         let now = Now::now();
         let entries = self.clusters[cluster].entries.iter();
         entries
-            .filter(|(_, entry)| entry.claim.is_none())
+            .filter(|(_, entry)| !entry.hold.is_held())
             .map(|(_, entry)| entry.breakpoint())
             .filter(|b| nodes.iter().any(|node| **node == *b.node_id) && b.waiting(now) >= SETTLED)
             .map(Arc::clone)
@@ -112,7 +112,7 @@ impl State {
         let mut changes = Changes::new();
         let state = &mut self.clusters[cluster];
         let free = |entry: &crate::ray::registry::state::Entry| {
-            entry.claim.is_none() && entry.breakpoint().stop == stop
+            !entry.hold.is_held() && entry.breakpoint().stop == stop
         };
         if state.entries.get(key).is_some_and(free) {
             state.ghosts.insert(key.to_owned());

@@ -10,6 +10,7 @@
 mod answers;
 mod entries;
 mod held;
+mod holds;
 mod lost;
 #[cfg(test)]
 mod tests;
@@ -20,15 +21,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::hold::RemoteHolds;
 pub(super) use crate::moment::Moment as Now;
-use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, Holder, State as Life};
+use crate::ray::registry::Change;
+use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, State as Life};
 use crate::ray::registry::exit::Exit;
 use crate::ray::registry::list::List;
 use crate::ray::registry::pending_lookups::PendingLookups;
 use crate::ray::registry::rows::LIMIT;
-use crate::ray::registry::{Change, ClaimError};
 use entries::{Entries, Entry, Row};
-use lost::{MAX_UNEXPLAINED, UNEXPLAINED};
+pub(super) use holds::Claimed;
 
 /// Ended breakpoints that are remembered at most.
 const MAX_ENDED: usize = 256;
@@ -53,6 +55,8 @@ pub(super) type Changes = Vec<(Change, Arc<Breakpoint>)>;
 /// All clusters' breakpoints.
 pub(super) struct State {
     clusters: Vec<ClusterState>,
+    /// What others say that they have.
+    remote: RemoteHolds,
     /// The live breakpoints of all as they were last published.
     live: List,
     /// Breakpoints that are over, newest first, each with the time of its end.
@@ -107,6 +111,7 @@ impl State {
     pub(super) fn new(names: impl IntoIterator<Item = Arc<str>>, keep_ended: Duration) -> Self {
         Self {
             clusters: names.into_iter().map(ClusterState::new).collect(),
+            remote: RemoteHolds::default(),
             live: List::default(),
             ended: VecDeque::new(),
             keep_ended,
@@ -157,94 +162,6 @@ impl State {
             .next()
     }
 
-    /// Gives the breakpoint `id` to a claim.
-    pub(super) fn claim(
-        &mut self,
-        id: BreakpointId,
-        claim: u64,
-        holder: Holder,
-        now: Now,
-    ) -> Result<(Cluster, Arc<Breakpoint>), ClaimError> {
-        let Some((cluster, key)) = self.find(id) else {
-            let ended = self
-                .ended
-                .iter()
-                .find(|(_, breakpoint)| breakpoint.id == id);
-            return Err(match ended {
-                Some((_, breakpoint)) => ClaimError::Ended(Arc::clone(breakpoint)),
-                None => ClaimError::Unknown,
-            });
-        };
-        let entries = &mut self.clusters[cluster].entries;
-        let entry = entries.get_mut(&key).ok_or(ClaimError::Unknown)?;
-        if let Life::Attached(holder) = &entry.breakpoint().state {
-            return Err(ClaimError::InUse(Box::new(holder.clone())));
-        }
-        entry.claim = Some(claim);
-        entry.since = now.instant;
-        let mut next = Breakpoint::clone(entry.breakpoint());
-        next.state = Life::Attached(holder);
-        let claimed = entries.set(&key, next).ok_or(ClaimError::Unknown)?;
-        self.dirty = true;
-        Ok((cluster, claimed))
-    }
-
-    /// Takes a claimed breakpoint back: it is released until a poll shows it paused again.
-    pub(super) fn give_back(
-        &mut self,
-        cluster: Cluster,
-        worker_id: &str,
-        claim: u64,
-        now: Now,
-    ) -> Changes {
-        let mut changes = Changes::new();
-        let state = &mut self.clusters[cluster];
-        let entry = state.entries.get(worker_id);
-        let Some(entry) = entry.filter(|entry| entry.claim == Some(claim)) else {
-            return changes;
-        };
-        if entry.unreachable.is_some() {
-            // Nobody can have detached it.
-            return self.put_back(cluster, worker_id, claim, now);
-        }
-        state.gone.insert(worker_id.to_owned(), now.instant);
-        if entry.unexplained && state.unexplained.len() < MAX_UNEXPLAINED {
-            let until = now.instant + UNEXPLAINED;
-            state.unexplained.insert(worker_id.to_owned(), until);
-        }
-        self.release(cluster, worker_id, now, &mut changes);
-        changes
-    }
-
-    /// Ends a claim under which the worker was never detached: it waits as before, as the same stop.
-    pub(super) fn put_back(
-        &mut self,
-        cluster: Cluster,
-        worker_id: &str,
-        claim: u64,
-        now: Now,
-    ) -> Changes {
-        let entries = &mut self.clusters[cluster].entries;
-        let entry = entries.get_mut(worker_id);
-        let Some(entry) = entry.filter(|entry| entry.claim == Some(claim)) else {
-            return Changes::new();
-        };
-        entry.claim = None;
-        entry.since = now.instant;
-        let mut waiting = Breakpoint::clone(entry.breakpoint());
-        waiting.state = entry.free();
-        let change = match waiting.state {
-            Life::Unreachable { .. } => Change::Unreachable,
-            _ => Change::Appeared,
-        };
-        self.dirty = true;
-        let waiting = entries.set(worker_id, waiting);
-        waiting
-            .map(|breakpoint| (change, breakpoint))
-            .into_iter()
-            .collect()
-    }
-
     /// Puts `breakpoint` in as it is: for sources other than a head's State API.
     pub(super) fn insert(&mut self, cluster: Cluster, breakpoint: Breakpoint, now: Now) -> Changes {
         let breakpoint = Arc::new(breakpoint);
@@ -258,7 +175,9 @@ impl State {
         );
         state.entries.insert(entry);
         self.dirty = true;
-        vec![(Change::Appeared, breakpoint)]
+        let mut changes = vec![(Change::Appeared, Arc::clone(&breakpoint))];
+        changes.extend(self.join_remote(cluster, breakpoint.key(), now));
+        changes
     }
 
     /// Ends the breakpoint `id`: died with a reason, else released.

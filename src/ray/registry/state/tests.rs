@@ -8,6 +8,8 @@ use std::time::SystemTime;
 use proptest::prelude::*;
 use serde_json::json;
 
+use crate::hold::Holder;
+use crate::ray::registry::ClaimError;
 use crate::ray::registry::names::{Certainty, Found};
 use crate::ray::registry::rows::{NodeRow, WorkerRow};
 use crate::ray::registry::state::*;
@@ -152,7 +154,7 @@ impl Bench {
             Step::Claim(w) => self.claim(w, now),
             Step::GiveBack(w) => {
                 if let Some(claim) = self.claims.remove(&w) {
-                    let changes = self.state.give_back(0, &format!("w{w}"), claim, now);
+                    let changes = self.state.give_back(0, &format!("w{w}"), claim, true, now);
                     self.hear(changes);
                 }
             }
@@ -228,7 +230,7 @@ impl Bench {
         };
         let known = self.heard.contains_key(&*format!("w{w}"));
         match self.state.claim(Self::id(w), self.next_claim, holder, now) {
-            Ok((_, breakpoint)) => {
+            Ok((_, breakpoint, _)) => {
                 assert!(known && breakpoint.holder().is_some());
                 assert!(!self.claims.contains_key(&w));
                 self.claims.insert(w, self.next_claim);

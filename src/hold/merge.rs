@@ -1,0 +1,115 @@
+//! Who has one worker, of the three who may say that they do.
+
+use super::remote::RemoteHold;
+use super::row::Holder;
+
+/// Who has one worker. See the [module](super) for its states.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Hold {
+    /// A session of this relay, by the number of its claim.
+    own: Option<(u64, Holder)>,
+    /// Whoever else says that he has it, whether or not it is held here.
+    remote: Option<(RemoteHold, Holder)>,
+}
+
+/// What a step makes of a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Who has it is as it was.
+    Same,
+    /// This one has it from now on, or is shown in another way.
+    Held(Holder),
+    /// Nobody has it, and it stands as it did.
+    Free,
+    /// Nobody has it, and its task may run on: if it stands, that is another stop.
+    Over,
+}
+
+impl Hold {
+    /// Who has it: whoever was first here keeps it until the agent of its node, which decides, says no.
+    pub(crate) fn holder(&self) -> Option<&Holder> {
+        let own = self.own.as_ref().map(|(_, holder)| holder);
+        own.or(self.remote.as_ref().map(|(_, holder)| holder))
+    }
+
+    /// Somebody has it.
+    pub(crate) fn is_held(&self) -> bool {
+        self.own.is_some() || self.remote.is_some()
+    }
+
+    /// The session of the claim `claim` has it.
+    pub(crate) fn is_by(&self, claim: u64) -> bool {
+        self.own.as_ref().is_some_and(|(own, _)| *own == claim)
+    }
+
+    /// A session of this relay takes it.
+    ///
+    /// # Errors
+    /// Who has it.
+    pub(crate) fn take(&mut self, claim: u64, holder: Holder) -> Result<Step, Box<Holder>> {
+        if let Some(holder) = self.holder() {
+            return Err(Box::new(holder.clone()));
+        }
+        self.own = Some((claim, holder.clone()));
+        Ok(Step::Held(holder))
+    }
+
+    /// A session of this relay is to go on with what is parked at an agent, or handed over by another process, and is shown as
+    /// that until it [says](Self::show) more. `None`: it is not, or a session of this relay has it already.
+    pub(crate) fn take_over(&mut self, claim: u64) -> Option<Step> {
+        let (_, holder) = self.remote.as_ref().filter(|_| self.own.is_none())?;
+        if holder.parked_until.is_none() && !holder.at_neighbour {
+            return None;
+        }
+        self.own = Some((claim, holder.clone()));
+        Some(Step::Same)
+    }
+
+    /// The session of `claim` is shown as `holder`.
+    pub(crate) fn show(&mut self, claim: u64, holder: Holder) -> Step {
+        match &mut self.own {
+            Some((own, shown)) if *own == claim => {
+                *shown = holder.clone();
+                Step::Held(holder)
+            }
+            _ => Step::Same,
+        }
+    }
+
+    /// The session of `claim` gives it back; `ran`: its task may have been let run.
+    pub(crate) fn give_back(&mut self, claim: u64, ran: bool) -> Step {
+        if !self.is_by(claim) {
+            return Step::Same;
+        }
+        self.own = None;
+        match (&self.remote, ran) {
+            (Some((_, holder)), _) => Step::Held(holder.clone()),
+            (None, true) => Step::Over,
+            (None, false) => Step::Free,
+        }
+    }
+
+    /// Others say of it what `remote` is; `None`: nobody else has it.
+    pub(crate) fn hear(&mut self, remote: Option<RemoteHold>) -> Step {
+        let before = match (self.remote.take(), &remote) {
+            (Some((old, holder)), Some(new)) if old == *new => {
+                self.remote = Some((old, holder));
+                return Step::Same;
+            }
+            (before, _) => before,
+        };
+        self.remote = remote.map(|hold| {
+            let holder = hold.holder();
+            (hold, holder)
+        });
+        if self.own.is_some() {
+            return Step::Same;
+        }
+        match (before, &self.remote) {
+            (None, None) => Step::Same,
+            (Some((old, _)), Some((new, _))) if !new.goes_on_with(&old) => Step::Over,
+            (Some(_), None) => Step::Over,
+            (_, Some((_, holder))) => Step::Held(holder.clone()),
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Which workers sessions hold through one agent, and which it keeps itself: the agent decides among relays.
+//!
+//! It keeps as many as a relay would, whose parks are lost with it: of one person [`EACH`], a cluster session counted as one; in
+//! all as many as it can [tell of](kept_fit). Pure.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::wire::tunnel::messages::{
+    Client, Held, Hex, Holder, Keep, Name, Open, Parked, Replica, Subject, kept_fit, written,
+};
+
+/// Places for what is kept that one person has, at a relay and at each agent. A cluster session has one with all that it has
+/// opened.
+pub(crate) const EACH: usize = 8;
+
+/// Sessions of a cluster session for which one place is enough.
+pub(crate) const FAMILY: usize = 64;
+
+/// Names a session's hold of a worker.
+pub(crate) type HoldId = u64;
+
+/// All holds at one agent. `A` is what a kept worker is asked through.
+#[derive(Debug)]
+pub(crate) struct NodeHolds<A> {
+    rows: Vec<Row<A>>,
+    last: HoldId,
+}
+
+#[derive(Debug)]
+struct Row<A> {
+    id: HoldId,
+    held: Held,
+    /// Connections of the session.
+    streams: usize,
+    /// Of a worker that is kept.
+    kept: Option<KeptRow<A>>,
+}
+
+#[derive(Debug)]
+struct KeptRow<A> {
+    asks: A,
+    /// Whose sessions count as one with this.
+    cluster_session: Option<Hex<8>>,
+    /// Of its row in a message.
+    bytes: usize,
+}
+
+impl<A> Default for NodeHolds<A> {
+    fn default() -> Self {
+        Self {
+            rows: Vec::new(),
+            last: 0,
+        }
+    }
+}
+
+impl<A> NodeHolds<A> {
+    /// Takes a worker at `now_unix_ms` for the session that `open` of `replica` names, or one more connection of the one that
+    /// has it.
+    ///
+    /// # Errors
+    /// Who holds it, where that is a session of another relay, or the agent itself.
+    pub(crate) fn take(
+        &mut self,
+        open: &Open,
+        replica: Replica,
+        now_unix_ms: u64,
+    ) -> Result<HoldId, Box<Held>> {
+        let of_worker = |row: &Row<A>| row.is_of(&open.worker_id, open.port);
+        let others =
+            |row: &&Row<A>| of_worker(row) && (row.held.replica != replica || row.kept.is_some());
+        if let Some(row) = self.rows.iter().find(others) {
+            return Err(Box::new(row.held.clone()));
+        }
+        // A further connection belongs to whatever session of that relay has the worker.
+        let session = match &open.holder {
+            Some(holder) => Some(&holder.session),
+            None => {
+                let first = self.rows.iter().find(|row| of_worker(row));
+                first.map(|row| &row.held.session)
+            }
+        };
+        let session = session.cloned().unwrap_or_default();
+        let same = |row: &&mut Row<A>| of_worker(row) && row.held.session == session;
+        if let Some(row) = self.rows.iter_mut().find(same) {
+            row.streams += 1;
+            return Ok(row.id);
+        }
+        self.last += 1;
+        let mut held = Held {
+            worker_id: open.worker_id.clone(),
+            kind: open.kind,
+            port: open.port,
+            name: Name::default(),
+            session,
+            client: Client::default(),
+            peer: None,
+            replica,
+            since_unix_ms: now_unix_ms,
+            parked: None,
+        };
+        if let Some(holder) = &open.holder {
+            held.show(holder);
+        }
+        self.rows.push(Row {
+            id: self.last,
+            held,
+            streams: 1,
+            kept: None,
+        });
+        Ok(self.last)
+    }
+
+    /// One connection of `id` has ended; with the last one the worker is given back.
+    pub(crate) fn give_back(&mut self, id: HoldId) {
+        let Some(at) = self.rows.iter().position(|row| row.id == id) else {
+            return;
+        };
+        self.rows[at].streams -= 1;
+        if self.rows[at].streams == 0 {
+            self.rows.remove(at);
+        }
+    }
+
+    /// No other session still leaves the worker of `id`.
+    pub(crate) fn is_alone(&self, id: HoldId) -> bool {
+        let Some(own) = self.rows.iter().find(|row| row.id == id) else {
+            return true;
+        };
+        let held = &own.held;
+        let mut of_worker = self
+            .rows
+            .iter()
+            .filter(|row| row.is_of(&held.worker_id, held.port));
+        of_worker.all(|row| row.id == id || row.held.session.is_empty())
+    }
+
+    /// Keeps the worker of `id` by `keep` until then, to be asked through `asks`. `false`: its owner, or all together, have as
+    /// many as may be.
+    pub(crate) fn park(&mut self, id: HoldId, keep: &Keep, until_unix_ms: u64, asks: A) -> bool {
+        if !self.has_place(keep) {
+            return false;
+        }
+        let others = self
+            .rows
+            .iter()
+            .filter_map(|row| Some(row.kept.as_ref()?.bytes));
+        let others: Vec<usize> = others.collect();
+        let Some(row) = self.rows.iter_mut().find(|row| row.id == id) else {
+            return false;
+        };
+        let held = Held {
+            parked: Some(Parked {
+                owner: keep.owner.clone(),
+                credential: keep.credential.clone(),
+                until_unix_ms,
+            }),
+            ..row.held.clone()
+        };
+        let bytes = written(&held).len();
+        if !kept_fit(others.into_iter().chain([bytes])) {
+            return false;
+        }
+        row.held = held;
+        row.kept = Some(KeptRow {
+            asks,
+            cluster_session: keep.cluster_session,
+            bytes,
+        });
+        true
+    }
+
+    /// The session that `open` of `replica` names goes on with the worker of `id`, which was kept, at `now_unix_ms`.
+    pub(crate) fn resume(&mut self, id: HoldId, open: &Open, replica: Replica, now_unix_ms: u64) {
+        if let Some(row) = self.rows.iter_mut().find(|row| row.id == id) {
+            (row.kept, row.held.parked, row.held.replica) = (None, None, replica);
+            row.held.since_unix_ms = now_unix_ms;
+            if let Some(holder) = &open.holder {
+                row.held.show(holder);
+            }
+        }
+    }
+
+    /// For whom the worker is kept, and what it is asked through.
+    pub(crate) fn kept(&self, worker_id: &Name, port: u16) -> Option<(&Subject, &A)> {
+        let mut of_worker = self.rows.iter().filter(|row| row.is_of(worker_id, port));
+        of_worker.find_map(|row| {
+            let owner = &row.held.parked.as_ref()?.owner;
+            Some((owner, &row.kept.as_ref()?.asks))
+        })
+    }
+
+    /// What relays are told. A connection of nobody's session, such as a relay's look after a worker that was left, is not
+    /// shown.
+    pub(crate) fn rows(&self) -> Arc<[Held]> {
+        let named = self.rows.iter().filter(|row| !row.held.session.is_empty());
+        named.map(|row| row.held.clone()).collect()
+    }
+
+    /// Whether the owner of `keep` may have one more of those that are kept. Where nobody is authenticated, nobody's share is
+    /// known.
+    fn has_place(&self, keep: &Keep) -> bool {
+        if keep.owner.is_empty() {
+            return true;
+        }
+        let (mut places, mut families) = (0, HashMap::<Hex<8>, usize>::new());
+        let parked = |row: &&Row<A>| {
+            row.held.parked.as_ref().map(|parked| &parked.owner) == Some(&keep.owner)
+        };
+        for row in self.rows.iter().filter(parked) {
+            match row.kept.as_ref().and_then(|kept| kept.cluster_session) {
+                Some(family) => *families.entry(family).or_default() += 1,
+                None => places += 1,
+            }
+        }
+        let kept = families.values().map(|kept| kept.div_ceil(FAMILY));
+        places += kept.sum::<usize>();
+        let own = keep.cluster_session.and_then(|own| families.get(&own));
+        places < EACH || own.is_some_and(|kept| kept % FAMILY != 0)
+    }
+}
+
+impl<A> Row<A> {
+    fn is_of(&self, worker_id: &Name, port: u16) -> bool {
+        self.held.worker_id == *worker_id && self.held.port == port
+    }
+}
+
+impl Held {
+    fn show(&mut self, holder: &Holder) {
+        self.name = holder.name.clone();
+        self.session = holder.session.clone();
+        self.client = holder.client.clone();
+        self.peer = holder.peer;
+    }
+}

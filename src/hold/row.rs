@@ -1,0 +1,159 @@
+//! A hold as it is shown, and as it is said from one process to another.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+
+use crate::moment::{Moment, unix_ms};
+use crate::wire::tunnel::messages::{Held, Kind, Parked, Replica};
+
+/// A Ray node that its head lists as alive.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RayNode {
+    /// Name of the cluster in the configuration.
+    pub cluster: Arc<str>,
+    /// Ray's node id (hex).
+    pub node_id: Arc<str>,
+    /// The node's address, as Ray knows it.
+    pub address: IpAddr,
+}
+
+/// Who has a debugger attached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Holder {
+    /// The session that holds the breakpoint, as in `/relay/v1/sessions`.
+    pub session: u64,
+    /// Who: the subject of its principal, where clients are authenticated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// What the client calls itself (`clientName` or `clientID` of `initialize`), cleaned for display.
+    pub client: String,
+    /// Address that the client came from; `None` where another relay's agent does not tell it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer: Option<SocketAddr>,
+    /// When the client attached.
+    pub since: Moment,
+    /// The other relay whose session it is; `None`: this one's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replica: Option<Replica>,
+    /// Until when its session waits for its client to come again, where that is lost; `None`: the client is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parked_until: Option<Moment>,
+    /// It is a session of another relay process of this machine, to which who names the breakpoint is passed on.
+    #[serde(skip)]
+    pub at_neighbour: bool,
+}
+
+impl Holder {
+    /// Its session is one of this relay's.
+    pub fn is_here(&self) -> bool {
+        self.replica.is_none()
+    }
+
+    /// Who has it, for those whom it is no concern by which client and from where. Of somebody who is not authenticated that
+    /// is all that is known.
+    pub fn who(&self) -> String {
+        let person = self.subject.is_some();
+        let (client, peer) = match person {
+            true => (String::new(), None),
+            false => (self.client.clone(), self.peer),
+        };
+        let told = Self {
+            client,
+            peer,
+            ..self.clone()
+        };
+        told.to_string()
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.subject, self.client.as_str()) {
+            (Some(subject), "") => f.write_str(subject)?,
+            (Some(subject), client) => write!(f, "{subject} with {client}")?,
+            (None, "") => f.write_str("somebody")?,
+            (None, client) => f.write_str(client)?,
+        }
+        if let Some(peer) = &self.peer {
+            write!(f, " from {peer}")?;
+        }
+        match self.is_here() {
+            true => Ok(()),
+            false => f.write_str(" through another relay"),
+        }
+    }
+}
+
+/// A holder as another relay knows it that says `held`.
+impl From<&Held> for Holder {
+    fn from(held: &Held) -> Self {
+        let at = |ms| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms));
+        let (name, until) = match &held.parked {
+            Some(parked) => (&*parked.owner, Some(parked.until_unix_ms)),
+            None => (&*held.name, None),
+        };
+        Self {
+            session: held.session.parse().unwrap_or_default(),
+            subject: (!name.is_empty()).then(|| name.to_owned()),
+            client: held.client.to_string(),
+            peer: held.peer,
+            since: Moment::written(at(held.since_unix_ms).unwrap_or(SystemTime::UNIX_EPOCH)),
+            replica: Some(held.replica),
+            parked_until: until.and_then(at).map(Moment::announced),
+            at_neighbour: false,
+        }
+    }
+}
+
+/// What tells one worker's debugger from all others, as the registry lists it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Worker<'a> {
+    pub(crate) cluster: &'a str,
+    /// Empty for a legacy breakpoint of Ray before 2.40, which does not say on which node it is.
+    pub(crate) node_id: &'a str,
+    pub(crate) node_ip: IpAddr,
+    pub(crate) worker_id: &'a str,
+    pub(crate) kind: Kind,
+    pub(crate) port: u16,
+}
+
+impl Worker<'_> {
+    /// Whether `held`, which is said of a worker of `node`, is this one.
+    pub(crate) fn is(&self, node: &RayNode, held: &Held) -> bool {
+        let there = match self.node_id.is_empty() {
+            true => self.node_ip == node.address || self.node_ip.is_loopback(),
+            false => *self.node_id == *node.node_id,
+        };
+        there
+            && self.kind == held.kind
+            && self.port == held.port
+            && *self.worker_id == *held.worker_id
+            && *self.cluster == *node.cluster
+    }
+}
+
+/// What other processes are told of `worker`, which `holder` has through the relay `replica`.
+pub(crate) fn held(worker: &Worker<'_>, holder: &Holder, replica: Replica) -> Held {
+    let subject = holder.subject.as_deref().unwrap_or_default();
+    Held {
+        worker_id: worker.worker_id.into(),
+        kind: worker.kind,
+        port: worker.port,
+        name: subject.into(),
+        session: holder.session.to_string().as_str().into(),
+        client: holder.client.as_str().into(),
+        peer: holder.peer,
+        replica,
+        since_unix_ms: unix_ms(holder.since.time),
+        parked: holder.parked_until.map(|until| Parked {
+            owner: subject.into(),
+            // Its own process ends it where that is revoked.
+            credential: None,
+            until_unix_ms: unix_ms(until.time),
+        }),
+    }
+}

@@ -1,0 +1,33 @@
+//! What others say that they have, as the rest of the relay has it known and asks for it.
+
+use std::sync::Arc;
+
+use super::{BreakpointId, Claim, Registry};
+use crate::hold::{RemoteHold, RemoteHolds, Touched};
+
+impl Registry {
+    /// Takes in what agents, or other processes, say that they have: `said` changes it. The list shows it at once.
+    pub(crate) fn hear(&self, said: impl FnOnce(&mut RemoteHolds) -> Touched) {
+        self.shared.hear(said);
+    }
+
+    /// What others say that they have, whether or not it is listed.
+    pub(crate) fn remote<T>(&self, look: impl FnOnce(&RemoteHolds) -> T) -> T {
+        self.shared.with(|state| look(state.remote()))
+    }
+
+    /// What others have and no list has: Ray no longer counts it as paused.
+    pub(crate) fn unlisted(&self) -> Vec<RemoteHold> {
+        self.shared.with(|state| state.unlisted())
+    }
+
+    /// A claim of what is held elsewhere at the breakpoint `id`, for who goes on with it here: nobody else gets it in between.
+    /// Dropped, it is held elsewhere again, if somebody still says so. `None`: nobody else has it.
+    pub(crate) fn take_over(&self, id: BreakpointId) -> Option<Claim> {
+        let taken = |state: &mut super::state::State, number, now| {
+            state.take_over(id, number, now).ok_or(())
+        };
+        let open = self.shared.open_claim(taken).ok()?;
+        Some(Claim::new(Arc::clone(&self.shared), open))
+    }
+}

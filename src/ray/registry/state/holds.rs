@@ -1,0 +1,211 @@
+//! Who has a breakpoint: each step of its [`Hold`](crate::hold::Hold), and what the list and the events say of it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::hold::{Holder, RemoteHold, RemoteHolds, Step, Touched};
+use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, State as Life};
+use crate::ray::registry::state::lost::{MAX_UNEXPLAINED, UNEXPLAINED};
+use crate::ray::registry::state::{Changes, Cluster, ClusterState, Now, State};
+use crate::ray::registry::{Change, ClaimError};
+
+/// A breakpoint that a claim was given, where it is, and what happened.
+pub(in crate::ray::registry) type Claimed = (Cluster, Arc<Breakpoint>, Changes);
+
+impl State {
+    /// Gives the breakpoint `id` to the claim `claim` of `holder`.
+    ///
+    /// # Errors
+    /// [`ClaimError`].
+    pub(in crate::ray::registry) fn claim(
+        &mut self,
+        id: BreakpointId,
+        claim: u64,
+        holder: Holder,
+        now: Now,
+    ) -> Result<Claimed, ClaimError> {
+        let Some((cluster, key)) = self.find(id) else {
+            let mut ended = self.ended.iter();
+            return Err(match ended.find(|(_, breakpoint)| breakpoint.id == id) {
+                Some((_, breakpoint)) => ClaimError::Ended(Arc::clone(breakpoint)),
+                None => ClaimError::Unknown,
+            });
+        };
+        let entry = self.clusters[cluster].entries.get_mut(&key);
+        let entry = entry.ok_or(ClaimError::Unknown)?;
+        let step = entry.hold.take(claim, holder).map_err(ClaimError::InUse)?;
+        let changes = self.step(cluster, &key, step, now);
+        let claimed = self.clusters[cluster].entries.get(&key);
+        let claimed = claimed.ok_or(ClaimError::Unknown)?;
+        Ok((cluster, Arc::clone(claimed.breakpoint()), changes))
+    }
+
+    /// Gives what is held elsewhere at the breakpoint `id` to the claim `claim`; `None`: nobody else has it.
+    pub(in crate::ray::registry) fn take_over(
+        &mut self,
+        id: BreakpointId,
+        claim: u64,
+        now: Now,
+    ) -> Option<Claimed> {
+        let (cluster, key) = self.find(id)?;
+        let entry = self.clusters[cluster].entries.get_mut(&key)?;
+        let step = entry.hold.take_over(claim)?;
+        let changes = self.step(cluster, &key, step, now);
+        let entry = self.clusters[cluster].entries.get(&key)?;
+        Some((cluster, Arc::clone(entry.breakpoint()), changes))
+    }
+
+    /// Shows `holder` as who holds `key` under `claim`.
+    pub(in crate::ray::registry) fn held_by(
+        &mut self,
+        cluster: Cluster,
+        key: &str,
+        claim: u64,
+        holder: Holder,
+        now: Now,
+    ) -> Changes {
+        let entry = self.clusters[cluster].entries.get_mut(key);
+        let step = entry.map_or(Step::Same, |entry| entry.hold.show(claim, holder));
+        self.step(cluster, key, step, now)
+    }
+
+    /// Takes a claimed breakpoint back; `ran`: its task may have been let run, so that it is over until a poll shows it paused
+    /// again. Otherwise it waits as before, as the same stop.
+    pub(in crate::ray::registry) fn give_back(
+        &mut self,
+        cluster: Cluster,
+        key: &str,
+        claim: u64,
+        ran: bool,
+        now: Now,
+    ) -> Changes {
+        let entry = self.clusters[cluster].entries.get_mut(key);
+        let step = entry.map_or(Step::Same, |entry| entry.hold.give_back(claim, ran));
+        self.step(cluster, key, step, now)
+    }
+
+    /// Takes in what others say: `said` changes it. With the clusters in which something is over.
+    pub(in crate::ray::registry) fn hear(
+        &mut self,
+        said: impl FnOnce(&mut RemoteHolds) -> Touched,
+        now: Now,
+    ) -> (Changes, BTreeSet<Cluster>) {
+        let (mut changes, mut over) = (Changes::new(), BTreeSet::new());
+        for hold in said(&mut self.remote) {
+            let clusters = self.clusters.iter();
+            let Some(cluster) = clusters
+                .into_iter()
+                .position(|cluster| cluster.name == hold.node.cluster)
+            else {
+                continue;
+            };
+            for key in self.clusters[cluster].keys_of(&hold) {
+                let joined = self.join_remote(cluster, &key, now);
+                if joined.iter().any(|(change, _)| *change == Change::Released) {
+                    over.insert(cluster);
+                }
+                changes.extend(joined);
+            }
+        }
+        (changes, over)
+    }
+
+    /// What others say of what is held.
+    pub(in crate::ray::registry) fn remote(&self) -> &RemoteHolds {
+        &self.remote
+    }
+
+    /// What others hold and is not listed. Of a legacy breakpoint Ray knows nothing once it was entered.
+    pub(in crate::ray::registry) fn unlisted(&self) -> Vec<RemoteHold> {
+        let mut all = self.remote.all();
+        all.retain(|hold| {
+            let mut clusters = self.clusters.iter();
+            let cluster = clusters.find(|cluster| cluster.name == hold.node.cluster);
+            !hold.held.kind.is_registered()
+                && cluster.is_some_and(|cluster| cluster.keys_of(hold).is_empty())
+        });
+        all
+    }
+
+    /// Looks up who else has `key`.
+    pub(super) fn join_remote(&mut self, cluster: Cluster, key: &str, now: Now) -> Changes {
+        let state = &mut self.clusters[cluster];
+        let Some(entry) = state.entries.get(key) else {
+            return Changes::new();
+        };
+        let remote = self.remote.of(&entry.breakpoint().worker());
+        // Where several could be meant, it is not known which.
+        let remote = remote.filter(|hold| state.keys_of(hold).len() == 1);
+        let entry = state.entries.get_mut(key);
+        let step = entry.map_or(Step::Same, |entry| entry.hold.hear(remote));
+        self.step(cluster, key, step, now)
+    }
+
+    /// Has the list and the events say what came of a step of `key`'s hold.
+    fn step(&mut self, cluster: Cluster, key: &str, step: Step, now: Now) -> Changes {
+        let state = &mut self.clusters[cluster];
+        let Some(entry) = state.entries.get_mut(key) else {
+            return Changes::new();
+        };
+        let mut next = Breakpoint::clone(entry.breakpoint());
+        let change = match step {
+            Step::Same => return Changes::new(),
+            Step::Held(holder) => {
+                if next.holder().is_none() {
+                    entry.since = now.instant;
+                }
+                let is_parked = holder.parked_until.is_some();
+                next.state = Life::Attached(holder);
+                match is_parked {
+                    true => Change::Parked,
+                    false => Change::Attached,
+                }
+            }
+            // Where nothing listens, nobody can have detached it.
+            Step::Over if entry.unreachable.is_none() => {
+                state.gone.insert(key.to_owned(), now.instant);
+                if entry.unexplained && state.unexplained.len() < MAX_UNEXPLAINED {
+                    let until = now.instant + UNEXPLAINED;
+                    state.unexplained.insert(key.to_owned(), until);
+                }
+                let mut changes = Changes::new();
+                self.release(cluster, key, now, &mut changes);
+                return changes;
+            }
+            Step::Free | Step::Over => {
+                entry.since = now.instant;
+                next.state = entry.free();
+                match next.state {
+                    Life::Unreachable { .. } => Change::Unreachable,
+                    _ => Change::Appeared,
+                }
+            }
+        };
+        self.dirty = true;
+        let next = state.entries.set(key, next);
+        next.map(|breakpoint| (change, breakpoint))
+            .into_iter()
+            .collect()
+    }
+}
+
+impl ClusterState {
+    /// The keys of the breakpoints that `hold` may be of. Of a legacy one of Ray before 2.40, which does not say on which node
+    /// it is, there may be several.
+    fn keys_of(&self, hold: &RemoteHold) -> Vec<Arc<str>> {
+        let is_it = |breakpoint: &Breakpoint| breakpoint.worker().is(&hold.node, &hold.held);
+        match hold.held.kind.is_registered() {
+            true => {
+                let fitting = self.entries.iter();
+                let fitting = fitting.filter(|(_, entry)| is_it(entry.breakpoint()));
+                fitting.map(|(key, _)| Arc::clone(key)).collect()
+            }
+            false => {
+                let key: Arc<str> = (&*hold.held.worker_id).into();
+                let entry = self.entries.get(&key);
+                let fits = entry.is_some_and(|entry| is_it(entry.breakpoint()));
+                fits.then_some(key).into_iter().collect()
+            }
+        }
+    }
+}
