@@ -24,14 +24,13 @@
 //!
 //! What others say is kept in [`RemoteHolds`] by who says it, so that a word about a worker that is not listed yet is not
 //! lost, and a link that breaks takes back its own words and no others. An agent decides among relays by its
-//! [`NodeHolds`]. The three are driven together, with loss, delay and crashes, by the simulation beside their tests.
+//! [`NodeHolds`]. The registry's tests drive the
+//! three together, with loss, delay and crashes (`ray/registry/state/simulation`).
 
 mod merge;
 mod node;
 mod remote;
 mod row;
-#[cfg(test)]
-pub(crate) mod simulation;
 mod terms;
 
 pub(crate) use merge::{Hold, Step};

@@ -13,6 +13,9 @@ mod held;
 mod holds;
 mod lost;
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod simulation;
+#[cfg(test)]
 mod tests;
 
 use std::collections::{HashMap, HashSet, VecDeque};
