@@ -405,6 +405,12 @@ impl World {
         of_stream.map(|(claim, _)| *claim)
     }
 
+    /// The relay has a session on `stream`.
+    pub(super) fn has_come(&self, relay: usize, stream: u64) -> bool {
+        let claim = self.session_of(relay, stream);
+        claim.is_some_and(|claim| self.relays[relay].sessions[&claim].has_come)
+    }
+
     /// A stream comes to its relay; `false`: nobody waits for it there, or it does not get there.
     pub(super) fn comes(&mut self, stream: u64) -> bool {
         let Stream { relay, agent, .. } = self.streams[&stream];
@@ -414,8 +420,9 @@ impl World {
         let Some(claim) = self.session_of(relay, stream) else {
             return false;
         };
+        let stop = self.workers[self.streams[&stream].worker].stop;
         if let Some(session) = self.relays[relay].sessions.get_mut(&claim) {
-            session.has_come = true;
+            (session.has_come, session.stop) = (true, stop);
         }
         true
     }
@@ -620,6 +627,9 @@ impl World {
     }
 
     fn to_keeper(&mut self, machine: usize, worker: usize, person: usize, until: u64) {
+        if self.workers[worker].dead {
+            return;
+        }
         self.workers[worker].connection = Some(Connection::Keeper(machine));
         self.kept.push((machine, worker, person, until));
     }

@@ -2,7 +2,8 @@
 
 use super::Random;
 use super::relay::Phase;
-use super::world::{Channel, Message, SILENT, World};
+use super::world::{Channel, Message, SILENT, World, name};
+use crate::hold::Holder;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
@@ -82,14 +83,27 @@ pub(super) fn all(world: &World, out: &mut Vec<Step>) {
         }
     }
     for (r, relay) in world.relays.iter().enumerate().filter(|(_, r)| r.is_alive) {
-        out.extend([Step::Ask(r), Step::AskUnlisted(r), Step::CrashRelay(r)]);
+        out.extend([Step::Ask(r), Step::CrashRelay(r)]);
+        if !relay.state.unlisted().is_empty() {
+            out.push(Step::AskUnlisted(r));
+        }
         if relay.serves() {
             if world.kept.iter().any(|kept| kept.0 == relay.machine) {
                 out.push(Step::Restore(r));
             }
-            for p in 0..world.shape.people {
-                for w in 0..world.shape.workers {
-                    out.extend([Step::Attach(p, r, w), Step::Release(p, r, w)]);
+            for (p, w) in world.pairs() {
+                let Some(entry) = relay.entry(&name(w)) else {
+                    continue;
+                };
+                let is_own = |h: &Holder| {
+                    h.parked_until.is_some() && h.subject.as_deref() == Some(&*format!("p{p}"))
+                };
+                match entry.holder() {
+                    None => out.push(Step::Attach(p, r, w)),
+                    Some(holder) if is_own(holder) => {
+                        out.extend([Step::Attach(p, r, w), Step::Release(p, r, w)]);
+                    }
+                    Some(_) => {}
                 }
             }
         }
@@ -122,6 +136,12 @@ pub(super) fn all(world: &World, out: &mut Vec<Step>) {
 }
 
 impl World {
+    /// Each person with each worker.
+    fn pairs(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (people, workers) = (self.shape.people, self.shape.workers);
+        (0..people).flat_map(move |p| (0..workers).map(move |w| (p, w)))
+    }
+
     /// Nothing between the ends of `channel` is cut.
     fn reaches(&self, channel: Channel) -> bool {
         let ends = match channel {
@@ -236,7 +256,7 @@ impl World {
             .collect();
         for stream in streams {
             let at_agent = self.agents[agent].streams.contains_key(&stream);
-            let at_relay = self.session_of(relay, stream).is_some();
+            let at_relay = self.has_come(relay, stream);
             match (at_agent, at_relay) {
                 (true, false) => self.send(Channel::Up(stream), Message::Closed),
                 (false, true) => self.send(Channel::Down(stream), Message::Closed),
