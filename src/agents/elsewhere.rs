@@ -22,7 +22,7 @@ use super::way::{NoWay, Way};
 use crate::hold::{Holder, RayNode, RemoteHold};
 use crate::identity::Ended;
 use crate::ray::registry::{Breakpoint, Snapshot};
-use crate::wire::tunnel::messages::{FromRelay, Held, Replica};
+use crate::wire::tunnel::messages::{FromRelay, Held, LetRun, Replica};
 
 /// How long after a worker was asked for in vain it is asked for again.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
@@ -200,12 +200,14 @@ impl Agents {
     /// [`NoWay`].
     pub(crate) async fn let_run_kept(&self, breakpoint: &Breakpoint) -> Result<(), NoWay> {
         let mut lists = self.registry.watch();
-        if let Way::Agent { link, .. } = self.way_to_agent(breakpoint).await? {
-            link.tell(FromRelay::LetRun {
-                worker_id: (&*breakpoint.worker_id).into(),
-                port: breakpoint.port,
-            });
-        }
+        let Way::Agent { link, .. } = self.way_to_agent(breakpoint).await? else {
+            return Ok(());
+        };
+        let Some(kept) = self.registry.remote(|said| said.of(&breakpoint.worker())) else {
+            // It is over already.
+            return Ok(());
+        };
+        link.tell(FromRelay::LetRun(LetRun::of(&kept.held)));
         let left = |list: &Arc<Snapshot>| {
             let row = list.find(breakpoint.id);
             row.and_then(|row| row.holder())

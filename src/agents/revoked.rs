@@ -20,7 +20,7 @@ use super::link::Link;
 use crate::audit::{Action, Entry};
 use crate::hold::RemoteHold;
 use crate::identity::revocation::{Revocation, RevocationSeal, RevokeError, time};
-use crate::wire::tunnel::messages::{FromRelay, MOST_ROWS, Parked, Revocations};
+use crate::wire::tunnel::messages::{FromRelay, LetRun, MOST_ROWS, Parked, Revocations};
 use crate::wire::tunnel::text::{Hex, Text};
 
 /// Lines of one message.
@@ -188,12 +188,7 @@ impl Agents {
             let table = self.table.lock();
             let link = table.of_node(&node.cluster, &node.node_id).cloned();
             drop(table);
-            let told = link.is_some_and(|link| {
-                link.tell(FromRelay::LetRun {
-                    worker_id: held.worker_id,
-                    port: held.port,
-                })
-            });
+            let told = link.is_some_and(|link| link.tell(FromRelay::LetRun(LetRun::of(&held))));
             info!(
                 told,
                 "an agent keeps a worker for a credential that is revoked: its task is to run on"

@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::wire::tunnel::messages::{
-    Client, Held, Hex, Holder, Keep, Name, Open, Parked, Replica, Subject, kept_fit, written,
+    Client, Held, Hex, Holder, Keep, KeptSession, LetRun, Name, Open, Parked, Replica, Subject,
+    kept_fit, written,
 };
 
 /// Places for what is kept that one person has, at a relay and at each agent. A cluster session has one with all that it has
@@ -188,6 +189,22 @@ impl<A> NodeHolds<A> {
         of_worker.find_map(|row| {
             let owner = &row.held.parked.as_ref()?.owner;
             Some((owner, &row.kept.as_ref()?.asks))
+        })
+    }
+
+    /// What the worker that is to run on is asked through, where the session that is meant is the one that is kept.
+    pub(crate) fn to_let_run(&self, let_run: &LetRun) -> Option<&A> {
+        let LetRun {
+            worker_id, port, ..
+        } = let_run;
+        let mut of_worker = self.rows.iter().filter(|row| row.is_of(worker_id, *port));
+        of_worker.find_map(|row| {
+            let meant = let_run.session.as_ref();
+            let is_meant = |meant: &KeptSession| {
+                meant.replica == row.held.replica && meant.session == row.held.session
+            };
+            let kept = row.kept.as_ref().filter(|_| meant.is_none_or(is_meant));
+            kept.map(|kept| &kept.asks)
         })
     }
 

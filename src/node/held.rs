@@ -11,7 +11,7 @@ use super::keeping::Keeping;
 use super::look::Refused;
 use crate::hold::{HoldId, NodeHolds};
 use crate::moment::unix_ms;
-use crate::wire::tunnel::messages::{Held, Keep, Name, Open, Refusal, Replica};
+use crate::wire::tunnel::messages::{Held, Keep, LetRun, Open, Refusal, Replica};
 
 /// The table. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -82,8 +82,8 @@ impl Table {
     }
 
     /// Has the task of a worker that is kept run on.
-    pub(super) fn let_run(&self, worker_id: &Name, port: u16) {
-        if let Some((_, asks)) = self.holds.lock().kept(worker_id, port) {
+    pub(super) fn let_run(&self, let_run: &LetRun) {
+        if let Some(asks) = self.holds.lock().to_let_run(let_run) {
             // Where somebody goes on with it, that one is asked next.
             _ = asks.try_send(Ask::LetRun);
         }
@@ -214,6 +214,23 @@ mod tests {
     }
 
     const LEFT: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn whoever_comes_late_lets_no_other_sessions_task_run() {
+        let table = Table::new();
+        let relay = Hex([1; 8]);
+        let first = table.take(&open("w", Some("7")), relay).unwrap();
+        drop(first.park(&keep("ada"), LEFT).unwrap());
+        let late = LetRun::of(&table.watch().borrow()[0]);
+        drop(first);
+        let next = table.take(&open("w", Some("8")), relay).unwrap();
+        let mut asks = next.park(&keep("bob"), LEFT).unwrap();
+        table.let_run(&late);
+        assert!(asks.try_recv().is_err());
+        let meant = LetRun::of(&table.watch().borrow()[0]);
+        table.let_run(&meant);
+        assert!(matches!(asks.try_recv().unwrap(), Ask::LetRun));
+    }
 
     #[test]
     fn nobody_has_more_kept_than_may_be_and_all_together_neither() {

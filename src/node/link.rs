@@ -369,7 +369,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                 };
                 self.agent.tasks.spawn(locating.in_current_span());
             }
-            FromRelay::LetRun { worker_id, port } => self.agent.held.let_run(&worker_id, port),
+            FromRelay::LetRun(let_run) => self.agent.held.let_run(&let_run),
             FromRelay::Cancel { stream } => {
                 if let Some(opening) = self.opening.remove(&stream) {
                     opening.cancel();

@@ -14,8 +14,8 @@ use crate::config::UpstreamPath;
 use crate::identity::testing::{principal, revoke, token_of};
 use crate::wire::dap::message::RefusalCode;
 use crate::wire::tunnel::messages::{
-    Credential, Dialled, FromAgent, FromRelay, Held, Keep, Kind as TunnelKind, Open, Parked,
-    Refusal, read, written,
+    Credential, Dialled, FromAgent, FromRelay, Held, Keep, Kind as TunnelKind, LetRun, Open,
+    Parked, Refusal, read, written,
 };
 use crate::wire::tunnel::text::Hex;
 

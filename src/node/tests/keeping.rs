@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::stand_ins::*;
 use crate::wire::dap::codec::{Frames, frame, parse};
 use crate::wire::tunnel::messages::{
-    Dialled, FromAgent, FromRelay, Held, Hex, Keep, Refusal, read, written,
+    Dialled, FromAgent, FromRelay, Held, Hex, Keep, LetRun, Refusal, read, written,
 };
 
 const SOON: Duration = Duration::from_secs(10);
@@ -328,13 +328,11 @@ async fn a_worker_is_left_when_its_time_is_over_or_somebody_wants_that() {
         let mut scene = Scene::new(Some(by)).await;
         scene.held().await;
         scene.lose().await;
-        assert!(scene.held().await.parked.is_some());
+        let held = scene.held().await;
+        assert!(held.parked.is_some());
         if end == "let_run" {
-            let let_run = FromRelay::LetRun {
-                worker_id: WORKER.into(),
-                port: scene.port,
-            };
-            tell(scene.second(), &let_run).await;
+            let let_run = LetRun::of(&held);
+            tell(scene.second(), &FromRelay::LetRun(let_run)).await;
         }
         let agent = std::sync::Arc::clone(&scene.agent);
         let ending = (end == "agent").then(|| tokio::spawn(async move { agent.end().await }));

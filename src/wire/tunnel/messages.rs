@@ -95,12 +95,7 @@ pub enum FromRelay {
         title: Text<256>,
     },
     /// Asks to let the task of a worker that is kept for somebody run on: its owner or an administrator wants that.
-    LetRun {
-        /// The worker.
-        worker_id: Name,
-        /// The port of its debugger.
-        port: u16,
-    },
+    LetRun(LetRun),
     /// The relay no longer waits for that stream.
     Cancel {
         /// The stream.
@@ -139,6 +134,42 @@ pub enum FromRelay {
     /// Something that this version does not know.
     #[serde(other, skip_serializing)]
     Unknown,
+}
+
+/// Which worker that is kept for somebody is to run on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LetRun {
+    /// The worker.
+    pub worker_id: Name,
+    /// The port of its debugger.
+    pub port: u16,
+    /// The session that is kept: who comes late does not mean the next one. `None`: an older relay does not say,
+    /// and means whichever is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<KeptSession>,
+}
+
+/// A session, as all relays know it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptSession {
+    /// The relay process whose it was.
+    pub replica: Replica,
+    /// As that one names it.
+    pub session: Name,
+}
+
+impl LetRun {
+    /// For what `held` says.
+    pub(crate) fn of(held: &Held) -> Self {
+        Self {
+            worker_id: held.worker_id.clone(),
+            port: held.port,
+            session: Some(KeptSession {
+                replica: held.replica,
+                session: held.session.clone(),
+            }),
+        }
+    }
 }
 
 /// What one relay tells the others that is revoked. An agent passes it on as it is: it can neither make nor change one.

@@ -141,7 +141,7 @@ async fn what_an_agent_keeps_is_let_run_by_its_owner_or_an_administrator() {
             if who == "person" {
                 let asked = agent.hear().await.unwrap();
                 assert!(
-                    matches!(asked, FromRelay::LetRun { port, .. } if port == worker.breakpoint.port)
+                    matches!(asked, FromRelay::LetRun(LetRun { port, .. }) if port == worker.breakpoint.port)
                 );
                 agent.say(&FromAgent::Held { workers: vec![] }).await;
             }
@@ -163,7 +163,9 @@ async fn what_an_agent_keeps_is_let_run_when_its_owners_credential_is_revoked() 
     assert!(silent.is_err(), "{silent:?}");
     revoke(&scene.context.auth, "person").await;
     let asked = agent.hear().await.unwrap();
-    assert!(matches!(asked, FromRelay::LetRun { port, .. } if port == worker.breakpoint.port));
+    assert!(
+        matches!(asked, FromRelay::LetRun(LetRun { port, .. }) if port == worker.breakpoint.port)
+    );
 }
 
 /// The relay's next word by what the worker is to be kept.

@@ -204,10 +204,11 @@ fn what_a_stream_is_kept_by_is_spelled_as_the_protocol_says() {
     };
     let longest = written(&Dialled::Resumed(Box::new(longest)));
     assert!(longest.len() < crate::wire::tunnel::LARGEST_FRAME);
-    let let_run = FromRelay::LetRun {
+    let let_run = FromRelay::LetRun(LetRun {
         worker_id: "0c".into(),
         port: 1,
-    };
+        session: None,
+    });
     let text = r#"{"type":"let_run","worker_id":"0c","port":1}"#;
     assert_eq!(written(&let_run), text);
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::hash::{Hash as _, Hasher};
 use std::time::Duration;
 
-use super::world::{Cause, Channel, Connection, Message, World, name, worker_of};
+use super::world::{Cause, Channel, Connection, Message, World, worker_of};
 use crate::hold::{HoldId, NodeHolds};
-use crate::wire::tunnel::messages::{Held, Keep, Open};
+use crate::wire::tunnel::messages::{Held, Keep, LetRun, Open};
 
 pub(super) struct Agent {
     pub(super) is_alive: bool,
@@ -157,16 +157,13 @@ impl World {
         self.send(Channel::Down(stream), Message::Dialled);
     }
 
-    fn let_run_kept(&mut self, agent: usize, let_run: &super::world::LetRun, cause: Cause) {
-        let worker_id = name(let_run.worker).as_str().into();
+    fn let_run_kept(&mut self, agent: usize, let_run: &LetRun, cause: Cause) {
         let at = &mut self.agents[agent];
-        if at.holds.kept(&worker_id, 4000).is_none() {
+        if at.holds.to_let_run(let_run).is_none() {
             return;
         }
-        let position = at
-            .kept
-            .iter()
-            .position(|kept| kept.worker == let_run.worker);
+        let worker = worker_of(&let_run.worker_id);
+        let position = at.kept.iter().position(|kept| kept.worker == worker);
         let kept = at.kept.remove(position.unwrap());
         self.run_on(kept.worker, cause);
         self.agents[agent].holds.give_back(kept.hold);

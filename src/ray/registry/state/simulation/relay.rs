@@ -5,14 +5,14 @@ use std::hash::{Hash as _, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::world::{Cause, Channel, Connection, KEEPS, LetRun, Message, Stream, World, name};
+use super::world::{Cause, Channel, Connection, KEEPS, Message, Stream, World, name};
 use crate::hold::{Holder, RayNode, RemoteHold, held};
 use crate::moment::Moment;
 use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId};
 use crate::ray::registry::rows::WorkerRow;
 use crate::ray::registry::state::State;
 use crate::wire::debugger::Kind;
-use crate::wire::tunnel::messages::{self, Hex, Keep, Open, Replica};
+use crate::wire::tunnel::messages::{self, Hex, Keep, LetRun, Open, Replica};
 
 pub(super) struct Process {
     pub(super) is_alive: bool,
@@ -531,7 +531,8 @@ impl World {
         let agent = worker % 2;
         if let Some(link) = self.relays[relay].links.get(&agent) {
             let channel = Channel::ToAgent(relay, agent, link.number);
-            let let_run = LetRun { worker };
+            let kept = self.relays[relay].state.remote().of(&entry.worker());
+            let let_run = LetRun::of(&kept.unwrap().held);
             let cause = Cause::Said(person, self.workers[worker].stop);
             self.send(channel, Message::LetRun(let_run, cause));
         }

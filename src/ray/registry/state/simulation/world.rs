@@ -15,7 +15,7 @@ use super::steps::Step;
 use crate::hold::RemoteHold;
 use crate::moment::Moment;
 use crate::ray::registry::rows::WorkerRow;
-use crate::wire::tunnel::messages::{Held, Keep, Open};
+use crate::wire::tunnel::messages::{Held, Keep, LetRun, Open};
 
 /// For how long a park lasts here, in milliseconds.
 pub(super) const KEEPS: u64 = 60_000;
@@ -113,18 +113,13 @@ pub(super) enum Channel {
     Successor(usize),
 }
 
-/// What an agent is told, as far as it is told.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct LetRun {
-    pub(super) worker: usize,
-}
-
 #[derive(Debug, Clone)]
 pub(super) enum Message {
     Rows(Vec<WorkerRow>, u64),
     Held(Vec<Held>),
-    /// The session that wants it, with what only the truth knows: the stop that is meant.
+    /// With the number of the stream.
     Open(Box<Open>, u64),
+    /// With what only the truth knows: who has said so at which stop.
     LetRun(LetRun, Cause),
     Refused(u64),
     Dialled,
