@@ -96,20 +96,14 @@ impl End {
 
     /// What the agent is told, to decide by.
     pub(super) fn close_reason(&self) -> CloseReason {
-        match self {
-            Self::Left => CloseReason::Left,
-            Self::Broken | Self::Silent => CloseReason::Silent,
-            Self::Replaced => CloseReason::Replaced,
-            Self::Ending => CloseReason::Ending,
-            Self::Flood | Self::Garbage(_) | Self::Unannounced => CloseReason::Invalid,
-            Self::Short(_) | Self::Full | Self::Unrecorded(_) | Self::NoSecrets => {
-                CloseReason::Later
-            }
-            Self::Contested(_)
-            | Self::Over(_)
-            | Self::Replayed
-            | Self::Version(_)
-            | Self::Untrusted(_) => CloseReason::Refused,
+        match self.label() {
+            LinkEnd::Left => CloseReason::Left,
+            LinkEnd::Lost => CloseReason::Silent,
+            LinkEnd::Replaced => CloseReason::Replaced,
+            LinkEnd::Drained => CloseReason::Ending,
+            LinkEnd::Invalid | LinkEnd::Flood => CloseReason::Invalid,
+            LinkEnd::Internal => CloseReason::Later,
+            LinkEnd::Contested | LinkEnd::Revoked | LinkEnd::Refused => CloseReason::Refused,
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::ray::registry::RayNode;
 use crate::telemetry::metrics::LinkEnd;
-use crate::wire::link::{ControlLink, LinkError, Rate};
+use crate::wire::link::ControlLink;
 use crate::wire::tunnel::messages::{
     Announce, FromAgent, FromRelay, Held, Hex, Node, PROTOCOL, Refusal,
 };
@@ -30,11 +30,9 @@ const ANNOUNCED: Duration = Duration::from_secs(10);
 /// How long the heads are asked for a node that they have not listed yet.
 const LOOKED_FOR: Duration = Duration::from_secs(3);
 
-/// What an agent may say.
-const RATE: Rate = Rate {
-    burst: 1024,
-    per_second: 128,
-};
+/// Messages that an agent may send at once, and in a second all the time.
+const BURST: u32 = 1024;
+const PER_SECOND: u32 = 128;
 
 /// Messages that wait to be sent.
 const OUTBOX: usize = 256;
@@ -46,15 +44,6 @@ const LEFT: Duration = Duration::from_secs(45);
 const TRIES: usize = 4;
 
 type Wire = ControlLink<Carrier, FromAgent, FromRelay>;
-
-/// What a link goes on with.
-enum Next {
-    End(End),
-    Heard(Result<Option<FromAgent>, LinkError>),
-    Outgoing(Outgoing),
-    /// The heads list other nodes.
-    Nodes,
-}
 
 /// What the loop of a link holds besides.
 struct Serving {
@@ -74,7 +63,7 @@ impl Agents {
         peer: SocketAddr,
         newcomer: Newcomer,
     ) {
-        let mut wire = Wire::asking(socket, RATE);
+        let mut wire = Wire::asking(socket, BURST, PER_SECOND);
         let introduced = tokio::select! {
             introduced = self.introduced(&mut wire, &principal, peer) => introduced,
             over = principal.ended() => Err(End::Over(over)),
@@ -257,35 +246,30 @@ impl Agents {
         let mut over = pin!(link.principal.ended());
         let mut ending = pin!(self.ending());
         loop {
-            let next = tokio::select! {
-                over = &mut over => Next::End(End::Over(over)),
-                told = told.wait_for(Option::is_some) => {
-                    Next::End(told.ok().and_then(|told| told.clone()).unwrap_or(End::Broken))
-                }
-                heard = wire.next() => Next::Heard(heard),
-                Some(outgoing) = outbox.recv() => Next::Outgoing(outgoing),
-                Ok(()) = nodes.changed() => Next::Nodes,
-                () = &mut ending => Next::End(End::Ending),
-            };
-            let done = match next {
-                Next::End(end) => Err(end),
-                Next::Heard(Err(error)) => Err(error.into()),
-                Next::Heard(Ok(message)) => {
-                    link.heard.send_replace(Instant::now());
-                    link.state.lock().round_trip = wire.round_trip();
-                    match message {
-                        Some(message) => self.on_message(link, message).await,
-                        None => Ok(()),
+            let ended = async { told.wait_for(Option::is_some).await.ok()?.clone() };
+            let done = tokio::select! {
+                over = &mut over => Err(End::Over(over)),
+                end = ended => Err(end.unwrap_or(End::Broken)),
+                heard = wire.next() => match heard {
+                    Ok(message) => {
+                        link.heard.send_replace(Instant::now());
+                        link.state.lock().round_trip = wire.round_trip();
+                        match message {
+                            Some(message) => self.on_message(link, message).await,
+                            None => Ok(()),
+                        }
                     }
-                }
-                Next::Outgoing(Outgoing::Message(message)) => {
-                    wire.say(&message).await.map_err(End::from)
-                }
-                Next::Outgoing(Outgoing::Probe) => wire.probe().await.map_err(End::from),
-                Next::Nodes => {
+                    Err(error) => Err(error.into()),
+                },
+                Some(outgoing) = outbox.recv() => match outgoing {
+                    Outgoing::Message(message) => wire.say(&message).await.map_err(End::from),
+                    Outgoing::Probe => wire.probe().await.map_err(End::from),
+                },
+                Ok(()) = nodes.changed() => {
                     let live = Arc::clone(&nodes.borrow_and_update());
                     self.renew(wire, link, announced, &live).await
                 }
+                () = &mut ending => Err(End::Ending),
             };
             if let Err(end) = done {
                 return end;

@@ -21,7 +21,7 @@ use super::connect::{ConnectError, Dialler, Relay};
 use super::reverse::Reverse;
 use super::{Agent, machine, stream};
 use crate::dial::Stream;
-use crate::wire::link::{CloseReason, ControlLink, LinkError, Rate, SILENCE};
+use crate::wire::link::{CloseReason, ControlLink, LinkError, SILENCE};
 use crate::wire::text::shortened;
 use crate::wire::tunnel::messages::{
     Announce, FromAgent, FromRelay, Held, Hex, MOST_ROWS, Node, Open, PROTOCOL, Refusal, Replica,
@@ -39,11 +39,8 @@ const ANSWERS: usize = 64;
 /// send.
 const PASSED_ON: Duration = Duration::from_millis(100);
 
-/// What a relay may say: more than it has questions.
-const RATE: Rate = Rate {
-    burst: 512,
-    per_second: 512,
-};
+/// Messages of one second that a relay may send: more than it has questions.
+const MOST_A_SECOND: u32 = 512;
 
 /// Why a link is over. `Display` is for the log.
 #[derive(Debug, thiserror::Error)]
@@ -199,7 +196,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         let (answers, to_send) = mpsc::channel(ANSWERS);
         Self {
             agent,
-            wire: ControlLink::answering(socket, RATE),
+            wire: ControlLink::answering(socket, MOST_A_SECOND, MOST_A_SECOND),
             dialler,
             answers,
             to_send,

@@ -26,7 +26,7 @@ use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::policy::{Rights, Scope};
-use crate::wire::link::{CloseReason, ControlLink, LinkError, Rate};
+use crate::wire::link::{CloseReason, ControlLink, LinkError};
 use crate::wire::tunnel::messages::{Sentence, StreamId};
 use crate::wire::tunnel::reverse::{FromPerson, RendezvousName, ToPerson};
 
@@ -39,11 +39,8 @@ const SESSIONS: usize = 64;
 /// What waits to be said to the command.
 const OUTBOX: usize = 64;
 
-/// What a command may say.
-const RATE: Rate = Rate {
-    burst: 128,
-    per_second: 128,
-};
+/// Messages of one second that a command may send.
+const MOST_A_SECOND: u32 = 128;
 
 /// How long sessions may take to be put on record when the link is over.
 const CLOSING: Duration = Duration::from_secs(5);
@@ -101,7 +98,7 @@ pub(crate) async fn serve(
     let (say, to_say) = mpsc::channel(OUTBOX);
     let mut link = Link {
         ctx,
-        wire: ControlLink::asking(socket, RATE),
+        wire: ControlLink::asking(socket, MOST_A_SECOND, MOST_A_SECOND),
         person,
         summary,
         name,

@@ -40,7 +40,7 @@ const CLOSING: Duration = Duration::from_secs(2);
 /// See the module.
 pub(crate) struct ControlLink<S, In, Out> {
     socket: WebSocketStream<S>,
-    rate: Rate,
+    per_second: u32,
     meter: Meter,
     /// The other side is gone then, if nothing comes.
     silent_at: Instant,
@@ -50,13 +50,6 @@ pub(crate) struct ControlLink<S, In, Out> {
     pinged: (u64, Instant),
     round_trip: Option<Duration>,
     _messages: PhantomData<fn(Out) -> In>,
-}
-
-/// Messages that may come at once, and in a second all the time.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Rate {
-    pub(crate) burst: u32,
-    pub(crate) per_second: u32,
 }
 
 /// Why a side closes a link: the code of its close frame, on which the other side may rely. The sentence beside it is for people.
@@ -131,22 +124,21 @@ where
     In: DeserializeOwned,
     Out: Serialize,
 {
-    /// The side that asks whether the other is there.
-    pub(crate) fn asking(socket: WebSocketStream<S>, rate: Rate) -> Self {
-        let now = Instant::now();
+    /// The side that asks whether the other is there. So many messages may come at once, and `per_second` all the time.
+    pub(crate) fn asking(socket: WebSocketStream<S>, burst: u32, per_second: u32) -> Self {
         Self {
-            ping_at: Some(now),
-            ..Self::answering(socket, rate)
+            ping_at: Some(Instant::now()),
+            ..Self::answering(socket, burst, per_second)
         }
     }
 
     /// The side that is asked.
-    pub(crate) fn answering(socket: WebSocketStream<S>, rate: Rate) -> Self {
+    pub(crate) fn answering(socket: WebSocketStream<S>, burst: u32, per_second: u32) -> Self {
         let now = Instant::now();
         Self {
             socket,
-            rate,
-            meter: Meter::new(rate.burst, rate.per_second, now),
+            per_second,
+            meter: Meter::new(burst, per_second, now),
             silent_at: now + SILENCE,
             ping_at: None,
             pinged: (0, now),
@@ -184,7 +176,7 @@ where
         let now = Instant::now();
         self.silent_at = now + SILENCE;
         if !self.meter.takes(message.len(), now) {
-            return Err(LinkError::Flood(self.rate.per_second));
+            return Err(LinkError::Flood(self.per_second));
         }
         match message {
             Message::Text(text) => match read(&text) {

@@ -15,7 +15,7 @@ use super::{Debugger, ReverseArgs};
 use crate::cli::RelayArgs;
 use crate::cli::relay_client::RelayError;
 use crate::cli::relay_dial::open;
-use crate::wire::link::{ControlLink, LinkError, Rate};
+use crate::wire::link::{ControlLink, LinkError};
 use crate::wire::text::replaced;
 use crate::wire::tunnel::join::{Passed, join};
 use crate::wire::tunnel::reverse::{
@@ -26,11 +26,10 @@ use crate::wire::tunnel::{ByteStream, handshake, link_config, stream_config};
 /// The deadline for the debugger to be reached.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a relay may say: every worker of a large job may dial at the same moment.
-const RATE: Rate = Rate {
-    burst: 16 * 1024,
-    per_second: 1024,
-};
+/// Messages that a relay may send at once, and in a second all the time: every worker of a large job may dial at the same
+/// moment.
+const BURST: u32 = 16 * 1024;
+const PER_SECOND: u32 = 1024;
 
 /// Workers at a time.
 const MOST: usize = 64;
@@ -105,7 +104,7 @@ impl Line {
             port: self.args.port,
             wish: self.port.or(Some(self.args.to.port)),
         };
-        let mut link = ControlLink::<_, ToPerson, _>::answering(socket, RATE);
+        let mut link = ControlLink::<_, ToPerson, _>::answering(socket, BURST, PER_SECOND);
         link.say(&begin).await?;
         let mut streams: JoinSet<()> = JoinSet::new();
         let (failing, mut failed) = mpsc::channel(MOST);

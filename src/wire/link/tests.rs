@@ -13,10 +13,8 @@ struct Word(String);
 
 type End = ControlLink<DuplexStream, Word, Word>;
 
-const RATE: Rate = Rate {
-    burst: 64,
-    per_second: 8,
-};
+const BURST: u32 = 64;
+const PER_SECOND: u32 = 8;
 
 fn word(text: &str) -> Word {
     Word(text.to_owned())
@@ -29,8 +27,8 @@ async fn ends(room: usize) -> (End, End) {
     let asking = WebSocketStream::from_raw_socket(near, Role::Server, config).await;
     let answering = WebSocketStream::from_raw_socket(far, Role::Client, config).await;
     (
-        ControlLink::asking(asking, RATE),
-        ControlLink::answering(answering, RATE),
+        ControlLink::asking(asking, BURST, PER_SECOND),
+        ControlLink::answering(answering, BURST, PER_SECOND),
     )
 }
 
@@ -109,9 +107,9 @@ async fn why_a_link_is_closed_is_a_code_that_stays() {
 #[tokio::test(start_paused = true)]
 async fn more_messages_than_agreed_end_a_link() {
     let (mut asking, mut answering) = ends(1 << 20).await;
-    for _ in 0..=RATE.burst {
+    for _ in 0..=BURST {
         answering.say(&word("x")).await.unwrap();
     }
     let (why, _) = ended(&mut asking).await;
-    assert_eq!(why, LinkError::Flood(RATE.per_second));
+    assert_eq!(why, LinkError::Flood(PER_SECOND));
 }
