@@ -25,6 +25,7 @@ use crate::audit::{Action, Entry};
 use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::identity::Principal;
+use crate::masking::Masking;
 use crate::policy::{Rights, Scope};
 use crate::wire::link::{CloseReason, ControlLink, LinkError};
 use crate::wire::tunnel::messages::{Sentence, StreamId};
@@ -147,7 +148,7 @@ impl Link {
         if self.ctx.shutdown.leaving.is_cancelled() {
             return Err(End::Ending);
         }
-        let agents = &self.ctx.agents;
+        let agents = &self.ctx.peers.agents;
         let rendezvous = agents.meet(self.name.clone(), &self.person, port, wish);
         let rendezvous = rendezvous.map_err(|why| match why.is_passing() {
             true => End::Later(why.to_string()),
@@ -183,7 +184,7 @@ impl Link {
             .collect();
         let barred: Vec<_> = whole
             .iter()
-            .map(|rights| barred(&self.ctx, rights))
+            .map(|rights| barred(&self.ctx.shown.masking, rights))
             .collect();
         let narrower = whole.is_empty();
         (!narrower && barred.iter().all(Option::is_some))
@@ -311,13 +312,13 @@ fn status(said: &HashMap<u64, Said>) -> ToPerson {
 }
 
 /// Why somebody with `rights` gets no worker this way.
-fn barred(ctx: &Context, rights: &Rights) -> Option<&'static str> {
+fn barred(masking: &Masking, rights: &Rights) -> Option<&'static str> {
     if rights.obligations.record {
         return Some(
             "your sessions there are recorded, and what a debugger that listens is told cannot be: attach through the relay instead",
         );
     }
-    ctx.masking.holds_for(rights).then_some(
+    masking.holds_for(rights).then_some(
         "values are masked in your sessions there, and what a debugger that listens is told cannot be: attach through the relay instead",
     )
 }
