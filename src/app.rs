@@ -154,7 +154,7 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     let context = Arc::new(context);
     context.recording.prepare().map_err(Error::Setup)?;
     if inherited.is_some() || !left.is_empty() {
-        context.takeover.hold();
+        context.peers.takeover.hold();
     }
     let admission = Admission::new(context.config.listen.max_connections, &context.memory);
     let mut essential = start_essential(&context, doors, waiting, &tls, &admission, notices);
@@ -174,7 +174,7 @@ pub async fn start(config: Config) -> Result<Running, Error> {
         admission,
     };
     if let Some(inherited) = inherited
-        && let Err(why) = running.context.takeover.succeed(inherited).await
+        && let Err(why) = running.context.peers.takeover.succeed(inherited).await
     {
         // It has served nobody.
         running.abort().await;
@@ -248,10 +248,10 @@ fn start_essential(
     });
     let run = tls.clone().run(context.metrics.clone(), closed.clone());
     essential.spawn("the look at TLS files", tasks.track_future(run));
-    let (rows, until) = (context.shared_rows.clone(), closed.clone());
+    let (rows, until) = (context.shown.rows.clone(), closed.clone());
     let run = async move { rows.run(until).await };
     essential.spawn("the upkeep of lists", tasks.track_future(run));
-    let (agents, until) = (context.agents.clone(), closed.clone());
+    let (agents, until) = (context.peers.agents.clone(), closed.clone());
     let run = async move { agents.share(until).await };
     essential.spawn("what relays share", tasks.track_future(run));
     let run = listener::run_links(context.clone());
@@ -259,7 +259,7 @@ fn start_essential(
     let audit = context.audit.clone();
     let run = async move { audit.run(closed).await };
     essential.spawn("the audit log", tasks.track_future(run));
-    if let Some(arriving) = context.takeover.arriving() {
+    if let Some(arriving) = context.peers.takeover.arriving() {
         let run = listener::passed::run(arriving, context.clone(), admission.clone());
         essential.spawn("what is passed on", tasks.track_future(run));
     }
@@ -271,7 +271,7 @@ fn start_essential(
     }
     if let Some(waiting) = waiting {
         let doors = doors.into_iter().map(|(_, door)| door).collect();
-        let run = context.takeover.clone().hand_over(waiting, doors);
+        let run = context.peers.takeover.clone().hand_over(waiting, doors);
         essential.spawn("the wait for a successor", tasks.track_future(run));
     }
     essential
@@ -311,7 +311,7 @@ impl Running {
         let done = async { tokio::join!(shutdown.busy.wait(), requests.wait()) };
         if timeout(patience, done).await.is_err() {
             warn!(
-                sessions = self.context.sessions.len(),
+                sessions = self.context.sessions.table.len(),
                 "ending the sessions that are left"
             );
         }
@@ -325,7 +325,7 @@ impl Running {
     /// Resolves when another process has taken over ([`crate::config::Listen::takeover`]): nobody comes any more. Call
     /// [`Running::finish`] then. Cancel safe.
     pub async fn succeeded(&self) {
-        self.context.takeover.succeeded().await;
+        self.context.peers.takeover.succeeded().await;
     }
 
     /// Serves what is left after another process has taken over, until sessions, requests and whoever had been accepted
@@ -338,11 +338,11 @@ impl Running {
         let context = &self.context;
         let mut patience = context.config.listen.drain_timeout;
         context.shutdown.leaving.cancel();
-        context.agents.tell_succeeded();
+        context.peers.agents.tell_succeeded();
         tokio::select! {
             fallen = self.essential.fallen() => return Err(fallen),
             () = idle(context, &self.admission) => {}
-            () = context.takeover.told_to_end() => {}
+            () = context.peers.takeover.told_to_end() => {}
             () = sleep(patience) => patience = patience.min(LAST),
         }
         self.drain_within(patience).await;
@@ -424,13 +424,13 @@ pub async fn run(mut config: Config) -> Result<(), Error> {
         );
     }
     info!(address = %relay.address, "listening");
-    let takeover = relay.context.takeover.clone();
+    let takeover = relay.context.peers.takeover.clone();
     let fallen = tokio::select! {
         () = signals.next() => None,
         fallen = relay.fallen() => Some(fallen),
         () = takeover.succeeded() => {
             info!(
-                sessions = relay.context.sessions.len(),
+                sessions = relay.context.sessions.table.len(),
                 "another process serves whoever comes from now on; this one ends when nothing is left here"
             );
             tokio::select! {
@@ -455,7 +455,7 @@ pub async fn run(mut config: Config) -> Result<(), Error> {
         return Err(fallen.into());
     }
     info!(
-        sessions = relay.context.sessions.len(),
+        sessions = relay.context.sessions.table.len(),
         "draining; a second signal ends everything at once"
     );
     tokio::select! {

@@ -44,46 +44,64 @@ pub struct Context {
     pub audit: Arc<Audit>,
     /// Makes recordings of sessions.
     pub recording: Arc<CaptureStore>,
-    /// What is hidden of values; `None`: nothing.
-    pub masking: Arc<Masking>,
     /// The registry of breakpoints.
     pub registry: Registry,
-    /// The agents of nodes.
-    pub(crate) agents: Arc<Agents>,
     /// Who keeps connections to debuggers beyond this process, where somebody does.
     pub(crate) keeper: Option<Arc<Keeper>>,
     /// The memory for everything that is held for somebody.
     pub(crate) memory: Memory,
-    /// The links of `ray-relay connect`.
-    pub(crate) links: Arc<Links>,
-    /// The table of live sessions.
-    pub sessions: Arc<SessionTable>,
-    /// The cluster sessions, each with the sessions that belong to it.
-    pub families: Arc<Families>,
-    /// The sessions whose clients are lost.
-    pub(crate) parks: Arc<Parks>,
-    /// Cluster sessions of each principal.
-    pub(crate) cluster_sessions: Arc<Shares>,
+    /// Live sessions, and those whose clients are lost.
+    pub sessions: Sessions,
+    /// Who is linked with this relay.
+    pub(crate) peers: Peers,
+    /// What people are shown of breakpoints.
+    pub shown: Shown,
     /// The metrics of the relay.
     pub metrics: Arc<Metrics>,
-    /// Addresses under which breakpoints were advertised.
-    pub advertised: Arc<advertise::Table>,
     /// Event streams of each principal.
     pub(crate) event_streams: Arc<Shares>,
     /// Looks at tasks that wait, of each principal.
     pub(crate) snapshots: Arc<Shares>,
-    /// The JSON of breakpoints, shared by all lists and event streams.
-    pub(crate) shared_rows: Arc<SharedRows>,
     /// Traces of connections, where somebody is sent them.
     pub(crate) traces: Option<Arc<Traces>>,
-    /// Other processes of this machine from which this one has taken over, or which have from this one.
-    pub(crate) takeover: Arc<Takeover>,
     /// A token for each HTTP request in progress, which draining waits for.
     pub requests: TaskTracker,
     /// Port that the relay listens on.
     pub port: u16,
     /// The stages of the relay's end.
     pub shutdown: Shutdown,
+}
+
+/// Live sessions, and those whose clients are lost.
+pub struct Sessions {
+    /// The table of live sessions.
+    pub table: Arc<SessionTable>,
+    /// The cluster sessions, each with the sessions that belong to it.
+    pub families: Arc<Families>,
+    /// The sessions whose clients are lost.
+    pub(crate) parks: Arc<Parks>,
+    /// Cluster sessions of each principal.
+    pub(crate) cluster_sessions: Arc<Shares>,
+}
+
+/// Who is linked with this relay.
+pub(crate) struct Peers {
+    /// The agents of nodes.
+    pub(crate) agents: Arc<Agents>,
+    /// Other processes of this machine from which this one has taken over, or which have from this one.
+    pub(crate) takeover: Arc<Takeover>,
+    /// The links of `ray-relay connect`.
+    pub(crate) links: Arc<Links>,
+}
+
+/// What people are shown of breakpoints.
+pub struct Shown {
+    /// The JSON of breakpoints, shared by all lists and event streams.
+    pub(crate) rows: Arc<SharedRows>,
+    /// Addresses under which breakpoints were advertised.
+    pub advertised: Arc<advertise::Table>,
+    /// What is hidden of values; `None`: nothing.
+    pub masking: Arc<Masking>,
 }
 
 impl Context {
@@ -127,28 +145,37 @@ impl Context {
             shutdown.clone(),
         );
         let recording = CaptureStore::new(config.recording.clone(), metrics.clone());
-        Self {
+        let shown = Shown {
+            rows: Arc::default(),
+            advertised,
             masking: Arc::new(Masking::new(&config.masking)),
+        };
+        let sessions = Sessions {
+            table: sessions,
+            families,
+            parks: Arc::default(),
+            cluster_sessions: Shares::new(usize::MAX, CLUSTER_SESSIONS_OF_ONE),
+        };
+        let peers = Peers {
+            agents,
+            takeover: Arc::new(takeover),
+            links: Arc::new(links),
+        };
+        Self {
             config,
             auth,
             audit,
             recording,
             registry,
-            agents,
             keeper: None,
             memory,
-            links: Arc::new(links),
             sessions,
-            families,
-            parks: Arc::default(),
-            cluster_sessions: Shares::new(usize::MAX, CLUSTER_SESSIONS_OF_ONE),
+            peers,
+            shown,
             metrics,
-            advertised,
             event_streams: Shares::new(most, (most / 4).max(1)),
             snapshots: Shares::new(SNAPSHOTS, SNAPSHOTS / 4),
-            shared_rows: Arc::default(),
             traces: None,
-            takeover: Arc::new(takeover),
             requests: TaskTracker::new(),
             port,
             shutdown,
@@ -186,7 +213,7 @@ impl Context {
     pub(crate) fn services(&self) -> Services<'_> {
         Services {
             audit: &self.audit,
-            agents: &self.agents,
+            agents: &self.peers.agents,
             recording: &self.recording,
             shutdown: &self.shutdown,
             drain_timeout: self.config.listen.drain_timeout,

@@ -2,6 +2,7 @@
 
 use crate::identity::Ended;
 use crate::telemetry::metrics::LinkEnd;
+use crate::wire::link::{CloseReason, LinkError};
 
 /// See the module. `Display` is a sentence for the agent's log, for the relay's, and for whoever asks why a worker cannot
 /// be reached.
@@ -91,5 +92,31 @@ impl End {
     /// who has said something would hear of that for many minutes.
     pub(super) fn cuts(&self) -> bool {
         matches!(self, Self::Contested(_) | Self::Over(_) | Self::Silent)
+    }
+
+    /// What the agent is told, to decide by.
+    pub(super) fn close_reason(&self) -> CloseReason {
+        match self.label() {
+            LinkEnd::Left => CloseReason::Left,
+            LinkEnd::Lost => CloseReason::Silent,
+            LinkEnd::Replaced => CloseReason::Replaced,
+            LinkEnd::Drained => CloseReason::Ending,
+            LinkEnd::Invalid | LinkEnd::Flood => CloseReason::Invalid,
+            LinkEnd::Internal => CloseReason::Later,
+            LinkEnd::Contested | LinkEnd::Revoked | LinkEnd::Refused => CloseReason::Refused,
+        }
+    }
+}
+
+impl From<LinkError> for End {
+    fn from(error: LinkError) -> Self {
+        match error {
+            LinkError::Closed(..) => Self::Left,
+            LinkError::Gone | LinkError::Broken(_) => Self::Broken,
+            LinkError::Silent | LinkError::NotTaken => Self::Silent,
+            LinkError::Flood(_) => Self::Flood,
+            LinkError::Short(why) => Self::Short(why),
+            LinkError::Invalid(why) => Self::Garbage(why),
+        }
     }
 }

@@ -11,15 +11,11 @@ use tokio::time::{Instant, timeout};
 
 use super::end::End;
 use super::table::{Instance, Standing};
-use super::{is_same, secret};
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::ray::registry::RayNode;
 use crate::wire::tunnel::messages::{FromRelay, Held, Name};
 use crate::wire::tunnel::text::Hex;
-
-/// How long nothing may come from an agent.
-const SILENT: Duration = Duration::from_secs(15);
 
 /// How long an agent that somebody else claims to be may take to show that it is there.
 const PROBED: Duration = Duration::from_secs(3);
@@ -78,7 +74,7 @@ impl std::fmt::Debug for Link {
 impl Link {
     /// Both are links of one process: of that only it knows, as somebody of that name.
     pub(super) fn is_of_same_agent(&self, other: &Self) -> bool {
-        is_same(&self.instance, &other.instance)
+        self.instance.is_same_secret(&other.instance)
             && self.principal.subject() == other.principal.subject()
     }
 
@@ -115,10 +111,6 @@ impl Link {
         });
     }
 
-    pub(super) fn is_silent(&self) -> bool {
-        self.heard.borrow().elapsed() > SILENT
-    }
-
     /// The link is over.
     pub(super) async fn closed(&self) {
         self.outbox.closed().await;
@@ -140,7 +132,7 @@ impl Link {
 
     /// Asks which of the agent's nodes has a process of that `title` listening on `port`. Cancel safe.
     pub(super) async fn locate(&self, port: u16, title: &str) -> Option<Name> {
-        let query = secret()?;
+        let query = Hex::random()?;
         let (found, answer) = oneshot::channel();
         {
             let mut state = self.state.lock();

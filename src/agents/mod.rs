@@ -9,7 +9,7 @@
 //! is revoked ([`revoked`]).
 //!
 //! Bounds: links in all (`upstream.max_agents`), those that are not believed yet ([`newcomers`]), [`STREAMS`] and [`WAITING`] for each agent, what it may say in a second
-//! ([`meter`](crate::wire::tunnel::meter)), one message ([`LARGEST`](crate::wire::tunnel::messages::LARGEST)). Where anything is in doubt, nobody speaks for the node.
+//! ([`link`](crate::wire::link)), one message ([`LARGEST`](crate::wire::tunnel::messages::LARGEST)). Where anything is in doubt, nobody speaks for the node.
 
 mod elsewhere;
 mod end;
@@ -26,7 +26,6 @@ pub(crate) mod tests;
 mod trust;
 mod tunnel;
 mod way;
-mod wire;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -48,7 +47,7 @@ pub(crate) use self::way::{Absence, NoWay, Way};
 
 use self::elsewhere::Elsewhere;
 use self::newcomers::{Newcomer, Newcomers};
-use self::open::Waiting;
+use self::open::{AskedAgent, Opened};
 use self::revoked::Heard;
 use self::table::Table;
 use crate::audit::Audit;
@@ -57,6 +56,7 @@ use crate::identity::{Authenticator, Principal};
 use crate::ray::registry::Registry;
 use crate::telemetry::Metrics;
 use crate::wire::counted::Counted;
+use crate::wire::tunnel::awaited::Awaited;
 use crate::wire::tunnel::messages::{FromRelay, Replica, StreamId};
 use crate::wire::tunnel::text::Hex;
 
@@ -90,7 +90,7 @@ pub(crate) struct Agents {
     newcomers: Arc<Newcomers>,
     table: Mutex<Table>,
     /// Streams that were asked for and have not come.
-    waiting: Mutex<HashMap<StreamId, Waiting>>,
+    streams: Awaited<AskedAgent, Opened>,
     /// Where workers meet debuggers that listen.
     reverse: reverse::Table,
     /// A token for everybody who has a worker to leave, or to look after.
@@ -149,7 +149,7 @@ impl Agents {
             heard: Mutex::default(),
             newcomers: Arc::default(),
             table: Mutex::new(Table::new(config.upstream.max_agents)),
-            waiting: Mutex::default(),
+            streams: Awaited::default(),
             reverse: reverse::Table::default(),
             leaving: TaskTracker::new(),
             closed,
@@ -190,7 +190,7 @@ impl Agents {
 
     /// A stream of that name was asked for here, of an agent or of a person's command.
     pub(crate) fn is_waiting(&self, stream: &StreamId) -> bool {
-        self.waiting.lock().contains_key(stream) || self.is_expected(stream)
+        self.streams.contains(stream) || self.reverse.streams.contains(stream)
     }
 
     /// Tells every agent that another process listens where this one did: it is to be linked with as well.
@@ -214,16 +214,4 @@ impl std::fmt::Debug for Agents {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Agents").finish_non_exhaustive()
     }
-}
-
-/// Random bytes that nobody can guess; `None` where the system has none.
-pub(crate) fn secret<const N: usize>() -> Option<Hex<N>> {
-    let mut bytes = [0; N];
-    aws_lc_rs::rand::fill(&mut bytes).ok()?;
-    Some(Hex(bytes))
-}
-
-/// Whether both are the same, in a time that does not tell how far they are.
-pub(crate) fn is_same<const N: usize>(a: &Hex<N>, b: &Hex<N>) -> bool {
-    aws_lc_rs::constant_time::verify_slices_are_equal(&a.0, &b.0).is_ok()
 }

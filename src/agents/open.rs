@@ -13,11 +13,12 @@ use tracing::debug;
 use super::link::Link;
 use super::table::{Instance, Standing};
 use super::tunnel::Tunnel;
-use super::{Agents, Socket, is_same, secret};
+use super::{Agents, Socket};
 use crate::identity::{Ended, Principal};
 use crate::ray::registry::{Breakpoint, Holder};
 use crate::telemetry::metrics::StreamOutcome;
 use crate::wire::tunnel::ByteStream;
+use crate::wire::tunnel::awaited::Expected;
 use crate::wire::tunnel::messages::{
     self, Dialled, Failure, FromRelay, Keep, Name, Open, Refusal, Sentence, StreamId, Subject,
 };
@@ -89,17 +90,18 @@ fn refused(kind: Refusal, detail: &Sentence) -> String {
     }
 }
 
-/// A stream that was asked for.
-pub(super) struct Waiting {
-    secret: Hex<16>,
+/// Who was asked for a stream.
+pub(super) struct AskedAgent {
     link: Arc<Link>,
     /// Of this relay, where the stream is the first one of a session with a debugger.
     session: Option<Name>,
-    deliver: oneshot::Sender<Result<Delivered, NotOpened>>,
 }
 
+/// What came of asking.
+pub(super) type Opened = Result<Delivered, NotOpened>;
+
 /// A stream that has come.
-struct Delivered {
+pub(super) struct Delivered {
     socket: Socket,
     cut: CancellationToken,
     open: oneshot::Sender<()>,
@@ -107,10 +109,8 @@ struct Delivered {
 
 /// Whoever waits for a stream that an agent is about to open.
 pub(crate) struct Delivery {
-    deliver: oneshot::Sender<Result<Delivered, NotOpened>>,
-    instance: Instance,
-    standing: Arc<Standing>,
-    session: Option<Name>,
+    asked: AskedAgent,
+    deliver: oneshot::Sender<Opened>,
 }
 
 /// A session whose stream can be broken by itself, until this is dropped.
@@ -139,18 +139,16 @@ impl Drop for Breakable<'_> {
     }
 }
 
-/// Takes a stream off the waiting ones, and tells the agent, when nobody waits any more.
-struct Forget<'a> {
-    agents: &'a Agents,
+/// A stream that is waited for. Dropped before it has come, the agent is told.
+struct Awaiting<'a> {
+    expected: Expected<'a, AskedAgent, Opened>,
     link: &'a Link,
-    stream: StreamId,
 }
 
-impl Drop for Forget<'_> {
+impl Drop for Awaiting<'_> {
     fn drop(&mut self) {
-        let waited = self.agents.waiting.lock().remove(&self.stream).is_some();
-        if waited {
-            let stream = self.stream;
+        if self.expected.give_up() {
+            let stream = self.expected.stream;
             self.link.tell(FromRelay::Cancel { stream });
         }
     }
@@ -174,6 +172,7 @@ impl Agents {
             holder,
             resume,
         } = wanted;
+        let session = holder.as_ref().map(|holder| holder.session.clone());
         let open = |stream, secret| {
             FromRelay::Open(Open {
                 stream,
@@ -187,17 +186,18 @@ impl Agents {
                 resume,
             })
         };
-        self.streamed(link, open, patience).await
+        self.streamed(link, session, open, patience).await
     }
 
-    /// Has the agent of `link` open the stream that `ask` names.
+    /// Has the agent of `link` open the stream that `ask` names, the first one of `session` with a debugger.
     pub(super) async fn streamed(
         &self,
         link: &Arc<Link>,
+        session: Option<Name>,
         ask: impl FnOnce(StreamId, Hex<16>) -> FromRelay,
         patience: Duration,
     ) -> Result<Tunnel, NotOpened> {
-        let opened = timeout(patience, self.opened(link, ask)).await;
+        let opened = timeout(patience, self.opened(link, session, ask)).await;
         let opened = opened.unwrap_or(Err(NotOpened::TimedOut(patience)));
         self.metrics.stream(match &opened {
             Ok(_) => StreamOutcome::Ok,
@@ -209,6 +209,7 @@ impl Agents {
     async fn opened(
         &self,
         link: &Arc<Link>,
+        session: Option<Name>,
         ask: impl FnOnce(StreamId, Hex<16>) -> FromRelay,
     ) -> Result<Tunnel, NotOpened> {
         let standing = &link.standing;
@@ -217,34 +218,21 @@ impl Agents {
         let slot = Arc::clone(&standing.streams)
             .try_acquire_owned()
             .map_err(busy)?;
-        let stream = secret().ok_or(NotOpened::Busy)?;
-        let secret = secret().ok_or(NotOpened::Busy)?;
-        let (deliver, delivered) = oneshot::channel();
-        let message = ask(stream, secret);
-        let holder = match &message {
-            FromRelay::Open(open) => open.holder.as_ref(),
-            _ => None,
-        };
-        let waiting = Waiting {
-            secret,
+        let asked = AskedAgent {
             link: Arc::clone(link),
-            session: holder.map(|holder| holder.session.clone()),
-            deliver,
+            session,
         };
-        self.waiting.lock().insert(stream, waiting);
-        let forget = Forget {
-            agents: self,
-            link,
-            stream,
-        };
+        let expected = self.streams.expect(asked).ok_or(NotOpened::Busy)?;
+        let message = ask(expected.stream, expected.secret);
+        let mut awaiting = Awaiting { expected, link };
         if !link.tell(message) {
             return Err(NotOpened::LinkLost);
         }
         let delivered = tokio::select! {
-            delivered = delivered => delivered.unwrap_or(Err(NotOpened::LinkLost))?,
+            delivered = awaiting.expected.come() => delivered.unwrap_or(Err(NotOpened::LinkLost))?,
             () = link.closed() => return Err(NotOpened::LinkLost),
         };
-        drop(forget);
+        drop(awaiting);
         let Delivered {
             mut socket,
             cut,
@@ -275,52 +263,22 @@ impl Agents {
 
     /// The agent of `link` does not open that stream.
     pub(super) fn refuse_stream(&self, link: &Arc<Link>, stream: &StreamId, why: NotOpened) {
-        let mut all = self.waiting.lock();
-        if all
-            .get(stream)
-            .is_none_or(|waiting| waiting.link.id != link.id)
-        {
-            return;
-        }
-        let Some(waiting) = all.remove(stream) else {
-            return;
-        };
-        drop(all);
         debug!(?why, agent = %link.about.hostname, "an agent refuses a stream");
-        // Nobody may be waiting any more.
-        let _ = waiting.deliver.send(Err(why));
+        let is_its = |asked: &AskedAgent| asked.link.id == link.id;
+        self.streams.answer(stream, is_its, Err(why));
     }
 
     /// Nothing comes from the agent of `link` any more.
     pub(super) fn forget_waiting(&self, link: &Link) {
-        let mut all = self.waiting.lock();
-        all.retain(|_, waiting| waiting.link.id != link.id);
+        self.streams.forget(|asked| asked.link.id == link.id);
     }
 
-    /// Who waits for the stream `id`, where `principal` is who was asked for it and `shown` is its secret. Once: whoever comes
-    /// with the same later finds nobody. Of a wrong secret nothing becomes known.
+    /// Who waits for the stream `id`, where `principal` is who was asked for it and `shown` is its secret. Once.
     pub(crate) fn take(&self, id: &str, shown: &str, principal: &Principal) -> Option<Delivery> {
-        let (id, shown) = (StreamId::parse(id)?, Hex::<16>::parse(shown)?);
-        let mut all = self.waiting.lock();
-        let waiting = all.get(&id)?;
-        let of = &waiting.link.principal;
         // The token of an agent may have been renewed since it linked.
-        let fits = is_same(&waiting.secret, &shown) && of.subject() == principal.subject();
-        if !fits || waiting.deliver.is_closed() {
-            return None;
-        }
-        let Waiting {
-            link,
-            session,
-            deliver,
-            ..
-        } = all.remove(&id)?;
-        Some(Delivery {
-            deliver,
-            instance: link.instance,
-            standing: Arc::clone(&link.standing),
-            session,
-        })
+        let is_it = |asked: &AskedAgent| asked.link.principal.subject() == principal.subject();
+        let (asked, deliver) = self.streams.take(id, shown, is_it)?;
+        Some(Delivery { asked, deliver })
     }
 }
 
@@ -328,8 +286,12 @@ impl Delivery {
     /// Hands `socket` over, which belongs to `principal`, and returns when the stream is over. It breaks as soon as the time of
     /// its principal is; where that has expired, once the agent has no link by a newer credential either.
     pub(crate) async fn hand_over(self, agents: &Agents, socket: Socket, principal: &Principal) {
-        let cut = self.standing.cut.child_token();
-        let _breakable = Breakable::new(&self.standing, self.session, &cut);
+        let AskedAgent { link, session } = self.asked;
+        // The stream may outlive the link.
+        let (instance, standing) = (link.instance, Arc::clone(&link.standing));
+        drop(link);
+        let cut = standing.cut.child_token();
+        let _breakable = Breakable::new(&standing, session, &cut);
         let (open, mut closed) = oneshot::channel();
         let delivered = Delivered {
             socket,
@@ -349,7 +311,7 @@ impl Delivery {
                 ended = principal.ended() => ended,
             };
             let vouched = match ended {
-                Ended::Expired => agents.vouched(&self.instance, principal.subject()),
+                Ended::Expired => agents.vouched(&instance, principal.subject()),
                 Ended::Revoked => None,
             };
             match vouched {

@@ -5,25 +5,22 @@
 //! listen where its owner may debug something in a cluster of theirs; who may have which worker is judged by
 //! [`crate::reverse`], one by one.
 
-mod streams;
-
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::streams::Delivered;
-use self::streams::Streams;
 use super::link::Link;
-use super::{Agents, NotOpened, Tunnel, secret};
+use super::{Agents, NotOpened, Socket, Tunnel};
 use crate::identity::Principal;
 use crate::policy::Scope;
 use crate::ray::registry::RayNode;
+use crate::wire::tunnel::awaited::{Awaited, Expected};
 use crate::wire::tunnel::messages::{
-    self, ArrivalId, FromRelay, Meeting, Name, RendezvousId, Sentence,
+    self, ArrivalId, FromRelay, Hex, Meeting, Name, RendezvousId, Sentence,
 };
 use crate::wire::tunnel::reverse::RendezvousName;
 
@@ -40,7 +37,8 @@ const ARRIVALS: usize = 16;
 #[derive(Default)]
 pub(super) struct Table {
     entries: Mutex<HashMap<RendezvousId, Entry>>,
-    streams: Streams,
+    /// The streams that persons' commands are to open, one for each worker.
+    pub(super) streams: Awaited<Principal, Delivered>,
 }
 
 struct Entry {
@@ -95,6 +93,27 @@ impl Drop for Arrival {
     fn drop(&mut self) {
         // Where it was received already, the agent passes this over.
         self.link.tell(FromRelay::Dismiss { arrival: self.id });
+    }
+}
+
+/// A stream of a person's command that has come.
+pub(crate) struct Delivered {
+    pub(crate) socket: Socket,
+    /// Dropped, it tells that the stream is over.
+    pub(crate) open: oneshot::Sender<()>,
+}
+
+/// Whoever waits for a stream that a person's command is about to open.
+pub(crate) struct Handover(oneshot::Sender<Delivered>);
+
+impl Handover {
+    /// Hands `socket` over, and returns when the stream is over.
+    pub(crate) async fn hand_over(self, socket: Socket) {
+        let (open, closed) = oneshot::channel();
+        if self.0.send(Delivered { socket, open }).is_ok() {
+            // Nothing is ever sent.
+            let _ = closed.await;
+        }
     }
 }
 
@@ -176,7 +195,7 @@ impl Agents {
         }
         let taken = |port: u16| others().any(|(_, entry)| entry.port == port);
         let port = chosen(&name, &ranges, port, wished, taken)?;
-        let id = secret().ok_or(NotMet::NoSecrets)?;
+        let id = Hex::random().ok_or(NotMet::NoSecrets)?;
         let old = old.and_then(|old| Some((old, all.remove(&old)?)));
         let (arrivals, arriving) = mpsc::channel(ARRIVALS);
         let said = watch::Sender::default();
@@ -214,6 +233,19 @@ impl Agents {
             rendezvous.extend(entry.ask(*id, link));
         }
         listen(link, rendezvous);
+    }
+
+    /// Waits for a stream of `person`'s command; `None`: the system has no randomness.
+    pub(crate) fn expect(&self, person: &Principal) -> Option<Expected<'_, Principal, Delivered>> {
+        self.reverse.streams.expect(person.clone())
+    }
+
+    /// Who waits for the stream `id`, where `person` is who was told of it and `shown` is its secret. Once.
+    pub(crate) fn expected(&self, id: &str, shown: &str, person: &Principal) -> Option<Handover> {
+        // A token may have been renewed since the link began.
+        let is_it = |told: &Principal| told.subject() == person.subject();
+        let (_, deliver) = self.reverse.streams.take(id, shown, is_it)?;
+        Some(Handover(deliver))
     }
 
     fn unlisten(&self, rendezvous: RendezvousId, entry: &Entry) {
@@ -355,7 +387,7 @@ impl Arrival {
             secret,
             arrival,
         };
-        agents.streamed(&self.link, receive, patience).await
+        agents.streamed(&self.link, None, receive, patience).await
     }
 }
 

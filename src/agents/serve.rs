@@ -7,22 +7,22 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
 use super::end::End;
 use super::link::{About, Link, Outgoing, words};
 use super::table::Claim;
-use super::wire::{Heard, Wire};
-use super::{Agents, Newcomer, NotOpened, Socket, is_same, secret, trust};
+use super::{Agents, Carrier, Newcomer, NotOpened, Socket, trust};
 use crate::audit::{Action, Entry};
 use crate::hold::Holder;
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::ray::registry::RayNode;
 use crate::telemetry::metrics::LinkEnd;
+use crate::wire::link::ControlLink;
 use crate::wire::tunnel::messages::{
-    Announce, FromAgent, FromRelay, Held, Node, PROTOCOL, Refusal,
+    Announce, FromAgent, FromRelay, Held, Hex, Node, PROTOCOL, Refusal,
 };
 
 /// The deadline from the connection to the announcement.
@@ -31,8 +31,9 @@ const ANNOUNCED: Duration = Duration::from_secs(10);
 /// How long the heads are asked for a node that they have not listed yet.
 const LOOKED_FOR: Duration = Duration::from_secs(3);
 
-/// How often an agent is asked whether it is there.
-const PING: Duration = Duration::from_secs(5);
+/// Messages that an agent may send at once, and in a second all the time.
+const BURST: u32 = 1024;
+const PER_SECOND: u32 = 128;
 
 /// Messages that wait to be sent.
 const OUTBOX: usize = 256;
@@ -43,15 +44,7 @@ const LEFT: Duration = Duration::from_secs(45);
 /// How often it is tried to enter a table in which others come and go.
 const TRIES: usize = 4;
 
-/// What a link goes on with.
-enum Next {
-    End(End),
-    Heard(Result<Heard, End>),
-    Outgoing(Outgoing),
-    Tick,
-    /// The heads list other nodes.
-    Nodes,
-}
+type Wire = ControlLink<Carrier, FromAgent, FromRelay>;
 
 /// What the loop of a link holds besides.
 struct Serving {
@@ -71,7 +64,7 @@ impl Agents {
         peer: SocketAddr,
         newcomer: Newcomer,
     ) {
-        let mut wire = Wire::new(socket);
+        let mut wire = Wire::asking(socket, BURST, PER_SECOND);
         let introduced = tokio::select! {
             introduced = self.introduced(&mut wire, &principal, peer) => introduced,
             over = principal.ended() => Err(End::Over(over)),
@@ -99,7 +92,11 @@ impl Agents {
             }
         };
         self.metrics.agent_link(end.label());
-        wire.close(&end).await;
+        let why = end.to_string();
+        let refused = end.is_refusal().then(|| FromRelay::Refused {
+            reason: why.as_str().into(),
+        });
+        wire.close(refused, end.close_reason(), &why).await;
         drop(newcomer);
     }
 
@@ -121,7 +118,7 @@ impl Agents {
         principal: &Principal,
         peer: SocketAddr,
     ) -> Result<Serving, End> {
-        let nonce = secret::<16>().ok_or(End::NoSecrets)?;
+        let nonce = Hex::random().ok_or(End::NoSecrets)?;
         wire.say(&FromRelay::Hello {
             protocol: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").into(),
@@ -134,7 +131,7 @@ impl Agents {
         if announced.protocol != PROTOCOL {
             return Err(End::Version(announced.protocol));
         }
-        if !is_same(&announced.nonce, &nonce) {
+        if !announced.nonce.is_same_secret(&nonce) {
             return Err(End::Replayed);
         }
         // From here on the heads are asked for their nodes.
@@ -247,51 +244,33 @@ impl Agents {
             told,
             nodes,
         } = serving;
-        let mut ping = interval(PING);
-        ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut pings, mut pinged) = (0_u64, Instant::now());
         let mut over = pin!(link.principal.ended());
         let mut ending = pin!(self.ending());
         loop {
-            let next = tokio::select! {
-                over = &mut over => Next::End(End::Over(over)),
-                told = told.wait_for(Option::is_some) => {
-                    Next::End(told.ok().and_then(|told| told.clone()).unwrap_or(End::Broken))
-                }
-                heard = wire.hear() => Next::Heard(heard),
-                Some(outgoing) = outbox.recv() => Next::Outgoing(outgoing),
-                _ = ping.tick() => Next::Tick,
-                Ok(()) = nodes.changed() => Next::Nodes,
-                () = &mut ending => Next::End(End::Ending),
-            };
-            let done = match next {
-                Next::End(end) => Err(end),
-                Next::Heard(heard) => {
-                    link.heard.send_replace(Instant::now());
-                    match heard {
-                        Ok(Heard::Message(message)) => self.on_message(link, *message).await,
-                        Ok(Heard::Pong(number)) => {
-                            if number == Some(pings) {
-                                link.state.lock().round_trip = Some(pinged.elapsed());
-                            }
-                            Ok(())
+            let ended = async { told.wait_for(Option::is_some).await.ok()?.clone() };
+            let done = tokio::select! {
+                over = &mut over => Err(End::Over(over)),
+                end = ended => Err(end.unwrap_or(End::Broken)),
+                heard = wire.next() => match heard {
+                    Ok(message) => {
+                        link.heard.send_replace(Instant::now());
+                        link.state.lock().round_trip = wire.round_trip();
+                        match message {
+                            Some(message) => self.on_message(link, message).await,
+                            None => Ok(()),
                         }
-                        Ok(Heard::Something) => Ok(()),
-                        Err(end) => Err(end),
                     }
-                }
-                Next::Outgoing(Outgoing::Message(message)) => wire.say(&message).await,
-                // Of no number that is waited for.
-                Next::Outgoing(Outgoing::Probe) => wire.ping(0).await,
-                Next::Tick if link.is_silent() => Err(End::Silent),
-                Next::Tick => {
-                    (pings, pinged) = (pings + 1, Instant::now());
-                    wire.ping(pings).await
-                }
-                Next::Nodes => {
+                    Err(error) => Err(error.into()),
+                },
+                Some(outgoing) = outbox.recv() => match outgoing {
+                    Outgoing::Message(message) => wire.say(&message).await.map_err(End::from),
+                    Outgoing::Probe => wire.probe().await.map_err(End::from),
+                },
+                Ok(()) = nodes.changed() => {
                     let live = Arc::clone(&nodes.borrow_and_update());
                     self.renew(wire, link, announced, &live).await
                 }
+                () = &mut ending => Err(End::Ending),
             };
             if let Err(end) = done {
                 return end;
@@ -318,7 +297,7 @@ impl Agents {
         self.meets(link);
         let welcome = welcome(&nodes, &link.principal);
         self.hear_holds(link.id, nodes, &link.held());
-        wire.say(&welcome).await
+        Ok(wire.say(&welcome).await?)
     }
 
     async fn on_message(&self, link: &Arc<Link>, message: FromAgent) -> Result<(), End> {
@@ -456,13 +435,10 @@ impl Agents {
 
 async fn announcement(wire: &mut Wire) -> Result<Announce, End> {
     loop {
-        match wire.hear().await? {
-            Heard::Message(message) => match *message {
-                FromAgent::Announce(announced) => return Ok(announced),
-                FromAgent::Unknown => {}
-                _ => return Err(End::Garbage("it comes before the announcement".to_owned())),
-            },
-            Heard::Pong(_) | Heard::Something => {}
+        match wire.next().await? {
+            Some(FromAgent::Announce(announced)) => return Ok(announced),
+            Some(FromAgent::Unknown) | None => {}
+            Some(_) => return Err(End::Garbage("it comes before the announcement".to_owned())),
         }
     }
 }

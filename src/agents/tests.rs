@@ -121,7 +121,7 @@ impl Scene {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut tasks = JoinSet::new();
-        let agents = Arc::clone(&context.agents);
+        let agents = Arc::clone(&context.peers.agents);
         tasks.spawn(async move { agents.share(CancellationToken::new()).await });
         let served = Arc::clone(&context);
         tasks.spawn(async move {

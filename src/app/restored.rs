@@ -29,7 +29,7 @@ pub(super) async fn run(
     essential: &mut Essential,
     opens: bool,
 ) {
-    if let Some(parks) = context.takeover.coming_parks() {
+    if let Some(parks) = context.peers.takeover.coming_parks() {
         let run = take_up(Arc::clone(context), parks, Restored::passed);
         essential.spawn("the parks of predecessors", run);
     }
@@ -60,7 +60,7 @@ pub(super) async fn run(
         while let Ok(Some(_)) = timeout_at(until, claims.join_next()).await {}
         claims.detach_all();
         if opens {
-            context.takeover.open();
+            context.peers.takeover.open();
         }
     }
     let run = take_up(Arc::clone(context), later, |_, left| Restored::left(left));

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
-use rand::RngExt as _;
 use tokio::time::sleep;
 
 use self::link::{Broken, Line};
@@ -17,6 +16,7 @@ use super::RelayArgs;
 use super::failure::{Fails, Failure};
 use super::relay_client::RelayError;
 use crate::shutdown::Signals;
+use crate::wire::backoff::Backoff;
 use crate::wire::tunnel::reverse::RendezvousName;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -112,7 +112,7 @@ pub(super) async fn run(args: ReverseArgs) -> Result<(), Failure> {
     let told = Arc::new(Told::new(args.json, args.to.clone()));
     let mut line = Line::new(args, Arc::clone(&told));
     let kept = async {
-        let mut pause = FIRST;
+        let mut backoff = Backoff::new(FIRST, LONGEST);
         loop {
             let was_ready = line.port.is_some();
             let lost = match Box::pin(line.run()).await {
@@ -129,11 +129,10 @@ pub(super) async fn run(args: ReverseArgs) -> Result<(), Failure> {
                 Broken::Later(why) | Broken::Lost(why) => why,
             };
             if std::mem::take(&mut line.linked) {
-                pause = FIRST;
+                backoff.reset();
             }
             told.lost(&lost)?;
-            sleep(pause.mul_f64(rand::rng().random_range(0.5..=1.0))).await;
-            pause = (2 * pause).min(LONGEST);
+            sleep(backoff.pause()).await;
         }
     };
     tokio::select! {

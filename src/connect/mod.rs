@@ -23,7 +23,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_util::either::Either;
 use tracing::{Instrument as _, debug, info};
 
-use crate::agents::{Socket, is_same, secret};
+use crate::agents::Socket;
 use crate::config;
 use crate::connection;
 use crate::connection::summary::Summary;
@@ -189,8 +189,8 @@ impl Links {
             self.leave_earlier(principal, opener);
         }
         let place = self.places.take(principal).map_err(NotOpened::Crowded)?;
-        let id = secret().ok_or(NotOpened::NoSecrets)?;
-        let secret = secret().ok_or(NotOpened::NoSecrets)?;
+        let id = LinkId::random().ok_or(NotOpened::NoSecrets)?;
+        let secret = LinkSecret::random().ok_or(NotOpened::NoSecrets)?;
         let (principal, renewal) = principal.renewable();
         let account = self.memory.account(principal.known_subject().as_deref());
         let (link, stream) = Link::counted(DOWN, UP, &account);
@@ -232,7 +232,7 @@ impl Links {
     ) -> Option<Transport> {
         let (id, shown) = (LinkId::parse(id)?, LinkSecret::parse(shown)?);
         let held = Arc::clone(self.table.lock().get(&id)?);
-        if !is_same(&held.secret, &shown) || !held.is_of(principal) {
+        if !held.secret.is_same_secret(&shown) || !held.is_of(principal) {
             return None;
         }
         held.renewal.renew(principal);

@@ -145,7 +145,7 @@ where
                         let list = offered(principal, &snapshots.borrow());
                         let greeting = greeting(&list);
                         client.send(&notice(&greeting, false)).await?;
-                        for late in context.parks.all_too_late(principal) {
+                        for late in context.sessions.parks.all_too_late(principal) {
                             client.send(&notice(&late, false)).await?;
                         }
                     }

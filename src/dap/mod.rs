@@ -172,7 +172,10 @@ where
     };
     // Also where this process drains: it is another that has the session.
     let (home, presented) = match presented {
-        Ok(presented) => (pass_on::home(context, session, &opened), Ok(presented)),
+        Ok(presented) => (
+            pass_on::home(&context.peers.takeover, session, &opened),
+            Ok(presented),
+        ),
         Err(refusal) => (None, Err(refusal)),
     };
     if let (Some(home), Ok(presented)) = (home, &presented) {

@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::session::Session;
 use crate::session::authenticate::PresentedCredential;
 use crate::session::state::SessionState;
-use crate::takeover::{Home, Wanted};
+use crate::takeover::{Home, Takeover, Wanted};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::wire::dap::codec::{frame, put_frame};
 use crate::wire::dap::conversation::{Closed, Conversation};
@@ -26,9 +26,8 @@ use crate::wire::peer_stream::PeerStream;
 use crate::wire::tunnel::join::{Ended, Passed, join};
 
 /// The predecessor that has what `opened` asks for.
-pub(super) fn home(context: &Context, session: &Session, opened: &Opened) -> Option<Home> {
+pub(super) fn home(takeover: &Takeover, session: &Session, opened: &Opened) -> Option<Home> {
     let selector = read_selector(&opened.attach.arguments).ok()?;
-    let takeover = &context.takeover;
     let wanted = match (&selector.family, selector.subprocess, selector.breakpoint) {
         (_, Some(_), Some(id)) => Wanted::Subprocess(id),
         (Some(family), ..) => Wanted::Family(family),

@@ -20,7 +20,10 @@ use crate::wire::dap::splice::Splice;
 /// Keeps `claimed` until whoever had it comes again, or to its end.
 pub(crate) async fn run(context: &Context, claimed: Claimed) {
     let _busy = context.shutdown.busy.token();
-    let session = context.sessions.open(&Summary::new(claimed.session.peer));
+    let session = context
+        .sessions
+        .table
+        .open(&Summary::new(claimed.session.peer));
     session.set_principal(claimed.permit.principal().clone());
     session.set_client(claimed.session.left.client.clone());
     let span = claimed.permit.span();

@@ -222,7 +222,12 @@ impl<'a> AttachFlow<'a> {
         if let Some(breakpoint) = self.reached(selector, hint) {
             return Ok(Choice::Subprocess(breakpoint));
         }
-        if self.context.families.wait_for(&self.founder(opened)) {
+        if self
+            .context
+            .sessions
+            .families
+            .wait_for(&self.founder(opened))
+        {
             // It was one before the restart, whatever has been detached since.
             return Ok(Choice::Cluster);
         }
@@ -332,7 +337,7 @@ impl<'a> AttachFlow<'a> {
             Hint::Breakpoint(id) => Some(id),
             Hint::Stale | Hint::None => None,
         })?;
-        let reached = self.context.sessions.reached(id, &self.principal)?;
+        let reached = self.context.sessions.table.reached(id, &self.principal)?;
         let snapshot = self.context.registry.snapshot();
         // What was learned of it since.
         let latest = snapshot.find(id).or_else(|| snapshot.find_ended(id));
@@ -351,7 +356,7 @@ impl<'a> AttachFlow<'a> {
             ));
         }
         let authorised = self.allowed(breakpoint)?;
-        Permit::subprocess(&self.context.sessions, authorised).ok_or_else(|| {
+        Permit::subprocess(&self.context.sessions.table, authorised).ok_or_else(|| {
             SessionRefusal::Nothing(
                 "the session that this subprocess belongs to has ended, or is somebody else's"
                     .into(),

@@ -84,7 +84,7 @@ impl Debugger {
     async fn connect_with(context: &Arc<Context>, certificate: Option<Principal>) -> Self {
         let (stream, accepted, peer) = connection().await;
         let context = context.clone();
-        let session = context.sessions.open(&Summary::new(peer));
+        let session = context.sessions.table.open(&Summary::new(peer));
         let connection = ConnectionInfo {
             certificate,
             ..ConnectionInfo::plain(peer)

@@ -109,7 +109,7 @@ where
     S: PeerStream,
 {
     session.set_state(SessionProtocol::Dap, SessionState::Connecting);
-    let filter = MessageFilter::new(begun.permit.rights(), Some(&context.masking));
+    let filter = MessageFilter::new(begun.permit.rights(), Some(&context.shown.masking));
     let reached = opening.say(context, &begun.permit, &filter).await;
     let Reached {
         worker,

@@ -25,7 +25,7 @@ pub(super) async fn open(
     principal: Principal,
     parts: Parts,
 ) -> Result<Response<Body>, HttpRefusal> {
-    let (links, info) = (&exchange.ctx.links, &exchange.connection.info);
+    let (links, info) = (&exchange.ctx.peers.links, &exchange.connection.info);
     let received = received(&parts.headers);
     let opener = parts.headers.get(OPENER_HEADER);
     let opener = opener.and_then(|value| Opener::parse(value.to_str().ok()?));

@@ -270,7 +270,7 @@ async fn answer(
     id: RequestId,
 ) -> (metrics::Route, Response<Body>) {
     let (parts, body) = request.into_parts();
-    let arrived = match guard::check(&parts, &ctx.config, &ctx.advertised) {
+    let arrived = match guard::check(&parts, &ctx.config, &ctx.shown.advertised) {
         Ok(arrived) => arrived,
         Err(refusal) => {
             debug!(%refusal, "request refused");

@@ -63,7 +63,7 @@ pub(super) async fn subscribe(
         }
     };
     let feed = Feed {
-        shared: Arc::clone(&ctx.shared_rows),
+        shared: Arc::clone(&ctx.shown.rows),
         // Subscribed before the first snapshot is read: nothing in between is lost.
         events: ctx.registry.events(),
         snapshots: ctx.registry.watch(),

@@ -35,12 +35,12 @@ pub(super) async fn list(
 pub(crate) async fn listed(ctx: &Context, principal: &Principal) -> Value {
     // Without agents nobody keeps them.
     let live = ctx.registry.watch_nodes();
-    if ctx.agents.is_empty() {
+    if ctx.peers.agents.is_empty() {
         let _ = timeout(LISTED, ctx.registry.nodes_refreshed()).await;
     }
     let live = Arc::clone(&live.borrow());
-    let rows = ctx.agents.rows(&live, principal);
-    let agents = &ctx.agents;
+    let rows = ctx.peers.agents.rows(&live, principal);
+    let agents = &ctx.peers.agents;
     let (replica, others) = (agents.replica(), agents.other_relays());
     let version = env!("CARGO_PKG_VERSION");
     json!({ "nodes": rows, "version": version, "replica": replica, "other_relays": others })
@@ -60,7 +60,7 @@ pub(super) async fn open(
     };
     let who = "agents of nodes ask for this, as a WebSocket over HTTP/1.1: `ray-relay node` is one";
     let handshake = Handshake::new(parts, protocol, who)?;
-    let agents = Arc::clone(&exchange.ctx.agents);
+    let agents = Arc::clone(&exchange.ctx.peers.agents);
     let owner = principal.clone();
     let answer = match stream {
         None => {

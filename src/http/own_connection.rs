@@ -20,7 +20,7 @@ pub(super) async fn dial(exchange: &Exchange<'_>, principal: &Principal) -> Opti
         principal: principal.clone(),
         peer: exchange.connection.peer,
     };
-    let links = &exchange.ctx.links;
+    let links = &exchange.ctx.peers.links;
     links.deliver(arrived).await.then_some(near)
 }
 

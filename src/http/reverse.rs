@@ -42,7 +42,7 @@ pub(super) async fn open(
             handshake.accept(exchange, link_config(), &principal, serve)
         }
         Some(id) => {
-            let agents = &exchange.ctx.agents;
+            let agents = &exchange.ctx.peers.agents;
             match agents.expected(id, handshake.secret(), &principal) {
                 Some(handover) => {
                     let carry = async move |socket| handover.hand_over(socket).await;

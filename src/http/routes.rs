@@ -291,14 +291,14 @@ async fn breakpoints(
     parts: &Parts,
     principal: &Principal,
 ) -> Response<Body> {
-    let (shared, list) = (&exchange.ctx.shared_rows, exchange.ctx.registry.snapshot());
+    let (shared, list) = (&exchange.ctx.shown.rows, exchange.ctx.registry.snapshot());
     api::breakpoints(shared, &list, parts.uri.query(), &parts.headers, principal).await
 }
 
 async fn all_sessions(exchange: &Exchange<'_>, _: &Parts, principal: &Principal) -> Response<Body> {
     let ctx = exchange.ctx;
-    let elsewhere = ctx.agents.sessions_elsewhere(principal);
-    let (rows, replica) = (ctx.sessions.rows(), ctx.agents.replica());
+    let elsewhere = ctx.peers.agents.sessions_elsewhere(principal);
+    let (rows, replica) = (ctx.sessions.table.rows(), ctx.peers.agents.replica());
     let list = ctx.registry.snapshot();
     api::sessions(&rows, replica, &elsewhere, principal, &list)
 }

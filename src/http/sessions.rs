@@ -46,14 +46,16 @@ pub(super) async fn end(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     };
     let mut entry =
         audit::command(post.exchange, principal, "end_session").with("ended_session", id);
-    let is_here = replica.is_none_or(|replica| replica == ctx.agents.replica());
-    entry.breakpoint = is_here.then(|| ctx.sessions.with_worker(id, may)).flatten();
+    let is_here = replica.is_none_or(|replica| replica == ctx.peers.agents.replica());
+    entry.breakpoint = is_here
+        .then(|| ctx.sessions.table.with_worker(id, may))
+        .flatten();
     if entry.breakpoint.is_none() {
         let sentence = "there is no session of that id here that you may end";
         return Ok(answer::error(StatusCode::NOT_FOUND, sentence));
     }
     // What is not on record does not happen.
     audit::on_record(ctx, entry).await?;
-    ctx.sessions.end(id);
+    ctx.sessions.table.end(id);
     Ok(answer::json(StatusCode::OK, &json!({ "ended": id })))
 }

@@ -229,7 +229,10 @@ async fn look_at_park(
     entry.breakpoint = Some(breakpoint.clone());
     let recorded = audit::on_record(ctx, entry).await;
     recorded.map_err(|why| SessionRefusal::Unable(why.to_string()))?;
-    let looked = ctx.parks.look(&authorized, snapshot_expression(limits));
+    let looked = ctx
+        .sessions
+        .parks
+        .look(&authorized, snapshot_expression(limits));
     let looked = looked.await?;
     let taken = limits
         .account
@@ -248,8 +251,8 @@ fn shows_threads(breakpoint: &Breakpoint) -> Result<(), NoSnapshot> {
 
 /// What masks for whoever has `rights`, if anything does.
 fn masking(ctx: &Context, rights: &Rights) -> Option<MaskedSession> {
-    let masks = ctx.masking.holds_for(rights);
-    masks.then(|| MaskedSession::new(ctx.masking.clone()))
+    let masks = ctx.shown.masking.holds_for(rights);
+    masks.then(|| MaskedSession::new(ctx.shown.masking.clone()))
 }
 
 /// One session for no other purpose, from its permit to its end on record.
@@ -264,12 +267,12 @@ async fn looked(
         authorized.breakpoint().clone(),
     );
     shows_threads(&breakpoint)?;
-    let session = ctx.sessions.open(&summary);
+    let session = ctx.sessions.table.open(&summary);
     session.set_state(SessionProtocol::Dap, SessionState::Looking);
     session.set_client(CLIENT.to_owned());
     session.set_principal(principal.clone());
     let wanted = |b: &Breakpoint| b.id == breakpoint.id;
-    leaving::given_back(&ctx.registry, &ctx.sessions, wanted).await;
+    leaving::given_back(&ctx.registry, &ctx.sessions.table, wanted).await;
     let holder = session.holder(&principal, CLIENT);
     let unknown = || SessionRefusal::Nothing(Denied::Hidden.to_string());
     let permit = Permit::acquire(&ctx.registry, authorized, holder)

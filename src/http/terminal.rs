@@ -59,7 +59,7 @@ pub(super) async fn open(
             principal: owner,
             peer,
         };
-        if ctx.links.deliver(arrived).await {
+        if ctx.peers.links.deliver(arrived).await {
             carry(socket, near).await;
         }
     };

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use tracing::{info, warn};
 use super::messages::{KeeperMessage, Key, PROTOCOL};
 use super::{Error, Keeper, KeptPair, LeftConnection};
 use crate::wire::backoff::Backoff;
-use crate::wire::descriptors::{MessageReader, MessageWriter, channel};
+use crate::wire::descriptors::{self, MessageReader, MessageWriter, channel};
 use crate::wire::own_socket;
 
 /// How long the keeper may take to say what it has.
@@ -31,7 +31,7 @@ const OUTBOX: usize = 1024;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-type Outgoing = (KeeperMessage, Option<OwnedFd>);
+type Outgoing = descriptors::Outgoing<KeeperMessage>;
 
 /// See the module.
 #[derive(Debug)]
@@ -225,17 +225,10 @@ async fn linked(
             }
         }
     };
-    let write = async {
-        while let Some((message, descriptor)) = to_write.recv().await {
-            let descriptor = descriptor.as_ref().map(|descriptor| descriptor.as_fd());
-            if let Err(why) = writer.write(&message, descriptor).await {
-                return why;
-            }
-        }
-        io::ErrorKind::BrokenPipe.into()
-    };
     tokio::select! {
         why = read => why,
-        why = write => why,
+        ended = writer.write_all(to_write) => {
+            ended.err().unwrap_or_else(|| io::ErrorKind::BrokenPipe.into())
+        }
     }
 }

@@ -246,12 +246,12 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
     /// Sessions with the breakpoint `id`, wherever it goes on, also with what somebody else has parked there where it is to
     /// `take_over`.
     async fn enter(&mut self, id: BreakpointId, take_over: bool) -> Next {
-        if let Some(home) = self.context.takeover.home_of(&Wanted::Parked(id)) {
+        if let Some(home) = self.context.peers.takeover.home_of(&Wanted::Parked(id)) {
             let id = id.to_string();
             return self.pass_on(&Enter { id, take_over }, &home).await;
         }
         loop {
-            let (registry, sessions) = (&self.context.registry, &self.context.sessions);
+            let (registry, sessions) = (&self.context.registry, &self.context.sessions.table);
             let access = self.principal.access();
             let wanted =
                 |b: &Breakpoint| b.id == id && access.rights(b).scopes.contains(Scope::Terminal);

@@ -146,7 +146,7 @@ impl Person {
         let (stream, accepted) = duplex(1 << 16);
         let peer = ([127, 0, 0, 1], 40_000).into();
         let context = relay.context.clone();
-        let session = context.sessions.open(&Summary::new(peer));
+        let session = context.sessions.table.open(&Summary::new(peer));
         let ended = tokio::spawn(async move {
             serve(&context, session, accepted, ConnectionInfo::plain(peer)).await;
         });

@@ -156,13 +156,13 @@ async fn speak(context: Arc<Context>, recognised: Recognised) {
             }
         }
         Detection::Dap => {
-            let session = context.sessions.open(&connection.summary);
+            let session = context.sessions.table.open(&connection.summary);
             Box::pin(dap::serve(&context, session, stream, connection)).await;
         }
         // Inside TLS, or a link: once is enough.
         Detection::Tls => Box::pin(unsupported(&context, stream, TLS_ALERT)).await,
         Detection::Terminal => {
-            let session = context.sessions.open(&connection.summary);
+            let session = context.sessions.table.open(&connection.summary);
             Box::pin(lineproto::serve(&context, session, stream, connection)).await;
         }
         Detection::Unknown => Box::pin(unsupported(&context, stream, unknown)).await,
@@ -289,7 +289,7 @@ fn told_apart(
         Some(false) | None => UNKNOWN_ANSWER,
     };
     let home = match first.detection {
-        Detection::Http => passed::home(context, &first.bytes),
+        Detection::Http => passed::home(&context.peers, &first.bytes),
         _ => None,
     };
     connection.place.weigh(

@@ -91,7 +91,7 @@ pub async fn run(
 ) {
     let closed = context.shutdown.closed.clone();
     let accept = async {
-        let mut doors = context.takeover.doors();
+        let mut doors = context.peers.takeover.doors();
         while doors.open().await {
             admission.settled().await;
             let (stream, peer) = tokio::select! {
@@ -127,7 +127,7 @@ pub async fn run_links(context: Arc<Context>) {
                 stream,
                 principal,
                 peer,
-            } = context.links.arrived().await;
+            } = context.peers.links.arrived().await;
             let summary = Summary::new(peer);
             let span = connection::span(&summary);
             let connection = ConnectionInfo {

@@ -14,7 +14,7 @@ use crate::connection::admission::{Admission, Guard};
 use crate::connection::on_wake::OnWake;
 use crate::connection::summary::Summary;
 use crate::connection::{self, ConnectionInfo};
-use crate::context::Context;
+use crate::context::{Context, Peers};
 use crate::identity::Principal;
 use crate::takeover::{Home, Passed, PassedCertificate};
 use crate::telemetry::metrics::RefusalKind;
@@ -119,12 +119,12 @@ const LINKS: &str = "/relay/v1/connect/";
 
 /// The predecessor that may have asked an agent, or a person's command, for the stream that `first`, the first bytes of a
 /// request, is of, or that may hold the link which is to be resumed: nobody here has.
-pub(super) fn home(context: &Context, first: &[u8]) -> Option<Home> {
-    let predecessor = context.takeover.predecessor()?;
+pub(super) fn home(peers: &Peers, first: &[u8]) -> Option<Home> {
+    let predecessor = peers.takeover.predecessor()?;
     let line = first.split(|byte| *byte == b'\r').next()?;
     let path = std::str::from_utf8(line).ok()?.split(' ').nth(1)?;
     if let Some((_, id)) = path.split_once(LINKS) {
-        return (!context.links.holds(&LinkId::parse(id)?)).then_some(predecessor);
+        return (!peers.links.holds(&LinkId::parse(id)?)).then_some(predecessor);
     }
     let mut names = STREAMS.iter().filter_map(|known| path.split_once(known));
     let (_, name) = names.next()?;
@@ -134,7 +134,7 @@ pub(super) fn home(context: &Context, first: &[u8]) -> Option<Home> {
         false => name.split_once('/')?.1,
     };
     let id = StreamId::parse(id)?;
-    (!context.agents.is_waiting(&id)).then_some(predecessor)
+    (!peers.agents.is_waiting(&id)).then_some(predecessor)
 }
 
 /// Passes `stream`, of which nothing has been answered, on to `home`, to the end of either.

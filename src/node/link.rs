@@ -3,8 +3,6 @@
 //! Before the credential of a link expires, another link takes its place, by what the files of tokens and certificates hold
 //! then. The older one stays until the relay has made the newer one welcome, and its streams beyond that.
 
-mod wire;
-
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -18,12 +16,12 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info, info_span};
 
-use self::wire::{SILENCE, Wire};
 use super::board::{self, Only};
 use super::connect::{ConnectError, Dialler, Relay};
 use super::reverse::Reverse;
 use super::{Agent, machine, stream};
 use crate::dial::Stream;
+use crate::wire::link::{CloseReason, ControlLink, LinkError, SILENCE};
 use crate::wire::text::shortened;
 use crate::wire::tunnel::messages::{
     Announce, FromAgent, FromRelay, Held, Hex, MOST_ROWS, Node, Open, PROTOCOL, Refusal, Replica,
@@ -40,6 +38,9 @@ const ANSWERS: usize = 64;
 /// The pause after what other relays have said, before more of that: a relay takes no more messages than an agent has to
 /// send.
 const PASSED_ON: Duration = Duration::from_millis(100);
+
+/// Messages of one second that a relay may send: more than it has questions.
+const MOST_A_SECOND: u32 = 512;
 
 /// Why a link is over. `Display` is for the log.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +61,29 @@ pub(super) enum Ended {
     Duplicate,
     #[error("the agent ends")]
     Ending,
+}
+
+impl Ended {
+    fn close_reason(&self) -> CloseReason {
+        match self {
+            Self::Ending => CloseReason::Ending,
+            Self::Duplicate => CloseReason::Left,
+            Self::Silent => CloseReason::Silent,
+            Self::Lost(_) | Self::Version(_) => CloseReason::Invalid,
+            Self::Connect(_) | Self::Refused(_) => CloseReason::Refused,
+        }
+    }
+}
+
+impl From<LinkError> for Ended {
+    fn from(error: LinkError) -> Self {
+        match error {
+            LinkError::Silent => Self::Silent,
+            LinkError::Gone => Self::Lost("the connection to the relay is gone".to_owned()),
+            LinkError::Closed(..) => Self::Lost(format!("the relay {error}")),
+            error => Self::Lost(format!("the link broke: the relay {error}")),
+        }
+    }
 }
 
 /// Links to `relay` until that is over, and says whether the agent was made welcome. Cancels `succeeded` when the relay says
@@ -102,13 +126,14 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut link: Link<S>) 
     if matches!(ended, Ended::Silent) {
         link.lost.cancel();
     }
-    link.wire.close(&ended).await;
+    let why = ended.to_string();
+    link.wire.close(None, ended.close_reason(), &why).await;
     Over::Ended(ended, link.nodes.is_some())
 }
 
 pub(super) struct Link<S> {
     agent: Arc<Agent>,
-    wire: Wire<S>,
+    wire: ControlLink<S, FromRelay, FromAgent>,
     dialler: Dialler,
     answers: mpsc::Sender<FromAgent>,
     to_send: mpsc::Receiver<FromAgent>,
@@ -157,9 +182,8 @@ impl Link<Stream> {
             return Err(Ended::Duplicate);
         }
         link.announce(nonce).await?;
-        let silent = Instant::now() + SILENCE;
         while link.nodes.is_none() {
-            if let Some(message) = link.wire.next(silent).await? {
+            if let Some(message) = link.wire.next().await? {
                 link.message(message).await?;
             }
         }
@@ -172,7 +196,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         let (answers, to_send) = mpsc::channel(ANSWERS);
         Self {
             agent,
-            wire: Wire::new(socket),
+            wire: ControlLink::answering(socket, MOST_A_SECOND, MOST_A_SECOND),
             dialler,
             answers,
             to_send,
@@ -247,7 +271,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
 
     /// Hears which relay process this is, and what the announcement has to repeat.
     async fn hello(&mut self) -> Result<Hex<16>, Ended> {
-        let Some(hello) = self.wire.next(Instant::now() + SILENCE).await? else {
+        let Some(hello) = self.wire.next().await? else {
             return Err(Ended::Lost("the relay does not say who it is".to_owned()));
         };
         let FromRelay::Hello {
@@ -271,7 +295,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
 
     async fn announce(&mut self, nonce: Hex<16>) -> Result<(), Ended> {
         let announcement = self.announcement(nonce).await;
-        self.wire.send(&announcement).await
+        Ok(self.wire.say(&announcement).await?)
     }
 
     async fn announcement(&self, nonce: Hex<16>) -> FromAgent {
@@ -297,25 +321,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
 
     /// Until the link is to be renewed, or the end.
     async fn talk(&mut self, news: &mut News, renews: bool) -> Result<(), Ended> {
-        let mut silent = Instant::now() + SILENCE;
         let ending = self.agent.ending.clone();
         loop {
             let welcome = self.nodes.is_some();
             let renew_at = self.renew_at.filter(|_| renews);
             tokio::select! {
                 () = ending.cancelled() => return Err(Ended::Ending),
-                () = sleep_until(renew_at.unwrap_or(silent)), if renew_at.is_some() => return Ok(()),
+                () = sleep_until(renew_at.unwrap_or_else(Instant::now)), if renew_at.is_some() => return Ok(()),
                 _ = news.held.changed(), if welcome => {
                     let held = Arc::clone(&news.held.borrow_and_update());
                     let workers = held.iter().take(MOST_ROWS).cloned().collect();
-                    self.wire.send(&FromAgent::Held { workers }).await?;
+                    self.wire.say(&FromAgent::Held { workers }).await?;
                 }
                 _ = news.relays.changed(), if welcome => {
                     let replicas = board::few(&news.relays.borrow_and_update());
-                    self.wire.send(&FromAgent::Relays { replicas }).await?;
+                    self.wire.say(&FromAgent::Relays { replicas }).await?;
                 }
                 said = news.others.heard(news.pass_on), if welcome => {
-                    self.wire.send(&FromAgent::Revocations(Revocations::clone(&said))).await?;
+                    self.wire.say(&FromAgent::Revocations(Revocations::clone(&said))).await?;
                     news.pass_on = Instant::now() + PASSED_ON;
                 }
                 // The link has a sender of its own.
@@ -323,10 +346,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                     if let FromAgent::Refused { stream, .. } = &answer {
                         self.opening.remove(stream);
                     }
-                    self.wire.send(&answer).await?;
+                    self.wire.say(&answer).await?;
                 }
-                message = self.wire.next(silent) => {
-                    silent = Instant::now() + SILENCE;
+                message = self.wire.next() => {
                     if let Some(message) = message? {
                         self.message(message).await?;
                     }
@@ -392,7 +414,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                 arrival,
             } => {
                 if let Some(refused) = self.reverse.receive(&arrival, stream, secret) {
-                    return self.wire.send(&refused).await;
+                    return Ok(self.wire.say(&refused).await?);
                 }
             }
             FromRelay::Succeeded => self.succeeded.cancel(),
@@ -423,7 +445,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                 detail: detail.into(),
                 holder: None,
             };
-            return self.wire.send(&refused).await;
+            return Ok(self.wire.say(&refused).await?);
         }
         let cancelled = CancellationToken::new();
         self.opening.insert(open.stream, cancelled.clone());

@@ -57,13 +57,13 @@ pub async fn release(
     let parked = breakpoint.holder().filter(|held| parks::is_parked(held));
     if let Some(holder) = parked {
         if holder.is_here() {
-            return Ok(context.parks.let_run(&authorized).await?);
+            return Ok(context.sessions.parks.let_run(&authorized).await?);
         }
         parks::may_let_run(&authorized)?;
-        let ran = context.agents.let_run_kept(&breakpoint).await;
+        let ran = context.peers.agents.let_run_kept(&breakpoint).await;
         return Ok(ran.map_err(|why| SessionRefusal::no_way(&breakpoint, why))?);
     }
-    let way = context.agents.way(&breakpoint).await;
+    let way = context.peers.agents.way(&breakpoint).await;
     let way = way.map_err(|why| SessionRefusal::no_way(&breakpoint, why))?;
     let mut permit = Permit::acquire(&context.registry, authorized, holder)
         .map_err(|why| SessionRefusal::unclaimed(why, &breakpoint, no_such_breakpoint))?;

@@ -11,38 +11,28 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::{SinkExt, StreamExt};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
-use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
-use tokio_tungstenite::tungstenite::{self, Bytes, Message};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, info, warn};
 
 use self::session::Arriving;
-use crate::agents::Socket;
 use crate::agents::reverse::{Arrival, Rendezvous, Said};
+use crate::agents::{Carrier, Socket};
 use crate::audit::{Action, Entry};
 use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::identity::Principal;
+use crate::masking::Masking;
 use crate::policy::{Rights, Scope};
-use crate::wire::tunnel::close_frame;
-use crate::wire::tunnel::messages::{Sentence, StreamId, read, written};
-use crate::wire::tunnel::meter::Meter;
+use crate::wire::link::{CloseReason, ControlLink, LinkError};
+use crate::wire::tunnel::messages::{Sentence, StreamId};
 use crate::wire::tunnel::reverse::{FromPerson, RendezvousName, ToPerson};
 
 /// The deadline for the command to say what it wants.
 const BEGUN: Duration = Duration::from_secs(10);
-
-/// How often a command is asked whether it is there, and how long nothing may come from it.
-const PING: Duration = Duration::from_secs(5);
-const SILENCE: Duration = Duration::from_secs(15);
-
-/// The deadline of one message to the command.
-const TAKEN: Duration = Duration::from_secs(10);
 
 /// Workers of one rendezvous at a time.
 const SESSIONS: usize = 64;
@@ -53,7 +43,7 @@ const OUTBOX: usize = 64;
 /// Messages of one second that a command may send.
 const MOST_A_SECOND: u32 = 128;
 
-/// How long sessions may take to be put on record when the link is over, and the command to close.
+/// How long sessions may take to be put on record when the link is over.
 const CLOSING: Duration = Duration::from_secs(5);
 
 /// What sessions of a link that wait for the command are told: the debugger there cannot be reached.
@@ -72,6 +62,32 @@ enum End {
     Ending,
 }
 
+impl End {
+    fn close_reason(&self) -> CloseReason {
+        match self {
+            Self::Left => CloseReason::Left,
+            Self::Refused(_) => CloseReason::Refused,
+            Self::Later(_) => CloseReason::Later,
+            Self::Ending => CloseReason::Ending,
+        }
+    }
+}
+
+impl From<LinkError> for End {
+    fn from(error: LinkError) -> Self {
+        match error {
+            LinkError::Flood(_) | LinkError::Invalid(_) | LinkError::Short(_) => {
+                Self::Refused(format!("the command {error}"))
+            }
+            LinkError::Closed(..)
+            | LinkError::Gone
+            | LinkError::Silent
+            | LinkError::NotTaken
+            | LinkError::Broken(_) => Self::Left,
+        }
+    }
+}
+
 /// Serves the link of `person`'s command on the connection of `summary`, which wants the rendezvous `name`, to its end.
 pub(crate) async fn serve(
     ctx: Arc<Context>,
@@ -83,7 +99,7 @@ pub(crate) async fn serve(
     let (say, to_say) = mpsc::channel(OUTBOX);
     let mut link = Link {
         ctx,
-        socket,
+        wire: ControlLink::asking(socket, MOST_A_SECOND, MOST_A_SECOND),
         person,
         summary,
         name,
@@ -91,7 +107,6 @@ pub(crate) async fn serve(
         failing: Failing::default(),
         sessions: JoinSet::new(),
         over: CancellationToken::new(),
-        meter: Meter::new(MOST_A_SECOND, MOST_A_SECOND, Instant::now()),
     };
     let end = match link.begin().await {
         Ok(rendezvous) => Box::pin(link.run(rendezvous, to_say)).await,
@@ -102,7 +117,7 @@ pub(crate) async fn serve(
 
 struct Link {
     ctx: Arc<Context>,
-    socket: Socket,
+    wire: ControlLink<Carrier, FromPerson, ToPerson>,
     person: Principal,
     summary: Summary,
     name: RendezvousName,
@@ -111,7 +126,6 @@ struct Link {
     sessions: JoinSet<()>,
     /// Ends them.
     over: CancellationToken,
-    meter: Meter,
 }
 
 impl Link {
@@ -119,9 +133,8 @@ impl Link {
     async fn begin(&mut self) -> Result<Rendezvous, End> {
         let wanted = async {
             loop {
-                let next = self.socket.next().await;
-                if let Some(message) = self.heard(next)? {
-                    return Ok::<_, End>(message);
+                if let Some(message) = self.wire.next().await? {
+                    return Ok::<_, LinkError>(message);
                 }
             }
         };
@@ -135,7 +148,7 @@ impl Link {
         if self.ctx.shutdown.leaving.is_cancelled() {
             return Err(End::Ending);
         }
-        let agents = &self.ctx.agents;
+        let agents = &self.ctx.peers.agents;
         let rendezvous = agents.meet(self.name.clone(), &self.person, port, wish);
         let rendezvous = rendezvous.map_err(|why| match why.is_passing() {
             true => End::Later(why.to_string()),
@@ -153,7 +166,7 @@ impl Link {
         let recorded = self.ctx.audit.write(entry).await;
         recorded.map_err(|why| End::Later(why.to_string()))?;
         let port = rendezvous.port;
-        self.send(&ToPerson::Ready { port }).await?;
+        self.wire.say(&ToPerson::Ready { port }).await?;
         info!(rendezvous = %self.name, port, "a debugger listens");
         rendezvous.open();
         Ok(rendezvous)
@@ -171,7 +184,7 @@ impl Link {
             .collect();
         let barred: Vec<_> = whole
             .iter()
-            .map(|rights| barred(&self.ctx, rights))
+            .map(|rights| barred(&self.ctx.shown.masking, rights))
             .collect();
         let narrower = whole.is_empty();
         (!narrower && barred.iter().all(Option::is_some))
@@ -187,9 +200,6 @@ impl Link {
         let _busy = self.ctx.shutdown.busy.token();
         let shutdown = self.ctx.shutdown.clone();
         let (person, replaced) = (self.person.clone(), rendezvous.replaced.clone());
-        let mut ping = interval(PING);
-        ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut silent = Instant::now() + SILENCE;
         let mut told = None;
         loop {
             // While the relay drains, and where another process has taken over, what goes on may go on, and nothing begins.
@@ -204,12 +214,14 @@ impl Link {
                 }
                 () = shutdown.abort.cancelled() => Err(End::Ending),
                 () = shutdown.leaving.cancelled(), if !draining => Ok(()),
-                () = sleep_until(silent) => Err(End::Left),
-                next = self.socket.next() => {
-                    silent = Instant::now() + SILENCE;
-                    self.heard(next).map(|message| self.on_message(message))
-                }
-                Some(message) = to_say.recv() => self.send(&message).await,
+                next = self.wire.next() => match next {
+                    Ok(message) => {
+                        self.on_message(message);
+                        Ok(())
+                    }
+                    Err(error) => Err(error.into()),
+                },
+                Some(message) = to_say.recv() => self.say(&message).await,
                 Some(arrival) = rendezvous.arrivals.recv() => {
                     if !draining {
                         self.arrive(arrival, rendezvous.port);
@@ -222,12 +234,11 @@ impl Link {
                         true => Ok(()),
                         false => {
                             told = Some(said.clone());
-                            self.send(&said).await
+                            self.say(&said).await
                         }
                     }
                 }
                 Some(_) = self.sessions.join_next() => Ok(()),
-                _ = ping.tick() => self.put(Message::Ping(Bytes::new())).await,
             };
             if let Err(end) = done {
                 return end;
@@ -268,38 +279,8 @@ impl Link {
         self.sessions.spawn(arriving.run().in_current_span());
     }
 
-    /// What the command says with what came `next`; `None` where that only shows that it is there.
-    fn heard(
-        &mut self,
-        next: Option<Result<Message, tungstenite::Error>>,
-    ) -> Result<Option<FromPerson>, End> {
-        let message = next.as_ref().and_then(|next| next.as_ref().ok());
-        let length = message.map_or(0, Message::len);
-        if !self.meter.takes(length, Instant::now()) {
-            return Err(End::Refused("it sends too many messages".to_owned()));
-        }
-        match next {
-            Some(Ok(Message::Text(text))) => match read(&text) {
-                Ok(message) => Ok(Some(message)),
-                Err(why) => Err(End::Refused(why.to_string())),
-            },
-            Some(Ok(Message::Ping(_) | Message::Pong(_))) => Ok(None),
-            Some(Ok(Message::Binary(_) | Message::Frame(_))) => Err(End::Refused(
-                "it sends bytes where messages are due".to_owned(),
-            )),
-            Some(Ok(Message::Close(_)) | Err(_)) | None => Err(End::Left),
-        }
-    }
-
-    async fn send(&mut self, message: &ToPerson) -> Result<(), End> {
-        self.put(Message::text(written(message))).await
-    }
-
-    async fn put(&mut self, message: Message) -> Result<(), End> {
-        match timeout(TAKEN, self.socket.send(message)).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(End::Left),
-        }
+    async fn say(&mut self, message: &ToPerson) -> Result<(), End> {
+        Ok(self.wire.say(message).await?)
     }
 
     /// Ends the sessions, on record, and says why it is over.
@@ -308,18 +289,12 @@ impl Link {
         self.over.cancel();
         let sessions = async { while self.sessions.join_next().await.is_some() {} };
         let _ = timeout(CLOSING, sessions).await;
-        let passing = !matches!(end, End::Refused(_));
-        let closing = async {
-            if !matches!(end, End::Left) {
-                let reason = end.to_string().as_str().into();
-                let refused = ToPerson::Refused { reason, passing };
-                let _ = self.send(&refused).await;
-            }
-            let frame = close_frame(CloseCode::Normal, &end.to_string());
-            let _ = self.socket.close(Some(frame)).await;
-            while let Some(Ok(_)) = self.socket.next().await {}
-        };
-        let _ = timeout(CLOSING, closing).await;
+        let why = end.to_string();
+        let refused = (!matches!(end, End::Left)).then(|| ToPerson::Refused {
+            reason: why.as_str().into(),
+            passing: !matches!(end, End::Refused(_)),
+        });
+        self.wire.close(refused, end.close_reason(), &why).await;
     }
 }
 
@@ -337,13 +312,13 @@ fn status(said: &HashMap<u64, Said>) -> ToPerson {
 }
 
 /// Why somebody with `rights` gets no worker this way.
-fn barred(ctx: &Context, rights: &Rights) -> Option<&'static str> {
+fn barred(masking: &Masking, rights: &Rights) -> Option<&'static str> {
     if rights.obligations.record {
         return Some(
             "your sessions there are recorded, and what a debugger that listens is told cannot be: attach through the relay instead",
         );
     }
-    ctx.masking.holds_for(rights).then_some(
+    masking.holds_for(rights).then_some(
         "values are masked in your sessions there, and what a debugger that listens is told cannot be: attach through the relay instead",
     )
 }

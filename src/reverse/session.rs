@@ -82,7 +82,7 @@ impl Arriving {
             }
         };
         let breakpoint = Arc::clone(authorized.breakpoint());
-        let session = self.ctx.sessions.open(&self.summary);
+        let session = self.ctx.sessions.table.open(&self.summary);
         let span = error_span!(
             "reverse", session = session.id(), cluster = %breakpoint.cluster, name = breakpoint.name()
         );
@@ -118,7 +118,9 @@ impl Arriving {
             authorized = authorise(&self.person, &worker, Scope::Debug);
         }
         let why = match &authorized {
-            Ok(authorized) => barred(&self.ctx, authorized.rights()).map(str::to_owned),
+            Ok(authorized) => {
+                barred(&self.ctx.shown.masking, authorized.rights()).map(str::to_owned)
+            }
             Err(_) => Some(NOT_YOURS.to_owned()),
         };
         match (authorized, why) {
@@ -133,7 +135,7 @@ impl Arriving {
 
     async fn denied(&self, worker: &Arc<Breakpoint>, why: &str) {
         info!(rendezvous = %self.name, why, "a worker is turned away");
-        let session = self.ctx.sessions.open(&self.summary);
+        let session = self.ctx.sessions.table.open(&self.summary);
         session.set_state(SessionProtocol::Reverse, SessionState::Refused);
         let mut details = self.details();
         details.insert("why".to_owned(), why.into());
@@ -206,7 +208,7 @@ impl Arriving {
         authorized: &Authorized,
     ) -> Result<(Delivered, Tunnel), Over> {
         let breakpoint = authorized.breakpoint();
-        let expected = self.ctx.agents.expect(&self.person);
+        let expected = self.ctx.peers.agents.expect(&self.person);
         let mut expected = expected
             .ok_or_else(|| Over::new(Outcome::Failed, "this relay's system has no randomness"))?;
         let (fail, failed) = oneshot::channel();
@@ -235,7 +237,7 @@ impl Arriving {
         };
         self.failing.lock().remove(&stream);
         let person = come?;
-        let receiving = self.arrival.receive(&self.ctx.agents, RECEIVED);
+        let receiving = self.arrival.receive(&self.ctx.peers.agents, RECEIVED);
         let worker = tokio::select! {
             worker = receiving => worker,
             () = self.over.cancelled() => {

@@ -1,7 +1,7 @@
 //! What two processes tell each other after a takeover, for as long as both live.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tracing::{Instrument as _, debug, info, info_span};
 use super::messages::{Message, PROTOCOL, Passed, State};
 use super::{GENERATIONS, Takeover, Wanted};
 use crate::ray::registry::{Breakpoint, BreakpointId, Holder};
-use crate::wire::descriptors::{MessageReader, MessageWriter, channel};
+use crate::wire::descriptors::{self, MessageReader, MessageWriter, channel};
 use crate::wire::tunnel::messages::Name;
 
 /// How long the other side may take to say who it is.
@@ -38,7 +38,7 @@ pub(super) struct Neighbour {
     state: Mutex<Option<State>>,
 }
 
-pub(super) type Outgoing = (Message, Option<OwnedFd>);
+pub(super) type Outgoing = descriptors::Outgoing<Message>;
 
 /// A neighbour with which there is no link yet.
 pub(super) struct Entered {
@@ -183,12 +183,15 @@ impl Takeover {
         reader: MessageReader<Message>,
         writer: MessageWriter,
     ) {
-        let Entered { neighbour, to_say } = entered;
+        let Entered {
+            neighbour,
+            mut to_say,
+        } = entered;
         let span = info_span!("neighbour", pid = neighbour.pid);
         let talk = async {
             let ended = tokio::select! {
                 ended = self.hear_all(&neighbour, reader) => ended,
-                ended = say_all(to_say, &writer) => ended,
+                ended = writer.write_all(&mut to_say) => ended,
                 () = self.tell_state(&neighbour) => Ok(()),
                 () = self.over() => Ok(()),
             };
@@ -282,14 +285,6 @@ impl Takeover {
             oldest.tell(Message::End, None);
         }
     }
-}
-
-async fn say_all(mut outbox: mpsc::Receiver<Outgoing>, writer: &MessageWriter) -> io::Result<()> {
-    while let Some((message, descriptor)) = outbox.recv().await {
-        let descriptor = descriptor.as_ref().map(|descriptor| descriptor.as_fd());
-        writer.write(&message, descriptor).await?;
-    }
-    Ok(())
 }
 
 pub(super) fn hello(generation: u32) -> Message {

@@ -139,7 +139,7 @@ struct Dialling {
 impl Dialling {
     /// By the way that `permit` goes, or that there is now.
     async fn of(context: &Context, permit: &Permit) -> Result<Self, ConnectError> {
-        let (breakpoint, agents) = (permit.breakpoint(), &context.agents);
+        let (breakpoint, agents) = (permit.breakpoint(), &context.peers.agents);
         let mut dialling = match permit.way() {
             Some(way) => Self {
                 breakpoint: Arc::clone(breakpoint),

@@ -250,7 +250,7 @@ impl<'a, K: Keeping> Park<'a, K> {
                     }
                 }
                 () = sleep_until(look), if wanted.is_some() => {}
-                () = self.context.takeover.may_take_parks(), if !self.stays_here => {}
+                () = self.context.peers.takeover.may_take_parks(), if !self.stays_here => {}
             }
             match wanted.take() {
                 Some(ready) if self.keeping.is_ready(ready.taker) => {
@@ -269,7 +269,7 @@ impl<'a, K: Keeping> Park<'a, K> {
         if self.stays_here || !self.keeping.is_ready(Taker::Editor) {
             return false;
         }
-        let Some(place) = self.context.takeover.place_for_park() else {
+        let Some(place) = self.context.peers.takeover.place_for_park() else {
             return false;
         };
         // Once, whatever comes of it: what another process cannot have is reached here.
@@ -380,7 +380,10 @@ impl<'a, K: Keeping> Park<'a, K> {
         let (worker, closing) = live.part();
         if lets_run(outcome) {
             let owner = worker.principal();
-            self.context.parks.missed(owner, worker.breakpoint());
+            self.context
+                .sessions
+                .parks
+                .missed(owner, worker.breakpoint());
         }
         worker.end(GIVEN_BACK).await;
         match recorded {

@@ -185,7 +185,7 @@ impl Restored {
         let permit = permit.ok().flatten();
         let tasks = &context.shutdown.tasks;
         let tenancy = permit.as_ref().map(|permit| {
-            let agents = context.agents.needed();
+            let agents = context.peers.agents.needed();
             Tenancy::boxed(permit.lease(), agents, tasks) as Box<dyn Tenant>
         });
         let Self {

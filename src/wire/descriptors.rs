@@ -20,6 +20,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 /// Bytes of one message.
@@ -39,6 +40,9 @@ const TAKEN: Duration = Duration::from_secs(10);
 
 /// Says that a descriptor comes with a message.
 const WITH_DESCRIPTOR: u32 = 1 << 31;
+
+/// What is to be written, and a descriptor that goes with it.
+pub(crate) type Outgoing<M> = (M, Option<OwnedFd>);
 
 /// Both directions of a channel, on which messages `M` come.
 pub(crate) fn channel<M>(socket: UnixStream) -> (MessageReader<M>, MessageWriter) {
@@ -145,6 +149,21 @@ impl MessageWriter {
         frame.extend_from_slice(&body);
         let written = timeout(TAKEN, self.send(&frame, descriptor)).await;
         written.unwrap_or(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Writes what `outbox` has, until nobody can put anything into it.
+    ///
+    /// # Errors
+    /// As [`MessageWriter::write`].
+    pub(crate) async fn write_all<M: Serialize>(
+        &self,
+        outbox: &mut mpsc::Receiver<Outgoing<M>>,
+    ) -> io::Result<()> {
+        while let Some((message, descriptor)) = outbox.recv().await {
+            let descriptor = descriptor.as_ref().map(|descriptor| descriptor.as_fd());
+            self.write(&message, descriptor).await?;
+        }
+        Ok(())
     }
 
     async fn send(&self, frame: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {

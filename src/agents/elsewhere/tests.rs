@@ -35,7 +35,7 @@ impl Scene {
         let (audit, _) = spied(false);
         let context = Context::offline(Config::default(), Authenticator::open(), audit);
         context.registry.insert(breakpoint.clone());
-        let agents = Arc::clone(&context.agents);
+        let agents = Arc::clone(&context.peers.agents);
         let following = tokio::spawn(async move { agents.share(CancellationToken::new()).await });
         Self {
             context,
@@ -61,12 +61,12 @@ impl Scene {
 
     /// What the agent of `a1` says on the link `link`, as soon as it was taken in.
     async fn says(&self, link: u64, held: impl Into<Arc<[Held]>>) {
-        let (agents, held): (_, Arc<[Held]>) = (&self.context.agents, held.into());
+        let (agents, held): (_, Arc<[Held]>) = (&self.context.peers.agents, held.into());
         agents.hear_holds(link, vec![node("a1", "10.0.0.1")], &held);
     }
 
     async fn ends(&self, link: u64, end: End) {
-        let agents = &self.context.agents;
+        let agents = &self.context.peers.agents;
         agents.lose_holds(link, &end, Instant::now());
     }
 
@@ -119,7 +119,7 @@ async fn what_another_relay_holds_is_shown_and_refused_as_if_it_were_held_here()
     let words = SessionRefusal::in_use(&scene.breakpoint, &by, Moment::now()).to_string();
     let said = "is being debugged by bob with nvim from 192.0.2.1:5000 through another relay, for ";
     assert!(words.contains(said), "{words}");
-    let way = scene.context.agents.way(&scene.breakpoint).await;
+    let way = scene.context.peers.agents.way(&scene.breakpoint).await;
     let Err(why) = way else { panic!("a way") };
     let way = SessionRefusal::no_way(&scene.breakpoint, why).to_string();
     assert_eq!(way, words);
@@ -135,7 +135,7 @@ async fn a_session_is_shown_once_with_its_relay() {
     let scene = Scene::new().await;
     scene.says(1, [scene.held("7")]).await;
     let anybody = crate::identity::Principal::anonymous();
-    let rows = scene.context.agents.sessions_elsewhere(&anybody);
+    let rows = scene.context.peers.agents.sessions_elsewhere(&anybody);
     let rows = serde_json::to_value(rows).unwrap();
     assert_eq!(rows.as_array().unwrap().len(), 1);
     let row = &rows[0];
@@ -181,7 +181,7 @@ async fn who_has_left_or_is_not_believed_holds_nothing() {
 async fn nobody_is_believed_of_what_is_not_on_its_node_or_of_this_relay() {
     let scene = Scene::new().await;
     let own = Held {
-        replica: scene.context.agents.replica(),
+        replica: scene.context.peers.agents.replica(),
         ..scene.held("7")
     };
     let port = Held {
@@ -194,12 +194,13 @@ async fn nobody_is_believed_of_what_is_not_on_its_node_or_of_this_relay() {
     };
     scene.says(1, [own, port, kind]).await;
     assert_eq!(scene.state(), Some(State::Paused));
-    let agents = &scene.context.agents;
+    let agents = &scene.context.peers.agents;
     agents.hear_holds(2, vec![node("b2", "10.0.0.1")], &[scene.held("7")]);
     assert_eq!(scene.state(), Some(State::Paused));
     assert!(
         scene
             .context
+            .peers
             .agents
             .holder_elsewhere(&scene.breakpoint)
             .is_none()
@@ -246,7 +247,7 @@ async fn who_has_it_here_keeps_it_until_the_agent_says_no() {
 #[tokio::test(start_paused = true)]
 async fn relays_that_agents_know_are_counted_once() {
     let scene = Scene::new().await;
-    let agents = &scene.context.agents;
+    let agents = &scene.context.peers.agents;
     let own = agents.replica();
     assert!(agents.other_relays().is_empty());
     agents.hear_relays(1, vec![own, OTHER]);
@@ -268,7 +269,7 @@ async fn workers_that_an_agent_makes_up_are_asked_for_one_by_one() {
         ..scene.held(&n.to_string())
     });
     let made_up: Vec<Held> = made_up.collect();
-    let agents = &scene.context.agents;
+    let agents = &scene.context.peers.agents;
     let nodes = vec![node("a1", "10.0.0.1")];
     agents.hear_holds(1, nodes, &made_up);
     let mut asked = Asked::default();

@@ -8,7 +8,7 @@ use crate::identity::testing::{principal, revoke};
 async fn rows(scene: &Scene) -> Value {
     let person = principal(&scene.context.auth, "person").await;
     let live = scene.context.registry.watch_nodes().borrow().clone();
-    serde_json::to_value(scene.context.agents.rows(&live, &person)).unwrap()
+    serde_json::to_value(scene.context.peers.agents.rows(&live, &person)).unwrap()
 }
 
 /// Until the rows are as wanted.
@@ -284,7 +284,7 @@ async fn one_credential_takes_no_places_by_links_that_are_not_believed() {
 async fn a_link_ends_with_the_last_worker_that_is_left() {
     let scene = Scene::new().await;
     let mut idle = scene.linked("agent", "a1", 1).await;
-    let needed = scene.context.agents.needed();
+    let needed = scene.context.peers.agents.needed();
     scene.context.shutdown.closed.cancel();
     let early = timeout(Duration::from_millis(300), idle.ends()).await;
     assert!(early.is_err(), "{early:?}");

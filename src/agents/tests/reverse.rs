@@ -214,7 +214,7 @@ async fn a_worker_is_taken_to_whoever_waits_and_ends_pass_both_ways() {
     let arrived = person.arrived().await;
     assert!(arrived.title.starts_with("square"), "{}", arrived.title);
     assert_eq!(arrived.job_id.as_deref(), Some("01000000"));
-    let rows = scene.context.sessions.rows();
+    let rows = scene.context.sessions.table.rows();
     assert_eq!((rows.len(), rows[0].protocol), (1, "reverse"));
     assert_eq!(rows[0].subject.as_deref(), Some("person"));
     // Nobody who was not told of it.
@@ -262,7 +262,7 @@ async fn a_worker_is_taken_to_whoever_waits_and_ends_pass_both_ways() {
         }
     };
     timeout(PATIENCE, recorded).await.expect("on record");
-    assert!(scene.context.sessions.is_empty());
+    assert!(scene.context.sessions.table.is_empty());
     drop(person);
     loop {
         match agent.hear().await {
@@ -360,7 +360,7 @@ async fn a_worker_that_is_not_ones_own_to_debug_is_taken_to_nobody() {
     revoke(&scene.context.auth, "person").await;
     let (why, _) = person.refused().await;
     assert!(why.contains("revoked"), "{why}");
-    assert!(scene.context.sessions.is_empty());
+    assert!(scene.context.sessions.table.is_empty());
 }
 
 #[tokio::test]

@@ -27,7 +27,7 @@ fn asking_for(
     holder: Option<messages::Holder>,
     patience: Duration,
 ) -> tokio::task::JoinHandle<Result<Tunnel, NotOpened>> {
-    let agents = Arc::clone(&scene.context.agents);
+    let agents = Arc::clone(&scene.context.peers.agents);
     tokio::spawn(async move {
         let breakpoint = breakpoint();
         let Ok(Way::Agent { link, node_id }) = agents.way(&breakpoint).await else {
@@ -116,7 +116,7 @@ async fn a_stream_is_broken_whose_worker_the_agent_keeps() {
             credential: None,
         }),
     };
-    let own = scene.context.agents.replica();
+    let own = scene.context.peers.agents.replica();
     let going_on = Held {
         parked: None,
         ..parked("7", own)
@@ -296,7 +296,8 @@ async fn the_streams_of_an_agent_that_is_silent_break_and_those_of_one_that_left
         let mut stream = scene.stream("agent", &open).await.unwrap();
         dialled(&mut stream).await;
         let mut tunnel = asking.await.unwrap().unwrap();
-        let Ok(Way::Agent { link, .. }) = scene.context.agents.way(&breakpoint()).await else {
+        let Ok(Way::Agent { link, .. }) = scene.context.peers.agents.way(&breakpoint()).await
+        else {
             panic!("no agent");
         };
         link.end(end);

@@ -266,7 +266,7 @@ mod tests {
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
         let (here, there) = tokio::io::duplex(1 << 12);
         let served = tokio::spawn(async move {
-            let session = context.sessions.open(&Summary::new(peer));
+            let session = context.sessions.table.open(&Summary::new(peer));
             crate::lineproto::serve(&context, session, there, ConnectionInfo::plain(peer)).await;
         });
         let (mut from, mut to) = tokio::io::split(here);

@@ -4,33 +4,32 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::{SinkExt, StreamExt};
 use hyper::HeaderMap;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
-use tokio_tungstenite::tungstenite::Message;
+use tokio::time::timeout;
 
 use super::told::Told;
 use super::{Debugger, ReverseArgs};
 use crate::cli::RelayArgs;
 use crate::cli::relay_client::RelayError;
 use crate::cli::relay_dial::open;
-use crate::dial::websocket::Socket;
+use crate::wire::link::{ControlLink, LinkError};
 use crate::wire::text::replaced;
 use crate::wire::tunnel::join::{Passed, join};
-use crate::wire::tunnel::messages::{read, written};
 use crate::wire::tunnel::reverse::{
     Arrived, FromPerson, REVERSE_PATH, REVERSE_PROTOCOL, REVERSE_STREAM_PROTOCOL, STREAM, ToPerson,
 };
 use crate::wire::tunnel::{ByteStream, handshake, link_config, stream_config};
 
-/// The deadline of a WebSocket's handshake, and of the debugger's.
+/// The deadline for the debugger to be reached.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A relay that was silent for so long is gone: it asks every 5 s whether the command is there.
-const SILENCE: Duration = Duration::from_secs(15);
+/// Messages that a relay may send at once, and in a second all the time: every worker of a large job may dial at the same
+/// moment.
+const BURST: u32 = 16 * 1024;
+const PER_SECOND: u32 = 1024;
 
 /// Workers at a time.
 const MOST: usize = 64;
@@ -52,6 +51,17 @@ pub(super) enum Broken {
 impl From<io::Error> for Broken {
     fn from(error: io::Error) -> Self {
         Self::Output(error)
+    }
+}
+
+impl From<LinkError> for Broken {
+    fn from(error: LinkError) -> Self {
+        Self::Lost(match error {
+            LinkError::Closed(..) | LinkError::Gone => {
+                "the connection to the relay is gone".to_owned()
+            }
+            error => format!("the relay {error}"),
+        })
     }
 }
 
@@ -87,52 +97,40 @@ impl Line {
         let path = format!("{REVERSE_PATH}{}", self.args.name);
         let relay = &self.args.relay;
         let none = HeaderMap::new();
-        let mut socket = open(relay, &path, REVERSE_PROTOCOL, none, link_config())
+        let socket = open(relay, &path, REVERSE_PROTOCOL, none, link_config())
             .await
             .map_err(|refused| refused.error)?;
         let begin = FromPerson::Begin {
             port: self.args.port,
             wish: self.port.or(Some(self.args.to.port)),
         };
-        say(&mut socket, &begin).await?;
+        let mut link = ControlLink::<_, ToPerson, _>::answering(socket, BURST, PER_SECOND);
+        link.say(&begin).await?;
         let mut streams: JoinSet<()> = JoinSet::new();
         let (failing, mut failed) = mpsc::channel(MOST);
-        let mut silent = Instant::now() + SILENCE;
         loop {
             tokio::select! {
-                message = socket.next() => {
-                    silent = Instant::now() + SILENCE;
-                    match message {
-                        Some(Ok(Message::Text(text))) => match read(&text) {
-                            Ok(ToPerson::Arrived(arrived)) => {
-                                self.told.arrived(&arrived)?;
-                                if streams.len() < MOST {
-                                    let failing = failing.clone();
-                                    let (relay, to) = (relay.clone(), self.args.to.clone());
-                                    let path = format!("{path}{STREAM}{}", arrived.stream.digits());
-                                    streams.spawn(passed_on(relay, path, to, arrived, failing));
-                                }
-                            }
-                            Ok(message) => {
-                                if let ToPerson::Ready { port } = &message {
-                                    (self.port, self.linked) = (Some(*port), true);
-                                }
-                                heard(&self.told, message)?;
-                            }
-                            Err(why) => return Err(Broken::Lost(why.to_string())),
-                        },
-                        Some(Ok(Message::Close(_)) | Err(_)) | None => {
-                            return Err(Broken::Lost("the connection to the relay is gone".to_owned()));
+                message = link.next() => match message? {
+                    Some(ToPerson::Arrived(arrived)) => {
+                        self.told.arrived(&arrived)?;
+                        if streams.len() < MOST {
+                            let failing = failing.clone();
+                            let (relay, to) = (relay.clone(), self.args.to.clone());
+                            let path = format!("{path}{STREAM}{}", arrived.stream.digits());
+                            streams.spawn(passed_on(relay, path, to, arrived, failing));
                         }
-                        Some(Ok(_)) => {}
                     }
-                }
+                    Some(message) => {
+                        if let ToPerson::Ready { port } = &message {
+                            (self.port, self.linked) = (Some(*port), true);
+                        }
+                        heard(&self.told, message)?;
+                    }
+                    None => {}
+                },
                 // The task has a sender of its own.
-                Some(why) = failed.recv() => say(&mut socket, &why).await?,
+                Some(why) = failed.recv() => link.say(&why).await?,
                 Some(_) = streams.join_next() => {}
-                () = sleep_until(silent) => {
-                    return Err(Broken::Lost("the relay is silent".to_owned()));
-                }
             }
         }
     }
@@ -155,14 +153,6 @@ fn heard(told: &Told, message: ToPerson) -> Result<(), Broken> {
         ToPerson::Arrived(_) | ToPerson::Unknown => {}
     }
     Ok(())
-}
-
-async fn say(socket: &mut Socket, message: &FromPerson) -> Result<(), Broken> {
-    let sent = socket.send(Message::text(written(message)));
-    match timeout(PATIENCE, sent).await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(_)) | Err(_) => Err(Broken::Lost("the relay takes no messages".to_owned())),
-    }
 }
 
 /// Takes a worker to the debugger at `to`; where that is not reached, the relay is told, and nothing is opened.

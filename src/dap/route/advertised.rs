@@ -32,7 +32,7 @@ pub(super) enum Arrived {
 
 impl AttachFlow<'_> {
     pub(super) fn hint(&self, dialled: &RelayEndpoint, advertised: Option<u16>) -> Hint {
-        let table = &self.context.advertised;
+        let table = &self.context.shown.advertised;
         if let Some(id) = advertised.and_then(|port| table.breakpoint_at(port)) {
             return Hint::Breakpoint(id);
         }

@@ -30,7 +30,7 @@ impl AttachFlow<'_> {
     where
         S: PeerStream,
     {
-        let _share = match self.context.cluster_sessions.take(&self.principal) {
+        let _share = match self.context.sessions.cluster_sessions.take(&self.principal) {
             Ok(share) => share,
             Err(Shortage::Yours(most) | Shortage::All(most)) => {
                 let refusal = SessionRefusal::Throttled(format!(
@@ -58,7 +58,7 @@ impl AttachFlow<'_> {
             }
         };
         let (wanted, on_close) = (selector.clone(), selector.on_close);
-        let parent = self.context.families.lead(self.founder(&opened));
+        let parent = self.context.sessions.families.lead(self.founder(&opened));
         let announcer = cluster::Announcer::new(
             opened.attach,
             opened.dialled,
@@ -111,14 +111,19 @@ impl AttachFlow<'_> {
             return Ok(None);
         };
         let stop = (breakpoint.id, breakpoint.stop);
-        let families = &self.context.families;
+        let families = &self.context.sessions.families;
         let joined = families.join(family, &self.principal, self.session.id(), stop);
         joined.map(Some).ok_or_else(|| self.no_family())
     }
 
     /// Whether [`Self::member`] would find that family.
     pub(super) fn may_join(&self, selector: &AttachSelector) -> Result<(), SessionRefusal> {
-        let takes = |family: &String| self.context.families.takes(family, &self.principal);
+        let takes = |family: &String| {
+            self.context
+                .sessions
+                .families
+                .takes(family, &self.principal)
+        };
         match selector.family.as_ref().is_none_or(takes) {
             true => Ok(()),
             false => Err(self.no_family()),
@@ -126,7 +131,7 @@ impl AttachFlow<'_> {
     }
 
     fn no_family(&self) -> SessionRefusal {
-        let why = match self.context.agents.other_relays().is_empty() {
+        let why = match self.context.peers.agents.other_relays().is_empty() {
             true => {
                 "the cluster session that opened this one has ended, and the task waits on; start the cluster session again"
             }

@@ -24,7 +24,7 @@ impl AttachFlow<'_> {
         let named = names_one(&selector, hint, &self.context.registry.snapshot());
         let mut choice = self.choose(&selector, hint, opened);
         if let Err(SessionRefusal::InUse { .. }) = choice {
-            let (registry, sessions) = (&self.context.registry, &self.context.sessions);
+            let (registry, sessions) = (&self.context.registry, &self.context.sessions.table);
             let access = self.principal.access();
             let wanted = |b: &Breakpoint| access.rights(b).scopes.contains(Scope::View);
             leaving::given_back(registry, sessions, wanted).await;
@@ -49,7 +49,7 @@ impl AttachFlow<'_> {
 
     /// Finds sessions of the principal with breakpoints that are `wanted` whose clients are gone, for some seconds at most.
     pub(super) async fn find_lost(&self, wanted: impl Fn(&Breakpoint) -> bool) {
-        let (registry, sessions) = (&self.context.registry, &self.context.sessions);
+        let (registry, sessions) = (&self.context.registry, &self.context.sessions.table);
         leaving::made_sure(registry, sessions, &self.principal, wanted).await;
     }
 

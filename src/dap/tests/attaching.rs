@@ -58,7 +58,7 @@ async fn a_worker_that_refuses_is_told_to_the_client_and_stays_in_the_list() {
         "no address to dial"
     );
     debugger.closed().await;
-    assert!(context.sessions.is_empty());
+    assert!(context.sessions.table.is_empty());
     let (snapshot, events) = (context.registry.snapshot(), &mut events);
     assert_eq!(snapshot.live[0].state.word(), "unreachable");
     assert_eq!(snapshot.live[0].stop, 1, "it waits as before");

@@ -106,7 +106,7 @@ async fn a_client_that_leaves_during_attach_is_followed_by_initialized_disconnec
     let id = worker.breakpoint.id;
     drop(debugger);
     nothing_for(&mut dap, Duration::from_millis(900)).await;
-    assert_eq!(context.sessions.len(), 0, "the session is over");
+    assert_eq!(context.sessions.table.len(), 0, "the session is over");
     let snapshot = context.registry.snapshot();
     let holder = snapshot.find(id).unwrap().holder();
     assert!(holder.is_some(), "nobody else attaches meanwhile");

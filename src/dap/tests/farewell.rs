@@ -62,7 +62,7 @@ async fn a_late_goodbye_is_answered_when_the_worker_is_long_given_back() {
         let answer = debugger.ask("disconnect", json!({"restart": false})).await;
         assert_eq!(answer["success"], true, "{answer}");
         debugger.closed().await;
-        assert!(context.sessions.is_empty());
+        assert!(context.sessions.table.is_empty());
     }
 }
 
@@ -98,7 +98,7 @@ async fn who_comes_right_behind_somebody_gets_the_worker_when_it_has_been_left()
     first.answer(seq).await;
     drop(first);
     let over = async {
-        while !context.sessions.is_empty() {
+        while !context.sessions.table.is_empty() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };

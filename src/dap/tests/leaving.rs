@@ -69,7 +69,7 @@ async fn a_client_that_has_all_its_answers_is_not_waited_for() {
     left(&mut dap).await;
     let took = answered.elapsed();
     assert!(took < CLOSE * 2, "{took:?}");
-    assert_eq!(context.sessions.len(), 0);
+    assert_eq!(context.sessions.table.len(), 0);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use crate::dap::worker::Relaying;
 async fn what_runs_for_hours_holds_nothing_of_what_led_to_it() {
     let context = context(|_| ());
     let (_client, accepted, peer) = connection().await;
-    let session = context.sessions.open(&Summary::new(peer));
+    let session = context.sessions.table.open(&Summary::new(peer));
     let serving = serve(&context, session, accepted, ConnectionInfo::plain(peer));
     // 13,200 and 18,800 bytes when there was room for every stage at once.
     assert!(size_of_val(&serving) <= 3216, "{}", size_of_val(&serving));

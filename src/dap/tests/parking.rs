@@ -180,7 +180,7 @@ async fn who_comes_again_finds_the_task_where_it_was_and_what_was_said_meanwhile
         let list = context.registry.snapshot();
         let holder = list.find(id).unwrap().holder().unwrap().clone();
         assert_eq!(holder.subject.as_deref(), Some("ann"));
-        assert_eq!(context.sessions.rows()[0].state, SessionState::Parked);
+        assert_eq!(context.sessions.table.rows()[0].state, SessionState::Parked);
         nothing_for(&mut dap, Duration::from_millis(300)).await;
         dap.send(&output("meanwhile")).await.unwrap();
         dap.send(&message::event("thread", json!({})))

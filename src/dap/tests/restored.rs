@@ -107,7 +107,7 @@ async fn a_session_is_parked_once_that_can_be_put_on_record() {
     let restored = lines.iter().find(|line| line.details["restored"] == true);
     assert_eq!(restored.unwrap().details["resumes"], 41);
     assert_eq!(
-        context.sessions.rows()[0].client.as_deref(),
+        context.sessions.table.rows()[0].client.as_deref(),
         Some("Visual Studio Code")
     );
 }

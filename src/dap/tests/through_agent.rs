@@ -238,7 +238,8 @@ async fn what_a_session_of_another_relay_holds_is_refused_with_the_same_sentence
     let live = scene.context.registry.watch_nodes().borrow().clone();
     let told = async {
         loop {
-            let rows = serde_json::to_value(scene.context.agents.rows(&live, &person)).unwrap();
+            let rows =
+                serde_json::to_value(scene.context.peers.agents.rows(&live, &person)).unwrap();
             if rows[0]["agent"]["held"] == 0 || rows[0]["link"] != "linked" {
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 continue;

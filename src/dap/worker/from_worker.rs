@@ -192,7 +192,7 @@ impl<S: PeerStream> Relaying<'_, S> {
                 self.tell_terminated();
                 return Outcome::Upstream;
             } else if broken
-                && let Some(told) = agent_lost(&self.context.agents, &self.live.worker).await
+                && let Some(told) = agent_lost(&self.context.peers.agents, &self.live.worker).await
             {
                 self.tell(&notice(&told, true));
                 self.tell_terminated();

@@ -290,7 +290,7 @@ where
     let max_frame = context.config.dap.max_frame;
     let account = context.account(begun.permit.principal());
     let mut splice = Splice::keeping(account, line.into_worker(), Vec::new(), max_frame);
-    let filter = MessageFilter::new(begun.permit.rights(), Some(&context.masking));
+    let filter = MessageFilter::new(begun.permit.rights(), Some(&context.shown.masking));
     let capabilities = serde_json::from_str(&memory.capabilities).unwrap_or_default();
     let breakpoint = begun.permit.breakpoint();
     let arguments = for_worker(

@@ -201,7 +201,7 @@ impl Job {
         let (ctx, cluster) = (Arc::clone(&self.ctx), Arc::clone(&self.cluster));
         let reached = self.reached.clone();
         // Those that are there for sure come first, so that they get what there is to have.
-        let listed = ctx.advertised.listed(&reached, &snapshot);
+        let listed = ctx.shown.advertised.listed(&reached, &snapshot);
         move |worker, new| {
             let id = worker
                 .id
@@ -212,13 +212,13 @@ impl Job {
                 // Paused since the last poll: an attach that comes before the next one is to find
                 // this worker and no other.
                 (Some(id), None) if worker.paused => {
-                    other = ctx.advertised.address_expected(&reached, id);
+                    other = ctx.shown.advertised.address_expected(&reached, id);
                     &other
                 }
                 // A worker that has ended, or is not paused, gets the plain address: nobody can
                 // dial what the head says of it, and the relay explains.
                 (_, None) => {
-                    other = ctx.advertised.address(&reached, None);
+                    other = ctx.shown.advertised.address(&reached, None);
                     &other
                 }
             };

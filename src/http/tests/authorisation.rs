@@ -277,7 +277,7 @@ async fn of_the_workers_one_sees_those_that_one_may_list() {
     let row = &list["data"]["result"]["result"][0];
     assert_eq!(row["worker_launch_time_ms"], 18_446_744_073_709_551_615_u64);
     let ip = row["ip"].as_str().unwrap();
-    let found = relay.ctx.advertised.resolve(ip);
+    let found = relay.ctx.shown.advertised.resolve(ip);
     assert_eq!(
         found,
         advertise::Resolved::Breakpoint(breakpoint("aa11").id)

@@ -149,7 +149,7 @@ async fn a_narrowed_admin_sees_and_ends_the_sessions_there() {
     for (place, _) in PLACES {
         let there = session_at(&relay, "ann", here()).await;
         let other = session_at(&relay, "ann", elsewhere()).await;
-        let waiting = relay.ctx.sessions.open(there.summary());
+        let waiting = relay.ctx.sessions.table.open(there.summary());
         let rows = async |who: &str| {
             let (_, told) = ask(&relay, who, "GET", "/relay/v1/sessions", &Value::Null).await;
             let told: Value = serde_json::from_str(&told).unwrap();

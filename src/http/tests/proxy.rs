@@ -117,7 +117,7 @@ async fn workers_are_where_the_client_is() {
     let rows = &list["data"]["result"]["result"];
     let ip = rows[0]["ip"].as_str().unwrap();
     assert_eq!(
-        relay.ctx.advertised.resolve(ip),
+        relay.ctx.shown.advertised.resolve(ip),
         Resolved::Breakpoint(breakpoint("aa11").id)
     );
     let expected = ROWS
@@ -142,7 +142,7 @@ async fn a_worker_paused_since_the_last_poll_has_its_own_address_already() {
     for mode in [Advertise::Single, Advertise::Ports(5700..=5703)] {
         let (address, _seen, _head) = telling(workers).await;
         let relay = Relay::start(&[("default", address)], |config| config.advertise = mode).await;
-        let advertised = &relay.ctx.advertised;
+        let advertised = &relay.ctx.shown.advertised;
         let row = || async {
             let list = json(relay.get("/api/v0/workers?detail=1").await).await;
             let rows = &list["data"]["result"]["result"];

@@ -22,6 +22,7 @@ pub(super) async fn session_at(relay: &Relay, subject: &str, breakpoint: Breakpo
     let session = relay
         .ctx
         .sessions
+        .table
         .open(&Summary::new(([127, 0, 0, 1], 9).into()));
     session.set_principal(principal(&relay.ctx.auth, subject).await);
     session.set_breakpoint(Arc::new(breakpoint));
@@ -65,7 +66,7 @@ async fn one_ends_ones_own_sessions_and_an_administrator_everybodys() {
     let at = |replica: &str| format!("{{\"id\": {}, \"replica\": \"{replica}\"}}", mine.id());
     assert_eq!(ask(&relay, "ann", &at("0707070707070707")).await, 404);
     assert!(!mine.asked_to_end().is_cancelled());
-    let here = relay.ctx.agents.replica().digits();
+    let here = relay.ctx.peers.agents.replica().digits();
     assert_eq!(ask(&relay, "ann", &at(&here)).await, 200);
     // Without a worker there is nothing to be ended.
     let waiting = session(&relay, "ann").await;

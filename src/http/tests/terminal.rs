@@ -71,7 +71,7 @@ async fn what_is_said_passes_both_ways_and_either_side_ends_it() {
     let own = (ORIGIN, format!("http://{}", relay.address));
     let asked = [with_token("ann"), (COOKIE, stale), own];
     let mut socket = dial(&relay, &asked).await.unwrap();
-    let mut arrived = relay.ctx.links.arrived().await;
+    let mut arrived = relay.ctx.peers.links.arrived().await;
     assert_eq!(arrived.principal.subject(), "ann");
     socket.send(Message::text("enter me\n")).await.unwrap();
     let mut heard = [0; 9];
@@ -84,7 +84,7 @@ async fn what_is_said_passes_both_ways_and_either_side_ends_it() {
     assert!(matches!(socket.next().await, Some(Ok(Message::Close(_)))));
 
     let mut socket = dial(&relay, &[with_token("ann")]).await.unwrap();
-    let mut arrived = relay.ctx.links.arrived().await;
+    let mut arrived = relay.ctx.peers.links.arrived().await;
     socket.send(Message::text("q\n")).await.unwrap();
     socket.close(None).await.unwrap();
     let mut rest = Vec::new();

@@ -354,8 +354,8 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
     ) -> (Outcome, Next) {
         let context = self.context;
         let breakpoint = live.worker.breakpoint().clone();
-        let masking = context.masking.holds_at_prompt(live.worker.rights());
-        let masked = masking.then(|| MaskedStream::new(context.masking.clone()));
+        let masking = context.shown.masking.holds_at_prompt(live.worker.rights());
+        let masked = masking.then(|| MaskedStream::new(context.shown.masking.clone()));
         let out = self.out.clone();
         let mut tools = Tools {
             out: out.clone(),
@@ -407,7 +407,8 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                     Some(why) => self.ended(&breakpoint, &why),
                     None => {
                         if matches!(end, End::Lost(Lost::Broken(_)))
-                            && let Some(mut told) = agent_lost(&context.agents, &live.worker).await
+                            && let Some(mut told) =
+                                agent_lost(&context.peers.agents, &live.worker).await
                         {
                             let was_kept = line.worker().is_some_and(|worker| worker.was_kept());
                             if let Some(stay) = stay.filter(|_| was_kept) {
@@ -432,7 +433,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             Done::Lost => (Outcome::Client, Next::Lost),
             Done::Legacy(Ended::Closed) => (Outcome::Upstream, Next::List),
             Done::Legacy(Ended::Broken) => {
-                if let Some(told) = agent_lost(&context.agents, &live.worker).await {
+                if let Some(told) = agent_lost(&context.peers.agents, &live.worker).await {
                     out.notice(&told).await;
                 }
                 (Outcome::Upstream, Next::List)

@@ -20,7 +20,7 @@ async fn nothing_is_said_to_nobody_and_three_wrong_tokens_are_enough() {
         assert_eq!(entry.action, Action::Authentication);
         assert_eq!(entry.details["protocol"], "terminal");
     }
-    assert!(relay.context.sessions.is_empty());
+    assert!(relay.context.sessions.table.is_empty());
     pdb.heard_nothing();
 }
 

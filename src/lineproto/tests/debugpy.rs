@@ -152,6 +152,7 @@ impl Scene {
         let ended = tokio::spawn(async move {
             let session = context
                 .sessions
+                .table
                 .open(&Summary::new(([127, 0, 0, 1], 1).into()));
             let nobody = Principal::anonymous();
             let record =

@@ -33,7 +33,7 @@ async fn a_legacy_prompt_is_relayed_and_a_client_that_drops_lets_the_task_run_on
     assert_eq!(actions[0].0, Action::SessionBegan);
     assert_eq!(actions[1], (Action::Command, Some("p x".into())));
     assert_eq!(actions.last().unwrap().0, Action::SessionEnded);
-    assert!(relay.context.sessions.is_empty());
+    assert!(relay.context.sessions.table.is_empty());
 }
 
 #[tokio::test]

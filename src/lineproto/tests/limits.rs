@@ -140,5 +140,5 @@ async fn whoever_sits_at_the_list_for_half_an_hour_is_gone() {
         "{rest}"
     );
     assert_after(1800, began);
-    assert!(relay.context.sessions.is_empty());
+    assert!(relay.context.sessions.table.is_empty());
 }

@@ -68,7 +68,7 @@ async fn who_comes_again_is_at_the_prompt_as_it_was() {
     let list = relay.context.registry.snapshot();
     let holder = list.find(id).unwrap().holder().unwrap().clone();
     assert_eq!(holder.subject.as_deref(), Some("ann"));
-    let rows = relay.context.sessions.rows();
+    let rows = relay.context.sessions.table.rows();
     assert_eq!(
         (rows[0].state, rows[0].protocol),
         (SessionState::Parked, "terminal")
@@ -165,7 +165,7 @@ async fn nobody_else_goes_on_with_it_and_who_may_releases_it() {
     let principal = crate::identity::testing::principal(&relay.context.auth, "adm").await;
     let list = relay.context.registry.snapshot();
     let may = authorise(&principal, list.find(id).unwrap(), Scope::Terminal);
-    let released = relay.context.parks.let_run(&may.unwrap()).await;
+    let released = relay.context.sessions.parks.let_run(&may.unwrap()).await;
     assert_eq!(released, Ok(()));
     worker.let_go().await;
     assert!(outcomes(&relay).contains(&(Action::SessionEnded, "released".into())));
@@ -253,7 +253,7 @@ async fn edits(relay: &Relay, who: &str, id: BreakpointId) -> (Conversation<Dupl
     let connection = ConnectionInfo::plain(([127, 0, 0, 1], 40_001).into());
     let context = relay.context.clone();
     tokio::spawn(async move {
-        let session = context.sessions.open(&connection.summary);
+        let session = context.sessions.table.open(&connection.summary);
         crate::dap::serve(&context, session, accepted, connection).await;
     });
     let mut editor = Conversation::new(stream, 1 << 20);
@@ -383,7 +383,7 @@ async fn what_a_lost_terminal_had_open_is_closed_and_nothing_piles_up() {
     for round in 0..200 {
         drop(person.stream);
         until_listed(&relay.context, id, "parked").await;
-        assert_eq!(relay.context.sessions.len(), 1, "{round}");
+        assert_eq!(relay.context.sessions.table.len(), 1, "{round}");
         person = enters(&relay, "ann", id).await;
     }
     let attaches = worker.asked_so_far();

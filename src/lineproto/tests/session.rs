@@ -22,11 +22,11 @@ async fn a_session_whose_end_was_asked_for_ends_and_its_task_runs_on() {
     let relay = relay(true, |_| {});
     let said = format!("{}\n0\n", token_of("ann"));
     let (_pdb, ann, mut prompt) = picked(&relay, &said).await;
-    let sessions = relay.context.sessions.rows();
+    let sessions = relay.context.sessions.table.rows();
     let [session] = sessions.as_slice() else {
         panic!("{sessions:?}")
     };
-    relay.context.sessions.end(session.id);
+    relay.context.sessions.table.end(session.id);
     assert!(until(&mut prompt, "c\n").await.ends_with("c\n"));
     drop(prompt);
     let rest = ann.rest().await;

@@ -84,7 +84,7 @@ async fn its_owner_sees_it_and_it_is_parked_for_as_long_as_before() {
 
     // Who could not leave it here does not take it up.
     let person = principal(&scene.context.auth, "person").await;
-    let share = || scene.context.parks.share(&person, None).unwrap();
+    let share = || scene.context.sessions.parks.share(&person, None).unwrap();
     let taken: Vec<_> = std::iter::repeat_with(share).take(EACH).collect();
     let (head, refusal) = looked(scene.address, "person", &id_text).await;
     assert!(head.starts_with("HTTP/1.1 503"), "{head}");

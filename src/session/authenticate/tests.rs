@@ -52,7 +52,7 @@ impl Relay {
         connection: &ConnectionInfo,
         presented: PresentedCredential,
     ) -> Result<Authenticated, NotAuthenticated> {
-        let session = self.context.sessions.open(&connection.summary);
+        let session = self.context.sessions.table.open(&connection.summary);
         let deadline = Instant::now() + Duration::from_secs(10);
         let purpose = Purpose::Session(&session);
         let authentication = self.context.authentication(connection, purpose, deadline);

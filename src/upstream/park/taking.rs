@@ -86,14 +86,14 @@ pub(crate) fn explained(
     ) {
         return why;
     }
-    if let Some(late) = context.parks.too_late(principal, id) {
+    if let Some(late) = context.sessions.parks.too_late(principal, id) {
         return late;
     }
     let list = context.registry.snapshot();
     let is_kept = !longest(principal, context.config.park.r#for).is_zero();
     match list.find_ended(id) {
         Some(ended) if is_kept && matches!(why, SessionRefusal::Ended { .. }) => {
-            SessionRefusal::over(ended, &context.agents, Moment::now())
+            SessionRefusal::over(ended, &context.peers.agents, Moment::now())
         }
         _ => why,
     }
@@ -120,7 +120,7 @@ pub(crate) async fn take(
         None => Ok(session.holder(&principal, terms.client)),
     };
     if !last.is_here() {
-        let way = Box::pin(context.agents.way_to_agent(held)).await;
+        let way = Box::pin(context.peers.agents.way_to_agent(held)).await;
         let way = way.map_err(|why| SessionRefusal::no_way(held, why))?;
         let holder = still_welcome()?;
         let claim = context.registry.take_over(held.id);
@@ -135,7 +135,7 @@ pub(crate) async fn take(
         };
         return Ok((Permit::kept(claim, authorised, holder, way), resumed));
     }
-    let parks = &context.parks;
+    let parks = &context.sessions.parks;
     let offered = parks.hand_over(held, &principal, terms.take_over, terms.taker);
     let offer = Box::pin(offered).await?;
     let holder = still_welcome()?;

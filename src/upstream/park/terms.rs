@@ -85,8 +85,8 @@ pub(crate) fn takes_in(context: &Context, authorized: &Authorized) -> Result<(),
     if expires.is_some_and(|at| until.is_some_and(|until| at.after(SLACK) < until)) {
         return Err("your credential ends before it does".to_owned());
     }
-    let share = context.parks.share(principal, None);
-    let room = share.and_then(|_| context.parks.has_room());
+    let share = context.sessions.parks.share(principal, None);
+    let room = share.and_then(|_| context.sessions.parks.has_room());
     room.map_err(why_none)
 }
 
@@ -123,8 +123,8 @@ pub(crate) fn promise(
     if resumes {
         return Ok(());
     }
-    let share = context.parks.share(permit.principal(), family);
-    let share = share.and_then(|_| context.parks.has_room());
+    let share = context.sessions.parks.share(permit.principal(), family);
+    let share = share.and_then(|_| context.sessions.parks.has_room());
     share.map_err(|shortage| {
         let why = why_none(shortage);
         SessionRefusal::Throttled(format!(
@@ -142,7 +142,10 @@ pub(crate) fn share(
     live: &Live<'_>,
     family: Option<&str>,
 ) -> Result<Arc<Share>, String> {
-    let share = context.parks.share(live.worker.principal(), family);
+    let share = context
+        .sessions
+        .parks
+        .share(live.worker.principal(), family);
     share.map_err(why_none)
 }
 
@@ -156,7 +159,7 @@ pub(crate) fn reserve(
     share: Arc<Share>,
 ) -> Result<Place, String> {
     let (principal, id) = (live.worker.principal(), live.worker.breakpoint().id);
-    let place = context.parks.park(principal, id, share);
+    let place = context.sessions.parks.park(principal, id, share);
     place.map_err(why_none)
 }
 

@@ -8,11 +8,11 @@
 //!
 //! A person whose debugger listens ([`reverse`]) speaks the same way: a link, and a stream for each worker that dials out.
 
+pub(crate) mod awaited;
 pub mod byte_stream;
 pub(crate) mod handshake;
 pub mod join;
 pub mod messages;
-pub(crate) mod meter;
 pub mod reverse;
 pub mod text;
 

@@ -84,6 +84,18 @@ impl<const N: usize> Hex<N> {
         Some(Self(bytes))
     }
 
+    /// Random bytes that nobody can guess; `None` where the system has none.
+    pub(crate) fn random() -> Option<Self> {
+        let mut bytes = [0; N];
+        aws_lc_rs::rand::fill(&mut bytes).ok()?;
+        Some(Self(bytes))
+    }
+
+    /// Whether both are the same, in a time that does not tell how far they are.
+    pub(crate) fn is_same_secret(&self, other: &Self) -> bool {
+        aws_lc_rs::constant_time::verify_slices_are_equal(&self.0, &other.0).is_ok()
+    }
+
     /// Its digits, in lower case.
     pub fn digits(&self) -> String {
         hex(&self.0)

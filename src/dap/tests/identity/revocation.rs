@@ -39,7 +39,7 @@ async fn a_revoked_token_ends_its_sessions_within_a_second_and_says_so() {
         debugger.closed().await;
     }
     assert!(revoked_at.elapsed() < Duration::from_secs(1));
-    assert_eq!(context.sessions.len(), 1, "nobody else's");
+    assert_eq!(context.sessions.table.len(), 1, "nobody else's");
     let mut list = context.registry.watch();
     let gone = list.wait_for(|list| list.find(worker.breakpoint.id).is_none());
     timeout(PATIENCE, gone).await.unwrap().unwrap();
@@ -58,7 +58,7 @@ async fn a_client_that_does_not_read_is_ended_all_the_same() {
         let _ = dap.send(&output).await;
         dap
     });
-    while context.sessions.len() == 1 && context.sessions.rows()[0].bytes_down < 1 {
+    while context.sessions.table.len() == 1 && context.sessions.table.rows()[0].bytes_down < 1 {
         // The counters are brought up to date with each message of the client's that is looked at.
         let looked_at = json!({"filters": []});
         debugger.send("setExceptionBreakpoints", looked_at).await;

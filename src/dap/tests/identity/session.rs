@@ -26,7 +26,7 @@ async fn a_token_opens_the_session_and_goes_nowhere_else() {
         let snapshot = context.registry.snapshot();
         let holder = snapshot.live[0].holder().unwrap();
         assert_eq!(holder.subject.as_deref(), Some("ann"));
-        let rows = context.sessions.rows();
+        let rows = context.sessions.table.rows();
         assert_eq!(rows[0].subject.as_deref(), Some("ann"));
 
         // A subprocess: the client comes back with a ticket for this worker.

@@ -44,7 +44,7 @@ async fn a_park_ends_with_its_time_a_drain_a_revocation_and_the_worker() {
         };
         let ended = (Action::SessionEnded, outcome.to_owned());
         assert_eq!(outcomes(&spy).last(), Some(&ended), "{end}");
-        assert!(context.sessions.is_empty());
+        assert!(context.sessions.table.is_empty());
         if end == "time" {
             assert_too_late(&context, id).await;
         }
@@ -240,9 +240,10 @@ async fn a_cluster_session_is_one_park_whatever_its_size() {
     let ann = principal(&context.auth, "ann").await;
     let mut held = Vec::new();
     for n in 0..32 {
-        let share = context.parks.share(&ann, Some("ranks")).unwrap();
+        let share = context.sessions.parks.share(&ann, Some("ranks")).unwrap();
         held.push(
             context
+                .sessions
                 .parks
                 .park(&ann, paused("rank", n).id, share)
                 .unwrap(),
@@ -250,11 +251,19 @@ async fn a_cluster_session_is_one_park_whatever_its_size() {
     }
     // The other seven are left, and no more.
     let others: Vec<_> = (1..EACH)
-        .map(|_| context.parks.share(&ann, None).unwrap())
+        .map(|_| context.sessions.parks.share(&ann, None).unwrap())
         .collect();
-    context.parks.share(&ann, None).unwrap_err();
-    context.parks.share(&ann, Some("other ranks")).unwrap_err();
+    context.sessions.parks.share(&ann, None).unwrap_err();
+    context
+        .sessions
+        .parks
+        .share(&ann, Some("other ranks"))
+        .unwrap_err();
     drop(held);
-    context.parks.share(&ann, Some("other ranks")).unwrap();
+    context
+        .sessions
+        .parks
+        .share(&ann, Some("other ranks"))
+        .unwrap();
     drop(others);
 }

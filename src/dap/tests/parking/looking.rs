@@ -33,7 +33,7 @@ async fn who_leaves_before_configuring_leaves_a_park_with_its_name_and_its_time(
         drop(short.dap);
         until_parked(&context, id).await;
         assert_as_it_was(&left(&context, id), &before);
-        let rows = context.sessions.rows();
+        let rows = context.sessions.table.rows();
         assert_eq!(rows.last().unwrap().client.as_ref(), Some(&before.client));
     }
     // Who goes on with it has another one.
@@ -55,7 +55,11 @@ async fn the_relay_looks_at_a_park_for_its_owner_and_the_park_notices_nothing() 
         let principal = principal(&context.auth, who).await;
         let held = context.registry.snapshot().find(id).cloned().unwrap();
         let authorised = authorise(&principal, &held, Scope::View).unwrap();
-        context.parks.look(&authorised, "1 + 1".to_owned()).await
+        context
+            .sessions
+            .parks
+            .look(&authorised, "1 + 1".to_owned())
+            .await
     };
     let refused = look("ben").await.unwrap_err().to_string();
     assert!(refused.contains("is parked"), "{refused}");

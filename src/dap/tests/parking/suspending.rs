@@ -89,7 +89,7 @@ async fn nobody_is_promised_what_a_rule_does_not_allow_or_there_is_no_room_for()
     let mut taken = Vec::new();
     for _ in 0..EACH {
         let lim = crate::identity::testing::principal(&context.auth, "lim").await;
-        taken.push(context.parks.share(&lim, None).unwrap());
+        taken.push(context.sessions.parks.share(&lim, None).unwrap());
     }
     let said = refusal(&context, park_for("lim", "1h")).await;
     assert!(said.contains("8 sessions of one person are kept"), "{said}");
@@ -145,8 +145,8 @@ async fn a_session_that_cannot_be_kept_goes_on_and_says_why() {
     for n in 0..EACH {
         let id = paused("square", 100 + n as u8).id;
         let ann = crate::identity::testing::principal(&context.auth, "ann").await;
-        let share = context.parks.share(&ann, None).unwrap();
-        taken.push(context.parks.park(&ann, id, share).unwrap());
+        let share = context.sessions.parks.share(&ann, None).unwrap();
+        taken.push(context.sessions.parks.park(&ann, id, share).unwrap());
     }
     let (_, mut debugger, mut dap) = standing(&context).await;
     let refused = debugger.ask("disconnect", suspend()).await;

@@ -232,7 +232,7 @@ async fn an_agent_is_told_which_sessions_are_of_one_cluster_session() {
         agent.say(&parked(&worker, "person")).await;
         until_parked(&scene, &worker).await;
         let person = principal(&scene.context.auth, "person").await;
-        let parent = scene.context.families.lead(founder(person));
+        let parent = scene.context.sessions.families.lead(founder(person));
         let mut arguments = attach(&token_of("person"));
         arguments["rayRelay"]["breakpoint"] = json!(worker.breakpoint.id);
         if in_family {

@@ -7,7 +7,7 @@ const WEIGHT: usize = 4096;
 
 /// A bucket that every message takes from and time fills: messages, and their bytes.
 #[derive(Debug)]
-pub(crate) struct Meter {
+pub(super) struct Meter {
     burst: f64,
     per_second: f64,
     left: f64,
@@ -16,7 +16,7 @@ pub(crate) struct Meter {
 
 impl Meter {
     /// One that lets `burst` messages through at once, and `per_second` all the time.
-    pub(crate) fn new(burst: u32, per_second: u32, now: Instant) -> Self {
+    pub(super) fn new(burst: u32, per_second: u32, now: Instant) -> Self {
         let burst = f64::from(burst);
         Self {
             burst,
@@ -27,7 +27,7 @@ impl Meter {
     }
 
     /// Whether a message of `length` bytes is still within what may be said.
-    pub(crate) fn takes(&mut self, length: usize, now: Instant) -> bool {
+    pub(super) fn takes(&mut self, length: usize, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.at);
         self.at = now;
         self.left = (self.left + passed.as_secs_f64() * self.per_second).min(self.burst);
