@@ -17,10 +17,12 @@ use tokio::time::Instant;
 pub use self::id::{BadBreakpointId, BreakpointId};
 use crate::moment::Moment;
 use crate::ray::registry::resources::Resources;
-use crate::ray::registry::traceback::RAY_FRAMES;
 pub use crate::wire::debugger::Kind;
 use crate::wire::text::{one_line, shortened};
 use crate::wire::tunnel::messages::Replica;
+
+/// Ray's own frames around a stop, in every version from 2.9.
+pub(super) const RAY_FRAMES: [&str; 2] = ["ray/util/debugpy.py", "ray/util/rpdb.py"];
 
 /// Why the worker stopped, as far as Ray lets us know without attaching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
