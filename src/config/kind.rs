@@ -21,7 +21,7 @@ pub(super) const SHORTEST: Duration = Duration::from_millis(1);
 type Reading<T> = Box<dyn Fn(&RawValue, PatternCheck) -> Read<T>>;
 
 /// Whether a regular expression can be one of `masking.values`, else a hint why not: another part of the relay knows.
-pub type PatternCheck = fn(&str) -> Result<(), &'static str>;
+pub(super) type PatternCheck = fn(&str) -> Result<(), &'static str>;
 
 /// How a value is shown, as TOML; `None`: it is not there.
 type Showing<T> = Box<dyn Fn(&T) -> Option<String>>;

@@ -3,7 +3,8 @@
 //! Built by [`super::resolve()`] alone in the daemon, by hand in tests. Every value here has been
 //! checked against its bounds, so the rest of the relay uses it without looking again.
 
-use super::resolver::{Resolver, Section};
+use super::resolver::Resolver;
+pub(super) use super::resolver::Section;
 
 /// Declares a section of the file, with a row for each key: documentation, name, type, default and [`Kind`].
 ///

@@ -12,7 +12,7 @@ use std::io::Write;
 use std::os::fd::AsFd;
 
 use self::file::LogFile;
-use self::line_sink::LineSink;
+pub(super) use self::line_sink::LineSink;
 use self::syslog::Syslog;
 use super::OpenError;
 use crate::config::{Audit as AuditConfig, AuditSink};
