@@ -16,16 +16,13 @@ mod slots;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 
+pub use self::slots::HOLD;
 use self::slots::{Slots, Standing};
 use crate::config::Advertise;
 use crate::ray::registry::{BreakpointId, List, Snapshot};
-
-/// How long an address stays reserved after its breakpoint was seen to have ended.
-pub const HOLD: Duration = Duration::from_secs(600);
 
 /// Hosts under which clients reach the relay; the one not used for longest is forgotten.
 const MAX_HOSTS: usize = 64;

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::advertise::HOLD;
 use crate::ray::registry::BreakpointId;
+
+/// How long an address stays reserved after its breakpoint was seen to have ended.
+pub const HOLD: Duration = Duration::from_secs(600);
 
 /// Breakpoints with a spelling, for each host.
 pub(super) const MAX_IDS: usize = 16_384;

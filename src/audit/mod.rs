@@ -9,6 +9,7 @@
 
 pub mod chain;
 mod complaint;
+mod entry;
 pub mod files;
 mod line;
 mod owed;
@@ -21,19 +22,19 @@ pub mod verify;
 mod writer;
 
 use std::io::Read;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
-use serde_json::{Map, Value};
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
+
+pub use self::entry::{Action, Entry, OpenError, Unavailable};
 
 use self::chain::{Hashing, Head};
 use self::owed::Owed;
@@ -41,11 +42,8 @@ use self::restraint::{Restraint, SUM_UP_EVERY, Verdict};
 use self::sink::Sink;
 use self::writer::{Job, Whither, Writer};
 use crate::config::{self, AuditSync, OnFailure};
-use crate::identity::Principal;
 use crate::key_mode::{Holds, warn_if_open};
-use crate::ray::registry::Breakpoint;
 use crate::telemetry::Metrics;
-use crate::telemetry::request::RequestId;
 
 /// Lines that wait for the thread; a waiter beyond that waits for a place.
 const QUEUE: usize = 1024;
@@ -62,81 +60,6 @@ const CATCH_UP_EVERY: Duration = Duration::from_secs(5);
 
 /// Longest key file, in bytes.
 const LONGEST_KEY: u64 = 64 << 10;
-
-/// The kind of an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// A credential was refused.
-    Authentication,
-    /// Something was allowed or denied.
-    Decision,
-    /// A debug or terminal session began.
-    SessionBegan,
-    /// Something was done in a session: breakpoints set, an expression evaluated, a variable changed.
-    Command,
-    /// The client of a session was lost, and the session is kept for whoever had it.
-    SessionParked,
-    /// A session ended.
-    SessionEnded,
-    /// The relay itself was told to do something: revoke, release.
-    Administration,
-    /// An agent of a node was linked, refused, or is gone.
-    Agent,
-    /// About the record itself: begun, rotated, recovered, ended. Written by the relay alone.
-    Audit,
-}
-
-/// One line to be.
-#[derive(Debug, Clone)]
-pub struct Entry {
-    /// What kind of thing was decided or done.
-    pub action: Action,
-    /// The principal, where one is known.
-    pub principal: Option<Principal>,
-    /// The client's address, where one asked.
-    pub peer: Option<SocketAddr>,
-    /// The session, as in `/relay/v1/sessions`.
-    pub session: Option<u64>,
-    /// The id of the connection, or of the request of HTTP, as the client and the log know it.
-    pub request: Option<RequestId>,
-    /// The breakpoint that was acted on, where there is one.
-    pub breakpoint: Option<Arc<Breakpoint>>,
-    /// What else belongs to it: `outcome`, `scope`, `command`, `expression`, `bytes_up` and so on. Never a token or
-    /// the value of a variable.
-    pub details: Map<String, Value>,
-}
-
-impl Entry {
-    /// An entry of this kind, the rest to be filled in.
-    pub fn new(action: Action) -> Self {
-        Self {
-            action,
-            principal: None,
-            peer: None,
-            session: None,
-            request: None,
-            breakpoint: None,
-            details: Map::new(),
-        }
-    }
-
-    /// The entry with one more detail.
-    #[must_use]
-    pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
-        self.details.insert(key.to_owned(), value.into());
-        self
-    }
-}
-
-/// The record cannot be written, so what was to be recorded must not happen.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the relay cannot write its audit log, and allows nothing without: {0}")]
-pub struct Unavailable(pub String);
-
-/// The record cannot be begun.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("cannot begin the audit log: {0}")]
-pub struct OpenError(pub String);
 
 /// The audit log that entries are written to. One for the process.
 pub struct Audit {

@@ -4,13 +4,14 @@
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::chain::Hash;
 use super::*;
 use crate::config::{AuditSink, SyslogAddress};
 use crate::dap::testing::paused;
-use crate::ray::registry::{BreakpointId, Names, Snapshot};
+use crate::identity::Principal;
+use crate::ray::registry::{Breakpoint, BreakpointId, Names, Snapshot};
 
 struct Log {
     dir: tempfile::TempDir,

@@ -1,40 +1,11 @@
 //! What the client commands take.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use clap_complete::ArgValueCompleter;
 
 use super::completions;
-use super::launch_config::Editor;
-use super::relay_tls::RelayTlsArgs;
-use super::relay_token::RelayTokenArgs;
+use super::relay_args::RelayArgs;
 use crate::listing::select::{Filter, Order};
-use crate::wire::relay_url::RelayUrl;
-
-/// Where the environment may name the relay.
-pub(super) const RELAY_VARIABLE: &str = "RAY_RELAY_URL";
-
-/// The relay where nobody names one.
-pub(super) const RELAY_BY_DEFAULT: &str = "http://127.0.0.1:5678";
-
-/// Which relay a client command talks to.
-#[derive(Debug, Clone, Args)]
-pub struct RelayArgs {
-    /// The relay to ask
-    #[arg(
-        long,
-        value_name = "URL",
-        env = RELAY_VARIABLE,
-        hide_env_values = true
-    )]
-    #[arg(default_value = RELAY_BY_DEFAULT, value_hint = clap::ValueHint::Url)]
-    pub relay: RelayUrl,
-    /// How to speak TLS with it.
-    #[command(flatten)]
-    pub tls: RelayTlsArgs,
-    /// What to show it.
-    #[command(flatten)]
-    pub token: RelayTokenArgs,
-}
 
 /// `list`
 #[derive(Debug, Args)]
@@ -71,6 +42,23 @@ pub struct DoctorArgs {
     /// How the relay is reached.
     #[command(flatten)]
     pub relay: RelayArgs,
+}
+
+/// Editors for which a configuration can be printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Editor {
+    /// VS Code, Cursor, Windsurf, code-server: .vscode/launch.json
+    Vscode,
+    /// Neovim with nvim-dap: Lua
+    Nvim,
+    /// PyCharm 2025.3 and later: what to enter under "Attach to DAP"
+    Pycharm,
+    /// Zed: .zed/debug.json
+    Zed,
+    /// Emacs with dape: Emacs Lisp
+    Emacs,
+    /// Helix: languages.toml
+    Helix,
 }
 
 /// `launch-config`
@@ -231,14 +219,6 @@ pub struct DapArgs {
     /// How the relay is reached.
     #[command(flatten)]
     pub relay: RelayArgs,
-}
-
-/// `completions`
-#[derive(Debug, Args)]
-pub struct CompletionsArgs {
-    /// The shell
-    #[arg(value_enum)]
-    pub shell: clap_complete::Shell,
 }
 
 /// Tab offers what waits.

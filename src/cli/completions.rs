@@ -6,17 +6,26 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::{Args, Command, FromArgMatches};
 use clap_complete::CompletionCandidate;
 use clap_complete::env::{CompleteEnv, Shells};
 use serde_json::Value;
 use tokio::time::timeout;
 
 use super::relay_client::{RelayClient, RelayError};
-use super::{Cli, CompletionsArgs, Failure, RelayArgs};
+use super::{Failure, RelayArgs};
 use crate::wire::text::replaced;
+
+/// `completions`
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
@@ -30,6 +39,8 @@ that --relay or RAY_RELAY_URL names, with the token of --token-file or RAY_RELAY
 
 /// By which the script tells the binary that it is asked by a shell, and by which.
 const VARIABLE: &str = "RAY_RELAY_COMPLETE";
+/// What the words of the line mean: said by the command line, which knows this file.
+static LINE: OnceLock<fn() -> Command> = OnceLock::new();
 /// How long a Tab may take: who presses it waits.
 const PATIENCE: Duration = Duration::from_millis(1500);
 /// More is no help.
@@ -50,9 +61,9 @@ pub(super) fn run(args: &CompletionsArgs) -> Result<(), Failure> {
 
 /// Answers a shell that asks how a line may go on; `false` where none has. Before the runtime starts, because it has
 /// one of its own.
-pub(super) fn answered() -> bool {
+pub(super) fn answered(line: fn() -> Command) -> bool {
     let here = env::current_dir().ok();
-    CompleteEnv::with_factory(Cli::command)
+    CompleteEnv::with_factory(LINE.get_or_init(|| line))
         .var(VARIABLE)
         .bin("ray-relay")
         .try_complete(env::args_os(), here.as_deref())
@@ -79,7 +90,7 @@ pub(super) fn sessions(begun: &OsStr) -> Vec<CompletionCandidate> {
 /// What the relay of the line answers to `question`; `None` where it does not soon.
 fn asked(question: impl AsyncFnOnce(&RelayClient) -> Result<Value, RelayError>) -> Option<Value> {
     let words = env::args_os().skip_while(|word| word != "--").skip(1);
-    let args = relay(words.collect())?;
+    let args = relay(LINE.get()?(), words.collect())?;
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().ok()?;
     let answer = runtime.block_on(async {
@@ -92,13 +103,13 @@ fn asked(question: impl AsyncFnOnce(&RelayClient) -> Result<Value, RelayError>) 
 }
 
 /// How the line says that the relay is reached.
-fn relay(mut words: Vec<OsString>) -> Option<RelayArgs> {
+fn relay(line: Command, mut words: Vec<OsString>) -> Option<RelayArgs> {
     // What is being typed is no value yet, nor has an option before it one.
     words.pop();
     words.pop_if(|word| word.as_encoded_bytes().starts_with(b"--"));
     // The rest of the line may well be wrong still.
-    let matches = Cli::command().ignore_errors(true);
-    let matches = matches.try_get_matches_from(words).ok()?;
+    let line = line.ignore_errors(true);
+    let matches = line.try_get_matches_from(words).ok()?;
     let (_, mut matches) = matches.subcommand()?;
     while let Some((_, deeper)) = matches.subcommand() {
         matches = deeper;

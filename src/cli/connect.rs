@@ -1,28 +1,26 @@
 //! `ray-relay connect`: a port of this machine that is the relay's, for one person.
 
 mod accept;
+mod args;
 mod clock;
 mod command;
 mod line;
 mod lines;
 mod told;
 
-use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
+pub use self::args::ConnectArgs;
+use self::args::ConnectError;
 use self::command::Command;
 use self::lines::Lines;
 use self::told::Told;
-use super::failure::{Fails, Failure};
-use super::relay_tls::RelayTlsArgs;
-use super::relay_token::RelayTokenArgs;
-use super::{RelayArgs, RelayUrl};
+use super::RelayArgs;
+use super::failure::Failure;
 use crate::shutdown::Signals;
 use crate::wire::relay_url::is_this_machine;
 
@@ -51,69 +49,6 @@ signal.";
 
 /// How long connections have to end in order.
 const FAREWELL: Duration = Duration::from_secs(3);
-
-/// `connect`
-#[derive(Debug, Clone, Args)]
-pub struct ConnectArgs {
-    /// The relay; a path below which an ingress has it may follow
-    #[arg(value_name = "URL", env = "RAY_RELAY_URL", hide_env_values = true)]
-    #[arg(value_hint = clap::ValueHint::Url)]
-    pub url: RelayUrl,
-    /// Address and port to listen on; port 0 takes a free one
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:5678")]
-    pub listen: SocketAddr,
-    /// Listen on an address that other machines can reach, although whoever reaches it acts as you
-    #[arg(long)]
-    pub insecure_share: bool,
-    /// Print JSON, one object a line
-    #[arg(long)]
-    pub json: bool,
-    /// How to speak TLS with it.
-    #[command(flatten)]
-    pub tls: RelayTlsArgs,
-    /// What to show it.
-    #[command(flatten)]
-    pub token: RelayTokenArgs,
-    /// A command to run, with its arguments
-    #[arg(last = true, value_name = "COMMAND")]
-    pub command: Vec<String>,
-}
-
-/// Why there is no port, or no command.
-#[derive(Debug, thiserror::Error)]
-enum ConnectError {
-    /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {source}; choose another with --listen")]
-    Listen {
-        /// What was asked for.
-        address: SocketAddr,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// Others could use the port.
-    #[error(
-        "{0} can be reached by other machines, and whoever reaches it acts as you: listen on 127.0.0.1, or give --insecure-share"
-    )]
-    Shared(SocketAddr),
-    /// The relay would be the command.
-    #[error(
-        "{0} is the port that this command listens on: name the relay, or choose another port with --listen"
-    )]
-    Itself(RelayUrl),
-    /// The system refuses a signal handler.
-    #[error("cannot wait for signals: {0}")]
-    Signal(io::Error),
-    /// The command cannot be started.
-    #[error("cannot run {command}: {source}")]
-    Command {
-        /// Its name.
-        command: String,
-        /// The system's answer.
-        source: io::Error,
-    },
-}
-
-impl Fails for ConnectError {}
 
 pub(super) async fn run(args: ConnectArgs) -> Result<(), Failure> {
     let mut signals = Signals::new().map_err(ConnectError::Signal)?;

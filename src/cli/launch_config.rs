@@ -5,9 +5,7 @@
 
 use std::io::{self, Write};
 
-use clap::ValueEnum;
-
-use super::{Failure, LaunchConfigArgs, RelayUrl};
+use super::{Editor, Failure, LaunchConfigArgs, RelayUrl};
 use crate::ray::registry::BreakpointId;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -22,23 +20,6 @@ one that has waited longest where it cannot (PyCharm, Helix).
 
 Host and port are those of --relay. Attach arguments for any other client: a `rayRelay` block with
 {\"breakpoint\": ID}, {\"task\": NAME}, {\"worker\": ID}, {\"next\": true} or {\"all\": true}.";
-
-/// Editors for which a configuration can be printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Editor {
-    /// VS Code, Cursor, Windsurf, code-server: .vscode/launch.json
-    Vscode,
-    /// Neovim with nvim-dap: Lua
-    Nvim,
-    /// PyCharm 2025.3 and later: what to enter under "Attach to DAP"
-    Pycharm,
-    /// Zed: .zed/debug.json
-    Zed,
-    /// Emacs with dape: Emacs Lisp
-    Emacs,
-    /// Helix: languages.toml
-    Helix,
-}
 
 pub(super) fn run(args: &LaunchConfigArgs) -> Result<(), Failure> {
     let text = configuration(args.editor, &args.relay.relay, args.breakpoint);

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 
-use super::{Cli, Failure};
+use super::Failure;
 
 /// `man`
 #[derive(Debug, Args)]
@@ -14,7 +14,7 @@ pub struct ManArgs {
     pub dir: PathBuf,
 }
 
-pub(super) fn run(args: &ManArgs) -> Result<(), Failure> {
+pub(super) fn run(args: &ManArgs, of: Command) -> Result<(), Failure> {
     std::fs::create_dir_all(&args.dir)?;
-    Ok(clap_mangen::generate_to(Cli::command(), &args.dir)?)
+    Ok(clap_mangen::generate_to(of, &args.dir)?)
 }

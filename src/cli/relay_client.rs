@@ -16,9 +16,9 @@ use hyper::{Request, Response, StatusCode};
 use serde_json::Value;
 use tokio::time::timeout;
 
-pub(super) use self::error::RelayError;
+pub(super) use self::error::{RelayError, refusal};
 use super::relay_token::RelayTokenArgs;
-use super::{RelayArgs, relay_dial, relay_tls};
+use super::{RelayArgs, relay_dial};
 use crate::dial;
 use crate::dial::http::{self, HttpClient};
 use crate::listing::select::Filter;
@@ -295,7 +295,7 @@ impl RelayClient {
             return RelayError::of(&self.relay, error);
         }
         let cause = innermost_cause(error);
-        relay_tls::refusal(&self.relay, error, &cause).unwrap_or_else(|| self.unreachable(cause))
+        refusal(&self.relay, error, &cause).unwrap_or_else(|| self.unreachable(cause))
     }
 
     async fn body(&self, response: Response<Incoming>) -> Result<Bytes, RelayError> {

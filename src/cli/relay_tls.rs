@@ -10,7 +10,6 @@ use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 
 use super::relay_client::RelayError;
 use crate::dial::http::{Roots, trusting};
-use crate::dial::tls_error;
 use crate::wire::relay_url::RelayUrl;
 use crate::wire::text::replaced;
 
@@ -135,35 +134,4 @@ fn no_key(error: &pem::Error) -> String {
         pem::Error::Io(error) => format!("cannot be read: {error}"),
         _ => "is not PEM text".to_owned(),
     }
-}
-
-/// Which side does not like the other's certificate, where that is what `error` is about; `cause`: its words.
-pub(super) fn refusal(
-    relay: &RelayUrl,
-    error: &(dyn std::error::Error + 'static),
-    cause: &str,
-) -> Option<RelayError> {
-    let (relay, cause) = (relay.to_string(), cause.to_owned());
-    match tls_error(error)? {
-        rustls::Error::InvalidCertificate(_) => Some(RelayError::Untrusted { relay, cause }),
-        error if wants_certificate(error) => Some(RelayError::Unrecognised { relay, cause }),
-        _ => None,
-    }
-}
-
-/// The relay's TLS does not like the certificate that it was shown, or misses one.
-fn wants_certificate(error: &rustls::Error) -> bool {
-    use rustls::AlertDescription as Alert;
-    matches!(
-        error,
-        rustls::Error::AlertReceived(
-            Alert::CertificateRequired
-                | Alert::BadCertificate
-                | Alert::CertificateExpired
-                | Alert::CertificateRevoked
-                | Alert::CertificateUnknown
-                | Alert::UnknownCA
-                | Alert::DecryptError
-        )
-    )
 }

@@ -2,18 +2,47 @@
 //!
 //! Pure. Used by [`mod@super::resolve`]; no name is looked up, nothing is dialled.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+
+use std::str::FromStr;
 
 use hyper::Uri;
 use hyper::http::uri::Authority;
 
 use super::problem::Wrong;
-use super::raw::RawValue;
-use super::read::{self, Read};
-use super::settings::Gcs;
 
 /// Port of Ray's dashboard.
 const DASHBOARD_PORT: u16 = 8265;
+
+/// Where a cluster's GCS is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Gcs {
+    /// Port 6379 of the head's host, where `ray_address` is `http`; its failures are not worth a warning.
+    Auto,
+    /// The GCS is not asked.
+    Off,
+    /// The GCS at this address, `host:port`.
+    At(String),
+}
+
+impl FromStr for Gcs {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        parse_gcs(text).map_err(|_| format!("write {GCS}"))
+    }
+}
+
+impl fmt::Display for Gcs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Off => "off",
+            Self::At(address) => address,
+        })
+    }
+}
 
 fn wrong(expected: &str, hint: impl Into<String>) -> Wrong {
     Wrong::expected(expected).hint(hint)
@@ -104,22 +133,6 @@ pub(super) fn parse_ray_address(text: &str) -> Result<String, Wrong> {
     let port = port.map_or(String::new(), |port| format!(":{port}"));
     let prefix = uri.path().trim_end_matches('/');
     Ok(format!("{scheme}://{host}{port}{prefix}"))
-}
-
-/// An address of the web without anything in it that could be a secret, and without a slash at its end. `below` says what
-/// is put behind it.
-pub(super) fn plain_address(value: &RawValue, expected: &str, below: &str) -> Read<String> {
-    let text = read::text(value, expected)?;
-    let uri: Uri = text.parse().map_err(|_| Wrong::expected(expected))?;
-    let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
-    let plain = uri.authority().is_some_and(|a| !a.as_str().contains('@')) && uri.query().is_none();
-    match is_web && plain && !text.contains('#') {
-        true => Ok(text.trim_end_matches('/').to_owned()),
-        false => Err(wrong(
-            expected,
-            format!("without a password, a ? or a #: {below}"),
-        )),
-    }
 }
 
 /// `URL` or `NAME=URL`, as a flag or the environment gives it.

@@ -1,7 +1,8 @@
 //! What each key of the configuration means, taken from `config/example.toml`, which a test holds against the tables.
 
 use super::problem::nearest;
-use super::settings::{Cluster, Section};
+use super::resolver::Section;
+use super::settings::Cluster;
 use super::sources::{keys, variable};
 
 const EXAMPLE: &str = include_str!("../../config/example.toml");

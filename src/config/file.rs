@@ -5,11 +5,11 @@ use toml::de::{DeTable, DeValue};
 
 use super::problem::{Problem, nearest, shown};
 use super::raw::{Entry, Lines, raw_value};
-use super::settings::{Cluster, SECTIONS, Section};
-use super::sources::variable;
+use super::resolver::Section;
+use super::settings::{Cluster, SECTIONS};
 
 /// Keys that there were, and what has become of each.
-const GONE: &[(&str, &str, &str)] = &[(
+pub(super) const GONE: &[(&str, &str, &str)] = &[(
     "listen",
     "silence",
     "it is gone: a connection that says nothing is waited for until listen.handshake_timeout, and a terminal shows itself by Enter; remove the key",
@@ -19,13 +19,6 @@ const GONE: &[(&str, &str, &str)] = &[(
 fn gone(section: &str, key: &str) -> Option<&'static str> {
     GONE.iter()
         .find(|(of, name, _)| (*of, *name) == (section, key))
-        .map(|(_, _, what)| *what)
-}
-
-/// A variable of the environment that there was, and what has become of it.
-pub(super) fn gone_variable(name: &str) -> Option<&'static str> {
-    GONE.iter()
-        .find(|(section, key, _)| variable(section, key) == name)
         .map(|(_, _, what)| *what)
 }
 

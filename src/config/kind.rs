@@ -12,14 +12,16 @@ use super::address::redacted;
 use super::problem::shown;
 use super::raw::RawValue;
 use super::read::{self, Read};
-use super::resolve::Checks;
 use super::units::{format_duration, format_size};
 
 /// Shortest duration that is accepted anywhere but where a row says otherwise.
 pub(super) const SHORTEST: Duration = Duration::from_millis(1);
 
 /// How a value is read from what stands in a source.
-type Reading<T> = Box<dyn Fn(&RawValue, &Checks) -> Read<T>>;
+type Reading<T> = Box<dyn Fn(&RawValue, PatternCheck) -> Read<T>>;
+
+/// Whether a regular expression can be one of `masking.values`, else a hint why not: another part of the relay knows.
+pub(super) type PatternCheck = fn(&str) -> Result<(), &'static str>;
 
 /// How a value is shown, as TOML; `None`: it is not there.
 type Showing<T> = Box<dyn Fn(&T) -> Option<String>>;
@@ -55,7 +57,7 @@ impl<T: 'static> Kind<T> {
 
     /// Like [`Kind::new`], for a value that is read with the help of other parts of the relay.
     pub(super) fn checked(
-        read: impl Fn(&RawValue, &Checks) -> Read<T> + 'static,
+        read: impl Fn(&RawValue, PatternCheck) -> Read<T> + 'static,
         show: impl Fn(&T) -> String + 'static,
     ) -> Self {
         Self {
@@ -83,15 +85,15 @@ impl<T: 'static> Kind<T> {
     pub(super) fn optional(self) -> Kind<Option<T>> {
         let Self { read, show, .. } = self;
         Kind {
-            read: Box::new(move |value, checks| read(value, checks).map(Some)),
+            read: Box::new(move |value, check| read(value, check).map(Some)),
             show: Box::new(move |value| value.as_ref().and_then(&show)),
             shape: self.shape,
             has_default: true,
         }
     }
 
-    pub(super) fn read(&self, value: &RawValue, checks: &Checks) -> Read<T> {
-        (self.read)(value, checks)
+    pub(super) fn read(&self, value: &RawValue, check: PatternCheck) -> Read<T> {
+        (self.read)(value, check)
     }
 
     /// The value for `check-config`, where there is one. `given`: it is not the default.

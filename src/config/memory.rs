@@ -1,6 +1,6 @@
 //! The memory that a configuration may need, and what there is.
 
-use super::resolve::Resolver;
+use super::resolver::Resolver;
 use super::settings::Config;
 use super::units::format_size;
 use crate::memory::{self, Needed};

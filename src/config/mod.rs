@@ -14,6 +14,7 @@ mod problem;
 mod raw;
 mod read;
 mod resolve;
+mod resolver;
 mod settings;
 mod sources;
 #[cfg(test)]
@@ -23,7 +24,8 @@ pub mod units;
 pub(crate) use address::{is_host_label, is_loopback_host};
 pub use memory::Memory;
 pub use problem::{Problem, Problems};
-pub use resolve::{Checks, Fault, Resolved, Setting, resolve};
+pub use resolve::{Checks, Fault, Resolved, resolve};
+pub use resolver::Setting;
 pub use settings::{
     Advertise, Audit, AuditSink, AuditSync, Auth, ClientAuth, Cluster, ClusterDiscovery, Config,
     Connect, Dap, Discovery, Gcs, HeadAddress, Http, Jwks, Kubernetes, Listen, Log, LogFormat,

@@ -149,6 +149,21 @@ pub(super) fn label(value: &RawValue, expected: &str) -> Read<String> {
     }
 }
 
+/// An address of the web without anything in it that could be a secret, and without a slash at its end. `below` says what
+/// is put behind it.
+pub(super) fn plain_address(value: &RawValue, expected: &str, below: &str) -> Read<String> {
+    let text = text(value, expected)?;
+    let uri: Uri = text.parse().map_err(|_| Wrong::expected(expected))?;
+    let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
+    let plain = uri.authority().is_some_and(|a| !a.as_str().contains('@')) && uri.query().is_none();
+    match is_web && plain && !text.contains('#') {
+        true => Ok(text.trim_end_matches('/').to_owned()),
+        false => {
+            Err(Wrong::expected(expected).hint(format!("without a password, a ? or a #: {below}")))
+        }
+    }
+}
+
 /// `https://…`, or `http://` to this machine: what is fetched there is trusted.
 pub(crate) fn web_address(value: &RawValue) -> Read<String> {
     const EXPECTED: &str = "an https address, such as \"https://login.example.com/keys\"";

@@ -7,9 +7,10 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::file::{RawFile, parse_file};
-use super::kind::Kind;
-use super::problem::{Problem, Problems, Wrong, shown};
+use super::kind::PatternCheck;
+use super::problem::{Problem, Problems, shown};
 use super::raw::{Entry, RawValue, read_text};
+use super::resolver::{Resolver, Setting};
 use super::settings::{Config, Notice, Tls};
 use super::sources::{FILE_VARIABLE, Flags, Sources, parse_environment};
 
@@ -27,24 +28,11 @@ pub struct Resolved {
     pub settings: Vec<Setting>,
 }
 
-/// One effective value, for `check-config` to show.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Setting {
-    /// Section of the file; `cluster` for those of a cluster.
-    pub section: &'static str,
-    /// Key in that section.
-    pub key: &'static str,
-    /// The value in TOML's notation.
-    pub value: String,
-    /// `default`, or where it was given.
-    pub origin: String,
-}
-
 /// What only other parts of the relay can tell about a configuration. They know this one, so it is
 /// they who bring this along.
 pub struct Checks {
     /// Whether a regular expression can be one of `masking.values`, else a hint why not.
-    pub pattern: fn(&str) -> Result<(), &'static str>,
+    pub pattern: PatternCheck,
     /// Everything that stands against serving with the files of `[tls]`, which is on and complete.
     pub tls_files: fn(&Tls) -> Vec<Fault>,
     /// Everything that stands against posting with the files of `[notice]`, which has the address of a webhook.
@@ -95,7 +83,7 @@ pub fn resolve(sources: &Sources, checks: Checks) -> Result<Resolved, Problems> 
     }
     let mut resolver = Resolver {
         entries,
-        checks,
+        pattern: checks.pattern,
         problems,
         settings: Vec::new(),
     };
@@ -106,7 +94,7 @@ pub fn resolve(sources: &Sources, checks: Checks) -> Result<Resolved, Problems> 
         &sources.flags.ray_address,
         !config.discovery.kubernetes,
     );
-    resolver.cross_checks(&config);
+    resolver.cross_checks(&config, &checks);
     let Resolver {
         problems, settings, ..
     } = resolver;
@@ -169,81 +157,4 @@ fn flag_entries(flags: &Flags) -> Vec<(&'static str, &'static str, Entry)> {
         ));
     }
     entries
-}
-
-/// Reads the tables from the sources, and keeps every problem.
-pub(super) struct Resolver {
-    /// What the sources give for each key, the source that counts most last.
-    entries: HashMap<(&'static str, &'static str), Vec<Entry>>,
-    checks: Checks,
-    problems: Vec<Problem>,
-    settings: Vec<Setting>,
-}
-
-impl Resolver {
-    /// Reads `section.key` from every source that gives it, the last one counts.
-    pub(super) fn key<T: 'static>(
-        &mut self,
-        section: &'static str,
-        key: &'static str,
-        slot: &mut T,
-        kind: &Kind<T>,
-    ) {
-        let entries = self.entries.get(&(section, key)).cloned();
-        let mut origin = None;
-        for entry in entries.unwrap_or_default() {
-            match kind.read(&entry.value, &self.checks) {
-                Ok(value) => {
-                    *slot = value;
-                    origin = Some(match entry.label.contains('.') {
-                        true => entry.place,
-                        false => entry.label,
-                    });
-                }
-                Err(Wrong { expected, hint }) => self.problems.push(Problem {
-                    key: entry.label,
-                    place: entry.place,
-                    found: kind.found(&entry.value),
-                    expected,
-                    hint,
-                }),
-            }
-        }
-        if let Some(value) = kind.shown(slot, origin.is_some()) {
-            self.settings.push(Setting {
-                section,
-                key,
-                value,
-                origin: origin.unwrap_or_else(|| "default".to_owned()),
-            });
-        }
-    }
-
-    /// Whether any source gives the key, rightly or wrongly.
-    pub(super) fn is_given(&self, section: &'static str, key: &'static str) -> bool {
-        self.entries.contains_key(&(section, key))
-    }
-
-    /// What is shown for a key that was read.
-    pub(super) fn setting(&mut self, section: &str, key: &str) -> Option<&mut Setting> {
-        self.settings
-            .iter_mut()
-            .find(|setting| setting.section == section && setting.key == key)
-    }
-
-    /// A problem of `section.key` beside others, shown where the value was given, or as a default that
-    /// does not fit.
-    pub(super) fn problem(&mut self, key: &str, found: &str, expected: &str, hint: &str) {
-        let (section, name) = key.split_once('.').unwrap_or_default();
-        let setting = self.setting(section, name);
-        let place = setting.map_or("default", |setting| setting.origin.as_str());
-        let place = place.to_owned();
-        self.problems.push(Problem {
-            key: key.to_owned(),
-            place,
-            found: found.to_owned(),
-            expected: expected.to_owned(),
-            hint: Some(hint.to_owned()),
-        });
-    }
 }

@@ -3,7 +3,8 @@
 //! Built by [`super::resolve()`] alone in the daemon, by hand in tests. Every value here has been
 //! checked against its bounds, so the rest of the relay uses it without looking again.
 
-use super::resolve::Resolver;
+use super::resolver::Resolver;
+pub(super) use super::resolver::Section;
 
 /// Declares a section of the file, with a row for each key: documentation, name, type, default and [`Kind`].
 ///
@@ -57,28 +58,20 @@ macro_rules! settings {
             }
         }
 
-        impl $crate::config::settings::Section for $name {
+        impl $crate::config::resolver::Section for $name {
             const NAME: &'static str = $section;
             const KEYS: &'static [&'static str] =
-                &[$($crate::config::settings::key(stringify!($key))),+];
+                &[$($crate::config::resolver::key(stringify!($key))),+];
 
-            fn read(&mut self, resolver: &mut $crate::config::resolve::Resolver) {
+            fn read(&mut self, resolver: &mut $crate::config::resolver::Resolver) {
                 $(
-                    let key = $crate::config::settings::key(stringify!($key));
+                    let key = $crate::config::resolver::key(stringify!($key));
                     resolver.key($section, key, &mut self.$key, &$kind);
                 )+
                 $(self.$then(resolver);)?
             }
         }
     };
-}
-
-/// A key as it is in the file: one that is a word of Rust's is declared as `r#for`.
-const fn key(declared: &'static str) -> &'static str {
-    match declared.as_bytes() {
-        [b'r', b'#', ..] => declared.split_at(2).1,
-        _ => declared,
-    }
 }
 
 /// Declares the words that a key takes, and the enum of what they mean.
@@ -142,17 +135,6 @@ pub use release::Release;
 pub use telemetry::Telemetry;
 pub use tls::{ClientAuth, Tls, TlsMode, TlsVersion};
 pub use upstream::{Upstream, UpstreamPath};
-
-/// A section of the file.
-pub(super) trait Section {
-    /// Name of the section in the file, such as `listen` of `[listen]`.
-    const NAME: &'static str;
-    /// Known keys, in the order of the table.
-    const KEYS: &'static [&'static str];
-
-    /// Takes every key from the sources that give it, and keeps the others as they are.
-    fn read(&mut self, resolver: &mut Resolver);
-}
 
 /// Declares [`Config`] from its sections, in the order in which they are read and shown.
 macro_rules! sections {

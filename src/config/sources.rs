@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::file::gone_variable;
+use super::file::GONE;
 use super::problem::{Problem, nearest, shown};
 use super::raw::{Entry, RawValue};
 use super::settings::SECTIONS;
@@ -89,6 +89,13 @@ pub(super) struct RawEnvironment {
     pub(super) entries: Vec<(&'static str, &'static str, Entry)>,
     /// The values of `RAY_RELAY_RAY_ADDRESS`, split at commas.
     pub(super) clusters: Option<Vec<String>>,
+}
+
+/// A variable of the environment that there was, and what has become of it.
+fn gone_variable(name: &str) -> Option<&'static str> {
+    GONE.iter()
+        .find(|(section, key, _)| variable(section, key) == name)
+        .map(|(_, _, what)| *what)
 }
 
 /// The variable of a key.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::messages::{self, FromClient, OnRecord};
+pub use super::verdict::Action;
 use super::view_filter::{ViewFilter, attach, narrowed};
 use super::wall;
 use crate::masking::{Carries, MaskedSession, Masking};
@@ -16,24 +17,6 @@ use crate::policy::{Rights, Scope};
 use crate::wire::dap::names::Command;
 use crate::wire::dap::peek::{Depth, MessageType, Peek, Walk};
 use crate::wire::dap::texts::look_through;
-
-/// A decision of the filter about a message.
-#[derive(Debug, PartialEq)]
-pub enum Action {
-    /// Goes to the worker, after what the relay itself has to do with it.
-    ToWorker(Value),
-    /// Goes to the client, after what the relay itself has to do with it.
-    ToClient(Value),
-    /// A request was refused: `answer` goes to the client.
-    Refuse {
-        /// The request, fit for a log.
-        command: String,
-        /// The permission that would have allowed it.
-        missing: Option<Scope>,
-        /// The answer to the client.
-        answer: Value,
-    },
-}
 
 /// Whether a message is captured, by its type and its command or event.
 pub type Captures = fn(MessageType, &[u8]) -> bool;

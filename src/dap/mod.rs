@@ -16,6 +16,7 @@ mod credential;
 mod farewell;
 pub mod message_filter;
 pub mod messages;
+mod opened;
 mod park;
 mod pass_on;
 pub mod refusal;
@@ -26,6 +27,7 @@ pub mod selection;
 mod source_folder;
 #[cfg(test)]
 pub(crate) mod testing;
+mod verdict;
 pub mod view_filter;
 mod waiting;
 pub mod wall;
@@ -37,7 +39,8 @@ use tracing::debug;
 
 use self::attach::RelayEndpoint;
 use self::client::Client;
-use self::refusal::{close_with, hang_up, refuse};
+use self::opened::{Initialize, Opened, refused};
+use self::refusal::{hang_up, refuse};
 use self::route::AttachFlow;
 use crate::connection::ConnectionInfo;
 use crate::context::Context;
@@ -47,7 +50,7 @@ use crate::session::refusal::SessionRefusal;
 use crate::shutdown::DRAINING;
 use crate::telemetry::metrics::{Outcome, RefusalKind};
 use crate::wire::dap::conversation::{Closed, Conversation};
-use crate::wire::dap::message::{RefusalCode, Request, notice};
+use crate::wire::dap::message::{Request, notice};
 use crate::wire::dap::names::Command;
 use crate::wire::peer_stream::PeerStream;
 use crate::wire::text::shortened;
@@ -72,23 +75,6 @@ pub(crate) fn unknown_frame(context: &Context) -> usize {
 /// `initialize`.
 pub(crate) fn unknown_weight(context: &Context) -> usize {
     3 * unknown_frame(context)
-}
-
-/// The `initialize` message of a client.
-struct Initialize {
-    /// Its `seq`.
-    seq: Value,
-    /// The whole. As text: as a value it can be twenty times as large, and `attach` may be a long time coming.
-    body: String,
-}
-
-/// What a client has said when it is known what it wants.
-struct Opened {
-    client: Client,
-    initialize: Initialize,
-    /// The `attach` request, without the credential.
-    attach: Request,
-    dialled: RelayEndpoint,
 }
 
 /// Serves one connection that speaks DAP.
@@ -205,30 +191,6 @@ where
     client.allow(known_limit);
     client.count(&context.account(&who.principal));
     Ok((client, opened, who))
-}
-
-async fn refused<S>(
-    context: &Context,
-    session: &Session,
-    client: Conversation<S>,
-    request: &Request,
-    refusal: &SessionRefusal,
-) -> Outcome
-where
-    S: PeerStream,
-{
-    debug!(%refusal, "refused");
-    context.metrics.refused(refusal.kind());
-    let sentence = session.summary().refusal(&refusal.to_string());
-    let answer = match refusal {
-        SessionRefusal::Unreachable(_) => request.refusal(RefusalCode::Unreachable, &sentence),
-        SessionRefusal::Nothing(_) | SessionRefusal::Ended { .. } => {
-            request.refusal(RefusalCode::NotFound, &sentence)
-        }
-        _ => request.failure(&sentence),
-    };
-    close_with(client, &answer).await;
-    Outcome::Refused
 }
 
 /// Answers until the client has said `attach`, which comes with the credential that was in it; `None`: it has said goodbye or was refused for good.

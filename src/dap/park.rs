@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::worker::OWN_SEQ;
 use crate::debugger::Worker;
 use crate::debugger::kept::Stored;
 use crate::session::live::Live;
@@ -17,6 +16,10 @@ use crate::wire::dap::kept::Kept;
 use crate::wire::dap::message::request;
 use crate::wire::dap::names::Command;
 use crate::wire::dap::splice::{NullPeer, Side, Splice, SpliceEvent};
+
+/// `seq` of the requests that the relay itself may put to a worker. A client counts upwards from 1 (Helix from 0), as far
+/// as it likes.
+pub(super) const OWN_SEQ: i64 = -5678;
 
 /// The worker's end of a session with nobody at the other.
 pub(super) struct Spliced {

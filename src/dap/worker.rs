@@ -28,7 +28,6 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, timeout};
 use tracing::debug;
 
 use self::closing::Decision;
-pub(super) use self::from_client::OWN_SEQ;
 pub(super) use self::opening::Opening;
 use self::opening::{Reached, not_reached};
 pub(super) use self::parking::resume;
@@ -55,7 +54,7 @@ use crate::wire::dap::codec::{FrameError, frame};
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::{Request, event, notice, with_bare_failure};
 use crate::wire::dap::names::Event;
-use crate::wire::dap::peek::Depth;
+use crate::wire::dap::peek::{Depth, MessageType};
 use crate::wire::dap::scanner::Rules;
 use crate::wire::dap::splice::{Side, Splice, SpliceEvent};
 use crate::wire::dap::stands::Stands;
@@ -64,9 +63,6 @@ use crate::wire::peer_stream::PeerStream;
 /// How long the head is asked why a worker died before the client is told that it did: Ray writes it down within 0.1 s,
 /// where it knows. What it says later is told later.
 const WHY_AT_ONCE: Duration = Duration::from_millis(250);
-
-/// The same where the client knows of the end, or waits for an answer to its `attach`.
-const WHY_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long a client that was told of the end keeps the worker's debugger, which answers it meanwhile. Then the worker is
 /// left, and the client alone is kept ([`Farewell`]).
@@ -138,13 +134,18 @@ where
     Ok(relaying)
 }
 
+/// Captures every message of both directions, for a session that is recorded.
+fn captures_everything(_: MessageType, _: &[u8]) -> bool {
+    true
+}
+
 /// Which messages of the client's and of the worker's the session has to see.
 fn rules(context: &Context, live: &Live<'_>, filter: &MessageFilter) -> (Rules, Rules) {
     let dap = &context.config.dap;
     let up = Rules {
         depth: Depth::Whole,
         captures: match live.capture.is_on() {
-            true => captured::captures_everything,
+            true => captures_everything,
             false => filter.captures_from_client(match live.audit.wants_commands() {
                 true => messages::captures_for_record,
                 false => messages::captures_from_client,
@@ -156,7 +157,7 @@ fn rules(context: &Context, live: &Live<'_>, filter: &MessageFilter) -> (Rules, 
     let down = Rules {
         depth: Depth::Deciding,
         captures: match live.capture.is_on() {
-            true => captured::captures_everything,
+            true => captures_everything,
             false => filter.captures_from_worker(),
         },
         max_captured: dap.max_frame,

@@ -18,13 +18,11 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
+use super::limits::STEP;
 use super::proxy::{DialRoute, Proxies, Proxy, host};
 use super::{DialError, ProxyError, Stream};
 use crate::wire::prefixed::Prefixed;
 use crate::wire::text::innermost_cause;
-
-/// The deadline of each step: TCP to all addresses of a name, the answer of a proxy, the handshake of TLS.
-pub(crate) const STEP: Duration = Duration::from_secs(10);
 
 /// A dead peer is noticed after so long.
 const KEEPALIVE: Duration = Duration::from_secs(15);

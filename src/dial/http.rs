@@ -10,7 +10,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Body;
-use hyper::header::HeaderValue;
 use hyper_rustls::ConfigBuilderExt;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -18,17 +17,11 @@ use rustls::client::WantsClientCert;
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 
 use super::Connector;
+pub(crate) use super::limits::{MAX_BUFFER, USER_AGENT};
 use crate::wire::text::innermost_cause;
-
-/// The relay as a client. Ray 2.9's dashboard answers 500 to requests without a `User-Agent`.
-pub(crate) const USER_AGENT: HeaderValue =
-    HeaderValue::from_static(concat!("ray-relay/", env!("CARGO_PKG_VERSION")));
 
 /// Connections to one server that are kept for the next request.
 const KEPT: usize = 16;
-
-/// What is read ahead of an answer, in bytes: each answer under way takes as much, and somebody may not read his.
-pub(crate) const MAX_BUFFER: usize = 32 * 1024;
 
 /// A client for `http` and `https` with request bodies `B`. Cheap to clone.
 pub(crate) type HttpClient<B> = Client<Connector, B>;

@@ -20,8 +20,8 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
+use super::limits::{self, STEP};
 use super::no_proxy::Exceptions;
-use super::{STEP, http};
 use crate::wire::prefixed::Prefixed;
 use crate::wire::relay_url::is_this_machine;
 use crate::wire::text::{innermost_cause, shortened};
@@ -320,14 +320,14 @@ impl Proxy {
     {
         let mut request = Request::connect(target)
             .header(HOST, target)
-            .header(USER_AGENT, http::USER_AGENT)
+            .header(USER_AGENT, limits::USER_AGENT)
             .body(Empty::<Bytes>::new())?;
         if let Some(authorization) = &self.authorization {
             let headers = request.headers_mut();
             headers.insert(PROXY_AUTHORIZATION, authorization.clone());
         }
         let mut builder = http1::Builder::new();
-        builder.max_buf_size(http::MAX_BUFFER);
+        builder.max_buf_size(limits::MAX_BUFFER);
         let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
         let asked = async move {
             let response = sender.send_request(request).await?;

@@ -11,11 +11,8 @@ use serde_json::Value;
 use super::grants::{CredentialGrants, GrantLimit};
 use super::jws::Jws;
 use super::refusal::CredentialRefusal;
-use super::subject::is_presentable;
+use super::subject::{LONGEST_NAME, is_presentable};
 use crate::policy::{BreakpointSelector, Pattern, Scope, Scopes};
-
-/// Longest `sub`, `jti`, name of a group or pattern, in characters.
-pub(crate) const LONGEST_NAME: usize = 256;
 
 /// Most groups and most audiences in a token.
 const MOST_ENTRIES: usize = 512;

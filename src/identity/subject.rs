@@ -1,7 +1,9 @@
 //! Names of people and credentials, as they go to logs, lists and the audit record.
 
-use super::claims::LONGEST_NAME;
 use crate::wire::text::is_unseen;
+
+/// Longest `sub`, `jti`, name of a group or pattern, in characters.
+pub(crate) const LONGEST_NAME: usize = 256;
 
 /// Whether `name` can be shown as it is: not empty, not too long, no control or invisible characters, with which two
 /// different names could look alike. A name is refused rather than cleaned: cleaning could make two of them one.

@@ -36,10 +36,8 @@ use crate::policy::{Rights, Scope};
 pub use self::message::Carries;
 pub use self::session::MaskedSession;
 pub use self::stream::MaskedStream;
+pub use self::text::MASKED;
 pub use self::values::BadPattern;
-
-/// The text that stands in the place of what is hidden.
-pub const MASKED: &str = "‹masked›";
 
 /// How deep strings are read that stand in strings.
 const MOST_NESTED: usize = 4;

@@ -4,8 +4,8 @@
 
 use std::ops::Range;
 
-use super::MASKED;
 use super::literal::is_quote;
+use super::text::MASKED;
 
 /// One token.
 #[derive(Debug, Clone, PartialEq, Eq)]

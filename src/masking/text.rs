@@ -6,9 +6,11 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::MASKED;
 use super::literal::{self, Until};
 use super::names::Names;
+
+/// The text that stands in the place of what is hidden.
+pub const MASKED: &str = "‹masked›";
 
 /// Adds to `hidden` what is to be hidden in `text` by names of variables and types.
 pub(super) fn spans(text: &str, names: &Names, types: &Names, hidden: &mut Vec<Range<usize>>) {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::MIB;
+pub(super) const MIB: usize = 1 << 20;
 
 /// The program, its threads, the registry of a usual cluster and the allocator's stock.
 const ALWAYS: usize = 40 * MIB;

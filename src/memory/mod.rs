@@ -20,9 +20,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use self::limit::MIB;
 pub use self::limit::{Needed, limit, needed};
-
-const MIB: usize = 1 << 20;
 
 /// The memory of a process of which nobody says how much it may have.
 pub const USUAL: usize = 2048 * MIB;

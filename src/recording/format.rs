@@ -17,7 +17,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
-use super::{Direction, Meta};
+use super::{Direction, Meta, Protocol};
 use crate::audit::time::rfc3339;
 
 /// `format` of the header.
@@ -25,15 +25,6 @@ const FORMAT: &str = "ray-relay-recording";
 
 /// `version` of the header.
 const VERSION: u64 = 1;
-
-/// Which protocol the messages are of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
-    /// Each message is one Debug Adapter Protocol message, without its header.
-    Dap,
-    /// Bytes of a terminal.
-    Terminal,
-}
 
 impl Protocol {
     fn word(self) -> &'static str {

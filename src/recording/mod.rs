@@ -6,27 +6,26 @@
 //! further: the session ends, unless `recording.on_failure` is `allow`. Nothing here touches other sessions.
 
 pub mod format;
+mod meta;
 mod storage;
 mod tee;
 mod writer;
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tracing::error;
 
-pub use self::format::Protocol;
+use self::meta::Progress;
+pub use self::meta::{Meta, Protocol};
 pub use self::tee::CaptureTee;
 use self::writer::Writer;
 use crate::config::{self, OnFailure};
-use crate::identity::Principal;
-use crate::ray::registry::Breakpoint;
 use crate::telemetry::Metrics;
 pub use crate::telemetry::metrics::Direction;
 
@@ -43,25 +42,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the session has to be recorded, and the relay cannot record it: {0}")]
 pub struct CaptureError(pub String);
-
-/// What is known of a session when its recording begins.
-#[derive(Debug)]
-pub struct Meta<'a> {
-    /// When the session began.
-    pub began: SystemTime,
-    /// Protocol of the messages.
-    pub protocol: Protocol,
-    /// Number of the session, as in `/relay/v1/sessions`.
-    pub session: u64,
-    /// The principal whose session it is.
-    pub principal: &'a Principal,
-    /// The client's address.
-    pub peer: SocketAddr,
-    /// What the client calls itself.
-    pub client: &'a str,
-    /// The breakpoint that the session is attached to.
-    pub breakpoint: &'a Breakpoint,
-}
 
 /// The folder of the captured sessions: makes a file for each, and keeps them within their size. One for the process.
 #[derive(Debug)]
@@ -148,15 +128,6 @@ impl CaptureStore {
             metrics: self.metrics.clone(),
         })
     }
-}
-
-/// How far the thread is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Progress {
-    Opening,
-    Running,
-    Finished,
-    Failed(String),
 }
 
 /// Takes what is said in one session. Dropping it ends the recording without a last line.

@@ -2,12 +2,14 @@
 #![allow(clippy::unwrap_used)]
 
 use std::os::unix::fs::PermissionsExt;
+use std::time::SystemTime;
 
 use proptest::prelude::*;
 
 use super::format::{Line, read_header, read_line};
 use super::*;
 use crate::dap::testing::paused;
+use crate::identity::Principal;
 use crate::ray::registry::Snapshot;
 
 struct Given {

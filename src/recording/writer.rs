@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{mpsc, watch};
 
-use super::{Progress, storage};
+use super::meta::Progress;
+use super::storage;
 use crate::config::units::format_size;
 
 pub(super) struct Writer {

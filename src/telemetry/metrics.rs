@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use prometheus::core::Collector;
 use prometheus::{
     Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
     IntGaugeVec, Opts, Registry, TextEncoder,
@@ -15,6 +14,7 @@ use prometheus::{
 
 use self::held::Held;
 use self::process::Process;
+use self::register::register;
 pub use super::labels::{
     Asker, Direction, Editor, Handshake, HeadOutcome, LinkEnd, NoticeOutcome, Outcome, Protocol,
     RefusalKind, Reload, Route, SessionProtocol, StreamOutcome, TraceOutcome,
@@ -42,6 +42,7 @@ macro_rules! family {
 // Behind the macro, which they use.
 mod held;
 mod process;
+mod register;
 
 /// Declares [`Metrics`]: `field: type[labels] = name, help, buckets;`.
 macro_rules! families {
@@ -381,14 +382,6 @@ fn count(family: &IntCounterVec, labels: &[&str]) {
 fn since_1970(time: SystemTime) -> f64 {
     let passed = time.duration_since(SystemTime::UNIX_EPOCH);
     passed.unwrap_or_default().as_secs_f64()
-}
-
-fn register<C: Collector + Clone + 'static>(
-    registry: &Registry,
-    family: C,
-) -> Result<C, prometheus::Error> {
-    registry.register(Box::new(family.clone()))?;
-    Ok(family)
 }
 
 /// Counts one open thing until it is dropped.

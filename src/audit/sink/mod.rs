@@ -4,6 +4,7 @@
 //! returns once they are where they have to be, or says why they are not.
 
 pub(super) mod file;
+mod line_sink;
 mod syslog;
 
 use std::fs::File;
@@ -11,6 +12,7 @@ use std::io::Write;
 use std::os::fd::AsFd;
 
 use self::file::LogFile;
+pub(super) use self::line_sink::LineSink;
 use self::syslog::Syslog;
 use super::OpenError;
 use crate::config::{Audit as AuditConfig, AuditSink};
@@ -31,18 +33,6 @@ impl Stdout {
             torn: false,
         })
     }
-}
-
-/// Takes one line at a time and is never read back. A line that it took is in a pipe or a socket, no more.
-pub(super) trait LineSink: Send {
-    /// What messages call the sink.
-    fn name(&self) -> String;
-
-    /// Writes `line`, which ends with its line feed.
-    ///
-    /// # Errors
-    /// A sentence for the log: why the line may not be there.
-    fn append(&mut self, line: &str) -> Result<(), String>;
 }
 
 impl LineSink for Stdout {

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, SystemTime};
 
 use super::super::time::rfc3339;
-use super::LineSink;
+use super::line_sink::LineSink;
 use crate::config::SyslogAddress;
 
 /// Facility 13 (log audit), severity 5 (notice).

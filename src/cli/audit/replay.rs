@@ -2,17 +2,42 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::Args;
 use serde_json::{Map, Value, json};
 
 use super::super::terminal::size;
+use super::lines::AuditError;
 use super::transcript::Transcript;
-use super::{AuditError, ReplayArgs};
 use crate::cli::failure::Failure;
 use crate::recording::format::{Header, Line, read_header, read_line};
 use crate::recording::{Direction, Protocol};
 use crate::wire::text::replaced;
+
+#[derive(Debug, Args)]
+pub(super) struct ReplayArgs {
+    /// A recording, from the folder in recording.dir
+    #[arg(value_name = "RECORDING", value_hint = clap::ValueHint::FilePath)]
+    file: PathBuf,
+    /// So many times faster
+    #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = speed)]
+    speed: f64,
+    /// Do not wait between messages
+    #[arg(long)]
+    no_wait: bool,
+    /// Print one object for each message
+    #[arg(long)]
+    json: bool,
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(speed) if (0.01..=1000.0).contains(&speed) => Ok(speed),
+        _ => Err("a number from 0.01 to 1000".to_owned()),
+    }
+}
 
 /// Longest pause between two messages that is waited for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);

@@ -3,17 +3,70 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use clap::Args;
 use serde_json::{Map, Value};
 
 use super::super::terminal;
-use super::{AuditError, ShowArgs, each_line, in_order, put, table};
+use super::lines::{AuditError, each_line, in_order, put};
+use super::table;
 use crate::audit::time::rfc3339;
 use crate::cli::failure::Failure;
 use crate::policy::Pattern;
 use crate::wire::text::replaced;
+
+#[derive(Debug, Args)]
+pub(super) struct ShowArgs {
+    /// Audit files, in any order; rotated ones come along; - for standard input
+    #[arg(required = true, value_name = "FILE", env = "RAY_RELAY_AUDIT_FILE", value_hint = clap::ValueHint::FilePath)]
+    files: Vec<PathBuf>,
+    /// Of this person; * stands for anything
+    #[arg(long, value_name = "NAME")]
+    subject: Option<String>,
+    /// About this job or submission; * stands for anything
+    #[arg(long, value_name = "ID")]
+    job: Option<String>,
+    /// About this breakpoint
+    #[arg(long, value_name = "ID")]
+    breakpoint: Option<crate::ray::registry::BreakpointId>,
+    /// Of this kind: authentication, decision, session_began, command, session_parked,
+    /// session_ended, administration, agent, audit
+    #[arg(long, value_name = "ACTION", value_parser = action)]
+    action: Vec<&'static str>,
+    /// From then on: 1h (ago), 2026-11-21 or 2026-11-21T10:55
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    since: Option<std::time::SystemTime>,
+    /// Before then
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    until: Option<std::time::SystemTime>,
+    /// Print the lines as they are
+    #[arg(long)]
+    json: bool,
+    /// Stay, and show lines as they are written; ends with Ctrl-C
+    #[arg(long, short)]
+    follow: bool,
+}
+
+fn action(word: &str) -> Result<&'static str, String> {
+    let mut words = crate::audit::Action::ALL.iter().map(|action| action.word());
+    match words.find(|known| *known == word) {
+        Some(word) => Ok(word),
+        None => {
+            let words: Vec<_> = crate::audit::Action::ALL
+                .iter()
+                .map(|action| action.word())
+                .collect();
+            Err(format!("it is one of {}", words.join(", ")))
+        }
+    }
+}
+
+fn time(text: &str) -> Result<std::time::SystemTime, String> {
+    crate::audit::time::parse(text, std::time::SystemTime::now())
+        .ok_or_else(|| "write it as 1h (ago), 2026-11-21 or 2026-11-21T10:55, in UTC".to_owned())
+}
 
 /// How often a log is looked at with `--follow`.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

@@ -3,12 +3,38 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use super::{AuditError, VerifyArgs, each_line, in_order};
+use clap::Args;
+
+use super::lines::{AuditError, each_line, in_order};
+use crate::audit::chain::Hash;
 use crate::audit::chain::Hashing;
 use crate::audit::hashing;
 use crate::audit::verify::{Report, Verifier};
 use crate::cli::failure::Failure;
 use crate::wire::text::replaced;
+
+#[derive(Debug, Args)]
+pub(super) struct VerifyArgs {
+    /// Audit files, in any order; - for standard input
+    #[arg(required = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    files: Vec<PathBuf>,
+    /// The key of the chain, as in audit.key_file
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    key_file: Option<PathBuf>,
+    /// A hash that one of the lines has to have
+    #[arg(long, value_name = "HASH")]
+    expect: Option<Hash>,
+    /// Print the hash of the last line and nothing else
+    #[arg(long)]
+    last: bool,
+    /// The lines were collected from standard output or syslog: look past what stands before them,
+    /// and let every start of the relay begin a chain
+    #[arg(long)]
+    collected: bool,
+    /// The oldest files were removed on purpose (audit.keep): a log that begins in the middle is whole
+    #[arg(long)]
+    beginning_removed: bool,
+}
 
 pub(super) fn run(args: &VerifyArgs) -> Result<(), Failure> {
     let hashing = hashing(args.key_file.as_deref()).map_err(AuditError::from)?;

@@ -1,6 +1,8 @@
+use clap::CommandFactory;
 use serde_json::json;
 
 use super::*;
+use crate::cli::Cli;
 
 fn offered(begun: &str) -> Vec<String> {
     let list = json!({"breakpoints": [
@@ -31,7 +33,12 @@ fn what_a_job_named_to_harm_a_shell_is_not_offered() {
 
 #[test]
 fn the_line_says_which_relay() {
-    let words = |line: &str| relay(line.split(' ').map(OsString::from).collect());
+    let words = |line: &str| {
+        relay(
+            Cli::command(),
+            line.split(' ').map(OsString::from).collect(),
+        )
+    };
     let args = words("ray-relay debug --relay http://relay.test:80 3k").unwrap();
     assert_eq!(args.relay.to_string(), "http://relay.test:80");
     let args =

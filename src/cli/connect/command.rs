@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{self, Child};
 use tokio::signal::unix::{self, SignalKind, signal};
 
-use super::ConnectError;
+use super::args::ConnectError;
 use crate::cli::failure::Failure;
 
 /// A command that runs, or none.

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::ConnectArgs;
+use super::args::ConnectArgs;
 use super::command::url;
 use crate::wire::human_time::span;
 use crate::wire::text::{replaced, shortened};

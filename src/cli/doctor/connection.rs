@@ -14,16 +14,48 @@ use tokio_rustls::TlsConnector;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::report::Report;
-use crate::cli::relay_client::RelayError;
-use crate::cli::relay_tls;
+use crate::cli::relay_client::{RelayError, refusal};
 use crate::cli::{RELAY_BY_DEFAULT, RELAY_VARIABLE, RelayArgs};
 use crate::dial::http::{Roots, trusting};
 use crate::dial::{Connector, DialError, Proxies, ProxyError, tls_error};
-use crate::doctor::{Fault, Finding, Link, Severity};
+use crate::doctor::{Fault, Finding, Link, Severity, said_and_next};
 use crate::wire::human_time::{moment, span};
 use crate::wire::prefixed::Prefixed;
 use crate::wire::relay_url::{RelayUrl, is_this_machine};
 use crate::wire::text::shortened;
+
+/// What the other commands would say of `error`.
+pub(super) fn refused(error: &RelayError) -> Finding {
+    let (link, fault) = match error {
+        RelayError::Unreachable { .. } => (Link::Connection, Fault::Unreachable),
+        // What the proxy does not reach either is behind it.
+        RelayError::Proxy { why, .. } if why.is_behind() => (Link::Connection, Fault::Unreachable),
+        RelayError::Proxy { .. } => (Link::Proxy, Fault::Unreachable),
+        RelayError::Untrusted { .. } | RelayError::Identity { .. } => {
+            (Link::Tls, Fault::Misconfigured)
+        }
+        RelayError::Unrecognised { .. } => (Link::Tls, Fault::NotPermitted),
+        RelayError::Dashboard { .. } | RelayError::NotARelay { .. } => {
+            (Link::Relay, Fault::Misconfigured)
+        }
+        RelayError::Token(_) => (Link::Token, Fault::Misconfigured),
+        RelayError::Refused { status, .. } => match status.as_u16() {
+            401 | 403 => (Link::Token, Fault::NotPermitted),
+            429 | 500.. => (Link::Relay, Fault::Unreachable),
+            _ => (Link::Relay, Fault::Misconfigured),
+        },
+    };
+    let (says, next) = match (error, error.hint()) {
+        (RelayError::Unreachable { .. }, _) => (error.to_string(), Some(FIND_IT.to_owned())),
+        (_, Some(hint)) => (error.to_string(), Some(hint.into_owned())),
+        (_, None) => said_and_next(&error.to_string()),
+    };
+    let found = Finding::error(link, fault, says);
+    match next {
+        Some(next) => found.next(next),
+        None => found,
+    }
+}
 
 /// The deadline of the look-up of a name, and of the connection to each address.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -38,7 +70,7 @@ const LEEWAY: Duration = Duration::from_secs(30);
 const LONGEST: usize = 200;
 
 /// Where a relay is found that is nowhere else.
-pub(super) const FIND_IT: &str = "where it runs in Kubernetes, `kubectl port-forward svc/ray-relay 5678` brings it here; name another \
+const FIND_IT: &str = "where it runs in Kubernetes, `kubectl port-forward svc/ray-relay 5678` brings it here; name another \
                        address with --relay URL, or start one with `ray-relay serve --ray-address http://HEAD:8265`";
 
 /// Which relay is meant, and who says so.
@@ -61,7 +93,7 @@ pub(super) async fn examine(args: &RelayArgs, report: &mut Report) -> io::Result
     match by_proxy(args, report).await? {
         Some(Ok(tunnel)) => return secured(args, tunnel, report).await,
         Some(Err(error)) => {
-            report.add(super::refused(&error))?;
+            report.add(refused(&error))?;
             return Ok(false);
         }
         None => {}
@@ -233,7 +265,7 @@ async fn handshake(args: &RelayArgs, stream: impl AsyncRead + AsyncWrite + Unpin
     let relay = &args.relay;
     let config = match args.tls.config(relay) {
         Ok(config) => config,
-        Err(error) => return super::refused(&error),
+        Err(error) => return refused(&error),
     };
     let Ok(name) = ServerName::try_from(relay.host().to_owned()) else {
         let says = format!("{} is no name that a certificate can be for", relay.host());
@@ -291,13 +323,13 @@ fn not_trusted(args: &RelayArgs, error: &io::Error) -> Finding {
                 "name it as {plain}, or have it speak TLS (`tls.cert_file`)"
             ));
         }
-        _ => relay_tls::refusal(relay, error, &cause),
+        _ => refusal(relay, error, &cause),
     };
     let unreachable = || RelayError::Unreachable {
         relay: relay.to_string(),
         cause: cause.clone(),
     };
-    super::refused(&found.unwrap_or_else(unreachable))
+    refused(&found.unwrap_or_else(unreachable))
 }
 
 /// What is wrong with the relay's certificate.

@@ -11,13 +11,13 @@ mod token;
 use std::path::Path;
 use std::time::SystemTime;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use self::connection::FIND_IT;
+use self::connection::refused;
 use self::report::Report;
 use super::relay_client::{RelayClient, RelayError};
 use super::{DoctorArgs, Failure, RelayArgs};
-use crate::doctor::{Fault, Finding, Link, lists, said_and_next};
+use crate::doctor::{Finding, Link, lists};
 use crate::wire::text::shortened;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -139,44 +139,6 @@ fn version(nodes: Option<&Value>) -> Finding {
         }
         None => Finding::note(Link::Relay, "the relay does not say which version it is"),
     }
-}
-
-/// What the other commands would say of `error`.
-fn refused(error: &RelayError) -> Finding {
-    let (link, fault) = match error {
-        RelayError::Unreachable { .. } => (Link::Connection, Fault::Unreachable),
-        // What the proxy does not reach either is behind it.
-        RelayError::Proxy { why, .. } if why.is_behind() => (Link::Connection, Fault::Unreachable),
-        RelayError::Proxy { .. } => (Link::Proxy, Fault::Unreachable),
-        RelayError::Untrusted { .. } | RelayError::Identity { .. } => {
-            (Link::Tls, Fault::Misconfigured)
-        }
-        RelayError::Unrecognised { .. } => (Link::Tls, Fault::NotPermitted),
-        RelayError::Dashboard { .. } | RelayError::NotARelay { .. } => {
-            (Link::Relay, Fault::Misconfigured)
-        }
-        RelayError::Token(_) => (Link::Token, Fault::Misconfigured),
-        RelayError::Refused { status, .. } => match status.as_u16() {
-            401 | 403 => (Link::Token, Fault::NotPermitted),
-            429 | 500.. => (Link::Relay, Fault::Unreachable),
-            _ => (Link::Relay, Fault::Misconfigured),
-        },
-    };
-    let (says, next) = match (error, error.hint()) {
-        (RelayError::Unreachable { .. }, _) => (error.to_string(), Some(FIND_IT.to_owned())),
-        (_, Some(hint)) => (error.to_string(), Some(hint.into_owned())),
-        (_, None) => said_and_next(&error.to_string()),
-    };
-    let found = Finding::error(link, fault, says);
-    match next {
-        Some(next) => found.next(next),
-        None => found,
-    }
-}
-
-/// All findings as JSON, and what they come to.
-fn as_json(relay: &str, findings: &[Finding], exit_code: u8) -> Value {
-    json!({ "relay": relay, "findings": findings, "exit_code": exit_code })
 }
 
 #[cfg(test)]

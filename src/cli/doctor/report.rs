@@ -2,9 +2,15 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use super::as_json;
+use serde_json::{Value, json};
+
 use crate::doctor::{self, Finding, Severity};
 use crate::telemetry::logging::colours;
+
+/// All findings as JSON, and what they come to.
+pub(super) fn as_json(relay: &str, findings: &[Finding], exit_code: u8) -> Value {
+    json!({ "relay": relay, "findings": findings, "exit_code": exit_code })
+}
 
 /// To the start of the line, and clear it.
 const CLEAR: &str = "\r\u{1b}[K";

@@ -4,9 +4,8 @@ use std::borrow::Cow;
 
 use hyper::StatusCode;
 
-use crate::cli::relay_tls;
 use crate::cli::relay_token::RelayTokenError;
-use crate::dial::{DialError, ProxyError};
+use crate::dial::{DialError, ProxyError, tls_error};
 use crate::wire::relay_url::RelayUrl;
 use crate::wire::text::innermost_cause;
 
@@ -97,7 +96,7 @@ impl RelayError {
                 relay: relay.to_string(),
                 cause: cause.clone(),
             }),
-            DialError::Tls(error) => relay_tls::refusal(relay, error, &cause),
+            DialError::Tls(error) => refusal(relay, error, &cause),
             DialError::Unreachable(_) => None,
         };
         not_trusted.unwrap_or_else(|| Self::Unreachable {
@@ -170,4 +169,35 @@ impl RelayError {
         };
         Some(Cow::Borrowed(hint))
     }
+}
+
+/// Which side does not like the other's certificate, where that is what `error` is about; `cause`: its words.
+pub(in crate::cli) fn refusal(
+    relay: &RelayUrl,
+    error: &(dyn std::error::Error + 'static),
+    cause: &str,
+) -> Option<RelayError> {
+    let (relay, cause) = (relay.to_string(), cause.to_owned());
+    match tls_error(error)? {
+        rustls::Error::InvalidCertificate(_) => Some(RelayError::Untrusted { relay, cause }),
+        error if wants_certificate(error) => Some(RelayError::Unrecognised { relay, cause }),
+        _ => None,
+    }
+}
+
+/// The relay's TLS does not like the certificate that it was shown, or misses one.
+fn wants_certificate(error: &rustls::Error) -> bool {
+    use rustls::AlertDescription as Alert;
+    matches!(
+        error,
+        rustls::Error::AlertReceived(
+            Alert::CertificateRequired
+                | Alert::BadCertificate
+                | Alert::CertificateExpired
+                | Alert::CertificateRevoked
+                | Alert::CertificateUnknown
+                | Alert::UnknownCA
+                | Alert::DecryptError
+        )
+    )
 }

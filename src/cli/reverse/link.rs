@@ -10,8 +10,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::args::{Debugger, ReverseArgs};
 use super::told::Told;
-use super::{Debugger, ReverseArgs};
 use crate::cli::RelayArgs;
 use crate::cli::relay_client::RelayError;
 use crate::cli::relay_dial::open;

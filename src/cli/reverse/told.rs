@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::Debugger;
+use super::args::Debugger;
 use crate::cli::terminal;
 use crate::wire::human_time::span;
 use crate::wire::text::replaced;

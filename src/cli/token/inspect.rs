@@ -1,16 +1,39 @@
 //! `ray-relay token inspect`: what a token says, and whether a relay would take it.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use clap::Args;
 use serde_json::{Value, json};
 
-use super::{InspectArgs, TokenError, token_from_stdin};
+use super::input::{TokenError, secret, token_from_stdin};
 use crate::cli::failure::Failure;
-use crate::identity::{Claims, CredentialRefusal, Expectations, Jws, KeyFiles};
+use crate::identity::{Claims, CredentialRefusal, Expectations, Jws, KeyFiles, Secret};
 use crate::policy::Pattern;
 use crate::wire::human_time::moment;
 use crate::wire::text::replaced;
+
+/// `token inspect`
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    /// The token; without it, or with -, it is read from standard input, where no other process sees
+    /// it
+    #[arg(value_name = "TOKEN", value_parser = secret, hide_possible_values = true)]
+    pub token: Option<Secret>,
+    /// Verify it with this key, as the relay does; may be given more than once
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub key: Vec<PathBuf>,
+    /// auth.audience of the relay
+    #[arg(long, value_name = "NAME", default_value = "ray-relay")]
+    pub audience: String,
+    /// auth.issuer of the relay; may be given more than once
+    #[arg(long, value_name = "NAME")]
+    pub issuer: Vec<String>,
+    /// Print JSON: header, claims and what is wrong
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// `auth.leeway` unless it was changed.
 const LEEWAY: Duration = Duration::from_secs(30);

@@ -3,13 +3,54 @@
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
 
 use super::super::cert::write_new;
-use super::{KeygenArgs, TokenError};
+use super::input::TokenError;
 use crate::cli::failure::Failure;
 use crate::identity::Generated;
 use crate::identity::keys::Algorithm;
+
+/// `token keygen`
+#[derive(Debug, Args)]
+pub struct KeygenArgs {
+    /// Directory for relay.key and relay.pub; made if it is not there
+    #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub dir: PathBuf,
+    /// Kind of key
+    #[arg(long, value_enum, default_value = "EdDSA", ignore_case = true)]
+    pub algorithm: KeyKind,
+}
+
+/// Values of `--algorithm`, as in the header of tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum KeyKind {
+    /// Ed25519
+    #[value(name = "EdDSA", alias = "Ed25519")]
+    EdDsa,
+    /// ECDSA on P-256
+    #[value(name = "ES256")]
+    Es256,
+    /// RSA with 3072 bits
+    #[value(name = "RS256")]
+    Rs256,
+    /// A secret that signs and verifies: whoever verifies can also sign. Also for auth.ticket_key_file
+    #[value(name = "HS256")]
+    Hs256,
+}
+
+impl From<KeyKind> for Algorithm {
+    fn from(kind: KeyKind) -> Self {
+        match kind {
+            KeyKind::EdDsa => Self::EdDsa,
+            KeyKind::Es256 => Self::Es256,
+            KeyKind::Rs256 => Self::Rs256,
+            KeyKind::Hs256 => Self::Hs256,
+        }
+    }
+}
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:

@@ -2,18 +2,77 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use clap::Args;
 use serde_json::{Map, Value, json};
 
-use super::{MintArgs, TokenError, read_key_file};
+use super::input::{TokenError, read_key_file};
 use crate::cli::failure::Failure;
+use crate::config::units::parse_duration;
 use crate::identity::{CannotSign, Claims, Expectations, Jws, Secret, SigningKey};
 use crate::wire::human_time::{moment, span};
 use crate::wire::text::replaced;
+
+/// `token mint`
+#[derive(Debug, Args)]
+pub struct MintArgs {
+    /// The private key: relay.key of `token keygen`
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub key: PathBuf,
+    /// Who it is for: the name in lists, sessions and the audit log
+    #[arg(long, value_name = "NAME")]
+    pub sub: String,
+    /// What is allowed: list, view, debug, terminal, dashboard:read, dashboard:write, admin,
+    /// terminate, node; separated by commas
+    #[arg(long, value_name = "SCOPES", required_unless_present = "by_policy")]
+    pub scope: Option<crate::policy::Scopes>,
+    /// Without scopes of its own: the policy file of the relay alone says what is allowed
+    #[arg(long, conflicts_with = "scope")]
+    pub by_policy: bool,
+    /// Only this job, by its id or submission id; * stands for anything. May be given more than once
+    #[arg(long, value_name = "ID")]
+    pub job: Vec<String>,
+    /// Only this cluster
+    #[arg(long, value_name = "PATTERN")]
+    pub cluster: Vec<String>,
+    /// Only this Ray namespace
+    #[arg(long, value_name = "PATTERN")]
+    pub namespace: Vec<String>,
+    /// Only this task, actor method or actor
+    #[arg(long, value_name = "PATTERN")]
+    pub task: Vec<String>,
+    /// Only this Ray node, by its id or address; with the scope node, the one to speak for
+    #[arg(long, value_name = "PATTERN")]
+    pub node: Vec<String>,
+    /// A group, for the relay's policy file
+    #[arg(long, value_name = "NAME")]
+    pub group: Vec<String>,
+    /// How long it is valid
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = lifetime)]
+    pub ttl: Duration,
+    /// auth.audience of the relay
+    #[arg(long, value_name = "NAME", default_value = "ray-relay")]
+    pub audience: String,
+    /// One of auth.issuer of the relay, where it has any
+    #[arg(long, value_name = "NAME")]
+    pub issuer: Option<String>,
+    /// Print JSON: the token with its id and expiry
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn lifetime(text: &str) -> Result<Duration, String> {
+    const LONGEST: Duration = Duration::from_secs(366 * 86_400);
+    match parse_duration(text) {
+        Ok(ttl) if (Duration::from_secs(1)..=LONGEST).contains(&ttl) => Ok(ttl),
+        Ok(_) => Err("from 1s to 366d".to_owned()),
+        Err(why) => Err(format!("{why}; write it as 30m, 8h or 7d")),
+    }
+}
 
 /// `auth.max_token` unless it was changed.
 const LONGEST: usize = 8 * 1024;

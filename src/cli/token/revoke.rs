@@ -1,14 +1,40 @@
 //! `ray-relay token revoke`: a line in the file that relays watch.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use super::{RevokeArgs, TokenError, token_from_stdin};
+use clap::Args;
+
+use super::input::{TokenError, secret, token_from_stdin};
 use crate::cli::failure::Failure;
 use crate::identity::revocation::{Revocation, Revoked, append};
-use crate::identity::{Claims, Jws, is_presentable};
+use crate::identity::{Claims, Jws, Secret, is_presentable};
 use crate::wire::human_time::moment;
 use crate::wire::text::replaced;
+
+/// `token revoke`
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true))]
+pub struct RevokeArgs {
+    /// One token by its id, or a certificate by its fingerprint
+    #[arg(long, value_name = "ID", group = "what")]
+    pub jti: Option<String>,
+    /// All that this person has now; a token that is issued later is good
+    #[arg(long, value_name = "NAME", group = "what")]
+    pub sub: Option<String>,
+    /// One token itself: - reads it from standard input
+    #[arg(long, value_name = "-", group = "what", value_parser = secret)]
+    pub token: Option<Secret>,
+    /// auth.revocations_file of the relay; made if it is not there
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = clap::ValueHint::FilePath,
+        env = "RAY_RELAY_AUTH_REVOCATIONS_FILE"
+    )]
+    pub file: PathBuf,
+}
 
 /// Longer than any relay reads.
 const LONGEST: usize = 64 * 1024;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::Resolver;
+use super::Checks;
+use crate::config::resolver::Resolver;
 use crate::config::settings::{
     Advertise, Auth, ClientAuth, Config, Jwks, Kubernetes, Notice, Tls, TlsMode,
 };
@@ -10,11 +11,11 @@ use crate::config::units::{format_duration, format_size};
 
 impl Resolver {
     /// What no single value can be blamed for.
-    pub(super) fn cross_checks(&mut self, config: &Config) {
+    pub(super) fn cross_checks(&mut self, config: &Config, checks: &Checks) {
         self.check_listen(config);
         self.check_memory(config);
         self.check_auth(&config.auth);
-        self.check_tls(&config.tls);
+        self.check_tls(&config.tls, checks);
         let tls = &config.tls;
         if tls.mode != TlsMode::Off
             && tls.client_auth != ClientAuth::Off
@@ -28,7 +29,7 @@ impl Resolver {
             );
         }
         self.check_release(config);
-        self.check_notice(&config.notice);
+        self.check_notice(&config.notice, checks);
         let registry = &config.registry;
         let poll = ("registry.poll_interval", registry.poll_interval);
         let hint = "lengthen it, or poll more often";
@@ -97,7 +98,7 @@ impl Resolver {
     }
 
     /// What has to fit together in `[tls]`, and the files themselves.
-    fn check_tls(&mut self, tls: &Tls) {
+    fn check_tls(&mut self, tls: &Tls, checks: &Checks) {
         let before = self.problems.len();
         if tls.mode == TlsMode::Off {
             if tls.client_auth != ClientAuth::Off {
@@ -147,7 +148,7 @@ impl Resolver {
         if self.problems.len() > before {
             return;
         }
-        for fault in (self.checks.tls_files)(tls) {
+        for fault in (checks.tls_files)(tls) {
             self.problem(fault.key, &fault.found, fault.expected, &fault.hint);
         }
     }
@@ -180,9 +181,9 @@ impl Resolver {
     }
 
     /// What has to fit together in `[notice]`, and the files themselves.
-    fn check_notice(&mut self, notice: &Notice) {
+    fn check_notice(&mut self, notice: &Notice, checks: &Checks) {
         if notice.url_file.is_some() {
-            for fault in (self.checks.notice_files)(notice) {
+            for fault in (checks.notice_files)(notice) {
                 self.problem(fault.key, &fault.found, fault.expected, &fault.hint);
             }
             return;

@@ -1,11 +1,11 @@
 //! The list of clusters: taken whole from the source that counts most.
 
-use super::Resolver;
 use crate::config::address::split_cluster;
 use crate::config::file::{Entries, RawCluster};
 use crate::config::problem::Problem;
 use crate::config::raw::{Entry, RawValue};
-use crate::config::settings::{Cluster, Section};
+use crate::config::resolver::{Resolver, Section};
+use crate::config::settings::Cluster;
 use crate::config::sources::CLUSTERS_VARIABLE;
 
 /// A cluster that is not checked against the others yet.

@@ -2,13 +2,13 @@
 
 use std::ops::RangeInclusive;
 
-use super::Section;
 use crate::config::address::is_host_name;
 use crate::config::kind::{Kind, choice, quoted};
 use crate::config::problem::Wrong;
 use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};
-use crate::config::resolve::Resolver;
+use crate::config::resolver::Resolver;
+use crate::config::resolver::Section;
 
 /// `[advertise]`: how breakpoints are told apart in rewritten dashboard answers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

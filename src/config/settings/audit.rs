@@ -8,7 +8,7 @@ use crate::config::kind::{Kind, choice, count, duration, flag, path, quoted, siz
 use crate::config::problem::Wrong;
 use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};
-use crate::config::resolve::Resolver;
+use crate::config::resolver::Resolver;
 use crate::config::units::{GIB, KIB, MIB, MINUTE, SECOND};
 
 settings! {

@@ -1,9 +1,8 @@
 //! `[[cluster]]`: a Ray cluster, and how its head and its GCS are reached.
 
-use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 
+pub use crate::config::address::Gcs;
 use crate::config::address::{GCS, parse_gcs, parse_ray_address};
 use crate::config::kind::{Kind, Shape, choice, path, quoted};
 use crate::config::raw::RawValue;
@@ -24,35 +23,6 @@ settings! {
         gcs_address: Gcs = Gcs::Auto, Kind::new(gcs_address, quoted);
         /// By which way its workers are reached. Absent: `upstream.path`.
         path: Option<UpstreamPath> = None, choice().optional();
-    }
-}
-
-/// Where a cluster's GCS is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Gcs {
-    /// Port 6379 of the head's host, where `ray_address` is `http`; its failures are not worth a warning.
-    Auto,
-    /// The GCS is not asked.
-    Off,
-    /// The GCS at this address, `host:port`.
-    At(String),
-}
-
-impl FromStr for Gcs {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        parse_gcs(text).map_err(|_| format!("write {GCS}"))
-    }
-}
-
-impl fmt::Display for Gcs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::Off => "off",
-            Self::At(address) => address,
-        })
     }
 }
 

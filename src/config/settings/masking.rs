@@ -1,10 +1,9 @@
 //! `[masking]`: what of values is hidden in debug sessions and terminals.
 
-use crate::config::kind::{Kind, flag, listed, size};
+use crate::config::kind::{Kind, PatternCheck, flag, listed, size};
 use crate::config::problem::Wrong;
 use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};
-use crate::config::resolve::Checks;
 use crate::config::units::{GIB, KIB};
 
 settings! {
@@ -39,7 +38,7 @@ fn name_patterns(value: &RawValue) -> Read<Vec<String>> {
     }
 }
 
-fn value_patterns(value: &RawValue, checks: &Checks) -> Read<Vec<String>> {
+fn value_patterns(value: &RawValue, check: PatternCheck) -> Read<Vec<String>> {
     const EXPECTED: &str = "a list of regular expressions, such as ['\\bCUST-(\\d{8})\\b']";
     let patterns = match value {
         // In the environment one, because a comma can be part of it.
@@ -48,7 +47,7 @@ fn value_patterns(value: &RawValue, checks: &Checks) -> Read<Vec<String>> {
     };
     let patterns = bounded(patterns, EXPECTED)?;
     for pattern in &patterns {
-        (checks.pattern)(pattern).map_err(|hint| Wrong::expected(EXPECTED).hint(hint))?;
+        check(pattern).map_err(|hint| Wrong::expected(EXPECTED).hint(hint))?;
     }
     Ok(patterns)
 }

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::config::address::plain_address;
 use crate::config::kind::{Kind, Shape, Word, choice, duration, listed, path, quoted};
 use crate::config::problem::{Wrong, nearest};
 use crate::config::raw::RawValue;
@@ -204,7 +203,7 @@ fn events(value: &RawValue) -> Read<Vec<NoticeEvent>> {
 }
 
 fn link(value: &RawValue) -> Read<String> {
-    plain_address(
+    read::plain_address(
         value,
         "the address of this relay as people reach it, such as \"https://relay.example.com\"",
         "the page is /relay/ below it",

@@ -6,7 +6,7 @@ use crate::config::kind::{Kind, Word, choice, file_path, shown_word};
 use crate::config::problem::Wrong;
 use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};
-use crate::config::resolve::Resolver;
+use crate::config::resolver::Resolver;
 
 settings! {
     /// `[tls]`: encryption on the one port, and client certificates.

@@ -8,7 +8,8 @@ use std::collections::{HashMap, VecDeque};
 
 use serde_json::{Map, Value, json};
 
-use super::{Action, Request};
+use super::Request;
+use crate::dap::verdict::{Action, pass};
 use crate::wire::dap::names::Command;
 
 /// Names that are looked up at the same time.
@@ -149,7 +150,7 @@ impl Lookups {
             seq + 1
         };
         self.under_way.insert(seq, lookup);
-        super::pass(seq, command, arguments)
+        pass(seq, command, arguments)
     }
 }
 

@@ -22,16 +22,14 @@ use self::lookup::{Lookups, Wanted};
 pub(super) use self::narrowed::narrowed;
 use self::requests::Verdict;
 pub(super) use self::requests::{FILTERS, is_name};
-use super::message_filter::Action;
 use super::messages;
+pub use super::verdict::FIRST_OWN_SEQ;
+use super::verdict::{Action, pass};
 use crate::policy::{Scope, Scopes};
-use crate::wire::dap::message::{self, Request, event, notice};
+use crate::wire::dap::message::{Request, event, notice};
 use crate::wire::dap::names::{Event, Reverse};
 use crate::wire::dap::peek::MessageType;
 use crate::wire::dap::texts::Front;
-
-/// First `seq` that clients may not use: the relay's own requests have those from here on.
-pub const FIRST_OWN_SEQ: u64 = 0x6000_0000;
 
 /// Requests whose answers are waited for, of each kind; more are refused.
 const MAX_PENDING: usize = 256;
@@ -185,10 +183,6 @@ impl ViewFilter {
             "success": message.get("success") == Some(&Value::Bool(true)), "body": {},
         }))]
     }
-}
-
-fn pass(seq: u64, command: impl AsRef<str>, arguments: Value) -> Action {
-    Action::ToWorker(message::request(seq, command, arguments))
 }
 
 fn refuse(request: &Request, missing: Option<Scope>, why: &str) -> Vec<Action> {

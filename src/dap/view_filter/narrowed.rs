@@ -9,8 +9,8 @@ use std::fmt::{self, Write};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
-use super::FIRST_OWN_SEQ;
 use super::requests::{ForView, MAX_ID, MAX_TEXT, Shape, Shapes};
+use crate::dap::verdict::FIRST_OWN_SEQ;
 use crate::wire::dap::names::Command;
 
 /// The request `command` in `body`, which names no other, as the worker may have it.

@@ -9,13 +9,7 @@ use serde_json::Value;
 
 use super::Relaying;
 use crate::recording::{CaptureError, Direction};
-use crate::wire::dap::peek::MessageType;
 use crate::wire::peer_stream::PeerStream;
-
-/// Captures every message of both directions, for a session that is recorded.
-pub(super) fn captures_everything(_: MessageType, _: &[u8]) -> bool {
-    true
-}
 
 impl<S: PeerStream> Relaying<'_, S> {
     /// The client sent this. Where it cannot be recorded, it must not be relayed.

@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 
 use serde_json::{Value, json};
 
-use super::from_client::OWN_SEQ;
 use super::{LET_GO, Relaying};
 use crate::dap::farewell::{Farewell, Unexplained};
+use crate::dap::park::OWN_SEQ;
 use crate::session::live::{Closing, SessionEnd, SessionEvent};
 use crate::session::{Ending, Member};
 use crate::telemetry::metrics::Outcome;

@@ -19,9 +19,6 @@ use crate::wire::dap::names::{Command, Event};
 use crate::wire::dap::splice::Side;
 use crate::wire::peer_stream::PeerStream;
 
-/// `seq` of the requests that the relay itself may put to a worker. A client counts upwards from 1 (Helix from 0), as far
-/// as it likes.
-pub(in crate::dap) const OWN_SEQ: i64 = -5678;
 const NO_TERMINATE: &str = "ending a worker process takes the permission `terminate`, or `debug` on a relay with dap.allow_terminate on; disconnect instead, and the task runs on";
 
 impl<S: PeerStream> Relaying<'_, S> {

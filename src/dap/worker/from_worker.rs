@@ -5,11 +5,12 @@ use std::sync::Arc;
 use serde_json::Value;
 use tracing::warn;
 
-use super::from_client::OWN_SEQ;
-use super::{Relaying, WHY_AT_ONCE, WHY_PATIENCE};
+use super::opening::WHY_PATIENCE;
+use super::{Relaying, WHY_AT_ONCE};
 use crate::dap::farewell::gone;
 use crate::dap::message_filter::Action;
 use crate::dap::messages::{FromWorker, OfWorker};
+use crate::dap::park::OWN_SEQ;
 use crate::dap::{rewrite, wall};
 use crate::session::state::SessionState;
 use crate::session::worker_end::{agent_lost, unexplained, was_intended};

@@ -6,7 +6,6 @@ use serde_json::Value;
 use tokio::time::timeout;
 use tracing::debug;
 
-use super::WHY_PATIENCE;
 use crate::context::Context;
 use crate::dap::Initialize;
 use crate::dap::attach::{RelayEndpoint, fingerprint, for_worker, source_note};
@@ -23,6 +22,9 @@ use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::{RefusalCode, Request, request};
 use crate::wire::dap::names::Command;
 use crate::wire::peer_stream::PeerStream;
+
+/// The same where the client knows of the end, or waits for an answer to its `attach`.
+pub(super) const WHY_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What the client sent so far.
 pub(in crate::dap) struct Opening {

@@ -8,11 +8,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
+use http_body_util::combinators::BoxBody;
 use hyper::body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::ray::head::{BodyError, RequestBody};
+/// Error of a streamed request body.
+pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A request body towards the head.
+pub type RequestBody = BoxBody<Bytes, BodyError>;
 
 /// See the module. `Progress` watches it.
 pub(super) struct Watched {

@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
 use hyper::http::uri::Scheme;
@@ -31,16 +30,11 @@ use connections::Connections;
 use large::{NotRead, Turns};
 use token::{Environment, TokenSource};
 
+pub use body::{BodyError, RequestBody};
 pub use connections::HeadBody;
 pub use error::{HeadConfigError, HeadError};
 pub use large::Answer;
 pub use token::GivenToken;
-
-/// Error of a streamed request body.
-pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
-
-/// A request body towards the head.
-pub type RequestBody = BoxBody<Bytes, BodyError>;
 
 /// Largest answer that is held as a whole. 10,000 tasks with details are 25 MB (Ray 2.60).
 const MAX_ANSWER: usize = 32 * 1024 * 1024;

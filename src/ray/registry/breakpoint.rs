@@ -18,9 +18,11 @@ pub use self::id::{BadBreakpointId, BreakpointId};
 use crate::hold::{Holder, Worker};
 use crate::moment::Moment;
 use crate::ray::registry::resources::Resources;
-use crate::ray::registry::traceback::RAY_FRAMES;
 pub use crate::wire::debugger::Kind;
 use crate::wire::text::{one_line, shortened};
+
+/// Ray's own frames around a stop, in every version from 2.9.
+pub(super) const RAY_FRAMES: [&str; 2] = ["ray/util/debugpy.py", "ray/util/rpdb.py"];
 
 /// Why the worker stopped, as far as Ray lets us know without attaching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -1,10 +1,7 @@
 //! Where a worker stopped and why, from stack dumps: py-spy's (`/worker/traceback`) and Python's
 //! own (recorded by Ray with a task whose function raised).
 
-use crate::ray::registry::breakpoint::{Location, Reason};
-
-/// Ray's own frames around a stop, in every version from 2.9.
-pub(super) const RAY_FRAMES: [&str; 2] = ["ray/util/debugpy.py", "ray/util/rpdb.py"];
+use crate::ray::registry::breakpoint::{Location, RAY_FRAMES, Reason};
 
 /// What Ray lets us know of a stop without attaching.
 #[derive(Debug, Clone, PartialEq, Eq)]

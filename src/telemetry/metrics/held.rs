@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use prometheus::{CounterVec, GaugeVec, IntGaugeVec, Opts, Registry};
 use tokio::time::Instant;
 
-use super::register;
+use super::register::register;
 use crate::ray::registry::{Amount, Breakpoint, BreakpointId, Change, Resources, State};
 
 /// Jobs with series of their own, of all clusters together: who runs jobs is not to make series without end.

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use prometheus::{Counter, Gauge, IntGauge, Registry};
 use rustix::process::{Resource, getrlimit};
 
-use super::register;
+use super::register::register;
 
 /// Ticks of a second in `/proc`: 100 in every ABI of Linux that the relay is built for.
 const TICKS: f64 = 100.0;

@@ -1,0 +1,86 @@
+//! The lines of audit logs, and why a command of `audit` fails.
+
+use std::io::{self, BufReader, Write};
+use std::path::{Path, PathBuf};
+
+use crate::audit::files::{self, RawLine};
+use crate::cli::failure::Fails;
+
+/// Why a recording or log is of no use.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AuditError {
+    /// A file cannot be read.
+    #[error("cannot read {}: {cause}", path.display())]
+    Unreadable {
+        /// The path of that file.
+        path: PathBuf,
+        /// The operating system's error message.
+        cause: io::Error,
+    },
+    /// The file of the key that audit lines are sealed with cannot be used.
+    #[error(transparent)]
+    Key(#[from] crate::audit::OpenError),
+    /// What `verify` found to be altered.
+    #[error("the audit log is not as it was written: {0}")]
+    Altered(String),
+    /// The log that the value names holds no audit lines.
+    #[error("there are no audit lines in {0}")]
+    Empty(String),
+    /// A file that `replay` was given is no recording.
+    #[error("{}: {why}", path.display())]
+    NoRecording {
+        /// The path of that file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+impl Fails for AuditError {}
+
+/// Gives every line of `paths` to `take`, with the name of its file, until that is false.
+pub(super) fn each_line(
+    paths: &[PathBuf],
+    mut take: impl FnMut(&Path, RawLine<'_>) -> bool,
+) -> Result<(), AuditError> {
+    for path in paths {
+        let unreadable = |cause| AuditError::Unreadable {
+            path: path.clone(),
+            cause,
+        };
+        let mut on = true;
+        let take = |line: RawLine<'_>| {
+            on = take(path, line);
+            on
+        };
+        if path.as_os_str() == "-" {
+            files::each_line(io::stdin().lock(), take).map_err(unreadable)?;
+        } else {
+            let file = std::fs::File::open(path).map_err(unreadable)?;
+            files::each_line(BufReader::with_capacity(64 << 10, file), take).map_err(unreadable)?;
+        }
+        if !on {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// `named` with the rotated files, in the order of writing.
+pub(super) fn in_order(named: &[PathBuf]) -> Result<Vec<PathBuf>, AuditError> {
+    if named.iter().any(|path| path.as_os_str() == "-") {
+        return Ok(named.to_vec());
+    }
+    files::in_order(named).map_err(|cause| AuditError::Unreadable {
+        path: named.first().cloned().unwrap_or_default(),
+        cause,
+    })
+}
+
+/// Writes a line; the error is kept for the end, because readers of lines cannot pass it on.
+pub(super) fn put(out: &mut impl Write, line: &str, result: &mut io::Result<()>) -> bool {
+    if result.is_ok() {
+        *result = writeln!(out, "{line}");
+    }
+    result.is_ok()
+}

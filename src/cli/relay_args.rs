@@ -1,0 +1,33 @@
+//! How a client command reaches the relay.
+
+use clap::Args;
+
+use super::relay_tls::RelayTlsArgs;
+use super::relay_token::RelayTokenArgs;
+use crate::wire::relay_url::RelayUrl;
+
+/// Where the environment may name the relay.
+pub(super) const RELAY_VARIABLE: &str = "RAY_RELAY_URL";
+
+/// The relay where nobody names one.
+pub(super) const RELAY_BY_DEFAULT: &str = "http://127.0.0.1:5678";
+
+/// Which relay a client command talks to.
+#[derive(Debug, Clone, Args)]
+pub struct RelayArgs {
+    /// The relay to ask
+    #[arg(
+        long,
+        value_name = "URL",
+        env = RELAY_VARIABLE,
+        hide_env_values = true
+    )]
+    #[arg(default_value = RELAY_BY_DEFAULT, value_hint = clap::ValueHint::Url)]
+    pub relay: RelayUrl,
+    /// How to speak TLS with it.
+    #[command(flatten)]
+    pub tls: RelayTlsArgs,
+    /// What to show it.
+    #[command(flatten)]
+    pub token: RelayTokenArgs,
+}

@@ -1,0 +1,114 @@
+//! What the commands of `token` read, and why they fail. Never with anything of a token or key.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+
+use zeroize::Zeroizing;
+
+use crate::cli::failure::Fails;
+use crate::identity::revocation::RevocationFileError;
+use crate::identity::{CannotSign, CredentialRefusal, KeyFileError, Secret, SigningKeyError};
+use crate::wire::watched_file::read_bounded;
+
+/// Longest token that is read from standard input.
+const LONGEST_TOKEN: u64 = 64 * 1024;
+
+/// Longest key file.
+const LONGEST_KEY: u64 = 64 * 1024;
+
+/// Why a command of `token` failed. Never with anything of a token or key.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TokenError {
+    /// A file cannot be used.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The path of that file.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// `keygen` finds its files there.
+    #[error(
+        "{} is there already, and a key is never overwritten: name another directory, or move it away",
+        .0.display()
+    )]
+    Exists(PathBuf),
+    /// No key to sign with.
+    #[error("{}: {source}", path.display())]
+    SigningKey {
+        /// The path of the private key's file.
+        path: PathBuf,
+        /// What is wrong with the key.
+        source: SigningKeyError,
+    },
+    /// No key to verify with.
+    #[error(transparent)]
+    Key(#[from] KeyFileError),
+    /// The token could not be signed.
+    #[error("{0}: the system has no randomness")]
+    Sign(#[from] CannotSign),
+    /// A token that would be of no use.
+    #[error("not made, because a relay would refuse it: {0}")]
+    Useless(CredentialRefusal),
+    /// A token that a relay would refuse; the details were printed.
+    #[error("a relay would refuse this token: {0}")]
+    Refused(CredentialRefusal),
+    /// There is no token.
+    #[error(
+        "there is no token on standard input: pipe it in (`ray-relay token inspect < FILE`), or paste it and press Enter"
+    )]
+    NoToken,
+    /// `--token` with a token after it.
+    #[error(
+        "give `--token -` and the token on standard input: other processes can see arguments, so consider this one known"
+    )]
+    InArguments,
+    /// Standard input cannot be read.
+    #[error("cannot read the token from standard input: {0}")]
+    Stdin(io::Error),
+    /// An id or name that no credential can have.
+    #[error(
+        "no token or person can have that name: 1 to 256 characters that can be printed, without space around them"
+    )]
+    NoName,
+    /// The list of revocations could not be read or written.
+    #[error(transparent)]
+    Revocations(#[from] RevocationFileError),
+}
+
+impl Fails for TokenError {}
+
+/// Takes anything: what clap says of a wrong value quotes it.
+pub(super) fn secret(text: &str) -> Result<Secret, std::convert::Infallible> {
+    Ok(Secret::new(text))
+}
+
+/// The first line of standard input.
+pub(super) fn token_from_stdin() -> Result<Secret, TokenError> {
+    let mut text = Zeroizing::new(String::with_capacity(8 * 1024));
+    let stdin = io::stdin();
+    if stdin.is_terminal() {
+        // Nobody is left to tell where standard error is gone.
+        let _ = write!(io::stderr(), "Token: ");
+        stdin.read_line(&mut text).map_err(TokenError::Stdin)?;
+    } else {
+        let mut bounded = stdin.lock().take(LONGEST_TOKEN);
+        bounded
+            .read_to_string(&mut text)
+            .map_err(TokenError::Stdin)?;
+    }
+    match text.trim() {
+        "" => Err(TokenError::NoToken),
+        token => Ok(Secret::new(token)),
+    }
+}
+
+pub(super) fn read_key_file(path: &Path) -> Result<Zeroizing<String>, TokenError> {
+    File::open(path)
+        .and_then(|file| read_bounded(&file, LONGEST_KEY))
+        .map_err(|source| TokenError::File {
+            path: path.to_owned(),
+            source,
+        })
+}

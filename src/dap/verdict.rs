@@ -1,0 +1,31 @@
+//! What becomes of a message that a filter has looked at.
+
+use serde_json::Value;
+
+use crate::policy::Scope;
+use crate::wire::dap::message;
+
+/// A decision of the filter about a message.
+#[derive(Debug, PartialEq)]
+pub enum Action {
+    /// Goes to the worker, after what the relay itself has to do with it.
+    ToWorker(Value),
+    /// Goes to the client, after what the relay itself has to do with it.
+    ToClient(Value),
+    /// A request was refused: `answer` goes to the client.
+    Refuse {
+        /// The request, fit for a log.
+        command: String,
+        /// The permission that would have allowed it.
+        missing: Option<Scope>,
+        /// The answer to the client.
+        answer: Value,
+    },
+}
+
+/// First `seq` that clients may not use: the relay's own requests have those from here on.
+pub const FIRST_OWN_SEQ: u64 = 0x6000_0000;
+
+pub(super) fn pass(seq: u64, command: impl AsRef<str>, arguments: Value) -> Action {
+    Action::ToWorker(message::request(seq, command, arguments))
+}

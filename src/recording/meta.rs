@@ -1,0 +1,44 @@
+//! What is known of a recording beside what was said.
+
+use std::net::SocketAddr;
+use std::time::SystemTime;
+
+use crate::identity::Principal;
+use crate::ray::registry::Breakpoint;
+
+/// Which protocol the messages are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// Each message is one Debug Adapter Protocol message, without its header.
+    Dap,
+    /// Bytes of a terminal.
+    Terminal,
+}
+
+/// What is known of a session when its recording begins.
+#[derive(Debug)]
+pub struct Meta<'a> {
+    /// When the session began.
+    pub began: SystemTime,
+    /// Protocol of the messages.
+    pub protocol: Protocol,
+    /// Number of the session, as in `/relay/v1/sessions`.
+    pub session: u64,
+    /// The principal whose session it is.
+    pub principal: &'a Principal,
+    /// The client's address.
+    pub peer: SocketAddr,
+    /// What the client calls itself.
+    pub client: &'a str,
+    /// The breakpoint that the session is attached to.
+    pub breakpoint: &'a Breakpoint,
+}
+
+/// How far the thread is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Progress {
+    Opening,
+    Running,
+    Finished,
+    Failed(String),
+}
