@@ -171,6 +171,8 @@ fn address(relay: &RelayUrl) -> String {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use clap::ValueEnum as _;
+
     use super::*;
     use serde_json::{Value, json};
 
