@@ -1,9 +1,12 @@
 //! What the client commands take.
 
+use std::sync::Arc;
+
 use clap::Args;
 use clap_complete::ArgValueCompleter;
 
 use super::completions;
+use super::kube::{KubeArgs, Reached};
 use super::launch_config::Editor;
 use super::relay_tls::RelayTlsArgs;
 use super::relay_token::RelayTokenArgs;
@@ -34,6 +37,12 @@ pub struct RelayArgs {
     /// What to show it.
     #[command(flatten)]
     pub token: RelayTokenArgs,
+    /// Where it is in Kubernetes.
+    #[command(flatten)]
+    pub kube: KubeArgs,
+    /// The way there, once it is found.
+    #[arg(skip)]
+    pub(super) reached: Option<Arc<Reached>>,
 }
 
 /// `list`

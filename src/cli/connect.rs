@@ -14,16 +14,19 @@ use std::time::Duration;
 
 use clap::Args;
 use tokio::net::TcpListener;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use self::command::Command;
 use self::lines::Lines;
 use self::told::Told;
-use super::failure::{Fails, Failure};
+use super::failure::{Exit, Fails, Failure};
+use super::kube::{KubeArgs, Reached};
+use super::relay_client::RelayError;
 use super::relay_tls::RelayTlsArgs;
 use super::relay_token::RelayTokenArgs;
 use super::{RelayArgs, RelayUrl};
 use crate::shutdown::Signals;
+use crate::wire::backoff::Backoff;
 use crate::wire::relay_url::is_this_machine;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -58,7 +61,7 @@ pub struct ConnectArgs {
     /// The relay; a path below which an ingress has it may follow
     #[arg(value_name = "URL", env = "RAY_RELAY_URL", hide_env_values = true)]
     #[arg(value_hint = clap::ValueHint::Url)]
-    pub url: RelayUrl,
+    pub url: Option<RelayUrl>,
     /// Address and port to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:5678")]
     pub listen: SocketAddr,
@@ -74,6 +77,9 @@ pub struct ConnectArgs {
     /// What to show it.
     #[command(flatten)]
     pub token: RelayTokenArgs,
+    /// Where it is in Kubernetes.
+    #[command(flatten)]
+    pub kube: KubeArgs,
     /// A command to run, with its arguments
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
@@ -100,6 +106,9 @@ enum ConnectError {
         "{0} is the port that this command listens on: name the relay, or choose another port with --listen"
     )]
     Itself(RelayUrl),
+    /// Nothing says which.
+    #[error("which relay? Name its URL, or give --kube for one in Kubernetes")]
+    Unnamed,
     /// The system refuses a signal handler.
     #[error("cannot wait for signals: {0}")]
     Signal(io::Error),
@@ -113,7 +122,44 @@ enum ConnectError {
     },
 }
 
-impl Fails for ConnectError {}
+impl Fails for ConnectError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Unnamed => Exit::Usage,
+            _ => Exit::Failed,
+        }
+    }
+}
+
+/// The relay, and the way to one in Kubernetes; an API server that is away is waited for.
+async fn found(
+    args: &ConnectArgs,
+    address: SocketAddr,
+) -> Result<(RelayUrl, Option<Reached>), Failure> {
+    if !args.kube.is_wanted() {
+        let url = args.url.clone().ok_or(ConnectError::Unnamed)?;
+        return match url.port() == address.port() && is_this_machine(url.host()) {
+            true => Err(ConnectError::Itself(url).into()),
+            false => Ok((url, None)),
+        };
+    }
+    let mut told = String::new();
+    let mut backoff = Backoff::new(line::FIRST, line::LONGEST);
+    loop {
+        match Reached::of(&args.kube).await {
+            Ok((url, reached)) => return Ok((url, Some(reached))),
+            Err(RelayError::Kube(why)) if why.is_passing() => {
+                let why = why.to_string();
+                if told != why {
+                    eprintln!("ray-relay: {why}; trying again.");
+                    told = why;
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+        sleep(backoff.pause()).await;
+    }
+}
 
 pub(super) async fn run(args: ConnectArgs) -> Result<(), Failure> {
     let mut signals = Signals::new().map_err(ConnectError::Signal)?;
@@ -126,14 +172,17 @@ pub(super) async fn run(args: ConnectArgs) -> Result<(), Failure> {
     };
     let listener = TcpListener::bind(args.listen).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    if args.url.port() == address.port() && is_this_machine(args.url.host()) {
-        return Err(ConnectError::Itself(args.url).into());
-    }
-    let told = Arc::new(Told::new(&args, address));
+    let found = tokio::select! {
+        found = Box::pin(found(&args, address)) => found?,
+        () = signals.next() => return Ok(()),
+    };
+    let told = Arc::new(Told::new(&args, &found.0, address));
     let relay = RelayArgs {
-        relay: args.url.clone(),
+        relay: found.0,
         tls: args.tls.clone(),
         token: args.token.clone(),
+        kube: args.kube.clone(),
+        reached: found.1.map(Arc::new),
     };
     let lines = Arc::new(Lines::new(relay, address, Arc::clone(&told)));
     told.listening()?;

@@ -52,8 +52,10 @@ pub(super) async fn run(args: DapArgs) -> Result<(), Failure> {
     };
     let (stdin, stdout) = (tokio::io::stdin(), tokio::io::stdout());
     let dialled = async {
-        let token = args.relay.token.token(&args.relay.relay)?;
-        Ok::<_, RelayError>((dial(&args.relay).await?, token))
+        let mut args = args.relay.clone();
+        args.reach().await?;
+        let token = args.shown_token().await?;
+        Ok::<_, RelayError>((dial(&args).await?, token))
     };
     match dialled.await {
         Ok((relay, token)) => {

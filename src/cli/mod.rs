@@ -11,6 +11,7 @@ mod client_args;
 mod completions;
 mod config;
 mod connect;
+mod credential;
 mod dap;
 mod debug;
 mod demo;
@@ -21,11 +22,13 @@ mod failure;
 mod health;
 mod hook;
 mod keeper;
+mod kube;
 mod launch_config;
 mod list;
 mod man;
 mod node;
 mod park;
+mod program;
 mod relay_client;
 mod relay_dial;
 mod relay_tls;
@@ -44,7 +47,7 @@ mod worker_session;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub use crate::listing::select::{BadChoice, Filter, Order};
 pub use crate::wire::relay_url::RelayUrl;
@@ -55,6 +58,7 @@ pub use client_args::{
 };
 pub use config::ConfigCommand;
 pub use connect::ConnectArgs;
+pub use kube::KubeArgs;
 pub use launch_config::Editor;
 pub use man::ManArgs;
 pub use relay_tls::RelayTlsArgs;
@@ -334,10 +338,15 @@ pub fn main() -> ExitCode {
     if completions::answered() {
         return ExitCode::SUCCESS;
     }
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let parsed = program::command().try_get_matches();
+    let parsed = parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (mut cli, matches) = match parsed {
+        Ok(parsed) => parsed,
         Err(answer) => return failure::answer(&answer),
     };
+    if let Err(failure) = cli.settle(program::is_plugin(), program::names_relay(&matches)) {
+        return failure.report();
+    }
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -350,11 +359,57 @@ pub fn main() -> ExitCode {
     runtime.shutdown_background();
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        Err(failure) if program::is_plugin() => failure.hinting(program::typed).report(),
         Err(failure) => failure.report(),
     }
 }
 
-async fn run(cli: Cli) -> Result<(), Failure> {
+impl Cli {
+    /// Whether the relay is looked for in Kubernetes, where the command line leaves that open. `named`: it names one.
+    fn settle(&mut self, is_plugin: bool, named: bool) -> Result<(), Failure> {
+        let Some(kube) = self.command.kube() else {
+            return Ok(());
+        };
+        if kube.is_wanted() && named {
+            return Err(kube::Contradiction.into());
+        }
+        kube.kube |= is_plugin && !named;
+        Ok(())
+    }
+}
+
+impl Command {
+    /// How the relay is reached in Kubernetes, for the commands that ask one.
+    fn kube(&mut self) -> Option<&mut KubeArgs> {
+        Some(match self {
+            Self::Connect(args) => &mut args.kube,
+            Self::Doctor(args) => &mut args.relay.kube,
+            Self::Dap(args) => &mut args.relay.kube,
+            command => &mut command.relay()?.kube,
+        })
+    }
+
+    /// The relay that the command asks, for those that do nothing before.
+    fn relay(&mut self) -> Option<&mut RelayArgs> {
+        Some(match self {
+            Self::List(args) => &mut args.relay,
+            Self::Health(args) => args,
+            Self::Debug(args) => &mut args.relay,
+            Self::Exec(args) => &mut args.relay,
+            Self::Snapshot(args) => &mut args.relay,
+            Self::Park(args) => &mut args.relay,
+            Self::Release(args) => &mut args.relay,
+            Self::Sessions(args) => args.relay(),
+            Self::Reverse(args) => &mut args.relay,
+            _ => return None,
+        })
+    }
+}
+
+async fn run(mut cli: Cli) -> Result<(), Failure> {
+    if let Some(relay) = cli.command.relay() {
+        Box::pin(relay.reach()).await?;
+    }
     match cli.command {
         Command::Serve(args) => serve::run(args).await,
         Command::Node(args) => Box::pin(node::run(args)).await,

@@ -1,11 +1,13 @@
 //! How this process reaches a server: TCP, through a proxy where the environment names one, TLS, and HTTP or a WebSocket
 //! inside.
 //!
-//! [`Proxies`] says by which way a server is reached, a [`Connector`] goes it, with a deadline for each step. [`http`] keeps
-//! its connections for the next request, [`websocket`] opens one at a relay. Whom to trust, and what to show, is the callers'.
+//! [`Proxies`] says by which way a server is reached, a [`Connector`] goes it, with a deadline for each step; one in a
+//! Kubernetes cluster also by a port-forward of its API server ([`kube`]). [`http`] keeps its connections for the next request,
+//! [`websocket`] opens one at a relay. Whom to trust, and what to show, is the callers'.
 
 mod connector;
 pub(crate) mod http;
+pub(crate) mod kube;
 mod no_proxy;
 mod proxy;
 mod stream;
@@ -29,6 +31,9 @@ pub(crate) enum DialError {
     /// What is on the way does not lead there.
     #[error("{0}")]
     Proxy(#[from] ProxyError),
+    /// The API server of its cluster makes no way there.
+    #[error("{0}")]
+    Kube(#[from] Box<kube::KubeError>),
     /// No TLS came about.
     #[error("{0}")]
     Tls(#[source] io::Error),
