@@ -10,7 +10,9 @@
 
 mod api;
 mod certificates;
+mod kubelet;
 mod process;
 mod server;
 
+mod kubectl;
 mod started;
