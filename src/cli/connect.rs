@@ -36,6 +36,13 @@ authenticated WebSocket of its own, and survives what the network does: after a 
 networks or a sleep it goes on where it was, byte for byte, as long as the relay holds it
 (`[connect] resume`, 15m unless configured otherwise).
 
+With --kube there is no URL: the relay is the Service that is labelled so in the namespace of your
+kubeconfig's context, and each connection a port-forward, through the API server, to a pod of it
+that is ready then. Shown to it is the kubeconfig's own bearer token or, with --as-service-account
+NAME, a token of that ServiceAccount. You need `get` and `list` on services and pods, `get` and
+`create` on pods/portforward, and for the token `create` on serviceaccounts/token. Where the pod's
+readiness probe is an HTTPS one, the relay is spoken to by TLS: --ca-file, --tls-server-name.
+
 HTTPS_PROXY, ALL_PROXY and NO_PROXY say which proxy is used; SSL_CERT_FILE or --ca-file, which
 authorities are trusted. Retries while the relay is unreachable; exits if it refuses the token at
 the first attempt. The token is read anew, or its command run again, before it expires.
@@ -43,14 +50,17 @@ the first attempt. The token is read anew, or its command run again, before it e
 Examples:
   ray-relay connect https://ray-relay.example.com
       then attach to 127.0.0.1:5678, or open http://127.0.0.1:5678
+  ray-relay connect --kube
+  ray-relay connect --context prod -n ml --as-service-account debugger
+      where the relay runs in Kubernetes
   ray-relay connect https://ray-relay.example.com/debug --token-command 'my-login token'
       below a path of an ingress, with a token that a command prints
   ray-relay connect https://ray-relay.example.com --listen 127.0.0.1:0 -- code .
       runs a command with RAY_RELAY_URL and RAY_ADDRESS set, and ends with it
 
 Exit codes: 0 ended by Ctrl-C or SIGTERM; 1 the port cannot be listened on, or what answers is no
-relay; 77 the relay wants a token, or does not take it; with a command: its own, or 128 and its
-signal.";
+relay; 77 the relay wants a token, or does not take it, or the API server does not permit it; 78 the
+kubeconfig cannot be used; with a command: its own, or 128 and its signal.";
 
 /// How long connections have to end in order.
 const FAREWELL: Duration = Duration::from_secs(3);
@@ -77,12 +87,12 @@ pub struct ConnectArgs {
     /// What to show it.
     #[command(flatten)]
     pub token: RelayTokenArgs,
-    /// Where it is in Kubernetes.
-    #[command(flatten)]
-    pub kube: KubeArgs,
     /// A command to run, with its arguments
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
+    /// Where it is in Kubernetes.
+    #[command(flatten)]
+    pub kube: KubeArgs,
 }
 
 /// Why there is no port, or no command.

@@ -27,7 +27,7 @@ Examples:
     name = \"ray\"
     transport = \"stdio\"
     command = \"ray-relay\"
-    args = [\"dap\", \"--next\"]
+    args = [\"dap\", \"--next\"]              # and \"--kube\" for a relay in Kubernetes
   Neovim, nvim-dap:
     require('dap').adapters.ray = { type = 'executable', command = 'ray-relay', args = { 'dap' } }
   VS Code, launch.json: \"listen\" has it start the Python program in \"debugAdapterPath\"; nothing listens.

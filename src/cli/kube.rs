@@ -45,10 +45,14 @@ pub struct KubeArgs {
     /// Audience of that token, as the relay has it in `kubernetes.audiences` [default: ray-relay]
     #[arg(long, value_name = "TEXT", requires = "as_service_account")]
     pub audience: Option<String>,
-    /// Name that the relay's certificate is for, where it speaks TLS
-    /// [default: SERVICE.NAMESPACE.svc]
-    #[arg(long, value_name = "NAME")]
-    pub tls_server_name: Option<String>,
+    /// A name that the relay's certificate is for, where it speaks TLS [default: localhost]
+    #[arg(long, value_name = "NAME", value_parser = server_name)]
+    pub tls_server_name: Option<ServerName<'static>>,
+}
+
+fn server_name(text: &str) -> Result<ServerName<'static>, &'static str> {
+    let name = ServerName::try_from(text.to_owned());
+    name.map_err(|_| "write the name of a host, such as ray-relay-agents")
 }
 
 impl KubeArgs {
@@ -81,7 +85,7 @@ impl Fails for Contradiction {
 pub(super) struct Reached {
     cluster: Arc<Cluster>,
     forwarder: Arc<Forwarder>,
-    name: ServerName<'static>,
+    name: Option<ServerName<'static>>,
     account: Option<Account>,
     audience: String,
     given: Mutex<Given>,
@@ -124,13 +128,6 @@ impl Reached {
         let forwarder = Forwarder::of(Arc::clone(&cluster), service).await?;
         let place = forwarder.place().await?;
         let (service, namespace) = (forwarder.service(), forwarder.namespace());
-        let name = match &args.tls_server_name {
-            Some(name) => name.clone(),
-            None => format!("{service}.{namespace}.svc"),
-        };
-        let name = ServerName::try_from(name.clone()).map_err(|_| {
-            KubeError::Credential(format!("{name} is no name that a certificate can be for"))
-        })?;
         let called = format!(
             "Service {service} in namespace {namespace} (context {})",
             cluster.context()
@@ -151,7 +148,7 @@ impl Reached {
             RelayUrl::within(place.https, place.port, called),
             Self {
                 forwarder: Arc::new(forwarder),
-                name,
+                name: args.tls_server_name.clone(),
                 account,
                 audience: audience.unwrap_or_else(|| AUDIENCE.to_owned()),
                 given: Mutex::default(),
@@ -165,8 +162,8 @@ impl Reached {
         Arc::clone(&self.forwarder)
     }
 
-    /// What the relay's certificate is for.
-    pub(super) fn name(&self) -> ServerName<'static> {
+    /// What the relay's certificate is for, where that is not its host's name.
+    pub(super) fn name(&self) -> Option<ServerName<'static>> {
         self.name.clone()
     }
 
@@ -247,3 +244,6 @@ impl Reached {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

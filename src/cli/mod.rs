@@ -76,8 +76,8 @@ const AFTER_HELP: &str = "\
 Start:
   On the head of a Ray cluster, or anywhere that reaches port 8265 and the nodes:
     ray-relay serve --ray-address http://127.0.0.1:8265
-  On a laptop, where the relay runs in Kubernetes:
-    kubectl port-forward svc/ray-relay 5678
+  On a laptop, where the relay runs in Kubernetes (in place of `kubectl port-forward`):
+    ray-relay connect --kube -n NAMESPACE
   or, where the relay has an address of its own:
     ray-relay connect https://ray-relay.example.com --token-file TOKEN
   Then see what waits at a breakpoint, and debug it at a prompt or in your editor:
@@ -91,6 +91,7 @@ Environment:
                                 where `token revoke` writes and serve reads
   RAY_RELAY_<SECTION>_<KEY>     any other key of the configuration, e.g. RAY_RELAY_LISTEN_ADDRESS
   RAY_RELAY_URL                 the relay that list, debug and the other client commands talk to
+  KUBECONFIG                    the kubeconfig by which they find one with --kube
   RAY_RELAY_CA_FILE             authorities to trust for it, instead of the system's
   RAY_RELAY_TOKEN               the token for it, where it wants one; --token-file goes before
   RAY_RELAY_TOKEN_COMMAND       a command that prints it, which goes before RAY_RELAY_TOKEN

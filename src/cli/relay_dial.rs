@@ -46,7 +46,13 @@ pub(super) fn connector(args: &RelayArgs, patience: Duration) -> Result<Connecto
     let tls = args.tls.config(&args.relay)?;
     let connector = Connector::new(tls, patience, Proxies::from_env());
     Ok(match &args.reached {
-        Some(reached) => connector.by(reached.forwarder()).named(reached.name()),
+        Some(reached) => {
+            let connector = connector.by(reached.forwarder());
+            match reached.name() {
+                Some(name) => connector.named(name),
+                None => connector,
+            }
+        }
         None => connector,
     })
 }

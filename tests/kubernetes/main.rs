@@ -1,5 +1,5 @@
-//! Discovery and identity against a real Kubernetes API server: kube-apiserver and etcd alone, which is all that the relay
-//! asks. What a real one cannot do on demand is in `tests/door/discovery.rs` and `src/identity/kubernetes/tests`, against
+//! Discovery, identity and `--kube` against a real Kubernetes API server: kube-apiserver and etcd alone, which is all that is
+//! asked. What a real one cannot do on demand is in `tests/door/discovery.rs` and `src/identity/kubernetes/tests`, against
 //! stand-ins.
 //!
 //! The binaries are looked for in the folder that `KUBEBUILDER_ASSETS` names (as controller-runtime's envtest does, whose

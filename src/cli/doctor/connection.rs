@@ -280,8 +280,9 @@ async fn handshake(args: &RelayArgs, stream: impl AsyncRead + AsyncWrite + Unpin
         Ok(config) => config,
         Err(error) => return super::refused(&error),
     };
-    let name = match &args.reached {
-        Some(reached) => Ok(reached.name()),
+    let given = args.reached.as_ref().and_then(|reached| reached.name());
+    let name = match given {
+        Some(name) => Ok(name),
         None => ServerName::try_from(relay.host().to_owned()),
     };
     let Ok(name) = name else {
@@ -352,9 +353,10 @@ fn not_trusted(args: &RelayArgs, error: &io::Error) -> Finding {
 /// What is wrong with the relay's certificate.
 fn invalid(args: &RelayArgs, why: &CertificateError) -> Finding {
     let wrong = |says: String| Finding::error(Link::Tls, Fault::Misconfigured, says);
-    let host = match &args.reached {
-        Some(reached) => reached.name().to_str().into_owned(),
-        None => args.relay.host().to_owned(),
+    let given = args.reached.as_ref().and_then(|reached| reached.name());
+    let host = match &given {
+        Some(name) => name.to_str(),
+        None => args.relay.host().into(),
     };
     match why {
         CertificateError::NotValidForNameContext { presented, .. } => {

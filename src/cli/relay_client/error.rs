@@ -160,7 +160,7 @@ impl RelayError {
         let hint = match self {
             Self::Unreachable { .. } => {
                 "start one with `ray-relay serve`, or forward its port with \
-                 `kubectl port-forward svc/ray-relay 5678`, or name it with --relay URL; `ray-relay doctor` says \
+                 `kubectl port-forward svc/ray-relay 5678`, or name it with --relay URL, or reach one in Kubernetes with --kube; `ray-relay doctor` says \
                  where the way there ends"
             }
             Self::Proxy { why, .. } => return Some(Cow::Owned(why.hint())),

@@ -1,7 +1,5 @@
 //! An API server, as the user of a kubeconfig is known there.
 
-use std::io::{self, IsTerminal};
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -12,7 +10,6 @@ use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, USER_AGENT};
 use hyper::{Request, Response};
 use kube::client::{Body, ClientBuilder, ConfigExt};
-use kube::config::{ExecConfig, ExecInteractiveMode, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use rustls::pki_types::ServerName;
 use tokio::sync::Mutex;
@@ -22,6 +19,7 @@ use tower_service::Service;
 use zeroize::Zeroizing;
 
 use super::error::{Asked, KubeError, LONGEST};
+use super::kubeconfig::{Choice, Found, command, found};
 use crate::dial::http::{self, HttpClient};
 use crate::dial::{Connector, Proxies, STEP};
 use crate::wire::relay_url::is_this_machine;
@@ -41,17 +39,6 @@ const MAX_ANSWER: usize = 16 * 1024 * 1024;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Which kubeconfig, and what of it.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Choice {
-    /// `None`: those of `KUBECONFIG`, or that of the home directory.
-    pub(crate) kubeconfig: Option<PathBuf>,
-    /// `None`: its current one.
-    pub(crate) context: Option<String>,
-    /// `None`: that of the context.
-    pub(crate) namespace: Option<String>,
-}
-
 /// See the module. The kubeconfig is read anew where its credential is not taken any more.
 pub(crate) struct Cluster {
     choice: Choice,
@@ -69,13 +56,6 @@ struct Login {
     client: Client,
     /// Gives back what the client would show as `Authorization`.
     echo: Option<Client>,
-}
-
-/// What a kubeconfig says.
-struct Found {
-    config: Config,
-    context: String,
-    proxies: Proxies,
 }
 
 impl Cluster {
@@ -219,127 +199,6 @@ fn server(config: &Config) -> String {
     // What stands before an @ is a password.
     let host = authority.rsplit('@').next().unwrap_or_default();
     shortened(&format!("{scheme}://{host}"), LONGEST)
-}
-
-/// What `choice` is of the kubeconfig.
-async fn found(choice: &Choice) -> Result<Found, KubeError> {
-    let named = choice.kubeconfig.clone();
-    let read = spawn_blocking(move || read(named)).await;
-    let read = read.map_err(|error| KubeError::Kubeconfig(error.to_string()))?;
-    let Some(mut kubeconfig) = read? else {
-        let config = Config::incluster().map_err(|_| {
-            KubeError::Kubeconfig(
-                "there is none, and this is no pod with a ServiceAccount's token".to_owned(),
-            )
-        })?;
-        return Ok(Found {
-            config,
-            context: "this pod's own".to_owned(),
-            proxies: Proxies::from_env(),
-        });
-    };
-    let known = || {
-        kubeconfig
-            .contexts
-            .iter()
-            .map(|of| of.name.clone())
-            .collect()
-    };
-    let current = kubeconfig.current_context.clone();
-    let context = choice
-        .context
-        .clone()
-        .or(current)
-        .filter(|name| !name.is_empty());
-    let Some(context) = context else {
-        return Err(KubeError::NoCurrentContext(known()));
-    };
-    if !kubeconfig.contexts.iter().any(|of| of.name == context) {
-        let (wanted, known) = (shortened(&context, LONGEST), known());
-        return Err(KubeError::NoContext { wanted, known });
-    }
-    let named = kubeconfig.contexts.iter().find(|of| of.name == context);
-    let named = named.and_then(|of| of.context.clone()).unwrap_or_default();
-    let users = kubeconfig.auth_infos.iter_mut();
-    let plugin = users
-        .filter(|of| Some(&of.name) == named.user.as_ref())
-        .find_map(|of| of.auth_info.as_mut()?.exec.as_mut());
-    if let Some(plugin) = plugin {
-        without_terminal(plugin, io::stdin().is_terminal())?;
-    }
-    let clusters = kubeconfig.clusters.iter();
-    let proxy = clusters
-        .filter(|of| of.name == named.cluster)
-        .find_map(|of| of.cluster.as_ref()?.proxy_url.clone())
-        .filter(|proxy| !proxy.is_empty());
-    let options = KubeConfigOptions {
-        context: Some(context.clone()),
-        ..KubeConfigOptions::default()
-    };
-    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-    let mut config = config.map_err(|error| KubeError::of_kubeconfig(&error))?;
-    // Whoever dials looks at the environment's by itself.
-    config.proxy_url = None;
-    Ok(Found {
-        config,
-        context: shortened(&context, LONGEST),
-        proxies: match proxy {
-            Some(proxy) => Proxies::given("proxy-url of the kubeconfig", &proxy),
-            None => Proxies::from_env(),
-        },
-    })
-}
-
-/// The kubeconfig that is named, or those of `KUBECONFIG`, of which some may be missing; `None`: there is none, and this is a
-/// pod.
-fn read(named: Option<PathBuf>) -> Result<Option<Kubeconfig>, KubeError> {
-    let of = |error| KubeError::of_kubeconfig(&error);
-    if let Some(path) = named {
-        return Kubeconfig::read_from(path).map(Some).map_err(of);
-    }
-    let listed = std::env::var_os("KUBECONFIG").unwrap_or_default();
-    let listed = std::env::split_paths(&listed).filter(|path| !path.as_os_str().is_empty());
-    let mut paths: Vec<PathBuf> = listed.collect();
-    if paths.is_empty() {
-        paths.extend(std::env::home_dir().map(|home| home.join(".kube/config")));
-    }
-    let there: Vec<_> = paths.iter().filter(|path| path.exists()).collect();
-    if there.is_empty() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
-        return Ok(None);
-    }
-    if there.is_empty() {
-        let paths: Vec<_> = paths
-            .iter()
-            .map(|path| path.display().to_string())
-            .collect();
-        let paths = shortened(&paths.join(" and "), LONGEST);
-        return Err(KubeError::Kubeconfig(format!("{paths} is not there")));
-    }
-    let all = there.iter().try_fold(Kubeconfig::default(), |all, path| {
-        all.merge(Kubeconfig::read_from(path)?)
-    });
-    all.map(Some).map_err(of)
-}
-
-/// What stands at standard input where that is no terminal is not the plugin's: an editor's words, the input of a script.
-fn without_terminal(plugin: &mut ExecConfig, is_terminal: bool) -> Result<(), KubeError> {
-    match plugin.interactive_mode {
-        _ if is_terminal => {}
-        Some(ExecInteractiveMode::Always) => {
-            return Err(KubeError::Plugin {
-                command: command(plugin),
-                why: "wants a terminal to ask at".to_owned(),
-                install: None,
-            });
-        }
-        _ => plugin.interactive_mode = Some(ExecInteractiveMode::Never),
-    }
-    Ok(())
-}
-
-/// Without its arguments, which may be secrets.
-fn command(plugin: &ExecConfig) -> String {
-    shortened(plugin.command.as_deref().unwrap_or("(none)"), LONGEST)
 }
 
 impl Login {

@@ -8,10 +8,12 @@
 mod cluster;
 mod error;
 mod forward;
+mod kubeconfig;
 mod service;
 mod token;
 
-pub(crate) use self::cluster::{Choice, Cluster};
+pub(crate) use self::cluster::Cluster;
 pub(crate) use self::error::KubeError;
 pub(crate) use self::forward::{Forwarded, Forwarder};
+pub(crate) use self::kubeconfig::Choice;
 pub(crate) use self::token::{Account, request as request_token};
