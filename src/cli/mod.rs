@@ -192,7 +192,7 @@ pub enum Command {
     Reverse(ReverseArgs),
     /// Forward a port of this machine to the relay, over a connection that survives network changes
     #[command(after_help = connect::AFTER_HELP)]
-    Connect(ConnectArgs),
+    Connect(Box<ConnectArgs>),
     /// Be a debug adapter on standard input and output, for editors that start one
     #[command(after_help = dap::AFTER_HELP)]
     Dap(DapArgs),
@@ -429,7 +429,7 @@ async fn run(mut cli: Cli) -> Result<(), Failure> {
         Command::Release(args) => release::run(args).await,
         Command::Sessions(args) => sessions::run(args).await,
         Command::Reverse(args) => Box::pin(reverse::run(args)).await,
-        Command::Connect(args) => Box::pin(connect::run(args)).await,
+        Command::Connect(args) => Box::pin(connect::run(*args)).await,
         Command::Dap(args) => dap::run(args).await,
         Command::Demo(args) => demo::run(args).await,
         Command::Deploy(args) => deploy::run(args).await,

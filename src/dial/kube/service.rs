@@ -296,7 +296,10 @@ mod tests {
         assert!(is_ready(&ready));
         assert!(!is_ready(&leaving));
         assert!(!is_ready(&pod(json!({"metadata": {"name": "a"}}))));
-        assert_eq!(instead(&[leaving.clone()]), "of 1, all are being deleted");
+        assert_eq!(
+            instead(std::slice::from_ref(&leaving)),
+            "of 1, all are being deleted"
+        );
         assert_eq!(instead(&[]), "there is none");
     }
 }
