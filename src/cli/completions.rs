@@ -35,7 +35,7 @@ Examples:
 
 Open a new shell afterwards. Where a command wants a task, Tab asks the relay what waits: the one
 that --relay or RAY_RELAY_URL names, with the token of --token-file or RAY_RELAY_TOKEN. A
---token-command is not run for it.";
+--token-command is not run for it, nor is a relay looked for in Kubernetes (--kube).";
 
 /// By which the script tells the binary that it is asked by a shell, and by which.
 const VARIABLE: &str = "RAY_RELAY_COMPLETE";
@@ -115,8 +115,9 @@ fn relay(line: Command, mut words: Vec<OsString>) -> Option<RelayArgs> {
         matches = deeper;
     }
     let args = RelayArgs::from_arg_matches(matches).ok()?;
-    // It may open a browser, or ask for a password.
-    args.token.token_command.is_none().then_some(args)
+    // Either may open a browser, or ask for a password.
+    let asks = args.token.token_command.is_some() || args.kube.is_wanted();
+    (!asks).then_some(args)
 }
 
 /// Ids, each with what waits there; names where a name is begun.

@@ -8,20 +8,24 @@ mod line;
 mod lines;
 mod told;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 pub use self::args::ConnectArgs;
 use self::args::ConnectError;
 use self::command::Command;
 use self::lines::Lines;
 use self::told::Told;
-use super::RelayArgs;
 use super::failure::Failure;
+use super::kube::Reached;
+use super::relay_client::RelayError;
+use super::{RelayArgs, RelayUrl};
 use crate::shutdown::Signals;
+use crate::wire::backoff::Backoff;
 use crate::wire::relay_url::is_this_machine;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -31,6 +35,13 @@ authenticated WebSocket of its own, and survives what the network does: after a 
 networks or a sleep it goes on where it was, byte for byte, as long as the relay holds it
 (`[connect] resume`, 15m unless configured otherwise).
 
+With --kube there is no URL: the relay is the Service that is labelled so in the namespace of your
+kubeconfig's context, and each connection a port-forward, through the API server, to a pod of it
+that is ready then. Shown to it is the kubeconfig's own bearer token or, with --as-service-account
+NAME, a token of that ServiceAccount. You need `get` and `list` on services and pods, `get` and
+`create` on pods/portforward, and for the token `create` on serviceaccounts/token. Where the pod's
+readiness probe is an HTTPS one, the relay is spoken to by TLS: --ca-file, --tls-server-name.
+
 HTTPS_PROXY, ALL_PROXY and NO_PROXY say which proxy is used; SSL_CERT_FILE or --ca-file, which
 authorities are trusted. Retries while the relay is unreachable; exits if it refuses the token at
 the first attempt. The token is read anew, or its command run again, before it expires.
@@ -38,17 +49,50 @@ the first attempt. The token is read anew, or its command run again, before it e
 Examples:
   ray-relay connect https://ray-relay.example.com
       then attach to 127.0.0.1:5678, or open http://127.0.0.1:5678
+  ray-relay connect --kube
+  ray-relay connect --context prod -n ml --as-service-account debugger
+      where the relay runs in Kubernetes
   ray-relay connect https://ray-relay.example.com/debug --token-command 'my-login token'
       below a path of an ingress, with a token that a command prints
   ray-relay connect https://ray-relay.example.com --listen 127.0.0.1:0 -- code .
       runs a command with RAY_RELAY_URL and RAY_ADDRESS set, and ends with it
 
 Exit codes: 0 ended by Ctrl-C or SIGTERM; 1 the port cannot be listened on, or what answers is no
-relay; 77 the relay wants a token, or does not take it; with a command: its own, or 128 and its
-signal.";
+relay; 77 the relay wants a token, or does not take it, or the API server does not permit it; 78 the
+kubeconfig cannot be used; with a command: its own, or 128 and its signal.";
 
 /// How long connections have to end in order.
 const FAREWELL: Duration = Duration::from_secs(3);
+
+/// The relay, and the way to one in Kubernetes; an API server that is away is waited for.
+async fn found(
+    args: &ConnectArgs,
+    address: SocketAddr,
+) -> Result<(RelayUrl, Option<Reached>), Failure> {
+    if !args.kube.is_wanted() {
+        let url = args.url.clone().ok_or(ConnectError::Unnamed)?;
+        return match url.port() == address.port() && is_this_machine(url.host()) {
+            true => Err(ConnectError::Itself(url).into()),
+            false => Ok((url, None)),
+        };
+    }
+    let mut told = String::new();
+    let mut backoff = Backoff::new(line::FIRST, line::LONGEST);
+    loop {
+        match Reached::of(&args.kube).await {
+            Ok((url, reached)) => return Ok((url, Some(reached))),
+            Err(RelayError::Kube(why)) if why.is_passing() => {
+                let why = why.to_string();
+                if told != why {
+                    eprintln!("ray-relay: {why}; trying again.");
+                    told = why;
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+        sleep(backoff.pause()).await;
+    }
+}
 
 pub(super) async fn run(args: ConnectArgs) -> Result<(), Failure> {
     let mut signals = Signals::new().map_err(ConnectError::Signal)?;
@@ -61,14 +105,17 @@ pub(super) async fn run(args: ConnectArgs) -> Result<(), Failure> {
     };
     let listener = TcpListener::bind(args.listen).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    if args.url.port() == address.port() && is_this_machine(args.url.host()) {
-        return Err(ConnectError::Itself(args.url).into());
-    }
-    let told = Arc::new(Told::new(&args, address));
+    let found = tokio::select! {
+        found = Box::pin(found(&args, address)) => found?,
+        () = signals.next() => return Ok(()),
+    };
+    let told = Arc::new(Told::new(&args, &found.0, address));
     let relay = RelayArgs {
-        relay: args.url.clone(),
+        relay: found.0,
         tls: args.tls.clone(),
         token: args.token.clone(),
+        kube: args.kube.clone(),
+        reached: found.1.map(Arc::new),
     };
     let lines = Arc::new(Lines::new(relay, address, Arc::clone(&told)));
     told.listening()?;

@@ -27,7 +27,7 @@ Examples:
     name = \"ray\"
     transport = \"stdio\"
     command = \"ray-relay\"
-    args = [\"dap\", \"--next\"]
+    args = [\"dap\", \"--next\"]              # and \"--kube\" for a relay in Kubernetes
   Neovim, nvim-dap:
     require('dap').adapters.ray = { type = 'executable', command = 'ray-relay', args = { 'dap' } }
   VS Code, launch.json: \"listen\" has it start the Python program in \"debugAdapterPath\"; nothing listens.
@@ -52,8 +52,10 @@ pub(super) async fn run(args: DapArgs) -> Result<(), Failure> {
     };
     let (stdin, stdout) = (tokio::io::stdin(), tokio::io::stdout());
     let dialled = async {
-        let token = args.relay.token.token(&args.relay.relay)?;
-        Ok::<_, RelayError>((dial(&args.relay).await?, token))
+        let mut args = args.relay.clone();
+        args.reach().await?;
+        let token = args.shown_token().await?;
+        Ok::<_, RelayError>((dial(&args).await?, token))
     };
     match dialled.await {
         Ok((relay, token)) => {

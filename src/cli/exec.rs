@@ -146,7 +146,7 @@ async fn in_one(
     let (sender, mut pieces) = mpsc::channel(64);
     let options = Options {
         client: CLIENT.to_owned(),
-        relay: authorized_block(&args.relay, &which)?,
+        relay: authorized_block(&args.relay, &which).await?,
         may_kill: true,
         limit: args.limit as usize,
         patience: matches!(which, Which::Named(_)).then_some(Duration::from_secs(30)),

@@ -60,6 +60,12 @@ impl Failure {
         }
     }
 
+    /// The same with the next step as `worded` has it.
+    pub(super) fn hinting(mut self, worded: fn(&str) -> String) -> Self {
+        self.hint = self.hint.map(|hint| worded(&hint).into());
+        self
+    }
+
     /// Prints it to standard error, and gives the exit code.
     pub(super) fn report(&self) -> ExitCode {
         if let Some(sentence) = &self.sentence {
@@ -115,6 +121,7 @@ impl Fails for RelayError {
         match self {
             error if error.is_unreachable() => Exit::Unreachable,
             error if error.is_not_permitted() => Exit::NotPermitted,
+            error if error.is_misconfigured() => Exit::Misconfigured,
             error if error.is_not_found() => Exit::NotFound,
             _ => Exit::Failed,
         }

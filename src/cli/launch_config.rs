@@ -3,8 +3,10 @@
 //! Each text is in the editor's own format and comments, from a template; nothing is asked of the relay. What each
 //! editor makes of it is described where the text is made, with the version that it was read from.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
+use super::failure::{Exit, Fails};
 use super::{Editor, Failure, LaunchConfigArgs, RelayUrl};
 use crate::ray::registry::BreakpointId;
 
@@ -21,7 +23,25 @@ one that has waited longest where it cannot (PyCharm, Helix).
 Host and port are those of --relay. Attach arguments for any other client: a `rayRelay` block with
 {\"breakpoint\": ID}, {\"task\": NAME}, {\"worker\": ID}, {\"next\": true} or {\"all\": true}.";
 
+/// An editor goes to a port, and knows nothing of Kubernetes.
+#[derive(Debug, thiserror::Error)]
+#[error("an editor reaches a relay in Kubernetes by a port of this machine")]
+struct InKubernetes;
+
+impl Fails for InKubernetes {
+    fn exit(&self) -> Exit {
+        Exit::Usage
+    }
+
+    fn next_step(&self) -> Option<Cow<'static, str>> {
+        Some("run `ray-relay connect --kube`, and this without --kube; or have it start `ray-relay dap --kube`".into())
+    }
+}
+
 pub(super) fn run(args: &LaunchConfigArgs) -> Result<(), Failure> {
+    if args.relay.kube.is_wanted() {
+        return Err(InKubernetes.into());
+    }
     let text = configuration(args.editor, &args.relay.relay, args.breakpoint);
     io::stdout().write_all(text.as_bytes())?;
     Ok(())

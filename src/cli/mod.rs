@@ -12,6 +12,7 @@ mod completions;
 mod config;
 mod config_args;
 mod connect;
+mod credential;
 mod dap;
 mod debug;
 mod demo;
@@ -22,11 +23,13 @@ mod failure;
 mod health;
 mod hook;
 mod keeper;
+mod kube;
 mod launch_config;
 mod list;
 mod man;
 mod node;
 mod park;
+mod program;
 mod relay_args;
 mod relay_client;
 mod relay_dial;
@@ -45,7 +48,7 @@ mod worker_session;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use crate::listing::select::{BadChoice, Filter, Order};
 pub use crate::wire::relay_url::RelayUrl;
@@ -58,6 +61,7 @@ pub use completions::CompletionsArgs;
 pub use config::ConfigCommand;
 pub use config_args::{AdvertiseMode, CheckConfigArgs, ConfigArgs, LogFormat};
 pub use connect::ConnectArgs;
+pub use kube::KubeArgs;
 pub use man::ManArgs;
 pub use relay_args::RelayArgs;
 pub use relay_tls::RelayTlsArgs;
@@ -73,8 +77,8 @@ const AFTER_HELP: &str = "\
 Start:
   On the head of a Ray cluster, or anywhere that reaches port 8265 and the nodes:
     ray-relay serve --ray-address http://127.0.0.1:8265
-  On a laptop, where the relay runs in Kubernetes:
-    kubectl port-forward svc/ray-relay 5678
+  On a laptop, where the relay runs in Kubernetes (in place of `kubectl port-forward`):
+    ray-relay connect --kube -n NAMESPACE
   or, where the relay has an address of its own:
     ray-relay connect https://ray-relay.example.com --token-file TOKEN
   Then see what waits at a breakpoint, and debug it at a prompt or in your editor:
@@ -88,6 +92,7 @@ Environment:
                                 where `token revoke` writes and serve reads
   RAY_RELAY_<SECTION>_<KEY>     any other key of the configuration, e.g. RAY_RELAY_LISTEN_ADDRESS
   RAY_RELAY_URL                 the relay that list, debug and the other client commands talk to
+  KUBECONFIG                    the kubeconfig by which they find one with --kube
   RAY_RELAY_CA_FILE             authorities to trust for it, instead of the system's
   RAY_RELAY_TOKEN               the token for it, where it wants one; --token-file goes before
   RAY_RELAY_TOKEN_COMMAND       a command that prints it, which goes before RAY_RELAY_TOKEN
@@ -188,7 +193,7 @@ pub enum Command {
     Reverse(ReverseArgs),
     /// Forward a port of this machine to the relay, over a connection that survives network changes
     #[command(after_help = connect::AFTER_HELP)]
-    Connect(ConnectArgs),
+    Connect(Box<ConnectArgs>),
     /// Be a debug adapter on standard input and output, for editors that start one
     #[command(after_help = dap::AFTER_HELP)]
     Dap(DapArgs),
@@ -226,10 +231,15 @@ pub fn main() -> ExitCode {
     if completions::answered(Cli::command) {
         return ExitCode::SUCCESS;
     }
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let parsed = program::command().try_get_matches();
+    let parsed = parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (mut cli, matches) = match parsed {
+        Ok(parsed) => parsed,
         Err(answer) => return failure::answer(&answer),
     };
+    if let Err(failure) = cli.settle(program::is_plugin(), program::names_relay(&matches)) {
+        return failure.report();
+    }
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -242,11 +252,57 @@ pub fn main() -> ExitCode {
     runtime.shutdown_background();
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        Err(failure) if program::is_plugin() => failure.hinting(program::typed).report(),
         Err(failure) => failure.report(),
     }
 }
 
-async fn run(cli: Cli) -> Result<(), Failure> {
+impl Cli {
+    /// Whether the relay is looked for in Kubernetes, where the command line leaves that open. `named`: it names one.
+    fn settle(&mut self, is_plugin: bool, named: bool) -> Result<(), Failure> {
+        let Some(kube) = self.command.kube() else {
+            return Ok(());
+        };
+        if kube.is_wanted() && named {
+            return Err(kube::Contradiction.into());
+        }
+        kube.kube |= is_plugin && !named;
+        Ok(())
+    }
+}
+
+impl Command {
+    /// How the relay is reached in Kubernetes, for the commands that ask one.
+    fn kube(&mut self) -> Option<&mut KubeArgs> {
+        Some(match self {
+            Self::Connect(args) => &mut args.kube,
+            Self::Doctor(args) => &mut args.relay.kube,
+            Self::Dap(args) => &mut args.relay.kube,
+            command => &mut command.relay()?.kube,
+        })
+    }
+
+    /// The relay that the command asks, for those that do nothing before.
+    fn relay(&mut self) -> Option<&mut RelayArgs> {
+        Some(match self {
+            Self::List(args) => &mut args.relay,
+            Self::Health(args) => args,
+            Self::Debug(args) => &mut args.relay,
+            Self::Exec(args) => &mut args.relay,
+            Self::Snapshot(args) => &mut args.relay,
+            Self::Park(args) => &mut args.relay,
+            Self::Release(args) => &mut args.relay,
+            Self::Sessions(args) => args.relay(),
+            Self::Reverse(args) => &mut args.relay,
+            _ => return None,
+        })
+    }
+}
+
+async fn run(mut cli: Cli) -> Result<(), Failure> {
+    if let Some(relay) = cli.command.relay() {
+        Box::pin(relay.reach()).await?;
+    }
     match cli.command {
         Command::Serve(args) => serve::run(args).await,
         Command::Node(args) => Box::pin(node::run(args)).await,
@@ -265,7 +321,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Release(args) => release::run(args).await,
         Command::Sessions(args) => sessions::run(args).await,
         Command::Reverse(args) => Box::pin(reverse::run(args)).await,
-        Command::Connect(args) => Box::pin(connect::run(args)).await,
+        Command::Connect(args) => Box::pin(connect::run(*args)).await,
         Command::Dap(args) => dap::run(args).await,
         Command::Demo(args) => demo::run(args).await,
         Command::Deploy(args) => deploy::run(args).await,

@@ -1,7 +1,10 @@
 //! How a client command reaches the relay.
 
+use std::sync::Arc;
+
 use clap::Args;
 
+use super::kube::{KubeArgs, Reached};
 use super::relay_tls::RelayTlsArgs;
 use super::relay_token::RelayTokenArgs;
 use crate::wire::relay_url::RelayUrl;
@@ -30,4 +33,10 @@ pub struct RelayArgs {
     /// What to show it.
     #[command(flatten)]
     pub token: RelayTokenArgs,
+    /// Where it is in Kubernetes.
+    #[command(flatten)]
+    pub kube: KubeArgs,
+    /// The way there, once it is found.
+    #[arg(skip)]
+    pub(super) reached: Option<Arc<Reached>>,
 }

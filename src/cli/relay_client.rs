@@ -17,12 +17,10 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 pub(super) use self::error::{RelayError, refusal};
-use super::relay_token::RelayTokenArgs;
 use super::{RelayArgs, relay_dial};
 use crate::dial;
 use crate::dial::http::{self, HttpClient};
 use crate::listing::select::Filter;
-use crate::wire::relay_url::RelayUrl;
 use crate::wire::text::{innermost_cause, percent_encoded, replaced};
 
 /// The deadline of TCP connect and TLS handshake together, for each address tried.
@@ -45,18 +43,15 @@ const LARGEST_ANSWER: usize = 64 << 20;
 /// A client for one relay.
 pub(super) struct RelayClient {
     http: HttpClient<Full<Bytes>>,
-    relay: RelayUrl,
-    token: RelayTokenArgs,
+    args: RelayArgs,
 }
 
 impl RelayClient {
     pub(super) fn new(args: RelayArgs) -> Result<Self, RelayError> {
         let connector = relay_dial::connector(&args, CONNECT_DEADLINE)?;
-        let RelayArgs { relay, token, .. } = args;
         Ok(Self {
             http: http::client(connector, IDLE),
-            relay,
-            token,
+            args,
         })
     }
 
@@ -136,7 +131,11 @@ impl RelayClient {
     /// What the relay finds itself of the chain behind it; `None` where it is of a version that does not.
     pub(super) async fn findings(&self) -> Result<Option<Value>, RelayError> {
         let not_a_uri = || self.unreachable("its address is no URL");
-        let uri = self.relay.uri("/relay/v1/doctor").ok_or_else(not_a_uri)?;
+        let uri = self
+            .args
+            .relay
+            .uri("/relay/v1/doctor")
+            .ok_or_else(not_a_uri)?;
         let request = Request::get(uri)
             .header(ACCEPT, "application/json")
             .body(Full::default())
@@ -194,14 +193,14 @@ impl RelayClient {
 
     fn unreachable(&self, cause: impl Into<String>) -> RelayError {
         RelayError::Unreachable {
-            relay: self.relay.to_string(),
+            relay: self.args.relay.to_string(),
             cause: cause.into(),
         }
     }
 
     async fn get(&self, path: &str, accept: &str) -> Result<Response<Incoming>, RelayError> {
         let not_a_uri = || self.unreachable("its address is no URL");
-        let request = Request::get(self.relay.uri(path).ok_or_else(not_a_uri)?)
+        let request = Request::get(self.args.relay.uri(path).ok_or_else(not_a_uri)?)
             .header(ACCEPT, accept)
             .body(Full::default())
             .map_err(|_| not_a_uri())?;
@@ -240,7 +239,7 @@ impl RelayClient {
         patience: Duration,
     ) -> Result<Response<Incoming>, RelayError> {
         let not_a_uri = || self.unreachable("its address is no URL");
-        let request = Request::post(self.relay.uri(path).ok_or_else(not_a_uri)?)
+        let request = Request::post(self.args.relay.uri(path).ok_or_else(not_a_uri)?)
             .header(ACCEPT, "application/json")
             .header(CONTENT_TYPE, "application/json")
             .body(Full::from(wanted.to_string()))
@@ -255,7 +254,7 @@ impl RelayClient {
         patience: Duration,
     ) -> Result<Response<Incoming>, RelayError> {
         let response = self.once(request.clone(), patience).await?;
-        match response.status() == StatusCode::UNAUTHORIZED && self.token.renew() {
+        match response.status() == StatusCode::UNAUTHORIZED && self.args.renew().await {
             true => self.once(request, patience).await,
             false => Ok(response),
         }
@@ -266,7 +265,7 @@ impl RelayClient {
         mut request: Request<Full<Bytes>>,
         patience: Duration,
     ) -> Result<Response<Incoming>, RelayError> {
-        if let Some(authorization) = self.token.authorization(&self.relay)? {
+        if let Some(authorization) = self.args.authorization().await? {
             request.headers_mut().insert(AUTHORIZATION, authorization);
         }
         let asked = async {
@@ -282,7 +281,7 @@ impl RelayClient {
         match timeout(patience, asked).await {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) if is(&error, hyper::Error::is_parse) => Err(RelayError::NotARelay {
-                relay: self.relay.to_string(),
+                relay: self.args.relay.to_string(),
                 found: "it does not speak HTTP".to_owned(),
             }),
             Ok(Err(error)) => Err(self.broken(&error)),
@@ -292,10 +291,10 @@ impl RelayClient {
 
     fn broken(&self, error: &hyper_util::client::legacy::Error) -> RelayError {
         if let Some(error) = dial::behind(error) {
-            return RelayError::of(&self.relay, error);
+            return RelayError::of(&self.args.relay, error);
         }
         let cause = innermost_cause(error);
-        refusal(&self.relay, error, &cause).unwrap_or_else(|| self.unreachable(cause))
+        refusal(&self.args.relay, error, &cause).unwrap_or_else(|| self.unreachable(cause))
     }
 
     async fn body(&self, response: Response<Incoming>) -> Result<Bytes, RelayError> {
@@ -309,7 +308,7 @@ impl RelayClient {
 
     /// Finds out what answered instead of a relay.
     async fn not_the_list(&self, status: StatusCode, body: &[u8]) -> RelayError {
-        let relay = self.relay.to_string();
+        let relay = self.args.relay.to_string();
         let json = serde_json::from_slice::<Value>(body).ok();
         let words = |value: &Value| {
             ["error", "message", "detail"].iter().find_map(|key| {

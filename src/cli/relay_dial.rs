@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use hyper::header::HeaderValue;
 use hyper::{HeaderMap, StatusCode};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 
@@ -45,7 +44,17 @@ impl NotOpened {
 /// [`RelayError`], where a file is of no use.
 pub(super) fn connector(args: &RelayArgs, patience: Duration) -> Result<Connector, RelayError> {
     let tls = args.tls.config(&args.relay)?;
-    Ok(Connector::new(tls, patience, Proxies::from_env()))
+    let connector = Connector::new(tls, patience, Proxies::from_env());
+    Ok(match &args.reached {
+        Some(reached) => {
+            let connector = connector.by(reached.forwarder());
+            match reached.name() {
+                Some(name) => connector.named(name),
+                None => connector,
+            }
+        }
+        None => connector,
+    })
 }
 
 fn no_url(args: &RelayArgs) -> RelayError {
@@ -79,7 +88,7 @@ pub(super) async fn open(
 ) -> Result<Socket, NotOpened> {
     let once = || once(args, path, protocol, headers.clone(), config);
     match Box::pin(once()).await {
-        Err(refused) if refused.is_unauthorized() && args.token.renew() => Box::pin(once()).await,
+        Err(refused) if refused.is_unauthorized() && args.renew().await => Box::pin(once()).await,
         opened => opened,
     }
 }
@@ -91,7 +100,7 @@ async fn once(
     headers: HeaderMap,
     config: WebSocketConfig,
 ) -> Result<Socket, NotOpened> {
-    let authorization = authorization(args).await?;
+    let authorization = args.authorization().await?;
     let request = websocket::request(&args.relay, path, protocol, authorization, headers)
         .ok_or_else(|| no_url(args))?;
     let stream = dial(args).await?;
@@ -131,17 +140,4 @@ async fn once(
         },
     };
     Err(error.into())
-}
-
-/// What is shown to the relay. A command that prints a token may take its time.
-async fn authorization(args: &RelayArgs) -> Result<Option<HeaderValue>, RelayError> {
-    let RelayArgs { relay, token, .. } = args.clone();
-    let asked = tokio::task::spawn_blocking(move || token.authorization(&relay)).await;
-    match asked {
-        Ok(authorization) => Ok(authorization?),
-        Err(error) => Err(RelayError::Unreachable {
-            relay: args.relay.to_string(),
-            cause: error.to_string(),
-        }),
-    }
 }

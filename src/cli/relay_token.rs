@@ -91,27 +91,16 @@ impl RelayTokenArgs {
         &self,
         relay: &RelayUrl,
     ) -> Result<Option<HeaderValue>, RelayTokenError> {
-        let Some(token) = self.token(relay)? else {
-            return Ok(None);
-        };
-        let header = Zeroizing::new(format!("Bearer {}", *token));
-        let header = HeaderValue::from_str(&header);
-        let mut header = header.map_err(|_| RelayTokenError::Malformed("it".to_owned()))?;
-        header.set_sensitive(true);
-        Ok(Some(header))
+        match self.dated(relay)? {
+            Some(dated) => bearer(&dated.token).map(Some),
+            None => Ok(None),
+        }
     }
 
-    /// The token for `relay`; `None` where none is given.
-    pub(super) fn token(
-        &self,
-        relay: &RelayUrl,
-    ) -> Result<Option<Zeroizing<String>>, RelayTokenError> {
-        Ok(self.dated(relay)?.map(|dated| dated.token))
-    }
-
-    /// When the token for `relay` expires, as far as that is known.
-    pub(super) fn expires(&self, relay: &RelayUrl) -> Result<Option<SystemTime>, RelayTokenError> {
-        Ok(self.dated(relay)?.and_then(|dated| dated.expires))
+    /// Whether there is one, without a look at it.
+    pub(super) fn is_given(&self) -> bool {
+        let in_environment = || std::env::var_os(VARIABLE).is_some_and(|text| !text.is_empty());
+        self.token_file.is_some() || self.token_command.is_some() || in_environment()
     }
 
     /// Has the command, where there is one, print another token when the next is wanted: the last was refused.
@@ -120,7 +109,9 @@ impl RelayTokenArgs {
         is_command && self.printed.lock().take().is_some()
     }
 
-    fn dated(&self, relay: &RelayUrl) -> Result<Option<Dated>, RelayTokenError> {
+    /// The token for `relay`, and when it expires as far as that is known; `None` where none is given. Blocks for as long as a
+    /// command takes.
+    pub(super) fn dated(&self, relay: &RelayUrl) -> Result<Option<Dated>, RelayTokenError> {
         let ((text, expires), place) = match (&self.token_file, &self.token_command) {
             (Some(path), _) => {
                 let file = replaced(&path.display().to_string()).into_owned();
@@ -167,6 +158,18 @@ impl RelayTokenArgs {
         let dated = token_command::run(command).map_err(RelayTokenError::Command)?;
         Ok(printed.insert(dated).clone())
     }
+}
+
+/// `Authorization` with `token`.
+///
+/// # Errors
+/// [`RelayTokenError::Malformed`].
+pub(super) fn bearer(token: &str) -> Result<HeaderValue, RelayTokenError> {
+    let header = Zeroizing::new(format!("Bearer {token}"));
+    let header = HeaderValue::from_str(&header);
+    let mut header = header.map_err(|_| RelayTokenError::Malformed("it".to_owned()))?;
+    header.set_sensitive(true);
+    Ok(header)
 }
 
 fn read(path: &Path) -> std::io::Result<Zeroizing<String>> {
@@ -238,20 +241,21 @@ mod tests {
             ..RelayTokenArgs::default()
         };
         let relay = "http://localhost".parse().unwrap();
-        let token = |args: &RelayTokenArgs| args.token(&relay).unwrap().unwrap().to_string();
+        let dated = |args: &RelayTokenArgs| args.dated(&relay).unwrap().unwrap();
+        let token = |args: &RelayTokenArgs| dated(args).token.to_string();
         let stays = of("");
         assert_eq!([token(&stays), token(&stays)], ["t1", "t1"]);
         assert!(stays.renew());
         assert_eq!(token(&stays), "t2");
         let ends = of(r#",\"expirationTimestamp\":\"2001-01-01T00:00:00Z\""#);
         assert_eq!([token(&ends), token(&ends)], ["t3", "t4"]);
-        assert!(ends.expires(&relay).unwrap().is_some());
+        assert!(dated(&ends).expires.is_some());
         let fails = RelayTokenArgs {
             token_command: Some("exit 7".to_owned()),
             ..RelayTokenArgs::default()
         };
         assert!(matches!(
-            fails.token(&relay),
+            fails.dated(&relay),
             Err(RelayTokenError::Command(_))
         ));
     }

@@ -42,6 +42,16 @@ pub struct SessionsArgs {
     pub relay: RelayArgs,
 }
 
+impl SessionsArgs {
+    /// The relay that is asked.
+    pub(super) fn relay(&mut self) -> &mut RelayArgs {
+        match &mut self.command {
+            Some(SessionsCommand::End(args)) => &mut args.relay,
+            None => &mut self.relay,
+        }
+    }
+}
+
 /// The commands of `sessions`.
 #[derive(Debug, Subcommand)]
 pub enum SessionsCommand {

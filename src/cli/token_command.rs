@@ -25,7 +25,7 @@ const LONGEST: u64 = 64 << 10;
 const EXEC_INFO: &str = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"interactive":false}}"#;
 
 /// A token and when it expires, as far as that is known. `Debug` shows nothing of it.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) struct Dated {
     pub(super) token: Zeroizing<String>,
     pub(super) expires: Option<SystemTime>,

@@ -151,9 +151,9 @@ fn is_worker_id(name: &str) -> bool {
 ///
 /// # Errors
 /// Where there should be a token and is none that can be sent.
-pub(super) fn authorized_block(args: &RelayArgs, which: &Which) -> Result<Value, RelayError> {
+pub(super) async fn authorized_block(args: &RelayArgs, which: &Which) -> Result<Value, RelayError> {
     let mut block = relay_block(which);
-    if let Some(token) = args.token.token(&args.relay)? {
+    if let Some(token) = args.shown_token().await? {
         block["token"] = token.as_str().into();
     }
     Ok(block)

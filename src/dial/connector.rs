@@ -18,8 +18,10 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
+use super::kube::Forwarder;
 use super::limits::STEP;
 use super::proxy::{DialRoute, Proxies, Proxy, host};
+use super::stream::Carrier;
 use super::{DialError, ProxyError, Stream};
 use crate::wire::prefixed::Prefixed;
 use crate::wire::text::innermost_cause;
@@ -36,6 +38,10 @@ pub(crate) struct Connector {
     patience: Duration,
     tls: TlsConnector,
     proxies: Proxies,
+    /// The way to all of them, where it is not by the network from here.
+    forwarder: Option<Arc<Forwarder>>,
+    /// What their certificates are for, where that is not the name by which they are reached.
+    name: Option<ServerName<'static>>,
 }
 
 impl Connector {
@@ -51,7 +57,21 @@ impl Connector {
             patience: connect.max(STEP),
             tls: TlsConnector::from(Arc::new(tls)),
             proxies,
+            forwarder: None,
+            name: None,
         }
+    }
+
+    /// The same by port-forwards to a relay in a Kubernetes cluster.
+    pub(crate) fn by(mut self, forwarder: Arc<Forwarder>) -> Self {
+        self.forwarder = Some(forwarder);
+        self
+    }
+
+    /// The same to servers whose certificates are for `name`.
+    pub(crate) fn named(mut self, name: ServerName<'static>) -> Self {
+        self.name = Some(name);
+        self
     }
 
     /// Connects to the server of `uri`.
@@ -59,14 +79,20 @@ impl Connector {
     /// # Errors
     /// [`DialError`], at the deadline at the latest.
     pub(crate) async fn connect(&self, uri: &Uri) -> Result<Stream, DialError> {
-        let stream = match self.proxies.towards(uri).await? {
-            Some(proxy) => self.tunnel(&proxy, uri).await?,
-            None => {
-                let stream = self.tcp(uri.clone()).await;
-                Prefixed::new(Bytes::new(), stream.map_err(DialError::Unreachable)?)
+        let carrier = match &self.forwarder {
+            Some(forwarder) => {
+                let forwarded = Box::pin(forwarder.open()).await.map_err(Box::new)?;
+                Carrier::Forwarded(Box::new(forwarded))
             }
+            None => Carrier::Tcp(match self.proxies.towards(uri).await? {
+                Some(proxy) => self.tunnel(&proxy, uri).await?,
+                None => {
+                    let stream = self.tcp(uri.clone()).await;
+                    Prefixed::new(Bytes::new(), stream.map_err(DialError::Unreachable)?)
+                }
+            }),
         };
-        self.secured(uri, stream).await
+        self.secured(uri, carrier).await
     }
 
     /// The same by this way to it.
@@ -90,7 +116,8 @@ impl Connector {
         let stream = stream.map_err(|_| DialError::Unreachable(self.late()))?;
         let stream = stream.map_err(unreachable)?;
         stream.set_nodelay(true).map_err(unreachable)?;
-        self.secured(uri, Prefixed::new(Bytes::new(), stream)).await
+        let stream = Prefixed::new(Bytes::new(), stream);
+        self.secured(uri, Carrier::Tcp(stream)).await
     }
 
     /// Through `proxy` to the server of `uri`.
@@ -120,14 +147,19 @@ impl Connector {
         format!("no answer within {} s", self.patience.as_secs())
     }
 
-    async fn secured(&self, uri: &Uri, stream: Prefixed<TcpStream>) -> Result<Stream, DialError> {
+    async fn secured(&self, uri: &Uri, carrier: Carrier) -> Result<Stream, DialError> {
         if uri.scheme() != Some(&Scheme::HTTPS) {
-            return Ok(Stream::Plain(stream));
+            return Ok(Stream::Plain(carrier));
         }
-        let host = host(uri).to_owned();
-        let name = ServerName::try_from(host.clone());
-        let name = name.map_err(|_| DialError::Unnamed(host))?;
-        match timeout(STEP, Box::pin(self.tls.connect(name, stream))).await {
+        let name = match &self.name {
+            Some(name) => name.clone(),
+            None => {
+                let host = host(uri).to_owned();
+                let name = ServerName::try_from(host.clone());
+                name.map_err(|_| DialError::Unnamed(host))?
+            }
+        };
+        match timeout(STEP, Box::pin(self.tls.connect(name, carrier))).await {
             Ok(Ok(stream)) => Ok(Stream::Tls(Box::new(stream))),
             Ok(Err(error)) => Err(DialError::Tls(error)),
             Err(_) => {

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::kube::KubeError;
 use super::proxy::ProxyError;
 
 /// Why a server is not reached. `Display` is the cause alone.
@@ -13,6 +14,9 @@ pub(crate) enum DialError {
     /// What is on the way does not lead there.
     #[error("{0}")]
     Proxy(#[from] ProxyError),
+    /// The API server of its cluster makes no way there.
+    #[error("{0}")]
+    Kube(#[from] Box<KubeError>),
     /// No TLS came about.
     #[error("{0}")]
     Tls(#[source] io::Error),

@@ -145,6 +145,8 @@ struct ProxyVariables {
     for_https: Option<Result<Proxy, ProxyError>>,
     for_http: Option<Result<Proxy, ProxyError>>,
     except: Exceptions,
+    /// Of all servers, this machine too.
+    always: bool,
 }
 
 /// One way to a server of a name.
@@ -169,6 +171,17 @@ impl Proxies {
     /// None at all.
     pub(crate) fn none() -> Self {
         Self::default()
+    }
+
+    /// The one that `text` is, for every server; `place`: where that stands, for messages.
+    pub(crate) fn given(place: &'static str, text: &str) -> Self {
+        let proxy = Proxy::read(place, text);
+        Self(Arc::new(ProxyVariables {
+            for_https: Some(proxy.clone()),
+            for_http: Some(proxy),
+            except: Exceptions::default(),
+            always: true,
+        }))
     }
 
     /// As the environment says now.
@@ -196,6 +209,7 @@ impl Proxies {
             for_http: proxy(&FOR_HTTP),
             except: first(&EXCEPTED)
                 .map_or_else(Exceptions::default, |(_, list)| Exceptions::read(&list)),
+            always: false,
         }))
     }
 
@@ -213,6 +227,9 @@ impl Proxies {
             return Ok(None);
         };
         let (host, port) = (host(uri), port(uri));
+        if self.0.always {
+            return proxy.clone().map(Some);
+        }
         if is_this_machine(host) || self.0.except.has(host, port) {
             return Ok(None);
         }

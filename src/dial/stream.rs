@@ -9,24 +9,52 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
+use super::kube::Forwarded;
 use crate::wire::prefixed::Prefixed;
 use crate::wire::write_through;
 
 /// See the module.
 pub(crate) enum Stream {
-    Plain(Prefixed<TcpStream>),
-    Tls(Box<TlsStream<Prefixed<TcpStream>>>),
+    Plain(Carrier),
+    Tls(Box<TlsStream<Carrier>>),
+}
+
+/// What the bytes go over.
+pub(crate) enum Carrier {
+    /// A connection, directly or through a proxy.
+    Tcp(Prefixed<TcpStream>),
+    /// A port-forward of an API server.
+    Forwarded(Box<Forwarded>),
 }
 
 impl Stream {
-    /// What it goes over.
-    pub(crate) fn tcp(&self) -> &TcpStream {
-        match self {
-            Self::Plain(stream) => stream.get_ref(),
-            Self::Tls(stream) => stream.get_ref().0.get_ref(),
+    /// The connection that it goes over, where that is its own.
+    pub(crate) fn tcp(&self) -> Option<&TcpStream> {
+        let carrier = match self {
+            Self::Plain(carrier) => carrier,
+            Self::Tls(stream) => stream.get_ref().0,
+        };
+        match carrier {
+            Carrier::Tcp(stream) => Some(stream.get_ref()),
+            Carrier::Forwarded(_) => None,
         }
     }
 }
+
+impl AsyncRead for Carrier {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Forwarded(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+write_through!([] Carrier { Self::Tcp(stream) => stream, Self::Forwarded(stream) => stream });
 
 impl AsyncRead for Stream {
     fn poll_read(

@@ -252,3 +252,26 @@ async fn who_never_answers_is_given_up() {
     let own = format!("https://{}", listener.local_addr().unwrap());
     assert_eq!(late(own, false).await, "no TLS handshake within 10 s");
 }
+
+/// As a kubeconfig names one: client-go looks at nothing else then.
+#[tokio::test]
+async fn a_proxy_that_is_given_is_for_every_server() {
+    let given = Proxies::given("proxy-url", "http://ada:secret@proxy:3128");
+    for uri in [
+        "https://api.example.com",
+        "http://localhost:1",
+        "https://[::1]",
+    ] {
+        let proxy = given.towards(&uri.parse().unwrap()).await.unwrap().unwrap();
+        assert_eq!(
+            (&*proxy.to_string(), proxy.variable()),
+            ("proxy:3128", "proxy-url")
+        );
+    }
+    let other = Proxies::given("proxy-url", "socks5://ada:secret@proxy");
+    let refused = other.towards(&"https://api".parse().unwrap()).await.err();
+    assert_eq!(
+        refused.unwrap().to_string(),
+        "proxy-url names no http proxy but socks5://"
+    );
+}

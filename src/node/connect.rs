@@ -93,8 +93,10 @@ impl Dialler {
         let stream = Box::pin(self.connector.connect_by(self.relay.route, &self.to)).await?;
         // No bound on what a relay does not take: somebody may be in the middle of a long message and away for as long as a
         // park lasts. That the relay is gone is noticed on its link.
-        tcp::tune(stream.tcp(), PROBE_AFTER)
-            .map_err(|error| ConnectError::Unreachable(error.to_string()))?;
+        if let Some(stream) = stream.tcp() {
+            tcp::tune(stream, PROBE_AFTER)
+                .map_err(|error| ConnectError::Unreachable(error.to_string()))?;
+        }
         let token = self.authorization().await?;
         let url = &self.relay.url;
         let request =
@@ -133,6 +135,8 @@ impl From<DialError> for ConnectError {
                 _ => Self::Unreachable(innermost_cause(&error)),
             },
             error @ DialError::Unnamed(_) => Self::Untrusted(error.to_string()),
+            // An agent goes by no port-forward.
+            DialError::Kube(why) => Self::Unreachable(why.to_string()),
         }
     }
 }

@@ -16,6 +16,8 @@ pub struct RelayUrl {
     host: String,
     port: u16,
     prefix: String,
+    /// What it is called where its address says nothing to a person.
+    called: Option<String>,
 }
 
 impl RelayUrl {
@@ -34,16 +36,35 @@ impl RelayUrl {
         self.port
     }
 
+    /// A relay at the end of a way of its own, as it is seen from there; `called`: what people call it.
+    pub(crate) fn within(https: bool, port: u16, called: String) -> Self {
+        Self {
+            https,
+            // A name that every relay knows itself by.
+            host: "localhost".to_owned(),
+            port,
+            prefix: String::new(),
+            called: Some(called),
+        }
+    }
+
     /// The URI of `path` (with its slash) at this relay.
     pub(crate) fn uri(&self, path: &str) -> Option<Uri> {
-        format!("{self}{path}").parse().ok()
+        format!("{}{path}", self.text()).parse().ok()
+    }
+
+    fn text(&self) -> String {
+        let scheme = if self.https { "https" } else { "http" };
+        format!("{scheme}://{}:{}{}", self.host, self.port, self.prefix)
     }
 }
 
 impl fmt::Display for RelayUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.https { "https" } else { "http" };
-        write!(f, "{scheme}://{}:{}{}", self.host, self.port, self.prefix)
+        match &self.called {
+            Some(called) => f.write_str(called),
+            None => f.write_str(&self.text()),
+        }
     }
 }
 
@@ -97,6 +118,7 @@ impl FromStr for RelayUrl {
             host: host.to_owned(),
             port,
             prefix: uri.path().trim_end_matches('/').to_owned(),
+            called: None,
         })
     }
 }

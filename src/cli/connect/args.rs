@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use clap::Args;
 
 use crate::cli::RelayUrl;
-use crate::cli::failure::Fails;
+use crate::cli::failure::{Exit, Fails};
+use crate::cli::kube::KubeArgs;
 use crate::cli::relay_tls::RelayTlsArgs;
 use crate::cli::relay_token::RelayTokenArgs;
 
@@ -16,7 +17,7 @@ pub struct ConnectArgs {
     /// The relay; a path below which an ingress has it may follow
     #[arg(value_name = "URL", env = "RAY_RELAY_URL", hide_env_values = true)]
     #[arg(value_hint = clap::ValueHint::Url)]
-    pub url: RelayUrl,
+    pub url: Option<RelayUrl>,
     /// Address and port to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:5678")]
     pub listen: SocketAddr,
@@ -35,6 +36,9 @@ pub struct ConnectArgs {
     /// A command to run, with its arguments
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
+    /// Where it is in Kubernetes.
+    #[command(flatten)]
+    pub kube: KubeArgs,
 }
 
 /// Why there is no port, or no command.
@@ -58,6 +62,9 @@ pub(super) enum ConnectError {
         "{0} is the port that this command listens on: name the relay, or choose another port with --listen"
     )]
     Itself(RelayUrl),
+    /// Nothing says which.
+    #[error("which relay? Name its URL, or give --kube for one in Kubernetes")]
+    Unnamed,
     /// The system refuses a signal handler.
     #[error("cannot wait for signals: {0}")]
     Signal(io::Error),
@@ -71,4 +78,11 @@ pub(super) enum ConnectError {
     },
 }
 
-impl Fails for ConnectError {}
+impl Fails for ConnectError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Unnamed => Exit::Usage,
+            _ => Exit::Failed,
+        }
+    }
+}

@@ -17,6 +17,7 @@ use super::line::{self, FIRST, LONGEST, Line, Watcher};
 use super::told::Told;
 use crate::cli::RelayArgs;
 use crate::cli::relay_client::RelayError;
+use crate::cli::token_command::Dated;
 use crate::wire::resumed::messages::Opener;
 use crate::wire::resumed::{LinkedStream, Phase};
 use crate::wire::tunnel::text::Hex;
@@ -184,41 +185,39 @@ impl Lines {
     /// Shows the relay another token before the last one expires.
     async fn renew(self: &Arc<Self>) -> Infallible {
         let left = |at: SystemTime| at.duration_since(SystemTime::now()).unwrap_or_default();
-        let mut shown = self.expiry(None).await;
+        let mut shown = self.shown(None).await;
         // Of a token that lasts shorter, its last third.
-        let mut before = shown.map_or(BEFORE, |at| BEFORE.min(left(at) / 3));
+        let ends = |shown: &Option<Dated>| shown.as_ref().and_then(|dated| dated.expires);
+        let mut before = ends(&shown).map_or(BEFORE, |at| BEFORE.min(left(at) / 3));
         loop {
-            let waits = shown.map(|at| left(at).saturating_sub(before));
+            let waits = ends(&shown).map(|at| left(at).saturating_sub(before));
             if waits != Some(Duration::ZERO) {
                 // In short steps, because the wall clock decides.
                 sleep(waits.unwrap_or(LOOK).min(LOOK)).await;
             } else {
-                self.args.token.renew();
+                self.args.renew().await;
             }
-            let next = self.expiry(shown).await;
+            let next = self.shown(shown.clone()).await;
             if next == shown {
                 if waits == Some(Duration::ZERO) {
                     sleep(Duration::from_secs(1).max(before / 6)).await;
                 }
                 continue;
             }
-            before = next.map_or(BEFORE, |at| BEFORE.min(left(at) / 3));
+            before = ends(&next).map_or(BEFORE, |at| BEFORE.min(left(at) / 3));
             shown = next;
             self.cut.send_replace(());
         }
     }
 
-    /// When the token expires that would be shown now; `shown`, where there is none.
-    async fn expiry(&self, shown: Option<SystemTime>) -> Option<SystemTime> {
-        let RelayArgs { relay, token, .. } = self.args.clone();
-        let asked = tokio::task::spawn_blocking(move || token.expires(&relay)).await;
-        match asked {
-            Ok(Ok(expires)) => expires,
-            Ok(Err(error)) => {
+    /// The token that would be shown now; `shown`, where there is none to be had.
+    async fn shown(&self, shown: Option<Dated>) -> Option<Dated> {
+        match self.args.dated().await {
+            Ok(dated) => dated,
+            Err(error) => {
                 self.told.away(&error.to_string(), SystemTime::now());
                 shown
             }
-            Err(_) => shown,
         }
     }
 

@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 
 use super::args::ConnectArgs;
 use super::command::url;
+use crate::cli::RelayUrl;
 use crate::wire::human_time::span;
 use crate::wire::text::{replaced, shortened};
 
@@ -75,7 +76,7 @@ impl Drop for Counted<'_> {
 }
 
 impl Told {
-    pub(super) fn new(args: &ConnectArgs, address: SocketAddr) -> Self {
+    pub(super) fn new(args: &ConnectArgs, relay: &RelayUrl, address: SocketAddr) -> Self {
         let beside = !args.command.is_empty();
         let form = match args.json {
             true => Form::Json,
@@ -83,7 +84,7 @@ impl Told {
             false => Form::Lines,
         };
         Self {
-            relay: args.url.to_string(),
+            relay: relay.to_string(),
             address,
             shared: !address.ip().is_loopback(),
             form,

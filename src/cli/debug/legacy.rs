@@ -12,7 +12,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::input::Typed;
 use super::{DebugArgs, Terminal, dial};
 use crate::cli::failure::Failure;
-use crate::cli::relay_client::RelayError;
 use crate::lineproto::{Enter, TOKEN_NEEDED, TOKEN_QUESTION as TOKEN};
 use crate::pdb::{COMMANDS_PROMPT, PROMPT};
 use crate::wire::text::escaped;
@@ -30,11 +29,7 @@ pub(super) async fn enter(
     terminal: &mut Terminal,
     id: &str,
 ) -> Result<(), Failure> {
-    let token = args
-        .relay
-        .token
-        .token(&args.relay.relay)
-        .map_err(RelayError::from)?;
+    let token = args.relay.shown_token().await?;
     let enter = Enter {
         id: id.to_owned(),
         take_over: args.take_over,

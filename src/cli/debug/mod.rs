@@ -229,7 +229,7 @@ async fn one(
     let client = RelayClient::new(args.relay.clone())?;
     let stream = dial(&args.relay).await?;
     let (sender, mut pieces) = mpsc::channel(64);
-    let mut relay = authorized_block(&args.relay, which)?;
+    let mut relay = authorized_block(&args.relay, which).await?;
     if args.take_over {
         relay["takeOver"] = true.into();
     }

@@ -14,6 +14,7 @@ use tokio_rustls::TlsConnector;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::report::Report;
+use crate::cli::kube::Reached;
 use crate::cli::relay_client::{RelayError, refusal};
 use crate::cli::{RELAY_BY_DEFAULT, RELAY_VARIABLE, RelayArgs};
 use crate::dial::http::{Roots, trusting};
@@ -39,6 +40,9 @@ pub(super) fn refused(error: &RelayError) -> Finding {
             (Link::Relay, Fault::Misconfigured)
         }
         RelayError::Token(_) => (Link::Token, Fault::Misconfigured),
+        RelayError::Kube(why) if why.is_not_permitted() => (Link::Address, Fault::NotPermitted),
+        RelayError::Kube(why) if why.is_misconfigured() => (Link::Address, Fault::Misconfigured),
+        RelayError::Kube(_) => (Link::Connection, Fault::Unreachable),
         RelayError::Refused { status, .. } => match status.as_u16() {
             401 | 403 => (Link::Token, Fault::NotPermitted),
             429 | 500.. => (Link::Relay, Fault::Unreachable),
@@ -74,7 +78,11 @@ const FIND_IT: &str = "where it runs in Kubernetes, `kubectl port-forward svc/ra
                        address with --relay URL, or start one with `ray-relay serve --ray-address http://HEAD:8265`";
 
 /// Which relay is meant, and who says so.
-pub(super) fn address(relay: &RelayUrl) -> Finding {
+pub(super) fn address(args: &RelayArgs) -> Finding {
+    let relay = &args.relay;
+    if args.reached.is_some() {
+        return Finding::ok(Link::Address, format!("the relay is {relay}"));
+    }
     let of = |text: &str| text.parse::<RelayUrl>().is_ok_and(|url| url == *relay);
     let by_variable = std::env::var(RELAY_VARIABLE).is_ok_and(|text| of(&text));
     let source = match (by_variable, of(RELAY_BY_DEFAULT)) {
@@ -85,10 +93,46 @@ pub(super) fn address(relay: &RelayUrl) -> Finding {
     Finding::ok(Link::Address, format!("the relay is at {relay}, {source}"))
 }
 
+/// Finds a relay in Kubernetes, where that is where it is; whether it can be looked at.
+pub(super) async fn find(args: &mut RelayArgs, report: &mut Report) -> io::Result<bool> {
+    report.about("looking for the relay's Service");
+    match args.reach().await {
+        Ok(()) => Ok(true),
+        Err(error) => {
+            report.add(super::refused(&error))?;
+            Ok(false)
+        }
+    }
+}
+
+/// Has the API server connect to the relay of a Service.
+async fn forwarded(args: &RelayArgs, reached: &Reached, report: &mut Report) -> io::Result<bool> {
+    report.about("having the API server connect");
+    let began = Instant::now();
+    let stream = match reached.forwarder().open().await {
+        Ok(stream) => stream,
+        Err(why) => {
+            report.add(super::refused(&RelayError::Kube(Box::new(why))))?;
+            return Ok(false);
+        }
+    };
+    let took = began.elapsed().as_secs_f64() * 1000.0;
+    let says = format!(
+        "the API server {} has a port-forward to pod {}, in {took:.1} ms",
+        reached.cluster().server(),
+        stream.pod()
+    );
+    report.add(Finding::ok(Link::Connection, says))?;
+    secured(args, stream, report).await
+}
+
 /// Looks the name up, connects, by a proxy where that is the way, and speaks TLS where that is wanted. Whether the relay can
 /// be asked.
 pub(super) async fn examine(args: &RelayArgs, report: &mut Report) -> io::Result<bool> {
     let relay = &args.relay;
+    if let Some(reached) = &args.reached {
+        return forwarded(args, reached, report).await;
+    }
     report.about("looking for a proxy");
     match by_proxy(args, report).await? {
         Some(Ok(tunnel)) => return secured(args, tunnel, report).await,
@@ -174,6 +218,10 @@ async fn secured(
     report.about("looking at its certificate");
     let found = match args.relay.is_https() {
         true => handshake(args, stream).await,
+        false if args.reached.is_some() => Finding::ok(
+            Link::Tls,
+            "not used in the relay's pod; the way there is inside the API server's TLS",
+        ),
         false => without_tls(&args.relay),
     };
     let goes_on = found.severity != Severity::Error;
@@ -267,7 +315,12 @@ async fn handshake(args: &RelayArgs, stream: impl AsyncRead + AsyncWrite + Unpin
         Ok(config) => config,
         Err(error) => return refused(&error),
     };
-    let Ok(name) = ServerName::try_from(relay.host().to_owned()) else {
+    let given = args.reached.as_ref().and_then(|reached| reached.name());
+    let name = match given {
+        Some(name) => Ok(name),
+        None => ServerName::try_from(relay.host().to_owned()),
+    };
+    let Ok(name) = name else {
         let says = format!("{} is no name that a certificate can be for", relay.host());
         return Finding::error(Link::Tls, Fault::Misconfigured, says);
     };
@@ -335,14 +388,21 @@ fn not_trusted(args: &RelayArgs, error: &io::Error) -> Finding {
 /// What is wrong with the relay's certificate.
 fn invalid(args: &RelayArgs, why: &CertificateError) -> Finding {
     let wrong = |says: String| Finding::error(Link::Tls, Fault::Misconfigured, says);
-    let host = args.relay.host();
+    let given = args.reached.as_ref().and_then(|reached| reached.name());
+    let host = match &given {
+        Some(name) => name.to_str(),
+        None => args.relay.host().into(),
+    };
     match why {
         CertificateError::NotValidForNameContext { presented, .. } => {
             let names = shortened(&presented.join(", "), LONGEST);
             wrong(format!(
                 "the relay's certificate is not for {host}, but for {names}"
             ))
-            .next("name the relay by one of those, or have a certificate made for this name")
+            .next(match args.reached {
+                Some(_) => "name one of those with --tls-server-name NAME",
+                None => "name the relay by one of those, or have a certificate made for this name",
+            })
         }
         CertificateError::NotValidForName => {
             wrong(format!("the relay's certificate is not for {host}"))

@@ -24,6 +24,7 @@ pub(super) const AFTER_HELP: &str = "\
 Examples:
   ray-relay doctor
   ray-relay doctor --relay https://relay.example.com --token-file ada.token
+  ray-relay doctor --kube
   ray-relay doctor --json | jq -r '.findings[] | select(.severity == \"error\") | .says'
 
 Looks at each link from here to the debuggers of the paused tasks: the relay's address, its
@@ -34,9 +35,11 @@ this folder has the files of the tasks. Nothing is changed, and no debugger is d
 Exit codes: 0 nothing is wrong, 1 a warning; with an error, by the first one: 69 something cannot be
 reached, 77 the relay wants a token or the token does not permit it, 78 something is set up wrongly.";
 
-pub(super) async fn run(args: DoctorArgs) -> Result<(), Failure> {
+pub(super) async fn run(mut args: DoctorArgs) -> Result<(), Failure> {
     let mut report = Report::new(args.json);
-    examine(&args.relay, &mut report).await?;
+    if connection::find(&mut args.relay, &mut report).await? {
+        examine(&args.relay, &mut report).await?;
+    }
     match report.end(&args.relay.relay.to_string())? {
         0 => Ok(()),
         code => Err(Failure::told(code)),
@@ -45,7 +48,7 @@ pub(super) async fn run(args: DoctorArgs) -> Result<(), Failure> {
 
 /// Every link, until one is broken.
 async fn examine(args: &RelayArgs, report: &mut Report) -> Result<(), Failure> {
-    report.add(connection::address(&args.relay))?;
+    report.add(connection::address(args))?;
     if !connection::examine(args, report).await? {
         return Ok(());
     }
@@ -54,7 +57,7 @@ async fn examine(args: &RelayArgs, report: &mut Report) -> Result<(), Failure> {
         Ok(client) => client,
         Err(error) => return Ok(report.add(refused(&error))?),
     };
-    let here = match token::given(args, SystemTime::now()) {
+    let here = match token::given(args, SystemTime::now()).await {
         Ok(here) => here,
         Err(error) => return Ok(report.add(refused(&error))?),
     };

@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 
 use super::*;
 use crate::app::{self, Running};
-use crate::cli::{RelayTlsArgs, RelayTokenArgs};
+use crate::cli::{KubeArgs, RelayTlsArgs, RelayTokenArgs};
 use crate::config::{ClientAuth, Config, Gcs};
 use crate::doctor::Severity;
 use crate::identity::testing::{KEY, foreign_token, token_of, token_until};
@@ -110,6 +110,8 @@ fn args(relay: &str) -> RelayArgs {
         relay: relay.parse().unwrap(),
         tls: RelayTlsArgs::default(),
         token: RelayTokenArgs::default(),
+        kube: KubeArgs::default(),
+        reached: None,
     }
 }
 

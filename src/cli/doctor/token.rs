@@ -25,6 +25,8 @@ pub(super) struct Given {
     source: Option<String>,
     /// What stands in it; `None`: it is none that can be read.
     claims: Option<Claims>,
+    /// It is one of Kubernetes, or there would be one of it.
+    of_kubernetes: bool,
     /// There is a client certificate.
     certificate: bool,
     now: SystemTime,
@@ -34,19 +36,26 @@ pub(super) struct Given {
 ///
 /// # Errors
 /// [`RelayError::Token`].
-pub(super) fn given(args: &RelayArgs, now: SystemTime) -> Result<Given, RelayError> {
-    let token = args.token.token(&args.relay)?;
-    let source = token.as_ref().map(|_| match &args.token.token_file {
-        Some(path) => replaced(&path.display().to_string()).into_owned(),
-        None => VARIABLE.to_owned(),
-    });
-    let claims = token.as_ref().and_then(|token| {
+pub(super) async fn given(args: &RelayArgs, now: SystemTime) -> Result<Given, RelayError> {
+    let token = args.shown_token().await?;
+    let of_kubernetes = args.by_kubernetes();
+    let source = token
+        .as_ref()
+        .map(|_| match (of_kubernetes, &args.token.token_file) {
+            (Some(reached), _) => reached.source(),
+            (None, Some(path)) => replaced(&path.display().to_string()).into_owned(),
+            (None, None) => VARIABLE.to_owned(),
+        });
+    // What Kubernetes signs says nothing of what the relay permits.
+    let claims = token.as_ref().filter(|_| of_kubernetes.is_none());
+    let claims = claims.and_then(|token| {
         let jws = Jws::parse(token, LONGEST).ok()?;
         Claims::of(&jws).ok()
     });
     Ok(Given {
         source,
         claims,
+        of_kubernetes: of_kubernetes.is_some(),
         certificate: args.tls.client_cert.is_some(),
         now,
     })
@@ -88,6 +97,14 @@ impl Given {
             // The relay knows who it is, and says what is missing.
             _ if denied => wrong(error.to_string())
                 .next("ask whoever gave you the token for one that permits it"),
+            (Some(source), _) if self.of_kubernetes => wrong(format!(
+                "the relay refuses the token of {source}: it is for another audience, or the relay takes none of Kubernetes (`kubernetes.enabled`)"
+            ))
+            .next(BY_ACCOUNT),
+            (None, _) if self.of_kubernetes => wrong(
+                "the relay wants a token, and the kubeconfig has none: its user is known by a certificate".to_owned(),
+            )
+            .next(BY_ACCOUNT),
             (None, _) => wrong("the relay wants a token, and none is given".to_owned())
                 .next("give one with --token-file FILE or RAY_RELAY_TOKEN"),
             (Some(source), Some(claims)) if claims.expires <= self.now => {
@@ -109,5 +126,7 @@ impl Given {
         }
     }
 }
+
+const BY_ACCOUNT: &str = "show it one that is made for it, of a ServiceAccount that may debug: --as-service-account NAME (`kubectl get serviceaccounts`)";
 
 const ANOTHER: &str = "get another one from whoever gave it to you (`ray-relay token mint`)";

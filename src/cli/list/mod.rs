@@ -21,6 +21,8 @@ use crate::listing::table::{self, Extras};
 pub(super) const AFTER_HELP: &str = "\
 Examples:
   ray-relay list
+  ray-relay list --kube
+      a relay in Kubernetes: `ray-relay connect --help` says how it is found
   ray-relay list --watch
       redraws on a terminal; in a pipe, one line for each change
   ray-relay list --sort waiting,desc --filter 'train*' --filter node=10.0.0.7

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use hyper::StatusCode;
 
 use crate::cli::relay_token::RelayTokenError;
+use crate::dial::kube::KubeError;
 use crate::dial::{DialError, ProxyError, tls_error};
 use crate::wire::relay_url::RelayUrl;
 use crate::wire::text::innermost_cause;
@@ -28,6 +29,9 @@ pub(in crate::cli) enum RelayError {
         /// What it does instead.
         why: ProxyError,
     },
+    /// The Kubernetes cluster that it is in makes no way there, or gives no token.
+    #[error("{0}")]
+    Kube(#[from] Box<KubeError>),
     /// The certificate is not trusted, or there is nothing to check it with.
     #[error("cannot trust {relay}: {cause}")]
     Untrusted {
@@ -97,6 +101,7 @@ impl RelayError {
                 cause: cause.clone(),
             }),
             DialError::Tls(error) => refusal(relay, error, &cause),
+            DialError::Kube(why) => return Self::Kube(why.clone()),
             DialError::Unreachable(_) => None,
         };
         not_trusted.unwrap_or_else(|| Self::Unreachable {
@@ -107,7 +112,16 @@ impl RelayError {
 
     /// Whether no relay was reached.
     pub(in crate::cli) fn is_unreachable(&self) -> bool {
-        matches!(self, Self::Unreachable { .. } | Self::Proxy { .. })
+        match self {
+            Self::Unreachable { .. } | Self::Proxy { .. } => true,
+            Self::Kube(why) => !(why.is_not_permitted() || why.is_misconfigured()),
+            _ => false,
+        }
+    }
+
+    /// Whether what says how a relay is reached is wrong.
+    pub(in crate::cli) fn is_misconfigured(&self) -> bool {
+        matches!(self, Self::Kube(why) if why.is_misconfigured())
     }
 
     /// Whether it may be otherwise in a moment: no relay was reached, or it has no room, or what stands before it does not
@@ -118,6 +132,7 @@ impl RelayError {
                 status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS
             }
             Self::Proxy { why, .. } => why.is_passing(),
+            Self::Kube(why) => why.is_passing(),
             error => error.is_unreachable(),
         }
     }
@@ -126,6 +141,7 @@ impl RelayError {
     pub(in crate::cli) fn is_not_permitted(&self) -> bool {
         match self {
             Self::Unrecognised { .. } => true,
+            Self::Kube(why) => why.is_not_permitted(),
             Self::Refused { status, .. } => {
                 matches!(*status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
             }
@@ -143,10 +159,11 @@ impl RelayError {
         let hint = match self {
             Self::Unreachable { .. } => {
                 "start one with `ray-relay serve`, or forward its port with \
-                 `kubectl port-forward svc/ray-relay 5678`, or name it with --relay URL; `ray-relay doctor` says \
+                 `kubectl port-forward svc/ray-relay 5678`, or name it with --relay URL, or reach one in Kubernetes with --kube; `ray-relay doctor` says \
                  where the way there ends"
             }
             Self::Proxy { why, .. } => return Some(Cow::Owned(why.hint())),
+            Self::Kube(why) => return Some(why.hint()),
             Self::Untrusted { .. } => {
                 "name the file of the CA that signed it, or of the certificate itself, with --ca-file FILE or \
                  RAY_RELAY_CA_FILE"
@@ -161,6 +178,14 @@ impl RelayError {
             }
             Self::NotARelay { .. } => {
                 "name a relay with --relay URL; its own port is 5678 unless configured otherwise"
+            }
+            // What has no URL is in Kubernetes.
+            Self::Refused { relay, status, .. }
+                if *status == StatusCode::UNAUTHORIZED && !relay.contains("://") =>
+            {
+                "a kubeconfig's own token is taken where `kubernetes.audiences` of the relay has the API server's \
+                 audience, and a client certificate is no token: try --as-service-account NAME with one that may debug, or \
+                 give a token of the relay's with --token-file FILE or RAY_RELAY_TOKEN"
             }
             Self::Refused { status, .. } if *status == StatusCode::UNAUTHORIZED => {
                 "give a token with --token-file FILE or RAY_RELAY_TOKEN"

@@ -1,0 +1,249 @@
+//! A relay in Kubernetes: what the client commands take for it, and how it is found.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use clap::{Args, ValueHint};
+use rustls::pki_types::ServerName;
+use tokio::sync::Mutex;
+
+use super::failure::{Exit, Fails};
+use super::relay_client::RelayError;
+use super::relay_token::RENEWED_BEFORE;
+use super::token_command::{Dated, expiry};
+use crate::dial::kube::{Account, Choice, Cluster, Forwarder, KubeError, request_token};
+use crate::wire::relay_url::RelayUrl;
+
+/// The audience that a relay wants of tokens where it is not configured otherwise.
+const AUDIENCE: &str = "ray-relay";
+
+/// How a relay in Kubernetes is reached.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Kubernetes")]
+pub struct KubeArgs {
+    /// Reach the relay through Kubernetes, without URL and token: by your kubeconfig, a port-forward to
+    /// the relay's Service, and who you are there. Implied by the other options here
+    #[arg(long)]
+    pub kube: bool,
+    /// Context of the kubeconfig [default: its current one]
+    #[arg(long, value_name = "NAME", visible_alias = "kube-context")]
+    pub context: Option<String>,
+    /// Namespace of the relay [default: that of the context]
+    #[arg(long, short, value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// Kubeconfig [default: those of KUBECONFIG, else ~/.kube/config]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub kubeconfig: Option<PathBuf>,
+    /// Service of the relay [default: the one labelled app.kubernetes.io/name=ray-relay]
+    #[arg(long, value_name = "NAME")]
+    pub kube_service: Option<String>,
+    /// Show the relay a token of this ServiceAccount, asked for and renewed by itself, in place of the
+    /// kubeconfig's own
+    #[arg(long, value_name = "[NAMESPACE/]NAME", conflicts_with = "token_file")]
+    pub as_service_account: Option<String>,
+    /// Audience of that token, as the relay has it in `kubernetes.audiences` [default: ray-relay]
+    #[arg(long, value_name = "TEXT", requires = "as_service_account")]
+    pub audience: Option<String>,
+    /// A name that the relay's certificate is for, where it speaks TLS [default: localhost]
+    #[arg(long, value_name = "NAME", value_parser = server_name)]
+    pub tls_server_name: Option<ServerName<'static>>,
+}
+
+fn server_name(text: &str) -> Result<ServerName<'static>, &'static str> {
+    let name = ServerName::try_from(text.to_owned());
+    name.map_err(|_| "write the name of a host, such as ray-relay-agents")
+}
+
+impl KubeArgs {
+    /// Whether the relay is looked for in Kubernetes.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.kube
+            || self.context.is_some()
+            || self.namespace.is_some()
+            || self.kubeconfig.is_some()
+            || self.kube_service.is_some()
+            || self.as_service_account.is_some()
+            || self.tls_server_name.is_some()
+    }
+}
+
+/// Both a relay and a place to look for one are named.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the relay is named by its URL and looked for in Kubernetes: leave out the one or the other"
+)]
+pub(super) struct Contradiction;
+
+impl Fails for Contradiction {
+    fn exit(&self) -> Exit {
+        Exit::Usage
+    }
+}
+
+/// The way to a relay in Kubernetes, and the token that there is for it.
+pub(super) struct Reached {
+    cluster: Arc<Cluster>,
+    forwarder: Arc<Forwarder>,
+    name: Option<ServerName<'static>>,
+    account: Option<Account>,
+    audience: String,
+    given: Mutex<Given>,
+}
+
+/// The last token of the ServiceAccount.
+#[derive(Default)]
+struct Given {
+    token: Option<Dated>,
+    /// Another one is wanted.
+    is_stale: bool,
+}
+
+impl std::fmt::Debug for Reached {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reached")
+            .field("forwarder", &self.forwarder)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Reached {
+    /// Finds the relay: how it is called, and the way there.
+    ///
+    /// # Errors
+    /// [`RelayError::Kube`].
+    pub(super) async fn of(args: &KubeArgs) -> Result<(RelayUrl, Self), RelayError> {
+        let found = Box::pin(Self::found(args)).await;
+        found.map_err(|why| RelayError::Kube(Box::new(why)))
+    }
+
+    async fn found(args: &KubeArgs) -> Result<(RelayUrl, Self), KubeError> {
+        let cluster = Cluster::of(Choice {
+            kubeconfig: args.kubeconfig.clone(),
+            context: args.context.clone(),
+            namespace: args.namespace.clone(),
+        });
+        let cluster = Arc::new(cluster.await?);
+        let service = args.kube_service.clone();
+        let forwarder = Forwarder::of(Arc::clone(&cluster), service).await?;
+        let place = forwarder.place().await?;
+        let (service, namespace) = (forwarder.service(), forwarder.namespace());
+        let called = format!(
+            "Service {service} in namespace {namespace} (context {})",
+            cluster.context()
+        );
+        let account = args.as_service_account.as_deref();
+        let account = account.map(|account| match account.split_once('/') {
+            Some((namespace, name)) => Account {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            },
+            None => Account {
+                namespace: namespace.to_owned(),
+                name: account.to_owned(),
+            },
+        });
+        let audience = args.audience.clone();
+        Ok((
+            RelayUrl::within(place.https, place.port, called),
+            Self {
+                forwarder: Arc::new(forwarder),
+                name: args.tls_server_name.clone(),
+                account,
+                audience: audience.unwrap_or_else(|| AUDIENCE.to_owned()),
+                given: Mutex::default(),
+                cluster,
+            },
+        ))
+    }
+
+    /// Opens the way there.
+    pub(super) fn forwarder(&self) -> Arc<Forwarder> {
+        Arc::clone(&self.forwarder)
+    }
+
+    /// What the relay's certificate is for, where that is not its host's name.
+    pub(super) fn name(&self) -> Option<ServerName<'static>> {
+        self.name.clone()
+    }
+
+    /// The API server.
+    pub(super) fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Whether a ServiceAccount is to be shown, whatever else there is.
+    pub(super) fn is_as_account(&self) -> bool {
+        self.account.is_some()
+    }
+
+    /// Where the token comes from, for messages.
+    pub(super) fn source(&self) -> String {
+        match &self.account {
+            Some(account) => format!(
+                "ServiceAccount {} in namespace {}",
+                account.name, account.namespace
+            ),
+            None => format!("context {}", self.cluster.context()),
+        }
+    }
+
+    /// The token for the relay: of the ServiceAccount, or the kubeconfig's own; `None`: that has none.
+    ///
+    /// # Errors
+    /// [`KubeError`].
+    pub(super) async fn token(&self) -> Result<Option<Dated>, KubeError> {
+        let Some(account) = &self.account else {
+            let own = self.cluster.bearer().await?;
+            return Ok(own.map(|token| Dated {
+                expires: expiry(&token),
+                token,
+            }));
+        };
+        let mut given = self.given.lock().await;
+        let left = |dated: &Dated| {
+            let left = dated.expires?.duration_since(SystemTime::now());
+            Some(left.unwrap_or_default())
+        };
+        let is_good = |dated: &&Dated| left(dated).is_none_or(|left| left > RENEWED_BEFORE);
+        if let Some(dated) = given.token.as_ref().filter(is_good)
+            && !given.is_stale
+        {
+            return Ok(Some(dated.clone()));
+        }
+        match request_token(&self.cluster, account, &self.audience).await {
+            Ok((token, expires)) => {
+                let dated = Dated {
+                    token,
+                    expires: Some(expires),
+                };
+                given.is_stale = false;
+                given.token = Some(dated.clone());
+                Ok(Some(dated))
+            }
+            // The last one still holds for a while.
+            Err(error) if error.is_passing() => {
+                let last = given.token.clone();
+                let last =
+                    last.filter(|dated| left(dated).is_some_and(|left| left > Duration::ZERO));
+                last.map(Some).ok_or(error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Has another token wanted next time, as the last was refused or is about to expire; whether there may be one.
+    pub(super) async fn renew(&self) -> bool {
+        match &self.account {
+            Some(_) => {
+                let mut given = self.given.lock().await;
+                given.is_stale = true;
+                given.token.is_some()
+            }
+            None => self.cluster.renew().await.is_ok(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! By which name this program was started: its own, or that of a plugin of kubectl, by which `kubectl ray-relay` calls it.
+
+use std::env;
+use std::path::Path;
+
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Command, CommandFactory};
+
+use super::Cli;
+
+/// The file that kubectl looks for: it writes `-` in a command as `_`.
+const PLUGIN: &str = "kubectl-ray_relay";
+
+/// What a person types.
+const TYPED: &str = "kubectl ray-relay";
+
+const AFTER_HELP: &str = "\
+Start, where a relay runs in the namespace of your context:
+  kubectl ray-relay list
+  kubectl ray-relay debug
+  kubectl ray-relay connect
+      has the relay on 127.0.0.1:5678 of this machine, for editors and the browser
+  kubectl ray-relay doctor -n ml
+      in another namespace: what is wrong between here and the tasks
+
+The relay is found by the label of its Service, and reached by a port-forward that finds a new pod
+where one is replaced. Shown to it is the bearer token of your kubeconfig; with
+--as-service-account NAME, or where the kubeconfig has none, a token of a ServiceAccount.
+`ray-relay --help` has all commands, and the environment that they read.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 66 no such task or session, 69 the relay, the API
+server or the task's debugger cannot be reached, 77 not permitted, by the API server or the relay,
+78 the kubeconfig cannot be used";
+
+/// Whether kubectl has started this process.
+pub(super) fn is_plugin() -> bool {
+    let name = env::args_os().next();
+    let name = name.as_deref().map(Path::new).and_then(Path::file_name);
+    name.is_some_and(|name| name == PLUGIN)
+}
+
+/// The command line, as it is typed.
+pub(super) fn command() -> Command {
+    match is_plugin() {
+        true => as_plugin(Cli::command()),
+        false => Cli::command(),
+    }
+}
+
+/// `text` with the commands in it as they are typed.
+pub(super) fn typed(text: &str) -> String {
+    text.replace("`ray-relay ", &format!("`{TYPED} "))
+        .replace("  ray-relay ", &format!("  {TYPED} "))
+}
+
+/// Whether the command line itself names a relay, whatever the environment says.
+pub(super) fn names_relay(matches: &ArgMatches) -> bool {
+    let mut matches = matches;
+    while let Some((_, deeper)) = matches.subcommand() {
+        matches = deeper;
+    }
+    ["relay", "url"].iter().any(|id| {
+        // What is no argument of the command is not asked for: that is a mistake to clap.
+        matches.try_contains_id(id).unwrap_or_default()
+            && matches.value_source(id) == Some(ValueSource::CommandLine)
+    })
+}
+
+fn as_plugin(command: Command) -> Command {
+    command
+        .bin_name(TYPED)
+        .after_help(AFTER_HELP)
+        .mut_subcommands(|sub| {
+            let is_client = sub.get_arguments().any(|arg| arg.get_id() == "kube");
+            plugins(sub).hide(!is_client)
+        })
+}
+
+fn plugins(command: Command) -> Command {
+    let after = command
+        .get_after_help()
+        .map(|text| typed(&text.to_string()));
+    let command = command
+        .mut_args(|arg| {
+            let help = arg.get_help().map(|text| typed(&text.to_string()));
+            match help {
+                Some(help) => arg.help(help),
+                None => arg,
+            }
+        })
+        .mut_subcommands(plugins);
+    match after {
+        Some(after) => command.after_help(after),
+        None => command,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_of_the_plugin_is_as_it_is_typed() {
+        let mut command = as_plugin(Cli::command());
+        let all = command.render_help().to_string();
+        assert!(all.contains("Usage: kubectl ray-relay <COMMAND>"), "{all}");
+        assert!(
+            all.contains("  list ") && !all.contains("  serve "),
+            "{all}"
+        );
+        command.build();
+        let list = command.find_subcommand_mut("list").unwrap();
+        let list = list.render_help().to_string();
+        assert!(list.contains("Usage: kubectl ray-relay list"), "{list}");
+        assert!(
+            list.contains("\n  kubectl ray-relay list --watch"),
+            "{list}"
+        );
+        assert!(!list.contains("\n  ray-relay"), "{list}");
+    }
+
+    #[test]
+    fn only_the_command_line_names_a_relay() {
+        let of = |words: &[&str]| names_relay(&Cli::command().get_matches_from(words));
+        assert!(of(&["ray-relay", "list", "--relay", "http://x"]));
+        assert!(of(&["ray-relay", "connect", "http://x"]));
+        assert!(of(&["ray-relay", "sessions", "end", "1", "--relay", "x"]));
+        assert!(!of(&["ray-relay", "list"]));
+        assert!(!of(&["ray-relay", "connect", "--kube"]));
+        assert!(!of(&["ray-relay", "hook"]));
+    }
+}

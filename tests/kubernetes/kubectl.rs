@@ -1,0 +1,601 @@
+//! Client commands that reach a relay through the API server (`--kube`): the kubeconfig, the API server and what it allows
+//! are real, and so are TokenRequest and TokenReview; the kubelet at the end of a port-forward is a stand-in
+//! ([`crate::kubelet`]).
+
+use std::fs::Permissions;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use ray_relay::app::{self, Running};
+use ray_relay::config::{self, Config};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::net::TcpStream;
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::time::{sleep, timeout};
+
+use crate::api::{Api, service_account};
+use crate::kubelet::Kubelet;
+use crate::server::{PATIENCE, Server};
+
+/// What the API server takes of tokens that say nothing of an audience.
+const ITS_OWN: &str = "https://kubernetes.default.svc";
+
+/// A namespace with a relay's Service, a node, and somebody who may have a port-forward there.
+struct Scene {
+    server: &'static Server,
+    api: Api,
+    namespace: String,
+    kubelet: Kubelet,
+    dir: tempfile::TempDir,
+}
+
+impl Scene {
+    async fn new() -> Option<Self> {
+        let server = Server::shared().await?;
+        let api = server.api().await;
+        let namespace = api.namespace().await;
+        let kubelet = Kubelet::start(&api, &namespace).await;
+        let label = json!({"app.kubernetes.io/name": "ray-relay"});
+        let service = json!({"metadata": {"name": "ray-relay", "labels": label},
+            "spec": {"selector": label, "ports": [{"name": "relay", "port": 80, "targetPort": "relay"}]}});
+        let path = format!("/api/v1/namespaces/{namespace}/services");
+        api.post(&path, &service).await.unwrap();
+        for name in ["relay", "debugger", "nobody"] {
+            api.make_service_account(&namespace, name).await;
+        }
+        let reviewer = service_account(&namespace, "relay");
+        let delegator = ("ClusterRole", "system:auth-delegator");
+        let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": format!("reviewer-{namespace}")}, "subjects": [reviewer],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": delegator.0, "name": delegator.1}});
+        let path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+        api.post(path, &binding).await.unwrap();
+        let debugs = [("ray-relay.dev", "breakpoints", "", "list debug")];
+        api.make_role(Some(&namespace), "debugs", &debugs).await;
+        let debugger = service_account(&namespace, "debugger");
+        let role = ("Role", "debugs");
+        api.bind(Some(&namespace), role, debugger).await;
+        Some(Self {
+            server,
+            api,
+            namespace,
+            kubelet,
+            dir: tempfile::tempdir().unwrap(),
+        })
+    }
+
+    /// A relay that knows whom the API server knows, in a pod that is ready.
+    async fn relay(&self, pod: &str) -> Running {
+        let file = self.dir.path().join("relay.token");
+        let token = self.api.token(&self.namespace, "relay", None).await;
+        std::fs::write(&file, token).unwrap();
+        let mut config = Config::default();
+        config.listen.address = ([127, 0, 0, 1], 0).into();
+        config.clusters[0].ray_address = "http://127.0.0.1:1".to_owned();
+        config.clusters[0].gcs_address = config::Gcs::Off;
+        config.park.r#for = Duration::ZERO;
+        config.kubernetes.enabled = true;
+        config.kubernetes.audiences = vec!["ray-relay".to_owned(), ITS_OWN.to_owned()];
+        config.kubernetes.namespace = Some(self.namespace.clone());
+        config.kubernetes.api_server = Some(self.server.url());
+        config.kubernetes.ca_file = Some(self.server.file("ca.crt"));
+        config.kubernetes.token_file = Some(file);
+        config.kubernetes.recheck = Duration::from_secs(1);
+        let relay = app::start(config).await.unwrap();
+        self.pod(pod, Some(relay.local_addr())).await;
+        relay
+    }
+
+    /// A pod that is ready, and what listens in it.
+    async fn pod(&self, name: &str, listens: Option<SocketAddr>) {
+        self.kubelet.listens(name, listens);
+        let path = format!("/api/v1/namespaces/{}/pods", self.namespace);
+        let ports = json!([{"name": "relay", "containerPort": 5678}]);
+        let pod = json!({"metadata": {"name": name, "labels": {"app.kubernetes.io/name": "ray-relay"}},
+            "spec": {"nodeName": self.namespace, "containers": [{"name": "ray-relay", "image": "ray-relay", "ports": ports}]}});
+        self.api.post(&path, &pod).await.unwrap();
+        let ready = json!([{"type": "Ready", "status": "True"}]);
+        let status = json!({"status": {"phase": "Running", "conditions": ready}});
+        let path = format!("{path}/{name}/status");
+        self.api.patch(&path, &status).await.unwrap();
+    }
+
+    async fn delete_pod(&self, name: &str) {
+        let namespace = &self.namespace;
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}?gracePeriodSeconds=0");
+        self.api.delete(&path).await.unwrap();
+        self.kubelet.listens(name, None);
+    }
+
+    /// Lets `whom` have a port-forward here, and tokens of `debugger`; resolves once that holds for who asks by `kubeconfig`.
+    async fn may_connect(&self, whom: Value, kubeconfig: &Path) {
+        let rules = [
+            ("", "services pods", "", "get list"),
+            ("", "pods/portforward", "", "get create"),
+            ("", "serviceaccounts/token", "debugger", "create"),
+        ];
+        let namespace = &self.namespace;
+        self.api
+            .make_role(Some(namespace), "connects", &rules)
+            .await;
+        let role = ("Role", "connects");
+        self.api.bind(Some(namespace), role, whom).await;
+        let they = Api::new(kubeconfig).await;
+        let path = format!("/api/v1/namespaces/{namespace}/pods");
+        they.until(&path, Result::is_ok).await;
+    }
+
+    /// Somebody of this scene, by a client certificate: the name, and the kubeconfig.
+    fn person(&self, name: &str) -> (String, PathBuf) {
+        let name = format!("{name}-{}", self.namespace);
+        self.server.certificates.client(&name, &name, "people");
+        let kubeconfig = self.server.kubeconfig(&name);
+        (name, kubeconfig)
+    }
+
+    /// Ann, by a client certificate, who may connect.
+    async fn ann(&self) -> PathBuf {
+        let (name, kubeconfig) = self.person("ann");
+        let whom = json!({"kind": "User", "name": name});
+        self.may_connect(whom, &kubeconfig).await;
+        kubeconfig
+    }
+
+    /// A kubeconfig with a credential plugin, and the script that is one.
+    fn with_plugin(&self, script: &str) -> PathBuf {
+        let plugin = self.dir.path().join("plugin");
+        std::fs::write(&plugin, format!("#!/bin/sh\n{script}\n")).unwrap();
+        let executable = Permissions::from_mode(0o755);
+        std::fs::set_permissions(&plugin, executable).unwrap();
+        let exec = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": plugin,
+            "args": ["--secret", "s3cret-argument"], "interactiveMode": "IfAvailable",
+            "installHint": "get it from your administrator"});
+        self.kubeconfig("plugin.kubeconfig", &json!({ "exec": exec }))
+    }
+
+    /// One with the scene's namespace in its context.
+    fn kubeconfig(&self, file: &str, user: &Value) -> PathBuf {
+        let path = self.dir.path().join(file);
+        let cluster = json!({"server": self.server.url(), "certificate-authority": self.server.file("ca.crt")});
+        let context = json!({"cluster": "test", "user": "them", "namespace": self.namespace});
+        let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "work",
+            "clusters": [{"name": "test", "cluster": cluster}], "users": [{"name": "them", "user": user}],
+            "contexts": [{"name": "work", "context": context}]});
+        std::fs::write(&path, config.to_string()).unwrap();
+        path
+    }
+
+    fn command(&self, kubeconfig: &Path, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ray-relay"));
+        command
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("HOME", self.dir.path())
+            .env("KUBECONFIG", kubeconfig)
+            .args(args)
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        command
+    }
+
+    /// What it prints, how it fails, and its exit code.
+    async fn run(&self, kubeconfig: &Path, args: &[&str]) -> (String, String, i32) {
+        let output = self.command(kubeconfig, args).output();
+        let output = timeout(PATIENCE, output).await.unwrap().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        for said in [&out, &err] {
+            let is_told = ["s3cret", "eyJ", "PRIVATE"]
+                .iter()
+                .any(|word| said.contains(word));
+            assert!(!is_told, "{said}");
+        }
+        (out, err, output.status.code().unwrap())
+    }
+
+    /// How `args` fail.
+    async fn fails(&self, kubeconfig: &Path, args: &[&str], code: i32) -> String {
+        let (out, err, ended) = self.run(kubeconfig, args).await;
+        assert_eq!((ended, &*out), (code, ""), "{err}");
+        err
+    }
+}
+
+/// `ray-relay connect`, and what it prints.
+struct Connect {
+    _child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    address: SocketAddr,
+    relay: String,
+}
+
+impl Connect {
+    async fn start(mut command: Command) -> Self {
+        command.args(["--listen", "127.0.0.1:0", "--json"]);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let first = next(&mut lines).await;
+        assert_eq!(first["event"], "listening", "{first}");
+        let mut connect = Self {
+            _child: child,
+            lines,
+            address: first["address"].as_str().unwrap().parse().unwrap(),
+            relay: first["relay"].as_str().unwrap().to_owned(),
+        };
+        connect.event("connected").await;
+        connect
+    }
+
+    async fn event(&mut self, name: &str) -> Value {
+        loop {
+            let event = next(&mut self.lines).await;
+            if event["event"] == name {
+                return event;
+            }
+        }
+    }
+
+    /// A request, to be answered for as long as somebody reads.
+    async fn ask(&self, path: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream
+    }
+
+    async fn get(&self, path: &str) -> String {
+        let mut stream = self.ask(path).await;
+        let mut all = String::new();
+        let read = timeout(PATIENCE, stream.read_to_string(&mut all)).await;
+        read.unwrap().unwrap();
+        all
+    }
+}
+
+async fn next(lines: &mut Lines<BufReader<ChildStdout>>) -> Value {
+    let line = timeout(PATIENCE, lines.next_line()).await;
+    let line = line.unwrap().unwrap().expect("it prints");
+    serde_json::from_str(&line).unwrap()
+}
+
+/// Reads until `wanted` has come.
+async fn heard(stream: &mut TcpStream, wanted: &str) {
+    let mut all = Vec::new();
+    let found = timeout(PATIENCE, async {
+        while !String::from_utf8_lossy(&all).contains(wanted) {
+            assert_ne!(stream.read_buf(&mut all).await.unwrap(), 0, "it is over");
+        }
+    });
+    found.await.expect("in time");
+}
+
+#[tokio::test]
+async fn by_a_client_certificate_and_a_token_of_a_service_account() {
+    let Some(scene) = Scene::new().await else {
+        return;
+    };
+    let _relay = scene.relay("relay-a").await;
+    let ann = scene.ann().await;
+    let there = ["-n", &scene.namespace];
+
+    let args = [
+        &["list", "--json"],
+        &there[..],
+        &["--as-service-account", "debugger"],
+    ]
+    .concat();
+    let (out, err, code) = scene.run(&ann, &args).await;
+    assert_eq!(code, 0, "{err}");
+    let list: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(list["breakpoints"], json!([]), "{out}");
+
+    // The relay knows no certificates of the API server's.
+    let args = [&["list", "--kube"], &there[..]].concat();
+    let err = scene.fails(&ann, &args, 77).await;
+    assert!(
+        err.contains("401") && err.contains("--as-service-account NAME"),
+        "{err}"
+    );
+    // One that may do nothing at the relay, and for whom Ann may have no token.
+    let args = [&["list"], &there[..], &["--as-service-account", "nobody"]].concat();
+    let err = scene.fails(&ann, &args, 77).await;
+    let said = format!(
+        "no token for ServiceAccount nobody in namespace {}: 403 Forbidden",
+        scene.namespace
+    );
+    assert!(
+        err.contains(&said) && err.contains("`create` on serviceaccounts/token"),
+        "{err}"
+    );
+
+    let args = [
+        &["doctor"],
+        &there[..],
+        &["--as-service-account", "debugger"],
+    ]
+    .concat();
+    let (out, err, _) = scene.run(&ann, &args).await;
+    let forwarded = format!(
+        "the API server {} has a port-forward to pod relay-a",
+        scene.server.url()
+    );
+    for said in [
+        "Service ray-relay in namespace",
+        &forwarded,
+        "the relay takes the token of ServiceAccount debugger",
+    ] {
+        assert!(out.contains(said), "{said}: {out}{err}");
+    }
+
+    // As kubectl calls it.
+    let plugin = scene.dir.path().join("kubectl-ray_relay");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_ray-relay"), &plugin).unwrap();
+    let mut command = Command::new(plugin);
+    command
+        .env_clear()
+        .env("KUBECONFIG", &ann)
+        .stdin(Stdio::null());
+    command
+        .args(["list", "--as-service-account", "debugger"])
+        .args(there);
+    let output = timeout(PATIENCE, command.output()).await.unwrap().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[tokio::test]
+async fn by_a_credential_plugin_and_its_own_token() {
+    let Some(scene) = Scene::new().await else {
+        return;
+    };
+    let _relay = scene.relay("relay-a").await;
+    let token = scene.api.token(&scene.namespace, "debugger", None).await;
+    let file = scene.dir.path().join("login");
+    std::fs::write(&file, token).unwrap();
+    let runs = scene.dir.path().join("runs");
+    let kubeconfig = scene.with_plugin(&format!(
+        r#"echo ran >> {}; echo "$KUBERNETES_EXEC_INFO" | grep -q '"interactive":false' || exit 9
+echo '{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{{"token":"'$(cat {})'"}}}}'"#,
+        runs.display(),
+        file.display()
+    ));
+    let debugger = service_account(&scene.namespace, "debugger");
+    let known = scene.kubeconfig("known", &json!({"tokenFile": file}));
+    scene.may_connect(debugger, &known).await;
+    let (out, err, code) = scene.run(&kubeconfig, &["list", "--kube", "--json"]).await;
+    assert_eq!(code, 0, "{err}{out}");
+    // Once for everything: it may ask a person.
+    assert_eq!(std::fs::read_to_string(&runs).unwrap(), "ran\n");
+    let (out, _, _) = scene.run(&kubeconfig, &["doctor", "--kube"]).await;
+    assert!(out.contains("takes the token of context work"), "{out}");
+}
+
+#[tokio::test]
+async fn a_pod_is_replaced_and_a_connection_cut_under_connect() {
+    let Some(scene) = Scene::new().await else {
+        return;
+    };
+    let first = scene.relay("relay-a").await;
+    let ann = scene.ann().await;
+    let args = [
+        "connect",
+        "-n",
+        &scene.namespace,
+        "--as-service-account",
+        "debugger",
+    ];
+    let mut connect = Connect::start(scene.command(&ann, &args)).await;
+    let called = format!(
+        "Service ray-relay in namespace {} (context test)",
+        scene.namespace
+    );
+    assert_eq!(connect.relay, called);
+    let who = connect.get("/relay/v1/whoami").await;
+    let name = format!("system:serviceaccount:{}:debugger", scene.namespace);
+    assert!(who.contains(&name), "{who}");
+
+    // The port-forward is cut: nobody notices.
+    let mut events = connect.ask("/relay/v1/events").await;
+    heard(&mut events, "event: snapshot").await;
+    scene.kubelet.cut();
+    let who = connect.get("/relay/v1/whoami").await;
+    assert!(who.contains(&name), "{who}");
+    heard(&mut events, ": ").await;
+
+    // Another pod takes its place: what was under way is over, and said so; what comes is served.
+    let second = scene.relay("relay-b").await;
+    scene.delete_pod("relay-a").await;
+    scene.kubelet.cut();
+    first.abort().await;
+    let gone = connect.event("gone").await;
+    assert!(
+        gone["why"].as_str().unwrap().contains("started anew"),
+        "{gone}"
+    );
+    let who = connect.get("/relay/v1/whoami").await;
+    assert!(who.contains(&name), "{who}");
+    drop(second);
+}
+
+#[tokio::test]
+async fn a_token_is_replaced_before_it_ends_and_sessions_go_on() {
+    let Some(scene) = Scene::new().await else {
+        return;
+    };
+    let relay = scene.relay("relay-a").await;
+    // Each is good for as long as its Secret is there.
+    let secrets = format!("/api/v1/namespaces/{}/secrets", scene.namespace);
+    let token = async |secret: &str| {
+        let object = json!({"metadata": {"name": secret}});
+        let made = scene.api.post(&secrets, &object).await.unwrap();
+        let bound = json!({"kind": "Secret", "apiVersion": "v1", "name": secret, "uid": made["metadata"]["uid"]});
+        let request =
+            json!({"spec": {"audiences": [], "expirationSeconds": 3600, "boundObjectRef": bound}});
+        let path = format!(
+            "/api/v1/namespaces/{}/serviceaccounts/debugger/token",
+            scene.namespace
+        );
+        let made = scene.api.post(&path, &request).await.unwrap();
+        made["status"]["token"].as_str().unwrap().to_owned()
+    };
+    let login = scene.dir.path().join("login");
+    std::fs::write(&login, token("one").await).unwrap();
+    let debugger = service_account(&scene.namespace, "debugger");
+    let known = scene.kubeconfig("known", &json!({"tokenFile": login}));
+    scene.may_connect(debugger, &known).await;
+    // What kube takes as its end, so that it asks again whenever it is asked.
+    let kubeconfig = scene.with_plugin(&format!(
+        r#"echo '{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{{"token":"'$(cat {})'","expirationTimestamp":"'$(date -u -d '+30 seconds' +%Y-%m-%dT%H:%M:%SZ)'"}}}}'"#,
+        login.display()
+    ));
+    let connect = Connect::start(scene.command(&kubeconfig, &["connect", "--kube"])).await;
+    let mut events = connect.ask("/relay/v1/events").await;
+    heard(&mut events, "event: snapshot").await;
+    // Somebody who goes on with the first.
+    let mut others = TcpStream::connect(relay.local_addr()).await.unwrap();
+    let first = std::fs::read_to_string(&login).unwrap();
+    let request = format!(
+        "GET /relay/v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {first}\r\n\r\n"
+    );
+    others.write_all(request.as_bytes()).await.unwrap();
+    heard(&mut others, "event: snapshot").await;
+
+    // Both the line that carries the events and the one that waits are carried anew.
+    let before = scene.kubelet.opened();
+    std::fs::write(&login, token("two").await).unwrap();
+    let renewed = timeout(PATIENCE, async {
+        while scene.kubelet.opened() < before + 2 {
+            sleep(Duration::from_millis(20)).await;
+        }
+    });
+    renewed.await.expect("another token is shown");
+    scene.api.delete(&format!("{secrets}/one")).await.unwrap();
+    let mut rest = Vec::new();
+    let over = timeout(PATIENCE, others.read_to_end(&mut rest)).await;
+    // With an error or without one.
+    let _ = over.expect("the first token is none any more");
+    let who = connect.get("/relay/v1/whoami").await;
+    assert!(who.starts_with("HTTP/1.1 200"), "{who}");
+    let over = timeout(Duration::from_secs(3), async {
+        let mut bytes = [0; 4096];
+        while events.read(&mut bytes).await.unwrap() > 0 {}
+    });
+    assert!(over.await.is_err(), "the session is over");
+}
+
+#[tokio::test]
+async fn what_is_missing_is_said_with_the_next_step() {
+    let Some(scene) = Scene::new().await else {
+        return;
+    };
+    let namespace = scene.namespace.clone();
+    let (name, kubeconfig) = scene.person("bob");
+    let list = ["list", "-n", &namespace];
+
+    // Nothing is allowed, then everything but the port-forward.
+    let err = scene.fails(&kubeconfig, &list, 77).await;
+    assert!(
+        err.contains(&format!(
+            "you may not list services in namespace {namespace}"
+        )),
+        "{err}"
+    );
+    let rules = [("", "services pods", "", "get list")];
+    scene.api.make_role(Some(&namespace), "looks", &rules).await;
+    let bob = json!({"kind": "User", "name": name});
+    scene
+        .api
+        .bind(Some(&namespace), ("Role", "looks"), bob)
+        .await;
+    let they = Api::new(&kubeconfig).await;
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    they.until(&pods, Result::is_ok).await;
+    let err = scene.fails(&kubeconfig, &list, 69).await;
+    let said = format!(
+        "no pod behind Service ray-relay in namespace {namespace} is ready (there is none)"
+    );
+    assert!(
+        err.contains(&said) && err.contains("kubectl get pods"),
+        "{err}"
+    );
+    scene.pod("relay-a", None).await;
+    let err = scene.fails(&kubeconfig, &list, 77).await;
+    let said = format!("you may not get and create pods/portforward in namespace {namespace}");
+    assert!(
+        err.contains(&said) && err.contains("ask whoever runs the cluster for a Role"),
+        "{err}"
+    );
+
+    // Allowed, and nothing listens in the pod.
+    let ann = scene.ann().await;
+    let err = scene.fails(&ann, &list, 69).await;
+    assert!(err.contains("connection refused"), "{err}");
+    // Another Service, and none.
+    let err = scene
+        .fails(
+            &ann,
+            &["list", "-n", &namespace, "--kube-service", "other"],
+            69,
+        )
+        .await;
+    assert!(
+        err.contains(&format!("namespace {namespace} has no Service other")),
+        "{err}"
+    );
+    let service = format!("/api/v1/namespaces/{namespace}/services/ray-relay");
+    scene.api.delete(&service).await.unwrap();
+    let err = scene.fails(&ann, &list, 69).await;
+    assert!(
+        err.contains("has no Service labelled app.kubernetes.io/name=ray-relay"),
+        "{err}"
+    );
+    assert!(err.contains("--kube-service NAME"), "{err}");
+
+    // The kubeconfig.
+    let err = scene.fails(&ann, &["list", "--context", "prod"], 78).await;
+    assert!(err.contains("no context prod: there are test"), "{err}");
+    let nowhere = scene.dir.path().join("nowhere");
+    let err = scene.fails(&nowhere, &["list", "--kube"], 78).await;
+    assert!(
+        err.contains("nowhere is not there") && err.contains("--kubeconfig FILE"),
+        "{err}"
+    );
+    std::fs::write(&nowhere, "users: [{name: a, user: {token: s3cret\n").unwrap();
+    let err = scene.fails(&nowhere, &["list", "--kube"], 78).await;
+    assert!(err.contains("cannot be read as YAML"), "{err}");
+
+    // The plugin.
+    let failing = scene.with_plugin("echo s3cret; echo s3cret >&2; exit 3");
+    let err = scene.fails(&failing, &["list", "--kube"], 78).await;
+    assert!(err.contains("plugin has failed (exit status: 3)"), "{err}");
+    assert!(err.contains("get it from your administrator"), "{err}");
+    std::fs::remove_file(scene.dir.path().join("plugin")).unwrap();
+    let err = scene.fails(&failing, &["list", "--kube"], 78).await;
+    assert!(err.contains("plugin is not there"), "{err}");
+    // Who is not known, and what cannot be trusted.
+    let unknown = scene.kubeconfig("unknown", &json!({"token": "s3cret"}));
+    let err = scene.fails(&unknown, &["list", "--kube"], 77).await;
+    assert!(
+        err.contains("does not take the kubeconfig's credential"),
+        "{err}"
+    );
+    let text = std::fs::read_to_string(&unknown).unwrap();
+    let other = rcgen::generate_simple_self_signed(["other".to_owned()]).unwrap();
+    let ca = scene.dir.path().join("other.crt");
+    std::fs::write(&ca, other.cert.pem()).unwrap();
+    let its = scene.server.file("ca.crt").display().to_string();
+    std::fs::write(&unknown, text.replace(&its, &ca.display().to_string())).unwrap();
+    let err = scene.fails(&unknown, &["list", "--kube"], 78).await;
+    assert!(
+        err.contains("no TLS with the Kubernetes API server https://127.0.0.1:"),
+        "{err}"
+    );
+    let err = scene
+        .fails(&ann, &["list", "--kube", "--relay", "http://localhost"], 2)
+        .await;
+    assert!(err.contains("leave out the one or the other"), "{err}");
+}
