@@ -8,6 +8,7 @@
 
 pub(super) mod api;
 mod memory;
+pub(super) mod places;
 mod recheck;
 pub(super) mod review;
 #[cfg(test)]
@@ -34,12 +35,9 @@ use crate::policy::{BreakpointSelector, RelayScope, Scopes};
 use crate::wire::text::hex;
 use api::Api;
 use memory::Memory;
+use places::Places;
 use review::Kubernetes;
 use review::{Review, ReviewApi};
-
-/// Stands for all clusters that are found while the relay runs, in whose names there is a dot: what is allowed on clusters
-/// without a name is allowed on them.
-pub(super) const FOUND: &str = "*.*";
 
 /// Longest token that is shown to Kubernetes.
 const MAX_TOKEN: usize = 16 * 1024;
@@ -81,17 +79,17 @@ struct Known {
 }
 
 impl Reviewer {
-    /// For `clusters`, by their names, and by [`FOUND`].
+    /// For the clusters of `places`.
     ///
     /// # Errors
     /// [`SetupError`] where it cannot be found out where the API server is, or who the relay is there.
     pub(super) async fn new(
         config: &config::Kubernetes,
-        clusters: Vec<String>,
+        places: Places,
     ) -> Result<Self, SetupError> {
         let api = Api::new(config).await?;
         tracing::info!(api_server = api.address(), namespace = api.namespace(), audiences = ?config.audiences, "tokens are shown to Kubernetes");
-        let source = Kubernetes::new(api, config.audiences.clone(), clusters);
+        let source = Kubernetes::new(api, config.audiences.clone(), places);
         Ok(Self::with(Box::new(source), config))
     }
 

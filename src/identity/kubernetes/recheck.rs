@@ -158,12 +158,7 @@ impl Rechecker {
         if self.is_current(&known) {
             known.accepted.forget(&self.key);
         }
-        let pairs = self.review.grants.iter().zip(&found.grants);
-        let less = pairs
-            .into_iter()
-            .any(|((_, before), (_, now))| before.intersection(*now) != *before);
-        let less = less || self.review.administers_relay && !found.administers_relay;
-        match less || found.user != self.review.user {
+        match found.allows_less_than(&self.review) || found.user != self.review.user {
             true => Recheck::Withdrawn("its roles allow less, or its user is another one"),
             false => Recheck::Confirmed,
         }

@@ -1,8 +1,9 @@
 //! What Kubernetes says of one token: who it belongs to (TokenReview), and what that user may do with each Ray
 //! cluster (SubjectAccessReview).
 //!
-//! Each scope is a verb on the resource `breakpoints` of the group `ray-relay.dev`, whose name is that of the cluster.
-//! A role for it without names is for the whole relay, and asked for that with `admin` alone.
+//! Each scope is a verb on the resource `breakpoints` of the group `ray-relay.dev`, whose name is that of the cluster, or of
+//! the RayCluster in its own namespace ([`Places`]).
+//! A role for it without names in the relay's namespace is for the whole relay, and asked for that with `admin` alone.
 //! No such API exists, and none has to: roles may name it all the same. All verbs are asked for at once, since the
 //! first thing that anybody asks of a [`crate::policy::Access`] is what may be seen at all.
 
@@ -16,10 +17,10 @@ use k8s_openapi::api::authorization::v1::{
 };
 use zeroize::Zeroize;
 
-use super::FOUND;
 use super::api::{Api, KubernetesError};
+use super::places::{Place, Places};
 use crate::identity::Secret;
-use crate::policy::{RelayScope, Scope, Scopes};
+use crate::policy::{Pattern, RelayScope, Scope, Scopes};
 
 /// API group in roles.
 const GROUP: &str = "ray-relay.dev";
@@ -41,14 +42,34 @@ pub(in crate::identity) struct User {
     pub(in crate::identity) groups: BTreeSet<String>,
 }
 
-/// What Kubernetes says of a token: whose it is, and what that user may do, with one entry for each cluster, in their
-/// order.
+/// What Kubernetes says of a token: whose it is, and what that user may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::identity) struct Review {
     pub(in crate::identity) user: User,
+    /// On the clusters of each pattern that was asked about, also where that is nothing.
     pub(in crate::identity) grants: Vec<(String, Scopes)>,
     /// Whether it administers the relay: by a role for the resource without names.
     pub(in crate::identity) administers_relay: bool,
+}
+
+impl Review {
+    /// Whether it allows less than `before` did, where that was asked about again: a cluster that is gone has taken its
+    /// sessions along.
+    pub(super) fn allows_less_than(&self, before: &Self) -> bool {
+        let is_less = |(clusters, scopes): &(String, Scopes)| {
+            let asked = self.grants.iter().any(|(now, _)| now == clusters);
+            asked && scopes.intersection(allowed(&self.grants, clusters)) != *scopes
+        };
+        before.grants.iter().any(is_less) || before.administers_relay && !self.administers_relay
+    }
+}
+
+/// What `grants` allow on all of `clusters`, which may be a pattern: one with less in it.
+fn allowed(grants: &[(String, Scopes)], clusters: &str) -> Scopes {
+    let covering = grants
+        .iter()
+        .filter(|(pattern, _)| Pattern::new(&**pattern).matches(clusters));
+    covering.fold(Scopes::NONE, |all, (_, scopes)| all.union(*scopes))
 }
 
 /// An API that reviews tokens.
@@ -67,17 +88,17 @@ pub(in crate::identity) trait ReviewApi: Send + Sync {
 pub(in crate::identity) struct Kubernetes {
     api: Api,
     audiences: Vec<String>,
-    clusters: Vec<String>,
+    places: Places,
 }
 
 type Extra = Option<BTreeMap<String, Vec<String>>>;
 
 impl Kubernetes {
-    pub(super) fn new(api: Api, audiences: Vec<String>, clusters: Vec<String>) -> Self {
+    pub(super) fn new(api: Api, audiences: Vec<String>, places: Places) -> Self {
         Self {
             api,
             audiences,
-            clusters,
+            places,
         }
     }
 
@@ -121,7 +142,7 @@ impl Kubernetes {
         &self,
         user: &User,
         extra: &Extra,
-        cluster: Option<&str>,
+        (namespace, name): (Option<&str>, Option<&str>),
         scope: Scope,
     ) -> Result<bool, KubernetesError> {
         let review = SubjectAccessReview {
@@ -134,8 +155,8 @@ impl Kubernetes {
                     group: Some(GROUP.to_owned()),
                     resource: Some(RESOURCE.to_owned()),
                     verb: Some(verb(scope).to_owned()),
-                    namespace: Some(self.api.namespace().to_owned()),
-                    name: cluster.map(str::to_owned),
+                    namespace: Some(namespace.unwrap_or(self.api.namespace()).to_owned()),
+                    name: name.map(str::to_owned),
                     ..ResourceAttributes::default()
                 }),
                 ..SubjectAccessReviewSpec::default()
@@ -149,32 +170,45 @@ impl Kubernetes {
         Ok(status.allowed && status.denied != Some(true))
     }
 
+    /// What `user` may do at `places`, as far as nothing of it is `known` already.
+    async fn on(
+        &self,
+        user: &User,
+        extra: &Extra,
+        places: Vec<Place>,
+        known: &[(String, Scopes)],
+    ) -> Result<Vec<(String, Scopes)>, KubernetesError> {
+        let mut grants: Vec<_> = places
+            .iter()
+            .map(|place| (place.clusters.clone(), allowed(known, &place.clusters)))
+            .collect();
+        let questions: Vec<_> = (0..places.len())
+            .flat_map(|place| Scope::ALL.map(|scope| (place, scope)))
+            .filter(|(place, scope)| !grants[*place].1.contains(*scope))
+            .collect();
+        let answers = stream::iter(questions).map(|(place, scope)| {
+            let at = &places[place];
+            let role = (at.namespace.as_deref(), at.name.as_deref());
+            async move { Ok((place, scope, self.may(user, extra, role, scope).await?)) }
+        });
+        let answers: Vec<(usize, Scope, bool)> =
+            answers.buffer_unordered(AT_ONCE).try_collect().await?;
+        for (place, scope, _) in answers.into_iter().filter(|(_, _, allowed)| *allowed) {
+            grants[place].1 = grants[place].1.with(scope);
+        }
+        Ok(grants)
+    }
+
     async fn all(&self, token: &Secret) -> Result<Option<Review>, KubernetesError> {
         let Some((user, extra)) = self.user(token).await? else {
             return Ok(None);
         };
-        let questions: Vec<_> = (0..self.clusters.len())
-            .flat_map(|cluster| Scope::ALL.map(|scope| (cluster, scope)))
-            .collect();
-        let answers = stream::iter(questions).map(|(cluster, scope)| {
-            let (user, extra) = (&user, &extra);
-            let name = Some(&*self.clusters[cluster]).filter(|name| *name != FOUND);
-            async move { Ok((cluster, scope, self.may(user, extra, name, scope).await?)) }
-        });
-        let answers: Vec<(usize, Scope, bool)> =
-            answers.buffer_unordered(AT_ONCE).try_collect().await?;
-        let mut grants: Vec<_> = self
-            .clusters
-            .iter()
-            .map(|name| (name.clone(), Scopes::NONE))
-            .collect();
-        for (cluster, scope, allowed) in answers {
-            if allowed {
-                grants[cluster].1 = grants[cluster].1.with(scope);
-            }
+        let mut grants = Vec::new();
+        for places in self.places.now() {
+            grants.extend(self.on(&user, &extra, places, &grants).await?);
         }
         let admin = RelayScope::Admin.granted();
-        let administers_relay = self.may(&user, &extra, None, admin).await?;
+        let administers_relay = self.may(&user, &extra, (None, None), admin).await?;
         Ok(Some(Review {
             user,
             grants,

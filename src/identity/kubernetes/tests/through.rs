@@ -33,7 +33,8 @@ async fn scene(change: impl Fn(&mut Config, &std::path::Path)) -> Scene {
     };
     config.kubernetes.recheck = Duration::from_secs(1);
     change(&mut config, dir.path());
-    let issuers = Issuers::from_config(&config).await.unwrap();
+    let (_, snapshot) = watch::channel(Arc::default());
+    let issuers = Issuers::from_config(&config, snapshot).await.unwrap();
     let auth = Authenticator::from_config(&config.auth, issuers).unwrap();
     let own = Arc::clone(&auth);
     tokio::spawn(async move { own.run(CancellationToken::new()).await });

@@ -1,0 +1,95 @@
+//! Where somebody may do something: which clusters an answer of Kubernetes is for, and in which roles it is looked for.
+//!
+//! Roles for a cluster of the configuration are in one namespace (`kubernetes.namespace`). Those for a RayCluster that was
+//! found are in its own, so that whoever may bind roles there decides about it, and about no other. What is allowed in all
+//! namespaces, or on all names of one, is asked for first: it covers the RayClusters that are yet to come as well.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::config::Config;
+use crate::ray::registry::Snapshot;
+
+/// Stands for all clusters that are found while the relay runs, in whose names there is a dot.
+const ALL_FOUND: &str = "*.*";
+
+/// Some clusters, and the name that a role for them has to have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Their names, as a pattern.
+    pub(super) clusters: String,
+    /// `None`: the relay's own; empty: all, for which a ClusterRoleBinding alone counts.
+    pub(super) namespace: Option<String>,
+    /// `None`: roles without `resourceNames` alone count.
+    pub(super) name: Option<String>,
+}
+
+/// All that is asked about, in the order in which it is: whatever a stage allows, the later ones need not be asked for.
+pub(super) type Stages = [Vec<Place>; 3];
+
+/// The clusters that roles are looked for.
+pub(in crate::identity) struct Places {
+    configured: Vec<Place>,
+    found: Option<Found>,
+}
+
+/// The RayClusters that discovery finds.
+struct Found {
+    /// Those that are named, whether or not there is anything in them yet.
+    namespaces: Vec<String>,
+    snapshot: watch::Receiver<Arc<Snapshot>>,
+}
+
+impl Places {
+    /// The clusters of `config`, and those that are found, by their names in the list.
+    pub(in crate::identity) fn new(
+        config: &Config,
+        snapshot: watch::Receiver<Arc<Snapshot>>,
+    ) -> Self {
+        let configured = config.clusters.iter().map(|cluster| Place {
+            clusters: cluster.name.clone(),
+            namespace: None,
+            name: Some(cluster.name.clone()),
+        });
+        Self {
+            configured: configured.collect(),
+            found: config.discovery.kubernetes.then(|| Found {
+                namespaces: config.discovery.namespaces.clone(),
+                snapshot,
+            }),
+        }
+    }
+
+    /// As they are now.
+    pub(super) fn now(&self) -> Stages {
+        let mut first = self.configured.clone();
+        let Some(found) = &self.found else {
+            return [first, Vec::new(), Vec::new()];
+        };
+        first.push(Place {
+            clusters: ALL_FOUND.to_owned(),
+            namespace: Some(String::new()),
+            name: None,
+        });
+        let snapshot = found.snapshot.borrow().clone();
+        // No cluster of the configuration has a dot in its name.
+        let names = snapshot.clusters.iter().map(|cluster| &*cluster.name);
+        let rayclusters: BTreeSet<_> = names.filter_map(|name| name.split_once('.')).collect();
+        let named = found.namespaces.iter().map(String::as_str);
+        let seen = rayclusters.iter().map(|(namespace, _)| *namespace);
+        let namespaces: BTreeSet<&str> = named.chain(seen).collect();
+        let whole = namespaces.into_iter().map(|namespace| Place {
+            clusters: format!("{namespace}.*"),
+            namespace: Some(namespace.to_owned()),
+            name: None,
+        });
+        let single = rayclusters.iter().map(|(namespace, name)| Place {
+            clusters: format!("{namespace}.{name}"),
+            namespace: Some((*namespace).to_owned()),
+            name: Some((*name).to_owned()),
+        });
+        [first, whole.collect(), single.collect()]
+    }
+}
