@@ -1,0 +1,16 @@
+//! Discovery and identity against a real Kubernetes API server: kube-apiserver and etcd alone, which is all that the relay
+//! asks. What a real one cannot do on demand is in `tests/door/discovery.rs` and `src/identity/kubernetes/tests`, against
+//! stand-ins.
+//!
+//! The binaries are looked for in the folder that `KUBEBUILDER_ASSETS` names (as controller-runtime's envtest does, whose
+//! `setup-envtest` makes one). Where it names none every test here says so on standard error and passes, under `CI` too:
+//! most machines have no API server.
+
+#![allow(clippy::unwrap_used)]
+
+mod api;
+mod certificates;
+mod process;
+mod server;
+
+mod started;
