@@ -61,6 +61,7 @@ struct Inner {
     recheck: Duration,
     refused_for: Duration,
     outage_grace: Duration,
+    audience: Arc<str>,
     known: Mutex<Known>,
     first_reviews: Arc<Semaphore>,
     rechecks: Semaphore,
@@ -101,6 +102,7 @@ impl Reviewer {
             recheck: config.recheck,
             refused_for: config.refused_for,
             outage_grace: config.outage_grace,
+            audience: config.audiences.first().map_or("", String::as_str).into(),
             known: Mutex::new(Known {
                 asking: HashMap::new(),
                 accepted: Memory::new(config.cache_entries),
@@ -233,6 +235,11 @@ impl Inner {
 }
 
 impl Reviewer {
+    /// For which audience a token has to be, or for which first of several.
+    pub(super) fn audience(&self) -> Arc<str> {
+        Arc::clone(&self.0.audience)
+    }
+
     /// Who is already there by the credential of that `fingerprint`, for tickets made of it. `None`: nobody is, and so
     /// nobody would notice that it ends.
     pub(super) fn present(&self, fingerprint: &str) -> Option<VerifiedIdentity> {
