@@ -13,7 +13,7 @@ use super::refusal::CredentialRefusal;
 use super::revocation::RevocationList;
 use super::subject::is_presentable;
 use super::validity::Validity;
-use crate::policy::{Access, BreakpointSelector, Rule, Scopes};
+use crate::policy::{Access, Grants, Rule, Scopes};
 
 /// Longest wait before the clock is looked at again: it may be set while somebody waits.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
@@ -87,7 +87,7 @@ pub struct VerifiedIdentity {
     pub(super) grants: CredentialGrants,
     /// What its roles allow, where somebody outside knows that: no more, whatever the policy file says, and all of it
     /// without one. It is not in tickets.
-    pub(super) roles: Option<Roles>,
+    pub(super) roles: Option<Grants>,
     /// Whether Kubernetes still accepts it, where it is Kubernetes'.
     pub(super) validity: Option<Validity>,
 }
@@ -114,9 +114,6 @@ impl VerifiedIdentity {
         }
     }
 }
-
-/// Scopes, and what they are for.
-pub(super) type Roles = Vec<(Scopes, BreakpointSelector)>;
 
 /// Somebody who was recognised, and what that person may do. Cheap to clone.
 #[derive(Clone)]
@@ -253,7 +250,7 @@ impl Principal {
     }
 
     /// What its roles allow, where somebody outside knows that.
-    pub(super) fn roles(&self) -> Option<&Roles> {
+    pub(super) fn roles(&self) -> Option<&Grants> {
         self.0.who.roles.as_ref()
     }
 

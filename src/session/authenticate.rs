@@ -225,9 +225,10 @@ impl Authentication<'_> {
     /// often, leaves no line: nobody is to push older lines out of the record from outside.
     fn entry(&self, why: &NotAuthenticated) -> Option<Entry> {
         let outcome = match (why, self.purpose) {
-            (NotAuthenticated::Credential(AuthError::Refused, _) | NotAuthenticated::Ended(_), _) => {
-                "refused"
-            }
+            (
+                NotAuthenticated::Credential(AuthError::Refused, _) | NotAuthenticated::Ended(_),
+                _,
+            ) => "refused",
             (NotAuthenticated::Credential(AuthError::Unavailable(_), _), Purpose::Session(_)) => {
                 "unavailable"
             }

@@ -14,7 +14,7 @@ pub(super) mod review;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -23,11 +23,11 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::principal::{Roles, VerifiedIdentity};
+use super::principal::VerifiedIdentity;
 use super::secret::Digest as Key;
 use super::{AuthError, Secret, SetupError};
 use crate::config;
@@ -48,6 +48,9 @@ const FIRST_REVIEWS: usize = 64;
 /// Tokens of live sessions that are looked at again at a time. The others wait.
 const RECHECKS: usize = 16;
 
+/// Between two looks at what has come to ask about.
+const NEWS: Duration = Duration::from_secs(1);
+
 /// What waits for one answer together. `None`: it is not there yet.
 type Answer = Option<Result<VerifiedIdentity, AuthError>>;
 
@@ -67,6 +70,8 @@ struct Inner {
     rechecks: Semaphore,
     /// The last answer was one; said in the log when it changes.
     answers: AtomicBool,
+    /// Counts how often there was a new place to ask about.
+    appeared: watch::Sender<u64>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -112,6 +117,7 @@ impl Reviewer {
             first_reviews: Arc::new(Semaphore::new(FIRST_REVIEWS)),
             rechecks: Semaphore::new(RECHECKS),
             answers: AtomicBool::new(true),
+            appeared: watch::Sender::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         }))
@@ -174,7 +180,7 @@ impl Reviewer {
             let inner = &reviewer.0;
             let found = tokio::select! {
                 () = inner.stop.cancelled() => Err(unavailable()),
-                found = inner.review(&token) => found.map_err(|_| unavailable()),
+                found = inner.review(&token, None) => found.map_err(|_| unavailable()),
             };
             let mut known = inner.known.lock();
             known.asking.remove(&key);
@@ -203,9 +209,13 @@ impl Reviewer {
 }
 
 impl Inner {
-    /// One deadline over all questions about one token. A failure is logged when it begins, and its end too.
-    async fn review(&self, token: &Secret) -> Result<Option<Review>, Unanswered> {
-        let found = match timeout(self.timeout, self.api.review(token)).await {
+    /// One deadline over all questions about one token: all of them, or those that are not `known`. A failure is logged when it begins, and its end too.
+    async fn review(
+        &self,
+        token: &Secret,
+        known: Option<&Review>,
+    ) -> Result<Option<Review>, Unanswered> {
+        let found = match timeout(self.timeout, self.api.review(token, known)).await {
             Ok(found) => found.map_err(|why| why.to_string()),
             Err(_) => Err(format!(
                 "the Kubernetes API server gave no answer within {:?}",
@@ -249,7 +259,20 @@ impl Reviewer {
 
     /// Owns what goes on behind until `shutdown`.
     pub(super) async fn run(&self, shutdown: CancellationToken) {
-        shutdown.cancelled().await;
+        let mut known = BTreeSet::new();
+        let told = async {
+            loop {
+                self.0.api.appeared(&mut known).await;
+                self.0
+                    .appeared
+                    .send_modify(|count| *count = count.wrapping_add(1));
+                sleep(NEWS).await;
+            }
+        };
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = told => {}
+        }
         self.0.stop.cancel();
         self.0.tasks.close();
         self.0.tasks.wait().await;
@@ -260,7 +283,7 @@ impl Reviewer {
 struct Unanswered;
 
 /// What of `review` allows anything.
-fn grants(review: &Review) -> Roles {
+fn grants(review: &Review) -> Vec<(Scopes, BreakpointSelector)> {
     let allowed = review
         .grants
         .iter()

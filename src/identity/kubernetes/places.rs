@@ -62,6 +62,25 @@ impl Places {
         }
     }
 
+    /// Resolves when there is a RayCluster that is not `known`, and then all that there are, are. Cancel safe.
+    pub(super) async fn appeared(&self, known: &mut BTreeSet<String>) {
+        let Some(found) = &self.found else {
+            return std::future::pending().await;
+        };
+        let mut snapshot = found.snapshot.clone();
+        loop {
+            let now = names(&snapshot.borrow_and_update());
+            let is_more = !now.is_subset(known);
+            *known = now;
+            if is_more {
+                return;
+            }
+            if snapshot.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
     /// As they are now.
     pub(super) fn now(&self) -> Stages {
         let mut first = self.configured.clone();
@@ -74,9 +93,11 @@ impl Places {
             name: None,
         });
         let snapshot = found.snapshot.borrow().clone();
-        // No cluster of the configuration has a dot in its name.
-        let names = snapshot.clusters.iter().map(|cluster| &*cluster.name);
-        let rayclusters: BTreeSet<_> = names.filter_map(|name| name.split_once('.')).collect();
+        let names = names(&snapshot);
+        let rayclusters: BTreeSet<_> = names
+            .iter()
+            .filter_map(|name| name.split_once('.'))
+            .collect();
         let named = found.namespaces.iter().map(String::as_str);
         let seen = rayclusters.iter().map(|(namespace, _)| *namespace);
         let namespaces: BTreeSet<&str> = named.chain(seen).collect();
@@ -92,4 +113,11 @@ impl Places {
         });
         [first, whole.collect(), single.collect()]
     }
+}
+
+/// The names of the RayClusters in `snapshot`: no cluster of the configuration has a dot in its own.
+fn names(snapshot: &Snapshot) -> BTreeSet<String> {
+    let names = snapshot.clusters.iter().map(|cluster| &*cluster.name);
+    let found = names.filter(|name| name.contains('.'));
+    found.map(str::to_owned).collect()
 }

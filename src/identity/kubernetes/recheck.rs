@@ -13,6 +13,7 @@ use super::{Key, Known, Review, Reviewer, fingerprint, grants};
 use crate::identity::principal::VerifiedIdentity;
 use crate::identity::validity::{Revoker, validity};
 use crate::identity::{CredentialGrants, CredentialId, Secret};
+use crate::policy::Grants;
 
 /// Longest pause before an API server is asked again that did not answer.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
@@ -41,6 +42,8 @@ struct Rechecker {
     fingerprint: String,
     token: Secret,
     review: Review,
+    /// What comes of the review, for all who are there.
+    roles: Grants,
     withdraw: Arc<Revoker>,
     /// When Kubernetes last said what it said at first.
     confirmed: Instant,
@@ -69,6 +72,7 @@ pub(super) fn keep(
     let credential = CredentialId::Kubernetes {
         fingerprint: fingerprint.clone(),
     };
+    let roles = Grants::new(grants(&review));
     let kept = TrackedToken {
         who: VerifiedIdentity {
             expires,
@@ -76,7 +80,7 @@ pub(super) fn keep(
                 groups: review.user.groups.iter().cloned().collect(),
                 limit: None,
             },
-            roles: Some(grants(&review)),
+            roles: Some(roles.clone()),
             ..VerifiedIdentity::new(&review.user.name, credential)
         },
         withdraw: Arc::clone(&withdraw),
@@ -89,6 +93,7 @@ pub(super) fn keep(
         fingerprint,
         token,
         review,
+        roles,
         withdraw,
         confirmed: Instant::now(),
     };
@@ -106,8 +111,15 @@ impl Rechecker {
     async fn run(mut self) {
         let inner = Arc::clone(&self.reviewer.0);
         let mut next = self.confirmed + spread(inner.recheck);
+        let mut appeared = inner.appeared.subscribe();
         loop {
-            sleep_until(next).await;
+            tokio::select! {
+                () = sleep_until(next) => {}
+                Ok(()) = appeared.changed() => {
+                    self.look_at_more().await;
+                    continue;
+                }
+            }
             if self.is_forgotten() {
                 return;
             }
@@ -131,10 +143,10 @@ impl Rechecker {
     }
 
     /// Shows the token again.
-    async fn look(&self) -> Recheck {
-        let inner = &self.reviewer.0;
+    async fn look(&mut self) -> Recheck {
+        let inner = Arc::clone(&self.reviewer.0);
         let _slot = inner.rechecks.acquire().await;
-        let Ok(found) = inner.review(&self.token).await else {
+        let Ok(found) = inner.review(&self.token, None).await else {
             return Recheck::Unknown;
         };
         let mut known = inner.known.lock();
@@ -147,20 +159,33 @@ impl Rechecker {
             known.refused.learn(self.key, (), until, now);
             return Recheck::Withdrawn("Kubernetes does not accept it any more");
         };
-        if found == self.review {
-            if let Some(reviewed) = self.remembered(&known) {
-                let until = now + inner.recheck;
-                known.accepted.learn(self.key, reviewed, until, now);
-            }
-            return Recheck::Confirmed;
+        if found.allows_less_than(&self.review) || found.user != self.review.user {
+            return Recheck::Withdrawn("its roles allow less, or its user is another one");
         }
-        // Whoever comes with it now is to get what is true now.
-        if self.is_current(&known) {
-            known.accepted.forget(&self.key);
+        self.take(found);
+        if let Some(reviewed) = self.remembered(&known) {
+            let until = now + inner.recheck;
+            known.accepted.learn(self.key, reviewed, until, now);
         }
-        match found.allows_less_than(&self.review) || found.user != self.review.user {
-            true => Recheck::Withdrawn("its roles allow less, or its user is another one"),
-            false => Recheck::Confirmed,
+        Recheck::Confirmed
+    }
+
+    /// Asks about what has come since: whoever is there is to see it. Whatever else becomes of the token, the next look says.
+    async fn look_at_more(&mut self) {
+        let inner = Arc::clone(&self.reviewer.0);
+        let _slot = inner.rechecks.acquire().await;
+        if let Ok(Some(found)) = inner.review(&self.token, Some(&self.review)).await
+            && found.user == self.review.user
+        {
+            self.take(found);
+        }
+    }
+
+    /// Has all who are there have what comes of `review`, which allows no less.
+    fn take(&mut self, review: Review) {
+        if review != self.review {
+            self.roles.replace(grants(&review));
+            self.review = review;
         }
     }
 

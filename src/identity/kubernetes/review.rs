@@ -74,14 +74,20 @@ fn allowed(grants: &[(String, Scopes)], clusters: &str) -> Scopes {
 
 /// An API that reviews tokens.
 pub(in crate::identity) trait ReviewApi: Send + Sync {
-    /// What it says of `token`, or `None` where it does not accept it.
+    /// What it says of `token`, or `None` where it does not accept it. What is `known` of it is not asked again.
     ///
     /// # Errors
     /// [`KubernetesError`]: it says nothing that could be used.
     fn review<'a>(
         &'a self,
         token: &'a Secret,
+        known: Option<&'a Review>,
     ) -> BoxFuture<'a, Result<Option<Review>, KubernetesError>>;
+
+    /// Resolves when there is something to be asked about that is not `known`, and then it is. Cancel safe.
+    fn appeared<'a>(&'a self, _known: &'a mut BTreeSet<String>) -> BoxFuture<'a, ()> {
+        Box::pin(std::future::pending())
+    }
 }
 
 /// The API server, and what it is asked about.
@@ -199,16 +205,28 @@ impl Kubernetes {
         Ok(grants)
     }
 
-    async fn all(&self, token: &Secret) -> Result<Option<Review>, KubernetesError> {
+    async fn all(
+        &self,
+        token: &Secret,
+        known: Option<&Review>,
+    ) -> Result<Option<Review>, KubernetesError> {
         let Some((user, extra)) = self.user(token).await? else {
             return Ok(None);
         };
-        let mut grants = Vec::new();
-        for places in self.places.now() {
+        let mut grants = known.map_or_else(Vec::new, |known| known.grants.clone());
+        let is_known = |place: &Place| {
+            let mut known = known.into_iter().flat_map(|known| &known.grants);
+            known.any(|(clusters, _)| *clusters == place.clusters)
+        };
+        for mut places in self.places.now() {
+            places.retain(|place| !is_known(place));
             grants.extend(self.on(&user, &extra, places, &grants).await?);
         }
         let admin = RelayScope::Admin.granted();
-        let administers_relay = self.may(&user, &extra, (None, None), admin).await?;
+        let administers_relay = match known {
+            Some(known) => known.administers_relay,
+            None => self.may(&user, &extra, (None, None), admin).await?,
+        };
         Ok(Some(Review {
             user,
             grants,
@@ -221,8 +239,13 @@ impl ReviewApi for Kubernetes {
     fn review<'a>(
         &'a self,
         token: &'a Secret,
+        known: Option<&'a Review>,
     ) -> BoxFuture<'a, Result<Option<Review>, KubernetesError>> {
-        Box::pin(self.all(token))
+        Box::pin(self.all(token, known))
+    }
+
+    fn appeared<'a>(&'a self, known: &'a mut BTreeSet<String>) -> BoxFuture<'a, ()> {
+        Box::pin(self.places.appeared(known))
     }
 }
 

@@ -13,7 +13,7 @@ use std::io;
 use std::time::Instant as Clock;
 
 use super::*;
-use crate::policy::{Access, RelayScope, Rule, Scopes};
+use crate::policy::{Access, Grants, RelayScope};
 use server::{Mode, NAME, Server};
 
 /// Those of the configuration with these names, and none that are found.
@@ -40,13 +40,7 @@ fn jwt(claims: &str) -> String {
 }
 
 fn access(reviewed: &VerifiedIdentity) -> Access {
-    let rule = |(scopes, selector): &(Scopes, BreakpointSelector)| Rule {
-        scopes: *scopes,
-        selector: selector.clone(),
-        ..Rule::default()
-    };
-    let roles = reviewed.roles.iter().flatten();
-    Access::new(roles.map(rule).map(Arc::new).collect())
+    Access::granted(reviewed.roles.clone().unwrap_or_default())
 }
 
 struct Fixture {
@@ -148,7 +142,7 @@ async fn an_answer_that_says_allowed_and_denied_allows_nothing() {
     let fixture = fixture(|_| {}).await;
     fixture.server.state().access = Mode::Both;
     let reviewed = fixture.review().await.unwrap();
-    assert_eq!(reviewed.roles, Some(Vec::new()));
+    assert_eq!(reviewed.roles, Some(Grants::default()));
 }
 
 #[tokio::test]

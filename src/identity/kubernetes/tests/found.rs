@@ -151,6 +151,43 @@ async fn what_is_allowed_in_all_namespaces_is_allowed_on_all_that_are_found_and_
 }
 
 #[tokio::test]
+async fn who_is_there_already_sees_what_has_come_and_only_that_is_asked_about() {
+    let found = found(
+        &["ml.train"],
+        "ml:train/list new:later/list new:later/debug",
+    )
+    .await;
+    let running = found.reviewer.clone();
+    let stop = CancellationToken::new();
+    let (run, ended) = (stop.clone(), async move { running.run(stop).await });
+    let ended = tokio::spawn(ended);
+    let reviewed = found.reviewer.review(&found.token).await.unwrap();
+    let access = access(&reviewed);
+    assert!(!access.may_on_cluster(Scope::List, "new.later"));
+    let before = found.server.state().access_reviews.len();
+    found
+        .snapshot
+        .send_replace(listing(&["ml.train", "new.later", "new.other"]));
+    let came = async {
+        while !access.may_on_cluster(Scope::Debug, "new.later") {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), came).await.unwrap();
+    assert!(!access.may_on_cluster(Scope::List, "new.other"));
+    assert!(access.may_on_cluster(Scope::List, "ml.train"));
+    let asked = found.server.state().access_reviews[before..].to_vec();
+    assert_eq!(asked.len(), 27, "{asked:?}");
+    assert!(
+        asked.iter().all(|asked| asked.starts_with("new:")),
+        "{asked:?}"
+    );
+    assert_eq!(found.server.state().faults, Vec::<String>::new());
+    run.cancel();
+    ended.await.unwrap();
+}
+
+#[tokio::test]
 async fn less_on_what_is_there_is_less_and_what_is_gone_is_not() {
     let review = |grants: &[(&str, &str)]| Review {
         user: User {
