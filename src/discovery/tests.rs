@@ -40,7 +40,7 @@ fn chosen(all: &[RayCluster], most: usize, configured: &[&str]) -> Chosen {
         ..Cluster::default()
     };
     let configured: Vec<_> = configured.iter().map(cluster).collect();
-    choose(all.iter(), &settings, &configured, "ml")
+    choose(all.iter(), &settings, &configured, "ml", |_| false)
 }
 
 fn names(chosen: &Chosen) -> Vec<&str> {
@@ -144,7 +144,7 @@ fn what_a_namespace_writes_does_not_lead_out_of_it() {
     ] {
         let refused = chosen(&[named(namespace, name, "")], 9, &[]);
         assert_eq!(names(&refused), Vec::<&str>::new());
-        let told = refused.left_out.first().unwrap();
+        let told = &*refused.left_out.first().unwrap().why;
         assert!(!told.contains('\n') && told.len() < 200, "{told}");
     }
     let port = |port: i64| {
@@ -189,7 +189,7 @@ fn a_cluster_of_the_configuration_has_its_head_for_itself() {
         let chosen = chosen(&[read(READY), read(OF_A_JOB)], 9, &[address]);
         assert_eq!(names(&chosen), ["ml.rayjob-sample-9rqzv"]);
         assert_eq!(
-            chosen.left_out.first().unwrap(),
+            &*chosen.left_out.first().unwrap().why,
             "ml/ray-cluster-with-auth: a [[cluster]] of the configuration has its address"
         );
     }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::sync::Notify;
+
 use super::authenticator::{Issuers, SetupError};
 use super::jwks::RemoteKeys;
 use super::kubernetes::{FOUND, Reviewer};
@@ -25,5 +27,11 @@ impl Issuers {
             issuers.kubernetes = Some(reviewer);
         }
         Ok(issuers)
+    }
+
+    /// Is told when the API server of `[kubernetes]` answers again after it did not.
+    pub fn answers_again(&self) -> Arc<Notify> {
+        let kubernetes = self.kubernetes.as_ref();
+        kubernetes.map(Reviewer::answers_again).unwrap_or_default()
     }
 }

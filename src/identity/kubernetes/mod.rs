@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -68,6 +68,7 @@ struct Inner {
     rechecks: Semaphore,
     /// The last answer was one; said in the log when it changes.
     answers: AtomicBool,
+    answers_again: Arc<Notify>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -112,6 +113,7 @@ impl Reviewer {
             first_reviews: Arc::new(Semaphore::new(FIRST_REVIEWS)),
             rechecks: Semaphore::new(RECHECKS),
             answers: AtomicBool::new(true),
+            answers_again: Arc::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         }))
@@ -216,6 +218,7 @@ impl Inner {
             Ok(review) => {
                 if !self.answers.swap(true, Ordering::Relaxed) {
                     tracing::info!("Kubernetes answers again");
+                    self.answers_again.notify_waiters();
                 }
                 Ok(review)
             }
@@ -240,6 +243,11 @@ impl Reviewer {
     pub(super) fn present(&self, fingerprint: &str) -> Option<VerifiedIdentity> {
         let known = self.0.known.lock();
         known.kept.get(fingerprint).map(recheck::TrackedToken::join)
+    }
+
+    /// Is told when the API server answers again.
+    pub(super) fn answers_again(&self) -> Arc<Notify> {
+        Arc::clone(&self.0.answers_again)
     }
 
     /// Owns what goes on behind until `shutdown`.
