@@ -90,6 +90,7 @@ pub(crate) fn snapshot(live: Vec<Breakpoint>) -> Snapshot {
         polled: None,
         ray_job: None,
         trouble: None,
+        pending: false,
         incomplete: None,
     };
     Snapshot {

@@ -40,7 +40,7 @@ fn chosen(all: &[RayCluster], most: usize, configured: &[&str]) -> Chosen {
         ..Cluster::default()
     };
     let configured: Vec<_> = configured.iter().map(cluster).collect();
-    choose(all.iter(), &settings, &configured, "ml")
+    choose(all.iter(), &settings, &configured, "ml", |_| false)
 }
 
 fn names(chosen: &Chosen) -> Vec<&str> {
@@ -144,7 +144,7 @@ fn what_a_namespace_writes_does_not_lead_out_of_it() {
     ] {
         let refused = chosen(&[named(namespace, name, "")], 9, &[]);
         assert_eq!(names(&refused), Vec::<&str>::new());
-        let told = refused.left_out.first().unwrap();
+        let told = &*refused.left_out.first().unwrap().why;
         assert!(!told.contains('\n') && told.len() < 200, "{told}");
     }
     let port = |port: i64| {
@@ -179,6 +179,25 @@ fn tokens_are_where_kuberay_keeps_them() {
 }
 
 #[test]
+fn one_that_takes_kubernetes_own_tokens_is_sent_none_and_says_what_to_do() {
+    let one = |auth: Value| changed(|object| object["spec"]["authOptions"] = auth);
+    let delegated = || one(json!({"mode": "token", "enableK8sTokenAuth": true}));
+    let why = head(delegated()).unwrap_err();
+    let address = "http://ray-cluster-with-auth-head-svc.ml.svc:8265";
+    assert!(
+        why.contains("enableK8sTokenAuth") && why.contains(address),
+        "{why}"
+    );
+    // KubeRay refuses such a one; without authentication there is nobody who asks for a token.
+    let disabled = one(json!({"mode": "disabled", "enableK8sTokenAuth": true}));
+    assert_eq!(head(disabled).unwrap(), (address.to_owned(), None));
+    // It is the one that was named, and is not there twice.
+    let chosen = chosen(&[delegated()], 9, &[address]);
+    assert_eq!(names(&chosen), Vec::<&str>::new());
+    assert_eq!(chosen.left_out.len(), 1);
+}
+
+#[test]
 fn a_cluster_of_the_configuration_has_its_head_for_itself() {
     for address in [
         "http://ray-cluster-with-auth-head-svc.ml.svc:8265",
@@ -189,7 +208,7 @@ fn a_cluster_of_the_configuration_has_its_head_for_itself() {
         let chosen = chosen(&[read(READY), read(OF_A_JOB)], 9, &[address]);
         assert_eq!(names(&chosen), ["ml.rayjob-sample-9rqzv"]);
         assert_eq!(
-            chosen.left_out.first().unwrap(),
+            &*chosen.left_out.first().unwrap().why,
             "ml/ray-cluster-with-auth: a [[cluster]] of the configuration has its address"
         );
     }

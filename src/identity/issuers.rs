@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::authenticator::{Issuers, SetupError};
 use super::jwks::RemoteKeys;
@@ -31,5 +31,11 @@ impl Issuers {
             issuers.kubernetes = Some(reviewer);
         }
         Ok(issuers)
+    }
+
+    /// Is told when the API server of `[kubernetes]` answers again after it did not.
+    pub fn answers_again(&self) -> Arc<Notify> {
+        let kubernetes = self.kubernetes.as_ref();
+        kubernetes.map(Reviewer::answers_again).unwrap_or_default()
     }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::Value;
 
 use super::holds::told;
+use crate::ray::registry::API_SERVER;
 use crate::wire::debugger::Kind;
 use crate::wire::human_time::{span, utc};
 use crate::wire::text::replaced;
@@ -16,11 +17,15 @@ use crate::wire::text::replaced;
 /// A snapshot older than this is worth a word.
 const OLD: f64 = 5.0;
 
+/// Clusters that are named in one line.
+const NAMED: usize = 8;
+
 /// The answer of `/relay/v1/breakpoints`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct List {
     pub(crate) rows: Vec<Row>,
     pub(crate) clusters: Vec<Cluster>,
+    pub(crate) discovery: Discovery,
     /// Rows that a filter has left out.
     pub(crate) hidden: u64,
     age: Option<f64>,
@@ -34,6 +39,22 @@ pub(crate) struct Cluster {
     trouble: Option<String>,
     /// The head answers with some workers left out.
     incomplete: bool,
+    /// It was found, and its head does not serve yet.
+    pending: bool,
+}
+
+/// How clusters are looked for, where they are.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Discovery {
+    /// Why not everywhere.
+    narrowed: Option<String>,
+    scope: String,
+    /// It cannot be told which there are, and the list has no more on that.
+    blind: bool,
+    /// The first of those that are found and not watched, each with the reason.
+    left_out: Vec<(String, String)>,
+    /// All of these.
+    total: usize,
 }
 
 /// One breakpoint, in the words of the list.
@@ -81,8 +102,10 @@ impl List {
                     age: cluster["snapshot_age_seconds"].as_f64(),
                     trouble: text(&cluster["trouble"]),
                     incomplete: cluster["complete"] == false,
+                    pending: cluster["pending"] == true,
                 })
                 .collect(),
+            discovery: Discovery::read(list),
             hidden: list["hidden"].as_u64().unwrap_or_default(),
             age: list["snapshot_age_seconds"].as_f64(),
         }
@@ -93,6 +116,7 @@ impl List {
         Self {
             rows: self.rows.get(rows).unwrap_or_default().to_vec(),
             clusters: self.clusters.clone(),
+            discovery: self.discovery.clone(),
             ..*self
         }
     }
@@ -118,10 +142,21 @@ impl List {
         changed.collect()
     }
 
+    /// Clusters that come up, or do not get there.
+    fn coming(&self) -> impl Iterator<Item = &Cluster> {
+        let all = self.clusters.iter();
+        all.filter(|cluster| cluster.pending && cluster.trouble.is_some())
+    }
+
     /// Sentences on what makes this list incomplete or old.
     pub(crate) fn troubles(&self) -> Vec<String> {
         let mut troubles: Vec<String> = Vec::new();
+        let coming: Vec<&str> = self.coming().map(|cluster| &*cluster.name).collect();
+        let folds = coming.len() > 1;
         for cluster in &self.clusters {
+            if folds && cluster.pending && cluster.trouble.is_some() {
+                continue;
+            }
             let age = cluster
                 .age
                 .filter(|age| *age > OLD)
@@ -138,12 +173,67 @@ impl List {
                 (None, None) => None,
             });
         }
+        if folds {
+            troubles.push(format!(
+                "{} clusters are not ready: {}; `kubectl describe raycluster` says why",
+                coming.len(),
+                first_of(&coming, coming.len())
+            ));
+        }
+        troubles.extend(self.discovery.troubles());
         if troubles.is_empty()
             && let Some(age) = self.age.filter(|age| *age > OLD)
         {
             troubles.push(format!("this list is {} old", span(seconds(age))));
         }
         troubles
+    }
+}
+
+impl Discovery {
+    /// What `list` tells of it.
+    pub(crate) fn read(list: &Value) -> Self {
+        let told = &list["discovery"];
+        let mut clusters = list["clusters"].as_array().into_iter().flatten();
+        let says_why = clusters.any(|cluster| cluster["name"] == API_SERVER);
+        let left_out = told["left_out"]["first"].as_array();
+        let one = |one: &Value| Some((text(&one["name"])?, text(&one["why"])?));
+        let total = told["left_out"]["total"].as_u64().unwrap_or_default();
+        Self {
+            narrowed: text(&told["narrowed"]),
+            scope: text(&told["scope"]).unwrap_or_default(),
+            blind: told["blind"] == true && !says_why,
+            left_out: left_out.into_iter().flatten().filter_map(one).collect(),
+            total: usize::try_from(total).unwrap_or(usize::MAX),
+        }
+    }
+
+    /// Sentences on what is not looked at.
+    pub(crate) fn troubles(&self) -> Vec<String> {
+        let narrowed = self.narrowed.as_ref();
+        let narrowed = narrowed.map(|why| format!("only {} is looked at: {why}", self.scope));
+        let names: Vec<&str> = self.left_out.iter().map(|(name, _)| &**name).collect();
+        let left_out = match &*self.left_out {
+            [] => None,
+            [(_, why)] => Some(format!("a RayCluster is not watched: {why}")),
+            [(_, why), ..] => Some(format!(
+                "{} RayClusters are not watched: {} ({why})",
+                self.total,
+                first_of(&names, self.total)
+            )),
+        };
+        let blind = self.blind.then(|| "new RayClusters are not seen at the moment: the Kubernetes API server does not answer the relay; have whoever runs it look at its log".to_owned());
+        narrowed.into_iter().chain(blind).chain(left_out).collect()
+    }
+}
+
+/// The first of `total` names, and how many more there are.
+fn first_of(names: &[&str], total: usize) -> String {
+    let shown = names.len().min(NAMED);
+    let text = names[..shown].join(", ");
+    match total.saturating_sub(shown) {
+        0 => text,
+        more => format!("{text} and {more} more"),
     }
 }
 

@@ -24,8 +24,9 @@ pub enum LoggingError {
 }
 
 /// rustls warns of what any client may send, as often as it likes; whatever ends a handshake is in the relay's own logs
-/// and metrics. `log.level` can say otherwise.
-const BY_DEFAULT: &str = "rustls=error";
+/// and metrics. kube has a line for each request that fails, beside the relay's own on what came of it. `log.level` can say
+/// otherwise.
+const BY_DEFAULT: &str = "rustls=error,kube=off,kube_client=off";
 
 /// Sends the logs of this process to standard error.
 ///

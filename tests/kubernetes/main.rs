@@ -11,6 +11,17 @@
 mod api;
 mod certificates;
 mod process;
+mod relay;
 mod server;
 
+#[path = "../door/debugger.rs"]
+mod debugger;
+#[path = "../door/discovery/head.rs"]
+#[expect(dead_code, reason = "the tests of the front door use more of it")]
+mod head;
+#[path = "../door/support.rs"]
+#[expect(dead_code, reason = "the tests of the front door use more of it")]
+mod support;
+
+mod scope;
 mod started;

@@ -231,6 +231,7 @@ async fn a_cluster_without_a_head_is_told_of_to_an_administrator_as_to_everybody
         name: "ml.train".into(),
         head: Err(why.to_owned()),
         ray_job: None,
+        is_pending: true,
     }]);
     let mut list = relay.registry().watch();
     let both = list.wait_for(|list| list.clusters.len() == 2);

@@ -22,7 +22,7 @@ use std::time::{Duration, SystemTime};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -72,6 +72,7 @@ struct Inner {
     answers: AtomicBool,
     /// Counts how often there was a new place to ask about.
     appeared: watch::Sender<u64>,
+    answers_again: Arc<Notify>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -118,6 +119,7 @@ impl Reviewer {
             rechecks: Semaphore::new(RECHECKS),
             answers: AtomicBool::new(true),
             appeared: watch::Sender::default(),
+            answers_again: Arc::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         }))
@@ -226,6 +228,7 @@ impl Inner {
             Ok(review) => {
                 if !self.answers.swap(true, Ordering::Relaxed) {
                     tracing::info!("Kubernetes answers again");
+                    self.answers_again.notify_waiters();
                 }
                 Ok(review)
             }
@@ -255,6 +258,11 @@ impl Reviewer {
     pub(super) fn present(&self, fingerprint: &str) -> Option<VerifiedIdentity> {
         let known = self.0.known.lock();
         known.kept.get(fingerprint).map(recheck::TrackedToken::join)
+    }
+
+    /// Is told when the API server answers again.
+    pub(super) fn answers_again(&self) -> Arc<Notify> {
+        Arc::clone(&self.0.answers_again)
     }
 
     /// Owns what goes on behind until `shutdown`.

@@ -25,6 +25,7 @@ fn listing(found: &[&str]) -> Arc<Snapshot> {
         ray_version: None,
         polled: None,
         trouble: None,
+        pending: false,
         incomplete: None,
     };
     let own = ["east", "kubernetes"];
