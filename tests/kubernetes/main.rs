@@ -23,5 +23,7 @@ mod head;
 #[expect(dead_code, reason = "the tests of the front door use more of it")]
 mod support;
 
+mod kubectl;
+mod roles;
 mod scope;
 mod started;
