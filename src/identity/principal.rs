@@ -13,7 +13,7 @@ use super::refusal::CredentialRefusal;
 use super::revocation::RevocationList;
 use super::subject::is_presentable;
 use super::validity::Validity;
-use crate::policy::{Access, Grants, Rule, Scopes};
+use crate::policy::{Access, Granted, Grants, Rule, Scopes};
 
 /// Longest wait before the clock is looked at again: it may be set while somebody waits.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
@@ -252,6 +252,11 @@ impl Principal {
     /// What its roles allow, where somebody outside knows that.
     pub(super) fn roles(&self) -> Option<&Grants> {
         self.0.who.roles.as_ref()
+    }
+
+    /// Wakes whenever it may do more than before; `None`: what it may do stays.
+    pub(crate) fn gains(&self) -> Option<watch::Receiver<Arc<Granted>>> {
+        self.roles().map(Grants::watch)
     }
 
     /// What it may do.

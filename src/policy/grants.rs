@@ -2,32 +2,37 @@
 
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use tokio::sync::watch;
 
 use super::breakpoint_selector::BreakpointSelector;
 use super::scope::Scopes;
 
 /// Scopes, and what they are for.
-type Granted = Vec<(Scopes, BreakpointSelector)>;
+pub(crate) type Granted = Vec<(Scopes, BreakpointSelector)>;
 
 /// Shared by all who hold it: whoever knows better says so to all of them.
 #[derive(Debug, Clone, Default)]
-pub struct Grants(Arc<RwLock<Arc<Granted>>>);
+pub struct Grants(watch::Sender<Arc<Granted>>);
 
 impl Grants {
     /// These, until something else is said.
     pub fn new(granted: Granted) -> Self {
-        Self(Arc::new(RwLock::new(Arc::new(granted))))
+        Self(watch::Sender::new(Arc::new(granted)))
     }
 
     /// As they are now.
     pub fn now(&self) -> Arc<Granted> {
-        Arc::clone(&self.0.read())
+        Arc::clone(&self.0.borrow())
     }
 
     /// These from now on, for all who hold it.
     pub(crate) fn replace(&self, granted: Granted) {
-        *self.0.write() = Arc::new(granted);
+        self.0.send_replace(Arc::new(granted));
+    }
+
+    /// Wakes whenever something else is granted.
+    pub(crate) fn watch(&self) -> watch::Receiver<Arc<Granted>> {
+        self.0.subscribe()
     }
 }
 

@@ -6,9 +6,10 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
+use tokio::time::timeout;
 
 use crate::api::Api;
-use crate::server::{Server, binary, say};
+use crate::server::{PATIENCE, Server, binary, say};
 
 /// kubectl, as somebody.
 struct Kubectl {
@@ -119,8 +120,18 @@ async fn what_docker_has_is_applied_twice_and_kubectl_tells_the_truth_about_role
     // The resource is known, and stores nothing.
     let kinds = "/apis/ray-relay.dev/v1";
     api.until(kinds, Result::is_ok).await;
-    let explained = kubectl.done("explain breakpoints.ray-relay.dev").await;
-    assert!(explained.contains("never stored"), "{explained}");
+    let explained = async {
+        loop {
+            // What it explains is published a moment later.
+            let (done, said) = kubectl.run("explain breakpoints.ray-relay.dev", "").await;
+            if done {
+                break said;
+            }
+        }
+    };
+    let explained = timeout(PATIENCE, explained).await.unwrap();
+    let words = explained.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("never stored"), "{explained}");
     let object = format!(
         "{{\"apiVersion\": \"ray-relay.dev/v1\", \"kind\": \"Breakpoint\", \"metadata\": {{\"name\": \"x\", \"namespace\": \"{mine}\"}}}}"
     );

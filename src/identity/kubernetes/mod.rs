@@ -9,6 +9,7 @@
 pub(super) mod api;
 mod memory;
 pub(super) mod places;
+mod quiet;
 mod recheck;
 pub(super) mod review;
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! found are in its own, so that whoever may bind roles there decides about it, and about no other. What is allowed in all
 //! namespaces, or on all names of one, is asked for first: it covers the RayClusters that are yet to come as well.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tokio::sync::watch;
@@ -99,8 +99,14 @@ impl Places {
             .filter_map(|name| name.split_once('.'))
             .collect();
         let named = found.namespaces.iter().map(String::as_str);
-        let seen = rayclusters.iter().map(|(namespace, _)| *namespace);
-        let namespaces: BTreeSet<&str> = named.chain(seen).collect();
+        // With one RayCluster, that one is asked about, and when another comes, so is that.
+        let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+        for (namespace, _) in &rayclusters {
+            *seen.entry(namespace).or_default() += 1;
+        }
+        let several = seen.iter().filter(|(_, count)| **count > 1);
+        let several = several.map(|(namespace, _)| *namespace);
+        let namespaces: BTreeSet<&str> = named.chain(several).collect();
         let whole = namespaces.into_iter().map(|namespace| Place {
             clusters: format!("{namespace}.*"),
             namespace: Some(namespace.to_owned()),

@@ -7,7 +7,7 @@
 //! No such API exists, and none has to: roles may name it all the same. All verbs are asked for at once, since the
 //! first thing that anybody asks of a [`crate::policy::Access`] is what may be seen at all.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -15,12 +15,15 @@ use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
+use tokio::sync::Notify;
 use zeroize::Zeroize;
 
+use super::Key;
 use super::api::{Api, KubernetesError};
 use super::places::{Place, Places};
+use super::quiet::Quiet;
 use crate::identity::Secret;
-use crate::policy::{Pattern, RelayScope, Scope, Scopes};
+use crate::policy::{RelayScope, Scope, Scopes};
 
 /// API group in roles.
 const GROUP: &str = "ray-relay.dev";
@@ -68,8 +71,19 @@ impl Review {
 fn allowed(grants: &[(String, Scopes)], clusters: &str) -> Scopes {
     let covering = grants
         .iter()
-        .filter(|(pattern, _)| Pattern::new(&**pattern).matches(clusters));
+        .filter(|(pattern, _)| covers(pattern, clusters));
     covering.fold(Scopes::NONE, |all, (_, scopes)| all.union(*scopes))
+}
+
+/// Whether what is said of `pattern` holds for `clusters`: the same, the whole of its namespace, or all that are found.
+fn covers(pattern: &str, clusters: &str) -> bool {
+    let namespace = |name: &str| name.split_once('.').map(|(namespace, _)| namespace.len());
+    pattern == clusters
+        || namespace(clusters).is_some_and(|end| match pattern.strip_suffix(".*") {
+            Some("*") => true,
+            Some(whole) => *whole == clusters[..end],
+            None => false,
+        })
 }
 
 /// An API that reviews tokens.
@@ -95,6 +109,9 @@ pub(in crate::identity) struct Kubernetes {
     api: Api,
     audiences: Vec<String>,
     places: Places,
+    quiet: Quiet,
+    /// There is more to be asked about somebody than one look takes.
+    unfinished: Notify,
 }
 
 type Extra = Option<BTreeMap<String, Vec<String>>>;
@@ -105,6 +122,8 @@ impl Kubernetes {
             api,
             audiences,
             places,
+            quiet: Quiet::default(),
+            unfinished: Notify::new(),
         }
     }
 
@@ -186,12 +205,16 @@ impl Kubernetes {
     ) -> Result<Vec<(String, Scopes)>, KubernetesError> {
         let mut grants: Vec<_> = places
             .iter()
-            .map(|place| (place.clusters.clone(), allowed(known, &place.clusters)))
+            .map(|place| (place.clusters.clone(), Scopes::NONE))
             .collect();
-        let questions: Vec<_> = (0..places.len())
-            .flat_map(|place| Scope::ALL.map(|scope| (place, scope)))
-            .filter(|(place, scope)| !grants[*place].1.contains(*scope))
-            .collect();
+        let mut questions = Vec::new();
+        for (number, place) in places.iter().enumerate() {
+            let known = allowed(known, &place.clusters);
+            let open = Scope::ALL
+                .into_iter()
+                .filter(|scope| !known.contains(*scope));
+            questions.extend(open.map(|scope| (number, scope)));
+        }
         let answers = stream::iter(questions).map(|(place, scope)| {
             let at = &places[place];
             let role = (at.namespace.as_deref(), at.name.as_deref());
@@ -214,13 +237,32 @@ impl Kubernetes {
             return Ok(None);
         };
         let mut grants = known.map_or_else(Vec::new, |known| known.grants.clone());
-        let is_known = |place: &Place| {
-            let mut known = known.into_iter().flat_map(|known| &known.grants);
-            known.any(|(clusters, _)| *clusters == place.clusters)
-        };
-        for mut places in self.places.now() {
-            places.retain(|place| !is_known(place));
-            grants.extend(self.on(&user, &extra, places, &grants).await?);
+        let known_places = known.into_iter().flat_map(|known| &known.grants);
+        let known_places: HashSet<&str> = known_places.map(|(place, _)| &**place).collect();
+        let person = person(&user, &extra);
+        let [mut first, whole, single] = self.places.now();
+        let all = whole.len() + single.len();
+        first.retain(|place| !known_places.contains(&*place.clusters));
+        grants.extend(self.on(&user, &extra, first, &grants).await?);
+        for mut places in [whole, single] {
+            places.retain(|place| !known_places.contains(&*place.clusters));
+            let (asked, quiet, is_more) = self.quiet.part(&person, places);
+            let found = self.on(&user, &extra, asked, &grants).await?;
+            if grants
+                .iter()
+                .chain(&found)
+                .any(|(_, scopes)| !scopes.is_empty())
+            {
+                self.quiet.learn(person, &found, all);
+            }
+            grants.extend(found);
+            let nothing = quiet
+                .into_iter()
+                .map(|place| (place.clusters, Scopes::NONE));
+            grants.extend(nothing);
+            if is_more {
+                self.unfinished.notify_one();
+            }
         }
         let admin = RelayScope::Admin.granted();
         let administers_relay = match known {
@@ -245,8 +287,22 @@ impl ReviewApi for Kubernetes {
     }
 
     fn appeared<'a>(&'a self, known: &'a mut BTreeSet<String>) -> BoxFuture<'a, ()> {
-        Box::pin(self.places.appeared(known))
+        Box::pin(async {
+            tokio::select! {
+                () = self.places.appeared(known) => {}
+                () = self.unfinished.notified() => {}
+            }
+        })
     }
+}
+
+/// By whom answers are remembered: all that they are about.
+fn person(user: &User, extra: &Extra) -> Key {
+    let about = format!(
+        "{:?} {:?} {:?} {:?}",
+        user.name, user.uid, user.groups, extra
+    );
+    Secret::new(about).digest()
 }
 
 /// The word for `scope` in roles.

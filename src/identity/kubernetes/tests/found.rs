@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::super::quiet::MOST;
 use super::super::review::User;
 use super::*;
 use crate::policy::Scope;
@@ -107,7 +108,7 @@ async fn a_role_in_the_namespace_of_a_raycluster_is_for_that_one_alone() {
     let asked = found.asked().into_iter().collect::<Vec<_>>().join(" ");
     assert_eq!(
         asked,
-        " : east empty: ml: ml:other ml:train own serving: serving:train"
+        " : east empty: ml: ml:other ml:train own serving:train"
     );
 }
 
@@ -185,6 +186,52 @@ async fn who_is_there_already_sees_what_has_come_and_only_that_is_asked_about() 
     );
     assert_eq!(found.server.state().faults, Vec::<String>::new());
     run.cancel();
+    ended.await.unwrap();
+}
+
+#[tokio::test]
+async fn of_hundreds_that_somebody_may_not_see_each_look_asks_about_few() {
+    let names: Vec<String> = (0..300).map(|n| format!("n{n}.train")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let found = found(
+        &names,
+        "ml:/list n7:train/list n290:train/list n299:train/debug",
+    )
+    .await;
+    let (running, stop) = (found.reviewer.clone(), CancellationToken::new());
+    let ended = stop.clone();
+    let ended = tokio::spawn(async move { running.run(ended).await });
+    let access = found.access().await;
+    // One for `east`, all and the two namespaces that are named each, and as many as one look takes.
+    let first = found.server.state().access_reviews.len();
+    assert!(first <= 9 * (4 + MOST) + 1, "{first}");
+    let all = ["n7.train", "n290.train"];
+    let sees_all = || {
+        all.iter()
+            .all(|name| access.may_on_cluster(Scope::List, name))
+    };
+    let whole = async {
+        while !(sees_all() && access.may_on_cluster(Scope::Debug, "n299.train")) {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(60), whole).await.unwrap();
+    assert!(!access.may_on_cluster(Scope::List, "n8.train"));
+
+    // Somebody else's token of the same person costs what that person has.
+    let before = found.server.state().access_reviews.len();
+    let other = found.reviewer.0.review(&found.token, None).await;
+    let other = other.ok().flatten().unwrap();
+    let asked = found.server.state().access_reviews.len() - before;
+    assert!(asked < 9 * 16, "{asked}");
+    let less = other.allows_less_than(&other);
+    assert!(!less && grants(&other).len() == 4, "{:?}", grants(&other));
+    // What is taken away is noticed with the next look.
+    found.server.state().allowed.remove("n290:train/list");
+    let later = found.reviewer.0.review(&found.token, None).await;
+    assert!(later.ok().flatten().unwrap().allows_less_than(&other));
+    assert_eq!(found.server.state().faults, Vec::<String>::new());
+    stop.cancel();
     ended.await.unwrap();
 }
 
