@@ -97,5 +97,6 @@ pub(crate) fn snapshot(live: Vec<Breakpoint>) -> Snapshot {
         live: live.into_iter().map(Arc::new).collect(),
         ended: Vec::new(),
         clusters: vec![status],
+        search: None,
     }
 }

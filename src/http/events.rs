@@ -274,7 +274,7 @@ impl Feed {
 fn farewell(ended: Ended) -> String {
     let reason = match ended {
         Ended::Expired => "expired",
-        Ended::Revoked => "revoked",
+        Ended::Revoked | Ended::Withdrawn(_) => "revoked",
     };
     let data = serde_json::json!({ "reason": reason, "error": ended.to_string() });
     format!("event: ended\ndata: {data}\n\n")

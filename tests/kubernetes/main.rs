@@ -23,5 +23,6 @@ mod head;
 #[expect(dead_code, reason = "the tests of the front door use more of it")]
 mod support;
 
+mod many;
 mod scope;
 mod started;
