@@ -350,7 +350,7 @@ impl Delivery {
             };
             let vouched = match ended {
                 Ended::Expired => agents.vouched(&self.instance, principal.subject()),
-                Ended::Revoked => None,
+                Ended::Revoked | Ended::Withdrawn(_) => None,
             };
             match vouched {
                 Some(newer) => principal = newer,

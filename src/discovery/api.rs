@@ -50,12 +50,13 @@ pub(super) enum ApiError {
         "cannot reach the Kubernetes API server at {address}: {cause}; check kubernetes.api_server, ca_file and the network policy"
     )]
     Unreachable { address: String, cause: String },
-    #[error("the Kubernetes API server at {address} refuses with {status} {reason} to give {what}; {}", step(*.status))]
+    #[error("the Kubernetes API server at {address} refuses with {status}{reason} to give {what}; {}", step(*.status))]
     Refused {
         address: String,
         /// What it was asked for.
         what: String,
         status: u16,
+        /// With a space before it, where there is one.
         reason: String,
     },
     #[error("the Kubernetes API server at {address} answered with more than {limit} bytes")]
@@ -405,7 +406,9 @@ fn refused(address: &str, what: &str, status: u16, reason: Option<String>) -> Ap
         address: address.to_owned(),
         what: what.to_owned(),
         status,
-        reason: reason.filter(plain).unwrap_or_default(),
+        reason: reason
+            .filter(plain)
+            .map_or_else(String::new, |reason| format!(" {reason}")),
     }
 }
 

@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 
 use super::{Fault, Finding, Link, said_and_next};
-use crate::listing::row::{Discovery, Row, kind};
+use crate::listing::discovery::Discovery;
+use crate::listing::row::{Row, kind};
 use crate::wire::debugger::Kind;
 use crate::wire::human_time::span;
 use crate::wire::text::shortened;

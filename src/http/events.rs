@@ -289,7 +289,7 @@ async fn gained(gains: &mut Option<watch::Receiver<Arc<Granted>>>) {
 fn farewell(ended: Ended) -> String {
     let reason = match ended {
         Ended::Expired => "expired",
-        Ended::Revoked => "revoked",
+        Ended::Revoked | Ended::Withdrawn(_) => "revoked",
     };
     let data = serde_json::json!({ "reason": reason, "error": ended.to_string() });
     format!("event: ended\ndata: {data}\n\n")

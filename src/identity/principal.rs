@@ -12,7 +12,7 @@ use super::grants::CredentialGrants;
 use super::refusal::CredentialRefusal;
 use super::revocation::RevocationList;
 use super::subject::is_presentable;
-use super::validity::Validity;
+use super::validity::{Validity, Withdrawn};
 use crate::policy::{Access, Granted, Grants, Rule, Scopes};
 
 /// Longest wait before the clock is looked at again: it may be set while somebody waits.
@@ -73,6 +73,9 @@ pub enum Ended {
     /// It was revoked.
     #[error("your token was revoked")]
     Revoked,
+    /// Whoever issued it does not stand by it any more.
+    #[error(transparent)]
+    Withdrawn(#[from] Withdrawn),
 }
 
 /// Who somebody is by a credential, before it is decided what that person may do.
@@ -299,8 +302,8 @@ impl Principal {
             return newest.is_over();
         }
         let validity = self.0.who.validity.as_ref();
-        if validity.is_some_and(Validity::is_withdrawn) {
-            return Some(Ended::Revoked);
+        if let Some(why) = validity.and_then(Validity::is_withdrawn) {
+            return Some(Ended::Withdrawn(why));
         }
         let expired = self.0.who.expires.is_some_and(|at| at <= SystemTime::now());
         expired.then_some(Ended::Expired)

@@ -8,17 +8,14 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
 
+use super::discovery::{Discovery, first_of};
 use super::holds::told;
-use crate::ray::registry::API_SERVER;
 use crate::wire::debugger::Kind;
 use crate::wire::human_time::{span, utc};
 use crate::wire::text::replaced;
 
 /// A snapshot older than this is worth a word.
 const OLD: f64 = 5.0;
-
-/// Clusters that are named in one line.
-const NAMED: usize = 8;
 
 /// The answer of `/relay/v1/breakpoints`.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -41,20 +38,6 @@ pub(crate) struct Cluster {
     incomplete: bool,
     /// It was found, and its head does not serve yet.
     pending: bool,
-}
-
-/// How clusters are looked for, where they are.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Discovery {
-    /// Why not everywhere.
-    narrowed: Option<String>,
-    scope: String,
-    /// It cannot be told which there are, and the list has no more on that.
-    blind: bool,
-    /// The first of those that are found and not watched, each with the reason.
-    left_out: Vec<(String, String)>,
-    /// All of these.
-    total: usize,
 }
 
 /// One breakpoint, in the words of the list.
@@ -190,53 +173,6 @@ impl List {
     }
 }
 
-impl Discovery {
-    /// What `list` tells of it.
-    pub(crate) fn read(list: &Value) -> Self {
-        let told = &list["discovery"];
-        let mut clusters = list["clusters"].as_array().into_iter().flatten();
-        let says_why = clusters.any(|cluster| cluster["name"] == API_SERVER);
-        let left_out = told["left_out"]["first"].as_array();
-        let one = |one: &Value| Some((text(&one["name"])?, text(&one["why"])?));
-        let total = told["left_out"]["total"].as_u64().unwrap_or_default();
-        Self {
-            narrowed: text(&told["narrowed"]),
-            scope: text(&told["scope"]).unwrap_or_default(),
-            blind: told["blind"] == true && !says_why,
-            left_out: left_out.into_iter().flatten().filter_map(one).collect(),
-            total: usize::try_from(total).unwrap_or(usize::MAX),
-        }
-    }
-
-    /// Sentences on what is not looked at.
-    pub(crate) fn troubles(&self) -> Vec<String> {
-        let narrowed = self.narrowed.as_ref();
-        let narrowed = narrowed.map(|why| format!("only {} is looked at: {why}", self.scope));
-        let names: Vec<&str> = self.left_out.iter().map(|(name, _)| &**name).collect();
-        let left_out = match &*self.left_out {
-            [] => None,
-            [(_, why)] => Some(format!("a RayCluster is not watched: {why}")),
-            [(_, why), ..] => Some(format!(
-                "{} RayClusters are not watched: {} ({why})",
-                self.total,
-                first_of(&names, self.total)
-            )),
-        };
-        let blind = self.blind.then(|| "new RayClusters are not seen at the moment: the Kubernetes API server does not answer the relay; have whoever runs it look at its log".to_owned());
-        narrowed.into_iter().chain(blind).chain(left_out).collect()
-    }
-}
-
-/// The first of `total` names, and how many more there are.
-fn first_of(names: &[&str], total: usize) -> String {
-    let shown = names.len().min(NAMED);
-    let text = names[..shown].join(", ");
-    match total.saturating_sub(shown) {
-        0 => text,
-        more => format!("{text} and {more} more"),
-    }
-}
-
 impl Row {
     pub(crate) fn read(row: &Value) -> Self {
         let none = || "-".to_owned();
@@ -346,7 +282,8 @@ fn parked(row: &Value) -> Option<String> {
     Some(format!("parked by {by} for {left} more"))
 }
 
-fn text(value: &Value) -> Option<String> {
+/// A text, cleaned for a terminal; an empty one is none.
+pub(super) fn text(value: &Value) -> Option<String> {
     value
         .as_str()
         .filter(|text| !text.is_empty())
@@ -362,6 +299,30 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn clusters_that_come_up_and_those_that_are_not_watched_are_a_line_each_however_many_they_are()
+    {
+        let coming = |n: usize| json!({"name": format!("ml.c{n}"), "trouble": "it is not ready", "pending": true});
+        let away = json!({"name": "ml.away", "trouble": "cannot reach the Ray head"});
+        let list = |coming_up: usize, left_out: usize| {
+            let clusters: Vec<Value> = (0..coming_up).map(coming).chain([away.clone()]).collect();
+            let first: Vec<Value> = (0..left_out.min(32))
+                .map(|n| json!({"name": format!("ml.x{n}"), "why": "ml/x: there are more"}))
+                .collect();
+            List::read(&json!({"clusters": clusters, "discovery":
+                {"scope": "all namespaces", "left_out": {"total": left_out, "first": first}}}))
+        };
+        let away = "cluster ml.away: cannot reach the Ray head".to_owned();
+        assert_eq!(list(0, 0).troubles(), [away.clone()]);
+        let one = "cluster ml.c0: it is not ready".to_owned();
+        assert_eq!(list(1, 0).troubles(), [one, away.clone()]);
+        let many = "11 clusters are not ready: ml.c0, ml.c1, ml.c2, ml.c3, ml.c4, ml.c5, ml.c6, ml.c7 and 3 more; `kubectl describe raycluster` says why";
+        let left_out = "500 RayClusters are not watched: ml.x0, ml.x1, ml.x2, ml.x3, ml.x4, ml.x5, ml.x6, ml.x7 and 492 more (ml/x: there are more)";
+        assert_eq!(list(11, 500).troubles(), [&*away, many, left_out]);
+        let one = "a RayCluster is not watched: ml/x: there are more".to_owned();
+        assert_eq!(list(0, 1).troubles(), [away, one]);
+    }
 
     #[test]
     fn a_park_is_shown_with_who_has_it_and_how_long_still_by_the_clock_of_the_relay() {

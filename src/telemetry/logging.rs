@@ -54,3 +54,19 @@ pub fn colours(is_terminal: bool) -> bool {
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     is_terminal && !refused && !dumb
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn kube_has_no_lines_of_its_own_and_the_relay_has() {
+        let filter: Targets = format!("{BY_DEFAULT},info").parse().unwrap();
+        let would = |target: &str| filter.would_enable(target, &Level::ERROR);
+        assert!(!would("kube_client::client::builder"));
+        assert!(would("ray_relay::discovery::watch"));
+    }
+}

@@ -24,6 +24,7 @@ mod head;
 mod support;
 
 mod kubectl;
+mod many;
 mod roles;
 mod scope;
 mod started;

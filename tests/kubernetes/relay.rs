@@ -76,8 +76,17 @@ impl Relay {
 
     /// The whole answer to a GET.
     pub(crate) async fn get(&self, path: &str) -> String {
+        self.asked(path, self.token.as_deref()).await
+    }
+
+    /// The same by another token.
+    pub(crate) async fn get_as(&self, path: &str, token: &str) -> String {
+        self.asked(path, Some(token)).await
+    }
+
+    async fn asked(&self, path: &str, token: Option<&str>) -> String {
         let mut stream = dial(self.address()).await;
-        let authorization = match &self.token {
+        let authorization = match token {
             Some(token) => format!("Authorization: Bearer {token}\r\n"),
             None => String::new(),
         };
@@ -158,6 +167,18 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// What ends the session, as it is told.
+    pub(crate) async fn until_over(&mut self) -> Value {
+        let began = Instant::now();
+        loop {
+            if let Some(over) = self.is_over().await {
+                return over;
+            }
+            assert!(began.elapsed() < PATIENCE, "it goes on");
+            sleep(Duration::from_millis(200)).await;
+        }
+    }
+
     /// Asks the worker for its threads, and returns what has ended the session, if anything has.
     pub(crate) async fn is_over(&mut self) -> Option<Value> {
         self.seq += 1;

@@ -1,9 +1,14 @@
 //! Which namespaces are looked at, and what becomes of that when rights come late, are replaced, or an API server restarts.
 
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use crate::relay::{DISCOVERY, Relay, account, clusters, ready_cluster};
 use crate::server::Server;
+
+/// How long an answer on a token holds.
+const RECHECK: Duration = Duration::from_secs(3);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rights_that_come_later_than_the_relay_are_used() {
@@ -85,15 +90,16 @@ async fn sessions_of_three_namespaces_outlive_a_replaced_binding_and_twenty_rest
     api.bind(None, reviews, account(&home)).await;
     api.make_service_account(&home, "ann").await;
     let ann = crate::api::service_account(&home, "ann");
-    api.bind(None, ("ClusterRole", "debugger"), ann).await;
+    let debugs = api.bind(None, ("ClusterRole", "debugger"), ann).await;
     let mut relay = Relay::start(&server, &api, &home, |config| {
         config.kubernetes.enabled = true;
-        config.kubernetes.recheck = std::time::Duration::from_secs(3);
+        config.kubernetes.recheck = RECHECK;
     })
     .await;
     relay.token = Some(api.token(&home, "ann", Some("ray-relay")).await);
 
     let (mut heads, mut sessions, mut names) = (Vec::new(), Vec::new(), Vec::new());
+    heads.push(ready_cluster(&api, &home, "other", "dd").await);
     for worker in ["aa", "bb", "cc"] {
         let namespace = api.namespace().await;
         heads.push(ready_cluster(&api, &namespace, "train", worker).await);
@@ -127,8 +133,32 @@ async fn sessions_of_three_namespaces_outlive_a_replaced_binding_and_twenty_rest
             let over = session.is_over().await;
             assert_eq!(over, None, "restart {restart}");
         }
-        let list = relay.until(|list| !refused(list)).await;
+        let list = relay.list().await;
         assert!(are_there(&list), "restart {restart}: {list:#}");
+    }
+
+    // While it is away, who was there can come again, for long after an answer is to be looked at again.
+    server.down();
+    relay.until(refused).await;
+    let (began, other) = (Instant::now(), format!("{home}.other"));
+    while began.elapsed() < RECHECK * 3 {
+        let list = relay.list().await;
+        assert!(are_there(&list), "{list:#}");
+    }
+    relay.session(&other).await;
+    server.up().await;
+    for session in &mut sessions {
+        assert_eq!(session.is_over().await, None);
+    }
+
+    // What a role does not allow any more ends them, and says so.
+    api.delete(&debugs).await.unwrap();
+    for session in &mut sessions {
+        let over = session.until_over().await.to_string();
+        assert!(
+            over.contains("your roles in Kubernetes allow less"),
+            "{over}"
+        );
     }
     relay.end().await;
     drop(heads);

@@ -185,7 +185,7 @@ impl Checks {
         match principal.is_over() {
             None => Ok(principal),
             Some(Ended::Expired) => Err(CredentialRefusal::Expired),
-            Some(Ended::Revoked) => Err(CredentialRefusal::Revoked),
+            Some(Ended::Revoked | Ended::Withdrawn(_)) => Err(CredentialRefusal::Revoked),
         }
     }
 

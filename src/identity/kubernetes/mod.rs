@@ -3,7 +3,7 @@
 //! [`Reviewer`] is asked by the authenticator about tokens that are not the relay's own. Everything fails closed: an
 //! API server that does not answer recognises nobody. An answer holds for `kubernetes.recheck`; while anybody is
 //! there by an accepted token, a `Rechecker` shows the token again after the same time, and withdraws it when it is
-//! not accepted any more or may do less. The token itself is kept only by those recheckers; what is remembered goes by
+//! not accepted any more or may do less, twice in a row. The token itself is kept only by those recheckers; what is remembered goes by
 //! its SHA-256.
 
 pub(super) mod api;
@@ -23,7 +23,7 @@ use std::time::{Duration, SystemTime};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -43,7 +43,7 @@ use review::{Review, ReviewApi};
 /// Longest token that is shown to Kubernetes.
 const MAX_TOKEN: usize = 16 * 1024;
 
-/// Tokens that are looked at for the first time at a time. More are told to come again.
+/// Tokens that are looked at for the first time at a time. The others wait, as long as one may be looked at.
 const FIRST_REVIEWS: usize = 64;
 
 /// Tokens of live sessions that are looked at again at a time. The others wait.
@@ -82,6 +82,8 @@ struct Known {
     asking: HashMap<Key, watch::Receiver<Answer>>,
     accepted: Memory<Key, VerifiedIdentity>,
     refused: Memory<Key, ()>,
+    /// Accepted ones that nobody shows again, for as long as an API server may be silent.
+    lapsed: Memory<Key, recheck::Lapsed>,
     /// Those that are shown again and again, by fingerprint.
     kept: HashMap<String, recheck::TrackedToken>,
 }
@@ -114,6 +116,7 @@ impl Reviewer {
                 asking: HashMap::new(),
                 accepted: Memory::new(config.cache_entries),
                 refused: Memory::new(config.cache_entries),
+                lapsed: Memory::new(config.cache_entries),
                 kept: HashMap::new(),
             }),
             first_reviews: Arc::new(Semaphore::new(FIRST_REVIEWS)),
@@ -143,19 +146,33 @@ impl Reviewer {
             return Err(AuthError::Refused);
         }
         let key = token.digest();
-        let mut answer = {
-            let mut known = self.0.known.lock();
-            let now = Instant::now();
-            if let Some(reviewed) = known.accepted.known(&key, now) {
-                return Ok(reviewed.clone());
+        let mut place = None;
+        let mut answer = loop {
+            {
+                let mut known = self.0.known.lock();
+                let now = Instant::now();
+                if let Some(reviewed) = known.accepted.known(&key, now) {
+                    return Ok(reviewed.clone());
+                }
+                if known.refused.known(&key, now).is_some() {
+                    return Err(AuthError::Refused);
+                }
+                if let Some(answer) = known.asking.get(&key) {
+                    break answer.clone();
+                }
+                if let Some(place) = place.take() {
+                    break self.ask(&mut known, key, token, expires, place);
+                }
             }
-            if known.refused.known(&key, now).is_some() {
-                return Err(AuthError::Refused);
-            }
-            match known.asking.get(&key) {
-                Some(answer) => answer.clone(),
-                None => self.ask(&mut known, key, token, expires)?,
-            }
+            // Whoever waits for a place holds a connection, and so there are not more than these.
+            let free = Arc::clone(&self.0.first_reviews).acquire_owned();
+            place = match timeout(self.0.timeout, free).await {
+                Ok(Ok(place)) => Some(place),
+                Ok(Err(_)) | Err(_) => {
+                    let why = "too many tokens are being looked at; try again";
+                    return Err(AuthError::Unavailable(why.to_owned()));
+                }
+            };
         };
         match answer.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(answer)) => answer.clone(),
@@ -170,11 +187,8 @@ impl Reviewer {
         key: Key,
         token: &Secret,
         expires: Option<SystemTime>,
-    ) -> Result<watch::Receiver<Answer>, AuthError> {
-        let permit = Arc::clone(&self.0.first_reviews).try_acquire_owned();
-        let permit = permit.map_err(|_| {
-            AuthError::Unavailable("too many tokens are being looked at; try again".to_owned())
-        })?;
+        place: OwnedSemaphorePermit,
+    ) -> watch::Receiver<Answer> {
         let (tell, answer) = watch::channel(None);
         known.asking.insert(key, answer.clone());
         let (reviewer, token) = (self.clone(), token.clone());
@@ -190,24 +204,43 @@ impl Reviewer {
             let now = Instant::now();
             let found = match found {
                 Ok(Some(review)) => {
-                    let reviewed =
-                        recheck::keep(&reviewer, &mut known, key, token, expires, review);
-                    let until = now + inner.recheck;
-                    known.accepted.learn(key, reviewed.clone(), until, now);
+                    known.lapsed.forget(&key);
+                    let holds = match grants(&review).is_empty() {
+                        // An API server that starts knows of no roles yet.
+                        true => inner.refused_for.min(inner.recheck),
+                        false => inner.recheck,
+                    };
+                    let kept = recheck::Kept {
+                        key,
+                        token,
+                        expires,
+                    };
+                    let reviewed = recheck::keep(&reviewer, &mut known, kept, review, now);
+                    known
+                        .accepted
+                        .learn(key, reviewed.clone(), now + holds, now);
                     Ok(reviewed)
                 }
                 Ok(None) => {
                     known.accepted.forget(&key);
+                    known.lapsed.forget(&key);
                     known.refused.learn(key, (), now + inner.refused_for, now);
                     Err(AuthError::Refused)
                 }
-                Err(unavailable) => Err(unavailable),
+                Err(unavailable) => {
+                    let kept = recheck::Kept {
+                        key,
+                        token,
+                        expires,
+                    };
+                    recheck::through_outage(&reviewer, &mut known, kept).ok_or(unavailable)
+                }
             };
             drop(known);
             tell.send_replace(Some(found));
-            drop(permit);
+            drop(place);
         });
-        Ok(answer)
+        answer
     }
 }
 
