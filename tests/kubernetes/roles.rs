@@ -183,11 +183,11 @@ async fn who_may_bind_roles_in_a_namespace_lets_others_debug_there_and_nowhere_e
     assert_eq!(waiting(&list), both);
     assert_eq!(clusters(&list), both);
     let (unseen, answer) = scene.attached(&theirs).await;
-    let (unknown, no_such) = scene.attached(&"ffffffffffff".into()).await;
+    let (unknown, no_such) = scene.attached(&"ffffffff".into()).await;
     let said = |answer: &Value| {
         let text = answer["message"].to_string();
         text.replace(theirs.as_str().unwrap(), "ID")
-            .replace("ffffffffffff", "ID")
+            .replace("ffffffff", "ID")
     };
     let without_request = |text: String| text.split("(request").next().unwrap().to_owned();
     assert_eq!(answer["success"], false, "{answer}");
@@ -302,7 +302,7 @@ async fn who_may_see_one_raycluster_sees_that_one_everywhere_and_no_other() {
     for id in &ids {
         let released = scene.post("/relay/v1/release", &json!({"ids": [id]})).await;
         let unknown = scene
-            .post("/relay/v1/release", &json!({"ids": ["ffffffffffff"]}))
+            .post("/relay/v1/release", &json!({"ids": ["ffffffff"]}))
             .await;
         assert_eq!(
             released.lines().next(),
