@@ -126,7 +126,8 @@ async fn a_role_without_names_is_for_the_rayclusters_of_its_namespace_and_those_
 
 #[tokio::test]
 async fn a_role_in_the_namespace_of_the_relay_is_for_no_other() {
-    let found = found(&["ml.train", "ray.east"], "/list /debug east/view").await;
+    let names = ["ml.train", "ray.east", "ray.other"];
+    let found = found(&names, "/list /debug east/view").await;
     let access = found.access().await;
     // A RayCluster of the relay's namespace and a cluster of the configuration that share a name share its roles.
     assert_eq!(on(&access, Scope::View), ["east", "ray.east"]);
