@@ -104,10 +104,11 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     let registry = Registry::new(&config.clusters, &config.registry)
         .map_err(|why| Error::Setup(why.to_string()))?;
     let tls = Tls::new(&config.tls).map_err(Error::Tls)?;
-    let issuers = Issuers::from_config(&config).await?;
+    let issuers = Issuers::from_config(&config, registry.watch()).await?;
+    let answers_again = issuers.answers_again();
     let auth = Authenticator::from_config(&config.auth, issuers)?;
     let notices = Notices::new(&config.notice).map_err(Error::Setup)?;
-    let discovery = Discovery::from_config(&config).await?;
+    let discovery = Discovery::from_config(&config, answers_again).await?;
     let kept = Keeper::open(config.listen.keeper.as_deref()).await?;
     // After everything that is only read: who is told of a wrong file has not taken the port from anybody.
     let mut inherited = match &config.listen.takeover {

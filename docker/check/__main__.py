@@ -21,7 +21,7 @@ import yaml
 from broken import refusals
 from essence import same
 from metrics import expressions, families, known, laid_out, without_variables
-from schemas import valid
+from schemas import name_of, valid
 from together import together
 from tools import (
     CHART,
@@ -112,6 +112,36 @@ def manifests(helm, kubectl):
     return rendered
 
 
+def side_by_side(kubectl, folder):
+    """Two relays that find RayClusters, and take Kubernetes' word for who is there, in two namespaces: what is in no
+    namespace is the same for both, or has two names."""
+    both = []
+    for namespace in ("team-a", "team-b"):
+        overlay = folder / namespace
+        overlay.mkdir()
+        paths = [
+            os.path.relpath(DOCKER / "kubernetes" / path, overlay.resolve())
+            for path in ("overlays/discovery", "components/identity")
+        ]
+        (overlay / "kustomization.yaml").write_text(
+            yaml.safe_dump({"namespace": namespace, "resources": paths[:1], "components": paths[1:]})
+        )
+        rendered = objects(run(kubectl, "kustomize", overlay))
+        for one in rendered:
+            valid(one)
+        together(rendered)
+        both.append(
+            {name_of(one): one for one in rendered if "namespace" not in one["metadata"]}
+        )
+    first, second = both
+    refuse_unless(first, "a relay with components/identity has nothing that is in no namespace")
+    for name in first.keys() & second.keys():
+        refuse_unless(
+            first[name] == second[name],
+            f"{name} of a relay in a second namespace takes the place of the first one's",
+        )
+
+
 def observability(rendered, folder):
     metrics, values = families()
     rules = yaml.load((DOCKER / "observability/alerts.yaml").read_text(), Loader)
@@ -154,6 +184,7 @@ def main():
             image()
             helm, kubectl = bundled(Path(folder))
             rendered = manifests(helm, kubectl)
+            side_by_side(kubectl, Path(folder))
             observability(rendered, Path(folder))
             refusals(helm, rendered)
         except Refused as e:

@@ -75,4 +75,4 @@ def text(value):
 
 
 def rights(all_objects):
-    return [one["rules"] for one in all_objects if one["kind"] == "Role"]
+    return [one["rules"] for one in all_objects if one["kind"] in ("Role", "ClusterRole")]

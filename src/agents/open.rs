@@ -312,7 +312,7 @@ impl Delivery {
             };
             let vouched = match ended {
                 Ended::Expired => agents.vouched(&instance, principal.subject()),
-                Ended::Revoked => None,
+                Ended::Revoked | Ended::Withdrawn(_) => None,
             };
             match vouched {
                 Some(newer) => principal = newer,

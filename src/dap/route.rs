@@ -275,6 +275,7 @@ impl<'a> AttachFlow<'a> {
             live: list.find(only).cloned().into_iter().collect(),
             ended: list.find_ended(only).cloned().into_iter().collect(),
             clusters: list.clusters.clone(),
+            search: list.search.clone(),
         })
     }
 

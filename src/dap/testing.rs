@@ -90,11 +90,13 @@ pub(crate) fn snapshot(live: Vec<Breakpoint>) -> Snapshot {
         polled: None,
         ray_job: None,
         trouble: None,
+        pending: false,
         incomplete: None,
     };
     Snapshot {
         live: live.into_iter().map(Arc::new).collect(),
         ended: Vec::new(),
         clusters: vec![status],
+        search: None,
     }
 }

@@ -50,10 +50,13 @@ pub(super) enum ApiError {
         "cannot reach the Kubernetes API server at {address}: {cause}; check kubernetes.api_server, ca_file and the network policy"
     )]
     Unreachable { address: String, cause: String },
-    #[error("the Kubernetes API server at {address} refuses with {status} {reason}; {}", step(*.status))]
+    #[error("the Kubernetes API server at {address} refuses with {status}{reason} to give {what}; {}", step(*.status))]
     Refused {
         address: String,
+        /// What it was asked for.
+        what: String,
         status: u16,
+        /// With a space before it, where there is one.
         reason: String,
     },
     #[error("the Kubernetes API server at {address} answered with more than {limit} bytes")]
@@ -126,6 +129,7 @@ pub(super) enum Event {
 pub(super) struct Watch {
     body: Body,
     address: String,
+    scope: Scope,
     read: BytesMut,
 }
 
@@ -192,7 +196,7 @@ impl Api {
         if let Some(after) = after {
             path += &format!("&continue={}", percent_encoded(after));
         }
-        let answer = self.whole(&path, MAX_ANSWER).await?;
+        let answer = self.whole(&path, &of(scope), MAX_ANSWER).await?;
         let list: ListWire =
             serde_json::from_slice(&answer).map_err(|_| self.strange("a list of RayClusters"))?;
         let items = list.items.unwrap_or_default().into_iter();
@@ -219,11 +223,13 @@ impl Api {
             WATCH.as_secs(),
             percent_encoded(version)
         );
-        let opened = timeout(self.patience, self.ask(&path));
+        let what = of(scope);
+        let opened = timeout(self.patience, self.ask(&path, &what));
         let answer = opened.await.map_err(|_| self.silent())??;
         Ok(Watch {
             body: answer.into_body(),
             address: self.address.clone(),
+            scope: scope.clone(),
             read: BytesMut::new(),
         })
     }
@@ -238,7 +244,8 @@ impl Api {
         name: &str,
     ) -> Result<Option<Zeroizing<String>>, ApiError> {
         let path = format!("/api/v1/namespaces/{namespace}/secrets/{name}");
-        let answer = self.whole(&path, MAX_SECRET).await?;
+        let what = format!("the Secret {namespace}/{name}");
+        let answer = self.whole(&path, &what, MAX_SECRET).await?;
         let strange = || self.strange("a Secret");
         let secret: SecretWire = serde_json::from_slice(&answer).map_err(|_| strange())?;
         let Some(text) = secret.data.and_then(|data| data.auth_token) else {
@@ -266,10 +273,15 @@ impl Api {
         path
     }
 
-    /// The body of the answer to a GET of `path`.
-    async fn whole(&self, path: &str, limit: usize) -> Result<Zeroizing<Vec<u8>>, ApiError> {
+    /// The body of the answer to a GET of `path`, which is to give `what`.
+    async fn whole(
+        &self,
+        path: &str,
+        what: &str,
+        limit: usize,
+    ) -> Result<Zeroizing<Vec<u8>>, ApiError> {
         let whole = async {
-            let mut body = self.ask(path).await?.into_body();
+            let mut body = self.ask(path, what).await?.into_body();
             let mut held = Zeroizing::new(Vec::with_capacity(64 * 1024));
             while let Some(frame) = body.frame().await {
                 let frame = frame.map_err(|error| unreachable(&self.address, &error))?;
@@ -290,7 +302,7 @@ impl Api {
     }
 
     /// The answer to a GET of `path`, of which only the head has been read.
-    async fn ask(&self, path: &str) -> Result<Response<Body>, ApiError> {
+    async fn ask(&self, path: &str, what: &str) -> Result<Response<Body>, ApiError> {
         let request = Request::get(path)
             .header(ACCEPT, "application/json")
             .body(Body::empty())
@@ -299,7 +311,7 @@ impl Api {
         let answer = answer.map_err(|error| unreachable(&self.address, &error))?;
         match answer.status() {
             StatusCode::OK => Ok(answer),
-            status => Err(self.refused(status.as_u16(), None)),
+            status => Err(refused(&self.address, what, status.as_u16(), None)),
         }
     }
 
@@ -313,10 +325,6 @@ impl Api {
     fn strange(&self, expected: &'static str) -> ApiError {
         let address = self.address.clone();
         ApiError::Strange { address, expected }
-    }
-
-    fn refused(&self, status: u16, reason: Option<String>) -> ApiError {
-        refused(&self.address, status, reason)
     }
 }
 
@@ -377,7 +385,7 @@ impl Watch {
             EventWire::Bookmark(wire) => (Event::Bookmark, version(&wire)),
             EventWire::Error(why) => {
                 let status = why.code.unwrap_or(500);
-                return Err(refused(&self.address, status, why.reason));
+                return Err(refused(&self.address, &of(&self.scope), status, why.reason));
             }
         })
     }
@@ -390,15 +398,23 @@ fn unreachable(address: &str, error: &(dyn std::error::Error + 'static)) -> ApiE
     }
 }
 
-fn refused(address: &str, status: u16, reason: Option<String>) -> ApiError {
+fn refused(address: &str, what: &str, status: u16, reason: Option<String>) -> ApiError {
     let plain = |reason: &String| {
         reason.len() <= 40 && reason.bytes().all(|byte| byte.is_ascii_alphabetic())
     };
     ApiError::Refused {
         address: address.to_owned(),
+        what: what.to_owned(),
         status,
-        reason: reason.filter(plain).unwrap_or_default(),
+        reason: reason
+            .filter(plain)
+            .map_or_else(String::new, |reason| format!(" {reason}")),
     }
+}
+
+/// What is asked for in `scope`.
+fn of(scope: &Scope) -> String {
+    format!("the RayClusters of {scope}")
 }
 
 impl fmt::Display for Scope {

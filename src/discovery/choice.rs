@@ -1,13 +1,15 @@
 //! Which RayClusters are clusters of the relay, under which names, and where their heads are.
 //!
-//! Pure: the same RayClusters give the same clusters, on every replica. Names of the API server's objects become names of
+//! Pure: the same RayClusters give the same clusters, on every replica that has no session with one for which there would be no
+//! place. Names of the API server's objects become names of
 //! clusters and parts of addresses only where they are labels (RFC 1123), so that a namespace cannot reach into another.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::config::{Cluster, ClusterDiscovery, is_host_label};
 use crate::discovery::ray_cluster::{RayCluster, State};
+use crate::ray::registry::LeftOut;
 use crate::wire::text::one_line;
 
 /// Longest text of the API server's that is shown.
@@ -18,7 +20,7 @@ const SHOWN: usize = 80;
 pub(super) struct Chosen {
     pub(super) clusters: Vec<FoundRayCluster>,
     /// RayClusters that are none of them, each with the reason.
-    pub(super) left_out: BTreeSet<String>,
+    pub(super) left_out: BTreeSet<LeftOut>,
 }
 
 /// A RayCluster that is a cluster of the relay.
@@ -29,6 +31,8 @@ pub(super) struct FoundRayCluster {
     pub(super) ray_job: Option<Arc<str>>,
     /// Or why there is none yet, with the next step.
     pub(super) head: Result<HeadAt, String>,
+    /// Its head is not ready.
+    pub(super) is_pending: bool,
 }
 
 /// Where the head of a RayCluster is, and its token.
@@ -39,60 +43,88 @@ pub(super) struct HeadAt {
     pub(super) secret: Option<(String, String)>,
 }
 
-/// Chooses from `all`. Where there are more than `settings.max_clusters`, every namespace has its oldest ones, as many as the
-/// others: nobody's clusters can crowd out those of another namespace. `home` is the relay's own namespace.
+/// Chooses from `all`. Where there are more than `settings.max_clusters`, those whose heads serve come first, and of them every
+/// namespace has as many as the others: nobody's clusters can crowd out those of another namespace. Of one namespace those
+/// that are `in_use` come first, by their names, and then the oldest; one that comes up takes no place from one that serves.
+/// `home` is the relay's own namespace.
 pub(super) fn choose<'a>(
     all: impl Iterator<Item = &'a RayCluster>,
     settings: &ClusterDiscovery,
     configured: &[Cluster],
     home: &str,
+    in_use: impl Fn(&str) -> bool,
 ) -> Chosen {
-    let taken: Vec<String> = configured
-        .iter()
-        .map(|cluster| place(&cluster.ray_address, home))
+    let configured = configured.iter();
+    // Who has which address.
+    let mut taken: HashMap<String, Option<&RayCluster>> = configured
+        .map(|cluster| (place(&cluster.ray_address, home), None))
         .collect();
     let mut chosen = Chosen::default();
-    let mut by_namespace: BTreeMap<&str, Vec<&RayCluster>> = BTreeMap::new();
+    let mut by_namespace: BTreeMap<(bool, &str), Vec<Candidate<'_>>> = BTreeMap::new();
     for one in all.filter(|one| one.state != State::Over) {
         if is_host_label(&one.name) && is_host_label(&one.namespace) {
-            by_namespace.entry(&one.namespace).or_default().push(one);
+            let name = format!("{}.{}", one.namespace, one.name);
+            let is_free = !in_use(&name);
+            let comes_up = is_free && one.state == State::Pending;
+            let turns = by_namespace.entry((comes_up, &one.namespace)).or_default();
+            turns.push(Candidate { is_free, one, name });
         } else {
             let shown: String = one_line(&one.to_string()).chars().take(SHOWN).collect();
-            chosen
-                .left_out
-                .insert(format!("{shown}: KubeRay makes no cluster of such a name"));
+            chosen.left_out.insert(LeftOut {
+                why: format!("{shown}: KubeRay makes no cluster of such a name").into(),
+                name: shown.into(),
+            });
         }
     }
     let mut in_turn = Vec::new();
-    for mut clusters in by_namespace.into_values() {
-        clusters.sort_by(|a, b| (&a.created, &a.name).cmp(&(&b.created, &b.name)));
-        in_turn.extend(clusters.into_iter().enumerate());
+    for ((comes_up, _), mut clusters) in by_namespace {
+        clusters.sort_by(|a, b| a.rank().cmp(&b.rank()));
+        let turns = clusters.into_iter().enumerate();
+        in_turn.extend(turns.map(|(turn, one)| ((comes_up, turn), one)));
     }
-    // Stable: among those of the same turn the namespaces are in order.
-    in_turn.sort_by_key(|(turn, _)| *turn);
-    for (_, one) in in_turn {
+    in_turn.sort_by(|(a, one), (b, other)| (a, one.rank()).cmp(&(b, other.rank())));
+    for (_, Candidate { one, name, .. }) in in_turn {
         let head = head(one, settings);
-        if head
-            .as_ref()
-            .is_ok_and(|at| taken.contains(&place(&at.ray_address, home)))
-        {
-            chosen.left_out.insert(format!(
-                "{one}: a [[cluster]] of the configuration has its address"
-            ));
-        } else if chosen.clusters.len() < settings.max_clusters {
-            chosen.clusters.push(FoundRayCluster {
-                name: format!("{}.{}", one.namespace, one.name).into(),
-                ray_job: one.ray_job.as_deref().map(|job| one_line(job).into()),
-                head,
-            });
-        } else {
-            chosen.left_out.insert(format!(
-                "{one}: there are more than discovery.max_clusters ({})",
+        let at = head.as_ref().ok().map(|at| place(&at.ray_address, home));
+        let why = match at.as_ref().and_then(|at| taken.get(at)) {
+            Some(None) => "a [[cluster]] of the configuration has its address".to_owned(),
+            Some(Some(other)) => format!("the RayCluster {other} has the same Service as its head"),
+            None if chosen.clusters.len() < settings.max_clusters => {
+                taken.extend(at.map(|at| (at, Some(one))));
+                chosen.clusters.push(FoundRayCluster {
+                    name: name.into(),
+                    ray_job: one.ray_job.as_deref().map(|job| one_line(job).into()),
+                    head: head.and_then(|at| usable(one, at)),
+                    is_pending: one.state == State::Pending,
+                });
+                continue;
+            }
+            None => format!(
+                "there are more than discovery.max_clusters ({})",
                 settings.max_clusters
-            ));
-        }
+            ),
+        };
+        chosen.left_out.insert(LeftOut {
+            name: name.into(),
+            why: format!("{one}: {why}").into(),
+        });
     }
     chosen
+}
+
+/// A RayCluster that may become a cluster.
+struct Candidate<'a> {
+    /// Nobody has a session there.
+    is_free: bool,
+    one: &'a RayCluster,
+    name: String,
+}
+
+impl Candidate<'_> {
+    /// What comes first is watched first.
+    fn rank(&self) -> (bool, &str, &str) {
+        (self.is_free, &self.one.created, &self.name)
+    }
 }
 
 fn head(one: &RayCluster, settings: &ClusterDiscovery) -> Result<HeadAt, String> {
@@ -122,6 +154,18 @@ fn head(one: &RayCluster, settings: &ClusterDiscovery) -> Result<HeadAt, String>
         ray_address: settings.ray_address.of(&service, namespace, one.port),
         secret: secret.map(|secret| (namespace.clone(), secret)),
     })
+}
+
+/// Where the head is, if the relay has what that takes. It does not send its own token of Kubernetes: whoever runs the head
+/// could be the relay with it.
+fn usable(one: &RayCluster, at: HeadAt) -> Result<HeadAt, String> {
+    match one.takes_kubernetes_tokens {
+        true => Err(format!(
+            "RayCluster {one} has Ray take Kubernetes' own tokens (enableK8sTokenAuth), and the relay shows nobody its own; name it in a [[cluster]] with ray_address = \"{}\" and, as token_file, a token of a ServiceAccount with the verb ray:write on it and nothing else",
+            at.ray_address
+        )),
+        false => Ok(at),
+    }
 }
 
 /// What tells an address from another, however the name of a Service is written; one without a namespace is of `home`.

@@ -14,19 +14,20 @@ mod tests;
 mod tokens;
 mod watch;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Cluster, ClusterDiscovery, Config};
 use crate::identity::{ApiServer, SetupError};
-use crate::ray::registry::{FoundCluster, FoundHead, Registry};
+use crate::ray::registry::{API_SERVER, FoundCluster, FoundHead, LeftOut, Registry, Search};
 use api::Api;
 use choice::{Chosen, choose};
 use ray_cluster::RayCluster;
@@ -41,8 +42,11 @@ const MAX_KNOWN: usize = 4096;
 /// RayClusters that are named in one line of the log.
 const NAMED: usize = 8;
 
-/// What stands in the list for the API server while it gives none. No RayCluster is called so, for want of a dot.
-const API_SERVER: &str = "kubernetes";
+/// Between two lines on what is left out: RayClusters come by the hundred.
+const SAID: Duration = Duration::from_secs(60);
+
+/// Why the relay's own namespace stands in for all.
+const NARROWED: &str = "the relay may not list the RayClusters of all namespaces; bind its ServiceAccount to the ClusterRole ray-relay-discovery (docker/kubernetes/components/discovery) with a ClusterRoleBinding, or give discovery.namespaces";
 
 /// Finds RayClusters, and tells a registry.
 pub(crate) struct Discovery {
@@ -50,6 +54,8 @@ pub(crate) struct Discovery {
     settings: ClusterDiscovery,
     configured: Vec<Cluster>,
     known: Known,
+    /// Somebody else has seen the API server answer again.
+    answers_again: Arc<Notify>,
 }
 
 /// The RayClusters as they were last seen, by the watch that sees them, namespace and name.
@@ -58,6 +64,8 @@ struct Known {
     seen: Mutex<BTreeMap<usize, Seen>>,
     /// Why a watch sees nothing new.
     trouble: Mutex<BTreeMap<usize, String>>,
+    /// All namespaces are asked for, and the relay may see its own alone.
+    narrowed: AtomicBool,
     news: Notify,
 }
 
@@ -74,6 +82,12 @@ impl Known {
     /// The watch number `watch` sees nothing new, because of `why`.
     fn is_blind(&self, watch: usize, why: String) {
         self.trouble.lock().insert(watch, why);
+        self.news.notify_one();
+    }
+
+    /// Whether the relay's own namespace stands in for all.
+    fn is_narrowed(&self, is: bool) {
+        self.narrowed.store(is, Ordering::Relaxed);
         self.news.notify_one();
     }
 
@@ -109,11 +123,15 @@ impl Known {
 }
 
 impl Discovery {
-    /// `None`: it is not switched on. Reads where the API server is, and asks nothing yet.
+    /// `None`: it is not switched on. Reads where the API server is, and asks nothing yet. `answers_again`: who is told there
+    /// has seen the API server answer again.
     ///
     /// # Errors
     /// [`SetupError`] where that cannot be found out.
-    pub(crate) async fn from_config(config: &Config) -> Result<Option<Self>, SetupError> {
+    pub(crate) async fn from_config(
+        config: &Config,
+        answers_again: Arc<Notify>,
+    ) -> Result<Option<Self>, SetupError> {
         if !config.discovery.kubernetes {
             return Ok(None);
         }
@@ -124,6 +142,7 @@ impl Discovery {
             settings: config.discovery.clone(),
             configured: config.clusters.clone(),
             known: Known::default(),
+            answers_again,
         }))
     }
 
@@ -140,17 +159,17 @@ impl Discovery {
     /// Tells `registry` of every change, for ever.
     async fn tell(&self, registry: &Registry) {
         let mut tokens = Tokens::new(self.api.clone());
-        let mut left_out = BTreeSet::new();
+        let mut said = Said::default();
+        registry.set_search(self.search(&BTreeSet::new()));
         loop {
-            self.known.news.notified().await;
-            let chosen = self.chosen();
-            let news: Vec<&String> = chosen.left_out.difference(&left_out).collect();
-            if !news.is_empty() {
-                let more = news.len().saturating_sub(NAMED);
-                let first: Vec<&str> = news.iter().take(NAMED).map(|text| text.as_str()).collect();
-                tracing::warn!(more, "not watching {}", first.join("; "));
+            tokio::select! {
+                () = self.known.news.notified() => {}
+                () = said.due() => {}
             }
-            left_out = chosen.left_out;
+            let held = registry.snapshot();
+            let in_use: HashSet<&str> = held.held().map(|held| &*held.cluster).collect();
+            let chosen = self.chosen(|name| in_use.contains(name));
+            said.say(&chosen.left_out);
             tokens.keep(chosen.clusters.iter().map(|cluster| &*cluster.name));
             let found = chosen.clusters.iter().map(|cluster| FoundCluster {
                 name: Arc::clone(&cluster.name),
@@ -158,8 +177,10 @@ impl Discovery {
                     ray_address: at.ray_address,
                     token: tokens.of(&cluster.name, at.secret),
                 }),
+                is_pending: cluster.is_pending,
                 ray_job: cluster.ray_job.clone(),
             });
+            registry.set_search(self.search(&chosen.left_out));
             registry.set_found(found.chain(self.api_server()));
             sleep(PAUSE).await;
         }
@@ -173,17 +194,85 @@ impl Discovery {
         (!self.configured.iter().any(is_taken)).then(|| FoundCluster {
             name: API_SERVER.into(),
             head: Err(why.clone()),
+            is_pending: false,
             ray_job: None,
         })
     }
 
-    fn chosen(&self) -> Chosen {
+    fn chosen(&self, in_use: impl Fn(&str) -> bool) -> Chosen {
         let seen = self.known.seen.lock();
         choose(
             seen.values().flat_map(BTreeMap::values),
             &self.settings,
             &self.configured,
             self.api.namespace(),
+            in_use,
         )
+    }
+
+    /// How RayClusters are looked for now, of which those of `left_out` are none of the relay's.
+    fn search(&self, left_out: &BTreeSet<LeftOut>) -> Search {
+        let (home, namespaces) = (self.api.namespace(), &self.settings.namespaces);
+        let is_narrowed = self.known.narrowed.load(Ordering::Relaxed);
+        let (scope, brief) = match &**namespaces {
+            [] if is_narrowed => (
+                format!("namespace {home}"),
+                "the relay's own namespace".to_owned(),
+            ),
+            [] => ("all namespaces".to_owned(), "all namespaces".to_owned()),
+            [one] => (format!("namespace {one}"), "one namespace".to_owned()),
+            some => (
+                format!("namespaces {}", some.join(", ")),
+                format!("{} namespaces", some.len()),
+            ),
+        };
+        Search {
+            scope: scope.into(),
+            brief: brief.into(),
+            narrowed: is_narrowed.then(|| NARROWED.into()),
+            is_blind: !self.known.trouble.lock().is_empty(),
+            left_out: left_out.iter().cloned().collect(),
+        }
+    }
+}
+
+/// What of those that are left out the log has.
+#[derive(Default)]
+struct Said {
+    names: BTreeSet<Arc<str>>,
+    /// When the log has its next line, where it is to have one.
+    due: Option<Instant>,
+    last: Option<Instant>,
+}
+
+impl Said {
+    /// Resolves when there is something to say. Cancel safe.
+    async fn due(&self) {
+        match self.due {
+            Some(due) => sleep_until(due).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Has a line for what is new among `left_out`, now or later.
+    fn say(&mut self, left_out: &BTreeSet<LeftOut>) {
+        let news = || {
+            let all = left_out.iter();
+            all.filter(|one| !self.names.contains(&one.name))
+        };
+        let count = news().count();
+        let now = Instant::now();
+        let may = self.last.map(|last| last + SAID).filter(|may| *may > now);
+        self.due = may.filter(|_| count > 0);
+        if may.is_some() {
+            return;
+        }
+        if count > 0 {
+            let first: Vec<&str> = news().take(NAMED).map(|one| &*one.why).collect();
+            let more = count.saturating_sub(NAMED);
+            tracing::warn!(more, "not watching {}", first.join("; "));
+            self.last = Some(now);
+        }
+        self.names = left_out.iter().map(|one| Arc::clone(&one.name)).collect();
     }
 }

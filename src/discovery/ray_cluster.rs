@@ -23,6 +23,8 @@ pub(super) struct RayCluster {
     pub(super) port: u16,
     /// The Secret with its token; `None` where it wants none.
     pub(super) secret: Option<String>,
+    /// Its head asks the API server about tokens: there is none of its own.
+    pub(super) takes_kubernetes_tokens: bool,
     /// The RayJob that it was made for.
     pub(super) ray_job: Option<String>,
     pub(super) state: State,
@@ -86,6 +88,17 @@ struct AuthOptions {
     mode: Option<String>,
     secret_name: Option<String>,
     enable_k8s_token_auth: Option<bool>,
+}
+
+impl AuthOptions {
+    fn is_disabled(&self) -> bool {
+        self.mode.as_deref() == Some("disabled")
+    }
+
+    /// KubeRay 1.6 and later, Ray 2.55 and later.
+    fn takes_kubernetes_tokens(&self) -> bool {
+        !self.is_disabled() && self.enable_k8s_token_auth == Some(true)
+    }
 }
 
 #[derive(Deserialize)]
@@ -155,6 +168,10 @@ impl Wire {
         } = self;
         let state = state(&metadata, &spec, &status);
         let port = dashboard_port(&spec).unwrap_or(DASHBOARD);
+        let takes_kubernetes_tokens = spec
+            .auth_options
+            .as_ref()
+            .is_some_and(AuthOptions::takes_kubernetes_tokens);
         let secret = spec
             .auth_options
             .and_then(|auth| secret(auth, &metadata.name));
@@ -167,6 +184,7 @@ impl Wire {
             service: status.head.and_then(|head| head.service_name),
             port,
             secret,
+            takes_kubernetes_tokens,
             ray_job: of_job.map(|owner| owner.name),
             state,
         }
@@ -204,7 +222,7 @@ fn dashboard_port(spec: &Spec) -> Option<u16> {
 
 /// The Secret that KubeRay has Ray's containers take the token from (1.5.1 and later).
 fn secret(auth: AuthOptions, cluster: &str) -> Option<String> {
-    if auth.mode.as_deref() == Some("disabled") || auth.enable_k8s_token_auth == Some(true) {
+    if auth.is_disabled() || auth.takes_kubernetes_tokens() {
         return None;
     }
     let named = auth.secret_name.filter(|name| !name.is_empty());

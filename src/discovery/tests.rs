@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::*;
 use crate::discovery::ray_cluster::{State, Wire};
@@ -31,6 +32,11 @@ fn named(namespace: &str, name: &str, created: &str) -> RayCluster {
 }
 
 fn chosen(all: &[RayCluster], most: usize, configured: &[&str]) -> Chosen {
+    chosen_with(all, most, configured, &[])
+}
+
+/// The same while somebody has sessions with those of `in_use`.
+fn chosen_with(all: &[RayCluster], most: usize, configured: &[&str], in_use: &[&str]) -> Chosen {
     let settings = ClusterDiscovery {
         max_clusters: most,
         ..ClusterDiscovery::default()
@@ -40,7 +46,9 @@ fn chosen(all: &[RayCluster], most: usize, configured: &[&str]) -> Chosen {
         ..Cluster::default()
     };
     let configured: Vec<_> = configured.iter().map(cluster).collect();
-    choose(all.iter(), &settings, &configured, "ml")
+    choose(all.iter(), &settings, &configured, "ml", |name| {
+        in_use.contains(&name)
+    })
 }
 
 fn names(chosen: &Chosen) -> Vec<&str> {
@@ -144,7 +152,7 @@ fn what_a_namespace_writes_does_not_lead_out_of_it() {
     ] {
         let refused = chosen(&[named(namespace, name, "")], 9, &[]);
         assert_eq!(names(&refused), Vec::<&str>::new());
-        let told = refused.left_out.first().unwrap();
+        let told = &*refused.left_out.first().unwrap().why;
         assert!(!told.contains('\n') && told.len() < 200, "{told}");
     }
     let port = |port: i64| {
@@ -179,6 +187,25 @@ fn tokens_are_where_kuberay_keeps_them() {
 }
 
 #[test]
+fn one_that_takes_kubernetes_own_tokens_is_sent_none_and_says_what_to_do() {
+    let one = |auth: Value| changed(|object| object["spec"]["authOptions"] = auth);
+    let delegated = || one(json!({"mode": "token", "enableK8sTokenAuth": true}));
+    let why = head(delegated()).unwrap_err();
+    let address = "http://ray-cluster-with-auth-head-svc.ml.svc:8265";
+    assert!(
+        why.contains("enableK8sTokenAuth") && why.contains(address),
+        "{why}"
+    );
+    // KubeRay refuses such a one; without authentication there is nobody who asks for a token.
+    let disabled = one(json!({"mode": "disabled", "enableK8sTokenAuth": true}));
+    assert_eq!(head(disabled).unwrap(), (address.to_owned(), None));
+    // It is the one that was named, and is not there twice.
+    let chosen = chosen(&[delegated()], 9, &[address]);
+    assert_eq!(names(&chosen), Vec::<&str>::new());
+    assert_eq!(chosen.left_out.len(), 1);
+}
+
+#[test]
 fn a_cluster_of_the_configuration_has_its_head_for_itself() {
     for address in [
         "http://ray-cluster-with-auth-head-svc.ml.svc:8265",
@@ -189,7 +216,7 @@ fn a_cluster_of_the_configuration_has_its_head_for_itself() {
         let chosen = chosen(&[read(READY), read(OF_A_JOB)], 9, &[address]);
         assert_eq!(names(&chosen), ["ml.rayjob-sample-9rqzv"]);
         assert_eq!(
-            chosen.left_out.first().unwrap(),
+            &*chosen.left_out.first().unwrap().why,
             "ml/ray-cluster-with-auth: a [[cluster]] of the configuration has its address"
         );
     }
@@ -211,6 +238,90 @@ fn a_namespace_with_thousands_does_not_crowd_out_another() {
     assert_eq!(some.left_out.len(), 2998);
     all.reverse();
     assert_eq!(chosen(&all, 5, &[]), some);
+}
+
+/// One whose head does not serve.
+fn coming(namespace: &str, name: &str, created: &str) -> RayCluster {
+    RayCluster {
+        state: State::Pending,
+        ..named(namespace, name, created)
+    }
+}
+
+#[test]
+fn one_that_comes_up_takes_no_place_from_one_that_serves_and_nothing_from_one_with_a_session() {
+    // Made before, and in a namespace that has none yet: neither counts.
+    let all = [
+        coming("a", "dead", "2024-01-01"),
+        coming("b", "new", "2026-01-01"),
+        named("c", "first", "2025-01-01"),
+        named("c", "second", "2025-01-02"),
+    ];
+    assert_eq!(names(&chosen(&all, 2, &[])), ["c.first", "c.second"]);
+    assert_eq!(
+        names(&chosen(&all, 3, &[])),
+        ["c.first", "c.second", "a.dead"]
+    );
+    let left_out: Vec<_> = chosen(&all, 2, &[]).left_out.into_iter().collect();
+    assert_eq!(
+        (&*left_out[0].name, &*left_out[0].why),
+        (
+            "a.dead",
+            "a/dead: there are more than discovery.max_clusters (2)"
+        )
+    );
+
+    // Of its namespace, what somebody has a session with goes before what is older, and its head may be away.
+    let mut all = vec![
+        named("c", "first", "2025-01-01"),
+        named("c", "second", "2025-01-02"),
+        coming("c", "third", "2025-01-03"),
+    ];
+    let with =
+        |all: &[RayCluster], most| names(&chosen_with(all, most, &[], &["c.third"])).join(" ");
+    assert_eq!(with(&all, 1), "c.third");
+    assert_eq!(with(&all, 2), "c.third c.first");
+    // Of two namespaces with as many, the one with the session.
+    all.push(named("a", "other", "2025-01-01"));
+    assert_eq!(with(&all, 1), "c.third");
+    // But nobody crowds out another namespace by sessions.
+    assert_eq!(with(&all, 2), "c.third a.other");
+}
+
+#[test]
+fn two_rayclusters_that_name_one_service_are_one_cluster() {
+    let same = |name: &str, created: &str| RayCluster {
+        service: Some("head".to_owned()),
+        ..named("ml", name, created)
+    };
+    let chosen = chosen(&[same("late", "2026"), same("early", "2025")], 9, &[]);
+    assert_eq!(names(&chosen), ["ml.early"]);
+    assert_eq!(
+        &*chosen.left_out.first().unwrap().why,
+        "ml/late: the RayCluster ml/early has the same Service as its head"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_left_out_is_in_the_log_once_a_minute_at_most() {
+    let one = |n: usize| LeftOut {
+        name: format!("ml.{n}").into(),
+        why: "why".into(),
+    };
+    let mut said = Said::default();
+    let mut left_out = BTreeSet::new();
+    let began = Instant::now();
+    for n in 0..300 {
+        left_out.insert(one(n));
+        said.say(&left_out);
+        sleep(PAUSE).await;
+    }
+    // One line at first, and the others together later.
+    assert_eq!(said.names.len(), 1);
+    said.due().await;
+    said.say(&left_out);
+    assert!(began.elapsed() >= SAID && said.names.len() == 300);
+    assert!(timeout(SAID * 5, said.due()).await.is_err(), "all is said");
 }
 
 /// JSON that has the names of a RayCluster in it and anything behind them.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::discovery::api::{ApiError, Event, Scope};
-use crate::discovery::{Discovery, MAX_KNOWN, Seen};
+use crate::discovery::{Discovery, MAX_KNOWN, NARROWED, Seen};
 use crate::wire::backoff::Backoff;
 
 /// How long one watch lasts, by the API server's clock.
@@ -27,18 +27,56 @@ pub(super) const BACKOFF: Backoff = Backoff::new(FIRST, LONGEST);
 impl Discovery {
     /// Keeps what the watch number `number` sees, for ever.
     pub(super) async fn watch(&self, number: usize) {
-        let mut scope = match self.settings.namespaces.get(number) {
-            Some(namespace) => Scope::Namespace(namespace.clone()),
-            None => Scope::All,
-        };
+        if let Some(namespace) = self.settings.namespaces.get(number) {
+            let scope = Scope::Namespace(namespace.clone());
+            return self.keep(&scope, number, &mut true).await;
+        }
+        let mut has_seen_all = false;
+        loop {
+            self.keep(&Scope::All, number, &mut has_seen_all).await;
+            // They were refused and never seen. An API server that starts refuses what is right, and rights may come later than
+            // the relay: what can be seen is, and all are asked for again and again.
+            self.known.is_narrowed(true);
+            let home = Scope::Namespace(self.api.namespace().to_owned());
+            tracing::warn!(
+                namespace = self.api.namespace(),
+                "only the RayClusters of the relay's own namespace are found until it may list all: {NARROWED}"
+            );
+            let mut is_one = true;
+            tokio::select! {
+                () = self.keep(&home, number, &mut is_one) => {}
+                () = self.until_all() => {}
+            }
+            tracing::info!("the relay may list the RayClusters of all namespaces now");
+            self.known.is_narrowed(false);
+        }
+    }
+
+    /// Resolves as soon as the RayClusters of all namespaces can be listed.
+    async fn until_all(&self) {
+        let selector = self.settings.label_selector.as_deref();
+        let mut backoff = BACKOFF;
+        loop {
+            self.pause(backoff.pause()).await;
+            let page = self.api.page(&Scope::All, selector, None, true).await;
+            if page.is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Keeps what the watch number `number` sees of `scope`, until all namespaces are refused before they were ever seen; that
+    /// they were is noted in `has_seen`. A refusal of what was seen is trouble like any other: what is known stays.
+    async fn keep(&self, scope: &Scope, number: usize, has_seen: &mut bool) {
         let mut backoff = BACKOFF;
         loop {
             let began = Instant::now();
-            let error = match self.list(&scope).await {
+            let error = match self.list(scope).await {
                 Ok((all, version)) => {
                     tracing::debug!(%scope, found = all.len(), "RayClusters were listed");
+                    *has_seen = true;
                     self.known.replace(number, all);
-                    match self.follow(&scope, number, version).await {
+                    match self.follow(scope, number, version).await {
                         Ok(()) => {
                             backoff.reset();
                             continue;
@@ -46,15 +84,7 @@ impl Discovery {
                         Err(error) => error,
                     }
                 }
-                Err(ApiError::Refused { status: 403, .. }) if matches!(scope, Scope::All) => {
-                    let own = self.api.namespace();
-                    tracing::warn!(
-                        namespace = own,
-                        "the relay may not list the RayClusters of all namespaces: only those of its own are found; bind its ServiceAccount to the ClusterRole of docker/kubernetes/components/discovery, or give discovery.namespaces"
-                    );
-                    scope = Scope::Namespace(own.to_owned());
-                    continue;
-                }
+                Err(ApiError::Refused { status: 403, .. }) if !*has_seen => return,
                 Err(error) => error,
             };
             // What had worked for a while is a failure of its own.
@@ -68,7 +98,15 @@ impl Discovery {
             if !backoff.is_fresh() || !self.known.has_seen(number) {
                 self.known.is_blind(number, error.to_string());
             }
-            sleep(backoff.pause()).await;
+            self.pause(backoff.pause()).await;
+        }
+    }
+
+    /// As long as `pause`, and no longer than until somebody else has seen the API server answer again.
+    async fn pause(&self, pause: Duration) {
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = self.answers_again.notified() => {}
         }
     }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 
 use super::{Fault, Finding, Link, said_and_next};
+use crate::listing::discovery::Discovery;
 use crate::listing::row::{Row, kind};
 use crate::wire::debugger::Kind;
 use crate::wire::human_time::span;
@@ -30,7 +31,8 @@ const NO_STACKS: (u32, u32) = (2, 59);
 
 /// All that `list` and `nodes` tell but what [`heads`] does; `nodes` is `None` where it was not given.
 pub(crate) fn findings(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
-    let mut all = ages(list);
+    let mut all = discovery(list);
+    all.extend(ages(list));
     all.extend(nodes.map(agents).unwrap_or_default());
     all.extend(debuggers(list));
     all.extend(places(list));
@@ -54,6 +56,25 @@ pub(crate) fn heads(list: &Value) -> Vec<Finding> {
         }
     };
     items(&list["clusters"]).map(of_one).collect()
+}
+
+/// Where clusters are looked for, and what of that is not looked at.
+fn discovery(list: &Value) -> Vec<Finding> {
+    let Some(scope) = list["discovery"]["scope"].as_str() else {
+        return Vec::new();
+    };
+    let scope = format!(
+        "RayClusters are looked for in {}",
+        shortened(scope, LONGEST)
+    );
+    let troubles = Discovery::read(list).troubles().into_iter().map(|trouble| {
+        let (says, next) = said_and_next(&trouble);
+        let found = Finding::warning(Link::Head, says);
+        next.into_iter().fold(found, Finding::next)
+    });
+    std::iter::once(Finding::ok(Link::Head, scope))
+        .chain(troubles)
+        .collect()
 }
 
 /// The sentence on a head that answers.

@@ -98,9 +98,17 @@ pub(crate) fn readyz(
     }
     let Some(name) = name else {
         let mut body = json!({ "status": "ok" });
+        let may_know = principal.is_some_and(|p| p.access().may_on_relay(RelayScope::Admin));
+        if let Some(search) = &snapshot.search {
+            // A relay that looks at less serves what it sees: that is no reason to send people elsewhere.
+            body["discovery"] = match &search.narrowed {
+                Some(why) if may_know => format!("{}: {why}", search.scope).into(),
+                _ if may_know => Value::from(&*search.scope),
+                _ => Value::from(&*search.brief),
+            };
+        }
         if let Some(why) = audit {
             // What it says names files of this machine.
-            let may_know = principal.is_some_and(|p| p.access().may_on_relay(RelayScope::Admin));
             let why = if may_know {
                 why
             } else {

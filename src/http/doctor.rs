@@ -18,6 +18,7 @@ use crate::identity::Principal;
 use crate::listing::json as rows;
 use crate::moment::Moment;
 use crate::policy::Scope;
+use crate::ray::registry::Examined;
 use crate::session::within;
 
 /// How long one examination may take, those before it included.
@@ -39,6 +40,7 @@ pub(super) async fn findings(
     };
     let mut all = vec![of_relay(ctx, draining)];
     all.extend(heads.iter().flat_map(head::findings));
+    all.extend(without_head(ctx, &heads));
     let snapshot = within(principal, Scope::List, &ctx.registry.snapshot());
     let mut list = rows::list(&snapshot);
     if let Some(breakpoints) = list["breakpoints"].as_array_mut() {
@@ -48,6 +50,15 @@ pub(super) async fn findings(
     }
     all.extend(lists::findings(&list, Some(&nodes)));
     answer::json(StatusCode::OK, &json!({ "findings": all }))
+}
+
+/// Of clusters whose heads could not be asked, for want of one: what the list says of them.
+fn without_head(ctx: &Context, heads: &[Examined]) -> Vec<Finding> {
+    let mut list = rows::list(&ctx.registry.snapshot());
+    if let Some(clusters) = list["clusters"].as_array_mut() {
+        clusters.retain(|cluster| heads.iter().all(|head| cluster["name"] != *head.cluster));
+    }
+    lists::heads(&list)
 }
 
 /// How the relay itself is.

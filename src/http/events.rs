@@ -30,7 +30,7 @@ use super::exchange::Exchange;
 use crate::identity::{Ended, Principal};
 use crate::listing::json::Rest;
 use crate::listing::shared::SharedRows;
-use crate::policy::Scope;
+use crate::policy::{Granted, Scope};
 use crate::ray::head::BodyError;
 use crate::ray::registry::{BreakpointId, Change, Event, Snapshot};
 use crate::session::shares::{Share, Shortage};
@@ -68,6 +68,7 @@ pub(super) async fn subscribe(
         events: ctx.registry.events(),
         snapshots: ctx.registry.watch(),
         closing: exchange.connection.closing.clone(),
+        gains: principal.gains(),
         principal: principal.clone(),
         known: HashSet::new(),
         stage: Stage::Begins,
@@ -100,6 +101,8 @@ struct Feed {
     snapshots: watch::Receiver<Arc<Snapshot>>,
     closing: CancellationToken,
     principal: Principal,
+    /// Wakes when it may see more.
+    gains: Option<watch::Receiver<Arc<Granted>>>,
     /// The live ones that were shown.
     known: HashSet<BreakpointId>,
     stage: Stage,
@@ -166,6 +169,7 @@ impl Feed {
                                     return text;
                                 }
                             }
+                            () = gained(&mut self.gains) => return Some(self.begin_again()),
                             () = sleep_until(alive) => return Some(Bytes::from_static(b": alive\n\n")),
                         }
         }
@@ -271,10 +275,21 @@ impl Feed {
     }
 }
 
+/// Resolves when somebody may see more. Cancel safe.
+async fn gained(gains: &mut Option<watch::Receiver<Arc<Granted>>>) {
+    if let Some(gains) = gains
+        && gains.changed().await.is_ok()
+    {
+        return;
+    }
+    // Nobody says so any more.
+    std::future::pending().await
+}
+
 fn farewell(ended: Ended) -> String {
     let reason = match ended {
         Ended::Expired => "expired",
-        Ended::Revoked => "revoked",
+        Ended::Revoked | Ended::Withdrawn(_) => "revoked",
     };
     let data = serde_json::json!({ "reason": reason, "error": ended.to_string() });
     format!("event: ended\ndata: {data}\n\n")

@@ -121,7 +121,7 @@ fn listed(names: &[String]) -> String {
 impl HttpRefusal {
     fn status(&self) -> StatusCode {
         match self {
-            Self::Authentication(NotAuthenticated::Credential(why)) => match why {
+            Self::Authentication(NotAuthenticated::Credential(why, _)) => match why {
                 AuthError::Missing | AuthError::Refused => StatusCode::UNAUTHORIZED,
                 AuthError::Throttled { .. } => StatusCode::TOO_MANY_REQUESTS,
                 AuthError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
@@ -173,11 +173,11 @@ impl HttpRefusal {
     fn challenge(&self) -> Option<HeaderValue> {
         const REALM: &str = "Bearer realm=\"ray-relay\"";
         let text = match self {
-            Self::Authentication(NotAuthenticated::Credential(AuthError::Missing)) => {
+            Self::Authentication(NotAuthenticated::Credential(AuthError::Missing, _)) => {
                 REALM.to_owned()
             }
             Self::Authentication(
-                NotAuthenticated::Credential(AuthError::Refused) | NotAuthenticated::Ended(_),
+                NotAuthenticated::Credential(AuthError::Refused, _) | NotAuthenticated::Ended(_),
             )
             | Self::Ended(_) => format!("{REALM}, error=\"invalid_token\""),
             Self::Denied { scope, .. } => {
@@ -201,9 +201,10 @@ impl HttpRefusal {
         if let Some(challenge) = self.challenge() {
             headers.insert(WWW_AUTHENTICATE, challenge);
         }
-        if let Self::Authentication(NotAuthenticated::Credential(AuthError::Throttled {
-            retry_after,
-        })) = self
+        if let Self::Authentication(NotAuthenticated::Credential(
+            AuthError::Throttled { retry_after },
+            _,
+        )) = self
         {
             headers.insert(RETRY_AFTER, retry_after.as_secs().max(1).into());
         }

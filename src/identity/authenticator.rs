@@ -78,6 +78,8 @@ pub struct Authenticator {
     checks: Option<Checks>,
     /// Everybody, where nobody is authenticated.
     everybody: Principal,
+    /// For which audience tokens have to be, where Kubernetes alone issues any.
+    audience_in_kubernetes: Option<Arc<str>>,
 }
 
 impl fmt::Debug for Authenticator {
@@ -103,13 +105,23 @@ impl Authenticator {
         if !auth.is_on() && issuers.rings.is_empty() && issuers.kubernetes.is_none() {
             return Ok(Self::open());
         }
+        let kubernetes = issuers.kubernetes.as_ref();
+        let is_alone = auth.keys.is_empty() && issuers.rings.is_empty();
+        let audience = kubernetes.filter(|_| is_alone).map(Reviewer::audience);
         let checks = Some(Checks::new(auth, issuers)?);
-        Ok(Arc::new(Self::new(checks)))
+        Ok(Arc::new(Self {
+            audience_in_kubernetes: audience,
+            ..Self::new(checks)
+        }))
     }
 
     fn new(checks: Option<Checks>) -> Self {
         let everybody = Principal::anonymous();
-        Self { checks, everybody }
+        Self {
+            checks,
+            everybody,
+            audience_in_kubernetes: None,
+        }
     }
 
     /// Whether the files that `auth` names can be put to work. Reads them, and so blocks.
@@ -126,6 +138,11 @@ impl Authenticator {
     /// Whether credentials are asked for.
     pub fn is_on(&self) -> bool {
         self.checks.is_some()
+    }
+
+    /// For which audience tokens have to be, where Kubernetes alone issues any: who has none is told.
+    pub(crate) fn audience_in_kubernetes(&self) -> Option<Arc<str>> {
+        self.audience_in_kubernetes.clone()
     }
 
     /// By what people are recognised, for the log. `None`: nobody is.

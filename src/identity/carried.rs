@@ -4,8 +4,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::grants::CredentialGrants;
-use super::principal::{CredentialId, Principal, Roles, VerifiedIdentity};
+use super::principal::{CredentialId, Principal, VerifiedIdentity};
 use super::revocation::{seconds, time};
+use crate::policy::{BreakpointSelector, Grants, Scopes};
 
 /// See the module.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -16,7 +17,8 @@ pub(crate) struct CarriedIdentity {
     until: Option<u64>,
     issued: Option<u64>,
     grants: CredentialGrants,
-    roles: Option<Roles>,
+    /// As they were when it was carried.
+    roles: Option<Vec<(Scopes, BreakpointSelector)>>,
 }
 
 impl CarriedIdentity {
@@ -28,7 +30,7 @@ impl CarriedIdentity {
             until: principal.expires().map(seconds),
             issued: principal.issued_at().map(seconds),
             grants: principal.grants().clone(),
-            roles: principal.roles().cloned(),
+            roles: principal.roles().map(|roles| roles.now().to_vec()),
         })
     }
 
@@ -38,7 +40,7 @@ impl CarriedIdentity {
             expires: self.until.and_then(time),
             issued: self.issued.and_then(time),
             grants: self.grants,
-            roles: self.roles,
+            roles: self.roles.map(Grants::new),
             ..VerifiedIdentity::new(self.subject, self.credential)
         }
     }

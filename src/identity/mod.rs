@@ -44,3 +44,4 @@ pub use signing::{CannotSign, Generated, SigningKey, SigningKeyError};
 pub(crate) use source::Source;
 pub(crate) use subject::is_presentable;
 pub(crate) use ticket::{Opens, STAY};
+pub use validity::Withdrawn;

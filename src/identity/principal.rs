@@ -12,8 +12,8 @@ use super::grants::CredentialGrants;
 use super::refusal::CredentialRefusal;
 use super::revocation::RevocationList;
 use super::subject::is_presentable;
-use super::validity::Validity;
-use crate::policy::{Access, BreakpointSelector, Rule, Scopes};
+use super::validity::{Validity, Withdrawn};
+use crate::policy::{Access, Granted, Grants, Rule, Scopes};
 
 /// Longest wait before the clock is looked at again: it may be set while somebody waits.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
@@ -73,6 +73,9 @@ pub enum Ended {
     /// It was revoked.
     #[error("your token was revoked")]
     Revoked,
+    /// Whoever issued it does not stand by it any more.
+    #[error(transparent)]
+    Withdrawn(#[from] Withdrawn),
 }
 
 /// Who somebody is by a credential, before it is decided what that person may do.
@@ -87,7 +90,7 @@ pub struct VerifiedIdentity {
     pub(super) grants: CredentialGrants,
     /// What its roles allow, where somebody outside knows that: no more, whatever the policy file says, and all of it
     /// without one. It is not in tickets.
-    pub(super) roles: Option<Roles>,
+    pub(super) roles: Option<Grants>,
     /// Whether Kubernetes still accepts it, where it is Kubernetes'.
     pub(super) validity: Option<Validity>,
 }
@@ -114,9 +117,6 @@ impl VerifiedIdentity {
         }
     }
 }
-
-/// Scopes, and what they are for.
-pub(super) type Roles = Vec<(Scopes, BreakpointSelector)>;
 
 /// Somebody who was recognised, and what that person may do. Cheap to clone.
 #[derive(Clone)]
@@ -253,8 +253,13 @@ impl Principal {
     }
 
     /// What its roles allow, where somebody outside knows that.
-    pub(super) fn roles(&self) -> Option<&Roles> {
+    pub(super) fn roles(&self) -> Option<&Grants> {
         self.0.who.roles.as_ref()
+    }
+
+    /// Wakes whenever it may do more than before; `None`: what it may do stays.
+    pub(crate) fn gains(&self) -> Option<watch::Receiver<Arc<Granted>>> {
+        self.roles().map(Grants::watch)
     }
 
     /// What it may do.
@@ -297,8 +302,8 @@ impl Principal {
             return newest.is_over();
         }
         let validity = self.0.who.validity.as_ref();
-        if validity.is_some_and(Validity::is_withdrawn) {
-            return Some(Ended::Revoked);
+        if let Some(why) = validity.and_then(Validity::is_withdrawn) {
+            return Some(Ended::Withdrawn(why));
         }
         let expired = self.0.who.expires.is_some_and(|at| at <= SystemTime::now());
         expired.then_some(Ended::Expired)

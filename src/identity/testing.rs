@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
+use tokio::sync::watch;
 
 use super::keys::Algorithm;
 use super::principal::VerifiedIdentity;
@@ -75,7 +76,8 @@ pub(crate) async fn issuer_that_is_down(patience: Duration) -> Issuers {
     let mut config = Config::default();
     config.jwks.url = Some("http://127.0.0.1:1/keys".to_owned());
     config.jwks.timeout = patience;
-    Issuers::from_config(&config).await.unwrap()
+    let (_, snapshot) = watch::channel(Arc::default());
+    Issuers::from_config(&config, snapshot).await.unwrap()
 }
 
 /// A token of such an issuer, whose key nobody here has.

@@ -2,30 +2,53 @@
 
 use tokio::sync::watch;
 
+/// Why a credential is not accepted any more by whoever issued it. `Display` is a sentence for the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Withdrawn {
+    /// It is no credential any more.
+    #[error(
+        "Kubernetes does not accept your token any more: it has expired, or what it was made for is deleted"
+    )]
+    NotAccepted,
+    /// It permits less than before.
+    #[error("your roles in Kubernetes allow less than when you came; come again for what is left")]
+    AllowsLess,
+    /// It says another name.
+    #[error(
+        "Kubernetes says by now that your token is somebody else's, or of other groups; come again"
+    )]
+    OtherUser,
+    /// Nobody says anything.
+    #[error(
+        "Kubernetes has not answered the relay for kubernetes.outage_grace; come again when it does"
+    )]
+    Unanswered,
+}
+
 /// Held by every principal of one credential. While any clone is held, its issuer is asked again and again.
 #[derive(Debug, Clone)]
-pub(super) struct Validity(watch::Receiver<bool>);
+pub(super) struct Validity(watch::Receiver<Option<Withdrawn>>);
 
 /// The other end, of whoever asks.
 #[derive(Debug)]
-pub(super) struct Revoker(watch::Sender<bool>);
+pub(super) struct Revoker(watch::Sender<Option<Withdrawn>>);
 
 /// A credential that is accepted now.
 pub(super) fn validity() -> (Revoker, Validity) {
-    let (withdraw, validity) = watch::channel(false);
+    let (withdraw, validity) = watch::channel(None);
     (Revoker(withdraw), Validity(validity))
 }
 
 impl Validity {
-    /// It is not accepted any more.
-    pub(super) fn is_withdrawn(&self) -> bool {
+    /// Why it is not accepted any more, where it is not.
+    pub(super) fn is_withdrawn(&self) -> Option<Withdrawn> {
         *self.0.borrow()
     }
 
     /// Resolves when it is not accepted any more. Cancel safe.
     pub(super) async fn withdrawn(&self) {
         let mut withdrawn = self.0.clone();
-        if withdrawn.wait_for(|withdrawn| *withdrawn).await.is_err() {
+        if withdrawn.wait_for(Option::is_some).await.is_err() {
             // Nobody asks any more: the relay is about to end, by another way.
             std::future::pending().await
         }
@@ -39,8 +62,8 @@ impl Revoker {
     }
 
     /// Says that it is not accepted any more, for good.
-    pub(super) fn withdraw(&self) {
-        self.0.send_replace(true);
+    pub(super) fn withdraw(&self, why: Withdrawn) {
+        self.0.send_replace(Some(why));
     }
 
     /// How many hold it.

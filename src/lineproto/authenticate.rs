@@ -136,9 +136,9 @@ async fn ask<R: AsyncRead + Unpin>(
         let summary = &authentication.connection.summary;
         out.notice(&summary.refusal(&why.to_string())).await;
         match why {
-            NotAuthenticated::Credential(AuthError::Throttled { .. })
+            NotAuthenticated::Credential(AuthError::Throttled { .. }, _)
             | NotAuthenticated::Crowded(_) => break,
-            NotAuthenticated::Credential(_) | NotAuthenticated::Ended(_) => {}
+            NotAuthenticated::Credential(..) | NotAuthenticated::Ended(_) => {}
         }
     }
     Err(Outcome::Refused)

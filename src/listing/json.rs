@@ -10,7 +10,8 @@ use serde_json::{Map, Value, json};
 
 use crate::moment::Moment;
 use crate::ray::registry::{
-    Breakpoint, BreakpointId, Change, Holder, Kind, Location, Reason, Resources, Snapshot, State,
+    Breakpoint, BreakpointId, Change, Holder, Kind, Location, Reason, Resources, Search, Snapshot,
+    State,
 };
 
 /// One breakpoint as clients see it: in the list and in events.
@@ -113,6 +114,9 @@ pub(crate) fn seconds(duration: Duration) -> f64 {
     duration.as_millis() as f64 / 1000.0
 }
 
+/// Clusters that were found and are not watched, of which a list tells one by one.
+const NAMED: usize = 32;
+
 /// How a list begins: its rows follow, and then [`Rest::end`].
 pub(crate) const LIST: &[u8] = br#"{"breakpoints":["#;
 
@@ -146,6 +150,9 @@ impl Rest<'_> {
             if let Some(job) = &cluster.ray_job {
                 told["ray_job"] = Value::from(&**job);
             }
+            if cluster.pending {
+                told["pending"] = true.into();
+            }
             told
         });
         let members = [
@@ -158,9 +165,12 @@ impl Rest<'_> {
             ("clusters", clusters.collect()),
         ];
         let hidden = self.hidden.map(|hidden| ("hidden", hidden.into()));
+        let search = self.snapshot.search.as_deref();
+        let search = search.map(|search| ("discovery", discovery(search)));
         members
             .into_iter()
             .chain(hidden)
+            .chain(search)
             .map(|(key, value)| (key.to_owned(), value))
             .collect()
     }
@@ -174,6 +184,18 @@ impl Rest<'_> {
     }
 }
 
+/// What a list says of how clusters are looked for.
+fn discovery(search: &Search) -> Value {
+    let left_out = search.left_out.iter().take(NAMED);
+    let left_out = left_out.map(|one| json!({"name": *one.name, "why": *one.why}));
+    json!({
+        "scope": *search.scope,
+        "narrowed": search.narrowed.as_deref(),
+        "blind": search.is_blind,
+        "left_out": {"total": search.left_out.len(), "first": left_out.collect::<Vec<_>>()},
+    })
+}
+
 /// But for how old everything is, which changes all the time.
 impl Hash for Rest<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -181,8 +203,9 @@ impl Hash for Rest<'_> {
         for cluster in &self.snapshot.clusters {
             (&cluster.name, &cluster.ray_job, &cluster.ray_version).hash(state);
             (&cluster.trouble, &cluster.incomplete).hash(state);
-            cluster.polled.is_some().hash(state);
+            (cluster.polled.is_some(), cluster.pending).hash(state);
         }
+        self.snapshot.search.hash(state);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The list of what waits, as people see it: from the JSON of `/relay/v1/breakpoints`, in the commands and in the relay.
 
 pub(crate) mod browse;
+pub(crate) mod discovery;
 mod holds;
 pub(crate) mod json;
 pub(crate) mod menu;

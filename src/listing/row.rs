@@ -8,6 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
 
+use super::discovery::{Discovery, first_of};
 use super::holds::told;
 use crate::wire::debugger::Kind;
 use crate::wire::human_time::{span, utc};
@@ -21,6 +22,7 @@ const OLD: f64 = 5.0;
 pub(crate) struct List {
     pub(crate) rows: Vec<Row>,
     pub(crate) clusters: Vec<Cluster>,
+    pub(crate) discovery: Discovery,
     /// Rows that a filter has left out.
     pub(crate) hidden: u64,
     age: Option<f64>,
@@ -34,6 +36,8 @@ pub(crate) struct Cluster {
     trouble: Option<String>,
     /// The head answers with some workers left out.
     incomplete: bool,
+    /// It was found, and its head does not serve yet.
+    pending: bool,
 }
 
 /// One breakpoint, in the words of the list.
@@ -81,8 +85,10 @@ impl List {
                     age: cluster["snapshot_age_seconds"].as_f64(),
                     trouble: text(&cluster["trouble"]),
                     incomplete: cluster["complete"] == false,
+                    pending: cluster["pending"] == true,
                 })
                 .collect(),
+            discovery: Discovery::read(list),
             hidden: list["hidden"].as_u64().unwrap_or_default(),
             age: list["snapshot_age_seconds"].as_f64(),
         }
@@ -93,6 +99,7 @@ impl List {
         Self {
             rows: self.rows.get(rows).unwrap_or_default().to_vec(),
             clusters: self.clusters.clone(),
+            discovery: self.discovery.clone(),
             ..*self
         }
     }
@@ -118,10 +125,21 @@ impl List {
         changed.collect()
     }
 
+    /// Clusters that come up, or do not get there.
+    fn coming(&self) -> impl Iterator<Item = &Cluster> {
+        let all = self.clusters.iter();
+        all.filter(|cluster| cluster.pending && cluster.trouble.is_some())
+    }
+
     /// Sentences on what makes this list incomplete or old.
     pub(crate) fn troubles(&self) -> Vec<String> {
         let mut troubles: Vec<String> = Vec::new();
+        let coming: Vec<&str> = self.coming().map(|cluster| &*cluster.name).collect();
+        let folds = coming.len() > 1;
         for cluster in &self.clusters {
+            if folds && cluster.pending && cluster.trouble.is_some() {
+                continue;
+            }
             let age = cluster
                 .age
                 .filter(|age| *age > OLD)
@@ -138,6 +156,14 @@ impl List {
                 (None, None) => None,
             });
         }
+        if folds {
+            troubles.push(format!(
+                "{} clusters are not ready: {}; `kubectl describe raycluster` says why",
+                coming.len(),
+                first_of(&coming, coming.len())
+            ));
+        }
+        troubles.extend(self.discovery.troubles());
         if troubles.is_empty()
             && let Some(age) = self.age.filter(|age| *age > OLD)
         {
@@ -256,7 +282,8 @@ fn parked(row: &Value) -> Option<String> {
     Some(format!("parked by {by} for {left} more"))
 }
 
-fn text(value: &Value) -> Option<String> {
+/// A text, cleaned for a terminal; an empty one is none.
+pub(super) fn text(value: &Value) -> Option<String> {
     value
         .as_str()
         .filter(|text| !text.is_empty())
@@ -272,6 +299,30 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn clusters_that_come_up_and_those_that_are_not_watched_are_a_line_each_however_many_they_are()
+    {
+        let coming = |n: usize| json!({"name": format!("ml.c{n}"), "trouble": "it is not ready", "pending": true});
+        let away = json!({"name": "ml.away", "trouble": "cannot reach the Ray head"});
+        let list = |coming_up: usize, left_out: usize| {
+            let clusters: Vec<Value> = (0..coming_up).map(coming).chain([away.clone()]).collect();
+            let first: Vec<Value> = (0..left_out.min(32))
+                .map(|n| json!({"name": format!("ml.x{n}"), "why": "ml/x: there are more"}))
+                .collect();
+            List::read(&json!({"clusters": clusters, "discovery":
+                {"scope": "all namespaces", "left_out": {"total": left_out, "first": first}}}))
+        };
+        let away = "cluster ml.away: cannot reach the Ray head".to_owned();
+        assert_eq!(list(0, 0).troubles(), [away.clone()]);
+        let one = "cluster ml.c0: it is not ready".to_owned();
+        assert_eq!(list(1, 0).troubles(), [one, away.clone()]);
+        let many = "11 clusters are not ready: ml.c0, ml.c1, ml.c2, ml.c3, ml.c4, ml.c5, ml.c6, ml.c7 and 3 more; `kubectl describe raycluster` says why";
+        let left_out = "500 RayClusters are not watched: ml.x0, ml.x1, ml.x2, ml.x3, ml.x4, ml.x5, ml.x6, ml.x7 and 492 more (ml/x: there are more)";
+        assert_eq!(list(11, 500).troubles(), [&*away, many, left_out]);
+        let one = "a RayCluster is not watched: ml/x: there are more".to_owned();
+        assert_eq!(list(0, 1).troubles(), [away, one]);
+    }
 
     #[test]
     fn a_park_is_shown_with_who_has_it_and_how_long_still_by_the_clock_of_the_relay() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::breakpoint_selector::BreakpointSelector;
+use super::grants::Grants;
 use super::scope::{RelayScope, Scope, Scopes};
 use crate::ray::registry::Breakpoint;
 
@@ -41,8 +42,10 @@ pub struct Rule {
 pub struct Access {
     /// Any of these allows.
     rules: Vec<Arc<Rule>>,
+    /// And so does any of these.
+    granted: Option<Grants>,
     /// And of each of these one has to allow as well: what the credential itself is limited to.
-    limits: Vec<Vec<(Scopes, BreakpointSelector)>>,
+    limits: Vec<Grants>,
 }
 
 /// What a principal may do with one breakpoint.
@@ -68,7 +71,15 @@ impl Access {
     pub fn new(rules: Vec<Arc<Rule>>) -> Self {
         Self {
             rules,
-            limits: Vec::new(),
+            ..Self::default()
+        }
+    }
+
+    /// What `grants` allow, now and later.
+    pub fn granted(grants: Grants) -> Self {
+        Self {
+            granted: Some(grants),
+            ..Self::default()
         }
     }
 
@@ -80,7 +91,13 @@ impl Access {
 
     /// The same, and only as far as any of `grants` goes. None: nothing.
     #[must_use]
-    pub fn limited_to_any(mut self, grants: Vec<(Scopes, BreakpointSelector)>) -> Self {
+    pub fn limited_to_any(self, grants: Vec<(Scopes, BreakpointSelector)>) -> Self {
+        self.limited_to(Grants::new(grants))
+    }
+
+    /// The same, and only as far as any of `grants` goes, now and later.
+    #[must_use]
+    pub fn limited_to(mut self, grants: Grants) -> Self {
         self.limits.push(grants);
         self
     }
@@ -156,9 +173,14 @@ impl Access {
             scopes.contains(Scope::Node) && !selector.nodes.is_empty() && fits(selector)
         };
         let mut rules = self.rules.iter();
-        let mut limits = self.limits.iter().flatten();
+        let mut grants = self.granted.iter().chain(&self.limits);
         let is_named = rules.any(|rule| names(rule.scopes, &rule.selector))
-            || limits.any(|(scopes, selector)| names(*scopes, selector));
+            || grants.any(|grants| {
+                let grants = grants.now();
+                grants
+                    .iter()
+                    .any(|(scopes, selector)| names(*scopes, selector))
+            });
         Some(match is_named {
             true => NodeVoice::ByName,
             false => NodeVoice::AtItsAddress,
@@ -177,10 +199,16 @@ impl Access {
             all.park = shorter(all.park, one.park);
             all.park_max = shorter(all.park_max, one.park_max);
         }
-        for grants in &self.limits {
+        let allowed = |grants: &Grants| {
+            let grants = grants.now();
             let fitting = grants.iter().filter(|(_, selector)| fits(selector));
-            let allowed = fitting.fold(Scopes::NONE, |all, (scopes, _)| all.union(*scopes));
-            rights.scopes = rights.scopes.intersection(allowed);
+            fitting.fold(Scopes::NONE, |all, (scopes, _)| all.union(*scopes))
+        };
+        if let Some(grants) = &self.granted {
+            rights.scopes = rights.scopes.union(allowed(grants));
+        }
+        for grants in &self.limits {
+            rights.scopes = rights.scopes.intersection(allowed(grants));
         }
         rights
     }

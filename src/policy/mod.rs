@@ -6,9 +6,12 @@
 mod access;
 mod breakpoint_selector;
 mod file;
+mod grants;
 mod scope;
 
 pub use access::{Access, NodeVoice, Rights, Rule, SessionObligations};
 pub use breakpoint_selector::{BreakpointSelector, Pattern};
 pub use file::{Policy, PolicyFile};
+pub(crate) use grants::Granted;
+pub use grants::Grants;
 pub use scope::{BadScope, RelayScope, Scope, Scopes};

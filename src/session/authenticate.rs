@@ -4,6 +4,8 @@
 //! ([`NotAuthenticated`]). What counts as proof, in which order, until when, what the log, the record and the metrics
 //! learn of a refusal, and when a connection is no longer a stranger's is decided here, for all of them.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 use tokio::time::{Instant, timeout_at};
 use tracing::{Span, debug, field, info};
@@ -47,8 +49,8 @@ pub(crate) struct Authenticated {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotAuthenticated {
     /// It has no credential that is accepted.
-    #[error(transparent)]
-    Credential(#[from] AuthError),
+    #[error("{}", said(.0, .1.as_deref()))]
+    Credential(AuthError, Option<Arc<str>>),
     /// It was somebody, by a certificate whose time has ended since the connection began.
     #[error(transparent)]
     Ended(#[from] Ended),
@@ -57,14 +59,33 @@ pub(crate) enum NotAuthenticated {
     Crowded(#[from] Crowded),
 }
 
+impl From<AuthError> for NotAuthenticated {
+    fn from(why: AuthError) -> Self {
+        Self::Credential(why, None)
+    }
+}
+
+/// What is said of `why`; where Kubernetes alone issues tokens, for which `audience` they have to be.
+fn said(why: &AuthError, audience: Option<&str>) -> String {
+    match (why, audience) {
+        (AuthError::Missing, Some(audience)) => format!(
+            "this relay wants a token of Kubernetes for the audience {audience} (`kubectl create token SERVICEACCOUNT --audience {audience}`): give it as `Authorization: Bearer`, RAY_RELAY_TOKEN or \"rayRelay\": {{\"token\": …}}"
+        ),
+        (AuthError::Refused, Some(audience)) => format!(
+            "the token was refused: Kubernetes does not know it, it has expired, was revoked or is not for the audience {audience} (`kubectl create token SERVICEACCOUNT --audience {audience}`)"
+        ),
+        (why, _) => why.to_string(),
+    }
+}
+
 impl NotAuthenticated {
     fn kind(&self) -> RefusalKind {
         match self {
-            Self::Credential(AuthError::Throttled { .. }) | Self::Crowded(_) => {
+            Self::Credential(AuthError::Throttled { .. }, _) | Self::Crowded(_) => {
                 RefusalKind::Limited
             }
-            Self::Credential(AuthError::Unavailable(_)) => RefusalKind::Internal,
-            Self::Credential(AuthError::Missing | AuthError::Refused) | Self::Ended(_) => {
+            Self::Credential(AuthError::Unavailable(_), _) => RefusalKind::Internal,
+            Self::Credential(AuthError::Missing | AuthError::Refused, _) | Self::Ended(_) => {
                 RefusalKind::Forbidden
             }
         }
@@ -183,7 +204,12 @@ impl Authentication<'_> {
 
     /// Tells the log, the record and the metrics of `why`, and gives it back for the client.
     pub(crate) async fn refuse(&self, why: impl Into<NotAuthenticated>) -> NotAuthenticated {
-        let why = why.into();
+        let why = match why.into() {
+            NotAuthenticated::Credential(why, _) => {
+                NotAuthenticated::Credential(why, self.auth.audience_in_kubernetes())
+            }
+            other => other,
+        };
         self.metrics.refused(why.kind());
         match self.purpose {
             Purpose::Session(_) => info!(%why, "client not authenticated"),
@@ -199,13 +225,14 @@ impl Authentication<'_> {
     /// often, leaves no line: nobody is to push older lines out of the record from outside.
     fn entry(&self, why: &NotAuthenticated) -> Option<Entry> {
         let outcome = match (why, self.purpose) {
-            (NotAuthenticated::Credential(AuthError::Refused) | NotAuthenticated::Ended(_), _) => {
-                "refused"
-            }
-            (NotAuthenticated::Credential(AuthError::Unavailable(_)), Purpose::Session(_)) => {
+            (
+                NotAuthenticated::Credential(AuthError::Refused, _) | NotAuthenticated::Ended(_),
+                _,
+            ) => "refused",
+            (NotAuthenticated::Credential(AuthError::Unavailable(_), _), Purpose::Session(_)) => {
                 "unavailable"
             }
-            (NotAuthenticated::Credential(_) | NotAuthenticated::Crowded(_), _) => return None,
+            (NotAuthenticated::Credential(..) | NotAuthenticated::Crowded(_), _) => return None,
         };
         let mut entry = Entry::new(Action::Authentication);
         entry.peer = Some(self.connection.peer);

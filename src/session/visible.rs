@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::identity::Principal;
 use crate::policy::Scope;
-use crate::ray::registry::{Breakpoint, Snapshot};
+use crate::ray::registry::{Breakpoint, Search, Snapshot};
 
 /// What lets somebody know that a breakpoint exists.
 const SEEING: [Scope; 3] = [Scope::List, Scope::View, Scope::Terminal];
@@ -62,7 +62,8 @@ fn reduced(principal: &Principal, scopes: &[Scope], snapshot: &Arc<Snapshot>) ->
             .iter()
             .any(|scope| access.may_somewhere_on(*scope, cluster))
     };
-    let all = snapshot.clusters.iter().all(|c| on(&c.name));
+    let search = snapshot.search.as_ref().map(|search| as_seen(search, on));
+    let all = snapshot.clusters.iter().all(|c| on(&c.name)) && search == snapshot.search;
     let keep = |b: &Breakpoint| allowed(principal, scopes, b);
     let live = some_of(snapshot.live.iter(), keep);
     let ended = some_of(snapshot.ended.iter(), keep);
@@ -74,6 +75,17 @@ fn reduced(principal: &Principal, scopes: &[Scope], snapshot: &Arc<Snapshot>) ->
         live: live.unwrap_or_else(|| snapshot.live.clone()),
         ended: ended.unwrap_or_else(|| snapshot.ended.clone()),
         clusters: clusters.cloned().collect(),
+        search,
+    })
+}
+
+/// Of `search` what somebody may know who may know of the clusters that `on` says.
+fn as_seen(search: &Arc<Search>, on: impl Fn(&str) -> bool) -> Arc<Search> {
+    let left_out = search.left_out.iter().filter(|one| on(&one.name));
+    Arc::new(Search {
+        scope: Arc::clone(&search.brief),
+        left_out: left_out.cloned().collect(),
+        ..Search::clone(search)
     })
 }
 

@@ -24,8 +24,9 @@ pub enum LoggingError {
 }
 
 /// rustls warns of what any client may send, as often as it likes; whatever ends a handshake is in the relay's own logs
-/// and metrics. `log.level` can say otherwise.
-const BY_DEFAULT: &str = "rustls=error";
+/// and metrics. kube has a line for each request that fails, beside the relay's own on what came of it. `log.level` can say
+/// otherwise.
+const BY_DEFAULT: &str = "rustls=error,kube=off,kube_client=off";
 
 /// Sends the logs of this process to standard error.
 ///
@@ -52,4 +53,20 @@ pub fn colours(is_terminal: bool) -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     is_terminal && !refused && !dumb
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn kube_has_no_lines_of_its_own_and_the_relay_has() {
+        let filter: Targets = format!("{BY_DEFAULT},info").parse().unwrap();
+        let would = |target: &str| filter.would_enable(target, &Level::ERROR);
+        assert!(!would("kube_client::client::builder"));
+        assert!(would("ray_relay::discovery::watch"));
+    }
 }

@@ -90,6 +90,12 @@ families! {
         "Age of the last good answer of a cluster's head. Missing until there was one; rising: the head does not answer.";
     head_requests: IntCounterVec["cluster", "outcome"] = "ray_relay_head_requests_total",
         "Requests to the heads, polls and proxied ones, by outcome.";
+    narrowed: IntGauge = "ray_relay_discovery_narrowed",
+        "1 while RayClusters of the relay's own namespace alone are found, because it may not list those of all.";
+    blind: IntGauge = "ray_relay_discovery_blind",
+        "1 while it cannot be told which RayClusters there are. Those that are known stay.";
+    left_out: IntGauge = "ray_relay_discovery_left_out",
+        "RayClusters that were found and are not watched. Risen: there are more than discovery.max_clusters.";
     // From a quiet head (2 ms) to one that lists 10,000 tasks (5 s) or does not answer (30 s).
     head_seconds: HistogramVec["cluster", "asker"] = "ray_relay_head_request_seconds",
         "Time until the head of the answer of a Ray head, to polls and to what people ask through the relay.",
@@ -322,6 +328,12 @@ impl Metrics {
                 self.snapshot_age.with_label_values(&[name]).set(age);
             }
         }
+        if let Some(search) = &snapshot.search {
+            self.narrowed.set(search.narrowed.is_some().into());
+            self.blind.set(search.is_blind.into());
+            let left_out = i64::try_from(search.left_out.len());
+            self.left_out.set(left_out.unwrap_or(i64::MAX));
+        }
         self.held.refresh();
         self.process.refresh();
         let mut text = String::new();
@@ -427,6 +439,7 @@ mod tests {
                 ray_version: None,
                 polled: Some(Instant::now()),
                 trouble: None,
+                pending: false,
                 incomplete: None,
             }],
             ..Snapshot::default()

@@ -1,7 +1,9 @@
 //! RayClusters of an API server become clusters of the relay, change, and vanish.
 
-#[path = "discovery/stand_ins.rs"]
-mod stand_ins;
+#[path = "discovery/api_server.rs"]
+mod api_server;
+#[path = "discovery/head.rs"]
+mod head;
 
 use std::time::Duration;
 
@@ -12,7 +14,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::{sleep, timeout};
 
 use crate::support::{PATIENCE, dial, rest, start};
-use stand_ins::{ApiServer, Head};
+use api_server::ApiServer;
+use head::Head;
 
 fn fixture(name: &str) -> Value {
     let path = format!(

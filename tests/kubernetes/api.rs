@@ -176,7 +176,9 @@ impl Api {
         let (kind, role) = role;
         let (path, binding) = rbac(namespace, "rolebindings");
         let user = whom["name"].as_str().unwrap();
-        let name = format!("{role}-{}-{user}", namespace.unwrap_or_default()).replace(':', "-");
+        let of = whom["namespace"].as_str().unwrap_or_default();
+        let name = format!("{role}-{}-{of}-{user}", namespace.unwrap_or_default());
+        let name = name.replace(':', "-");
         let object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": binding, "metadata": {"name": name},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role}, "subjects": [whom]});
         self.post(&path, &object).await.unwrap();

@@ -34,7 +34,7 @@ impl Certificates {
             SanType::DnsName("localhost".try_into().unwrap()),
             SanType::IpAddress([127, 0, 0, 1].into()),
         ];
-        made.issue("apiserver", server);
+        made.issue("apiserver", &server);
         made.client("admin", "admin", "system:masters");
         let tokens = KeyPair::generate().unwrap();
         write(dir, "sa.pub", &tokens.public_key_pem());
@@ -46,10 +46,10 @@ impl Certificates {
     pub(crate) fn client(&self, file: &str, name: &str, group: &str) {
         let mut client = params(name, Some(group));
         client.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        self.issue(file, client);
+        self.issue(file, &client);
     }
 
-    fn issue(&self, file: &str, params: CertificateParams) {
+    fn issue(&self, file: &str, params: &CertificateParams) {
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         write(&self.dir, &format!("{file}.crt"), &certificate.pem());

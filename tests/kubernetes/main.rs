@@ -12,7 +12,21 @@ mod api;
 mod certificates;
 mod kubelet;
 mod process;
+mod relay;
 mod server;
 
+#[path = "../door/debugger.rs"]
+mod debugger;
+#[path = "../door/discovery/head.rs"]
+#[expect(dead_code, reason = "the tests of the front door use more of it")]
+mod head;
+#[path = "../door/support.rs"]
+#[expect(dead_code, reason = "the tests of the front door use more of it")]
+mod support;
+
+mod can_i;
 mod kubectl;
+mod many;
+mod roles;
+mod scope;
 mod started;

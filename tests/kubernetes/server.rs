@@ -20,8 +20,15 @@ const ASSETS: &str = "KUBEBUILDER_ASSETS";
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A line that `cargo test` shows at once (it holds back only what the print macros write).
-fn say(text: impl std::fmt::Display) {
+pub(crate) fn say(text: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr().lock(), "kubernetes: {text}");
+}
+
+/// Where the binary `name` is, if it is there at all.
+pub(crate) fn binary(name: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os(ASSETS).map(PathBuf::from);
+    let folder = folder.filter(|folder| !folder.as_os_str().is_empty())?;
+    Some(folder.join(name))
 }
 
 /// A running API server. It ends when it is dropped, and with this process.
@@ -45,8 +52,7 @@ impl Server {
 
     /// One of one's own, for who restarts it.
     pub(crate) async fn start() -> Option<Self> {
-        let folder = std::env::var_os(ASSETS).map(PathBuf::from);
-        let Some(folder) = folder.filter(|folder| !folder.as_os_str().is_empty()) else {
+        let Some(folder) = binary("") else {
             say(format_args!(
                 "SKIPPED a test: {ASSETS} names no folder with kube-apiserver and etcd (no failure under CI either: most machines have none)"
             ));

@@ -13,22 +13,6 @@ fn is_forbidden(answer: &Answer) -> bool {
 }
 
 #[tokio::test]
-async fn it_comes_back_with_what_it_had() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
-    let api = server.api().await;
-    let namespace = api.namespace().await;
-    api.make_ray_cluster(&namespace, "train", 8265).await;
-    let path = format!("/apis/ray.io/v1/namespaces/{namespace}/rayclusters");
-    server.down();
-    assert!(api.get(&path).await.is_err());
-    server.up().await;
-    let list = api.until(&path, Result::is_ok).await;
-    assert_eq!(list["items"][0]["metadata"]["name"], "train");
-}
-
-#[tokio::test]
 async fn who_asks_may_do_what_a_role_says_and_nothing_before() {
     let Some(server) = Server::shared().await else {
         return;

@@ -24,6 +24,7 @@ use crate::cli::{KubeArgs, RelayTlsArgs, RelayTokenArgs};
 use crate::config::{ClientAuth, Config, Gcs};
 use crate::doctor::Severity;
 use crate::identity::testing::{KEY, foreign_token, token_of, token_until};
+use crate::ray::registry::FoundCluster;
 use crate::tls::testing::{Authority, Files, Pair};
 use crate::wire::human_time::utc;
 
@@ -219,6 +220,29 @@ async fn no_head_and_a_head_that_refuses_rays_token() {
     let refused = error(&of(&refusing), Link::Head, 78).await;
     assert!(refused.says.contains("refuses the token from"));
     assert!(refused.says.contains(token.to_str().unwrap()));
+}
+
+#[tokio::test]
+async fn a_cluster_without_a_head_is_told_of_to_an_administrator_as_to_everybody() {
+    let (head, _head) = server(well).await;
+    let relay = relay(&head.to_string(), |_| {}).await;
+    let found = found(&of(&relay)).await;
+    assert!(found.iter().all(|f| f.severity == Severity::Ok));
+    let why = "the head of RayCluster ml/train is not ready; `kubectl describe` says why";
+    relay.registry().set_found([FoundCluster {
+        name: "ml.train".into(),
+        head: Err(why.to_owned()),
+        ray_job: None,
+        is_pending: true,
+    }]);
+    let mut list = relay.registry().watch();
+    let both = list.wait_for(|list| list.clusters.len() == 2);
+    let patience = Duration::from_secs(30);
+    let both = tokio::time::timeout(patience, both).await;
+    drop(both.unwrap().unwrap());
+    let pending = error(&of(&relay), Link::Head, 69).await;
+    let says = "cluster ml.train: the head of RayCluster ml/train is not ready";
+    assert_eq!(pending.says, says);
 }
 
 /// As [`well`], and a worker on another node has written `log`; a job runs with `RAY_DEBUG` as `mode` says.

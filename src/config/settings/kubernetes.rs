@@ -18,7 +18,7 @@ settings! {
         enabled: bool = false, flag();
         /// A token has to be meant for one of them. Never empty.
         audiences: Vec<String> = vec!["ray-relay".to_owned()], Kind::new(audiences, listed);
-        /// Where permissions are looked for. Absent: that of the relay's pod, or of the kubeconfig's context.
+        /// Where permissions are looked for, and the relay's own namespace. Absent: that of the relay's pod, or of the kubeconfig's context.
         namespace: Option<String> = None, Kind::new(namespace, quoted).optional();
         /// https, or http to loopback. Absent: that of the pod, else of the kubeconfig.
         api_server: Option<String> = None, web_address();
@@ -34,7 +34,7 @@ settings! {
         recheck: Duration = MINUTE, duration(SECOND..=HOUR);
         /// How long a refused token is not shown again.
         refused_for: Duration = 10 * SECOND, duration(SHORTEST..=HOUR);
-        /// How long live sessions outlast an API server that does not answer.
+        /// How long live sessions and accepted tokens outlast an API server that does not answer.
         outage_grace: Duration = 5 * MINUTE, duration(SHORTEST..=DAY);
     }
 }

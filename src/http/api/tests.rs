@@ -11,6 +11,7 @@ fn answered(ago: Option<u64>, trouble: Option<&str>) -> Snapshot {
             ray_version: Some("2.60.0".to_owned()),
             polled,
             trouble: trouble.map(str::to_owned),
+            pending: false,
             incomplete: None,
         }],
         ..Snapshot::default()

@@ -11,6 +11,7 @@ fn feed(registry: &Registry) -> Feed {
         snapshots: registry.watch(),
         closing: CancellationToken::new(),
         principal: Principal::anonymous(),
+        gains: None,
         known: HashSet::new(),
         stage: Stage::Begins,
         rest: VecDeque::new(),

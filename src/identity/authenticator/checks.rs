@@ -23,7 +23,7 @@ use crate::identity::setup::Parts;
 use crate::identity::throttle::{Limits, Throttle, Verdict};
 use crate::identity::ticket::Tickets;
 use crate::identity::verifier::Verifier;
-use crate::policy::{Access, BreakpointSelector, Policy, PolicyFile, Rule, Scopes};
+use crate::policy::{Access, Policy, PolicyFile};
 
 pub(super) struct Checks {
     pub(super) verifier: Verifier,
@@ -178,14 +178,14 @@ impl Checks {
             (None, policy) => who.grants.access(&who.subject, policy),
             (Some(roles), Some(policy)) => policy
                 .access(&who.subject, &who.grants.groups)
-                .limited_to_any(roles.clone()),
-            (Some(roles), None) => Access::new(roles.iter().map(rule).collect()),
+                .limited_to(roles.clone()),
+            (Some(roles), None) => Access::granted(roles.clone()),
         };
         let principal = Principal::issued(who, access, self.revocations.watch());
         match principal.is_over() {
             None => Ok(principal),
             Some(Ended::Expired) => Err(CredentialRefusal::Expired),
-            Some(Ended::Revoked) => Err(CredentialRefusal::Revoked),
+            Some(Ended::Revoked | Ended::Withdrawn(_)) => Err(CredentialRefusal::Revoked),
         }
     }
 
@@ -240,13 +240,4 @@ impl PolicySlot {
             }
         }
     }
-}
-
-/// Of a role.
-fn rule((scopes, selector): &(Scopes, BreakpointSelector)) -> Arc<Rule> {
-    Arc::new(Rule {
-        scopes: *scopes,
-        selector: selector.clone(),
-        ..Rule::default()
-    })
 }

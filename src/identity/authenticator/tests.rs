@@ -263,6 +263,7 @@ impl ReviewApi for Arc<OneToken> {
     fn review<'a>(
         &'a self,
         token: &'a Secret,
+        _: Option<&'a Review>,
     ) -> BoxFuture<'a, Result<Option<Review>, KubernetesError>> {
         self.1.fetch_add(1, Ordering::Relaxed);
         let known = (token.expose() == self.0).then(|| Review {

@@ -49,7 +49,7 @@ pub(crate) struct ApiServer {
     pub(crate) client: kube::Client,
     /// Host and port, for messages.
     pub(crate) address: String,
-    /// Namespace of the relay's pod, or of the kubeconfig's context.
+    /// `kubernetes.namespace`, or that of the relay's pod, or of the kubeconfig's context.
     pub(crate) namespace: String,
 }
 
@@ -95,7 +95,8 @@ impl ApiServer {
         found.default_retry = false;
         let authority = found.cluster_url.authority();
         let address = authority.map_or_else(String::new, |a| a.as_str().to_owned());
-        let namespace = found.default_namespace.clone();
+        let named = config.namespace.clone();
+        let namespace = named.unwrap_or_else(|| found.default_namespace.clone());
         let client = ClientBuilder::try_from(found).map_err(|why| {
             SetupError(format!(
                 "cannot talk to the Kubernetes API server at {address}: {}; check kubernetes.ca_file and token_file",
@@ -161,11 +162,10 @@ impl Api {
     /// [`SetupError`] where that cannot be found out.
     pub(super) async fn new(config: &config::Kubernetes) -> Result<Self, SetupError> {
         let server = ApiServer::of(config, Some(config.timeout)).await?;
-        let namespace = config.namespace.clone();
         Ok(Self {
             client: server.client,
             address: server.address,
-            namespace: namespace.unwrap_or(server.namespace),
+            namespace: server.namespace,
             requests: Semaphore::new(MAX_REQUESTS),
         })
     }

@@ -3,17 +3,19 @@
 //! [`Reviewer`] is asked by the authenticator about tokens that are not the relay's own. Everything fails closed: an
 //! API server that does not answer recognises nobody. An answer holds for `kubernetes.recheck`; while anybody is
 //! there by an accepted token, a `Rechecker` shows the token again after the same time, and withdraws it when it is
-//! not accepted any more or may do less. The token itself is kept only by those recheckers; what is remembered goes by
+//! not accepted any more or may do less, twice in a row. The token itself is kept only by those recheckers; what is remembered goes by
 //! its SHA-256.
 
 pub(super) mod api;
 mod memory;
+pub(super) mod places;
+mod quiet;
 mod recheck;
 pub(super) mod review;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -21,12 +23,12 @@ use std::time::{Duration, SystemTime};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, watch};
-use tokio::time::{Instant, timeout};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::principal::{Roles, VerifiedIdentity};
+use super::principal::VerifiedIdentity;
 use super::secret::Digest as Key;
 use super::{AuthError, Secret, SetupError};
 use crate::config;
@@ -34,21 +36,21 @@ use crate::policy::{BreakpointSelector, RelayScope, Scopes};
 use crate::wire::text::hex;
 use api::Api;
 use memory::Memory;
+use places::Places;
 use review::Kubernetes;
 use review::{Review, ReviewApi};
-
-/// Stands for all clusters that are found while the relay runs, in whose names there is a dot: what is allowed on clusters
-/// without a name is allowed on them.
-pub(super) const FOUND: &str = "*.*";
 
 /// Longest token that is shown to Kubernetes.
 const MAX_TOKEN: usize = 16 * 1024;
 
-/// Tokens that are looked at for the first time at a time. More are told to come again.
+/// Tokens that are looked at for the first time at a time. The others wait, as long as one may be looked at.
 const FIRST_REVIEWS: usize = 64;
 
 /// Tokens of live sessions that are looked at again at a time. The others wait.
 const RECHECKS: usize = 16;
+
+/// Between two looks at what has come to ask about.
+const NEWS: Duration = Duration::from_secs(1);
 
 /// What waits for one answer together. `None`: it is not there yet.
 type Answer = Option<Result<VerifiedIdentity, AuthError>>;
@@ -63,11 +65,15 @@ struct Inner {
     recheck: Duration,
     refused_for: Duration,
     outage_grace: Duration,
+    audience: Arc<str>,
     known: Mutex<Known>,
     first_reviews: Arc<Semaphore>,
     rechecks: Semaphore,
     /// The last answer was one; said in the log when it changes.
     answers: AtomicBool,
+    /// Counts how often there was a new place to ask about.
+    appeared: watch::Sender<u64>,
+    answers_again: Arc<Notify>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -76,22 +82,24 @@ struct Known {
     asking: HashMap<Key, watch::Receiver<Answer>>,
     accepted: Memory<Key, VerifiedIdentity>,
     refused: Memory<Key, ()>,
+    /// Accepted ones that nobody shows again, for as long as an API server may be silent.
+    lapsed: Memory<Key, recheck::Lapsed>,
     /// Those that are shown again and again, by fingerprint.
     kept: HashMap<String, recheck::TrackedToken>,
 }
 
 impl Reviewer {
-    /// For `clusters`, by their names, and by [`FOUND`].
+    /// For the clusters of `places`.
     ///
     /// # Errors
     /// [`SetupError`] where it cannot be found out where the API server is, or who the relay is there.
     pub(super) async fn new(
         config: &config::Kubernetes,
-        clusters: Vec<String>,
+        places: Places,
     ) -> Result<Self, SetupError> {
         let api = Api::new(config).await?;
         tracing::info!(api_server = api.address(), namespace = api.namespace(), audiences = ?config.audiences, "tokens are shown to Kubernetes");
-        let source = Kubernetes::new(api, config.audiences.clone(), clusters);
+        let source = Kubernetes::new(api, config.audiences.clone(), places);
         Ok(Self::with(Box::new(source), config))
     }
 
@@ -103,15 +111,19 @@ impl Reviewer {
             recheck: config.recheck,
             refused_for: config.refused_for,
             outage_grace: config.outage_grace,
+            audience: config.audiences.first().map_or("", String::as_str).into(),
             known: Mutex::new(Known {
                 asking: HashMap::new(),
                 accepted: Memory::new(config.cache_entries),
                 refused: Memory::new(config.cache_entries),
+                lapsed: Memory::new(config.cache_entries),
                 kept: HashMap::new(),
             }),
             first_reviews: Arc::new(Semaphore::new(FIRST_REVIEWS)),
             rechecks: Semaphore::new(RECHECKS),
             answers: AtomicBool::new(true),
+            appeared: watch::Sender::default(),
+            answers_again: Arc::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         }))
@@ -134,19 +146,33 @@ impl Reviewer {
             return Err(AuthError::Refused);
         }
         let key = token.digest();
-        let mut answer = {
-            let mut known = self.0.known.lock();
-            let now = Instant::now();
-            if let Some(reviewed) = known.accepted.known(&key, now) {
-                return Ok(reviewed.clone());
+        let mut place = None;
+        let mut answer = loop {
+            {
+                let mut known = self.0.known.lock();
+                let now = Instant::now();
+                if let Some(reviewed) = known.accepted.known(&key, now) {
+                    return Ok(reviewed.clone());
+                }
+                if known.refused.known(&key, now).is_some() {
+                    return Err(AuthError::Refused);
+                }
+                if let Some(answer) = known.asking.get(&key) {
+                    break answer.clone();
+                }
+                if let Some(place) = place.take() {
+                    break self.ask(&mut known, key, token, expires, place);
+                }
             }
-            if known.refused.known(&key, now).is_some() {
-                return Err(AuthError::Refused);
-            }
-            match known.asking.get(&key) {
-                Some(answer) => answer.clone(),
-                None => self.ask(&mut known, key, token, expires)?,
-            }
+            // Whoever waits for a place holds a connection, and so there are not more than these.
+            let free = Arc::clone(&self.0.first_reviews).acquire_owned();
+            place = match timeout(self.0.timeout, free).await {
+                Ok(Ok(place)) => Some(place),
+                Ok(Err(_)) | Err(_) => {
+                    let why = "too many tokens are being looked at; try again";
+                    return Err(AuthError::Unavailable(why.to_owned()));
+                }
+            };
         };
         match answer.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(answer)) => answer.clone(),
@@ -161,11 +187,8 @@ impl Reviewer {
         key: Key,
         token: &Secret,
         expires: Option<SystemTime>,
-    ) -> Result<watch::Receiver<Answer>, AuthError> {
-        let permit = Arc::clone(&self.0.first_reviews).try_acquire_owned();
-        let permit = permit.map_err(|_| {
-            AuthError::Unavailable("too many tokens are being looked at; try again".to_owned())
-        })?;
+        place: OwnedSemaphorePermit,
+    ) -> watch::Receiver<Answer> {
         let (tell, answer) = watch::channel(None);
         known.asking.insert(key, answer.clone());
         let (reviewer, token) = (self.clone(), token.clone());
@@ -174,38 +197,61 @@ impl Reviewer {
             let inner = &reviewer.0;
             let found = tokio::select! {
                 () = inner.stop.cancelled() => Err(unavailable()),
-                found = inner.review(&token) => found.map_err(|_| unavailable()),
+                found = inner.review(&token, None) => found.map_err(|_| unavailable()),
             };
             let mut known = inner.known.lock();
             known.asking.remove(&key);
             let now = Instant::now();
             let found = match found {
                 Ok(Some(review)) => {
-                    let reviewed =
-                        recheck::keep(&reviewer, &mut known, key, token, expires, review);
-                    let until = now + inner.recheck;
-                    known.accepted.learn(key, reviewed.clone(), until, now);
+                    known.lapsed.forget(&key);
+                    let holds = match grants(&review).is_empty() {
+                        // An API server that starts knows of no roles yet.
+                        true => inner.refused_for.min(inner.recheck),
+                        false => inner.recheck,
+                    };
+                    let kept = recheck::Kept {
+                        key,
+                        token,
+                        expires,
+                    };
+                    let reviewed = recheck::keep(&reviewer, &mut known, kept, review, now);
+                    known
+                        .accepted
+                        .learn(key, reviewed.clone(), now + holds, now);
                     Ok(reviewed)
                 }
                 Ok(None) => {
                     known.accepted.forget(&key);
+                    known.lapsed.forget(&key);
                     known.refused.learn(key, (), now + inner.refused_for, now);
                     Err(AuthError::Refused)
                 }
-                Err(unavailable) => Err(unavailable),
+                Err(unavailable) => {
+                    let kept = recheck::Kept {
+                        key,
+                        token,
+                        expires,
+                    };
+                    recheck::through_outage(&reviewer, &mut known, kept).ok_or(unavailable)
+                }
             };
             drop(known);
             tell.send_replace(Some(found));
-            drop(permit);
+            drop(place);
         });
-        Ok(answer)
+        answer
     }
 }
 
 impl Inner {
-    /// One deadline over all questions about one token. A failure is logged when it begins, and its end too.
-    async fn review(&self, token: &Secret) -> Result<Option<Review>, Unanswered> {
-        let found = match timeout(self.timeout, self.api.review(token)).await {
+    /// One deadline over all questions about one token: all of them, or those that are not `known`. A failure is logged when it begins, and its end too.
+    async fn review(
+        &self,
+        token: &Secret,
+        known: Option<&Review>,
+    ) -> Result<Option<Review>, Unanswered> {
+        let found = match timeout(self.timeout, self.api.review(token, known)).await {
             Ok(found) => found.map_err(|why| why.to_string()),
             Err(_) => Err(format!(
                 "the Kubernetes API server gave no answer within {:?}",
@@ -216,6 +262,7 @@ impl Inner {
             Ok(review) => {
                 if !self.answers.swap(true, Ordering::Relaxed) {
                     tracing::info!("Kubernetes answers again");
+                    self.answers_again.notify_waiters();
                 }
                 Ok(review)
             }
@@ -235,6 +282,11 @@ impl Inner {
 }
 
 impl Reviewer {
+    /// For which audience a token has to be, or for which first of several.
+    pub(super) fn audience(&self) -> Arc<str> {
+        Arc::clone(&self.0.audience)
+    }
+
     /// Who is already there by the credential of that `fingerprint`, for tickets made of it. `None`: nobody is, and so
     /// nobody would notice that it ends.
     pub(super) fn present(&self, fingerprint: &str) -> Option<VerifiedIdentity> {
@@ -242,9 +294,27 @@ impl Reviewer {
         known.kept.get(fingerprint).map(recheck::TrackedToken::join)
     }
 
+    /// Is told when the API server answers again.
+    pub(super) fn answers_again(&self) -> Arc<Notify> {
+        Arc::clone(&self.0.answers_again)
+    }
+
     /// Owns what goes on behind until `shutdown`.
     pub(super) async fn run(&self, shutdown: CancellationToken) {
-        shutdown.cancelled().await;
+        let mut known = BTreeSet::new();
+        let told = async {
+            loop {
+                self.0.api.appeared(&mut known).await;
+                self.0
+                    .appeared
+                    .send_modify(|count| *count = count.wrapping_add(1));
+                sleep(NEWS).await;
+            }
+        };
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = told => {}
+        }
         self.0.stop.cancel();
         self.0.tasks.close();
         self.0.tasks.wait().await;
@@ -255,7 +325,7 @@ impl Reviewer {
 struct Unanswered;
 
 /// What of `review` allows anything.
-fn grants(review: &Review) -> Roles {
+fn grants(review: &Review) -> Vec<(Scopes, BreakpointSelector)> {
     let allowed = review
         .grants
         .iter()

@@ -1,8 +1,10 @@
 //! Whoever is there by a token of Kubernetes' is there only as long as Kubernetes says so: one task for each accepted
-//! token shows it again, and withdraws it when it is refused or may do less than before.
+//! token shows it again, and withdraws it when it is refused or may do less than before, twice in a row: an API server that
+//! starts says no to what is right, and a binding that is replaced is away for a moment.
 //!
 //! A rechecker ends when nobody holds the [`VerifiedIdentity`] any more but the memory, and when it has withdrawn. An API server
-//! that does not answer is asked again and again for `kubernetes.outage_grace`, then the token is withdrawn.
+//! that does not answer is asked again and again for `kubernetes.outage_grace`, then the token is withdrawn. As long, it goes on
+//! being accepted, whether or not anybody is there by it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -11,14 +13,32 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{Key, Known, Review, Reviewer, fingerprint, grants};
 use crate::identity::principal::VerifiedIdentity;
-use crate::identity::validity::{Revoker, validity};
+use crate::identity::validity::{Revoker, Withdrawn, validity};
 use crate::identity::{CredentialGrants, CredentialId, Secret};
+use crate::policy::Grants;
 
 /// Longest pause before an API server is asked again that did not answer.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
+/// How long after a no Kubernetes is asked again, before anybody's session ends.
+const SECOND_LOOK: Duration = Duration::from_secs(5);
+
+/// A token that was accepted.
+pub(super) struct Kept {
+    pub(super) key: Key,
+    pub(super) token: Secret,
+    pub(super) expires: Option<SystemTime>,
+}
+
+/// What was last said of a token that nobody is there by any more.
+pub(super) struct Lapsed {
+    review: Review,
+    confirmed: Instant,
+}
+
 /// Somebody who is there by a token.
 pub(super) struct TrackedToken {
+    key: Key,
     /// With no `validity`: this does not hold the credential.
     who: VerifiedIdentity,
     withdraw: Arc<Revoker>,
@@ -41,6 +61,8 @@ struct Rechecker {
     fingerprint: String,
     token: Secret,
     review: Review,
+    /// What comes of the review, for all who are there.
+    roles: Grants,
     withdraw: Arc<Revoker>,
     /// When Kubernetes last said what it said at first.
     confirmed: Instant,
@@ -49,18 +71,38 @@ struct Rechecker {
 /// What came of showing it again.
 enum Recheck {
     Confirmed,
-    Withdrawn(&'static str),
+    No(Withdrawn),
     Unknown,
 }
 
-/// Starts a rechecker for a token that has just been accepted.
+/// Who is there by a token, or was a while ago, where Kubernetes does not answer and `kubernetes.outage_grace` is not over.
+pub(super) fn through_outage(
+    reviewer: &Reviewer,
+    known: &mut Known,
+    kept: Kept,
+) -> Option<VerifiedIdentity> {
+    let tracked = known.kept.get(&fingerprint(&kept.key));
+    // It ends with its grace.
+    if let Some(tracked) = tracked.filter(|tracked| tracked.key == kept.key) {
+        return Some(tracked.join());
+    }
+    let now = Instant::now();
+    let Lapsed { review, confirmed } = known.lapsed.known(&kept.key, now)?;
+    let (review, confirmed) = (review.clone(), *confirmed);
+    Some(keep(reviewer, known, kept, review, confirmed))
+}
+
+/// Starts a rechecker for a token that was accepted at `confirmed`.
 pub(super) fn keep(
     reviewer: &Reviewer,
     known: &mut Known,
-    key: Key,
-    token: Secret,
-    expires: Option<SystemTime>,
+    Kept {
+        key,
+        token,
+        expires,
+    }: Kept,
     review: Review,
+    confirmed: Instant,
 ) -> VerifiedIdentity {
     // The first who holds it is the one in what is returned.
     let (withdraw, _first) = validity();
@@ -69,14 +111,16 @@ pub(super) fn keep(
     let credential = CredentialId::Kubernetes {
         fingerprint: fingerprint.clone(),
     };
+    let roles = Grants::new(grants(&review));
     let kept = TrackedToken {
+        key,
         who: VerifiedIdentity {
             expires,
             grants: CredentialGrants {
                 groups: review.user.groups.iter().cloned().collect(),
                 limit: None,
             },
-            roles: Some(grants(&review)),
+            roles: Some(roles.clone()),
             ..VerifiedIdentity::new(&review.user.name, credential)
         },
         withdraw: Arc::clone(&withdraw),
@@ -89,8 +133,9 @@ pub(super) fn keep(
         fingerprint,
         token,
         review,
+        roles,
         withdraw,
-        confirmed: Instant::now(),
+        confirmed,
     };
     let stop = reviewer.0.stop.clone();
     reviewer.0.tasks.spawn(async move {
@@ -105,9 +150,20 @@ pub(super) fn keep(
 impl Rechecker {
     async fn run(mut self) {
         let inner = Arc::clone(&self.reviewer.0);
-        let mut next = self.confirmed + spread(inner.recheck);
+        // With the second look, a no is found within the time of one.
+        let pause = inner.recheck.saturating_sub(SECOND_LOOK);
+        let pause = pause.max(inner.recheck.mul_f64(0.9));
+        let mut next = self.confirmed + spread(pause);
+        let mut said_no = false;
+        let mut appeared = inner.appeared.subscribe();
         loop {
-            sleep_until(next).await;
+            tokio::select! {
+                () = sleep_until(next) => {}
+                Ok(()) = appeared.changed() => {
+                    self.look_at_more().await;
+                    continue;
+                }
+            }
             if self.is_forgotten() {
                 return;
             }
@@ -117,67 +173,97 @@ impl Rechecker {
             match timeout_at(patience, self.look()).await {
                 Ok(Recheck::Confirmed) => {
                     self.confirmed = now;
-                    next = now + spread(inner.recheck);
+                    said_no = false;
+                    next = now + spread(pause);
+                    self.remember(inner.recheck);
                 }
-                Ok(Recheck::Withdrawn(why)) => return self.withdraw(why),
+                Ok(Recheck::No(why)) if said_no => return self.withdraw(why),
+                Ok(Recheck::No(why)) => {
+                    tracing::debug!(why = %why, "Kubernetes is asked again before a session ends");
+                    said_no = true;
+                    self.remember(SECOND_LOOK + inner.timeout);
+                    next = Instant::now() + SECOND_LOOK;
+                }
                 Ok(Recheck::Unknown) if self.confirmed + inner.outage_grace > Instant::now() => {
+                    let left = self.confirmed + inner.outage_grace - Instant::now();
+                    self.remember(left.min(again + inner.timeout));
                     next = Instant::now() + spread(again);
                 }
-                Ok(Recheck::Unknown) | Err(_) => {
-                    return self.withdraw("Kubernetes does not answer any more");
-                }
+                Ok(Recheck::Unknown) | Err(_) => return self.withdraw(Withdrawn::Unanswered),
             }
         }
     }
 
     /// Shows the token again.
-    async fn look(&self) -> Recheck {
-        let inner = &self.reviewer.0;
+    async fn look(&mut self) -> Recheck {
+        let inner = Arc::clone(&self.reviewer.0);
         let _slot = inner.rechecks.acquire().await;
-        let Ok(found) = inner.review(&self.token).await else {
+        let Ok(found) = inner.review(&self.token, None).await else {
             return Recheck::Unknown;
         };
-        let mut known = inner.known.lock();
-        let now = Instant::now();
         let Some(found) = found else {
-            if self.is_current(&known) {
-                known.accepted.forget(&self.key);
-            }
-            let until = now + inner.refused_for;
-            known.refused.learn(self.key, (), until, now);
-            return Recheck::Withdrawn("Kubernetes does not accept it any more");
+            return Recheck::No(Withdrawn::NotAccepted);
         };
-        if found == self.review {
-            if let Some(reviewed) = self.remembered(&known) {
-                let until = now + inner.recheck;
-                known.accepted.learn(self.key, reviewed, until, now);
-            }
-            return Recheck::Confirmed;
+        if found.user != self.review.user {
+            return Recheck::No(Withdrawn::OtherUser);
         }
-        // Whoever comes with it now is to get what is true now.
-        if self.is_current(&known) {
-            known.accepted.forget(&self.key);
+        if found.allows_less_than(&self.review) {
+            return Recheck::No(Withdrawn::AllowsLess);
         }
-        let pairs = self.review.grants.iter().zip(&found.grants);
-        let less = pairs
-            .into_iter()
-            .any(|((_, before), (_, now))| before.intersection(*now) != *before);
-        let less = less || self.review.administers_relay && !found.administers_relay;
-        match less || found.user != self.review.user {
-            true => Recheck::Withdrawn("its roles allow less, or its user is another one"),
-            false => Recheck::Confirmed,
+        self.take(found);
+        Recheck::Confirmed
+    }
+
+    /// Asks about what has come since: whoever is there is to see it. Whatever else becomes of the token, the next look says.
+    async fn look_at_more(&mut self) {
+        let inner = Arc::clone(&self.reviewer.0);
+        let _slot = inner.rechecks.acquire().await;
+        if let Ok(Some(found)) = inner.review(&self.token, Some(&self.review)).await
+            && found.user == self.review.user
+        {
+            self.take(found);
         }
     }
 
-    /// Ends whoever is there by it.
-    fn withdraw(self, why: &'static str) {
-        tracing::info!(subject = %self.review.user.name, credential = %format_args!("kubernetes:{}", self.fingerprint), why, "a token is withdrawn");
+    /// Has all who are there have what comes of `review`, which allows no less.
+    fn take(&mut self, review: Review) {
+        if review != self.review {
+            self.roles.replace(grants(&review));
+            self.review = review;
+        }
+    }
+
+    /// Has what is remembered of the token hold for `long` from now on.
+    fn remember(&self, long: Duration) {
+        let mut known = self.reviewer.0.known.lock();
+        if let Some(reviewed) = self.remembered(&known) {
+            let now = Instant::now();
+            known.accepted.learn(self.key, reviewed, now + long, now);
+        }
+    }
+
+    /// Nothing is remembered of the token any more.
+    fn forget(&self) {
         let mut known = self.reviewer.0.known.lock();
         if self.is_current(&known) {
             known.accepted.forget(&self.key);
         }
+    }
+
+    /// Ends whoever is there by it.
+    fn withdraw(self, why: Withdrawn) {
+        tracing::info!(subject = %self.review.user.name, credential = %format_args!("kubernetes:{}", self.fingerprint), why = %why, "a token is withdrawn");
+        self.forget();
+        let inner = &self.reviewer.0;
+        let mut known = inner.known.lock();
+        if why == Withdrawn::NotAccepted {
+            let now = Instant::now();
+            known
+                .refused
+                .learn(self.key, (), now + inner.refused_for, now);
+        }
         self.leave(&mut known);
-        self.withdraw.withdraw();
+        self.withdraw.withdraw(why);
     }
 
     /// Nobody but the memory holds it; the memory then does not any more either.
@@ -191,6 +277,11 @@ impl Rechecker {
         if by_memory > 0 {
             known.accepted.forget(&self.key);
         }
+        let (confirmed, review) = (self.confirmed, self.review.clone());
+        let until = confirmed + self.reviewer.0.outage_grace;
+        let lapsed = Lapsed { review, confirmed };
+        let now = Instant::now();
+        known.lapsed.learn(self.key, lapsed, until, now);
         self.leave(&mut known);
         true
     }

@@ -1,12 +1,13 @@
 //! What Kubernetes says of one token: who it belongs to (TokenReview), and what that user may do with each Ray
 //! cluster (SubjectAccessReview).
 //!
-//! Each scope is a verb on the resource `breakpoints` of the group `ray-relay.dev`, whose name is that of the cluster.
-//! A role for it without names is for the whole relay, and asked for that with `admin` alone.
+//! Each scope is a verb on the resource `breakpoints` of the group `ray-relay.dev`, whose name is that of the cluster, or of
+//! the RayCluster in its own namespace ([`Places`]).
+//! A role for it without names in the relay's namespace is for the whole relay, and asked for that with `admin` alone.
 //! No such API exists, and none has to: roles may name it all the same. All verbs are asked for at once, since the
 //! first thing that anybody asks of a [`crate::policy::Access`] is what may be seen at all.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -14,10 +15,13 @@ use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
+use tokio::sync::Notify;
 use zeroize::Zeroize;
 
-use super::FOUND;
+use super::Key;
 use super::api::{Api, KubernetesError};
+use super::places::{Place, Places};
+use super::quiet::Quiet;
 use crate::identity::Secret;
 use crate::policy::{RelayScope, Scope, Scopes};
 
@@ -41,43 +45,85 @@ pub(in crate::identity) struct User {
     pub(in crate::identity) groups: BTreeSet<String>,
 }
 
-/// What Kubernetes says of a token: whose it is, and what that user may do, with one entry for each cluster, in their
-/// order.
+/// What Kubernetes says of a token: whose it is, and what that user may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::identity) struct Review {
     pub(in crate::identity) user: User,
+    /// On the clusters of each pattern that was asked about, also where that is nothing.
     pub(in crate::identity) grants: Vec<(String, Scopes)>,
     /// Whether it administers the relay: by a role for the resource without names.
     pub(in crate::identity) administers_relay: bool,
 }
 
+impl Review {
+    /// Whether it allows less than `before` did, where that was asked about again: a cluster that is gone has taken its
+    /// sessions along.
+    pub(super) fn allows_less_than(&self, before: &Self) -> bool {
+        let is_less = |(clusters, scopes): &(String, Scopes)| {
+            let asked = self.grants.iter().any(|(now, _)| now == clusters);
+            asked && scopes.intersection(allowed(&self.grants, clusters)) != *scopes
+        };
+        before.grants.iter().any(is_less) || before.administers_relay && !self.administers_relay
+    }
+}
+
+/// What `grants` allow on all of `clusters`, which may be a pattern: one with less in it.
+fn allowed(grants: &[(String, Scopes)], clusters: &str) -> Scopes {
+    let covering = grants
+        .iter()
+        .filter(|(pattern, _)| covers(pattern, clusters));
+    covering.fold(Scopes::NONE, |all, (_, scopes)| all.union(*scopes))
+}
+
+/// Whether what is said of `pattern` holds for `clusters`: the same, the whole of its namespace, or all that are found.
+fn covers(pattern: &str, clusters: &str) -> bool {
+    let namespace = |name: &str| name.split_once('.').map(|(namespace, _)| namespace.len());
+    pattern == clusters
+        || namespace(clusters).is_some_and(|end| match pattern.strip_suffix(".*") {
+            Some("*") => true,
+            Some(whole) => *whole == clusters[..end],
+            None => false,
+        })
+}
+
 /// An API that reviews tokens.
 pub(in crate::identity) trait ReviewApi: Send + Sync {
-    /// What it says of `token`, or `None` where it does not accept it.
+    /// What it says of `token`, or `None` where it does not accept it. What is `known` of it is not asked again.
     ///
     /// # Errors
     /// [`KubernetesError`]: it says nothing that could be used.
     fn review<'a>(
         &'a self,
         token: &'a Secret,
+        known: Option<&'a Review>,
     ) -> BoxFuture<'a, Result<Option<Review>, KubernetesError>>;
+
+    /// Resolves when there is something to be asked about that is not `known`, and then it is. Cancel safe.
+    fn appeared<'a>(&'a self, _known: &'a mut BTreeSet<String>) -> BoxFuture<'a, ()> {
+        Box::pin(std::future::pending())
+    }
 }
 
 /// The API server, and what it is asked about.
 pub(in crate::identity) struct Kubernetes {
     api: Api,
     audiences: Vec<String>,
-    clusters: Vec<String>,
+    places: Places,
+    quiet: Quiet,
+    /// There is more to be asked about somebody than one look takes.
+    unfinished: Notify,
 }
 
 type Extra = Option<BTreeMap<String, Vec<String>>>;
 
 impl Kubernetes {
-    pub(super) fn new(api: Api, audiences: Vec<String>, clusters: Vec<String>) -> Self {
+    pub(super) fn new(api: Api, audiences: Vec<String>, places: Places) -> Self {
         Self {
             api,
             audiences,
-            clusters,
+            places,
+            quiet: Quiet::default(),
+            unfinished: Notify::new(),
         }
     }
 
@@ -121,7 +167,7 @@ impl Kubernetes {
         &self,
         user: &User,
         extra: &Extra,
-        cluster: Option<&str>,
+        (namespace, name): (Option<&str>, Option<&str>),
         scope: Scope,
     ) -> Result<bool, KubernetesError> {
         let review = SubjectAccessReview {
@@ -134,8 +180,8 @@ impl Kubernetes {
                     group: Some(GROUP.to_owned()),
                     resource: Some(RESOURCE.to_owned()),
                     verb: Some(verb(scope).to_owned()),
-                    namespace: Some(self.api.namespace().to_owned()),
-                    name: cluster.map(str::to_owned),
+                    namespace: Some(namespace.unwrap_or(self.api.namespace()).to_owned()),
+                    name: name.map(str::to_owned),
                     ..ResourceAttributes::default()
                 }),
                 ..SubjectAccessReviewSpec::default()
@@ -149,32 +195,80 @@ impl Kubernetes {
         Ok(status.allowed && status.denied != Some(true))
     }
 
-    async fn all(&self, token: &Secret) -> Result<Option<Review>, KubernetesError> {
-        let Some((user, extra)) = self.user(token).await? else {
-            return Ok(None);
-        };
-        let questions: Vec<_> = (0..self.clusters.len())
-            .flat_map(|cluster| Scope::ALL.map(|scope| (cluster, scope)))
+    /// What `user` may do at `places`, as far as nothing of it is `known` already.
+    async fn on(
+        &self,
+        user: &User,
+        extra: &Extra,
+        places: Vec<Place>,
+        known: &[(String, Scopes)],
+    ) -> Result<Vec<(String, Scopes)>, KubernetesError> {
+        let mut grants: Vec<_> = places
+            .iter()
+            .map(|place| (place.clusters.clone(), Scopes::NONE))
             .collect();
-        let answers = stream::iter(questions).map(|(cluster, scope)| {
-            let (user, extra) = (&user, &extra);
-            let name = Some(&*self.clusters[cluster]).filter(|name| *name != FOUND);
-            async move { Ok((cluster, scope, self.may(user, extra, name, scope).await?)) }
+        let mut questions = Vec::new();
+        for (number, place) in places.iter().enumerate() {
+            let known = allowed(known, &place.clusters);
+            let open = Scope::ALL
+                .into_iter()
+                .filter(|scope| !known.contains(*scope));
+            questions.extend(open.map(|scope| (number, scope)));
+        }
+        let answers = stream::iter(questions).map(|(place, scope)| {
+            let at = &places[place];
+            let role = (at.namespace.as_deref(), at.name.as_deref());
+            async move { Ok((place, scope, self.may(user, extra, role, scope).await?)) }
         });
         let answers: Vec<(usize, Scope, bool)> =
             answers.buffer_unordered(AT_ONCE).try_collect().await?;
-        let mut grants: Vec<_> = self
-            .clusters
-            .iter()
-            .map(|name| (name.clone(), Scopes::NONE))
-            .collect();
-        for (cluster, scope, allowed) in answers {
-            if allowed {
-                grants[cluster].1 = grants[cluster].1.with(scope);
+        for (place, scope, _) in answers.into_iter().filter(|(_, _, allowed)| *allowed) {
+            grants[place].1 = grants[place].1.with(scope);
+        }
+        Ok(grants)
+    }
+
+    async fn all(
+        &self,
+        token: &Secret,
+        known: Option<&Review>,
+    ) -> Result<Option<Review>, KubernetesError> {
+        let Some((user, extra)) = self.user(token).await? else {
+            return Ok(None);
+        };
+        let mut grants = known.map_or_else(Vec::new, |known| known.grants.clone());
+        let known_places = known.into_iter().flat_map(|known| &known.grants);
+        let known_places: HashSet<&str> = known_places.map(|(place, _)| &**place).collect();
+        let person = person(&user, &extra);
+        let [mut first, whole, single] = self.places.now();
+        let all = whole.len() + single.len();
+        first.retain(|place| !known_places.contains(&*place.clusters));
+        grants.extend(self.on(&user, &extra, first, &grants).await?);
+        for mut places in [whole, single] {
+            places.retain(|place| !known_places.contains(&*place.clusters));
+            let (asked, quiet, is_more) = self.quiet.part(&person, places);
+            let found = self.on(&user, &extra, asked, &grants).await?;
+            if grants
+                .iter()
+                .chain(&found)
+                .any(|(_, scopes)| !scopes.is_empty())
+            {
+                self.quiet.learn(person, &found, all);
+            }
+            grants.extend(found);
+            let nothing = quiet
+                .into_iter()
+                .map(|place| (place.clusters, Scopes::NONE));
+            grants.extend(nothing);
+            if is_more {
+                self.unfinished.notify_one();
             }
         }
         let admin = RelayScope::Admin.granted();
-        let administers_relay = self.may(&user, &extra, None, admin).await?;
+        let administers_relay = match known {
+            Some(known) => known.administers_relay,
+            None => self.may(&user, &extra, (None, None), admin).await?,
+        };
         Ok(Some(Review {
             user,
             grants,
@@ -187,9 +281,28 @@ impl ReviewApi for Kubernetes {
     fn review<'a>(
         &'a self,
         token: &'a Secret,
+        known: Option<&'a Review>,
     ) -> BoxFuture<'a, Result<Option<Review>, KubernetesError>> {
-        Box::pin(self.all(token))
+        Box::pin(self.all(token, known))
     }
+
+    fn appeared<'a>(&'a self, known: &'a mut BTreeSet<String>) -> BoxFuture<'a, ()> {
+        Box::pin(async {
+            tokio::select! {
+                () = self.places.appeared(known) => {}
+                () = self.unfinished.notified() => {}
+            }
+        })
+    }
+}
+
+/// By whom answers are remembered: all that they are about.
+fn person(user: &User, extra: &Extra) -> Key {
+    let about = format!(
+        "{:?} {:?} {:?} {:?}",
+        user.name, user.uid, user.groups, extra
+    );
+    Secret::new(about).digest()
 }
 
 /// The word for `scope` in roles.

@@ -2,6 +2,7 @@
 //! against a stand-in for Kubernetes under a paused clock.
 #![allow(clippy::unwrap_used)]
 
+mod found;
 mod keeping;
 mod quoting;
 mod server;
@@ -12,11 +13,24 @@ use std::io;
 use std::time::Instant as Clock;
 
 use super::*;
-use crate::policy::{Access, RelayScope, Rule, Scopes};
+use crate::policy::{Access, Grants, RelayScope};
 use server::{Mode, NAME, Server};
 
-fn clusters(names: &[&str]) -> Vec<String> {
-    names.iter().map(|name| (*name).to_owned()).collect()
+/// Those of the configuration with these names, and none that are found.
+fn clusters(names: &[&str]) -> Places {
+    let (_, snapshot) = watch::channel(Arc::default());
+    Places::new(&configured(names), snapshot)
+}
+
+fn configured(names: &[&str]) -> config::Config {
+    let named = |name: &&str| config::Cluster {
+        name: (*name).to_owned(),
+        ..config::Cluster::default()
+    };
+    config::Config {
+        clusters: names.iter().map(named).collect(),
+        ..config::Config::default()
+    }
 }
 
 /// A JWT with these claims, signed by nobody.
@@ -26,13 +40,7 @@ fn jwt(claims: &str) -> String {
 }
 
 fn access(reviewed: &VerifiedIdentity) -> Access {
-    let rule = |(scopes, selector): &(Scopes, BreakpointSelector)| Rule {
-        scopes: *scopes,
-        selector: selector.clone(),
-        ..Rule::default()
-    };
-    let roles = reviewed.roles.iter().flatten();
-    Access::new(roles.map(rule).map(Arc::new).collect())
+    Access::granted(reviewed.roles.clone().unwrap_or_default())
 }
 
 struct Fixture {
@@ -117,20 +125,6 @@ async fn a_role_for_admin_without_names_is_for_the_relay_and_one_with_names_is_n
 }
 
 #[tokio::test]
-async fn what_is_allowed_without_a_name_is_allowed_on_every_cluster_that_is_found() {
-    let token = jwt("{\"exp\": 4000000000}");
-    let server = Server::start(&token).await;
-    let files = tempfile::tempdir().unwrap();
-    let names = clusters(&["east", FOUND]);
-    let reviewer = Reviewer::new(&server.files(files.path()), names).await;
-    server.state().allowed = HashSet::from(["/list"]);
-    let reviewed = reviewer.unwrap().review(&Secret::new(token)).await.unwrap();
-    assert_eq!(server.state().faults, Vec::<String>::new());
-    let may = |cluster| access(&reviewed).may_on_cluster(crate::policy::Scope::List, cluster);
-    assert_eq!(["ml.train", "east", "west"].map(may), [true, false, false]);
-}
-
-#[tokio::test]
 async fn what_kubernetes_does_not_accept_for_this_relay_is_refused() {
     for mode in [Mode::Refuse, Mode::NoAudience, Mode::OtherAudience] {
         let fixture = fixture(|_| {}).await;
@@ -148,7 +142,7 @@ async fn an_answer_that_says_allowed_and_denied_allows_nothing() {
     let fixture = fixture(|_| {}).await;
     fixture.server.state().access = Mode::Both;
     let reviewed = fixture.review().await.unwrap();
-    assert_eq!(reviewed.roles, Some(Vec::new()));
+    assert_eq!(reviewed.roles, Some(Grants::default()));
 }
 
 #[tokio::test]
@@ -268,7 +262,7 @@ async fn a_setup_that_cannot_work_says_what_to_do() {
     let refused = async |change: &dyn Fn(&mut config::Kubernetes)| {
         let mut config = good.clone();
         change(&mut config);
-        let made = Reviewer::new(&config, Vec::new()).await;
+        let made = Reviewer::new(&config, clusters(&[])).await;
         made.err().unwrap().to_string()
     };
     let missing = files.path().join("missing");

@@ -17,7 +17,11 @@ use crate::config::{self, Gcs};
 use crate::ray::head::{GivenToken, HeadClient};
 use crate::ray::registry::clusters::ClusterHandle;
 use crate::ray::registry::gcs::GcsClient;
-use crate::ray::registry::{Registry, gcs, lookup, poller};
+use crate::ray::registry::{Registry, Search, gcs, lookup, poller};
+
+/// What stands in the list for the Kubernetes API server while it gives none. No cluster that is found is called so, for want
+/// of a dot.
+pub const API_SERVER: &str = "kubernetes";
 
 /// A cluster that is not in the configuration.
 #[derive(Debug, Clone)]
@@ -26,6 +30,8 @@ pub struct FoundCluster {
     pub name: Arc<str>,
     /// Where its head is; or why there is none to be asked yet, as a sentence with the next step.
     pub head: Result<FoundHead, String>,
+    /// Its head is not ready to be asked.
+    pub is_pending: bool,
     /// The RayJob that it was made for.
     pub ray_job: Option<Arc<str>>,
 }
@@ -88,6 +94,11 @@ impl Registry {
         self.shared.told.news.notify_one();
     }
 
+    /// Has `search` told with every list.
+    pub fn set_search(&self, search: Search) {
+        self.shared.set_search(search);
+    }
+
     /// Polls all clusters until `shutdown`; to be called once. Owns every task of the registry: when it returns or is
     /// dropped, nothing of it runs any more.
     pub async fn run(&self, shutdown: CancellationToken) {
@@ -141,6 +152,7 @@ impl Registry {
             status.ray_job.clone_from(&found.ray_job);
             if let (None, Err(trouble)) = (&handle.head, &found.head) {
                 status.trouble = Some(trouble.clone());
+                status.pending = found.is_pending;
             }
         });
     }
@@ -167,7 +179,7 @@ impl Registry {
         tracing::info!(cluster = %found.name, head = head_address, "watching a cluster that was found");
         let at = found.head.clone().ok();
         let make = |place| ClusterHandle::new(&found.name, place, head, gcs).found(at);
-        self.shared.join(make, found.ray_job.clone(), trouble)
+        self.shared.join(make, found, trouble)
     }
 
     /// Starts what asks the head of a cluster, if it has one.

@@ -56,12 +56,12 @@ pub use breakpoint::{
 pub use claim::{Claim, Lease, Left, Whereabouts};
 pub use current::CurrentTask;
 pub use examine::Examined;
-pub use found::{FoundCluster, FoundHead};
+pub use found::{API_SERVER, FoundCluster, FoundHead};
 pub use id_prefix::{AmbiguousPrefix, BadPrefix, BreakpointIdPrefix};
 pub use list::List;
 pub use observe::{Observer, PollOutcome};
 pub use resources::{Amount, Resources};
-pub use snapshot::{ClusterStatus, Snapshot};
+pub use snapshot::{ClusterStatus, LeftOut, Search, Snapshot};
 
 /// What happened to a breakpoint, in the order in which snapshots changed.
 #[derive(Debug, Clone)]

@@ -18,9 +18,9 @@ use crate::ray::registry::clusters::{ClusterHandle, Clusters};
 use crate::ray::registry::found::Told;
 use crate::ray::registry::live_nodes;
 use crate::ray::registry::observe::Observer;
-use crate::ray::registry::snapshot::{ClusterStatus, Snapshot};
+use crate::ray::registry::snapshot::{ClusterStatus, Search, Snapshot};
 use crate::ray::registry::state::{Changes, Claimed, Cluster, Now, State};
-use crate::ray::registry::{Breakpoint, BreakpointId, Event};
+use crate::ray::registry::{Breakpoint, BreakpointId, Event, FoundCluster};
 
 /// Events that a slow receiver may lag behind.
 const EVENT_BACKLOG: usize = 1024;
@@ -47,6 +47,8 @@ pub(super) struct Core {
     pub(super) state: State,
     /// By the places of clusters; `None` where there is none any more.
     statuses: Vec<Option<ClusterStatus>>,
+    /// How many of them are of the configuration, and so the first for ever.
+    configured: usize,
     events: u64,
     claims: HashMap<BreakpointId, InUse>,
     /// The breakpoints whose debuggers are not yet over the last session; closed when they are.
@@ -74,6 +76,7 @@ impl Shared {
         Self {
             core: Mutex::new(Core {
                 state,
+                configured: statuses.len(),
                 statuses: statuses.into_iter().map(Some).collect(),
                 events: 0,
                 claims: HashMap::new(),
@@ -230,7 +233,7 @@ impl Shared {
     pub(super) fn join(
         &self,
         make: impl FnOnce(Cluster) -> ClusterHandle,
-        ray_job: Option<Arc<str>>,
+        found: &FoundCluster,
         trouble: Option<String>,
     ) -> Arc<ClusterHandle> {
         let mut core = self.lock();
@@ -238,7 +241,8 @@ impl Shared {
         self.count(&handle);
         let (place, name) = (handle.place, &handle.name);
         let status = ClusterStatus {
-            ray_job,
+            ray_job: found.ray_job.clone(),
+            pending: found.head.is_err() && found.is_pending,
             trouble,
             ..ClusterStatus::new(Arc::clone(name))
         };
@@ -274,16 +278,31 @@ impl Shared {
         }
     }
 
+    /// Has `search` in every list from now on.
+    pub(super) fn set_search(&self, search: Search) {
+        self.snapshot.send_if_modified(|snapshot| {
+            let is_news = snapshot.search.as_deref() != Some(&search);
+            if is_news {
+                *snapshot = Arc::new(Snapshot {
+                    search: Some(Arc::new(search)),
+                    ..Snapshot::clone(snapshot)
+                });
+            }
+            is_news
+        });
+    }
+
     fn publish(&self, core: &mut Core, changes: Changes, now: Now, wake: bool) {
         let lists = core.state.publish(now.instant);
         let wake = wake || lists.is_some();
-        let clusters = core.statuses.iter().flatten().cloned().collect();
+        let clusters = core.told();
         self.snapshot.send_if_modified(|snapshot| {
             let next = match lists {
                 Some(lists) => Snapshot {
                     live: lists.live,
                     ended: lists.ended,
                     clusters,
+                    search: snapshot.search.clone(),
                 },
                 None => Snapshot {
                     clusters,
@@ -328,6 +347,17 @@ pub(super) struct OpenClaim {
     pub(super) settling: Option<watch::Receiver<()>>,
 }
 
+impl Core {
+    /// The clusters as they are told: the places of those that come and go say nothing.
+    fn told(&self) -> Vec<ClusterStatus> {
+        let mut told: Vec<_> = self.statuses.iter().flatten().cloned().collect();
+        if let Some(found) = told.get_mut(self.configured..) {
+            found.sort_by(|a, b| a.name.cmp(&b.name));
+        }
+        told
+    }
+}
+
 impl ClusterStatus {
     /// Of a cluster that has not been asked yet.
     fn new(name: Arc<str>) -> Self {
@@ -337,6 +367,7 @@ impl ClusterStatus {
             ray_version: None,
             polled: None,
             trouble: None,
+            pending: false,
             incomplete: None,
         }
     }

@@ -22,8 +22,34 @@ pub struct ClusterStatus {
     pub polled: Option<Instant>,
     /// Why the last poll failed, as a sentence with the next step; `None` while polls succeed.
     pub trouble: Option<String>,
+    /// It was found, and its head does not serve yet: so says what found it.
+    pub pending: bool,
     /// Why the list lacks some breakpoints although polls succeed, as a sentence with the next step.
     pub incomplete: Option<String>,
+}
+
+/// How clusters beside those of the configuration are looked for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Search {
+    /// Where, in words.
+    pub scope: Arc<str>,
+    /// The same for who may not know of everything there.
+    pub brief: Arc<str>,
+    /// Why that is less than what is asked for, as a sentence with the next step.
+    pub narrowed: Option<Arc<str>>,
+    /// Nobody can tell what is new. Why stands in the list as a cluster of its own, for who may know of that.
+    pub is_blind: bool,
+    /// Those that were found and are not watched, in the order of their names.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// A cluster that was found and is not watched.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeftOut {
+    /// `NAMESPACE.NAME`.
+    pub name: Arc<str>,
+    /// Why it is not.
+    pub why: Arc<str>,
 }
 
 /// All breakpoints of all clusters at one moment.
@@ -34,8 +60,11 @@ pub struct Snapshot {
     /// Those that ended a short while ago, newest first, bounded: for a good answer to a client
     /// that comes too late.
     pub ended: Vec<Arc<Breakpoint>>,
-    /// State of each cluster, those of the configuration first and in its order; the first of them is the default cluster.
+    /// State of each cluster, those of the configuration first and in its order; the first of them is the default cluster. The
+    /// others are in the order of their names.
     pub clusters: Vec<ClusterStatus>,
+    /// How others are looked for; `None`: they are not.
+    pub search: Option<Arc<Search>>,
 }
 
 impl Snapshot {
@@ -65,6 +94,7 @@ impl Snapshot {
             live: live.cloned().into_iter().collect(),
             ended: ended.cloned().into_iter().collect(),
             clusters: self.clusters.clone(),
+            search: self.search.clone(),
         })
     }
 

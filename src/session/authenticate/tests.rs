@@ -186,8 +186,8 @@ async fn what_the_record_learns_of_a_refusal_depends_on_how_often_it_can_be_had(
     for n in 0..100 {
         let wrong = relay.request(&plain(), token(format!("wrong-{n}"))).await;
         match wrong.unwrap_err() {
-            NotAuthenticated::Credential(AuthError::Refused) => refused += 1,
-            NotAuthenticated::Credential(AuthError::Throttled { .. }) => break,
+            NotAuthenticated::Credential(AuthError::Refused, _) => refused += 1,
+            NotAuthenticated::Credential(AuthError::Throttled { .. }, _) => break,
             other => panic!("{other}"),
         }
     }
@@ -198,7 +198,7 @@ async fn what_the_record_learns_of_a_refusal_depends_on_how_often_it_can_be_had(
         assert!(
             matches!(
                 throttled,
-                NotAuthenticated::Credential(AuthError::Throttled { .. })
+                NotAuthenticated::Credential(AuthError::Throttled { .. }, _)
             ),
             "{throttled}"
         );

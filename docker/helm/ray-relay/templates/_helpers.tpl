@@ -38,6 +38,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
+{{/* Of what is in no namespace. */}}
+{{- define "ray-relay.clusterWide" -}}
+{{- $name := include "ray-relay.fullname" . -}}
+{{- if eq .Release.Namespace $name -}}{{ $name }}{{- else -}}{{ .Release.Namespace }}-{{ $name }}{{- end -}}
+{{- end -}}
+
 {{/* Where the head is, for who is not in its pod. */}}
 {{- define "ray-relay.rayAddress" -}}
 {{ .Values.ray.address | default (printf "http://%s-head-svc:8265" .Values.ray.cluster) }}

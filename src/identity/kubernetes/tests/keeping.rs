@@ -8,7 +8,7 @@ use tokio::time::{advance, sleep};
 
 use super::super::review::User;
 use super::*;
-use crate::identity::validity::Validity;
+use crate::identity::validity::{Validity, Withdrawn};
 use crate::policy::Scopes;
 
 /// Kubernetes, as it is told to be.
@@ -34,6 +34,7 @@ impl ReviewApi for Arc<Oracle> {
     fn review<'a>(
         &'a self,
         _: &'a Secret,
+        _: Option<&'a Review>,
     ) -> BoxFuture<'a, Result<Option<Review>, api::KubernetesError>> {
         Box::pin(self.answer())
     }
@@ -178,7 +179,7 @@ async fn answers_hold_for_their_time_and_no_longer() {
 async fn a_token_that_is_not_accepted_any_more_ends_its_sessions_at_the_next_look() {
     let (oracle, reviewer, reviewed) = accepted("list,debug").await;
     sleep(5 * MINUTE).await;
-    assert!(!validity(&reviewed).is_withdrawn());
+    assert!(validity(&reviewed).is_withdrawn().is_none());
     assert!(oracle.asked() >= 5, "{}", oracle.asked());
     oracle.says(Said::Refused);
     assert!(withdrawn_after(&reviewed).await <= MINUTE);
@@ -191,7 +192,7 @@ async fn less_than_before_ends_sessions_and_more_does_not() {
     let (oracle, reviewer, before) = accepted("list,debug").await;
     oracle.says(Said::Scopes("list,debug,terminal"));
     sleep(2 * MINUTE).await;
-    assert!(!validity(&before).is_withdrawn());
+    assert!(validity(&before).is_withdrawn().is_none());
     let more = ask(&reviewer, "t").await.unwrap();
     assert!(access(&more).may_anywhere(crate::policy::Scope::Terminal));
     oracle.says(Said::Scopes("list,view"));
@@ -199,7 +200,7 @@ async fn less_than_before_ends_sessions_and_more_does_not() {
     assert!(withdrawn_after(&before).await <= MINUTE);
     let less = ask(&reviewer, "t").await.unwrap();
     assert!(!access(&less).may_anywhere(crate::policy::Scope::Debug));
-    assert!(!validity(&less).is_withdrawn());
+    assert!(validity(&less).is_withdrawn().is_none());
     oracle.says(Said::OnRelay("list,view"));
     sleep(2 * MINUTE).await;
     let root = ask(&reviewer, "t").await.unwrap();
@@ -209,22 +210,113 @@ async fn less_than_before_ends_sessions_and_more_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_ends_live_sessions_after_its_grace_and_lets_nobody_in() {
+async fn an_outage_ends_live_sessions_after_its_grace_and_lets_nobody_new_in() {
     let (oracle, reviewer, reviewed) = accepted("list").await;
     oracle.says(Said::Nothing);
     let other = ask(&reviewer, "u").await.unwrap_err();
     assert_eq!(other, unavailable());
     sleep(3 * MINUTE).await;
-    assert!(!validity(&reviewed).is_withdrawn());
-    // What was answered before holds no longer than otherwise.
-    assert_eq!(ask(&reviewer, "t").await.unwrap_err(), unavailable());
+    assert!(validity(&reviewed).is_withdrawn().is_none());
+    // Who is there can come again all the while.
+    assert_eq!(ask(&reviewer, "t").await.unwrap().subject, "alice");
     // It comes back in time, and then does not.
     oracle.says(Said::Scopes("list"));
     sleep(3 * MINUTE).await;
-    assert!(!validity(&reviewed).is_withdrawn());
+    assert!(validity(&reviewed).is_withdrawn().is_none());
     oracle.says(Said::Nothing);
     let after = withdrawn_after(&reviewed).await;
     assert!((4 * MINUTE..=6 * MINUTE).contains(&after), "{after:?}");
+    let why = validity(&reviewed).is_withdrawn();
+    assert_eq!(why, Some(Withdrawn::Unanswered));
+    assert_eq!(ask(&reviewer, "t").await.unwrap_err(), unavailable());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_away_when_an_outage_begins_can_come_within_its_grace_and_is_looked_after_again() {
+    let (oracle, reviewer, reviewed) = accepted("list").await;
+    drop(reviewed);
+    sleep(2 * MINUTE).await;
+    assert_eq!(reviewer.0.tasks.len(), 0);
+    oracle.says(Said::Nothing);
+    let back = ask(&reviewer, "t").await.unwrap();
+    assert!(access(&back).may_anywhere(crate::policy::Scope::List));
+    // By the clock of what was last said.
+    let after = withdrawn_after(&back).await;
+    assert!((2 * MINUTE..=4 * MINUTE).contains(&after), "{after:?}");
+    assert_eq!(ask(&reviewer, "t").await.unwrap_err(), unavailable());
+
+    // One that is refused when it can be asked again has no grace.
+    let (oracle, reviewer, reviewed) = accepted("list").await;
+    drop(reviewed);
+    sleep(2 * MINUTE).await;
+    oracle.says(Said::Refused);
+    assert_eq!(ask(&reviewer, "t").await.unwrap_err(), AuthError::Refused);
+    sleep(MINUTE).await;
+    oracle.says(Said::Nothing);
+    assert_eq!(ask(&reviewer, "t").await.unwrap_err(), unavailable());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_the_api_server_is_told_when_it_answers_again() {
+    let (oracle, reviewer, _reviewed) = accepted("list").await;
+    oracle.says(Said::Nothing);
+    sleep(2 * MINUTE).await;
+    let told = reviewer.answers_again();
+    let waits = tokio::spawn(async move { told.notified().await });
+    sleep(MINUTE).await;
+    assert!(!waits.is_finished());
+    oracle.says(Said::Scopes("list"));
+    timeout(MINUTE, waits).await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_no_that_is_taken_back_ends_nothing_and_is_seen_by_nobody() {
+    for no in [Said::Refused, Said::Scopes("list"), Said::Scopes("")] {
+        let oracle = Oracle::saying(&[Said::Scopes("list,debug"), no, Said::Scopes("list,debug")]);
+        let reviewer = oracle.reviewer();
+        let reviewed = ask(&reviewer, "t").await.unwrap();
+        for _ in 0..60 {
+            sleep(Duration::from_secs(2)).await;
+            let came = ask(&reviewer, "t").await.unwrap();
+            assert!(access(&came).may_anywhere(crate::policy::Scope::Debug));
+        }
+        assert_eq!(validity(&reviewed).is_withdrawn(), None);
+        assert!(oracle.asked() >= 3, "{}", oracle.asked());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_that_is_allowed_is_not_remembered_for_long() {
+    let (oracle, reviewer, reviewed) = accepted("").await;
+    assert!(!access(&reviewed).may_anywhere(crate::policy::Scope::List));
+    oracle.says(Said::Scopes("list"));
+    sleep(config().refused_for).await;
+    let reviewed = ask(&reviewer, "t").await.unwrap();
+    assert!(access(&reviewed).may_anywhere(crate::policy::Scope::List));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_and_fifty_that_come_at_once_are_all_let_in() {
+    let hold = Arc::new(Notify::new());
+    let oracle = Oracle::held(Said::Scopes("list"), Arc::clone(&hold));
+    let reviewer = oracle.reviewer();
+    let people: Vec<_> = (0..150)
+        .map(|n| {
+            let reviewer = reviewer.clone();
+            tokio::spawn(async move { ask(&reviewer, &n.to_string()).await })
+        })
+        .collect();
+    let answering = tokio::spawn(async move {
+        loop {
+            hold.notify_one();
+            tokio::task::yield_now().await;
+        }
+    });
+    for one in people {
+        assert_eq!(one.await.unwrap().unwrap().subject, "alice");
+    }
+    assert_eq!(oracle.asked(), 150);
+    answering.abort();
 }
 
 #[tokio::test(start_paused = true)]
@@ -261,19 +353,26 @@ async fn made_up_tokens_displace_nobody_and_too_many_at_a_time_are_sent_away() {
 
     let never = Oracle::held(Said::Refused, Arc::default());
     let reviewer = never.reviewer();
-    let waiting: Vec<_> = (0..FIRST_REVIEWS)
-        .map(|n| {
+    let crowd = |named: &'static str| -> Vec<_> {
+        let ask = |n: usize| {
             let reviewer = reviewer.clone();
-            tokio::spawn(async move { ask(&reviewer, &n.to_string()).await })
-        })
-        .collect();
+            tokio::spawn(async move { ask(&reviewer, &format!("{named}-{n}")).await })
+        };
+        (0..FIRST_REVIEWS).map(ask).collect()
+    };
+    let first = crowd("first");
     while never.asked() < FIRST_REVIEWS {
+        tokio::task::yield_now().await;
+    }
+    sleep(Duration::from_secs(1)).await;
+    // They wait for the places of the first, and nobody waits for longer than for an answer.
+    let second = crowd("second");
+    for _ in 0..FIRST_REVIEWS {
         tokio::task::yield_now().await;
     }
     let sent_away = ask(&reviewer, "one-more").await.unwrap_err();
     assert!(sent_away.to_string().contains("too many"), "{sent_away}");
-    // The deadline frees the places.
-    for one in waiting {
+    for one in first.into_iter().chain(second) {
         assert_eq!(one.await.unwrap().unwrap_err(), unavailable());
     }
     let again = ask(&reviewer, "one-more").await;

@@ -49,12 +49,12 @@ pub(super) enum Mode {
 pub(super) struct State {
     pub(super) tokens: Mode,
     pub(super) access: Mode,
-    /// `cluster/verb`.
+    /// `cluster/verb`; what is asked in another namespace than the relay's as `namespace:cluster/verb`.
     pub(super) allowed: HashSet<&'static str>,
     /// What was asked that should not have been.
     pub(super) faults: Vec<String>,
     pub(super) token_reviews: usize,
-    /// `cluster/verb` of each.
+    /// Each, as in `allowed`.
     pub(super) access_reviews: Vec<String>,
     pub(super) token: String,
 }
@@ -168,6 +168,10 @@ impl Server {
                 let attributes = &posted["spec"]["resourceAttributes"];
                 let word = |key: &str| attributes[key].as_str().unwrap_or_default().to_owned();
                 let asked = format!("{}/{}", word("name"), word("verb"));
+                let asked = match &*word("namespace") {
+                    "ray" => asked,
+                    other => format!("{other}:{asked}"),
+                };
                 let (mode, allowed) = {
                     let mut state = self.state();
                     state.access_reviews.push(asked.clone());
@@ -179,7 +183,7 @@ impl Server {
                     "groups": ["system:authenticated", "system:serviceaccounts"],
                     "extra": {"authentication.kubernetes.io/pod-name": ["p"]},
                     "resourceAttributes": {
-                        "group": "ray-relay.dev", "resource": "breakpoints", "namespace": "ray",
+                        "group": "ray-relay.dev", "resource": "breakpoints", "namespace": word("namespace"),
                         "verb": word("verb"), "name": word("name"),
                     },
                 });

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use super::*;
 use crate::config::Config;
 use crate::dap::testing::paused;
-use crate::identity::{Authenticator, Ended, Issuers};
+use crate::identity::{Authenticator, Ended, Issuers, Withdrawn};
 use crate::policy::Scope;
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -33,7 +33,8 @@ async fn scene(change: impl Fn(&mut Config, &std::path::Path)) -> Scene {
     };
     config.kubernetes.recheck = Duration::from_secs(1);
     change(&mut config, dir.path());
-    let issuers = Issuers::from_config(&config).await.unwrap();
+    let (_, snapshot) = watch::channel(Arc::default());
+    let issuers = Issuers::from_config(&config, snapshot).await.unwrap();
     let auth = Authenticator::from_config(&config.auth, issuers).unwrap();
     let own = Arc::clone(&auth);
     tokio::spawn(async move { own.run(CancellationToken::new()).await });
@@ -74,7 +75,8 @@ async fn a_principal_and_its_tickets_last_as_long_as_kubernetes_says_so() {
     scene.server.state().tokens = Mode::Refuse;
     let both = async { (principal.ended().await, child.ended().await) };
     let ended = timeout(Duration::from_secs(20), both).await.unwrap();
-    assert_eq!(ended, (Ended::Revoked, Ended::Revoked));
+    let refused = Ended::Withdrawn(Withdrawn::NotAccepted);
+    assert_eq!(ended, (refused, refused));
     let refused = scene.auth.ticket(&ticket, PEER);
     assert_eq!(refused.unwrap_err(), AuthError::Refused);
     let again = scene.auth.token(&scene.token, PEER).await;
@@ -89,7 +91,12 @@ async fn a_removed_role_binding_ends_the_session_and_the_token_is_worth_less_aft
     let principal = scene.auth.token(&scene.token, PEER).await.unwrap();
     scene.server.state().allowed = HashSet::from(["default/list"]);
     let ended = timeout(Duration::from_secs(20), principal.ended()).await;
-    assert_eq!(ended.unwrap(), Ended::Revoked);
+    let less = Ended::Withdrawn(Withdrawn::AllowsLess);
+    assert_eq!(ended.unwrap(), less);
+    assert!(
+        less.to_string()
+            .contains("your roles in Kubernetes allow less")
+    );
     let after = scene.auth.token(&scene.token, PEER).await.unwrap();
     assert!(after.access().may_on_cluster(Scope::List, "default"));
     assert!(!after.access().may_anywhere(Scope::Debug));

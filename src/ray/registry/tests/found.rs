@@ -16,6 +16,7 @@ fn at(name: &str, head: &FakeHead, token: &GivenToken) -> FoundCluster {
             ray_address: format!("http://{}", head.address),
             token: token.clone(),
         }),
+        is_pending: false,
         ray_job: None,
     }
 }
@@ -24,6 +25,7 @@ fn pending(name: &str, why: &str) -> FoundCluster {
     FoundCluster {
         name: name.into(),
         head: Err(why.to_owned()),
+        is_pending: false,
         ray_job: Some("train".into()),
     }
 }

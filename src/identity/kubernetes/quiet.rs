@@ -1,0 +1,95 @@
+//! RayClusters at which somebody may do nothing, which most are for most people: where there are many, they are not asked
+//! about with each look. It saves questions, and changes no answer to yes.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::Key;
+use super::memory::Memory;
+use super::places::Place;
+use crate::policy::Scopes;
+
+/// With so many places each is asked about with each look. With twice as many a no holds for this, and so on.
+const FEW: usize = 32;
+const HOLDS: Duration = Duration::from_secs(60);
+
+/// The longest that a no holds.
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// After something was allowed there, a no holds for no time: a binding that is replaced is away for a moment.
+const RECENT: Duration = Duration::from_secs(300);
+
+/// People of whom it is known.
+const PEOPLE: usize = 128;
+
+/// Places that are asked about for the first time in one look: the API server is to answer in time. The others follow.
+pub(super) const MOST: usize = 128;
+
+#[derive(Clone, Copy)]
+enum Last {
+    /// Something was allowed then.
+    Allowed(Instant),
+    /// Nothing was; not asked again until then.
+    Nothing(Instant),
+}
+
+/// What was last answered, by who it was about.
+pub(super) struct Quiet(Mutex<Memory<Key, HashMap<String, Last>>>);
+
+impl Default for Quiet {
+    fn default() -> Self {
+        Self(Mutex::new(Memory::new(PEOPLE)))
+    }
+}
+
+impl Quiet {
+    /// Of `places` those that `user` is to be asked about now, at most [`MOST`] that were not asked about before; the others;
+    /// and whether there are more.
+    pub(super) fn part(&self, user: &Key, places: Vec<Place>) -> (Vec<Place>, Vec<Place>, bool) {
+        let last = self.0.lock();
+        let now = Instant::now();
+        let last = last.known(user, now);
+        let of = |place: &Place| last.and_then(|last| last.get(&place.clusters)).copied();
+        let is_quiet =
+            |place: &Place| matches!(of(place), Some(Last::Nothing(until)) if until > now);
+        let (quiet, mut asked): (Vec<_>, Vec<_>) = places.into_iter().partition(is_quiet);
+        // What somebody has is looked at whatever there is beside it.
+        asked.sort_by_key(|place| !matches!(of(place), Some(Last::Allowed(_))));
+        let has = asked
+            .iter()
+            .filter(|place| matches!(of(place), Some(Last::Allowed(_))));
+        let most = MOST + has.count();
+        let is_more = asked.len() > most;
+        asked.truncate(most);
+        (asked, quiet, is_more)
+    }
+
+    /// `user` was asked about these, `all` being the number of all that there are. To be told of nobody who may do nothing
+    /// anywhere: an API server that starts says no to everything.
+    pub(super) fn learn(&self, user: Key, asked: &[(String, Scopes)], all: usize) {
+        let mut last = self.0.lock();
+        let now = Instant::now();
+        let longest = (HOLDS * u32::try_from(all / FEW).unwrap_or(u32::MAX)).min(LONGEST);
+        let mut after = last.known(&user, now).cloned().unwrap_or_default();
+        after.retain(|_, last| match last {
+            Last::Allowed(at) => *at + RECENT > now,
+            Last::Nothing(until) => *until > now,
+        });
+        for (place, scopes) in asked {
+            let was_allowed = matches!(after.get(place), Some(Last::Allowed(_)));
+            match scopes.is_empty() {
+                false => drop(after.insert(place.clone(), Last::Allowed(now))),
+                true if was_allowed || all < 2 * FEW => {}
+                true => {
+                    // Not all of them at once.
+                    let holds = longest.mul_f64(rand::random_range(0.5..=1.0));
+                    after.insert(place.clone(), Last::Nothing(now + holds));
+                }
+            }
+        }
+        last.learn(user, after, now + 2 * LONGEST, now);
+    }
+}

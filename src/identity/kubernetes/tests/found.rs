@@ -1,0 +1,286 @@
+//! RayClusters that are found: roles for each are looked for in its own namespace, and nowhere else.
+
+use std::collections::BTreeSet;
+
+use super::super::quiet::MOST;
+use super::super::review::User;
+use super::*;
+use crate::policy::Scope;
+use crate::ray::registry::{ClusterStatus, Snapshot};
+
+const VERBS: &str = "list view debug terminal dashboard-read dashboard-write admin terminate node";
+
+/// A relay in the namespace `ray` with a cluster `east` of its own, which has found these.
+struct Found {
+    server: Server,
+    reviewer: Reviewer,
+    snapshot: watch::Sender<Arc<Snapshot>>,
+    token: Secret,
+    _files: tempfile::TempDir,
+}
+
+fn listing(found: &[&str]) -> Arc<Snapshot> {
+    let status = |name: &&str| ClusterStatus {
+        name: Arc::from(*name),
+        ray_job: None,
+        ray_version: None,
+        polled: None,
+        trouble: None,
+        pending: false,
+        incomplete: None,
+    };
+    let own = ["east", "kubernetes"];
+    Arc::new(Snapshot {
+        clusters: own.iter().chain(found).map(status).collect(),
+        ..Snapshot::default()
+    })
+}
+
+async fn found(names: &[&str], allowed: &'static str) -> Found {
+    let token = jwt("{\"exp\": 4000000000}");
+    let server = Server::start(&token).await;
+    server.state().allowed = allowed.split(' ').collect();
+    let files = tempfile::tempdir().unwrap();
+    let mut config = configured(&["east"]);
+    config.discovery.kubernetes = true;
+    config.discovery.namespaces = vec!["ml".to_owned(), "empty".to_owned()];
+    let snapshot = watch::Sender::new(listing(names));
+    let places = Places::new(&config, snapshot.subscribe());
+    let reviewer = Reviewer::new(&server.files(files.path()), places).await;
+    Found {
+        server,
+        reviewer: reviewer.unwrap(),
+        snapshot,
+        token: Secret::new(token),
+        _files: files,
+    }
+}
+
+impl Found {
+    async fn access(&self) -> Access {
+        let reviewed = self.reviewer.review(&self.token).await.unwrap();
+        assert_eq!(self.server.state().faults, Vec::<String>::new());
+        access(&reviewed)
+    }
+
+    /// `namespace:name` of what was asked about, where each verb was.
+    fn asked(&self) -> BTreeSet<String> {
+        let asked = self.server.state().access_reviews.clone();
+        let places: BTreeSet<_> = asked
+            .iter()
+            .filter_map(|asked| Some(asked.split_once('/')?.0.to_owned()))
+            .collect();
+        for place in &places {
+            for verb in VERBS.split(' ').filter(|_| !place.is_empty()) {
+                let question = format!("{place}/{verb}");
+                let times = asked.iter().filter(|asked| **asked == question).count();
+                assert_eq!(times, 1, "{question}");
+            }
+        }
+        places
+    }
+}
+
+/// On which of these `scope` is allowed.
+fn on(access: &Access, scope: Scope) -> Vec<&'static str> {
+    let all = [
+        "east",
+        "kubernetes",
+        "ml.other",
+        "ml.train",
+        "ray.east",
+        "serving.train",
+        "empty.new",
+    ];
+    let may = |cluster: &&str| access.may_on_cluster(scope, cluster);
+    all.into_iter().filter(may).collect()
+}
+
+const ALL: [&str; 4] = ["ml.other", "ml.train", "ray.own", "serving.train"];
+
+#[tokio::test]
+async fn a_role_in_the_namespace_of_a_raycluster_is_for_that_one_alone() {
+    let found = found(&ALL, "ml:train/debug ml:train/list").await;
+    let access = found.access().await;
+    assert_eq!(on(&access, Scope::Debug), ["ml.train"]);
+    assert_eq!(on(&access, Scope::List), ["ml.train"]);
+    assert!(!access.may_on_relay(RelayScope::Admin));
+    let asked = found.asked().into_iter().collect::<Vec<_>>().join(" ");
+    assert_eq!(
+        asked,
+        " : east empty: ml: ml:other ml:train own serving:train"
+    );
+}
+
+#[tokio::test]
+async fn a_role_without_names_is_for_the_rayclusters_of_its_namespace_and_those_to_come() {
+    let found = found(&ALL, "ml:/list empty:/view").await;
+    let access = found.access().await;
+    assert_eq!(on(&access, Scope::List), ["ml.other", "ml.train"]);
+    assert!(access.may_on_cluster(Scope::List, "ml.later"));
+    assert_eq!(on(&access, Scope::View), ["empty.new"]);
+    let asked = found.server.state().access_reviews.clone();
+    assert!(!asked.contains(&"ml:train/list".to_owned()), "{asked:?}");
+    assert!(asked.contains(&"ml:train/view".to_owned()), "{asked:?}");
+}
+
+#[tokio::test]
+async fn a_role_in_the_namespace_of_the_relay_is_for_no_other() {
+    let names = ["ml.train", "ray.east", "ray.other"];
+    let found = found(&names, "/list /debug east/view").await;
+    let access = found.access().await;
+    // A RayCluster of the relay's namespace and a cluster of the configuration that share a name share its roles.
+    assert_eq!(on(&access, Scope::View), ["east", "ray.east"]);
+    assert_eq!(on(&access, Scope::List), ["ray.east"]);
+    assert_eq!(on(&access, Scope::Debug), ["ray.east"]);
+}
+
+#[tokio::test]
+async fn what_is_allowed_in_all_namespaces_is_allowed_on_all_that_are_found_and_asked_once() {
+    let allowed = ":/list :/view :/debug :/terminal :/dashboard-read :/dashboard-write :/admin :/terminate :/node";
+    let found = found(&ALL, allowed).await;
+    let access = found.access().await;
+    let all = [
+        "ml.other",
+        "ml.train",
+        "ray.east",
+        "serving.train",
+        "empty.new",
+    ];
+    assert_eq!(on(&access, Scope::Terminate), all);
+    assert_eq!(on(&access, Scope::List), all);
+    // 9 for `east`, 9 for all namespaces, and `admin` of the relay.
+    assert_eq!(found.server.state().access_reviews.len(), 19);
+}
+
+#[tokio::test]
+async fn who_is_there_already_sees_what_has_come_and_only_that_is_asked_about() {
+    let found = found(
+        &["ml.train"],
+        "ml:train/list new:later/list new:later/debug",
+    )
+    .await;
+    let running = found.reviewer.clone();
+    let stop = CancellationToken::new();
+    let (run, ended) = (stop.clone(), async move { running.run(stop).await });
+    let ended = tokio::spawn(ended);
+    let reviewed = found.reviewer.review(&found.token).await.unwrap();
+    let access = access(&reviewed);
+    assert!(!access.may_on_cluster(Scope::List, "new.later"));
+    let before = found.server.state().access_reviews.len();
+    found
+        .snapshot
+        .send_replace(listing(&["ml.train", "new.later", "new.other"]));
+    let came = async {
+        while !access.may_on_cluster(Scope::Debug, "new.later") {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), came).await.unwrap();
+    assert!(!access.may_on_cluster(Scope::List, "new.other"));
+    assert!(access.may_on_cluster(Scope::List, "ml.train"));
+    let asked = found.server.state().access_reviews[before..].to_vec();
+    assert_eq!(asked.len(), 27, "{asked:?}");
+    assert!(
+        asked.iter().all(|asked| asked.starts_with("new:")),
+        "{asked:?}"
+    );
+    assert_eq!(found.server.state().faults, Vec::<String>::new());
+    run.cancel();
+    ended.await.unwrap();
+}
+
+#[tokio::test]
+async fn of_hundreds_that_somebody_may_not_see_each_look_asks_about_few() {
+    let names: Vec<String> = (0..300).map(|n| format!("n{n}.train")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let found = found(
+        &names,
+        "ml:/list n7:train/list n290:train/list n299:train/debug",
+    )
+    .await;
+    let (running, stop) = (found.reviewer.clone(), CancellationToken::new());
+    let ended = stop.clone();
+    let ended = tokio::spawn(async move { running.run(ended).await });
+    let access = found.access().await;
+    // One for `east`, all and the two namespaces that are named each, and as many as one look takes.
+    let first = found.server.state().access_reviews.len();
+    assert!(first <= 9 * (4 + MOST) + 1, "{first}");
+    let all = ["n7.train", "n290.train"];
+    let sees_all = || {
+        all.iter()
+            .all(|name| access.may_on_cluster(Scope::List, name))
+    };
+    let whole = async {
+        while !(sees_all() && access.may_on_cluster(Scope::Debug, "n299.train")) {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(60), whole).await.unwrap();
+    assert!(!access.may_on_cluster(Scope::List, "n8.train"));
+
+    // Somebody else's token of the same person costs what that person has.
+    let before = found.server.state().access_reviews.len();
+    let other = found.reviewer.0.review(&found.token, None).await;
+    let other = other.ok().flatten().unwrap();
+    let asked = found.server.state().access_reviews.len() - before;
+    assert!(asked < 9 * 16, "{asked}");
+    let less = other.allows_less_than(&other);
+    assert!(!less && grants(&other).len() == 4, "{:?}", grants(&other));
+    // What is taken away is noticed with the next look.
+    found.server.state().allowed.remove("n290:train/list");
+    let later = found.reviewer.0.review(&found.token, None).await;
+    assert!(later.ok().flatten().unwrap().allows_less_than(&other));
+    assert_eq!(found.server.state().faults, Vec::<String>::new());
+    stop.cancel();
+    ended.await.unwrap();
+}
+
+#[tokio::test]
+async fn less_on_what_is_there_is_less_and_what_is_gone_is_not() {
+    let review = |grants: &[(&str, &str)]| Review {
+        user: User {
+            name: "ann".to_owned(),
+            uid: String::new(),
+            groups: BTreeSet::new(),
+        },
+        grants: grants
+            .iter()
+            .map(|(clusters, scopes)| ((*clusters).to_owned(), scopes.parse().unwrap()))
+            .collect(),
+        administers_relay: false,
+    };
+    let before = review(&[("*.*", ""), ("ml.*", "list"), ("ml.train", "list,debug")]);
+    let less = |grants: &[(&str, &str)]| review(grants).allows_less_than(&before);
+    assert!(!less(&[
+        ("*.*", ""),
+        ("ml.*", "list"),
+        ("ml.train", "list,debug")
+    ]));
+    assert!(less(&[
+        ("*.*", ""),
+        ("ml.*", "list"),
+        ("ml.train", "list,view")
+    ]));
+    assert!(less(&[
+        ("*.*", ""),
+        ("ml.*", ""),
+        ("ml.train", "list,debug")
+    ]));
+    // It is gone; another has come; all of it comes from somewhere else.
+    assert!(!less(&[("*.*", ""), ("ml.*", "list")]));
+    assert!(!less(&[("*.*", "")]));
+    let more = [
+        ("*.*", ""),
+        ("ml.*", "list"),
+        ("ml.train", "list,debug"),
+        ("a.b", ""),
+    ];
+    assert!(!less(&more));
+    assert!(!less(&[
+        ("*.*", "list,debug"),
+        ("ml.*", ""),
+        ("ml.train", "")
+    ]));
+    assert!(!less(&[("ml.*", "list,debug"), ("ml.train", "")]));
+}

@@ -1,0 +1,217 @@
+//! A relay in this process in front of an API server, heads and debuggers that stand in for Ray's, and what people see.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use ray_relay::app::Running;
+use ray_relay::config::Config;
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::Command;
+use tokio::time::sleep;
+
+use crate::api::{Api, service_account};
+use crate::debugger::debugger;
+use crate::head::Head;
+use crate::server::{PATIENCE, Server};
+use crate::support::{attach, dial, read, request, rest, start};
+use ray_relay::wire::dap::conversation::Conversation;
+
+/// A relay that looks for RayClusters as the ServiceAccount `relay` of a namespace of its own.
+pub(crate) struct Relay {
+    running: Running,
+    /// With which people come.
+    pub(crate) token: Option<String>,
+    _files: tempfile::TempDir,
+}
+
+/// The rules of the ClusterRole `ray-relay-discovery`.
+pub(crate) const DISCOVERY: [(&str, &str, &str, &str); 2] = [
+    ("ray.io", "rayclusters", "", "list watch"),
+    ("", "secrets", "", "get"),
+];
+
+/// The ServiceAccount of a relay in `home`.
+pub(crate) fn account(home: &str) -> Value {
+    service_account(home, "relay")
+}
+
+impl Relay {
+    /// One in the namespace `home`, whose ServiceAccount may do what has been bound to it.
+    pub(crate) async fn start(
+        server: &Server,
+        api: &Api,
+        home: &str,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
+        api.make_service_account(home, "relay").await;
+        let files = tempfile::tempdir().unwrap();
+        let token_file = files.path().join("token");
+        std::fs::write(&token_file, api.token(home, "relay", None).await).unwrap();
+        let running = start(|config| {
+            config.clusters.clear();
+            config.discovery.kubernetes = true;
+            // Stand-ins have no names: the Service is in the path.
+            let address = "http://127.0.0.1:{port}/{namespace}/{service}";
+            config.discovery.ray_address = address.parse().unwrap();
+            config.kubernetes.api_server = Some(server.url());
+            config.kubernetes.ca_file = Some(server.file("ca.crt"));
+            config.kubernetes.token_file = Some(token_file);
+            config.kubernetes.namespace = Some(home.to_owned());
+            config.registry.poll_interval = Duration::from_millis(200);
+            config.registry.backoff_max = Duration::from_millis(500);
+            change(config);
+        });
+        Self {
+            running: start_within(running).await,
+            token: None,
+            _files: files,
+        }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.running.local_addr()
+    }
+
+    /// The whole answer to a GET.
+    pub(crate) async fn get(&self, path: &str) -> String {
+        self.asked(path, self.token.as_deref()).await
+    }
+
+    /// The same by another token.
+    pub(crate) async fn get_as(&self, path: &str, token: &str) -> String {
+        self.asked(path, Some(token)).await
+    }
+
+    async fn asked(&self, path: &str, token: Option<&str>) -> String {
+        let mut stream = dial(self.address()).await;
+        let authorization = match token {
+            Some(token) => format!("Authorization: Bearer {token}\r\n"),
+            None => String::new(),
+        };
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\n{authorization}Connection: close\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        rest(&mut stream).await
+    }
+
+    /// What `list` is made of.
+    pub(crate) async fn list(&self) -> Value {
+        let answer = self.get("/relay/v1/breakpoints").await;
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        body.parse().unwrap_or_else(|_| panic!("{answer}"))
+    }
+
+    /// The same as soon as it fits.
+    pub(crate) async fn until(&self, fits: impl Fn(&Value) -> bool) -> Value {
+        let began = Instant::now();
+        loop {
+            let list = self.list().await;
+            if fits(&list) {
+                return list;
+            }
+            assert!(began.elapsed() < PATIENCE, "{list:#}");
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// What the command `ray-relay` with these words says, on both streams.
+    pub(crate) async fn command(&self, words: &[&str]) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ray-relay"));
+        let url = format!("http://{}", self.address());
+        command.env_clear().env("RAY_RELAY_URL", url).args(words);
+        if let Some(token) = &self.token {
+            command.env("RAY_RELAY_TOKEN", token);
+        }
+        let output = command.output().await.unwrap();
+        String::from_utf8([&*output.stdout, &output.stderr].concat()).unwrap()
+    }
+
+    /// A session with the one breakpoint of `cluster`.
+    pub(crate) async fn session(&self, cluster: &str) -> Session {
+        let row = |list: &Value| {
+            let rows = list["breakpoints"].as_array().unwrap().iter();
+            let mut rows = rows.filter(|row| row["cluster"] == *cluster);
+            rows.next().map(|row| row["id"].clone())
+        };
+        let list = self.until(|list| row(list).is_some()).await;
+        let mut selector = json!({"breakpoint": row(&list)});
+        if let Some(token) = &self.token {
+            selector["token"] = token.clone().into();
+        }
+        let stream = dial(self.address()).await;
+        let (mut dap, first) = attach(stream, &selector).await;
+        assert_ne!(first["success"], false, "{first}");
+        let done = request(3, "configurationDone", &json!({}));
+        dap.send(&done).await.unwrap();
+        while read(&mut dap).await["event"] != "stopped" {}
+        Session { dap, seq: 3 }
+    }
+
+    pub(crate) async fn end(self) {
+        self.running.drain().await;
+    }
+}
+
+/// A start that is boxed: it is large.
+async fn start_within(start: impl Future<Output = Running>) -> Running {
+    Box::pin(start).await
+}
+
+/// Somebody's debug session.
+pub(crate) struct Session {
+    dap: Conversation<TcpStream>,
+    seq: u64,
+}
+
+impl Session {
+    /// What ends the session, as it is told.
+    pub(crate) async fn until_over(&mut self) -> Value {
+        let began = Instant::now();
+        loop {
+            if let Some(over) = self.is_over().await {
+                return over;
+            }
+            assert!(began.elapsed() < PATIENCE, "it goes on");
+            sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// Asks the worker for its threads, and returns what has ended the session, if anything has.
+    pub(crate) async fn is_over(&mut self) -> Option<Value> {
+        self.seq += 1;
+        let asked = request(self.seq, "threads", &json!({}));
+        if self.dap.send(&asked).await.is_err() {
+            return Some("closed".into());
+        }
+        loop {
+            let told = read(&mut self.dap).await;
+            match told["event"].as_str() {
+                Some("terminated" | "exited") => return Some(told),
+                Some("output") if told["body"]["category"] == "important" => return Some(told),
+                _ if told["request_seq"] == self.seq => return None,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Makes a RayCluster whose head is ready and has one paused worker; its debugger answers one session.
+pub(crate) async fn ready_cluster(api: &Api, namespace: &str, name: &str, worker: &str) -> Head {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(debugger(listener));
+    let head = Head::with_debugger(worker, port).await;
+    let (service, port) = (format!("{name}-head-svc"), head.address.port());
+    api.make_ray_cluster(namespace, name, port).await;
+    api.set_status(namespace, name, &service, true).await;
+    head
+}
+
+/// The names in a list's `clusters`.
+pub(crate) fn clusters(list: &Value) -> Vec<&str> {
+    let clusters = list["clusters"].as_array().unwrap().iter();
+    clusters.map(|one| one["name"].as_str().unwrap()).collect()
+}
