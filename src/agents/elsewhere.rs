@@ -62,8 +62,8 @@ impl Agents {
     pub(super) fn hear_holds(&self, link: u64, nodes: Vec<RayNode>, held: &[Held]) {
         // A session of this relay is one that it has, unless the agent keeps it.
         let others = |held: &&Held| held.replica != self.replica || held.parked.is_some();
-        let held = held.iter().filter(others).cloned().collect();
-        self.registry.hear(|said| said.hear(link, nodes, held));
+        let held: Arc<[_]> = held.iter().filter(others).cloned().collect();
+        self.registry.hear(|said| said.hear(link, nodes, &held));
         self.elsewhere.news.send_replace(());
     }
 

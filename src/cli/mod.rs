@@ -187,7 +187,7 @@ pub enum Command {
     Release(ReleaseArgs),
     /// Show who debugs what, and end a session
     #[command(after_help = sessions::AFTER_HELP)]
-    Sessions(SessionsArgs),
+    Sessions(Box<SessionsArgs>),
     /// Take workers that dial out to a debugger that listens on this machine
     #[command(after_help = reverse::AFTER_HELP)]
     Reverse(ReverseArgs),
@@ -319,7 +319,7 @@ async fn run(mut cli: Cli) -> Result<(), Failure> {
         Command::Snapshot(args) => snapshot::run(args).await,
         Command::Park(args) => park::run(args).await,
         Command::Release(args) => release::run(args).await,
-        Command::Sessions(args) => sessions::run(args).await,
+        Command::Sessions(args) => sessions::run(*args).await,
         Command::Reverse(args) => Box::pin(reverse::run(args)).await,
         Command::Connect(args) => Box::pin(connect::run(*args)).await,
         Command::Dap(args) => dap::run(args).await,

@@ -30,6 +30,7 @@ pub struct Resolved {
 
 /// What only other parts of the relay can tell about a configuration. They know this one, so it is
 /// they who bring this along.
+#[derive(Clone, Copy)]
 pub struct Checks {
     /// Whether a regular expression can be one of `masking.values`, else a hint why not.
     pub pattern: PatternCheck,

@@ -88,14 +88,14 @@ impl NodeReport {
 impl RemoteHolds {
     /// The agent of the link `link`, which speaks for `nodes`, says that `held` is held through it by others than this relay's
     /// sessions.
-    pub(crate) fn hear(&mut self, link: u64, nodes: Vec<RayNode>, held: Arc<[Held]>) -> Touched {
+    pub(crate) fn hear(&mut self, link: u64, nodes: Vec<RayNode>, held: &Arc<[Held]>) -> Touched {
         let mut touched = Touched::new();
         let old = self.nodes.extract_if(|_, report| report.link == link);
         touched.extend(old.flat_map(|(_, report)| report.rows().collect::<Vec<_>>()));
         for node in nodes {
             let report = NodeReport {
                 link,
-                held: Arc::clone(&held),
+                held: Arc::clone(held),
                 until: None,
                 node,
             };

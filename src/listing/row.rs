@@ -314,7 +314,7 @@ mod tests {
                 {"scope": "all namespaces", "left_out": {"total": left_out, "first": first}}}))
         };
         let away = "cluster ml.away: cannot reach the Ray head".to_owned();
-        assert_eq!(list(0, 0).troubles(), [away.clone()]);
+        assert_eq!(list(0, 0).troubles(), std::slice::from_ref(&away));
         let one = "cluster ml.c0: it is not ready".to_owned();
         assert_eq!(list(1, 0).troubles(), [one, away.clone()]);
         let many = "11 clusters are not ready: ml.c0, ml.c1, ml.c2, ml.c3, ml.c4, ml.c5, ml.c6, ml.c7 and 3 more; `kubectl describe raycluster` says why";

@@ -90,7 +90,7 @@ async fn why_a_link_is_closed_is_a_code_that_stays() {
     ] {
         assert_eq!(u16::from(reason.code()), code);
         let (mut asking, mut answering) = ends(4096).await;
-        let closing = asking.close(Some(word("last")), reason, &"a sentence");
+        let closing = asking.close(Some(word("last")), reason, "a sentence");
         let heard = async {
             while answering.next().await.unwrap() != Some(word("last")) {}
             ended(&mut answering).await.0

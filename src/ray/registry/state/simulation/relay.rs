@@ -357,7 +357,7 @@ impl World {
                 let others: Arc<[_]> = others.collect();
                 let node = node(agent);
                 let state = &mut self.relays[relay].state;
-                state.hear(|said| said.hear(number, vec![node], others), now);
+                state.hear(|said| said.hear(number, vec![node], &others), now);
             }
             Message::Refused(stream) => {
                 if let Some(claim) = self.session_of(relay, stream) {
@@ -598,7 +598,7 @@ impl World {
                         Phase::Parked(until) => until,
                         Phase::Opening | Phase::Attached | Phase::Leaving => self.ms + KEEPS,
                     };
-                    self.to_keeper(machine, session.worker, session.person, until);
+                    self.leave_to_keeper(machine, session.worker, session.person, until);
                 }
                 None => self.run_on(session.worker, Cause::Died),
             }
@@ -619,7 +619,7 @@ impl World {
                     continue;
                 };
                 match self.shape.keeper {
-                    true => self.to_keeper(machine, worker, person, until),
+                    true => self.leave_to_keeper(machine, worker, person, until),
                     false => self.run_on(worker, Cause::Died),
                 }
             }
@@ -627,7 +627,7 @@ impl World {
         self.tell_neighbours_of_the_end(relay);
     }
 
-    fn to_keeper(&mut self, machine: usize, worker: usize, person: usize, until: u64) {
+    fn leave_to_keeper(&mut self, machine: usize, worker: usize, person: usize, until: u64) {
         if self.workers[worker].dead {
             return;
         }
@@ -640,7 +640,7 @@ impl World {
         if let Some(newer) = self.relays[relay].successor {
             // What it said before it ended has come.
             while let Some(message) = self.pop(Channel::Successor(relay)) {
-                self.from_predecessor(relay, message);
+                self.take_from_predecessor(relay, message);
             }
             let newer = &mut self.relays[newer];
             newer.predecessor = None;
@@ -748,7 +748,7 @@ impl World {
         }
     }
 
-    pub(super) fn from_predecessor(&mut self, older: usize, message: Message) {
+    pub(super) fn take_from_predecessor(&mut self, older: usize, message: Message) {
         let Some(newer) = self.relays[older].successor else {
             return;
         };

@@ -220,7 +220,7 @@ impl World {
             }
             (Channel::Up(stream), message) => self.up(stream, message),
             (Channel::Down(stream), message) => self.down(stream, message),
-            (Channel::Successor(older), message) => self.from_predecessor(older, message),
+            (Channel::Successor(older), message) => self.take_from_predecessor(older, message),
             (channel, message) => panic!("{message:?} on {channel:?}"),
         }
     }
