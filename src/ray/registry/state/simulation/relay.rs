@@ -192,7 +192,7 @@ impl World {
         let (now, holder) = (self.now(), self.holder(relay, claim));
         let worker = name(self.relays[relay].sessions[&claim].worker);
         let state = &mut self.relays[relay].state;
-        state.held_by(0, &worker, claim, holder, now);
+        state.held_by(0, worker, claim, holder, now);
     }
 
     /// The session of `claim` is over.
@@ -202,12 +202,12 @@ impl World {
             return;
         };
         let state = &mut self.relays[relay].state;
-        state.give_back(0, &name(session.worker), claim, ran, now);
+        state.give_back(0, name(session.worker), claim, ran, now);
         self.relays[relay].sessions.remove(&claim);
     }
 
     pub(super) fn attach(&mut self, person: usize, relay: usize, worker: usize) {
-        let Some(entry) = self.relays[relay].entry(&name(worker)).cloned() else {
+        let Some(entry) = self.relays[relay].entry(name(worker)).cloned() else {
             return;
         };
         let subject = format!("p{person}");
@@ -303,7 +303,7 @@ impl World {
             secret: Hex([0; 16]),
             cluster: "default".into(),
             node_id: format!("n{agent}").as_str().into(),
-            worker_id: name(worker).as_str().into(),
+            worker_id: name(worker).into(),
             kind: Kind::Debugpy,
             port: 4000,
             holder: Some(messages::Holder {
@@ -507,7 +507,7 @@ impl World {
 
     /// Whoever has parked `worker` has its task run on.
     pub(super) fn release(&mut self, person: usize, relay: usize, worker: usize) {
-        let Some(entry) = self.relays[relay].entry(&name(worker)).cloned() else {
+        let Some(entry) = self.relays[relay].entry(name(worker)).cloned() else {
             return;
         };
         let Some(holder) = entry.holder().filter(|h| h.parked_until.is_some()) else {
@@ -668,7 +668,7 @@ impl World {
                 continue;
             }
             let (now, rows, claim) = (self.now(), self.rows(), self.number());
-            let id = BreakpointId::derive("default", &name(worker));
+            let id = BreakpointId::derive("default", name(worker));
             self.begin(relay, claim, worker, person, Phase::Parked(until));
             let holder = self.holder(relay, claim);
             let state = &mut self.relays[relay].state;
@@ -763,7 +763,7 @@ impl World {
             Message::Park(worker, ..) if self.workers[worker].dead => {}
             Message::Park(worker, person, until) => {
                 let (claim, rows) = (self.number(), self.rows());
-                let id = BreakpointId::derive("default", &name(worker));
+                let id = BreakpointId::derive("default", name(worker));
                 let state = &mut self.relays[newer].state;
                 let taken = state.take_over(id, claim, now).is_some();
                 self.begin(newer, claim, worker, person, Phase::Parked(until));
