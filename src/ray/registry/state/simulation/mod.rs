@@ -2,12 +2,14 @@
 //! order, nobody's task runs on unasked, no two sessions have one worker, and all lists agree in the end.
 //!
 //! What decides is the real thing: the registry's core with its holds, the table of an agent, the terms of a park. What is
-//! played here is what carries their words ([`relay`], [`agent`]): messages may be late, overtake each other where they take
+//! played here is what carries their words ([`relay`], [`sessions`], [`restart`], [`agent`]): messages may be late, overtake each other where they take
 //! different connections, or be lost with a connection or a process. A schedule is a list of [`Step`]s that follows from its
 //! seed; one that fails is told as a story, and is played again by `RAY_RELAY_SEED`.
 
 mod agent;
 mod relay;
+mod restart;
+mod sessions;
 mod steps;
 mod world;
 

@@ -92,7 +92,7 @@ pub(super) fn all(world: &World, out: &mut Vec<Step>) {
                 out.push(Step::Restore(r));
             }
             for (p, w) in world.pairs() {
-                let Some(entry) = relay.entry(&name(w)) else {
+                let Some(entry) = relay.entry(name(w)) else {
                     continue;
                 };
                 let is_own = |h: &Holder| {

@@ -236,7 +236,7 @@ impl World {
         let row = |(w, worker): (usize, &Worker)| {
             let waits = worker.standing && worker.connection.is_none();
             WorkerRow {
-                worker_id: name(w),
+                worker_id: name(w).to_owned(),
                 is_alive: !worker.dead,
                 worker_type: String::new(),
                 exit_type: String::new(),
@@ -318,8 +318,8 @@ impl World {
                 self.start_relay(machine, None);
             }
         }
-        for _ in 0..3 {
-            self.calm(12_000);
+        for _ in 0..2 {
+            self.calm(18_000);
         }
         self.agree();
         // Nobody comes any more.
@@ -329,7 +329,7 @@ impl World {
                 self.lose_client(r, session);
             }
         }
-        for _ in 0..4 {
+        for _ in 0..3 {
             self.calm(KEEPS / 2);
         }
         for (w, worker) in self.workers.iter().enumerate() {
@@ -341,7 +341,7 @@ impl World {
         for (r, relay) in self.relays.iter().enumerate().filter(|(_, r)| r.is_alive) {
             assert!(relay.sessions.is_empty(), "relay {r} has sessions left");
             for w in 0..self.shape.workers {
-                let entry = relay.entry(&name(w));
+                let entry = relay.entry(name(w));
                 assert!(
                     entry.is_none_or(|entry| entry.holder().is_none()),
                     "relay {r} shows worker {w} as held, and nobody has it"
@@ -360,7 +360,7 @@ impl World {
                 }
             }
         }
-        for _ in 0..3 {
+        for _ in 0..2 {
             self.deliver_all();
             for relay in 0..self.relays.len() {
                 if self.relays[relay].is_alive {
@@ -396,7 +396,7 @@ impl World {
             }
             let mut said = BTreeSet::new();
             for relay in self.relays.iter().filter(|relay| relay.serves()) {
-                let holder = relay.entry(&name(w)).and_then(|b| b.holder().cloned());
+                let holder = relay.entry(name(w)).and_then(|b| b.holder().cloned());
                 said.insert(holder.and_then(|holder| holder.subject));
             }
             assert!(said.len() <= 1, "relays differ about worker {w}: {said:?}");
@@ -444,8 +444,9 @@ impl World {
 }
 
 /// The id of the worker `w`, as long as Ray's are.
-pub(super) fn name(w: usize) -> String {
-    format!("{w:056}")
+pub(super) fn name(w: usize) -> &'static str {
+    static NAMES: LazyLock<[String; 2]> = LazyLock::new(|| [0, 1].map(|w| format!("{w:056}")));
+    &NAMES[w]
 }
 
 /// The worker of that id.
