@@ -50,7 +50,7 @@ pub(super) struct Elsewhere {
 
 /// The workers that were asked for, and when.
 #[derive(Default)]
-struct Asked {
+struct UnlistedLookups {
     at: HashMap<(Arc<str>, String), Instant>,
     asking: JoinSet<()>,
     /// When the next may be.
@@ -62,7 +62,7 @@ impl Agents {
     pub(super) fn hear_holds(&self, link: u64, nodes: Vec<RayNode>, held: &[Held]) {
         // A session of this relay is one that it has, unless the agent keeps it.
         let others = |held: &&Held| held.replica != self.replica || held.parked.is_some();
-        let held: Arc<[_]> = held.iter().filter(others).cloned().collect();
+        let held: Vec<_> = held.iter().filter(others).cloned().collect();
         self.registry.hear(|said| said.hear(link, nodes, &held));
         self.elsewhere.news.send_replace(());
     }
@@ -95,13 +95,10 @@ impl Agents {
 
     /// Who holds `breakpoint` through another relay.
     pub(super) fn holder_elsewhere(&self, breakpoint: &Breakpoint) -> Option<Holder> {
-        let hold = self.registry.remote(|said| said.of(&breakpoint.worker()));
-        hold.map(|hold| hold.holder())
-    }
-
-    /// What sessions of other relays hold now, each session once.
-    pub(super) fn holds_elsewhere(&self) -> Vec<RemoteHold> {
-        self.registry.remote(|said| said.all())
+        self.registry.remote(|said| {
+            let hold = said.of(&breakpoint.worker());
+            hold.map(RemoteHold::holder)
+        })
     }
 
     /// The relays beside this one, by what they are told apart by: those that agents are linked with, and those of this
@@ -123,7 +120,7 @@ impl Agents {
     pub(super) async fn follow_holds(&self, shutdown: CancellationToken) {
         let mut lists = self.registry.watch();
         let mut news = self.elsewhere.news.subscribe();
-        let mut asked = Asked::default();
+        let mut asked = UnlistedLookups::default();
         let mut others = HashSet::new();
         let mut revocations = self.auth.revocations();
         debug!("no agent is linked yet: this relay stands alone, and knows of its own sessions");
@@ -159,7 +156,7 @@ impl Agents {
     }
 
     /// Asks for workers that others hold and no list has, and says when to look again at the latest.
-    fn ask_for_unlisted(&self, asked: &mut Asked) -> Instant {
+    fn ask_for_unlisted(&self, asked: &mut UnlistedLookups) -> Instant {
         let now = Instant::now();
         let expiry = self.registry.remote(|said| said.next_expiry());
         let mut next = expiry.unwrap_or(now + LOOK);
@@ -203,11 +200,15 @@ impl Agents {
         let Way::Agent { link, .. } = self.way_to_agent(breakpoint).await? else {
             return Ok(());
         };
-        let Some(kept) = self.registry.remote(|said| said.of(&breakpoint.worker())) else {
+        let kept = self.registry.remote(|said| {
+            let hold = said.of(&breakpoint.worker());
+            hold.map(|hold| LetRun::of(&hold.held))
+        });
+        let Some(kept) = kept else {
             // It is over already.
             return Ok(());
         };
-        link.tell(FromRelay::LetRun(LetRun::of(&kept.held)));
+        link.tell(FromRelay::LetRun(kept));
         let left = |list: &Arc<Snapshot>| {
             let row = list.find(breakpoint.id);
             row.and_then(|row| row.holder())

@@ -18,7 +18,7 @@ use super::Agents;
 use super::end::End;
 use super::link::Link;
 use crate::audit::{Action, Entry};
-use crate::hold::RemoteHold;
+use crate::hold::{RemoteHold, RemoteHolds};
 use crate::identity::revocation::{Revocation, RevocationSeal, RevokeError, time};
 use crate::wire::tunnel::messages::{FromRelay, LetRun, MOST_ROWS, Parked, Revocations};
 use crate::wire::tunnel::text::{Hex, Text};
@@ -180,7 +180,7 @@ impl Agents {
                 revocations.revokes(&parked.owner, &credential.id, issued)
             })
         };
-        for hold in self.holds_elsewhere() {
+        for hold in self.registry.remote(RemoteHolds::sessions) {
             let RemoteHold { node, held, .. } = hold;
             if !held.parked.as_ref().is_some_and(is_revoked) {
                 continue;

@@ -9,11 +9,10 @@ use tokio::time::Instant;
 use super::Agents;
 use super::link::Link;
 use crate::config::UpstreamPath;
-use crate::hold::RemoteHold;
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::policy::Scope;
-use crate::ray::registry::{Breakpoint, BreakpointId, RayNode, Snapshot};
+use crate::ray::registry::{BreakpointId, RayNode};
 use crate::wire::tunnel::messages::{self, Replica};
 
 /// One live Ray node.
@@ -138,13 +137,12 @@ impl Agents {
 
     /// The sessions of other relays: `principal`'s own, and those that it administers.
     pub(crate) fn sessions_elsewhere(&self, principal: &Principal) -> Vec<SessionElsewhere> {
-        let (access, list) = (principal.access(), self.registry.snapshot());
-        let holds = self.holds_elsewhere();
-        let rows = holds.iter().filter_map(|hold| {
+        let access = principal.access();
+        let holds = self.registry.remote_sessions();
+        let rows = holds.into_iter().filter_map(|(hold, breakpoint)| {
             let holder = hold.holder();
-            let breakpoint = found(&list, hold);
             let is_own = holder.subject.as_deref() == Some(principal.subject());
-            if !is_own && !access.administers(breakpoint.map(|b| &**b)) {
+            if !is_own && !access.administers(breakpoint.as_deref()) {
                 return None;
             }
             Some(SessionElsewhere {
@@ -158,7 +156,7 @@ impl Agents {
                 peer: holder.peer,
                 subject: holder.subject,
                 client: (!holder.client.is_empty()).then_some(holder.client),
-                breakpoint: breakpoint.map(|b| b.id),
+                breakpoint: breakpoint.as_ref().map(|b| b.id),
                 name: breakpoint.map(|b| b.name()),
                 cluster: Arc::clone(&hold.node.cluster),
                 since: holder.since,
@@ -171,12 +169,4 @@ impl Agents {
     pub(crate) fn is_empty(&self) -> bool {
         self.table.lock().is_empty()
     }
-}
-
-/// The breakpoint in `list` that `hold` is of. Where there are several, it is not known which.
-fn found<'a>(list: &'a Snapshot, hold: &RemoteHold) -> Option<&'a Arc<Breakpoint>> {
-    let is_it = |b: &&Arc<Breakpoint>| b.worker().is(&hold.node, &hold.held);
-    let mut fitting = list.live.iter().filter(is_it);
-    let found = fitting.next()?;
-    fitting.next().is_none().then_some(found)
 }

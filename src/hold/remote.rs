@@ -43,8 +43,7 @@ pub(crate) struct RemoteHolds {
 #[derive(Debug)]
 struct NodeReport {
     link: u64,
-    node: RayNode,
-    held: Arc<[Held]>,
+    rows: Vec<RemoteHold>,
     /// Until when it stands, where its link broke.
     until: Option<Instant>,
 }
@@ -69,43 +68,32 @@ impl RemoteHold {
     }
 
     /// What tells its session from all others.
-    pub(crate) fn session(&self) -> ([u8; 8], &str, &str, u16) {
+    fn session(&self) -> ([u8; 8], &str, &str, u16) {
         let held = &self.held;
         (held.replica.0, &held.session, &held.worker_id, held.port)
-    }
-}
-
-impl NodeReport {
-    fn rows(&self) -> impl Iterator<Item = RemoteHold> {
-        self.held.iter().map(|held| RemoteHold {
-            node: self.node.clone(),
-            held: held.clone(),
-            at_neighbour: false,
-        })
     }
 }
 
 impl RemoteHolds {
     /// The agent of the link `link`, which speaks for `nodes`, says that `held` is held through it by others than this relay's
     /// sessions.
-    pub(crate) fn hear(&mut self, link: u64, nodes: Vec<RayNode>, held: &Arc<[Held]>) -> Touched {
-        let mut touched = Touched::new();
-        let old = self.nodes.extract_if(|_, report| report.link == link);
-        touched.extend(old.flat_map(|(_, report)| report.rows().collect::<Vec<_>>()));
+    pub(crate) fn hear(&mut self, link: u64, nodes: Vec<RayNode>, held: &[Held]) -> Touched {
+        let mut touched = self.forget(|report| report.link == link);
         for node in nodes {
+            let key = (Arc::clone(&node.cluster), Arc::clone(&node.node_id));
+            let rows = held.iter().map(|held| RemoteHold {
+                node: node.clone(),
+                held: held.clone(),
+                at_neighbour: false,
+            });
             let report = NodeReport {
                 link,
-                held: Arc::clone(held),
+                rows: rows.collect(),
                 until: None,
-                node,
             };
-            touched.extend(report.rows());
-            let key = (
-                Arc::clone(&report.node.cluster),
-                Arc::clone(&report.node.node_id),
-            );
+            touched.extend_from_slice(&report.rows);
             if let Some(old) = self.nodes.insert(key, report) {
-                touched.extend(old.rows());
+                touched.extend(old.rows);
             }
         }
         touched
@@ -134,8 +122,7 @@ impl RemoteHolds {
 
     fn forget(&mut self, is_over: impl Fn(&NodeReport) -> bool) -> Touched {
         let over = self.nodes.extract_if(|_, report| is_over(report));
-        over.flat_map(|(_, report)| report.rows().collect::<Vec<_>>())
-            .collect()
+        over.flat_map(|(_, report)| report.rows).collect()
     }
 
     /// The relay process `replica` of this machine says what its sessions hold.
@@ -156,36 +143,31 @@ impl RemoteHolds {
     }
 
     /// Who else has `worker`. A process of this machine knows its own sessions better than an agent does.
-    pub(crate) fn of(&self, worker: &Worker<'_>) -> Option<RemoteHold> {
-        let mut said = self.processes.values().flatten();
-        if let Some(hold) = said.find(|hold| worker.is(&hold.node, &hold.held)) {
-            return Some(hold.clone());
-        }
-        self.nodes.values().find_map(|report| {
-            // Before all its rows are looked at.
-            if *report.node.cluster != *worker.cluster
-                || !worker.node_id.is_empty() && *report.node.node_id != *worker.node_id
-            {
-                return None;
-            }
-            let mut rows = report.held.iter();
-            let held = rows.find(|held| worker.is(&report.node, held))?;
-            Some(RemoteHold {
-                node: report.node.clone(),
-                held: held.clone(),
-                at_neighbour: false,
-            })
+    pub(crate) fn of(&self, worker: &Worker<'_>) -> Option<&RemoteHold> {
+        let is_it = |hold: &&RemoteHold| worker.is(&hold.node, &hold.held);
+        let by_process = self.processes.values().flatten().find(is_it);
+        by_process.or_else(|| {
+            // Before any rows are looked at.
+            let reports = self.nodes.iter().filter(|((cluster, node_id), _)| {
+                **cluster == *worker.cluster
+                    && (worker.node_id.is_empty() || **node_id == *worker.node_id)
+            });
+            reports.flat_map(|(_, report)| &report.rows).find(is_it)
         })
     }
 
-    /// All, each session once: a node may be known by several names of its cluster.
-    pub(crate) fn all(&self) -> Vec<RemoteHold> {
-        let said = self.processes.values().flatten().cloned();
-        let mut all: Vec<_> = said
-            .chain(self.nodes.values().flat_map(NodeReport::rows))
-            .collect();
+    /// All that is said, those of processes first. What is known by several names of its cluster, or said by several, is there
+    /// as often.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &RemoteHold> {
+        let by_process = self.processes.values().flatten();
+        by_process.chain(self.nodes.values().flat_map(|report| &report.rows))
+    }
+
+    /// The same, each session once.
+    pub(crate) fn sessions(&self) -> Vec<RemoteHold> {
+        let mut all: Vec<_> = self.iter().collect();
         all.sort_by(|a, b| a.session().cmp(&b.session()));
         all.dedup_by(|a, b| a.session() == b.session());
-        all
+        all.into_iter().cloned().collect()
     }
 }

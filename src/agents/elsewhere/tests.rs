@@ -272,7 +272,7 @@ async fn workers_that_an_agent_makes_up_are_asked_for_one_by_one() {
     let agents = &scene.context.peers.agents;
     let nodes = vec![node("a1", "10.0.0.1")];
     agents.hear_holds(1, nodes, &made_up);
-    let mut asked = Asked::default();
+    let mut asked = UnlistedLookups::default();
     for count in 1..=ASKED_AT_ONCE {
         for _ in 0..3 {
             let next = agents.ask_for_unlisted(&mut asked);
@@ -281,4 +281,19 @@ async fn workers_that_an_agent_makes_up_are_asked_for_one_by_one() {
         assert_eq!(asked.at.len(), count);
         tokio::time::advance(ASK_PAUSE).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_next_is_shown_where_nothing_was_found_to_listen() {
+    let scene = Scene::new().await;
+    let registry = &scene.context.registry;
+    let claim = registry.claim(id_of(&scene), scene.own()).unwrap();
+    claim.dialled(false);
+    drop(claim);
+    assert!(matches!(scene.state(), Some(State::Unreachable { .. })));
+    scene.says(1, [scene.held("7")]).await;
+    scene.says(1, [scene.held("8")]).await;
+    assert_eq!(scene.holder().unwrap().session, 8);
+    scene.says(1, []).await;
+    assert!(matches!(scene.state(), Some(State::Unreachable { .. })));
 }

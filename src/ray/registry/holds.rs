@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{BreakpointId, Claim, Registry};
+use super::{Breakpoint, BreakpointId, Claim, Registry};
 use crate::hold::{RemoteHold, RemoteHolds, Touched};
 
 impl Registry {
@@ -14,6 +14,18 @@ impl Registry {
     /// What others say that they have, whether or not it is listed.
     pub(crate) fn remote<T>(&self, look: impl FnOnce(&RemoteHolds) -> T) -> T {
         self.shared.with(|state| look(state.remote()))
+    }
+
+    /// What sessions of others have, each once, with the breakpoint where it is listed.
+    pub(crate) fn remote_sessions(&self) -> Vec<(RemoteHold, Option<Arc<Breakpoint>>)> {
+        self.shared.with(|state| {
+            let all = state.remote().sessions().into_iter();
+            let listed = all.map(|hold| {
+                let breakpoint = state.listed(&hold).cloned();
+                (hold, breakpoint)
+            });
+            listed.collect()
+        })
     }
 
     /// What others have and no list has: Ray no longer counts it as paused.

@@ -200,7 +200,14 @@ impl Shared {
 
     /// Takes in what others say that they have: `said` changes it.
     pub(super) fn hear(&self, said: impl FnOnce(&mut RemoteHolds) -> Touched) {
-        let over = self.change(|state, now| state.hear(said, now));
+        let mut core = self.lock();
+        let now = Now::now();
+        let (changes, over) = core.state.hear(said, now);
+        if changes.is_empty() {
+            return;
+        }
+        self.publish(&mut core, changes, now, false);
+        drop(core);
         // Whether those tasks were let run is not known here: a poll says at once what waits, as another stop.
         for cluster in over {
             self.clusters.at(cluster).ask_now();

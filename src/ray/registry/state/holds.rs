@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::hold::{Holder, RemoteHold, RemoteHolds, Step, Touched};
+use crate::hold::{Hold, Holder, RemoteHold, RemoteHolds, Step, Touched};
 use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, State as Life};
 use crate::ray::registry::state::lost::{MAX_UNEXPLAINED, UNEXPLAINED};
-use crate::ray::registry::state::{Changes, Cluster, ClusterState, Now, State};
+use crate::ray::registry::state::{Changes, Cluster, ClusterState, Entry, Now, State};
 use crate::ray::registry::{Change, ClaimError};
 
 /// A breakpoint that a claim was given, where it is, and what happened.
@@ -34,10 +34,8 @@ impl State {
         let entry = self.clusters[cluster].entries.get_mut(&key);
         let entry = entry.ok_or(ClaimError::Unknown)?;
         let step = entry.hold.take(claim, holder).map_err(ClaimError::InUse)?;
-        let changes = self.step(cluster, &key, step, now);
-        let claimed = self.clusters[cluster].entries.get(&key);
-        let claimed = claimed.ok_or(ClaimError::Unknown)?;
-        Ok((cluster, Arc::clone(claimed.breakpoint()), changes))
+        let claimed = self.claimed(cluster, &key, step, now);
+        claimed.ok_or(ClaimError::Unknown)
     }
 
     /// Gives what is held elsewhere at the breakpoint `id` to the claim `claim`; `None`: nobody else has it.
@@ -50,8 +48,13 @@ impl State {
         let (cluster, key) = self.find(id)?;
         let entry = self.clusters[cluster].entries.get_mut(&key)?;
         let step = entry.hold.take_over(claim)?;
-        let changes = self.step(cluster, &key, step, now);
-        let entry = self.clusters[cluster].entries.get(&key)?;
+        self.claimed(cluster, &key, step, now)
+    }
+
+    /// What a claim is told that came by `step` to `key`.
+    fn claimed(&mut self, cluster: Cluster, key: &str, step: Step, now: Now) -> Option<Claimed> {
+        let changes = self.step(cluster, key, step, now);
+        let entry = self.clusters[cluster].entries.get(key)?;
         Some((cluster, Arc::clone(entry.breakpoint()), changes))
     }
 
@@ -64,9 +67,7 @@ impl State {
         holder: Holder,
         now: Now,
     ) -> Changes {
-        let entry = self.clusters[cluster].entries.get_mut(key);
-        let step = entry.map_or(Step::Same, |entry| entry.hold.show(claim, holder));
-        self.step(cluster, key, step, now)
+        self.change(cluster, key, now, |hold| hold.show(claim, holder))
     }
 
     /// Takes a claimed breakpoint back; `ran`: its task may have been let run, so that it is over until a poll shows it paused
@@ -79,9 +80,7 @@ impl State {
         ran: bool,
         now: Now,
     ) -> Changes {
-        let entry = self.clusters[cluster].entries.get_mut(key);
-        let step = entry.map_or(Step::Same, |entry| entry.hold.give_back(claim, ran));
-        self.step(cluster, key, step, now)
+        self.change(cluster, key, now, |hold| hold.give_back(claim, ran))
     }
 
     /// Takes in what others say: `said` changes it. With the clusters in which something is over.
@@ -92,11 +91,7 @@ impl State {
     ) -> (Changes, BTreeSet<Cluster>) {
         let (mut changes, mut over) = (Changes::new(), BTreeSet::new());
         for hold in said(&mut self.remote) {
-            let clusters = self.clusters.iter();
-            let Some(cluster) = clusters
-                .into_iter()
-                .position(|cluster| cluster.name == hold.node.cluster)
-            else {
+            let Some(cluster) = self.cluster_of(&hold) else {
                 continue;
             };
             for key in self.clusters[cluster].keys_of(&hold) {
@@ -115,16 +110,28 @@ impl State {
         &self.remote
     }
 
+    /// The breakpoint that `hold` is of, where it is listed. Where there are several, it is not known which.
+    pub(in crate::ray::registry) fn listed(&self, hold: &RemoteHold) -> Option<&Arc<Breakpoint>> {
+        let state = &self.clusters[self.cluster_of(hold)?];
+        match &*state.keys_of(hold) {
+            [key] => Some(state.entries.get(key)?.breakpoint()),
+            _ => None,
+        }
+    }
+
     /// What others hold and is not listed. Of a legacy breakpoint Ray knows nothing once it was entered.
     pub(in crate::ray::registry) fn unlisted(&self) -> Vec<RemoteHold> {
-        let mut all = self.remote.all();
-        all.retain(|hold| {
-            let mut clusters = self.clusters.iter();
-            let cluster = clusters.find(|cluster| cluster.name == hold.node.cluster);
+        let is_unlisted = |hold: &&RemoteHold| {
             !hold.held.kind.is_registered()
-                && cluster.is_some_and(|cluster| cluster.keys_of(hold).is_empty())
-        });
-        all
+                && self.cluster_of(hold).is_some()
+                && self.listed(hold).is_none()
+        };
+        self.remote.iter().filter(is_unlisted).cloned().collect()
+    }
+
+    fn cluster_of(&self, hold: &RemoteHold) -> Option<Cluster> {
+        let mut clusters = self.clusters.iter();
+        clusters.position(|cluster| cluster.name == hold.node.cluster)
     }
 
     /// Looks up who else has `key`.
@@ -136,8 +143,20 @@ impl State {
         let remote = self.remote.of(&entry.breakpoint().worker());
         // Where several could be meant, it is not known which.
         let remote = remote.filter(|hold| state.keys_of(hold).len() == 1);
-        let entry = state.entries.get_mut(key);
-        let step = entry.map_or(Step::Same, |entry| entry.hold.hear(remote));
+        let remote = remote.cloned();
+        self.change(cluster, key, now, |hold| hold.hear(remote))
+    }
+
+    /// Has `key`'s hold take a step, and the list and the events say what came of it.
+    fn change(
+        &mut self,
+        cluster: Cluster,
+        key: &str,
+        now: Now,
+        step: impl FnOnce(&mut Hold) -> Step,
+    ) -> Changes {
+        let entry = self.clusters[cluster].entries.get_mut(key);
+        let step = entry.map_or(Step::Same, |entry| step(&mut entry.hold));
         self.step(cluster, key, step, now)
     }
 
@@ -147,21 +166,8 @@ impl State {
         let Some(entry) = state.entries.get_mut(key) else {
             return Changes::new();
         };
-        let mut next = Breakpoint::clone(entry.breakpoint());
-        let change = match step {
+        let (life, change) = match step {
             Step::Same => return Changes::new(),
-            Step::Held(holder) => {
-                if next.holder().is_none() {
-                    entry.since = now.instant;
-                }
-                let is_parked = holder.parked_until.is_some();
-                next.state = Life::Attached(holder);
-                match is_parked {
-                    true => Change::Parked,
-                    false => Change::Attached,
-                }
-            }
-            // Where nothing listens, nobody can have detached it.
             Step::Over if entry.unreachable.is_none() => {
                 state.gone.insert(key.to_owned(), now.instant);
                 if entry.unexplained && state.unexplained.len() < MAX_UNEXPLAINED {
@@ -172,14 +178,16 @@ impl State {
                 self.release(cluster, key, now, &mut changes);
                 return changes;
             }
-            Step::Free | Step::Over => {
-                entry.since = now.instant;
-                next.state = entry.free();
-                match next.state {
-                    Life::Unreachable { .. } => Change::Unreachable,
-                    _ => Change::Appeared,
-                }
-            }
+            Step::Held(holder) => held(entry, holder, now),
+            // Where nothing listens, nobody can have detached it: it is as it was, or somebody else's.
+            Step::Free | Step::Over => match entry.hold.holder().cloned() {
+                Some(holder) => held(entry, holder, now),
+                None => free(entry, now),
+            },
+        };
+        let next = Breakpoint {
+            state: life,
+            ..Breakpoint::clone(entry.breakpoint())
         };
         self.dirty = true;
         let next = state.entries.set(key, next);
@@ -187,6 +195,29 @@ impl State {
             .into_iter()
             .collect()
     }
+}
+
+/// What `entry` is while `holder` has it.
+fn held(entry: &mut Entry, holder: Holder, now: Now) -> (Life, Change) {
+    if entry.breakpoint().holder().is_none() {
+        entry.since = now.instant;
+    }
+    let change = match holder.parked_until {
+        Some(_) => Change::Parked,
+        None => Change::Attached,
+    };
+    (Life::Attached(holder), change)
+}
+
+/// What `entry` is again when nobody has it.
+fn free(entry: &mut Entry, now: Now) -> (Life, Change) {
+    entry.since = now.instant;
+    let life = entry.free();
+    let change = match life {
+        Life::Unreachable { .. } => Change::Unreachable,
+        _ => Change::Appeared,
+    };
+    (life, change)
 }
 
 impl ClusterState {

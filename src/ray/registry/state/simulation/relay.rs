@@ -92,7 +92,7 @@ impl Process {
                 .map(|h| (&h.subject, h.replica, h.parked_until.is_some()))
                 .hash(hash);
         }
-        self.state.remote().all().len().hash(hash);
+        self.state.remote().sessions().len().hash(hash);
     }
 }
 
@@ -178,7 +178,7 @@ impl World {
                 self.break_lost(relay, &held);
                 let others = held.into_iter();
                 let others = others.filter(|held| held.replica != own || held.parked.is_some());
-                let others: Arc<[_]> = others.collect();
+                let others: Vec<_> = others.collect();
                 let node = node(agent);
                 let state = &mut self.relays[relay].state;
                 state.hear(|said| said.hear(number, vec![node], &others), now);
