@@ -4,17 +4,16 @@ use std::fmt::Debug;
 use std::io;
 use std::net::Shutdown;
 use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::kept::KeptConnection;
 use crate::wire::tunnel::messages::Keep;
-use crate::wire::write_through;
+use crate::wire::{read_through, write_through};
 
 /// How long an agent may take the end of a stream.
 const SAID: Duration = Duration::from_secs(1);
@@ -124,17 +123,5 @@ impl Stream {
     }
 }
 
-impl AsyncRead for Stream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Direct(direct) => Pin::new(&mut direct.socket).poll_read(cx, buf),
-            Self::Tunnel(tunnel) => Pin::new(tunnel).poll_read(cx, buf),
-        }
-    }
-}
-
+read_through!([] Stream { Self::Direct(Direct { socket, .. }) => socket, Self::Tunnel(tunnel) => tunnel });
 write_through!([] Stream { Self::Direct(Direct { socket, .. }) => socket, Self::Tunnel(tunnel) => tunnel });

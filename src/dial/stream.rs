@@ -1,17 +1,12 @@
 //! A connection to a server, with or without TLS.
 
-use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
 use hyper_util::client::legacy::connect::{Connected, Connection};
-use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use super::kube::Forwarded;
 use crate::wire::prefixed::Prefixed;
-use crate::wire::write_through;
+use crate::wire::{read_through, write_through};
 
 /// See the module.
 pub(crate) enum Stream {
@@ -41,34 +36,10 @@ impl Stream {
     }
 }
 
-impl AsyncRead for Carrier {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Forwarded(stream) => Pin::new(stream).poll_read(cx, buf),
-        }
-    }
-}
-
+read_through!([] Carrier { Self::Tcp(stream) => stream, Self::Forwarded(stream) => stream });
 write_through!([] Carrier { Self::Tcp(stream) => stream, Self::Forwarded(stream) => stream });
 
-impl AsyncRead for Stream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
-        }
-    }
-}
-
+read_through!([] Stream { Self::Plain(stream) => stream, Self::Tls(stream) => stream });
 write_through!([] Stream { Self::Plain(stream) => stream, Self::Tls(stream) => stream });
 
 /// To hyper: one like any other.

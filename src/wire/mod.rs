@@ -17,10 +17,10 @@ pub mod relay_url;
 pub mod resumed;
 pub mod tcp;
 pub(crate) mod text;
+mod through;
 pub mod tunnel;
 pub(crate) mod turn;
 pub(crate) mod watched_file;
-mod write_through;
 pub(crate) mod zip;
 
-pub(crate) use write_through::write_through;
+pub(crate) use through::{read_through, write_through};

@@ -1,4 +1,21 @@
-//! Streams around streams whose writes go to the inner one.
+//! Streams around streams whose reads, or writes, go to the inner one.
+
+/// Implements `AsyncRead` for a type by the stream that it holds; as [`write_through`].
+macro_rules! read_through {
+    ([$($bounds:tt)*] $type:ty { $($held:pat => $inner:ident),+ $(,)? }) => {
+        impl<$($bounds)*> tokio::io::AsyncRead for $type {
+            fn poll_read(
+                self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+                buf: &mut tokio::io::ReadBuf<'_>,
+            ) -> std::task::Poll<std::io::Result<()>> {
+                match self.get_mut() {
+                    $($held => std::pin::Pin::new($inner).poll_read(cx, buf),)+
+                }
+            }
+        }
+    };
+}
 
 /// Implements `AsyncWrite` for a type by the stream that it holds. Each variant names its own:
 ///
@@ -68,4 +85,4 @@ macro_rules! write_through {
     };
 }
 
-pub(crate) use write_through;
+pub(crate) use {read_through, write_through};
