@@ -268,15 +268,10 @@ impl<'a> AttachFlow<'a> {
 
     /// What a ticket is for.
     fn only(&self, list: Arc<Snapshot>) -> Arc<Snapshot> {
-        let Some(only) = self.only else {
-            return list;
-        };
-        Arc::new(Snapshot {
-            live: list.find(only).cloned().into_iter().collect(),
-            ended: list.find_ended(only).cloned().into_iter().collect(),
-            clusters: list.clusters.clone(),
-            search: list.search.clone(),
-        })
+        match self.only {
+            Some(id) => list.only(id),
+            None => list,
+        }
     }
 
     /// What of `all` the principal may attach to; what it has parked itself waits for it.

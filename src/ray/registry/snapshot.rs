@@ -90,6 +90,15 @@ impl Snapshot {
     pub fn of_one(&self, id: BreakpointId) -> Arc<Self> {
         let live = self.find(id).or_else(|| self.live.first());
         let ended = self.find_ended(id).or_else(|| self.ended.first());
+        self.with(live, ended)
+    }
+
+    /// The same list with the breakpoint `id` alone, live and ended, where it is there.
+    pub fn only(&self, id: BreakpointId) -> Arc<Self> {
+        self.with(self.find(id), self.find_ended(id))
+    }
+
+    fn with(&self, live: Option<&Arc<Breakpoint>>, ended: Option<&Arc<Breakpoint>>) -> Arc<Self> {
         Arc::new(Self {
             live: live.cloned().into_iter().collect(),
             ended: ended.cloned().into_iter().collect(),
