@@ -12,7 +12,9 @@ use super::failure::{Exit, Fails};
 use super::relay_client::RelayError;
 use super::relay_token::RENEWED_BEFORE;
 use super::token_command::{Dated, expiry};
-use crate::dial::kube::{Account, Choice, Cluster, Forwarder, KubeError, request_token};
+use crate::dial::kube::{
+    AccountName, Forwarder, KubeCluster, KubeError, KubeconfigChoice, request_token,
+};
 use crate::wire::relay_url::RelayUrl;
 
 /// The audience that a relay wants of tokens where it is not configured otherwise.
@@ -83,10 +85,10 @@ impl Fails for Contradiction {
 
 /// The way to a relay in Kubernetes, and the token that there is for it.
 pub(super) struct Reached {
-    cluster: Arc<Cluster>,
+    cluster: Arc<KubeCluster>,
     forwarder: Arc<Forwarder>,
     name: Option<ServerName<'static>>,
-    account: Option<Account>,
+    account: Option<AccountName>,
     audience: String,
     given: Mutex<Given>,
 }
@@ -118,7 +120,7 @@ impl Reached {
     }
 
     async fn found(args: &KubeArgs) -> Result<(RelayUrl, Self), KubeError> {
-        let cluster = Cluster::of(Choice {
+        let cluster = KubeCluster::of(KubeconfigChoice {
             kubeconfig: args.kubeconfig.clone(),
             context: args.context.clone(),
             namespace: args.namespace.clone(),
@@ -134,11 +136,11 @@ impl Reached {
         );
         let account = args.as_service_account.as_deref();
         let account = account.map(|account| match account.split_once('/') {
-            Some((namespace, name)) => Account {
+            Some((namespace, name)) => AccountName {
                 namespace: namespace.to_owned(),
                 name: name.to_owned(),
             },
-            None => Account {
+            None => AccountName {
                 namespace: namespace.to_owned(),
                 name: account.to_owned(),
             },
@@ -168,7 +170,7 @@ impl Reached {
     }
 
     /// The API server.
-    pub(super) fn cluster(&self) -> &Cluster {
+    pub(super) fn cluster(&self) -> &KubeCluster {
         &self.cluster
     }
 

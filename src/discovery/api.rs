@@ -17,6 +17,7 @@ use serde::Deserialize;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
+use crate::dial::kube::plain_word;
 use crate::discovery::ray_cluster::{RayCluster, Wire};
 use crate::discovery::watch::WATCH;
 use crate::identity::{ApiServer, cause};
@@ -385,7 +386,12 @@ impl Watch {
             EventWire::Bookmark(wire) => (Event::Bookmark, version(&wire)),
             EventWire::Error(why) => {
                 let status = why.code.unwrap_or(500);
-                return Err(refused(&self.address, &of(&self.scope), status, why.reason));
+                return Err(refused(
+                    &self.address,
+                    &of(&self.scope),
+                    status,
+                    why.reason.as_deref(),
+                ));
             }
         })
     }
@@ -398,17 +404,13 @@ fn unreachable(address: &str, error: &(dyn std::error::Error + 'static)) -> ApiE
     }
 }
 
-fn refused(address: &str, what: &str, status: u16, reason: Option<String>) -> ApiError {
-    let plain = |reason: &String| {
-        reason.len() <= 40 && reason.bytes().all(|byte| byte.is_ascii_alphabetic())
-    };
+fn refused(address: &str, what: &str, status: u16, reason: Option<&str>) -> ApiError {
+    let plain = reason.and_then(plain_word);
     ApiError::Refused {
         address: address.to_owned(),
         what: what.to_owned(),
         status,
-        reason: reason
-            .filter(plain)
-            .map_or_else(String::new, |reason| format!(" {reason}")),
+        reason: plain.map_or_else(String::new, |reason| format!(" {reason}")),
     }
 }
 

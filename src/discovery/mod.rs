@@ -159,7 +159,7 @@ impl Discovery {
     /// Tells `registry` of every change, for ever.
     async fn tell(&self, registry: &Registry) {
         let mut tokens = Tokens::new(self.api.clone());
-        let mut said = Said::default();
+        let mut said = LeftOutLog::default();
         registry.set_search(self.search(&BTreeSet::new()));
         loop {
             tokio::select! {
@@ -238,14 +238,14 @@ impl Discovery {
 
 /// What of those that are left out the log has.
 #[derive(Default)]
-struct Said {
+struct LeftOutLog {
     names: BTreeSet<Arc<str>>,
     /// When the log has its next line, where it is to have one.
     due: Option<Instant>,
     last: Option<Instant>,
 }
 
-impl Said {
+impl LeftOutLog {
     /// Resolves when there is something to say. Cancel safe.
     async fn due(&self) {
         match self.due {

@@ -308,7 +308,7 @@ async fn what_is_left_out_is_in_the_log_once_a_minute_at_most() {
         name: format!("ml.{n}").into(),
         why: "why".into(),
     };
-    let mut said = Said::default();
+    let mut said = LeftOutLog::default();
     let mut left_out = BTreeSet::new();
     let began = Instant::now();
     for n in 0..300 {

@@ -18,8 +18,8 @@ use tokio::time::timeout;
 use tower_service::Service;
 use zeroize::Zeroizing;
 
-use super::error::{Asked, KubeError, LONGEST};
-use super::kubeconfig::{Choice, Found, command, found};
+use super::error::{KubeError, LONGEST, Permission};
+use super::kubeconfig::{KubeconfigChoice, ReadKubeconfig, command, found};
 use crate::dial::http::{self, HttpClient};
 use crate::dial::{Connector, Proxies, STEP};
 use crate::wire::relay_url::is_this_machine;
@@ -40,8 +40,8 @@ const MAX_ANSWER: usize = 16 * 1024 * 1024;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// See the module. The kubeconfig is read anew where its credential is not taken any more.
-pub(crate) struct Cluster {
-    choice: Choice,
+pub(crate) struct KubeCluster {
+    choice: KubeconfigChoice,
     context: String,
     namespace: String,
     server: String,
@@ -58,13 +58,13 @@ struct Login {
     echo: Option<Client>,
 }
 
-impl Cluster {
+impl KubeCluster {
     /// Reads the kubeconfig, and runs its credential plugin; asks nothing yet.
     ///
     /// # Errors
     /// [`KubeError`].
-    pub(crate) async fn of(choice: Choice) -> Result<Self, KubeError> {
-        let Found {
+    pub(crate) async fn of(choice: KubeconfigChoice) -> Result<Self, KubeError> {
+        let ReadKubeconfig {
             config,
             context,
             proxies,
@@ -103,7 +103,7 @@ impl Cluster {
     /// [`KubeError`], at the deadline at the latest.
     pub(super) async fn ask<T, F>(
         &self,
-        asked: &Asked,
+        asked: &Permission,
         call: impl Fn(Client) -> F,
     ) -> Result<T, KubeError>
     where
@@ -119,7 +119,11 @@ impl Cluster {
         }
     }
 
-    async fn once<T, F>(&self, asked: &Asked, call: &impl Fn(Client) -> F) -> Result<T, KubeError>
+    async fn once<T, F>(
+        &self,
+        asked: &Permission,
+        call: &impl Fn(Client) -> F,
+    ) -> Result<T, KubeError>
     where
         F: Future<Output = Result<T, kube::Error>>,
     {
@@ -176,7 +180,7 @@ impl Cluster {
     async fn renew_after(&self, number: u64) -> Result<(), KubeError> {
         let mut login = self.login.lock().await;
         if login.number == number {
-            let Found {
+            let ReadKubeconfig {
                 config, proxies, ..
             } = found(&self.choice).await?;
             *login = Login::of(config, proxies, &self.server, number + 1).await?;

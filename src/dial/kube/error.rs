@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::error::Error;
+use std::fmt;
 use std::iter::successors;
 
 use kube::client::AuthError;
@@ -21,7 +22,7 @@ const MOST_NAMES: usize = 8;
 
 /// What the API server was asked to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct Permission {
     /// As in a Role.
     pub(super) verbs: &'static str,
     pub(super) resource: &'static str,
@@ -97,7 +98,7 @@ pub(crate) enum KubeError {
     #[error("you may not {} {} in namespace {}", asked.verbs, asked.resource, asked.namespace)]
     Forbidden {
         /// What it was.
-        asked: Asked,
+        asked: Permission,
     },
     /// There is no relay.
     #[error("namespace {namespace} has no {}", no_service(service.as_deref()))]
@@ -152,8 +153,8 @@ pub(crate) enum KubeError {
         namespace: String,
         /// Its name.
         account: String,
-        /// Number and word of the answer.
-        why: String,
+        /// What it answered.
+        why: Answer,
     },
     /// It refuses something else.
     #[error("the Kubernetes API server {server} answers {why} when asked to {} {}", asked.verbs, asked.resource)]
@@ -161,9 +162,9 @@ pub(crate) enum KubeError {
         /// Its address.
         server: String,
         /// What it was.
-        asked: Asked,
-        /// Number and word of the answer.
-        why: String,
+        asked: Permission,
+        /// What it answered.
+        why: Answer,
     },
     /// That is no API server.
     #[error("{server} does not answer like a Kubernetes API server when asked to {} {}", asked.verbs, asked.resource)]
@@ -171,7 +172,7 @@ pub(crate) enum KubeError {
         /// Its address.
         server: String,
         /// What it was.
-        asked: Asked,
+        asked: Permission,
     },
 }
 
@@ -181,7 +182,7 @@ impl KubeError {
         match self {
             Self::Unreachable { .. } | Self::NoPod { .. } | Self::NotForwarded { .. } => true,
             Self::Refused { why, .. } | Self::NoToken { why, .. } => {
-                why.starts_with('5') || why.starts_with("429")
+                matches!(why.status, Some(429 | 500..=599))
             }
             Self::Proxy { why, .. } => why.is_passing(),
             _ => false,
@@ -192,7 +193,7 @@ impl KubeError {
     pub(crate) fn is_not_permitted(&self) -> bool {
         match self {
             Self::Unauthorized(_) | Self::Forbidden { .. } => true,
-            Self::NoToken { why, .. } => why.starts_with("403"),
+            Self::NoToken { why, .. } => why.status == Some(403),
             _ => false,
         }
     }
@@ -269,10 +270,10 @@ impl KubeError {
             Self::NotForwarded { .. } => {
                 "does `kubectl port-forward` to that pod work? The way there is from the API server to the pod's node (kubelet, port 10250)"
             }
-            Self::NoToken { why, .. } if why.starts_with("403") => {
+            Self::NoToken { why, .. } if why.status == Some(403) => {
                 "ask whoever runs the cluster for `create` on serviceaccounts/token of that name, or name another one with --as-service-account"
             }
-            Self::NoToken { why, .. } if why.starts_with("404") => {
+            Self::NoToken { why, .. } if why.status == Some(404) => {
                 "is that its name? `kubectl get serviceaccounts` lists them; --as-service-account NAMESPACE/NAME is one of another namespace"
             }
             Self::NoToken { .. } | Self::Refused { .. } => "see the API server's own log",
@@ -282,7 +283,7 @@ impl KubeError {
     }
 
     /// Why `server` was not asked, or what it answered.
-    pub(super) fn of(server: &str, asked: &Asked, error: &kube::Error) -> Self {
+    pub(super) fn of(server: &str, asked: &Permission, error: &kube::Error) -> Self {
         let server = server.to_owned();
         let asked = asked.clone();
         match error {
@@ -292,7 +293,7 @@ impl KubeError {
                 code => Self::Refused {
                     server,
                     asked,
-                    why: answer(code, &status.reason),
+                    why: Answer::of(code, &status.reason),
                 },
             },
             kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => {
@@ -370,13 +371,10 @@ impl KubeError {
 
     /// Why a kubeconfig is of no use.
     pub(super) fn of_kubeconfig(error: &KubeconfigError) -> Self {
+        if let Some(why) = not_yaml(error) {
+            return Self::Kubeconfig(why);
+        }
         Self::Kubeconfig(match error {
-            KubeconfigError::Parse(why) => {
-                let at = why.location().map_or_else(String::new, |at| {
-                    format!(" (line {}, column {})", at.line(), at.column())
-                });
-                format!("it cannot be read as YAML{at}")
-            }
             KubeconfigError::ReadConfig(cause, path) => {
                 let path = shortened(&path.display().to_string(), LONGEST);
                 format!("{path} cannot be read: {cause}")
@@ -404,13 +402,47 @@ impl KubeError {
     }
 }
 
-/// A status and the plain word beside it; the message may quote what was asked.
-pub(super) fn answer(code: u16, reason: &str) -> String {
-    let plain = reason.len() <= 40 && reason.bytes().all(|byte| byte.is_ascii_alphabetic());
-    match plain && !reason.is_empty() {
-        true => format!("{code} {reason}"),
-        false => code.to_string(),
+/// What an API server answered: a status and the plain word beside it. The message may quote what was asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// `None`: it succeeded, and holds nothing of use.
+    pub(super) status: Option<u16>,
+    pub(super) word: String,
+}
+
+impl Answer {
+    pub(super) fn of(status: u16, reason: &str) -> Self {
+        let word = plain_word(reason).unwrap_or_default().to_owned();
+        let status = Some(status);
+        Self { status, word }
     }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.status, &*self.word) {
+            (Some(status), "") => write!(f, "{status}"),
+            (Some(status), word) => write!(f, "{status} {word}"),
+            (None, word) => f.write_str(word),
+        }
+    }
+}
+
+/// The `reason` of an API server's answer, where that is one short word and quotes nothing.
+pub(crate) fn plain_word(reason: &str) -> Option<&str> {
+    let is_plain = reason.len() <= 40 && reason.bytes().all(|byte| byte.is_ascii_alphabetic());
+    (is_plain && !reason.is_empty()).then_some(reason)
+}
+
+/// Where a kubeconfig is no YAML. The parser's own words quote it.
+pub(crate) fn not_yaml(why: &KubeconfigError) -> Option<String> {
+    let KubeconfigError::Parse(why) = why else {
+        return None;
+    };
+    let at = why.location().map_or_else(String::new, |at| {
+        format!(" (line {}, column {})", at.line(), at.column())
+    });
+    Some(format!("it cannot be read as YAML{at}"))
 }
 
 fn names(known: &[String]) -> String {

@@ -13,9 +13,9 @@ use tokio::io::{AsyncRead, DuplexStream, ReadBuf};
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
-use super::cluster::Cluster;
-use super::error::{KubeError, LONGEST, answer};
-use super::service::{self, Place, asked};
+use super::cluster::KubeCluster;
+use super::error::{Answer, KubeError, LONGEST};
+use super::service::{self, RelayPod, asked};
 use crate::dial::STEP;
 use crate::wire::text::shortened;
 use crate::wire::write_through;
@@ -30,7 +30,7 @@ const VERBS: &str = "get and create";
 /// Opens port-forwards to the relay's pods. Each one finds a pod that is ready then, so that a pod that is replaced costs a
 /// connection and no more.
 pub(crate) struct Forwarder {
-    cluster: Arc<Cluster>,
+    cluster: Arc<KubeCluster>,
     namespace: String,
     service: String,
 }
@@ -50,7 +50,7 @@ impl Forwarder {
     /// # Errors
     /// [`KubeError`].
     pub(crate) async fn of(
-        cluster: Arc<Cluster>,
+        cluster: Arc<KubeCluster>,
         service: Option<String>,
     ) -> Result<Self, KubeError> {
         let namespace = cluster.namespace().to_owned();
@@ -79,14 +79,9 @@ impl Forwarder {
     ///
     /// # Errors
     /// [`KubeError`].
-    pub(crate) async fn place(&self) -> Result<Place, KubeError> {
-        let places = service::places(&self.cluster, &self.namespace, &self.service).await?;
-        let first = places.into_iter().next();
-        first.ok_or_else(|| KubeError::NoPod {
-            namespace: self.namespace.clone(),
-            service: self.service.clone(),
-            found: "there is none".to_owned(),
-        })
+    pub(crate) async fn place(&self) -> Result<RelayPod, KubeError> {
+        let (first, _) = service::places(&self.cluster, &self.namespace, &self.service).await?;
+        Ok(first)
     }
 
     /// A connection to the relay in a pod that is ready.
@@ -94,25 +89,21 @@ impl Forwarder {
     /// # Errors
     /// [`KubeError`].
     pub(crate) async fn open(&self) -> Result<Forwarded, KubeError> {
-        let places = service::places(&self.cluster, &self.namespace, &self.service).await?;
-        let mut failed = None;
-        for place in places.into_iter().take(MOST_TRIED) {
-            match self.to(&place).await {
-                Ok(forwarded) => return Ok(forwarded),
+        let places = service::places(&self.cluster, &self.namespace, &self.service);
+        let (mut place, others) = places.await?;
+        let mut others = others.into_iter().take(MOST_TRIED - 1);
+        loop {
+            let failed = match self.to(&place).await {
                 // A pod that is ready on a node that is lost, or was deleted just now.
-                Err(error @ KubeError::NotForwarded { .. }) => failed = Some(error),
-                Err(error) => return Err(error),
-            }
+                Err(error @ KubeError::NotForwarded { .. }) => error,
+                opened => return opened,
+            };
+            place = others.next().ok_or(failed)?;
         }
-        Err(failed.unwrap_or_else(|| KubeError::NoPod {
-            namespace: self.namespace.clone(),
-            service: self.service.clone(),
-            found: "there is none".to_owned(),
-        }))
     }
 
-    async fn to(&self, place: &Place) -> Result<Forwarded, KubeError> {
-        let Place { pod, port, .. } = place;
+    async fn to(&self, place: &RelayPod) -> Result<Forwarded, KubeError> {
+        let RelayPod { pod, port, .. } = place;
         let not_forwarded = |why: String| KubeError::NotForwarded {
             namespace: self.namespace.clone(),
             pod: pod.clone(),
@@ -127,7 +118,9 @@ impl Forwarder {
                     Ok(Err(not_forwarded(shortened(&why.to_string(), LONGEST))))
                 }
                 Err(kube::Error::Api(status)) if status.code == 404 || status.code >= 500 => {
-                    Ok(Err(not_forwarded(answer(status.code, &status.reason))))
+                    Ok(Err(not_forwarded(
+                        Answer::of(status.code, &status.reason).to_string(),
+                    )))
                 }
                 Err(error) => Err(error),
             }

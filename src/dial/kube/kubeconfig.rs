@@ -13,7 +13,7 @@ use crate::wire::text::shortened;
 
 /// Which kubeconfig, and what of it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Choice {
+pub(crate) struct KubeconfigChoice {
     /// `None`: those of `KUBECONFIG`, or that of the home directory.
     pub(crate) kubeconfig: Option<PathBuf>,
     /// `None`: its current one.
@@ -23,7 +23,7 @@ pub(crate) struct Choice {
 }
 
 /// What a kubeconfig says.
-pub(super) struct Found {
+pub(super) struct ReadKubeconfig {
     pub(super) config: Config,
     /// The name of the context.
     pub(super) context: String,
@@ -35,7 +35,7 @@ pub(super) struct Found {
 ///
 /// # Errors
 /// [`KubeError`].
-pub(super) async fn found(choice: &Choice) -> Result<Found, KubeError> {
+pub(super) async fn found(choice: &KubeconfigChoice) -> Result<ReadKubeconfig, KubeError> {
     let named = choice.kubeconfig.clone();
     let read = spawn_blocking(move || read(named)).await;
     let read = read.map_err(|error| KubeError::Kubeconfig(error.to_string()))?;
@@ -45,7 +45,7 @@ pub(super) async fn found(choice: &Choice) -> Result<Found, KubeError> {
                 "there is none, and this is no pod with a ServiceAccount's token".to_owned(),
             )
         })?;
-        return Ok(Found {
+        return Ok(ReadKubeconfig {
             config,
             context: "this pod's own".to_owned(),
             proxies: Proxies::from_env(),
@@ -93,7 +93,7 @@ pub(super) async fn found(choice: &Choice) -> Result<Found, KubeError> {
     let mut config = config.map_err(|error| KubeError::of_kubeconfig(&error))?;
     // Whoever dials looks at the environment's by itself.
     config.proxy_url = None;
-    Ok(Found {
+    Ok(ReadKubeconfig {
         config,
         context: shortened(&context, LONGEST),
         proxies: match proxy {
@@ -159,7 +159,7 @@ pub(super) fn command(plugin: &ExecConfig) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::dial::kube::Cluster;
+    use crate::dial::kube::KubeCluster;
 
     #[test]
     fn a_plugin_asks_at_a_terminal_or_not_at_all() {
@@ -191,11 +191,11 @@ mod tests {
             "current-context: c\ncontexts: [{{name: c, context: {{cluster: a, user: b}}}}]\nclusters: [{{name: a, cluster: {{{cluster}}}}}]\nusers: [{{name: b, user: {{{user}}}}}]"
         );
         std::fs::write(&path, text).unwrap();
-        let choice = Choice {
+        let choice = KubeconfigChoice {
             kubeconfig: Some(path),
-            ..Choice::default()
+            ..KubeconfigChoice::default()
         };
-        Cluster::of(choice).await.err().unwrap()
+        KubeCluster::of(choice).await.err().unwrap()
     }
 
     #[tokio::test]

@@ -6,8 +6,8 @@ use kube::Api;
 use kube::api::ListParams;
 use rand::seq::SliceRandom as _;
 
-use super::cluster::Cluster;
-use super::error::{Asked, KubeError, LONGEST};
+use super::cluster::KubeCluster;
+use super::error::{KubeError, LONGEST, Permission};
 use crate::wire::text::shortened;
 
 /// What the manifests and the chart label the relay's Service and pods with.
@@ -21,7 +21,7 @@ const MOST: u32 = 200;
 
 /// A pod of the relay that is ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct RelayPod {
     /// Its name.
     pub(crate) pod: String,
     /// The port that the relay has there.
@@ -34,7 +34,7 @@ pub(crate) struct Place {
 ///
 /// # Errors
 /// [`KubeError`].
-pub(super) async fn named(cluster: &Cluster, namespace: &str) -> Result<String, KubeError> {
+pub(super) async fn named(cluster: &KubeCluster, namespace: &str) -> Result<String, KubeError> {
     let asked = asked("list", "services", namespace);
     let services = cluster.ask(&asked, |client| async {
         let services: Api<Service> = Api::namespaced(client, namespace);
@@ -56,15 +56,15 @@ pub(super) async fn named(cluster: &Cluster, namespace: &str) -> Result<String, 
     }
 }
 
-/// The pods that are ready behind a Service, in no order: any may be the one that is not reached.
+/// A pod that is ready behind a Service, and the others, in no order: any may be the one that is not reached.
 ///
 /// # Errors
 /// [`KubeError`]; [`KubeError::NoPod`] where there is none.
 pub(super) async fn places(
-    cluster: &Cluster,
+    cluster: &KubeCluster,
     namespace: &str,
     service: &str,
-) -> Result<Vec<Place>, KubeError> {
+) -> Result<(RelayPod, Vec<RelayPod>), KubeError> {
     let getting = asked("get", "services", namespace);
     let found = cluster.ask(&getting, |client| async {
         let services: Api<Service> = Api::namespaced(client, namespace);
@@ -115,15 +115,15 @@ pub(super) async fn places(
         });
     }
     ready.shuffle(&mut rand::rng());
-    let places: Vec<_> = ready.iter().filter_map(|pod| place(pod, port)).collect();
-    match places.is_empty() {
-        true => Err(nowhere("names a port that its pods do not have".to_owned())),
-        false => Ok(places),
-    }
+    let mut places = ready.iter().filter_map(|pod| place(pod, port));
+    let first = places.next();
+    let first =
+        first.ok_or_else(|| nowhere("names a port that its pods do not have".to_owned()))?;
+    Ok((first, places.collect()))
 }
 
-pub(super) fn asked(verbs: &'static str, resource: &'static str, namespace: &str) -> Asked {
-    Asked {
+pub(super) fn asked(verbs: &'static str, resource: &'static str, namespace: &str) -> Permission {
+    Permission {
         verbs,
         resource,
         namespace: namespace.to_owned(),
@@ -163,7 +163,7 @@ fn instead(pods: &[Pod]) -> String {
     }
 }
 
-fn place(pod: &Pod, port: &ServicePort) -> Option<Place> {
+fn place(pod: &Pod, port: &ServicePort) -> Option<RelayPod> {
     let spec = pod.spec.as_ref()?;
     let containers = || {
         let sidecars = spec.init_containers.iter().flatten();
@@ -178,7 +178,7 @@ fn place(pod: &Pod, port: &ServicePort) -> Option<Place> {
             u16::try_from(named.container_port).ok()?
         }
     };
-    Some(Place {
+    Some(RelayPod {
         pod: pod.metadata.name.clone()?,
         port: number,
         https: port.app_protocol.as_deref() == Some("https")

@@ -9,8 +9,8 @@ use kube::Api;
 use kube::api::PostParams;
 use zeroize::Zeroizing;
 
-use super::cluster::Cluster;
-use super::error::{KubeError, answer};
+use super::cluster::KubeCluster;
+use super::error::{Answer, KubeError};
 use super::service::asked;
 
 /// How long a token is asked for. The API server may give another time, and gives none below 10 minutes.
@@ -18,7 +18,7 @@ const LASTS: Duration = Duration::from_secs(3600);
 
 /// A ServiceAccount that somebody may have tokens of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Account {
+pub(crate) struct AccountName {
     /// Where it is.
     pub(crate) namespace: String,
     /// Its name.
@@ -30,11 +30,11 @@ pub(crate) struct Account {
 /// # Errors
 /// [`KubeError`].
 pub(crate) async fn request(
-    cluster: &Arc<Cluster>,
-    account: &Account,
+    cluster: &Arc<KubeCluster>,
+    account: &AccountName,
     audience: &str,
 ) -> Result<(Zeroizing<String>, SystemTime), KubeError> {
-    let Account { namespace, name } = account;
+    let AccountName { namespace, name } = account;
     let wanted = TokenRequest {
         spec: TokenRequestSpec {
             audiences: vec![audience.to_owned()],
@@ -43,7 +43,7 @@ pub(crate) async fn request(
         },
         ..TokenRequest::default()
     };
-    let no_token = |why: String| KubeError::NoToken {
+    let no_token = |why: Answer| KubeError::NoToken {
         namespace: namespace.clone(),
         account: name.clone(),
         why,
@@ -57,13 +57,18 @@ pub(crate) async fn request(
             Ok(given) => Ok(Ok(given)),
             // Who asks is not known: that is no matter of the account.
             Err(kube::Error::Api(status)) if status.code != 401 => {
-                Ok(Err(no_token(answer(status.code, &status.reason))))
+                Ok(Err(no_token(Answer::of(status.code, &status.reason))))
             }
             Err(error) => Err(error),
         }
     });
     let status = given.await??.status;
-    let status = status.ok_or_else(|| no_token("the answer holds none".to_owned()))?;
+    let status = status.ok_or_else(|| {
+        no_token(Answer {
+            status: None,
+            word: "the answer holds none".to_owned(),
+        })
+    })?;
     let expires = status.expiration_timestamp.0.into();
     Ok((Zeroizing::new(status.token), expires))
 }

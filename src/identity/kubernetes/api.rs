@@ -14,13 +14,13 @@ use hyper::header::{ACCEPT, CONTENT_TYPE};
 use hyper::{Request, StatusCode};
 use k8s_openapi::{ClusterResourceScope, Resource};
 use kube::client::{AuthError, Body, ClientBuilder};
-use kube::config::KubeconfigError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 use zeroize::Zeroizing;
 
 use crate::config;
+use crate::dial::kube::{not_yaml, plain_word};
 use crate::identity::SetupError;
 use crate::identity::authorities::{read_authorities, read_bounded};
 use crate::wire::text::{innermost_cause, one_line};
@@ -120,11 +120,8 @@ pub(crate) fn cause(error: &(dyn Error + 'static)) -> String {
 
 /// What is said in place of `error`, where that quotes something.
 fn unquoted(error: &(dyn Error + 'static)) -> Option<String> {
-    if let Some(KubeconfigError::Parse(why)) = error.downcast_ref() {
-        let at = why.location().map_or_else(String::new, |at| {
-            format!(" (line {}, column {})", at.line(), at.column())
-        });
-        return Some(format!("it cannot be read as YAML{at}"));
+    if let Some(why) = error.downcast_ref().and_then(not_yaml) {
+        return Some(why);
     }
     if let Some(
         kube::Error::ProxyProtocolDisabled { .. } | kube::Error::ProxyProtocolUnsupported { .. },
@@ -264,8 +261,7 @@ impl Api {
         // The message beside it may quote what was posted.
         let reason = serde_json::from_slice::<Status>(answer).map(|status| status.reason);
         let reason = reason.unwrap_or_default();
-        let plain = reason.len() <= 40 && reason.bytes().all(|b| b.is_ascii_alphabetic());
-        let reason = if plain { reason } else { String::new() };
+        let reason = plain_word(&reason).unwrap_or_default();
         let (kind, status) = (R::KIND, status.as_u16());
         let step = match status {
             401 => "the relay's own token is not accepted there: check kubernetes.token_file",

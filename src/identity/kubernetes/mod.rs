@@ -210,7 +210,7 @@ impl Reviewer {
                         true => inner.refused_for.min(inner.recheck),
                         false => inner.recheck,
                     };
-                    let kept = recheck::Kept {
+                    let kept = recheck::AcceptedToken {
                         key,
                         token,
                         expires,
@@ -228,7 +228,7 @@ impl Reviewer {
                     Err(AuthError::Refused)
                 }
                 Err(unavailable) => {
-                    let kept = recheck::Kept {
+                    let kept = recheck::AcceptedToken {
                         key,
                         token,
                         expires,

@@ -24,7 +24,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(10);
 const SECOND_LOOK: Duration = Duration::from_secs(5);
 
 /// A token that was accepted.
-pub(super) struct Kept {
+pub(super) struct AcceptedToken {
     pub(super) key: Key,
     pub(super) token: Secret,
     pub(super) expires: Option<SystemTime>,
@@ -79,7 +79,7 @@ enum Recheck {
 pub(super) fn through_outage(
     reviewer: &Reviewer,
     known: &mut Known,
-    kept: Kept,
+    kept: AcceptedToken,
 ) -> Option<VerifiedIdentity> {
     let tracked = known.kept.get(&fingerprint(&kept.key));
     // It ends with its grace.
@@ -96,11 +96,11 @@ pub(super) fn through_outage(
 pub(super) fn keep(
     reviewer: &Reviewer,
     known: &mut Known,
-    Kept {
+    AcceptedToken {
         key,
         token,
         expires,
-    }: Kept,
+    }: AcceptedToken,
     review: Review,
     confirmed: Instant,
 ) -> VerifiedIdentity {
