@@ -48,9 +48,18 @@ async fn greeted(relay: &Relay, from: IpAddr, token: &str) -> Option<(Link, Hex<
     }
 }
 
+/// The next that the relay says; a ping is no word.
 async fn heard(link: &mut Link) -> Option<FromRelay> {
-    let text = timeout(PATIENCE, link.next()).await.ok()??.ok()?;
-    serde_json::from_str(text.to_text().ok()?).ok()
+    let said = async {
+        loop {
+            match link.next().await?.ok()? {
+                Message::Text(text) => return serde_json::from_str(&text).ok(),
+                Message::Ping(_) => {}
+                _ => return None,
+            }
+        }
+    };
+    timeout(PATIENCE, said).await.ok()?
 }
 
 /// Says that it stands on the node `node_id`.

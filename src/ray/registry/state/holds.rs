@@ -1,4 +1,4 @@
-//! Who has a breakpoint: each step of its [`Hold`](crate::hold::Hold), and what the list and the events say of it.
+//! Who has a breakpoint: each step of its [`Hold`], and what the list and the events say of it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
