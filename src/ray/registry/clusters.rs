@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ray::head::HeadClient;
 use crate::ray::registry::gcs::GcsClient;
-use crate::ray::registry::nodes::Suspects;
 use crate::ray::registry::state::Cluster;
+use crate::ray::registry::suspects::Suspects;
 use crate::ray::registry::{BreakpointId, FoundHead};
 
 /// Questions after workers that were left which a head is asked at a time: thousands may be left at once, and each has a

@@ -4,53 +4,18 @@
 //! another address, or that is none any more, is taken out first: what asks its head ends, then what waited there has died,
 //! and only then is its name taken by another.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use parking_lot::Mutex;
-use tokio::sync::Notify;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, Gcs};
-use crate::ray::head::{GivenToken, HeadClient};
+use crate::ray::head::HeadClient;
 use crate::ray::registry::clusters::ClusterHandle;
+use crate::ray::registry::found_cluster::{FoundCluster, FoundHead};
 use crate::ray::registry::gcs::GcsClient;
 use crate::ray::registry::{Registry, Search, gcs, lookup, poller};
-
-/// What stands in the list for the Kubernetes API server while it gives none. No cluster that is found is called so, for want
-/// of a dot.
-pub const API_SERVER: &str = "kubernetes";
-
-/// A cluster that is not in the configuration.
-#[derive(Debug, Clone)]
-pub struct FoundCluster {
-    /// No other's, of the configuration or found.
-    pub name: Arc<str>,
-    /// Where its head is; or why there is none to be asked yet, as a sentence with the next step.
-    pub head: Result<FoundHead, String>,
-    /// Its head is not ready to be asked.
-    pub is_pending: bool,
-    /// The RayJob that it was made for.
-    pub ray_job: Option<Arc<str>>,
-}
-
-/// How the head of a found cluster is reached.
-#[derive(Debug, Clone)]
-pub struct FoundHead {
-    /// Address of its dashboard, a URL.
-    pub ray_address: String,
-    /// Ray's own token, which may be given anew.
-    pub token: GivenToken,
-}
-
-/// The clusters that are found, as they were last told.
-#[derive(Default)]
-pub(super) struct Told {
-    found: Mutex<HashMap<Arc<str>, FoundCluster>>,
-    news: Notify,
-}
 
 /// A task asks the head of this cluster until it is gone.
 type Tasks = JoinSet<Arc<ClusterHandle>>;

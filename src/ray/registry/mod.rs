@@ -4,6 +4,7 @@ mod again;
 mod attribution;
 mod bounded;
 pub mod breakpoint;
+mod change;
 mod claim;
 mod clusters;
 mod current;
@@ -11,6 +12,7 @@ mod examine;
 mod exit;
 mod follow;
 mod found;
+mod found_cluster;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod gcs;
@@ -32,6 +34,7 @@ mod rows;
 mod shared;
 pub mod snapshot;
 mod state;
+mod suspects;
 #[cfg(test)]
 mod tests;
 mod traceback;
@@ -53,58 +56,16 @@ pub use attribution::{Attributed, Attribution, AttributionError, Owner, Resident
 pub use breakpoint::{
     BadBreakpointId, Breakpoint, BreakpointId, Kind, Location, Names, Reason, Registered, State,
 };
+pub use change::{Change, ClaimError, Event};
 pub use claim::{Claim, Lease, Left, Whereabouts};
 pub use current::CurrentTask;
 pub use examine::Examined;
-pub use found::{API_SERVER, FoundCluster, FoundHead};
+pub use found_cluster::{API_SERVER, FoundCluster, FoundHead};
 pub use id_prefix::{AmbiguousPrefix, BadPrefix, BreakpointIdPrefix};
 pub use list::List;
 pub use observe::{Observer, PollOutcome};
 pub use resources::{Amount, Resources};
 pub use snapshot::{ClusterStatus, LeftOut, Search, Snapshot};
-
-/// What happened to a breakpoint, in the order in which snapshots changed.
-#[derive(Debug, Clone)]
-pub struct Event {
-    /// Counts events of this process, from 1.
-    pub seq: u64,
-    /// What happened to the breakpoint.
-    pub change: Change,
-    /// The breakpoint after it.
-    pub breakpoint: Arc<Breakpoint>,
-}
-
-/// The kinds of [`Event`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
-    /// The worker is newly paused, or paused again.
-    Appeared,
-    /// Its name, location or reason became known.
-    Named,
-    /// A session holds it now.
-    Attached,
-    /// The client of the session that holds it is lost.
-    Parked,
-    /// Nothing listens on the port of its debugger: it was dialled, and was not reached.
-    Unreachable,
-    /// It will be released in a while, because it has waited for too long ([`crate::release::auto`]).
-    Releasing,
-    /// The task runs on.
-    Released,
-    /// The worker is gone.
-    Died,
-}
-
-/// Why a breakpoint could not be claimed.
-#[derive(Debug, Clone)]
-pub enum ClaimError {
-    /// Somebody else is attached.
-    InUse(Box<Holder>),
-    /// The breakpoint ended a short while ago.
-    Ended(Arc<Breakpoint>),
-    /// No breakpoint of that id is known.
-    Unknown,
-}
 
 /// Why a registry could not be made.
 #[derive(Debug, thiserror::Error)]

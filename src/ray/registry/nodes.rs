@@ -4,54 +4,15 @@
 //! where the cable was cut. Whoever notices first that a worker has vanished without a word of Ray's has its node
 //! suspected: it is asked after each second from then on.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::ray::head::HeadClient;
 use crate::ray::registry::shared::Shared;
 use crate::ray::registry::state::Cluster;
 use crate::ray::registry::{live_nodes, query};
-
-/// How long a node stays suspected: longer than Ray takes to notice a cut cable (about 64 s).
-const SUSPECTED: Duration = Duration::from_secs(75);
-
-/// Nodes that are suspected at a time.
-const MAX_SUSPECTS: usize = 64;
-
-/// Nodes of one cluster of which somebody noticed something.
-#[derive(Default)]
-pub(super) struct Suspects {
-    until: Mutex<HashMap<String, Instant>>,
-    news: Notify,
-}
-
-impl Suspects {
-    /// A worker on `node_id` has gone without a word of Ray's.
-    pub(super) fn add(&self, node_id: &str) {
-        let mut until = self.until.lock();
-        if until.len() < MAX_SUSPECTS || until.contains_key(node_id) {
-            until.insert(node_id.to_owned(), Instant::now() + SUSPECTED);
-            self.news.notify_one();
-        }
-    }
-
-    /// Those of this moment.
-    pub(super) fn now(&self) -> Vec<String> {
-        let mut until = self.until.lock();
-        let now = Instant::now();
-        until.retain(|_, until| *until > now);
-        until.keys().cloned().collect()
-    }
-
-    /// Resolves when there is another one. Cancel safe.
-    pub(super) async fn news(&self) {
-        self.news.notified().await;
-    }
-}
 
 /// The shortest time between two questions that somebody who knows of a node has put.
 const SPACING: Duration = Duration::from_secs(1);

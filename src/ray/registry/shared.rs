@@ -15,7 +15,7 @@ use crate::config;
 use crate::hold::{RayNode, RemoteHolds, Touched};
 use crate::memory::Memory;
 use crate::ray::registry::clusters::{ClusterHandle, Clusters};
-use crate::ray::registry::found::Told;
+use crate::ray::registry::found_cluster::Told;
 use crate::ray::registry::live_nodes;
 use crate::ray::registry::observe::Observer;
 use crate::ray::registry::snapshot::{ClusterStatus, Search, Snapshot};

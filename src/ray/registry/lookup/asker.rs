@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::ray::head::{HeadClient, HeadError};
-use crate::ray::registry::lookup::Answer;
+use crate::ray::registry::lookup::answer::Answer;
 use crate::ray::registry::names::Found;
 use crate::ray::registry::rows::{ActorRow, JobRow, LIMIT, TaskRow};
 use crate::ray::registry::state::Target;

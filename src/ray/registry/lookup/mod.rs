@@ -6,6 +6,7 @@
 //! are out at a time. What they find is taken in together, at most every [`PACE`] and [`CHUNK`] at a
 //! time: each change of the list is a new list for everybody who follows it.
 
+mod answer;
 mod asker;
 
 use std::collections::VecDeque;
@@ -20,8 +21,8 @@ use tokio::time::Instant;
 use crate::ray::head::HeadClient;
 use crate::ray::registry::names::Found;
 use crate::ray::registry::shared::Shared;
-use crate::ray::registry::state::{Changes, Cluster, Now, State, Target};
-use crate::ray::registry::traceback::Stopped;
+use crate::ray::registry::state::{Cluster, Target};
+use answer::Answer;
 pub(super) use asker::of_worker;
 use asker::{Asker, Many};
 
@@ -50,12 +51,6 @@ enum Landed {
     Many(Many),
     One(Answer),
     Stack { answer: Answer, refused: bool },
-}
-
-/// What was found out about one stop.
-enum Answer {
-    Names(Target, Option<Box<Found>>),
-    Stack(Target, Option<Stopped>),
 }
 
 /// Runs until cancelled by dropping it.
@@ -165,19 +160,5 @@ async fn take_in(shared: &Shared, cluster: Cluster, mut answers: Vec<Answer>) {
             (changes.collect(), ())
         });
         tokio::task::yield_now().await;
-    }
-}
-
-impl Answer {
-    fn apply(self, state: &mut State, cluster: Cluster, now: Now) -> Changes {
-        match self {
-            Self::Names(target, found) => {
-                let found = found.map(|found| *found);
-                state.apply_found(cluster, &target.worker_id, target.stop, found, now)
-            }
-            Self::Stack(target, stack) => {
-                state.apply_stack(cluster, &target.worker_id, target.stop, stack)
-            }
-        }
     }
 }

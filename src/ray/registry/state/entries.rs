@@ -14,7 +14,17 @@ use crate::moment::Moment;
 use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, State};
 use crate::ray::registry::names::Found;
 use crate::ray::registry::pending_lookups::PendingLookups;
-use crate::ray::registry::state::Target;
+
+/// Who a lookup is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::ray::registry) struct Target {
+    pub(in crate::ray::registry) worker_id: Arc<str>,
+    pub(in crate::ray::registry) stop: u64,
+    pub(in crate::ray::registry) node_id: Arc<str>,
+    pub(in crate::ray::registry) node_ip: std::net::IpAddr,
+    pub(in crate::ray::registry) pid: u32,
+    pub(in crate::ray::registry) driver: bool,
+}
 
 /// The live breakpoints of one cluster.
 #[derive(Default)]

@@ -5,12 +5,10 @@ use std::sync::Arc;
 
 use crate::hold::{Hold, Holder, RemoteHold, RemoteHolds, Step, Touched};
 use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, State as Life};
+use crate::ray::registry::change::{Change, ClaimError};
+use crate::ray::registry::state::entries::Entry;
 use crate::ray::registry::state::lost::{MAX_UNEXPLAINED, UNEXPLAINED};
-use crate::ray::registry::state::{Changes, Cluster, ClusterState, Entry, Now, State};
-use crate::ray::registry::{Change, ClaimError};
-
-/// A breakpoint that a claim was given, where it is, and what happened.
-pub(in crate::ray::registry) type Claimed = (Cluster, Arc<Breakpoint>, Changes);
+use crate::ray::registry::state::{Changes, Claimed, Cluster, ClusterState, Now, State};
 
 impl State {
     /// Gives the breakpoint `id` to the claim `claim` of `holder`.

@@ -26,14 +26,14 @@ use tokio::time::Instant;
 
 use crate::hold::RemoteHolds;
 pub(super) use crate::moment::Moment as Now;
-use crate::ray::registry::Change;
 use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, State as Life};
+use crate::ray::registry::change::Change;
 use crate::ray::registry::exit::Exit;
 use crate::ray::registry::list::List;
 use crate::ray::registry::pending_lookups::PendingLookups;
 use crate::ray::registry::rows::LIMIT;
+pub(super) use entries::Target;
 use entries::{Entries, Entry, Row};
-pub(super) use holds::Claimed;
 
 /// Ended breakpoints that are remembered at most.
 const MAX_ENDED: usize = 256;
@@ -54,6 +54,9 @@ pub(super) type Cluster = usize;
 
 /// What happened, for events.
 pub(super) type Changes = Vec<(Change, Arc<Breakpoint>)>;
+
+/// A breakpoint that a claim was given, where it is, and what happened.
+pub(super) type Claimed = (Cluster, Arc<Breakpoint>, Changes);
 
 /// All clusters' breakpoints.
 pub(super) struct State {
@@ -97,17 +100,6 @@ pub(super) struct Questions {
     pub(super) vanished: Vec<String>,
     /// Paused workers that are not listed, because the cluster has as many breakpoints as it may have.
     pub(super) refused: usize,
-}
-
-/// Who a lookup is about.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Target {
-    pub(super) worker_id: Arc<str>,
-    pub(super) stop: u64,
-    pub(super) node_id: Arc<str>,
-    pub(super) node_ip: std::net::IpAddr,
-    pub(super) pid: u32,
-    pub(super) driver: bool,
 }
 
 impl State {
