@@ -304,6 +304,22 @@ fn now() -> std::time::Instant {
 }
 
 impl Running {
+    /// Writes what is owed, in its order.
+    ///
+    /// # Errors
+    /// Why it cannot be written yet.
+    pub(super) async fn catch_up(&self) -> Result<(), String> {
+        if self.owed.is_empty() {
+            return Ok(());
+        }
+        let _turn = self.owed.turn.lock().await;
+        while let Some(entry) = self.owed.first() {
+            self.write(&entry).await?;
+            self.owed.entries.lock().pop_front();
+        }
+        Ok(())
+    }
+
     async fn move_to(&self, whither: Whither) -> Result<(), Unavailable> {
         let (done, moved) = oneshot::channel();
         let moving = async {

@@ -7,8 +7,8 @@ use std::time::SystemTime;
 
 use parking_lot::Mutex;
 
+use super::Entry;
 use super::time::rfc3339;
-use super::{Entry, Running};
 
 /// Lines that are owed at most.
 const MOST: usize = 4096;
@@ -16,9 +16,9 @@ const MOST: usize = 4096;
 /// See the module.
 #[derive(Default)]
 pub(super) struct Owed {
-    entries: Mutex<VecDeque<(SystemTime, Entry)>>,
+    pub(super) entries: Mutex<VecDeque<(SystemTime, Entry)>>,
     /// Who writes them.
-    turn: tokio::sync::Mutex<()>,
+    pub(super) turn: tokio::sync::Mutex<()>,
 }
 
 impl Owed {
@@ -35,26 +35,8 @@ impl Owed {
         self.entries.lock().is_empty()
     }
 
-    fn first(&self) -> Option<Entry> {
+    pub(super) fn first(&self) -> Option<Entry> {
         let (at, entry) = self.entries.lock().front().cloned()?;
         Some(entry.with("happened_at", rfc3339(at)))
-    }
-}
-
-impl Running {
-    /// Writes what is owed, in its order.
-    ///
-    /// # Errors
-    /// Why it cannot be written yet.
-    pub(super) async fn catch_up(&self) -> Result<(), String> {
-        if self.owed.is_empty() {
-            return Ok(());
-        }
-        let _turn = self.owed.turn.lock().await;
-        while let Some(entry) = self.owed.first() {
-            self.write(&entry).await?;
-            self.owed.entries.lock().pop_front();
-        }
-        Ok(())
     }
 }

@@ -15,7 +15,8 @@ use tracing::debug;
 
 use self::checks::{Attempt, Checks};
 use super::carried::CarriedIdentity;
-use super::keys::KeyRing;
+use super::error::{AuthError, SetupError};
+use super::issuers::Issuers;
 use super::kubernetes::Reviewer;
 use super::principal::{CredentialId, Principal, VerifiedIdentity};
 use super::refusal::CredentialRefusal;
@@ -32,45 +33,6 @@ const LOOK_AT_REVOCATIONS: Duration = Duration::from_millis(250);
 
 /// Keys and policy are looked at with every so many looks at the revocations.
 const LOOKS_PER_KEYS: u32 = 4;
-
-/// The configuration of identities cannot be put to work.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct SetupError(pub String);
-
-/// Why somebody was not recognised. `Display` is a sentence for the client, and the same for every way in which a
-/// credential can be wrong.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AuthError {
-    /// None was presented.
-    #[error(
-        "this relay wants a token: get one from whoever runs it (`ray-relay token mint`), and give it as `Authorization: Bearer`, RAY_RELAY_TOKEN or \"rayRelay\": {{\"token\": …}}"
-    )]
-    Missing,
-    /// It is not accepted.
-    #[error(
-        "the token was refused: it is wrong, has expired, was revoked or is not meant for this relay (`ray-relay token inspect` shows what it says)"
-    )]
-    Refused,
-    /// Too many failures from there.
-    #[error("too many refused attempts from your address; try again in {} s", .retry_after.as_secs().max(1))]
-    Throttled {
-        /// When the next attempt is looked at.
-        retry_after: Duration,
-    },
-    /// It cannot be checked at the moment.
-    #[error("the relay cannot check tokens at the moment: {0}")]
-    Unavailable(String),
-}
-
-/// Issuers of tokens beside those whose keys are in the files of `[auth]`.
-#[derive(Default)]
-pub struct Issuers {
-    /// Sources of further keys, such as a key set of an identity provider.
-    pub rings: Vec<Arc<dyn KeyRing>>,
-    /// Is asked about tokens that no key has signed.
-    pub(super) kubernetes: Option<Reviewer>,
-}
 
 /// Recognises principals. One for the process.
 pub struct Authenticator {

@@ -4,12 +4,22 @@ use std::sync::Arc;
 
 use tokio::sync::{Notify, watch};
 
-use super::authenticator::{Issuers, SetupError};
+use super::error::SetupError;
 use super::jwks::RemoteKeys;
+use super::keys::KeyRing;
 use super::kubernetes::Reviewer;
 use super::kubernetes::places::Places;
 use crate::config::Config;
 use crate::ray::registry::Snapshot;
+
+/// Issuers of tokens beside those whose keys are in the files of `[auth]`.
+#[derive(Default)]
+pub struct Issuers {
+    /// Sources of further keys, such as a key set of an identity provider.
+    pub rings: Vec<Arc<dyn KeyRing>>,
+    /// Is asked about tokens that no key has signed.
+    pub(super) kubernetes: Option<Reviewer>,
+}
 
 impl Issuers {
     /// `[jwks]` and `[kubernetes]`, which is asked about the clusters of `snapshot` too where they are found. Reads files,

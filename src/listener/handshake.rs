@@ -14,7 +14,7 @@ use tracing::debug;
 use super::detect::{Detection, ENOUGH, detect};
 use super::refusal::{self, HandshakeRefusal, Speaks, TLS_ALERT};
 use super::wire::Wire;
-use super::{passed, pydevd};
+use super::{pass_on, pydevd};
 use crate::config::TlsMode;
 use crate::connect::ArrivedStream;
 use crate::connection::ConnectionInfo;
@@ -141,7 +141,7 @@ async fn speak(context: Arc<Context>, recognised: Recognised) {
         unknown,
     } = recognised;
     if let Some(home) = home {
-        return Box::pin(passed::pass_on(&context, stream, &connection, home)).await;
+        return Box::pin(pass_on::pass_on(&context, stream, &connection, home)).await;
     }
     match detection {
         Detection::Http => {
@@ -289,7 +289,7 @@ fn told_apart(
         Some(false) | None => UNKNOWN_ANSWER,
     };
     let home = match first.detection {
-        Detection::Http => passed::home(&context.peers, &first.bytes),
+        Detection::Http => pass_on::home(&context.peers, &first.bytes),
         _ => None,
     };
     connection.place.weigh(

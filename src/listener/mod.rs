@@ -2,11 +2,14 @@
 
 pub mod detect;
 mod handshake;
+mod pass_on;
 pub(crate) mod passed;
 mod pydevd;
 mod refusal;
+mod told;
 mod wire;
 
+use self::told::Told;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -216,25 +219,6 @@ async fn serve(
         biased;
         () = handshake::serve(context.clone(), &tls, stream, connection) => {}
         () = beside.run(ending) => {}
-    }
-}
-
-/// Tells what is known of a connection when this is dropped, whatever ends it.
-struct Told {
-    summary: Summary,
-    context: Arc<Context>,
-}
-
-impl Told {
-    fn new(summary: Summary, context: &Arc<Context>) -> Self {
-        let context = Arc::clone(context);
-        Self { summary, context }
-    }
-}
-
-impl Drop for Told {
-    fn drop(&mut self) {
-        self.summary.tell(self.context.traces.as_deref());
     }
 }
 

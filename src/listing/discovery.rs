@@ -4,11 +4,8 @@
 
 use serde_json::Value;
 
-use super::row::text;
+use super::text::{first_of, text};
 use crate::ray::registry::API_SERVER;
-
-/// Clusters that are named in one line.
-const NAMED: usize = 8;
 
 /// How clusters are looked for, where they are.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -58,15 +55,5 @@ impl Discovery {
         };
         let blind = self.blind.then(|| "new RayClusters are not seen at the moment: the Kubernetes API server does not answer the relay; have whoever runs it look at its log".to_owned());
         narrowed.into_iter().chain(blind).chain(left_out).collect()
-    }
-}
-
-/// The first of `total` names, and how many more there are.
-pub(super) fn first_of(names: &[&str], total: usize) -> String {
-    let shown = names.len().min(NAMED);
-    let text = names[..shown].join(", ");
-    match total.saturating_sub(shown) {
-        0 => text,
-        more => format!("{text} and {more} more"),
     }
 }

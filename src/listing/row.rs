@@ -8,8 +8,9 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use super::discovery::{Discovery, first_of};
+use super::discovery::Discovery;
 use super::holds::told;
+use super::text::{first_of, text};
 use crate::wire::debugger::Kind;
 use crate::wire::human_time::{span, utc};
 use crate::wire::text::replaced;
@@ -280,14 +281,6 @@ fn parked(row: &Value) -> Option<String> {
         },
     };
     Some(format!("parked by {by} for {left} more"))
-}
-
-/// A text, cleaned for a terminal; an empty one is none.
-pub(super) fn text(value: &Value) -> Option<String> {
-    value
-        .as_str()
-        .filter(|text| !text.is_empty())
-        .map(|text| replaced(text).into_owned())
 }
 
 fn seconds(seconds: f64) -> Duration {

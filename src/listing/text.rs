@@ -2,13 +2,37 @@
 
 use std::borrow::Cow;
 
+use serde_json::Value;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use crate::wire::text::replaced;
 
 /// The blanks between two columns of a table.
 pub(super) const GAP: usize = 2;
 
+/// Names that are shown of many.
+const NAMED: usize = 8;
+
 /// Stands for what was cut away.
 const ELLIPSIS: char = '…';
+
+/// A text, cleaned for a terminal; an empty one is none.
+pub(super) fn text(value: &Value) -> Option<String> {
+    value
+        .as_str()
+        .filter(|text| !text.is_empty())
+        .map(|text| replaced(text).into_owned())
+}
+
+/// The first of `total` names, and how many more there are.
+pub(super) fn first_of(names: &[&str], total: usize) -> String {
+    let shown = names.len().min(NAMED);
+    let text = names[..shown].join(", ");
+    match total.saturating_sub(shown) {
+        0 => text,
+        more => format!("{text} and {more} more"),
+    }
+}
 
 /// Columns that `text` takes on a terminal.
 pub(crate) fn width(text: &str) -> usize {

@@ -13,6 +13,7 @@
 
 #[cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]
 pub(crate) mod breakpoints;
+mod error;
 #[cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]
 pub(crate) mod grammar;
 mod help;
@@ -24,12 +25,12 @@ mod prompt;
 mod snapshot;
 mod wire;
 
+pub use error::{Lost, PromptError};
 pub use output::Piece;
-pub use prompt::{After, End, Interrupt, Options, Prompt, PromptError};
+pub use prompt::{After, End, Interrupt, Options, Prompt};
 pub(crate) use prompt::{COMMANDS_PROMPT, PROMPT};
 pub use snapshot::{Limits, snapshot};
 pub(crate) use snapshot::{expression as snapshot_expression, read as read_snapshot, visit};
-pub use wire::Lost;
 
 /// Whether `line` has the task run, and so may take for ever.
 pub(crate) fn resumes(line: &str) -> bool {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::PromptError;
+use super::error::{Lost, PromptError};
 use crate::memory::{Account, Kind, Taken};
 use crate::wire::dap::codec::{LITTLE, frame, header, parse, weight};
 use crate::wire::dap::message::{RefusalCode, request};
@@ -47,17 +47,6 @@ enum Message {
     Whole(BytesMut),
     /// It is skipped, and this stands for it.
     Skipped(Incoming),
-}
-
-/// The connection is over, and how.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Lost {
-    /// The other side closed.
-    #[error("the connection was closed")]
-    Closed,
-    /// The system's words, or what is wrong with what came.
-    #[error("the connection broke: {0}")]
-    Broken(String),
 }
 
 /// A connection to a debug adapter.

@@ -6,7 +6,7 @@
 
 mod read;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,14 +38,6 @@ struct Grant {
 }
 
 impl Policy {
-    /// Reads and checks the file at `path`: at most 1 MiB of TOML.
-    ///
-    /// # Errors
-    /// All [`Problems`] of it.
-    pub fn load(path: &Path) -> Result<Self, Problems> {
-        read::file(path)
-    }
-
     /// What somebody may do who was authenticated as `subject` and member of `groups`. Nothing, where no rule is for
     /// that person.
     pub fn access(&self, subject: &str, groups: &[String]) -> Access {

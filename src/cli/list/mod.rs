@@ -1,22 +1,17 @@
 //! `ray-relay list`: what waits at a breakpoint, once or as it changes.
 
 mod nodes;
+mod page;
 mod pager;
 mod view;
 mod watch;
 
 use std::io::{self, Write};
 
-use serde_json::Value;
-
 use super::relay_client::RelayClient;
 use super::terminal;
 use super::{Failure, ListArgs};
-use crate::doctor::lists;
-use crate::listing::NOTHING_KNOWN;
-use crate::listing::row::List;
 use crate::listing::select::{Choice, arranged};
-use crate::listing::table::{self, Extras};
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
@@ -69,7 +64,7 @@ pub(super) async fn run(args: ListArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let columns = terminal::columns();
-    let mut text = page(&list, columns);
+    let mut text = page::page(&list, columns);
     if let Some(nodes) = nodes {
         let (table, beside) = (nodes::table(&nodes, columns), nodes::beside(&nodes));
         text += &format!("\n{table}{beside}");
@@ -77,53 +72,6 @@ pub(super) async fn run(args: ListArgs) -> Result<(), Failure> {
     pager::write(&text)?;
     Ok(())
 }
-
-/// Troubles, then the table or what to do where there is nothing to show.
-fn page(list: &Value, columns: Option<usize>) -> String {
-    let places = lists::places(list);
-    let list = List::read(list);
-    let mut text = String::new();
-    for trouble in list.troubles() {
-        text += &format!("! {trouble}\n");
-    }
-    let troubled = !text.is_empty();
-    if troubled {
-        text.push('\n');
-    }
-    if list.rows.is_empty() {
-        // What is not known is not claimed.
-        text += match (troubled, list.hidden) {
-            (true, 0) => NOTHING_KNOWN,
-            (false, 0) => EMPTY,
-            (_, _) => "None of those that wait fits.\n",
-        };
-    } else {
-        let table = table::render(&list, &Extras::default(), columns);
-        let shows_places = table
-            .lines()
-            .next()
-            .is_some_and(|head| head.contains("WHERE"));
-        text += &table;
-        // For people: in a pipe each line is a row.
-        if columns.is_some() && shows_places && !places.is_empty() {
-            text += NO_PLACES;
-        }
-    }
-    if list.hidden > 0 {
-        text += &format!("{} more do not fit --filter.\n", list.hidden);
-    }
-    text
-}
-
-/// It fits 80 columns: a line that is cut says nothing.
-const NO_PLACES: &str =
-    "WHERE is - as the Ray head gives no stacks; `ray-relay doctor` says what helps.\n";
-
-const EMPTY: &str = "\
-No task waits at a breakpoint.
-Put breakpoint() into a Ray task or actor and run it: it appears here within a second or two.
-`ray-relay list --watch` shows it as soon as it stops; `ray-relay launch-config` attaches an editor.
-";
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::page;
+use super::page::page;
 use crate::listing::row::{List, Row};
 use crate::listing::text::width;
 

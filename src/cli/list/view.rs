@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::page;
+use super::page::page;
 use crate::cli::failure::Failure;
 use crate::cli::terminal;
 use crate::listing::row::{List, Row};

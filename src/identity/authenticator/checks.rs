@@ -8,10 +8,11 @@ use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 use tracing::{debug, error, info};
 
-use super::{AuthError, Issuers, SetupError};
 use crate::config::Auth;
 use crate::identity::Ended;
 use crate::identity::claims::Expectations;
+use crate::identity::error::{AuthError, SetupError};
+use crate::identity::issuers::Issuers;
 use crate::identity::key_files::KeyFiles;
 use crate::identity::keys::KeyRing;
 use crate::identity::kubernetes::Reviewer;

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::dap::testing::paused;
 use crate::identity::jws::TICKET;
+use crate::identity::keys::KeyRing;
 use crate::identity::keys::{Algorithm, KeysUnavailable, VerificationKey};
 use crate::identity::kubernetes::api::KubernetesError;
 use crate::identity::kubernetes::review::{Review, ReviewApi, User};

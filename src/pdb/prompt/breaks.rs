@@ -5,11 +5,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Prompt;
 use super::line::Mode;
-use super::request::{Failure, if_any};
+use super::request::if_any;
 use crate::pdb::breakpoints::Breakpoint;
+use crate::pdb::error::{Failure, Lost};
 use crate::pdb::grammar::{self, parse, resumes};
 use crate::pdb::location::{self, Location};
-use crate::pdb::wire::Lost;
 use crate::wire::dap::names::Command;
 use crate::wire::text::escaped;
 

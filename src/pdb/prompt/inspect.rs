@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Prompt;
-use super::request::{Failure, if_any};
+use super::request::if_any;
 use crate::memory::Kind;
+use crate::pdb::error::{Failure, Lost};
 use crate::pdb::grammar::{Span, span};
 use crate::pdb::output::{Piece, cut};
-use crate::pdb::wire::Lost;
 use crate::wire::dap::names::Command;
 use crate::wire::text::escaped;
 

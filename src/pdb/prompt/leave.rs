@@ -4,9 +4,10 @@ use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
-use super::request::{Failure, PATIENCE, program_output};
+use super::request::{PATIENCE, program_output};
 use super::{End, Prompt};
-use crate::pdb::wire::{Incoming, Lost};
+use crate::pdb::error::{Failure, Lost};
+use crate::pdb::wire::Incoming;
 use crate::wire::dap::names::{Command, Event};
 
 /// The refusal of `q!` without the permission, as debuggers get it from the relay.

@@ -2,11 +2,10 @@
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::request::Failure;
 use super::{After, End, Prompt};
+use crate::pdb::error::{Failure, Lost};
 use crate::pdb::grammar::{self, Command};
 use crate::pdb::help;
-use crate::pdb::wire::Lost;
 
 /// Commands that one line or stop may lead to, with `;;`, aliases and breakpoints' own commands.
 const LONGEST_QUEUE: usize = 1000;

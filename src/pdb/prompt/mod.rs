@@ -21,12 +21,13 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 
-pub use self::open::{Options, PromptError};
+pub use self::open::Options;
 
 use self::line::{Mode, Task};
 use super::breakpoints::Table;
+use super::error::Lost;
 use super::output::Piece;
-use super::wire::{Lost, Wire};
+use super::wire::Wire;
 use crate::memory::Taken;
 use crate::wire::dap::names::Event;
 

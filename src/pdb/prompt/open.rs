@@ -9,12 +9,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
 use super::line::Mode;
-use super::request::{Failure, program_output};
+use super::request::program_output;
 use super::{After, Interrupt, Prompt};
 use crate::memory::{Account, Kind};
 use crate::pdb::breakpoints::Table;
+use crate::pdb::error::PromptError;
 use crate::pdb::output::Piece;
-use crate::pdb::wire::{Lost, Wire};
+use crate::pdb::wire::Wire;
 use crate::wire::dap::mappings;
 use crate::wire::dap::names::Command;
 
@@ -48,36 +49,6 @@ impl Default for Options {
             patience: Some(Duration::from_secs(30)),
             local_sources: false,
             account: Account::default(),
-        }
-    }
-}
-
-/// Why there is no session.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PromptError {
-    /// The relay's, or the debugger's, sentence.
-    #[error("{0}")]
-    Refused(String),
-    /// The relay has no way to the debugger, as this sentence says.
-    #[error("{0}")]
-    Unreachable(String),
-    /// What is to be debugged is not there, as the relay's sentence says.
-    #[error("{0}")]
-    NotFound(String),
-    /// The connection broke.
-    #[error(transparent)]
-    Lost(#[from] Lost),
-    /// The task did not stop after the attach.
-    #[error("attached, but the task did not stop: it was let go in the meantime")]
-    NoStop,
-}
-
-impl From<Failure> for PromptError {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Refused(sentence) => Self::Refused(sentence),
-            Failure::Interrupted => Self::Refused("interrupted".to_owned()),
-            Failure::Lost(lost) => Self::Lost(lost),
         }
     }
 }

@@ -10,9 +10,9 @@ use tokio::time::timeout;
 
 use super::open::Options;
 use super::request::program_output;
-use super::{After, Prompt, PromptError};
+use super::{After, Prompt};
+use crate::pdb::error::{Lost, PromptError};
 use crate::pdb::output::Piece;
-use crate::pdb::wire::Lost;
 use crate::wire::dap::codec::parse;
 use crate::wire::dap::kept::Kept;
 use crate::wire::dap::message;

@@ -7,9 +7,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
 use super::Prompt;
+use crate::pdb::error::{Failure, Lost};
 use crate::pdb::output::{Piece, cut, cut_hint};
 use crate::pdb::probe;
-use crate::pdb::wire::{Incoming, Lost};
+use crate::pdb::wire::Incoming;
 use crate::wire::dap::message::tells_task_end;
 use crate::wire::dap::names::{Command, Event};
 use crate::wire::text::escaped;
@@ -20,29 +21,6 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 const MOST_EVENTS: usize = 1000;
 /// Most of the program's output in one piece, in characters.
 const LONGEST_OUTPUT: usize = 20_000;
-
-/// Why a request has no answer, or a command is not obeyed.
-#[derive(Debug)]
-pub(super) enum Failure {
-    /// The debugger's, the relay's or the prompt's own sentence.
-    Refused(String),
-    /// An interrupt came first.
-    Interrupted,
-    Lost(Lost),
-}
-
-impl From<Lost> for Failure {
-    fn from(lost: Lost) -> Self {
-        Self::Lost(lost)
-    }
-}
-
-impl Failure {
-    /// What the prompt itself says to a command that cannot be obeyed.
-    pub(super) fn refused(sentence: impl Into<String>) -> Self {
-        Self::Refused(sentence.into())
-    }
-}
 
 /// An answer that can be done without; a lost connection cannot.
 pub(super) fn if_any(answer: Result<Value, Failure>) -> Result<Option<Value>, Lost> {

@@ -5,11 +5,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::inspect::bad_argument;
 use super::line::Task;
-use super::request::{Failure, if_any, program_output};
+use super::request::{if_any, program_output};
 use super::{End, Frame, Prompt};
+use crate::pdb::error::{Failure, Lost};
 use crate::pdb::grammar;
 use crate::pdb::output::{Piece, cut};
-use crate::pdb::wire::{Incoming, Lost};
+use crate::pdb::wire::Incoming;
 use crate::wire::dap::message::tells_task_end;
 use crate::wire::dap::names::{Command, Event};
 use crate::wire::text::escaped;

@@ -45,19 +45,24 @@ const KEYS: [&str; 14] = [
     "park_max",
 ];
 
-/// Reads the file at `path`.
-pub(super) fn file(path: &Path) -> Result<Policy, Problems> {
-    let name = shown(&path.display().to_string());
-    let text = read_text(path).map_err(|error| Problems {
-        problems: vec![Problem {
-            key: "auth.policy_file".to_owned(),
-            place: name.clone(),
-            found: error.to_string(),
-            expected: "a TOML file with the rules that can be read".to_owned(),
-            hint: Some("config/policy.example.toml explains every key".to_owned()),
-        }],
-    })?;
-    parse(&name, &text)
+impl Policy {
+    /// Reads and checks the file at `path`: at most 1 MiB of TOML.
+    ///
+    /// # Errors
+    /// All [`Problems`] of it.
+    pub fn load(path: &Path) -> Result<Self, Problems> {
+        let name = shown(&path.display().to_string());
+        let text = read_text(path).map_err(|error| Problems {
+            problems: vec![Problem {
+                key: "auth.policy_file".to_owned(),
+                place: name.clone(),
+                found: error.to_string(),
+                expected: "a TOML file with the rules that can be read".to_owned(),
+                hint: Some("config/policy.example.toml explains every key".to_owned()),
+            }],
+        })?;
+        parse(&name, &text)
+    }
 }
 
 /// Reads the text of a file that is called `file` in problems.

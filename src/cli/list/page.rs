@@ -1,0 +1,55 @@
+//! The list as a page of text.
+
+use serde_json::Value;
+
+use crate::doctor::lists;
+use crate::listing::NOTHING_KNOWN;
+use crate::listing::row::List;
+use crate::listing::table::{self, Extras};
+
+/// Troubles, then the table or what to do where there is nothing to show.
+pub(super) fn page(list: &Value, columns: Option<usize>) -> String {
+    let places = lists::places(list);
+    let list = List::read(list);
+    let mut text = String::new();
+    for trouble in list.troubles() {
+        text += &format!("! {trouble}\n");
+    }
+    let troubled = !text.is_empty();
+    if troubled {
+        text.push('\n');
+    }
+    if list.rows.is_empty() {
+        // What is not known is not claimed.
+        text += match (troubled, list.hidden) {
+            (true, 0) => NOTHING_KNOWN,
+            (false, 0) => EMPTY,
+            (_, _) => "None of those that wait fits.\n",
+        };
+    } else {
+        let table = table::render(&list, &Extras::default(), columns);
+        let shows_places = table
+            .lines()
+            .next()
+            .is_some_and(|head| head.contains("WHERE"));
+        text += &table;
+        // For people: in a pipe each line is a row.
+        if columns.is_some() && shows_places && !places.is_empty() {
+            text += NO_PLACES;
+        }
+    }
+    if list.hidden > 0 {
+        text += &format!("{} more do not fit --filter.\n", list.hidden);
+    }
+    text
+}
+
+/// It fits 80 columns: a line that is cut says nothing.
+const NO_PLACES: &str =
+    "WHERE is - as the Ray head gives no stacks; `ray-relay doctor` says what helps.\n";
+
+const EMPTY: &str = "\
+No task waits at a breakpoint.
+Put breakpoint() into a Ray task or actor and run it: it appears here within a second or two.
+`ray-relay list --watch` shows it as soon as it stops; `ray-relay launch-config` attaches an editor.
+";

@@ -1,0 +1,33 @@
+//! Why identities cannot be set up, and why somebody is not recognised.
+
+use std::time::Duration;
+
+/// The configuration of identities cannot be put to work.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct SetupError(pub String);
+
+/// Why somebody was not recognised. `Display` is a sentence for the client, and the same for every way in which a
+/// credential can be wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AuthError {
+    /// None was presented.
+    #[error(
+        "this relay wants a token: get one from whoever runs it (`ray-relay token mint`), and give it as `Authorization: Bearer`, RAY_RELAY_TOKEN or \"rayRelay\": {{\"token\": …}}"
+    )]
+    Missing,
+    /// It is not accepted.
+    #[error(
+        "the token was refused: it is wrong, has expired, was revoked or is not meant for this relay (`ray-relay token inspect` shows what it says)"
+    )]
+    Refused,
+    /// Too many failures from there.
+    #[error("too many refused attempts from your address; try again in {} s", .retry_after.as_secs().max(1))]
+    Throttled {
+        /// When the next attempt is looked at.
+        retry_after: Duration,
+    },
+    /// It cannot be checked at the moment.
+    #[error("the relay cannot check tokens at the moment: {0}")]
+    Unavailable(String),
+}

@@ -1,0 +1,25 @@
+//! What is known of a connection is told once, whatever ends it.
+
+use std::sync::Arc;
+
+use crate::connection::summary::Summary;
+use crate::context::Context;
+
+/// Tells what is known of a connection when this is dropped, whatever ends it.
+pub(super) struct Told {
+    summary: Summary,
+    context: Arc<Context>,
+}
+
+impl Told {
+    pub(super) fn new(summary: Summary, context: &Arc<Context>) -> Self {
+        let context = Arc::clone(context);
+        Self { summary, context }
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.summary.tell(self.context.traces.as_deref());
+    }
+}
