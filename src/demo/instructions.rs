@@ -45,6 +45,13 @@ fn text(snapshot: &Snapshot, address: &str, folder: Option<&Path>, program: &str
         "127.0.0.1:5678" => String::new(),
         _ => format!(" --relay http://{address}"),
     };
+    let _ = write!(
+        text,
+        "
+A browser:
+      http://{address}/relay/      (the list, and each task's stack and variables)
+"
+    );
     let _ = match folder {
         Some(folder) => write!(
             text,
@@ -76,10 +83,12 @@ Another terminal:
       {program} debug{relay}      (the list, and a pdb prompt)
       nc {host} {port}      (and Enter: the same with nothing installed)
       {program} list --watch{relay}
-      curl -s http://{address}/relay/v1/breakpoints
 
 Ray's dashboard, through the same port ({port}):
       http://{address}/      (a browser is led on to the dashboard's own origin)
+
+A cluster of your own, from where its head is reached:
+      {program} serve --ray-address http://HEAD:8265      (README.md, \"Your own cluster\")
 
 {}\n\n",
         if folder.is_some() {

@@ -43,6 +43,9 @@ pub struct Args {
     /// Submit no sample job (with --ray-address)
     #[arg(long, requires = "ray_address")]
     pub no_job: bool,
+    /// Show what the sample job prints, as it comes
+    #[arg(long)]
+    pub job_log: bool,
     /// Ray to install
     #[arg(long, value_name = "VERSION", default_value = "2.60.0")]
     pub ray_version: String,
@@ -86,7 +89,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
         what: "wait for signals",
         source,
     })?;
-    let progress = Progress::new("demo");
+    let progress = Progress::watched("demo");
     let mut started = Started::default();
     let outcome = tokio::select! {
         outcome = show(&args, &progress, &mut started) => outcome,
@@ -146,7 +149,7 @@ async fn show(args: &Args, progress: &Progress, started: &mut Started) -> Result
     instructions::print(relay, Some(job.folder()));
     started.ready = true;
     tokio::select! {
-        () = submitted.follow(progress) => Ok(()),
+        () = submitted.follow(args.job_log, progress) => Ok(()),
         fallen = relay.fallen() => Err(app::Error::from(fallen).into()),
     }
 }

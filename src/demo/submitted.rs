@@ -23,6 +23,8 @@ const LISTED_DEADLINE: Duration = Duration::from_secs(90);
 const NAMED_DEADLINE: Duration = Duration::from_secs(5);
 /// How often the job's output is asked for.
 const FOLLOW: Duration = Duration::from_millis(700);
+/// The end of the output of a job that failed, in lines.
+const LAST_LINES: usize = 15;
 
 /// One stop of one worker.
 type Stop = (BreakpointId, u64);
@@ -111,7 +113,7 @@ impl Submitted {
             };
             if let Some(what) = what {
                 let output = self.jobs.output(&self.id).await.unwrap_or_default();
-                let output = last_lines(&output, 15);
+                let output = last_lines(&output, LAST_LINES);
                 return Err(Error::NoBreakpoints { what, output });
             }
             let seconds = step.elapsed().as_secs();
@@ -146,22 +148,25 @@ impl Submitted {
         }
     }
 
-    /// Prints the job's output as it comes, until the job ends.
-    pub(super) async fn follow(&self, progress: &Progress) {
+    /// Resolves when the job has ended. Its output is printed as it comes where that `shows_log`, and the end of it where it
+    /// did not succeed.
+    pub(super) async fn follow(&self, shows_log: bool, progress: &Progress) {
         let mut shown = 0;
         loop {
             // The state first: output that comes before the end is then never missed.
             let state = self.jobs.job(&self.id).await;
-            if let Ok(output) = self.jobs.output(&self.id).await {
+            if shows_log && let Ok(output) = self.jobs.output(&self.id).await {
                 let whole = output.rfind('\n').map_or(0, |end| end + 1);
-                for line in output.get(shown..whole).unwrap_or_default().lines() {
-                    progress.say(format_args!("job | {}", without_colours(line)));
-                }
+                say_output(output.get(shown..whole).unwrap_or_default(), progress);
                 shown = shown.max(whole);
             }
             if let Ok(Some(state)) = state
                 && state.ended()
             {
+                if !shows_log && state.status != "SUCCEEDED" {
+                    let output = self.jobs.output(&self.id).await.unwrap_or_default();
+                    say_output(&last_lines(&output, LAST_LINES), progress);
+                }
                 progress.say(format_args!(
                     "the job has ended: {}",
                     state.status.to_lowercase()
@@ -170,6 +175,12 @@ impl Submitted {
             }
             tokio::time::sleep(FOLLOW).await;
         }
+    }
+}
+
+fn say_output(output: &str, progress: &Progress) {
+    for line in output.lines() {
+        progress.say(format_args!("job | {}", without_colours(line)));
     }
 }
 

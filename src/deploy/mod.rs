@@ -54,7 +54,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let deployment = Deployment {
         jobs: Jobs::new(&*args.ray_address, args.ray_token_file.clone(), true)?,
         name: args.name.clone(),
-        progress: Progress::new("deploy"),
+        progress: Progress::watched("deploy"),
     };
     if args.status {
         return deployment.show(args.json).await;

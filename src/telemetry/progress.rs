@@ -1,16 +1,28 @@
-//! Lines that say what a long preparation is doing, each with the seconds since it began.
+//! What a long preparation is doing, each line with the seconds since it began.
 //!
 //! Written to the process's real standard error (not through the print macros, which `cargo
-//! test` holds back): the demo and the tests both prepare things that take a minute.
+//! test` holds back): the demo and the tests both prepare things that take a minute. A command that somebody watches
+//! shows a step in one line, which is rewritten until the step is done; everywhere else each word is a line.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// Shortest time between two notes of one step that say nothing new.
+const NOTE_EVERY: Duration = Duration::from_secs(5);
+
+/// To the start of the line, and clear it.
+const AGAIN: &str = "\r\x1b[K";
 
 /// The clock of one preparation, and the only place that prints about it.
 #[derive(Debug, Clone)]
 pub struct Progress {
     began: Instant,
     name: &'static str,
+    /// On a terminal: whether the line there is unfinished.
+    unfinished: Option<Arc<Mutex<bool>>>,
 }
 
 impl Progress {
@@ -19,31 +31,69 @@ impl Progress {
         Self {
             began: Instant::now(),
             name,
+            unfinished: None,
+        }
+    }
+
+    /// As [`Self::new`], for a command that nothing else writes beside: on a terminal a step keeps to one line.
+    pub fn watched(name: &'static str) -> Self {
+        let can_rewrite = std::io::stderr().is_terminal()
+            && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
+        Self {
+            unfinished: can_rewrite.then(Arc::default),
+            ..Self::new(name)
         }
     }
 
     /// One line, at once. A standard error that is gone is no reason to stop.
     pub fn say(&self, text: impl std::fmt::Display) {
-        let seconds = self.began.elapsed().as_secs_f64();
-        let _ = writeln!(
-            std::io::stderr().lock(),
-            "{} {seconds:6.1}s  {text}",
-            self.name
-        );
+        self.write(&self.line(text), false);
     }
 
     /// Announces a step. [`Step::done`] closes it with the time that it took.
     pub fn step(&self, text: impl std::fmt::Display) -> Step<'_> {
-        self.say(format_args!("{text} ..."));
+        self.write(&self.line(format_args!("{text} ...")), true);
         Step {
             progress: self,
             began: Instant::now(),
             said: Instant::now(),
         }
     }
+
+    fn line(&self, text: impl std::fmt::Display) -> String {
+        let seconds = self.began.elapsed().as_secs_f64();
+        format!("{} {seconds:6.1}s  {text}", self.name)
+    }
+
+    /// Writes `line`, which the next one takes the place of where it is `unfinished` and lines are rewritten.
+    fn write(&self, line: &str, unfinished: bool) {
+        let mut out = std::io::stderr().lock();
+        let Some(state) = &self.unfinished else {
+            let _ = writeln!(out, "{line}");
+            return;
+        };
+        let columns = terminal_size::terminal_size_of(&out).map_or(80, |(columns, _)| columns.0);
+        let _ = out.write_all(rewritten(line, &mut state.lock(), unfinished, columns).as_bytes());
+        let _ = out.flush();
+    }
 }
 
-/// One step of the preparation.
+/// What puts `line` onto a terminal of so many `columns`. An unfinished line is cut to fit, as one that wraps cannot be
+/// rewritten.
+fn rewritten(line: &str, was_unfinished: &mut bool, unfinished: bool, columns: u16) -> String {
+    let again = if *was_unfinished { AGAIN } else { "" };
+    *was_unfinished = unfinished;
+    match unfinished {
+        true => {
+            let room = usize::from(columns.saturating_sub(1));
+            let shown: String = line.chars().take(room).collect();
+            format!("{again}{shown}")
+        }
+        false => format!("{again}{line}\n"),
+    }
+}
+
+/// One step of the preparation. Dropped before it is done, what was said last stays.
 #[derive(Debug)]
 pub struct Step<'a> {
     progress: &'a Progress,
@@ -51,14 +101,11 @@ pub struct Step<'a> {
     said: Instant,
 }
 
-/// Shortest time between two notes of one step that say nothing new.
-const NOTE_EVERY: Duration = Duration::from_secs(5);
-
 impl Step<'_> {
     /// A line of detail.
     pub fn note(&mut self, text: impl std::fmt::Display) {
         self.said = Instant::now();
-        self.progress.say(format_args!("    {text}"));
+        self.tell(text, true);
     }
 
     /// A sign of life: as [`Step::note`], but at most every five seconds.
@@ -76,7 +123,44 @@ impl Step<'_> {
     /// The end of it.
     pub fn done(self, text: impl std::fmt::Display) {
         let seconds = self.began.elapsed().as_secs_f64();
-        self.progress
-            .say(format_args!("    {text} ({seconds:.1} s)"));
+        self.tell(format_args!("{text} ({seconds:.1} s)"), false);
+    }
+
+    fn tell(&self, text: impl std::fmt::Display, unfinished: bool) {
+        let text = match (&self.progress.unfinished, unfinished) {
+            (None, _) => format!("    {text}"),
+            (Some(_), true) => format!("{text} ..."),
+            (Some(_), false) => text.to_string(),
+        };
+        self.progress.write(&self.progress.line(text), unfinished);
+    }
+}
+
+impl Drop for Step<'_> {
+    fn drop(&mut self) {
+        if let Some(state) = &self.progress.unfinished
+            && std::mem::take(&mut *state.lock())
+        {
+            let _ = writeln!(std::io::stderr().lock());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_keeps_to_one_line_until_it_is_done_and_what_is_said_beside_it_is_whole() {
+        let mut state = false;
+        let mut show = |line: &str, unfinished| rewritten(line, &mut state, unfinished, 12);
+        assert_eq!(show("installing Ray", true), "installing ");
+        assert_eq!(show("12 files of 40", true), "\r\x1b[K12 files of");
+        assert_eq!(
+            show("done after a while", false),
+            "\r\x1b[Kdone after a while\n"
+        );
+        assert_eq!(show("another line", false), "another line\n");
+        assert_eq!(show("wörd by wörd", true), "wörd by wör");
     }
 }
