@@ -18,9 +18,7 @@ Examples:
   ray-relay check-config --config relay.toml --json | jq '.problems[].key'
   ray-relay check-config --policy policy.toml
 
-Reads the same file, RAY_RELAY_* environment and flags as `ray-relay serve`, and the files with keys,
-rules and revocations that they name; contacts nobody. Says who may do what by the policy file, one
-line for each rule.
+Reads the same file, RAY_RELAY_* environment and flags as `ray-relay serve`, and the files with keys, rules and revocations that they name; contacts nobody. Says who may do what by the policy file, one line for each rule.
 Exit code 0: it is right, and the effective value of every key was printed. 78: it is not.";
 
 pub(super) fn run(args: CheckConfigArgs) -> Result<(), Failure> {

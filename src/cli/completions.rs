@@ -33,9 +33,7 @@ Examples:
   ray-relay completions zsh > \"${fpath[1]}/_ray-relay\"
   ray-relay completions fish > ~/.config/fish/completions/ray-relay.fish
 
-Open a new shell afterwards. Where a command wants a task, Tab asks the relay what waits: the one
-that --relay or RAY_RELAY_URL names, with the token of --token-file or RAY_RELAY_TOKEN. A
---token-command is not run for it, nor is a relay looked for in Kubernetes (--kube).";
+Open a new shell afterwards. Where a command wants a task, Tab asks the relay what waits: the one that --relay or RAY_RELAY_URL names, with the token of --token-file or RAY_RELAY_TOKEN. A --token-command is not run for it, nor is a relay looked for in Kubernetes (--kube).";
 
 /// By which the script tells the binary that it is asked by a shell, and by which.
 const VARIABLE: &str = "RAY_RELAY_COMPLETE";

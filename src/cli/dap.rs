@@ -18,9 +18,6 @@ use crate::wire::dap::message::Request;
 use crate::wire::dap::names::Command;
 
 pub(super) const AFTER_HELP: &str = "\
-An editor starts it and speaks DAP to it; it speaks to the relay. What the attach request says under \"rayRelay\" holds;
-where it says nothing, --breakpoint, --task and --next do.
-
 Examples:
   Helix, languages.toml:
     [language.debugger]
@@ -35,6 +32,8 @@ Examples:
       \"debugAdapterPath\": \"${workspaceFolder}/.vscode/ray-relay-dap.py\" }
     and in .vscode/ray-relay-dap.py:
     import os; os.execvp(\"ray-relay\", [\"ray-relay\", \"dap\"])
+
+An editor starts it and speaks DAP to it; it speaks to the relay. What the attach request says under \"rayRelay\" holds; where it says nothing, --breakpoint, --task and --next do.
 
 Exit codes: 0 done, 69 the relay cannot be reached.";
 

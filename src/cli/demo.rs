@@ -9,8 +9,7 @@ use crate::telemetry::logging;
 pub(super) const AFTER_HELP: &str = "\
 Examples:
   ray-relay demo
-      installs Ray for this user alone (once), starts three Ray nodes on this machine, and runs a
-      job whose tasks stop at breakpoints; Ctrl-C removes it all but the installation
+      installs Ray for this user alone (once), starts three Ray nodes on this machine, and runs a job whose tasks stop at breakpoints; Ctrl-C removes it all but the installation
   ray-relay demo --ray-address http://127.0.0.1:8265
       the same job on a cluster that exists
 

@@ -23,9 +23,6 @@ use crate::pdb::{After, End, Options, Piece, Prompt};
 use crate::wire::debugger::Kind;
 
 pub(super) const AFTER_HELP: &str = "\
-Each argument after -- is one line, as it would be typed at the prompt of `ray-relay debug`;
-without any, lines are read from standard input. Only what the commands print is printed.
-
 Examples:
   ray-relay exec 3kfz0q8m -- where args 'pp locals()'
   ray-relay exec train_step -- 'p loss' 'learning_rate = 0.01' 'p learning_rate'
@@ -33,17 +30,14 @@ Examples:
   ray-relay exec --all --stay -- 'p step, loss'
   ray-relay exec 3kfz0q8m < commands.txt
 
+Each argument after -- is one line, as it would be typed at the prompt of `ray-relay debug`; without any, lines are read from standard input. Only what the commands print is printed.
+
 The task runs on when the commands are done. With --stay it stays where it is, parked for you:
-`ray-relay exec` or `ray-relay debug` goes on with it, `ray-relay release` lets it run. The first
-command that fails (***) ends the rest, unless --keep-going is given, and the task stays as well.
-Where the relay cannot park it, it runs on, and that is said.
+`ray-relay exec` or `ray-relay debug` goes on with it, `ray-relay release` lets it run. The first command that fails (***) ends the rest, unless --keep-going is given, and the task stays as well. Where the relay cannot park it, it runs on, and that is said.
 
---all runs the commands at once in every paused task, and in those that an `exec` has left. What
-they print comes task by task.
+--all runs the commands at once in every paused task, and in those that an `exec` has left. What they print comes task by task.
 
-Exit codes: 0 done, 1 a command failed or the task ended in between, 2 no command was given, 69 the
-relay or the task's debugger cannot be reached, or the connection broke, 77 refused (by the relay,
-or because somebody else debugs the task), 66 no such task waits (any more).";
+Exit codes: 0 done, 1 a command failed or the task ended in between, 2 no command was given, 69 the relay or the task's debugger cannot be reached, or the connection broke, 77 refused (by the relay, or because somebody else debugs the task), 66 no such task waits (any more).";
 
 /// What the relay is told, and shows as the holder.
 const CLIENT: &str = "ray-relay exec";

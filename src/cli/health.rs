@@ -5,12 +5,10 @@ use super::terminal::say;
 use super::{Failure, RelayArgs};
 
 pub(super) const AFTER_HELP: &str = "\
-Asks /relay/healthz, which needs no token. Whether a Ray head answers is not asked: a relay without
-one is healthy, and /relay/readyz and `ray-relay doctor` are about that. Neither is a certificate
-looked at: what refuses is there.
-
 Example, in a Dockerfile:
   HEALTHCHECK CMD [\"/ray-relay\", \"health\"]
+
+Asks /relay/healthz, which needs no token. Whether a Ray head answers is not asked: a relay without one is healthy, and /relay/readyz and `ray-relay doctor` are about that. Neither is a certificate looked at: what refuses is there.
 
 Exit codes: 0 it answers; 69 it does not.";
 

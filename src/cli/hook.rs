@@ -4,13 +4,12 @@ use super::Failure;
 use super::terminal::say;
 
 pub(super) const AFTER_HELP: &str = "\
-debugpy lets everybody in who reaches its port, and by itself it listens on the node's address. With this hook a worker's
-debug port is on 127.0.0.1 of its node alone: whoever debugs it comes through the agent there (`ray-relay node`).
-
 Example:
   ray-relay hook > ray_relay_hook.py
   ray job submit --working-dir . \\
-      --runtime-env-json '{\"worker_process_setup_hook\": \"ray_relay_hook.setup\"}' -- python my_job.py";
+      --runtime-env-json '{\"worker_process_setup_hook\": \"ray_relay_hook.setup\"}' -- python my_job.py
+
+debugpy lets everybody in who reaches its port, and by itself it listens on the node's address. With this hook a worker's debug port is on 127.0.0.1 of its node alone: whoever debugs it comes through the agent there (`ray-relay node`).";
 
 pub(super) fn run() -> Result<(), Failure> {
     Ok(say(include_str!("../python/ray_relay/__init__.py"))?)

@@ -22,10 +22,11 @@ const AUDIENCE: &str = "ray-relay";
 
 /// How a relay in Kubernetes is reached.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Kubernetes")]
+#[command(next_help_heading = "Reaching the relay through Kubernetes")]
 pub struct KubeArgs {
-    /// Reach the relay through Kubernetes, without URL and token: by your kubeconfig, a port-forward to
-    /// the relay's Service, and who you are there. Implied by the other options here
+    /// Reach the relay by your kubeconfig, without URL and token
+    ///
+    /// Through a port-forward to the relay's Service, as who you are there. Implied by the other options here.
     #[arg(long)]
     pub kube: bool,
     /// Context of the kubeconfig [default: its current one]
@@ -35,20 +36,27 @@ pub struct KubeArgs {
     #[arg(long, short, value_name = "NAME")]
     pub namespace: Option<String>,
     /// Kubeconfig [default: those of KUBECONFIG, else ~/.kube/config]
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, hide_short_help = true)]
     pub kubeconfig: Option<PathBuf>,
     /// Service of the relay [default: the one labelled app.kubernetes.io/name=ray-relay]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub kube_service: Option<String>,
-    /// Show the relay a token of this ServiceAccount, asked for and renewed by itself, in place of the
-    /// kubeconfig's own
+    /// Show the relay a token of this ServiceAccount, in place of the kubeconfig's own
+    ///
+    /// It is asked for, and renewed in time.
     #[arg(long, value_name = "[NAMESPACE/]NAME", conflicts_with = "token_file")]
+    #[arg(hide_short_help = true)]
     pub as_service_account: Option<String>,
     /// Audience of that token, as the relay has it in `kubernetes.audiences` [default: ray-relay]
-    #[arg(long, value_name = "TEXT", requires = "as_service_account")]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        requires = "as_service_account",
+        hide_short_help = true
+    )]
     pub audience: Option<String>,
     /// A name that the relay's certificate is for, where it speaks TLS [default: localhost]
-    #[arg(long, value_name = "NAME", value_parser = server_name)]
+    #[arg(long, value_name = "NAME", value_parser = server_name, hide_short_help = true)]
     pub tls_server_name: Option<ServerName<'static>>,
 }
 

@@ -30,25 +30,17 @@ Examples:
   ray-relay node --relay https://ray-relay-replicas --ca-file ca.pem --token-file node.token
       all addresses of that name, each with a link of its own, looked up again as they change
 
-The agent has no port: it dials out. The relay knows it by a token with the scope `node` (made with
-`ray-relay token mint --scope node`) or by a client certificate, and it knows the relay by the
-relay's certificate. It dials a debugger only where Ray's own registry has a live worker of this
-node behind that port, whatever the relay says; and where it can see the node's processes (same
-user, same process namespace), only where it is the worker's debugger that listens there.
+The agent has no port: it dials out. The relay knows it by a token with the scope `node` (made with `ray-relay token mint --scope node`) or by a client certificate, and it knows the relay by the relay's certificate. It dials a debugger only where Ray's own registry has a live worker of this node behind that port, whatever the relay says; and where it can see the node's processes (same user, same process namespace), only where it is the worker's debugger that listens there.
 
-With --reverse-ports it listens on loopback ports of that range, only while somebody runs
-`ray-relay reverse`, and hears nobody there but live Ray workers of this node.
+With --reverse-ports it listens on loopback ports of that range, only while somebody runs `ray-relay reverse`, and hears nobody there but live Ray workers of this node.
 
 SIGTERM: it leaves every debugger in order, and ends. A relay that is away is tried until it comes.
 
-HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY say which proxy relays are reached by; the head and
-debuggers never are.
+HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY say which proxy relays are reached by; the head and debuggers never are.
 
 Environment, in place of flags; several values with commas:
   RAY_RELAY_NODE_RELAY, RAY_RELAY_NODE_RAY_ADDRESS, RAY_RELAY_NODE_GCS_ADDRESS,
-  RAY_RELAY_NODE_NODE_ID, RAY_RELAY_NODE_NODE_ADDRESS, RAY_RELAY_NODE_TOKEN_FILE,
-  RAY_RELAY_NODE_PIN, RAY_RELAY_NODE_RAY_TOKEN_FILE, RAY_RELAY_NODE_REVERSE_PORTS,
-  RAY_RELAY_NODE_ALLOW_PLAINTEXT
+  RAY_RELAY_NODE_NODE_ID, RAY_RELAY_NODE_NODE_ADDRESS, RAY_RELAY_NODE_TOKEN_FILE, RAY_RELAY_NODE_PIN, RAY_RELAY_NODE_RAY_TOKEN_FILE, RAY_RELAY_NODE_REVERSE_PORTS, RAY_RELAY_NODE_ALLOW_PLAINTEXT
 
 Next: `ray-relay list -v` at the relay names each node's agent.";
 

@@ -14,24 +14,17 @@ use crate::wire::human_time::{span, utc};
 use crate::wire::text::replaced;
 
 pub(super) const AFTER_HELP: &str = "\
-The task stands where it stands, kept for you alone, whatever becomes of your editor and your
-machine: attach again, with an editor, `ray-relay debug` or `nc`, and go on. When the time is over
-it runs on; `ray-relay release` lets it run before. A task that is parked for you already is kept
-for so long from now on, or, without --for, for no shorter than it is.
-
-For how long is up to the relay: `[park] max`, or `park_max` of the policy. Without --for it is
-what a session is kept for whose connection is lost (15m, unless it is configured). It ends before
-that when your credential is revoked or expires, which is said, or at a limit of the policy's. A
-task that you debug at this moment is left by your editor (VS Code: Disconnect and Suspend).
-
 Examples:
   ray-relay park 3kfz0q8m --for 12h
   ray-relay park train_step --for 12h --json
       {\"parked\": [{\"id\", \"parked_until\", \"seconds\"}]}, in seconds since 1970, with
       \"credential_expires\" where that is before; \"error\" in place of these where it is not parked
 
-Exit codes: 0 done, 1 not for all of several, 66 no such task waits, 69 the relay or the task's
-debugger cannot be reached, 77 refused (for so long, by the relay, or because somebody else has it).";
+The task stands where it stands, kept for you alone, whatever becomes of your editor and your machine: attach again, with an editor, `ray-relay debug` or `nc`, and go on. When the time is over it runs on; `ray-relay release` lets it run before. A task that is parked for you already is kept for so long from now on, or, without --for, for no shorter than it is.
+
+For how long is up to the relay: `[park] max`, or `park_max` of the policy. Without --for it is what a session is kept for whose connection is lost (15m, unless it is configured). It ends before that when your credential is revoked or expires, which is said, or at a limit of the policy's. A task that you debug at this moment is left by your editor (VS Code: Disconnect and Suspend).
+
+Exit codes: 0 done, 1 not for all of several, 66 no such task waits, 69 the relay or the task's debugger cannot be reached, 77 refused (for so long, by the relay, or because somebody else has it).";
 
 pub(super) async fn run(args: ParkArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;

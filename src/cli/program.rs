@@ -3,6 +3,7 @@
 use std::env;
 use std::path::Path;
 
+use clap::builder::Resettable;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory};
 
@@ -23,14 +24,9 @@ Start, where a relay runs in the namespace of your context:
   kubectl ray-relay doctor -n ml
       in another namespace: what is wrong between here and the tasks
 
-The relay is found by the label of its Service, and reached by a port-forward that finds a new pod
-where one is replaced. Shown to it is the bearer token of your kubeconfig; with
---as-service-account NAME, or where the kubeconfig has none, a token of a ServiceAccount.
-`ray-relay --help` has all commands, and the environment that they read.
+The relay is found by the label of its Service, and reached by a port-forward that finds a new pod where one is replaced. Shown to it is the bearer token of your kubeconfig; with --as-service-account NAME, or where the kubeconfig has none, a token of a ServiceAccount. `ray-relay --help` has all commands, and the environment that they read.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 66 no such task or session, 69 the relay, the API
-server or the task's debugger cannot be reached, 77 not permitted, by the API server or the relay,
-78 the kubeconfig cannot be used";
+Exit codes: 0 done, 1 failed, 2 wrong usage, 66 no such task or session, 69 the relay, the API server or the task's debugger cannot be reached, 77 not permitted, by the API server or the relay, 78 the kubeconfig cannot be used";
 
 /// Whether kubectl has started this process.
 pub(super) fn is_plugin() -> bool {
@@ -41,10 +37,26 @@ pub(super) fn is_plugin() -> bool {
 
 /// The command line, as it is typed.
 pub(super) fn command() -> Command {
-    match is_plugin() {
+    with_short_help(match is_plugin() {
         true => as_plugin(Cli::command()),
         false => Cli::command(),
-    }
+    })
+}
+
+/// Has `-h` on one screen: of what stands below the options it shows the examples alone, which come first.
+fn with_short_help(command: Command) -> Command {
+    let below = command.get_after_help().map(ToString::to_string);
+    let command = command.mut_subcommands(with_short_help);
+    let Some(below) = below else {
+        return command;
+    };
+    let first = below.split("\n\n").next();
+    let examples = first.filter(|text| text.starts_with("Example") || text.starts_with("Start"));
+    let examples = match examples {
+        Some(text) => Resettable::Value(text.to_owned().into()),
+        None => Resettable::Reset,
+    };
+    command.after_help(examples).after_long_help(below)
 }
 
 /// `text` with the commands in it as they are typed.
@@ -99,6 +111,54 @@ fn plugins(command: Command) -> Command {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    /// Lines of a terminal that is not small.
+    const SCREEN: usize = 48;
+
+    /// A line of fewer characters, in the middle of a paragraph, was not broken there by who reads it.
+    const BROKEN_OFF: usize = 25;
+
+    /// The help of each command below `command`, and of itself.
+    fn each(command: &mut Command, show: &mut impl FnMut(&mut Command)) {
+        show(command);
+        for sub in command.get_subcommands_mut() {
+            each(sub, show);
+        }
+    }
+
+    #[test]
+    fn short_help_of_a_command_fits_a_screen() {
+        let mut command = with_short_help(Cli::command());
+        command.build();
+        for sub in command.get_subcommands_mut() {
+            let text = sub.render_help().to_string();
+            assert!(text.lines().count() <= SCREEN, "{text}");
+        }
+    }
+
+    /// A paragraph that was wrapped by hand is wrapped once more where the terminal is narrower: a few words stand alone.
+    #[test]
+    fn no_line_of_help_is_broken_off_at_any_width() {
+        let indent = |line: &str| line.len() - line.trim_start().len();
+        for columns in [80, 100, 120] {
+            let mut command = with_short_help(Cli::command()).term_width(columns);
+            command.build();
+            each(&mut command, &mut |command| {
+                let text = command.render_long_help().to_string();
+                let lines: Vec<_> = text.lines().collect();
+                for pair in lines.windows(2) {
+                    let (line, next) = (pair[0].trim(), pair[1].trim());
+                    let goes_on = indent(pair[0]) == indent(pair[1])
+                        && line.ends_with(|c: char| c.is_alphanumeric() || c == ',')
+                        && next.starts_with(|c: char| c.is_lowercase());
+                    let is_row = |line: &str| line.contains("  ") || line.starts_with("ray-relay");
+                    let is_prose = line.contains(' ') && !is_row(line) && !is_row(next);
+                    let stands_alone = goes_on && is_prose && line.len() < BROKEN_OFF;
+                    assert!(!stands_alone, "{columns}: {line:?} in {text}");
+                }
+            });
+        }
+    }
 
     #[test]
     fn help_of_the_plugin_is_as_it_is_typed() {

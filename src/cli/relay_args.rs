@@ -17,6 +17,7 @@ pub(super) const RELAY_BY_DEFAULT: &str = "http://127.0.0.1:5678";
 
 /// Which relay a client command talks to.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Reaching the relay")]
 pub struct RelayArgs {
     /// The relay to ask
     #[arg(

@@ -15,11 +15,13 @@ use crate::wire::text::replaced;
 
 /// Whom to trust, and what to show.
 #[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Reaching the relay")]
 pub struct RelayTlsArgs {
     /// PEM file of the authorities, or the certificate itself, to trust for https, instead of the
     /// system's
     #[arg(
         long,
+        hide_short_help = true,
         value_name = "FILE",
         env = "RAY_RELAY_CA_FILE",
         hide_env_values = true
@@ -30,6 +32,7 @@ pub struct RelayTlsArgs {
     /// authority behind it
     #[arg(
         long,
+        hide_short_help = true,
         value_name = "FILE",
         env = "RAY_RELAY_CLIENT_CERT",
         hide_env_values = true
@@ -39,6 +42,7 @@ pub struct RelayTlsArgs {
     /// PEM file of its private key, where it is not in the file of --client-cert
     #[arg(
         long,
+        hide_short_help = true,
         value_name = "FILE",
         env = "RAY_RELAY_CLIENT_KEY",
         hide_env_values = true

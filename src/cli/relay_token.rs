@@ -30,14 +30,18 @@ pub(super) const RENEWED_BEFORE: Duration = Duration::from_secs(30);
 
 /// Which token, and where it may go.
 #[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Reaching the relay")]
 pub struct RelayTokenArgs {
-    /// File with the token for a relay that wants one [env: RAY_RELAY_TOKEN, the token itself]
+    /// File with the token for a relay that wants one [env: RAY_RELAY_TOKEN]
+    ///
+    /// The environment variable holds the token itself.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub token_file: Option<PathBuf>,
     /// Command that prints the token, or an ExecCredential as credential plugins of Kubernetes do; run with `sh`, and again
     /// before the token expires
     #[arg(
         long,
+        hide_short_help = true,
         value_name = "COMMAND",
         env = "RAY_RELAY_TOKEN_COMMAND",
         hide_env_values = true
@@ -45,7 +49,7 @@ pub struct RelayTokenArgs {
     #[arg(value_hint = clap::ValueHint::CommandString)]
     pub token_command: Option<String>,
     /// Send the token over http to another machine too, where everybody on the way can read it
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub insecure_send_token: bool,
     /// What the command printed last.
     #[arg(skip)]

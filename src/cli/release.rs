@@ -15,23 +15,18 @@ use crate::wire::human_time::span;
 use crate::wire::text::replaced;
 
 pub(super) const AFTER_HELP: &str = "\
-A task that is let go runs on as if nobody had ever stopped it; one that waits after an exception fails with it. What
-somebody debugs is left alone, and with --all or --older-than what others have parked; a session of yours that is kept for you
-(`parked`) ends. With more than one task you are asked first, unless --yes is there.
-
-A task whose debugger is gone (`unreachable` in the list) cannot be let go by anybody. --force ends its worker process
-through Ray: the task fails, or Ray runs it again where its max_retries say so; for a driver, this stops the whole job. It
-takes the permission `terminate`, and some seconds. With --all or --older-than it means the unreachable ones alone.
-
 Examples:
   ray-relay release 3kfz0q8m
   ray-relay release --older-than 30m --job 01000000 --yes
   ray-relay release --force 3kfz0q8m
 
+A task that is let go runs on as if nobody had ever stopped it; one that waits after an exception fails with it. What somebody debugs is left alone, and with --all or --older-than what others have parked; a session of yours that is kept for you (`parked`) ends. With more than one task you are asked first, unless --yes is there.
+
+A task whose debugger is gone (`unreachable` in the list) cannot be let go by anybody. --force ends its worker process through Ray: the task fails, or Ray runs it again where its max_retries say so; for a driver, this stops the whole job. It takes the permission `terminate`, and some seconds. With --all or --older-than it means the unreachable ones alone.
+
 For a policy that does it by itself see [release] of the configuration.
 
-Exit codes: 0 done, or nothing waits that fits; 1 not for all of them; 66 there is no such breakpoint; 69 the relay
-cannot be reached.";
+Exit codes: 0 done, or nothing waits that fits; 1 not for all of them; 66 there is no such breakpoint; 69 the relay cannot be reached.";
 
 /// The largest number of ids in one request.
 const AT_ONCE: usize = 500;

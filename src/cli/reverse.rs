@@ -19,25 +19,19 @@ use crate::shutdown::Signals;
 use crate::wire::backoff::Backoff;
 
 pub(super) const AFTER_HELP: &str = "\
-For debuggers that wait to be dialled: PyCharm's \"Python Debug Server\" with
-`pydevd_pycharm.settrace`, and debugpy's `connect` with \"listen\" in an editor. Workers dial a port
-of 127.0.0.1 on their own node, where the node's agent (`ray-relay node --reverse-ports 7700-7799`)
-listens for you while this command runs; their traffic is forwarded here.
-
-NAME is yours while it runs. The same name has the same port, so the code of a task stays as it is:
-the port of --to where the agents have it, else one by the name. Each worker that dials is judged
-like a breakpoint: it takes the permission `debug` on its job and node. One that is passed on to
-nobody runs on.
-
 Examples:
   ray-relay reverse ada --to 127.0.0.1:7779
       start the debug server in PyCharm first, then put the printed line into the task
   ray-relay reverse ada --to 5678 --port 7771 --json
-      one object a line: {\"event\": \"listening\", \"port\": 7771, \"nodes\": 3}, then \"arrived\",
-      \"ended\", \"turned_away\", \"warning\" and \"lost\"
+      one object a line: {\"event\": \"listening\", \"port\": 7771, \"nodes\": 3}, then \"arrived\", \"ended\", \"turned_away\", \"warning\" and \"lost\"
 
-Exit codes: 0 ended by Ctrl-C; 1 refused (the name or the port is in use, no agent listens); 69 the
-relay cannot be reached; 77 it wants a token, or the token does not permit it.";
+For debuggers that wait to be dialled: PyCharm's \"Python Debug Server\" with
+`pydevd_pycharm.settrace`, and debugpy's `connect` with \"listen\" in an editor. Workers dial a port of 127.0.0.1 on their own node, where the node's agent (`ray-relay node --reverse-ports 7700-7799`) listens for you while this command runs; their traffic is forwarded here.
+
+NAME is yours while it runs. The same name has the same port, so the code of a task stays as it is:
+the port of --to where the agents have it, else one by the name. Each worker that dials is judged like a breakpoint: it takes the permission `debug` on its job and node. One that is passed on to nobody runs on.
+
+Exit codes: 0 ended by Ctrl-C; 1 refused (the name or the port is in use, no agent listens); 69 the relay cannot be reached; 77 it wants a token, or the token does not permit it.";
 
 /// The pause after the first failure, and the longest one.
 const FIRST: Duration = Duration::from_millis(500);

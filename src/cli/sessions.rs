@@ -15,17 +15,15 @@ use crate::wire::human_time::span;
 use crate::wire::text::replaced;
 
 pub(super) const AFTER_HELP: &str = "\
-Yours, and with `admin` those of everybody on what that is for; also those at other relays that are linked with the
-same agents, which only their own relay can end.
-
 Examples:
   ray-relay sessions
   ray-relay sessions --json | jq -r '.sessions[] | select(.state == \"parked\") | .name'
   ray-relay sessions end 17
       its task runs on
 
-Exit codes: 0 done, 66 there is no such session, or it is not yours to end, 69 the relay cannot be reached, 77 it wants a
-token.";
+Yours, and with `admin` those of everybody on what that is for; also those at other relays that are linked with the same agents, which only their own relay can end.
+
+Exit codes: 0 done, 66 there is no such session, or it is not yours to end, 69 the relay cannot be reached, 77 it wants a token.";
 
 /// `sessions`
 #[derive(Debug, Args)]

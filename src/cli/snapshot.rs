@@ -26,25 +26,20 @@ const AT_ONCE: usize = 4;
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_millis(500));
 
 pub(super) const AFTER_HELP: &str = "\
-The tasks stay paused exactly as they were: nothing is released, and another debugger can attach right after. For a
-moment the relay counts this command as the holder.
+Examples:
+  ray-relay snapshot 3kfz0q8m
+  ray-relay snapshot --all --json > paused.json
+      {\"snapshots\": [{\"breakpoint\": {...}, \"threads\": [{\"name\", \"frames\": [{\"file\", \"line\", \"function\", \"source\", \"locals\": {NAME: TEXT}}]}]}]}; \"error\" in place of \"threads\" where there is none; \"exception\" and \"raised\" besides \"frames\" at a post-mortem
+
+The tasks stay paused exactly as they were: nothing is released, and another debugger can attach right after. For a moment the relay counts this command as the holder.
 
 What it does not allow:
   - a task that somebody debugs, as a worker has room for one debugger (it is listed with its holder);
   - a task that runs;
   - values are written by the program's own __repr__, in a thread of the debugger while the task's own thread waits:
-    one that takes a lock which the task holds gives no answer, and the snapshot of that task fails after 30 s.
-    --no-locals runs no code of the program.
+    one that takes a lock which the task holds gives no answer, and the snapshot of that task fails after 30 s. --no-locals runs no code of the program.
 
-Examples:
-  ray-relay snapshot 3kfz0q8m
-  ray-relay snapshot --all --json > paused.json
-      {\"snapshots\": [{\"breakpoint\": {...}, \"threads\": [{\"name\", \"frames\": [{\"file\", \"line\", \"function\",
-      \"source\", \"locals\": {NAME: TEXT}}]}]}]}; \"error\" in place of \"threads\" where there is none; \"exception\"
-      and \"raised\" besides \"frames\" at a post-mortem
-
-Exit codes: 0 done, 1 not for all of several, 69 the relay or the task's debugger cannot be
-reached, 77 refused, 66 no such task waits.";
+Exit codes: 0 done, 1 not for all of several, 69 the relay or the task's debugger cannot be reached, 77 refused, 66 no such task waits.";
 
 pub(super) async fn run(args: SnapshotArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;

@@ -33,10 +33,7 @@ Examples:
   ray-relay audit verify audit.log --beginning-removed
       where audit.keep removes the oldest files, or you have
 
-Found are changed, removed, inserted and moved lines, with file and line, and a beginning that is
-missing. Not found: lines cut off at the very end (--expect finds those before it; the relay logs its
-last hash every ten minutes as `the audit log is here`), and, without a key, a chain that somebody
-who may write the file has made anew.
+Found are changed, removed, inserted and moved lines, with file and line, and a beginning that is missing. Not found: lines cut off at the very end (--expect finds those before it; the relay logs its last hash every ten minutes as `the audit log is here`), and, without a key, a chain that somebody who may write the file has made anew.
 
 Exit codes: 0 as it was written, 1 it is not, or cannot be read.";
 
@@ -56,8 +53,7 @@ Examples:
   ray-relay audit replay RECORDING --speed 4
   ray-relay audit replay RECORDING --json | jq -c 'select(.message.command == \"evaluate\")'
 
-A debug session is printed as a transcript: > asked by the client, < said by the worker. A terminal
-session is printed as it was seen. Times are waited for only on a terminal.";
+A debug session is printed as a transcript: > asked by the client, < said by the worker. A terminal session is printed as it was seen. Times are waited for only on a terminal.";
 
 /// `audit`
 #[derive(Debug, Args)]

@@ -59,8 +59,7 @@ Examples:
   ray-relay token keygen --algorithm HS256 /etc/ray-relay/tickets
       one secret, relay.key, that every replica reads as auth.ticket_key_file
 
-Files that are there already are never overwritten. Every key is PKCS#8 or SPKI in PEM, as openssl
-writes them too; a secret is \"hs256:\" and base64.
+Files that are there already are never overwritten. Every key is PKCS#8 or SPKI in PEM, as openssl writes them too; a secret is \"hs256:\" and base64.
 
 Next: `ray-relay serve --auth-key DIR/relay.pub`, and
 `ray-relay token mint --key DIR/relay.key --sub NAME --scope list,debug`.";

@@ -23,8 +23,7 @@ A relay that wants tokens, from nothing:
   ray-relay token keygen ~/relay-keys
       relay.key signs tokens: keep it. relay.pub is for the relay.
   ray-relay serve --auth-key ~/relay-keys/relay.pub
-      nobody is served without a token from now on, so any --listen address is allowed; tokens
-      travel in clear there unless the relay has a certificate
+      nobody is served without a token from now on, so any --listen address is allowed; tokens travel in clear there unless the relay has a certificate
   ray-relay token mint --key ~/relay-keys/relay.key --sub ada --scope list,debug --ttl 8h > ada.token
       give ada.token to Ada
   RAY_RELAY_TOKEN=$(cat ada.token) ray-relay list --relay http://relay.example.com:5678

@@ -49,13 +49,10 @@ Examples:
   ray-relay token revoke --sub ada --file revoked.jsonl
       all that Ada has now, for good; a token that is issued to her from the next second on is good
 
-FILE is auth.revocations_file of the relays, which look at it four times a second: sessions end within
-a second. One JSON object a line is appended, and may be removed by hand once the token has expired:
+FILE is auth.revocations_file of the relays, which look at it four times a second: sessions end within a second. One JSON object a line is appended, and may be removed by hand once the token has expired:
   {\"jti\": \"3wq1yJb5nV0mSg2eCkPp7A\", \"until\": 1790000000}
   {\"sub\": \"ada\", \"at\": 1780000000}
-Client certificates and Kubernetes users have no time of issue: they are revoked as long as the line
-is there. Without access to that file, POST /relay/v1/revocations does the same: for
-one's own, or with scope admin that nothing narrows.";
+Client certificates and Kubernetes users have no time of issue: they are revoked as long as the line is there. Without access to that file, POST /relay/v1/revocations does the same: for one's own, or with scope admin that nothing narrows.";
 
 pub(super) fn run(args: RevokeArgs) -> Result<(), Failure> {
     let now = SystemTime::now();
