@@ -5,6 +5,8 @@
 #[path = "door/support.rs"]
 mod support;
 
+#[path = "door/browser.rs"]
+mod browser;
 #[path = "door/connect.rs"]
 mod connect;
 #[path = "door/debugger.rs"]

@@ -1,26 +1,27 @@
-//! What is asked of the Kubernetes API server: RayClusters, page by page; their changes, line by line; and Secrets.
-//!
-//! Only [`kube::Client::send`] is used. The client's typed calls log an answer that they cannot parse, and a Secret is one.
-//! Every answer and every line is bounded, every wait has a deadline.
+//! What is asked of the Kubernetes API server: RayClusters, page by page; their changes, one by one; and Secrets. Every answer
+//! and every change is bounded, every wait has a deadline.
 
 use std::fmt;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::{Buf as _, BytesMut};
-use http_body_util::BodyExt as _;
-use hyper::header::ACCEPT;
-use hyper::{Request, Response, StatusCode};
-use kube::client::Body;
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use hyper::Request;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Resource as _;
+use kube::api::{ApiResource, DynamicObject, GetParams, ListParams, ObjectList, WatchParams};
+use kube::core::gvk::GroupVersionKind;
+use kube::core::{WatchEvent, request};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use crate::dial::kube::plain_word;
+use crate::dial::kube::{Answer, ApiServer, Unread};
 use crate::discovery::ray_cluster::{RayCluster, Wire};
 use crate::discovery::watch::WATCH;
-use crate::identity::{ApiServer, cause};
 use crate::wire::text::percent_encoded;
 
 /// Largest page of RayClusters, and largest change of one: etcd keeps no object of more than 1.5 MiB.
@@ -30,10 +31,14 @@ const MAX_ANSWER: usize = 8 * 1024 * 1024;
 const MAX_SECRET: usize = 2 * 1024 * 1024;
 
 /// RayClusters on one page.
-const PAGE: usize = 50;
+const PAGE: u32 = 50;
 
 /// How much longer than asked for a watch may last.
 const GRACE: Duration = Duration::from_secs(15);
+
+/// What is asked for, where it is not understood.
+const ASKABLE: &str = "what could be asked";
+const CHANGE: &str = "a change of a RayCluster";
 
 /// Which RayClusters are meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,14 +56,12 @@ pub(super) enum ApiError {
         "cannot reach the Kubernetes API server at {address}: {cause}; check kubernetes.api_server, ca_file and the network policy"
     )]
     Unreachable { address: String, cause: String },
-    #[error("the Kubernetes API server at {address} refuses with {status}{reason} to give {what}; {}", step(*.status))]
+    #[error("the Kubernetes API server at {address} refuses with {why} to give {what}; {}", step(.why))]
     Refused {
         address: String,
         /// What it was asked for.
         what: String,
-        status: u16,
-        /// With a space before it, where there is one.
-        reason: String,
+        why: Answer,
     },
     #[error("the Kubernetes API server at {address} answered with more than {limit} bytes")]
     TooLarge { address: String, limit: usize },
@@ -71,14 +74,14 @@ pub(super) enum ApiError {
     },
 }
 
-fn step(status: u16) -> &'static str {
-    match status {
-        401 => "the relay's own token is not accepted there: check kubernetes.token_file",
-        403 => {
+fn step(why: &Answer) -> &'static str {
+    match why.status {
+        Some(401) => "the relay's own token is not accepted there: check kubernetes.token_file",
+        Some(403) => {
             "let the relay's ServiceAccount list and watch rayclusters, and get secrets (docker/kubernetes/components/discovery)"
         }
-        404 => "is KubeRay installed there, and is the Secret made?",
-        429 => "it has too much to do",
+        Some(404) => "is KubeRay installed there, and is the Secret made?",
+        Some(429) => "it has too much to do",
         _ => "see its own log",
     }
 }
@@ -86,9 +89,8 @@ fn step(status: u16) -> &'static str {
 /// The API server. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Api {
-    client: kube::Client,
-    address: String,
-    namespace: String,
+    server: ApiServer,
+    rayclusters: ApiResource,
     patience: Duration,
 }
 
@@ -99,20 +101,6 @@ pub(super) struct Page {
     pub(super) version: String,
     /// What asks for the next page.
     pub(super) next: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct ListWire {
-    metadata: ListMetadata,
-    items: Option<Vec<Wire>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListMetadata {
-    resource_version: String,
-    #[serde(rename = "continue")]
-    next: Option<String>,
 }
 
 /// What has changed.
@@ -128,28 +116,9 @@ pub(super) enum Event {
 
 /// A watch that is open.
 pub(super) struct Watch {
-    body: Body,
-    address: String,
+    events: BoxStream<'static, Result<WatchEvent<Wire>, Unread>>,
+    api: Api,
     scope: Scope,
-    read: BytesMut,
-}
-
-#[derive(Deserialize)]
-#[serde(tag = "type", content = "object", rename_all = "UPPERCASE")]
-enum EventWire {
-    Added(Wire),
-    Modified(Wire),
-    Deleted(Wire),
-    Bookmark(Wire),
-    Error(Failure),
-}
-
-/// A `Status`: why there is no answer.
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Failure {
-    code: Option<u16>,
-    reason: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -167,17 +136,17 @@ struct SecretData {
 impl Api {
     /// `patience` bounds every request; of a watch, until it is open.
     pub(super) fn new(server: ApiServer, patience: Duration) -> Self {
+        let kind = GroupVersionKind::gvk("ray.io", "v1", "RayCluster");
         Self {
-            client: server.client,
-            address: server.address,
-            namespace: server.namespace,
+            server,
+            rayclusters: ApiResource::from_gvk(&kind),
             patience,
         }
     }
 
     /// The relay's own namespace.
     pub(super) fn namespace(&self) -> &str {
-        &self.namespace
+        self.server.namespace()
     }
 
     /// One page of the RayClusters of `scope`: the first, or that behind `after`. `singly`: of one.
@@ -191,20 +160,23 @@ impl Api {
         after: Option<&str>,
         singly: bool,
     ) -> Result<Page, ApiError> {
-        let limit = if singly { 1 } else { PAGE };
-        let mut path = self.rayclusters(scope, selector);
-        path += &format!("limit={limit}");
-        if let Some(after) = after {
-            path += &format!("&continue={}", percent_encoded(after));
-        }
-        let answer = self.whole(&path, &of(scope), MAX_ANSWER).await?;
-        let list: ListWire =
-            serde_json::from_slice(&answer).map_err(|_| self.strange("a list of RayClusters"))?;
-        let items = list.items.unwrap_or_default().into_iter();
+        let page = ListParams {
+            label_selector: selector.map(str::to_owned),
+            limit: Some(if singly { 1 } else { PAGE }),
+            continue_token: after.map(str::to_owned),
+            ..ListParams::default()
+        };
+        let request = self.rayclusters(scope).list(&page);
+        let expected = "a list of RayClusters";
+        let list = self.read(request, &of(scope), MAX_ANSWER, expected).await?;
+        let ObjectList::<Wire> {
+            metadata, items, ..
+        } = list;
+        let version = metadata.resource_version;
         Ok(Page {
-            clusters: items.map(Wire::read).collect(),
-            version: list.metadata.resource_version,
-            next: list.metadata.next.filter(|next| !next.is_empty()),
+            clusters: items.into_iter().map(Wire::read).collect(),
+            version: version.ok_or_else(|| self.strange(expected))?,
+            next: metadata.continue_.filter(|next| !next.is_empty()),
         })
     }
 
@@ -218,20 +190,19 @@ impl Api {
         selector: Option<&str>,
         version: &str,
     ) -> Result<Watch, ApiError> {
-        let mut path = self.rayclusters(scope, selector);
-        path += &format!(
-            "watch=1&allowWatchBookmarks=true&timeoutSeconds={}&resourceVersion={}",
-            WATCH.as_secs(),
-            percent_encoded(version)
-        );
-        let what = of(scope);
-        let opened = timeout(self.patience, self.ask(&path, &what));
-        let answer = opened.await.map_err(|_| self.silent())??;
+        let changes = WatchParams {
+            label_selector: selector.map(str::to_owned),
+            timeout: u32::try_from(WATCH.as_secs()).ok(),
+            ..WatchParams::default()
+        };
+        let request = self.rayclusters(scope).watch(&changes, version);
+        let request = request.map_err(|_| self.strange(ASKABLE))?;
+        let opened = timeout(self.patience, self.server.watch(request, MAX_ANSWER));
+        let opened = opened.await.map_err(|_| self.silent("no answer in time"))?;
         Ok(Watch {
-            body: answer.into_body(),
-            address: self.address.clone(),
+            events: opened.map_err(|why| self.failed(why, &of(scope), CHANGE))?,
+            api: self.clone(),
             scope: scope.clone(),
-            read: BytesMut::new(),
         })
     }
 
@@ -244,87 +215,67 @@ impl Api {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Zeroizing<String>>, ApiError> {
-        let path = format!("/api/v1/namespaces/{namespace}/secrets/{name}");
-        let what = format!("the Secret {namespace}/{name}");
-        let answer = self.whole(&path, &what, MAX_SECRET).await?;
-        let strange = || self.strange("a Secret");
-        let secret: SecretWire = serde_json::from_slice(&answer).map_err(|_| strange())?;
+        let secrets = request::Request::new(Secret::url_path(&(), Some(namespace)));
+        let request = secrets.get(name, &GetParams::default());
+        let (what, expected) = (format!("the Secret {namespace}/{name}"), "a Secret");
+        let secret: SecretWire = self.read(request, &what, MAX_SECRET, expected).await?;
         let Some(text) = secret.data.and_then(|data| data.auth_token) else {
             return Ok(None);
         };
+        let strange = || self.strange(expected);
         let text = Zeroizing::new(text);
         let token = Zeroizing::new(STANDARD.decode(text.as_bytes()).map_err(|_| strange())?);
         let token = std::str::from_utf8(&token).map_err(|_| strange())?;
         Ok(Some(Zeroizing::new(token.trim().to_owned())))
     }
 
-    fn rayclusters(&self, scope: &Scope, selector: Option<&str>) -> String {
-        let mut path = match scope {
-            Scope::All => "/apis/ray.io/v1/rayclusters?".to_owned(),
-            Scope::Namespace(namespace) => {
-                format!(
-                    "/apis/ray.io/v1/namespaces/{}/rayclusters?",
-                    percent_encoded(namespace)
-                )
-            }
+    fn rayclusters(&self, scope: &Scope) -> request::Request {
+        let namespace = match scope {
+            Scope::All => None,
+            Scope::Namespace(namespace) => Some(percent_encoded(namespace)),
         };
-        if let Some(selector) = selector {
-            path += &format!("labelSelector={}&", percent_encoded(selector));
-        }
-        path
+        let path = DynamicObject::url_path(&self.rayclusters, namespace.as_deref());
+        request::Request::new(path)
     }
 
-    /// The body of the answer to a GET of `path`, which is to give `what`.
-    async fn whole(
+    /// The answer to `request`, which is to give `what` in at most `limit` bytes, and to be like what is `expected`.
+    async fn read<T: DeserializeOwned>(
         &self,
-        path: &str,
+        request: Result<Request<Vec<u8>>, request::Error>,
         what: &str,
         limit: usize,
-    ) -> Result<Zeroizing<Vec<u8>>, ApiError> {
-        let whole = async {
-            let mut body = self.ask(path, what).await?.into_body();
-            let mut held = Zeroizing::new(Vec::with_capacity(64 * 1024));
-            while let Some(frame) = body.frame().await {
-                let frame = frame.map_err(|error| unreachable(&self.address, &error))?;
-                let Ok(data) = frame.into_data() else {
-                    continue;
-                };
-                if held.len() + data.len() > limit {
-                    let address = self.address.clone();
-                    return Err(ApiError::TooLarge { address, limit });
-                }
-                held.extend_from_slice(&data);
-            }
-            Ok(held)
-        };
-        timeout(self.patience, whole)
-            .await
-            .map_err(|_| self.silent())?
+        expected: &'static str,
+    ) -> Result<T, ApiError> {
+        let request = request.map_err(|_| self.strange(ASKABLE))?.map(Into::into);
+        let answer = timeout(self.patience, self.server.read(request, limit)).await;
+        let answer = answer.map_err(|_| self.silent("no answer in time"))?;
+        answer.map_err(|why| self.failed(why, what, expected))
     }
 
-    /// The answer to a GET of `path`, of which only the head has been read.
-    async fn ask(&self, path: &str, what: &str) -> Result<Response<Body>, ApiError> {
-        let request = Request::get(path)
-            .header(ACCEPT, "application/json")
-            .body(Body::empty())
-            .map_err(|_| self.strange("what could be asked"))?;
-        let answer = self.client.send(request).await;
-        let answer = answer.map_err(|error| unreachable(&self.address, &error))?;
-        match answer.status() {
-            StatusCode::OK => Ok(answer),
-            status => Err(refused(&self.address, what, status.as_u16(), None)),
+    fn failed(&self, why: Unread, what: &str, expected: &'static str) -> ApiError {
+        let address = self.server.address().to_owned();
+        match why {
+            Unread::Unreachable(cause) => ApiError::Unreachable { address, cause },
+            Unread::Refused(why) => ApiError::Refused {
+                address,
+                what: what.to_owned(),
+                // The status of HTTP says as much.
+                why: Answer {
+                    word: String::new(),
+                    ..why
+                },
+            },
+            Unread::TooLarge(limit) => ApiError::TooLarge { address, limit },
+            Unread::Strange { .. } => ApiError::Strange { address, expected },
         }
     }
 
-    fn silent(&self) -> ApiError {
-        ApiError::Unreachable {
-            address: self.address.clone(),
-            cause: "no answer in time".to_owned(),
-        }
+    fn silent(&self, cause: &str) -> ApiError {
+        self.failed(Unread::Unreachable(cause.to_owned()), "", "")
     }
 
     fn strange(&self, expected: &'static str) -> ApiError {
-        let address = self.address.clone();
+        let address = self.server.address().to_owned();
         ApiError::Strange { address, expected }
     }
 }
@@ -335,82 +286,34 @@ impl Watch {
     /// # Errors
     /// [`ApiError`]; 410 where the versions that it began with are too old by now.
     pub(super) async fn next(&mut self) -> Result<Option<(Event, Option<String>)>, ApiError> {
-        loop {
-            if let Some(end) = memchr::memchr(b'\n', &self.read) {
-                let line = self.read.split_to(end);
-                self.read.advance(1);
-                match line.trim_ascii().is_empty() {
-                    true => continue,
-                    false => return self.event(&line).map(Some),
-                }
-            }
-            if self.read.len() > MAX_ANSWER {
-                let (address, limit) = (self.address.clone(), MAX_ANSWER);
-                return Err(ApiError::TooLarge { address, limit });
-            }
-            // The API server ends a watch by itself, or says something by then.
-            let Ok(frame) = timeout(WATCH + GRACE, self.body.frame()).await else {
-                return Err(ApiError::Unreachable {
-                    address: self.address.clone(),
-                    cause: "a watch went silent".to_owned(),
-                });
-            };
-            match frame {
-                // What is left is the beginning of a change, which comes again.
-                None => return Ok(None),
-                Some(Err(error)) => return Err(unreachable(&self.address, &error)),
-                Some(Ok(frame)) => {
-                    if let Ok(data) = frame.into_data() {
-                        self.read.extend_from_slice(&data);
-                    }
-                }
-            }
-        }
-    }
-
-    fn event(&self, line: &[u8]) -> Result<(Event, Option<String>), ApiError> {
-        let event: EventWire = serde_json::from_slice(line).map_err(|_| ApiError::Strange {
-            address: self.address.clone(),
-            expected: "a change of a RayCluster",
-        })?;
+        // The API server ends a watch by itself, or says something by then.
+        let Ok(next) = timeout(WATCH + GRACE, self.events.next()).await else {
+            return Err(self.api.silent("a watch went silent"));
+        };
         let version = |wire: &Wire| wire.resource_version().map(str::to_owned);
-        Ok(match event {
-            EventWire::Added(wire) | EventWire::Modified(wire) => {
+        let event = match next.transpose() {
+            Ok(None) => return Ok(None),
+            Ok(Some(event)) => event,
+            Err(why) => return Err(self.api.failed(why, &of(&self.scope), CHANGE)),
+        };
+        Ok(Some(match event {
+            WatchEvent::Added(wire) | WatchEvent::Modified(wire) => {
                 let version = version(&wire);
                 (Event::Changed(wire.read()), version)
             }
-            EventWire::Deleted(wire) => {
+            WatchEvent::Deleted(wire) => {
                 let version = version(&wire);
                 (Event::Deleted(wire.read()), version)
             }
-            EventWire::Bookmark(wire) => (Event::Bookmark, version(&wire)),
-            EventWire::Error(why) => {
-                let status = why.code.unwrap_or(500);
-                return Err(refused(
-                    &self.address,
-                    &of(&self.scope),
-                    status,
-                    why.reason.as_deref(),
-                ));
+            WatchEvent::Bookmark(at) => (Event::Bookmark, Some(at.metadata.resource_version)),
+            WatchEvent::Error(why) => {
+                return Err(ApiError::Refused {
+                    address: self.api.server.address().to_owned(),
+                    what: of(&self.scope),
+                    why: Answer::of(why.code, &why.reason),
+                });
             }
-        })
-    }
-}
-
-fn unreachable(address: &str, error: &(dyn std::error::Error + 'static)) -> ApiError {
-    ApiError::Unreachable {
-        address: address.to_owned(),
-        cause: cause(error),
-    }
-}
-
-fn refused(address: &str, what: &str, status: u16, reason: Option<&str>) -> ApiError {
-    let plain = reason.and_then(plain_word);
-    ApiError::Refused {
-        address: address.to_owned(),
-        what: what.to_owned(),
-        status,
-        reason: plain.map_or_else(String::new, |reason| format!(" {reason}")),
+        }))
     }
 }
 

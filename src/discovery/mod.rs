@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Cluster, ClusterDiscovery, Config};
-use crate::identity::{ApiServer, SetupError};
+use crate::identity::{SetupError, api_server};
 use crate::ray::registry::{API_SERVER, FoundCluster, FoundHead, LeftOut, Registry, Search};
 use api::Api;
 use choice::{Chosen, choose};
@@ -135,8 +135,7 @@ impl Discovery {
         if !config.discovery.kubernetes {
             return Ok(None);
         }
-        // A watch stands still for minutes: what is asked has deadlines of its own.
-        let server = ApiServer::of(&config.kubernetes, None).await?;
+        let server = api_server(&config.kubernetes).await?;
         Ok(Some(Self {
             api: Api::new(server, config.kubernetes.timeout),
             settings: config.discovery.clone(),

@@ -41,7 +41,7 @@ pub(super) enum State {
 }
 
 /// The object as it is on the wire. What is not in it is skipped, whatever it is.
-#[derive(Deserialize)]
+#[derive(Deserialize, Clone)]
 pub(super) struct Wire {
     metadata: Metadata,
     #[serde(default)]
@@ -50,7 +50,7 @@ pub(super) struct Wire {
     status: Status,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Clone)]
 #[serde(rename_all = "camelCase")]
 struct Metadata {
     /// A bookmark has none.
@@ -68,13 +68,13 @@ struct Metadata {
     owner_references: Option<Vec<Owner>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Clone)]
 struct Owner {
     kind: String,
     name: String,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, Default, Clone)]
 #[serde(rename_all = "camelCase", default)]
 struct Spec {
     suspend: Option<bool>,
@@ -82,7 +82,7 @@ struct Spec {
     head_group_spec: Option<HeadGroup>,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, Default, Clone)]
 #[serde(rename_all = "camelCase", default)]
 struct AuthOptions {
     mode: Option<String>,
@@ -101,31 +101,31 @@ impl AuthOptions {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Clone)]
 struct HeadGroup {
     #[serde(default)]
     template: Template,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, Default, Clone)]
 #[serde(default)]
 struct Template {
     spec: Option<Pod>,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, Default, Clone)]
 #[serde(default)]
 struct Pod {
     containers: Option<Vec<Container>>,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, Default, Clone)]
 #[serde(default)]
 struct Container {
     ports: Option<Vec<Port>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Clone)]
 #[serde(rename_all = "camelCase")]
 struct Port {
     #[serde(default)]
@@ -133,7 +133,7 @@ struct Port {
     container_port: i64,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, Default, Clone)]
 #[serde(default)]
 struct Status {
     state: Option<String>,
@@ -141,13 +141,13 @@ struct Status {
     conditions: Option<Vec<Condition>>,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, Default, Clone)]
 #[serde(rename_all = "camelCase", default)]
 struct Head {
     service_name: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Clone)]
 struct Condition {
     #[serde(rename = "type")]
     kind: String,

@@ -84,7 +84,9 @@ impl Discovery {
                         Err(error) => error,
                     }
                 }
-                Err(ApiError::Refused { status: 403, .. }) if !*has_seen => return,
+                Err(ApiError::Refused { why, .. }) if why.status == Some(403) && !*has_seen => {
+                    return;
+                }
                 Err(error) => error,
             };
             // What had worked for a while is a failure of its own.
@@ -159,7 +161,7 @@ impl Discovery {
                 .await;
             match ended {
                 Ok(()) => {}
-                Err(ApiError::Refused { status: 410, .. }) => return Ok(()),
+                Err(ApiError::Refused { why, .. }) if why.status == Some(410) => return Ok(()),
                 // The connection broke, perhaps in the middle of a change: that one comes again.
                 Err(ApiError::Unreachable { .. }) if backoff.is_fresh() => {}
                 Err(error) => return Err(error),

@@ -39,7 +39,7 @@ pub use grants::{CredentialGrants, GrantLimit};
 pub use issuers::Issuers;
 pub use jws::Jws;
 pub use key_files::{KeyFileError, KeyFiles};
-pub(crate) use kubernetes::api::{ApiServer, cause};
+pub(crate) use kubernetes::api::api_server;
 pub use principal::{CredentialId, Ended, Principal, Renewal, VerifiedIdentity};
 pub use refusal::CredentialRefusal;
 pub use secret::Secret;

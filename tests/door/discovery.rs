@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::time::{sleep, timeout};
 
+use crate::browser::{Browser, chromium};
 use crate::support::{PATIENCE, dial, rest, start};
 use api_server::ApiServer;
 use head::Head;
@@ -220,6 +221,34 @@ async fn a_relay_that_may_not_look_everywhere_looks_at_home_and_says_what_it_lac
             .is_empty()
     );
     relay.drain().await;
+}
+
+#[tokio::test]
+async fn the_page_says_that_clusters_are_not_looked_for_everywhere() {
+    let Some(program) = chromium() else {
+        return;
+    };
+    let api = ApiServer::start().await;
+    api.refuse("/apis/ray.io/v1/rayclusters");
+    let narrowed = relay(&api, |_| {}).await;
+    until(&narrowed, |list| !list["discovery"]["narrowed"].is_null()).await;
+    let page = |relay: &Running| format!("http://{}/relay/", relay.local_addr());
+    let browser = Browser::open(&program, &page(&narrowed));
+    let said = browser.reads("troubles", "is looked at").await;
+    let wanted = "Only namespace default is looked at: the relay may not list the RayClusters of all namespaces; bind ";
+    assert!(said.starts_with(wanted), "{said}");
+    drop(browser);
+
+    // Nothing is said where they are looked for wherever they are meant to be.
+    let named = relay(&api, |config| {
+        config.discovery.namespaces = vec!["ml".to_owned()]
+    })
+    .await;
+    let browser = Browser::open(&program, &page(&named));
+    browser.reads("link", "live").await;
+    assert_eq!(browser.reads("troubles", "").await, "");
+    narrowed.drain().await;
+    named.drain().await;
 }
 
 #[tokio::test]

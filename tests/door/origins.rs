@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 
 use ray_relay::config::{Cluster, Gcs};
 use serde_json::Value;
@@ -11,62 +10,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use crate::browser::{Browser, chromium};
 use crate::support::*;
 
 const PAGE: &str = include_str!("hostile.html");
-
-/// The browser, by the names that distributions give it.
-fn chromium() -> Option<PathBuf> {
-    let names = ["chromium", "chromium-browser", "google-chrome"];
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut found = std::env::split_paths(&path).flat_map(|dir| names.map(|name| dir.join(name)));
-    let found = found.find(|program| program.is_file());
-    if found.is_none() {
-        assert!(std::env::var_os("CI").is_none(), "chromium is missing");
-        eprintln!("SKIPPED: there is no chromium; apt install chromium");
-    }
-    found
-}
-
-/// Ends with the test.
-struct Browser {
-    child: Child,
-    _profile: tempfile::TempDir,
-}
-
-impl Drop for Browser {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Browser {
-    fn open(program: &PathBuf, url: &str) -> Self {
-        let profile = tempfile::tempdir().unwrap();
-        let child = Command::new(program)
-            .args([
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--disable-quic",
-            ])
-            .args(["--no-first-run", "--disable-background-networking"])
-            .args(["--disable-component-update", "--disable-sync"])
-            // With a page to lead it, it stays until it is ended.
-            .arg("--remote-debugging-port=0")
-            .arg(format!("--user-data-dir={}", profile.path().display()))
-            .arg(url)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        Self {
-            child,
-            _profile: profile,
-        }
-    }
-}
 
 /// One request that a head was asked: its first line, its headers, its body.
 type Asked = (String, String, String);

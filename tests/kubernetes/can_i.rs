@@ -96,7 +96,7 @@ async fn may_review(api: &Api, namespace: &str) -> bool {
 #[tokio::test]
 async fn what_docker_has_is_applied_twice_and_kubectl_tells_the_truth_about_roles() {
     // The kinds that are installed here are nobody else's.
-    let Some(server) = Server::start().await else {
+    let Some(server) = Server::start(&[]).await else {
         return;
     };
     let Some(kubectl) = Kubectl::new(server.kubeconfig("admin")) else {

@@ -7,6 +7,7 @@ mod scene;
 use std::process::Stdio;
 use std::time::Duration;
 
+use ray_relay::config::TlsMode;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -165,6 +166,52 @@ async fn a_pod_is_replaced_and_a_connection_cut_under_connect() {
 }
 
 #[tokio::test]
+async fn tls_goes_through_the_port_forward_and_is_verified_at_its_end() {
+    let Some(scene) = Scene::new().await else {
+        return;
+    };
+    let made = rcgen::generate_simple_self_signed(["ray-relay.test".to_owned()]).unwrap();
+    let (certificate, key) = (
+        scene.dir.path().join("tls.crt"),
+        scene.dir.path().join("tls.key"),
+    );
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let _relay = scene
+        .relay_with("relay-a", "HTTPS", |config| {
+            config.tls.mode = TlsMode::Required;
+            config.tls.cert_file = Some(certificate.clone());
+            config.tls.key_file = Some(key);
+        })
+        .await;
+    let ann = scene.ann().await;
+    let ca = certificate.display().to_string();
+    let there = ["-n", &scene.namespace, "--as-service-account", "debugger"];
+    let named = ["--ca-file", &ca, "--tls-server-name", "ray-relay.test"];
+
+    // Neither the API server nor the kubelet vouches for the relay.
+    let args = [&["list"], &there[..]].concat();
+    let err = scene.fails(&ann, &args, 1).await;
+    assert!(err.contains("UnknownIssuer"), "{err}");
+    let args = [&["list"], &there[..], &named[..2]].concat();
+    let err = scene.fails(&ann, &args, 1).await;
+    assert!(err.contains("localhost"), "{err}");
+
+    let args = [&["connect"], &there[..], &named[..]].concat();
+    let connect = Connect::start(scene.command(&ann, &args)).await;
+    let name = format!("system:serviceaccount:{}:debugger", scene.namespace);
+    let mut events = connect.ask("/relay/v1/events").await;
+    heard(&mut events, "event: snapshot").await;
+    // A new port-forward has TLS of its own.
+    let before = scene.kubelet.opened();
+    scene.kubelet.cut();
+    let who = connect.get("/relay/v1/whoami").await;
+    assert!(who.contains(&name), "{who}");
+    heard(&mut events, ": ").await;
+    assert!(scene.kubelet.opened() > before);
+}
+
+#[tokio::test]
 async fn a_token_is_replaced_before_it_ends_and_sessions_go_on() {
     let Some(scene) = Scene::new().await else {
         return;
@@ -265,7 +312,7 @@ async fn what_is_missing_is_said_with_the_next_step() {
         err.contains(&said) && err.contains("kubectl get pods"),
         "{err}"
     );
-    scene.pod("relay-a", None).await;
+    scene.pod("relay-a", "HTTP", None).await;
     let err = scene.fails(&kubeconfig, &list, 77).await;
     let said = format!("you may not get and create pods/portforward in namespace {namespace}");
     assert!(

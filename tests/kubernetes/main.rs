@@ -24,6 +24,7 @@ mod head;
 #[expect(dead_code, reason = "the tests of the front door use more of it")]
 mod support;
 
+mod away;
 mod can_i;
 mod kubectl;
 mod many;

@@ -1,41 +1,30 @@
 //! An API server, as the user of a kubeconfig is known there.
 
-use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{Empty, Limited};
-use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, USER_AGENT};
+use http_body_util::Empty;
+use hyper::header::AUTHORIZATION;
 use hyper::{Request, Response};
-use kube::client::{Body, ClientBuilder, ConfigExt};
+use kube::client::{Body, ClientBuilder};
 use kube::{Client, Config};
-use rustls::pki_types::ServerName;
 use tokio::sync::Mutex;
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tower_service::Service;
 use zeroize::Zeroizing;
 
-use super::error::{KubeError, LONGEST, Permission};
-use super::kubeconfig::{KubeconfigChoice, ReadKubeconfig, command, found};
-use crate::dial::http::{self, HttpClient};
-use crate::dial::{Connector, Proxies, STEP};
+use super::client::{ApiServer, address};
+use super::error::{KubeError, Permission};
+use super::kubeconfig::{KubeconfigChoice, ReadKubeconfig, found};
+use crate::dial::Proxies;
 use crate::wire::relay_url::is_this_machine;
-use crate::wire::text::shortened;
 
 /// The deadline of an answer.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// How long a credential plugin may take: it may ask a person to log in.
-const LOGIN: Duration = Duration::from_secs(120);
-
-/// How long a connection is kept for the next question.
-const IDLE: Duration = Duration::from_secs(60);
-
-/// Largest answer: a page of Services or pods.
-const MAX_ANSWER: usize = 16 * 1024 * 1024;
+pub(super) const LOGIN: Duration = Duration::from_secs(120);
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -189,7 +178,7 @@ impl KubeCluster {
     }
 }
 
-fn late() -> KubeError {
+pub(super) fn late() -> KubeError {
     KubeError::Credential(format!(
         "its credential plugin has not ended within {} minutes",
         LOGIN.as_secs() / 60
@@ -197,12 +186,8 @@ fn late() -> KubeError {
 }
 
 fn server(config: &Config) -> String {
-    let uri = &config.cluster_url;
-    let scheme = uri.scheme_str().unwrap_or("http");
-    let authority = uri.authority().map_or("", |authority| authority.as_str());
-    // What stands before an @ is a password.
-    let host = authority.rsplit('@').next().unwrap_or_default();
-    shortened(&format!("{scheme}://{host}"), LONGEST)
+    let scheme = config.cluster_url.scheme_str().unwrap_or("http");
+    format!("{scheme}://{}", address(config))
 }
 
 impl Login {
@@ -226,80 +211,13 @@ impl Login {
                 why: "everybody on the way could read along",
             });
         }
-        let plugin = config.auth_info.exec.as_ref();
-        let plugin = plugin.map(|plugin| {
-            let install = plugin.install_hint.as_deref();
-            (
-                command(plugin),
-                install.map(|text| shortened(text, LONGEST)),
-            )
-        });
-        let of_credential = |error: &kube::Error| match error {
-            kube::Error::Auth(error) => KubeError::of_credential(error, plugin.clone()),
-            kube::Error::InferKubeconfig(error) => KubeError::of_kubeconfig(error),
-            _ => KubeError::Credential(
-                "its client certificate, key or certificate authority is of no use".to_owned(),
-            ),
-        };
-        let preparing = config.clone();
-        // Plugins are run here, and wait for a person.
-        let prepared = spawn_blocking(move || {
-            let shown = preparing.auth_layer()?;
-            let mut preparing = preparing;
-            if shown.is_some() {
-                // It has given a token, and is not to be run once more for a certificate.
-                preparing.auth_info.exec = None;
-            }
-            Ok::<_, kube::Error>((shown, preparing.rustls_client_config()?))
-        });
-        let prepared = timeout(LOGIN, prepared).await.map_err(|_| late())?;
-        let prepared = prepared.map_err(|error| KubeError::Credential(error.to_string()))?;
-        let (shown, tls) = prepared.map_err(|error| of_credential(&error))?;
-        let mut connector = Connector::new(tls, STEP, proxies);
-        if let Some(name) = &config.tls_server_name {
-            let name = ServerName::try_from(name.clone());
-            connector = connector.named(name.map_err(|_| {
-                KubeError::Kubeconfig("tls-server-name of its cluster is no name".to_owned())
-            })?);
-        }
-        let bounded = Bounded(http::client(connector, IDLE));
-        let headers = config.extra_headers_layer();
-        let headers = headers.map_err(|error| of_credential(&error))?;
-        let base = config.base_uri_layer();
-        let client = ClientBuilder::new(bounded, config.default_namespace.clone());
-        let client = client.with_layer(&headers);
-        Ok(match shown {
-            Some(shown) => Self {
-                number,
-                client: client.with_layer(&shown).with_layer(&base).build(),
-                echo: Some(ClientBuilder::new(Echo, "").with_layer(&shown).build()),
-            },
-            None => Self {
-                number,
-                client: client.with_layer(&base).build(),
-                echo: None,
-            },
+        let (server, shown) = ApiServer::showing(config, proxies).await?;
+        let echo = shown.map(|shown| ClientBuilder::new(Echo, "").with_layer(&shown).build());
+        Ok(Self {
+            number,
+            client: server.client,
+            echo,
         })
-    }
-}
-
-/// HTTP by the one dialler, with answers that are not larger than [`MAX_ANSWER`].
-#[derive(Clone)]
-struct Bounded(HttpClient<Body>);
-
-impl Service<Request<Body>> for Bounded {
-    type Response = Response<Limited<Incoming>>;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        request.headers_mut().insert(USER_AGENT, http::USER_AGENT);
-        let answer = self.0.request(request);
-        Box::pin(async move { Ok(answer.await?.map(|body| Limited::new(body, MAX_ANSWER))) })
     }
 }
 

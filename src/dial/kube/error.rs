@@ -5,12 +5,12 @@
 
 use std::borrow::Cow;
 use std::error::Error;
-use std::fmt;
 use std::iter::successors;
 
 use kube::client::AuthError;
 use kube::config::KubeconfigError;
 
+use super::answer::Answer;
 use crate::dial::{DialError, ProxyError, behind, tls_error};
 use crate::wire::text::{innermost_cause, shortened};
 
@@ -212,6 +212,17 @@ impl KubeError {
         )
     }
 
+    /// What is in the way, for a sentence of the caller's that names the API server.
+    pub(crate) fn cause(&self) -> String {
+        match self {
+            Self::Kubeconfig(cause)
+            | Self::Unreachable { cause, .. }
+            | Self::Untrusted { cause, .. } => cause.clone(),
+            Self::Proxy { why, .. } => why.to_string(),
+            other => other.to_string(),
+        }
+    }
+
     /// The next step, as a sentence.
     pub(crate) fn hint(&self) -> Cow<'static, str> {
         let hint = match self {
@@ -402,40 +413,8 @@ impl KubeError {
     }
 }
 
-/// What an API server answered: a status and the plain word beside it. The message may quote what was asked.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Answer {
-    /// `None`: it succeeded, and holds nothing of use.
-    pub(super) status: Option<u16>,
-    pub(super) word: String,
-}
-
-impl Answer {
-    pub(super) fn of(status: u16, reason: &str) -> Self {
-        let word = plain_word(reason).unwrap_or_default().to_owned();
-        let status = Some(status);
-        Self { status, word }
-    }
-}
-
-impl fmt::Display for Answer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.status, &*self.word) {
-            (Some(status), "") => write!(f, "{status}"),
-            (Some(status), word) => write!(f, "{status} {word}"),
-            (None, word) => f.write_str(word),
-        }
-    }
-}
-
-/// The `reason` of an API server's answer, where that is one short word and quotes nothing.
-pub(crate) fn plain_word(reason: &str) -> Option<&str> {
-    let is_plain = reason.len() <= 40 && reason.bytes().all(|byte| byte.is_ascii_alphabetic());
-    (is_plain && !reason.is_empty()).then_some(reason)
-}
-
 /// Where a kubeconfig is no YAML. The parser's own words quote it.
-pub(crate) fn not_yaml(why: &KubeconfigError) -> Option<String> {
+fn not_yaml(why: &KubeconfigError) -> Option<String> {
     let KubeconfigError::Parse(why) = why else {
         return None;
     };

@@ -13,8 +13,9 @@ use tokio::io::{AsyncRead, DuplexStream, ReadBuf};
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
+use super::answer::Answer;
 use super::cluster::KubeCluster;
-use super::error::{Answer, KubeError, LONGEST};
+use super::error::{KubeError, LONGEST};
 use super::service::{self, RelayPod, asked};
 use crate::dial::STEP;
 use crate::wire::text::shortened;

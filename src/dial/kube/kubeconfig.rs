@@ -23,19 +23,19 @@ pub(crate) struct KubeconfigChoice {
 }
 
 /// What a kubeconfig says.
-pub(super) struct ReadKubeconfig {
-    pub(super) config: Config,
+pub(crate) struct ReadKubeconfig {
+    pub(crate) config: Config,
     /// The name of the context.
-    pub(super) context: String,
+    pub(crate) context: String,
     /// By which the API server is reached.
-    pub(super) proxies: Proxies,
+    pub(crate) proxies: Proxies,
 }
 
 /// What `choice` is of the kubeconfig.
 ///
 /// # Errors
 /// [`KubeError`].
-pub(super) async fn found(choice: &KubeconfigChoice) -> Result<ReadKubeconfig, KubeError> {
+pub(crate) async fn found(choice: &KubeconfigChoice) -> Result<ReadKubeconfig, KubeError> {
     let named = choice.kubeconfig.clone();
     let read = spawn_blocking(move || read(named)).await;
     let read = read.map_err(|error| KubeError::Kubeconfig(error.to_string()))?;

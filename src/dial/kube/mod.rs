@@ -3,17 +3,24 @@
 //! ([`Forwarder`]), by which a [`Connector`](super::Connector) goes.
 //!
 //! It is kube's client that reads the kubeconfig, keeps its credential fresh, asks and forwards; its connections are made by
-//! the one dialler, by its proxies and with its deadlines.
+//! the one dialler, by its proxies and with its deadlines. The same client asks for what a relay wants to know of its own
+//! cluster ([`ApiServer`]).
 
+mod answer;
+mod client;
 mod cluster;
 mod error;
 mod forward;
 mod kubeconfig;
 mod service;
+#[cfg(test)]
+mod tests;
 mod token;
 
+pub(crate) use self::answer::{Answer, Unread};
+pub(crate) use self::client::{ApiServer, address};
 pub(crate) use self::cluster::KubeCluster;
-pub(crate) use self::error::{KubeError, not_yaml, plain_word};
+pub(crate) use self::error::KubeError;
 pub(crate) use self::forward::{Forwarded, Forwarder};
-pub(crate) use self::kubeconfig::KubeconfigChoice;
+pub(crate) use self::kubeconfig::{KubeconfigChoice, found};
 pub(crate) use self::token::{AccountName, request as request_token};

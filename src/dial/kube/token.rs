@@ -9,8 +9,9 @@ use kube::Api;
 use kube::api::PostParams;
 use zeroize::Zeroizing;
 
+use super::answer::Answer;
 use super::cluster::KubeCluster;
-use super::error::{Answer, KubeError};
+use super::error::KubeError;
 use super::service::asked;
 
 /// How long a token is asked for. The API server may give another time, and gives none below 10 minutes.

@@ -47,7 +47,7 @@ function pause(milliseconds) {
 
 /**
  * Follows the list until the relay wants to know who this is. `told` has: `all(rows)`, `one(row)`, `over(row, name)`,
- * `live()`, `polled()`, `lost(sentence)`, `heads(clusters)`, `stranger(sentence)`.
+ * `live()`, `polled()`, `lost(sentence)`, `heads(list)`, `stranger(sentence)`.
  */
 export function follow(told) {
   const end = new AbortController();
@@ -74,7 +74,7 @@ export function follow(told) {
         if (name === 'ended') return stranger(data.error);
         if (name === 'snapshot') {
           told.all(data.breakpoints);
-          told.heads(data.clusters);
+          told.heads(data);
           told.live();
         } else if (OVER.has(name)) told.over(data, name);
         else told.one(data);
@@ -120,7 +120,7 @@ export function follow(told) {
       await pause(EVERY);
       if (document.hidden) continue;
       try {
-        told.heads((await json('v1/breakpoints?limit=1')).clusters);
+        told.heads(await json('v1/breakpoints?limit=1'));
       } catch (error) {
         if (isStranger(error)) return stranger(error.message);
         // That the relay is away is told by the stream.

@@ -31,21 +31,22 @@ function count({ total, fitting, shown }) {
   else write(none, `${fitting - shown} more: filter to see them.`);
 }
 
-/** Says since when a head does not answer, of each that does not. */
-function heads(clusters) {
+/** Says since when a head does not answer, of each that does not, and where clusters are not looked for. */
+function heads({ clusters, discovery }) {
   dashboards(clusters);
+  const narrowed = discovery?.narrowed ? [`Only ${discovery.scope} is looked at: ${discovery.narrowed}`] : [];
   const troubled = clusters.filter((cluster) => cluster.trouble || (cluster.snapshot_age_seconds ?? 0) > OLD);
-  const sentences = troubled.map((cluster) => {
+  const sentences = narrowed.concat(troubled.map((cluster) => {
     const age = cluster.snapshot_age_seconds;
     const trouble = cluster.trouble || 'the head does not answer';
     if (age == null) return `Cluster ${cluster.name}: ${trouble}`;
     if (cluster.complete === false && age <= OLD) return `Cluster ${cluster.name}: ${trouble}`;
     const since = clock(new Date(Date.now() - age * 1000));
     return `Cluster ${cluster.name}: ${trouble}. Below is its list of ${since}, ${span(age)} ago.`;
-  });
+  }));
   const shown = find('troubles');
   // Said once, and not again with each second.
-  const key = JSON.stringify(troubled.map((cluster) => [cluster.name, cluster.trouble]));
+  const key = JSON.stringify([narrowed, ...troubled.map((cluster) => [cluster.name, cluster.trouble])]);
   const paragraphs = sentences.map((sentence) => make('p', { class: 'trouble' }, sentence));
   if (shown.dataset.key !== key) shown.replaceChildren(...paragraphs);
   else [...shown.children].forEach((child, at) => write(child, sentences[at]));

@@ -97,7 +97,7 @@ impl Reviewer {
         config: &config::Kubernetes,
         places: Places,
     ) -> Result<Self, SetupError> {
-        let api = Api::new(config).await?;
+        let api = Api::new(api::api_server(config).await?);
         tracing::info!(api_server = api.address(), namespace = api.namespace(), audiences = ?config.audiences, "tokens are shown to Kubernetes");
         let source = Kubernetes::new(api, config.audiences.clone(), places);
         Ok(Self::with(Box::new(source), config))

@@ -4,7 +4,6 @@
 
 mod found;
 mod keeping;
-mod quoting;
 mod server;
 mod through;
 

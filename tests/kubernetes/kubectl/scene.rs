@@ -68,6 +68,16 @@ impl Scene {
 
     /// A relay that knows whom the API server knows, in a pod that is ready.
     pub(super) async fn relay(&self, pod: &str) -> Running {
+        self.relay_with(pod, "HTTP", |_| {}).await
+    }
+
+    /// The same, configured so, and asked by the kubelet by `scheme` whether it is ready.
+    pub(super) async fn relay_with(
+        &self,
+        pod: &str,
+        scheme: &str,
+        change: impl FnOnce(&mut Config),
+    ) -> Running {
         let file = self.dir.path().join("relay.token");
         let token = self.api.token(&self.namespace, "relay", None).await;
         std::fs::write(&file, token).unwrap();
@@ -83,18 +93,22 @@ impl Scene {
         config.kubernetes.ca_file = Some(self.server.file("ca.crt"));
         config.kubernetes.token_file = Some(file);
         config.kubernetes.recheck = Duration::from_secs(1);
+        change(&mut config);
         let relay = app::start(config).await.unwrap();
-        self.pod(pod, Some(relay.local_addr())).await;
+        self.pod(pod, scheme, Some(relay.local_addr())).await;
         relay
     }
 
     /// A pod that is ready, and what listens in it.
-    pub(super) async fn pod(&self, name: &str, listens: Option<SocketAddr>) {
+    pub(super) async fn pod(&self, name: &str, scheme: &str, listens: Option<SocketAddr>) {
         self.kubelet.listens(name, listens);
         let path = format!("/api/v1/namespaces/{}/pods", self.namespace);
         let ports = json!([{"name": "relay", "containerPort": 5678}]);
+        let ready =
+            json!({"httpGet": {"path": "/relay/healthz", "port": "relay", "scheme": scheme}});
+        let container = json!({"name": "ray-relay", "image": "ray-relay", "ports": ports, "readinessProbe": ready});
         let pod = json!({"metadata": {"name": name, "labels": {"app.kubernetes.io/name": "ray-relay"}},
-            "spec": {"nodeName": self.namespace, "containers": [{"name": "ray-relay", "image": "ray-relay", "ports": ports}]}});
+            "spec": {"nodeName": self.namespace, "containers": [container]}});
         self.api.post(&path, &pod).await.unwrap();
         let ready = json!([{"type": "Ready", "status": "True"}]);
         let status = json!({"status": {"phase": "Running", "conditions": ready}});

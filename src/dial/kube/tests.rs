@@ -1,0 +1,194 @@
+//! What is told of a kubeconfig, a credential plugin, a proxy and an answer, and how large an answer may be.
+#![allow(clippy::unwrap_used)]
+
+use futures_util::StreamExt as _;
+use hyper::Request;
+use kube::Config;
+use kube::client::Body;
+use kube::config::{ExecConfig, Kubeconfig};
+use kube::core::WatchEvent;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::dial::Proxies;
+
+const SECRET: &str = "eyJhbGciOi";
+
+#[test]
+fn a_kubeconfig_that_cannot_be_read_is_not_quoted() {
+    let begun = "apiVersion: v1\nkind: Config\nusers:\n- name: me\n  user:\n";
+    for broken in [
+        format!("    token: [{SECRET}\n"),
+        format!("    token: {SECRET}: x\n"),
+        format!("    token: {SECRET}\n   indented: wrong\n"),
+        format!("    token: {SECRET}\n    exec: {SECRET}\n"),
+        format!("    exec: {{command: [], args: [{SECRET}]}}\n"),
+    ] {
+        let why = Kubeconfig::from_yaml(&format!("{begun}{broken}")).unwrap_err();
+        let told = KubeError::of_kubeconfig(&why).cause();
+        assert!(!told.contains(SECRET), "{told}");
+        assert!(
+            told.starts_with("it cannot be read as YAML (line "),
+            "{told}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_a_credential_plugin_prints_is_not_quoted() {
+    for (printed, code, expected) in [
+        (
+            format!(r#"{{"status": {{"token": ["{SECRET}"]}}}}"#),
+            0,
+            "the kubeconfig's credential plugin sh prints no ExecCredential",
+        ),
+        (
+            format!("{SECRET}: [ {SECRET}"),
+            0,
+            "the kubeconfig's credential plugin sh prints no ExecCredential",
+        ),
+        (
+            SECRET.to_owned(),
+            3,
+            "the kubeconfig's credential plugin sh has failed (exit status: 3)",
+        ),
+    ] {
+        let script = format!("printf '%s' '{printed}'; exit {code}");
+        let mut config = Config::new("https://127.0.0.1:1".parse().unwrap());
+        config.auth_info.exec = Some(ExecConfig {
+            api_version: Some("client.authentication.k8s.io/v1".to_owned()),
+            command: Some("sh".to_owned()),
+            args: Some(vec!["-c".to_owned(), script]),
+            ..ExecConfig::default()
+        });
+        let told = ApiServer::of(config, Proxies::none()).await.err().unwrap();
+        assert!(!format!("{told:?}").contains(SECRET), "{told:?}");
+        assert_eq!(told.cause(), expected);
+    }
+}
+
+/// What a server without TLS at `address` answers.
+async fn asked(address: &str, proxies: Proxies) -> Result<Value, Unread> {
+    let config = Config::new(format!("http://{address}").parse().unwrap());
+    let server = ApiServer::of(config, proxies).await.unwrap();
+    let request = Request::get("/api").body(Body::empty()).unwrap();
+    server.read(request, 1000).await
+}
+
+#[tokio::test]
+async fn a_proxy_is_not_quoted() {
+    for (scheme, expected) in [
+        ("http", "cannot reach the proxy 127.0.0.1:1: "),
+        ("socks5", "proxy-url names no http proxy but socks5://"),
+        ("ftp", "proxy-url names no http proxy but ftp://"),
+    ] {
+        let proxy = format!("{scheme}://me:{SECRET}@127.0.0.1:1");
+        let proxies = Proxies::given("proxy-url", &proxy);
+        let told = asked("127.0.0.1:2", proxies).await.unwrap_err();
+        assert!(!format!("{told:?}").contains(SECRET), "{told:?}");
+        let Unread::Unreachable(told) = told else {
+            panic!("{told:?}");
+        };
+        assert!(told.starts_with(expected), "{told}");
+    }
+}
+
+/// The address of a server that says `answer` to whoever asks, and nothing more.
+async fn saying(answer: String) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut head = [0; 4096];
+        _ = stream.read(&mut head).await.unwrap();
+        _ = stream.write_all(answer.as_bytes()).await;
+    });
+    address
+}
+
+fn answer(status: &str, body: &str) -> String {
+    let length = body.len();
+    format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n{body}")
+}
+
+#[tokio::test]
+async fn a_refusal_is_a_status_and_a_plain_word_whatever_is_beside_it() {
+    let quoting = json!({"kind": "Status", "code": 200, "reason": "Forbidden", "message": SECRET});
+    for (body, word) in [
+        (quoting.to_string(), "Forbidden"),
+        (json!({"reason": SECRET.repeat(5)}).to_string(), ""),
+        (json!({"reason": "no word"}).to_string(), ""),
+        ("{}".to_owned(), ""),
+        (format!("<html>{SECRET}"), ""),
+        ("x".repeat(100_000), ""),
+    ] {
+        let address = saying(answer("403 Forbidden", &body)).await;
+        let told = asked(&address, Proxies::none()).await.unwrap_err();
+        let why = Answer {
+            status: Some(403),
+            word: word.to_owned(),
+        };
+        assert_eq!(told, Unread::Refused(why));
+    }
+}
+
+#[tokio::test]
+async fn an_answer_is_bounded_and_one_that_is_none_is_not_quoted() {
+    let fits = json!({"a": "x".repeat(900)});
+    let address = saying(answer("200 OK", &fits.to_string())).await;
+    assert_eq!(asked(&address, Proxies::none()).await.unwrap(), fits);
+    let large = json!({"a": "x".repeat(1000)}).to_string();
+    let address = saying(answer("200 OK", &large)).await;
+    let told = asked(&address, Proxies::none()).await.unwrap_err();
+    assert_eq!(told, Unread::TooLarge(1000));
+    let address = saying(answer("200 OK", &format!("{{{SECRET}"))).await;
+    let told = asked(&address, Proxies::none()).await.unwrap_err();
+    assert_eq!(told, Unread::Strange { line: 1, column: 2 });
+}
+
+/// What a watch says whose lines are these.
+async fn watched(lines: &str) -> Vec<Result<String, Unread>> {
+    let address = saying(answer("200 OK", lines)).await;
+    let config = Config::new(format!("http://{address}").parse().unwrap());
+    let server = ApiServer::of(config, Proxies::none()).await.unwrap();
+    let request = Request::get("/watch").body(Vec::new()).unwrap();
+    let events = server.watch::<Value>(request, 1000).await.unwrap();
+    let told = events.map(|event| {
+        event.map(|event| match event {
+            WatchEvent::Added(value) => value.as_str().unwrap().to_owned(),
+            WatchEvent::Error(status) => format!("{} {}", status.code, status.reason),
+            other => format!("{other:?}"),
+        })
+    });
+    told.collect().await
+}
+
+#[tokio::test]
+async fn each_line_of_a_watch_is_bounded_and_all_of_them_together_are_not() {
+    let line = |text: &str| format!("{}\n", json!({"type": "ADDED", "object": text}));
+    let text = "x".repeat(500);
+    let told = watched(&line(&text).repeat(200)).await;
+    assert_eq!(told, vec![Ok(text.clone()); 200]);
+    let told = watched(&line(&"x".repeat(100_000))).await;
+    assert_eq!(told, [Err(Unread::TooLarge(1000))]);
+}
+
+#[tokio::test]
+async fn a_line_of_a_watch_that_is_no_change_is_not_quoted_and_one_that_is_cut_off_is_none() {
+    let gone =
+        json!({"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}});
+    assert_eq!(
+        watched(&format!("{gone}\n")).await,
+        [Ok("410 Expired".to_owned())]
+    );
+    for line in [format!("{{\"a\": \"{SECRET}\"}}\n"), format!("{SECRET}\n")] {
+        let told = watched(&line).await;
+        assert!(
+            matches!(told[..], [Err(Unread::Strange { .. })]),
+            "{told:?}"
+        );
+    }
+    assert_eq!(watched("{\"type\": \"ADD").await, []);
+}

@@ -1,0 +1,133 @@
+//! A real browser, led by its DevTools protocol.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::{WebSocketStream, client_async};
+
+use crate::support::PATIENCE;
+
+/// The browser, by the names that distributions give it.
+pub(crate) fn chromium() -> Option<PathBuf> {
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut found = std::env::split_paths(&path).flat_map(|dir| names.map(|name| dir.join(name)));
+    let found = found.find(|program| program.is_file());
+    if found.is_none() {
+        assert!(std::env::var_os("CI").is_none(), "chromium is missing");
+        eprintln!("SKIPPED: there is no chromium; apt install chromium");
+    }
+    found
+}
+
+/// Ends with the test.
+pub(crate) struct Browser {
+    child: Child,
+    profile: tempfile::TempDir,
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Browser {
+    pub(crate) fn open(program: &PathBuf, url: &str) -> Self {
+        let profile = tempfile::tempdir().unwrap();
+        let child = Command::new(program)
+            .args([
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-quic",
+            ])
+            .args(["--no-first-run", "--disable-background-networking"])
+            .args(["--disable-component-update", "--disable-sync"])
+            // With a page to lead it, it stays until it is ended.
+            .arg("--remote-debugging-port=0")
+            .arg(format!("--user-data-dir={}", profile.path().display()))
+            .arg(url)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self { child, profile }
+    }
+
+    /// What people read in the element `id` of its page, as soon as that has `wanted` in it.
+    pub(crate) async fn reads(&self, id: &str, wanted: &str) -> String {
+        let mut last = String::new();
+        let found = timeout(3 * PATIENCE, async {
+            let mut page = self.page().await;
+            let expression = format!("document.getElementById('{id}')?.innerText ?? ''");
+            for number in 0.. {
+                let asked = json!({"id": number, "method": "Runtime.evaluate", "params": {"expression": expression}});
+                page.send(Message::text(asked.to_string())).await.unwrap();
+                let answer: Value = loop {
+                    let message = page.next().await.unwrap().unwrap();
+                    let message: Value = serde_json::from_slice(&message.into_data()).unwrap();
+                    if message["id"] == number {
+                        break message;
+                    }
+                };
+                let text = answer["result"]["result"]["value"].as_str();
+                last = text.unwrap_or_default().to_owned();
+                if last.contains(wanted) {
+                    break;
+                }
+                sleep(Duration::from_millis(50)).await;
+            }
+        });
+        if found.await.is_err() {
+            panic!("#{id} is {last:?}");
+        }
+        last
+    }
+
+    /// Its page, as the DevTools protocol speaks of it.
+    async fn page(&self) -> WebSocketStream<TcpStream> {
+        loop {
+            if let Some(page) = self.target().await {
+                return page;
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn target(&self) -> Option<WebSocketStream<TcpStream>> {
+        // The browser writes there on which port it listens.
+        let port = std::fs::read_to_string(self.profile.path().join("DevToolsActivePort")).ok()?;
+        let address = format!("127.0.0.1:{}", port.lines().next()?);
+        let mut stream = TcpStream::connect(&address).await.ok()?;
+        let request =
+            format!("GET /json/list HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.ok()?;
+        // It keeps the connection.
+        let mut answer = Vec::new();
+        let targets: Value = loop {
+            if stream.read_buf(&mut answer).await.ok()? == 0 {
+                return None;
+            }
+            let text = String::from_utf8_lossy(&answer);
+            let (_, targets) = text.split_once("\r\n\r\n").unwrap_or_default();
+            if let Ok(targets) = serde_json::from_str(targets) {
+                break targets;
+            }
+        };
+        let mut targets = targets.as_array()?.iter();
+        let page = targets.find(|target| target["type"] == "page")?;
+        let stream = TcpStream::connect(&address).await.ok()?;
+        let url = page["webSocketDebuggerUrl"].as_str()?;
+        let (socket, _) = client_async(url, stream).await.ok()?;
+        Some(socket)
+    }
+}
