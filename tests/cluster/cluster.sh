@@ -106,15 +106,21 @@ RULES
 # ---- nodes
 # One small init process holds a node's namespaces, as a pod's pause container does: killing it
 # ends the node. Its $HOME is its own because Ray may write a token there that switches later
-# starts to token mode; its /proc is its own because Ray looks for other clusters there.
+# starts to token mode; its /proc is its own because Ray looks for other clusters there. It knows
+# its own name, as a pod does, and that there is no name server: every process of Ray's asks for
+# both, and would wait 6 s each time for an answer from a network that nobody is on.
 node_init() {
   local dir="$STATE/$1" outer tries
   rm -rf "$dir/ray" "$dir/up"
   mkdir -p /tmp/ray "$dir/ray" "$dir/home"
+  printf '127.0.0.1 localhost\n%s %s\n' "$(addr_of "$1")" "$1" >"$dir/hosts"
+  echo "nameserver 127.0.0.1" >"$dir/resolv.conf"
   # shellcheck disable=SC2016
   ip netns exec "$NS-$1" unshare --pid --mount --uts --fork --kill-child --mount-proc \
     bash -c 'mount --bind "$1" /tmp/ray && echo "$2" >/proc/sys/kernel/hostname &&
-             echo ready >"$1/../up" || exit 1
+             for file in hosts resolv.conf; do
+               [ ! -e "/etc/$file" ] || mount --bind "$1/../$file" "/etc/$file" || exit 1
+             done && echo ready >"$1/../up" || exit 1
              trap "exit 0" TERM; while :; do sleep 3600 & wait $!; done' \
     node-init "$dir/ray" "$1" >"$dir/init.log" 2>&1 </dev/null &
   outer=$!

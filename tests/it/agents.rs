@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::support::agent::{Agent, linked};
-use crate::support::namespaces::Cluster;
+use crate::support::namespaces::{Cluster, ON_TWO_NODES};
 use crate::support::ray::{NEWEST, OLDEST};
 use crate::support::scene::Scene;
 
@@ -58,11 +58,11 @@ async fn debuggers_of_every_node_are_reached_through_its_agent_alone() {
 /// The relay is killed in the middle of a session: the agent leaves the debugger for it, and the task runs on.
 #[tokio::test]
 async fn a_relay_that_is_killed_leaves_no_task_behind() {
-    let Some(cluster) = Cluster::up(NEWEST, 1, &[]) else {
+    let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
     let dir = tempfile::tempdir().unwrap();
-    let mut driver = cluster.start_driver("tasks.py", &[]);
+    let mut driver = cluster.start_driver("tasks.py", &ON_TWO_NODES);
     let scene = scene(&cluster, &dir);
     let _agents = ["head", "w1"].map(|node| Agent::on(&scene, node, &["--allow-plaintext"]));
     linked(&scene, 2);

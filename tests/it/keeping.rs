@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::agent::{Agent, linked};
 use crate::support::dap_client::{DapClient, Editor};
 use crate::support::issuer::Issuer;
-use crate::support::namespaces::{Cluster, RELAY_IP};
+use crate::support::namespaces::{Cluster, ON_TWO_NODES, RELAY_IP};
 use crate::support::ray::NEWEST;
 use crate::support::relay::{PORT, Relay};
 use crate::support::scene::Scene;
@@ -112,7 +112,7 @@ async fn goes_on(scene: &Scene<'_>, port: u16, id: &Value, token: &str, before: 
 
 #[tokio::test]
 async fn sessions_survive_the_death_of_their_relay_at_another_one() {
-    let Some(cluster) = Cluster::up(NEWEST, 1, &[]) else {
+    let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
     let shared = Shared::new("25s");
@@ -124,7 +124,7 @@ async fn sessions_survive_the_death_of_their_relay_at_another_one() {
     for scene in [&one, &other] {
         linked(scene, 2);
     }
-    let mut driver = cluster.start_driver("tasks.py", &[]);
+    let mut driver = cluster.start_driver("tasks.py", &ON_TWO_NODES);
     let rows = one.wait_listed(3);
     other.wait_listed(3);
     let mut sessions = Vec::new();
@@ -172,7 +172,7 @@ async fn sessions_survive_the_death_of_their_relay_at_another_one() {
 
 #[tokio::test]
 async fn ten_sessions_survive_the_death_of_their_relay_at_another_one() {
-    let Some(cluster) = Cluster::up(NEWEST, 1, &[]) else {
+    let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
     let shared = Shared::new("5m");
@@ -218,7 +218,7 @@ async fn ten_sessions_survive_the_death_of_their_relay_at_another_one() {
 
 #[tokio::test]
 async fn sessions_survive_an_upgrade_of_the_only_relay() {
-    let Some(cluster) = Cluster::up(NEWEST, 1, &[]) else {
+    let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
     let shared = Shared::new("5m");
@@ -226,7 +226,7 @@ async fn sessions_survive_an_upgrade_of_the_only_relay() {
     let mut one = shared.relay(&cluster, PORT, &ada);
     let _agents = shared.agents(&one);
     linked(&one, 2);
-    let mut driver = cluster.start_driver("tasks.py", &[]);
+    let mut driver = cluster.start_driver("tasks.py", &ON_TWO_NODES);
     let rows = one.wait_listed(3);
     let (lost, of_lost) = stepped(&one, PORT, &rows[0]["id"], &ada).await;
     let (mut told, of_told) = stepped(&one, PORT, &rows[1]["id"], &ada).await;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::nc::{Person, attempt};
 use crate::support::agent::{Agent, linked};
 use crate::support::issuer::Issuer;
-use crate::support::namespaces::{Cluster, Driver, RELAY_IP};
+use crate::support::namespaces::{Cluster, Driver, ON_TWO_NODES, RELAY_IP};
 use crate::support::ray::NEWEST;
 use crate::support::relay::{PORT, Relay};
 use crate::support::scene::Scene;
@@ -367,7 +367,7 @@ async fn a_prompt_is_parked_for_its_person_alone_and_for_as_long_as_that_is_know
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_keeps_a_prompt_whose_relay_is_killed() {
-    let Some(cluster) = Cluster::up(NEWEST, 1, &[]) else {
+    let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
     let known = Known(Issuer::new());
@@ -383,7 +383,7 @@ async fn an_agent_keeps_a_prompt_whose_relay_is_killed() {
     for scene in [&one, &other] {
         linked(scene, 2);
     }
-    let mut driver = cluster.start_driver("tasks.py", &[]);
+    let mut driver = cluster.start_driver("tasks.py", &ON_TWO_NODES);
     let rows = one.wait_listed(3);
     other.wait_listed(3);
     let mut people = Vec::new();

@@ -13,7 +13,7 @@ use crate::nc::Person;
 use crate::support::agent::Agent;
 use crate::support::dap_client::{DapClient, Editor};
 use crate::support::issuer::Issuer;
-use crate::support::namespaces::{Cluster, RELAY_IP};
+use crate::support::namespaces::{Cluster, ON_TWO_NODES, RELAY_IP};
 use crate::support::ray::{NEWEST, OLDEST};
 use crate::support::relay::{PORT, Relay};
 use crate::support::scene::Scene;
@@ -168,7 +168,7 @@ fn timeless(sentence: &str) -> String {
 
 #[tokio::test]
 async fn two_relays_behind_one_address_are_like_one() {
-    let Some(cluster) = Cluster::up(NEWEST, 1, &[]) else {
+    let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
     let shared = Shared::new();
@@ -185,7 +185,7 @@ async fn two_relays_behind_one_address_are_like_one() {
     for scene in both {
         linked(scene, 2, 1);
     }
-    let driver = cluster.start_driver("tasks.py", &[]);
+    let driver = cluster.start_driver("tasks.py", &ON_TWO_NODES);
     let rows = one.wait_listed(3);
     let ids = |rows: Vec<Value>| {
         let mut ids: Vec<_> = rows.iter().map(|row| row["id"].to_string()).collect();

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::support::namespaces::{Cluster, Driver, RELAY_IP};
 use crate::support::ray::{NEWEST, OLDEST};
 use crate::support::relay::{PORT, Relay};
+use crate::support::shared::Shared;
 use crate::support::{eventually, say};
 
 /// The relay's address on the cluster's network.
@@ -91,15 +92,16 @@ impl Drop for Process {
 
 /// A cluster with a relay that wants tokens, and pydevd-pycharm for its tasks.
 struct Scene {
-    cluster: Cluster,
     relay: Relay,
     dir: tempfile::TempDir,
     tools: PathBuf,
+    /// The last that is dropped: whoever comes next must not meet this relay.
+    cluster: Shared,
 }
 
 impl Scene {
     fn new(version: &str) -> Option<Self> {
-        let cluster = Cluster::up(version, 1, &[])?;
+        let cluster = Cluster::shared(version)?;
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
         let keys = Command::new(env!("CARGO_BIN_EXE_ray-relay"))

@@ -1,5 +1,7 @@
 //! How a session ends: by its worker, its client, or the relay.
 
+use futures_util::future::join_all;
+
 use super::*;
 use crate::wire::dap::mappings;
 
@@ -48,9 +50,11 @@ async fn a_client_that_leaves_takes_its_function_breakpoints_along() {
 #[tokio::test]
 async fn a_session_takes_its_path_mappings_along_however_it_ends() {
     let mappings = json!({"pathMappings": [{"localRoot": "/home/ann", "remoteRoot": "."}]});
-    for end in ["goodbye", "half-close", "reset", "drain"] {
+    // What waits in each of them is a clock: side by side.
+    let all = ["goodbye", "half-close", "reset", "drain"].map(|end| (end, mappings.clone()));
+    let all = all.map(|(end, mappings)| async move {
         let context = context(|_| {});
-        let (mut debugger, mut dap) = configurable(&context, mappings.clone()).await;
+        let (mut debugger, mut dap) = configurable(&context, mappings).await;
         let (mut client, mut goodbye) = (None, None);
         match end {
             "goodbye" => {
@@ -88,7 +92,8 @@ async fn a_session_takes_its_path_mappings_along_however_it_ends() {
             goodbye.is_none_or(|seq| seen.iter().any(|m| m["request_seq"] == seq)),
             "{seen:?}"
         );
-    }
+    });
+    join_all(all).await;
 }
 
 /// The next thing that the worker sees is neither a word nor the end.

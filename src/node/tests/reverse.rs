@@ -3,6 +3,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -133,12 +134,14 @@ async fn a_worker_that_dials_is_told_of_and_goes_on_by_the_stream_that_is_asked_
 async fn who_is_no_worker_is_not_heard_and_hears_nothing() {
     let empty = tempfile::tempdir().unwrap();
     let unseen = empty.path().to_str().unwrap();
-    for (key, value, proc, begins) in [
+    let cases = [
         ("pid", Value::from(1), "/proc", &b""[..]),
         ("node_id", "bbbb".into(), "/proc", b""),
         ("is_alive", false.into(), "/proc", b""),
         ("pid", std::process::id().into(), unseen, RUN),
-    ] {
+    ];
+    // Each is looked for as long as one may be that has just begun: side by side.
+    let all = cases.map(|(key, value, proc, begins)| async move {
         let port = free_port().unwrap();
         let relay = Relay::start(1).await;
         let mut row = worker(4000);
@@ -153,7 +156,8 @@ async fn who_is_no_worker_is_not_heard_and_hears_nothing() {
         let in_use = listen(&mut link, 9, port).await;
         assert!(in_use.is_some());
         agent.end().await;
-    }
+    });
+    join_all(all).await;
 }
 
 #[tokio::test]

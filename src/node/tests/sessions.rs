@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use futures_util::SinkExt as _;
+use futures_util::future::join_all;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -196,7 +197,7 @@ async fn a_relay_cannot_use_an_agent_as_a_way_into_the_network() {
         row
     };
     let own = || vec![node(NODE, "127.0.0.1"), node("bbbb", "10.9.9.9")];
-    for (rows, nodes, asked, expected) in [
+    let cases = [
         (vec![], own(), (WORKER, port), Refusal::NotAWorker),
         (vec![row(&[])], own(), ("cafe", port), Refusal::NotAWorker),
         (vec![row(&[])], own(), (WORKER, 22), Refusal::NotAWorker),
@@ -231,7 +232,9 @@ async fn a_relay_cannot_use_an_agent_as_a_way_into_the_network() {
             (WORKER, port),
             Refusal::WrongProcess,
         ),
-    ] {
+    ];
+    // Some are looked for as long as one may be that has just begun: side by side.
+    let all = cases.map(|(rows, nodes, asked, expected)| async move {
         let head = head(rows.clone(), nodes).await;
         let relay = Relay::start(1).await;
         let agent = agent(head, &[&relay]);
@@ -244,7 +247,8 @@ async fn a_relay_cannot_use_an_agent_as_a_way_into_the_network() {
         let (kind, detail) = refused(&mut link).await;
         assert_eq!(kind, expected, "{rows:?} {detail}");
         agent.end().await;
-    }
+    });
+    join_all(all).await;
     assert_not_dialled(victim);
 }
 

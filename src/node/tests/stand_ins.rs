@@ -129,17 +129,19 @@ impl Proc {
         let (adapter, own) = (self.0.path().join("2"), self.own());
         std::fs::create_dir(&adapter).unwrap();
         std::fs::rename(own.join("fd"), adapter.join("fd")).unwrap();
-        std::fs::create_dir(own.join("fd")).unwrap();
+        std::fs::create_dir(own.join("none")).unwrap();
+        symlink("none", own.join("fd")).unwrap();
         std::fs::write(adapter.join("status"), "PPid:\t0\n").unwrap();
         let line = "python\0/v/debugpy/adapter\0--for-server";
         std::fs::write(adapter.join("cmdline"), line).unwrap();
     }
 
-    /// The port is the worker's own once more.
+    /// The port is the worker's own once more. At no moment is it nobody's.
     pub(super) fn adapter_is_gone(&self) {
         let (adapter, own) = (self.0.path().join("2"), self.own());
-        std::fs::remove_dir(own.join("fd")).unwrap();
-        std::fs::rename(adapter.join("fd"), own.join("fd")).unwrap();
+        symlink("/proc/self/fd", own.join("next")).unwrap();
+        std::fs::rename(own.join("next"), own.join("fd")).unwrap();
+        std::fs::remove_file(adapter.join("fd")).unwrap();
     }
 
     fn own(&self) -> PathBuf {

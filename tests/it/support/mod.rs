@@ -11,7 +11,7 @@ pub(crate) mod ray;
 pub(crate) mod relay;
 pub(crate) mod scene;
 pub(crate) mod screen;
-mod shared;
+pub(crate) mod shared;
 
 use std::io::Write as _;
 use std::time::Duration;

@@ -48,6 +48,9 @@ pub(crate) struct PausedWorker {
     pub(crate) pid: u32,
 }
 
+/// What has a driver see the head and `w1` alone, for whoever has agents on these two.
+pub(crate) const ON_TWO_NODES: [(&str, &str); 1] = [("WORKERS", "1")];
+
 static COUNT: AtomicU32 = AtomicU32::new(0);
 /// Six hex digits that no other run has: process ids repeat where a run has a pid namespace of its own, and names of
 /// network namespaces outlive a run that was killed.
@@ -59,7 +62,7 @@ static RUN: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
 impl Cluster {
     /// A cluster of one's own; `env` goes to the Ray processes (and `HEAD_ARGS`, `WORKER_ARGS` to
     /// the script). Never call it while holding a [`Shared`](super::shared::Shared) of the same version needlessly: each
-    /// costs about 15 s on two cores. `None` (said aloud) where this machine cannot.
+    /// costs two cores about 10 s. `None` (said aloud) where this machine cannot.
     pub(crate) fn up(version: &str, workers: usize, env: &[(&str, &str)]) -> Option<Self> {
         // Asked once: two probes at the same time would be in each other's way.
         static LACKING: std::sync::LazyLock<Option<String>> = std::sync::LazyLock::new(lacking);

@@ -46,8 +46,8 @@ const EXTERNAL: [(&str, &str); 2] = [
 ];
 
 impl Cluster {
-    /// A cluster of Ray `version` with two workers that tests share, one test at a time. It stays up. Its legacy debuggers are
-    /// reachable from other nodes. `None` (said aloud) where this machine cannot.
+    /// A cluster of Ray `version` with two workers that tests share, one test at a time, and where nothing is paused. It stays
+    /// up. Its legacy debuggers are reachable from other nodes. `None` (said aloud) where this machine cannot.
     pub(crate) fn shared(version: &str) -> Option<Shared> {
         static TURN: AtomicUsize = AtomicUsize::new(0);
         let slots = slots(version);
@@ -59,7 +59,9 @@ impl Cluster {
         if slot.is_none() {
             *slot = Some(Self::up(version, 2, &EXTERNAL)?);
         }
-        let cluster = MutexGuard::try_map(slot, Option::as_mut);
-        cluster.ok().map(Shared)
+        let cluster = Shared(MutexGuard::try_map(slot, Option::as_mut).ok()?);
+        // Tasks of the test before, whose driver was killed.
+        cluster.wait_paused(0);
+        Some(cluster)
     }
 }
