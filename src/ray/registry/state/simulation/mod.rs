@@ -2,23 +2,26 @@
 //! order, nobody's task runs on unasked, no two sessions have one worker, and all lists agree in the end.
 //!
 //! What decides is the real thing: the registry's core with its holds, the table of an agent, the terms of a park. What is
-//! played here is what carries their words ([`relay`], [`sessions`], [`restart`], [`agent`]): messages may be late, overtake each other where they take
-//! different connections, or be lost with a connection or a process. A schedule is a list of [`Step`]s that follows from its
-//! seed; one that fails is told as a story, and is played again by `RAY_RELAY_SEED`.
+//! played here is what carries their words ([`relay`], [`sessions`], [`restart`], [`agent`]): messages may be late, overtake
+//! each other where they take different connections, or be lost with a connection or a process. Beside each of them is kept,
+//! in the simplest way, what it must come to: what a relay was told ([`words`]), and what an agent has ([`table`]). A schedule
+//! is a list of [`Step`]s that follows from its seed; one that fails is told as a story, and is played again by
+//! `RAY_RELAY_SEED`.
 
 mod agent;
+mod digest;
 mod relay;
 mod restart;
 mod sessions;
 mod steps;
+mod table;
 mod words;
 mod world;
 
-use std::collections::HashSet;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use digest::Digests;
 use steps::{Step, choose};
 use world::{Shape, World};
 
@@ -45,50 +48,13 @@ impl Random {
     }
 }
 
-/// What tells states from each other, in as few steps as can be.
-#[derive(Default)]
-struct Digest(u64);
-
-impl Digest {
-    fn put(&mut self, one: usize, two: usize) {
-        let both = (one as u64) << 32 ^ two as u64;
-        self.0 = (self.0 ^ both).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        self.0 ^= self.0 >> 29;
-    }
-
-    fn end(self) -> u64 {
-        self.0
-    }
-}
-
-/// Of digests, which are as good as random.
-#[derive(Default)]
-struct Same(u64);
-
-impl Hasher for Same {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("digests are numbers");
-    }
-
-    fn write_u64(&mut self, digest: u64) {
-        self.0 = digest;
-    }
-}
-
-type Digests = HashSet<u64, BuildHasherDefault<Same>>;
-
 /// Plays the schedule of `seed`, and calls `seen` with what tells each state from others.
 fn play(seed: u64, told: bool, mut seen: impl FnMut(u64)) {
     let mut random = Random(seed);
     let mut world = World::new(Shape::random(&mut random), told);
     let rare = steps::rare(&mut random);
-    match random.below(14) {
-        scene @ 0..=6 => world.begin_with(scene),
-        _ => {}
+    if let scene @ 0..=6 = random.below(14) {
+        world.begin_with(scene);
     }
     let mut choices = Vec::new();
     for _ in 0..STEPS {
@@ -148,7 +114,7 @@ fn nobodys_task_runs_on_unasked_and_all_lists_agree_in_the_end() {
                         return;
                     }
                     for state in &fresh {
-                        let part = usize::try_from(state % 16).unwrap();
+                        let part = usize::try_from((state >> 32) % 16).unwrap();
                         if sets[part].lock().unwrap().insert(*state) {
                             states.fetch_add(1, Ordering::Relaxed);
                         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Digest;
+use super::digest::Digest;
 use super::words::{Row, Words};
 use super::world::{Message, World, name, worker_of};
 use crate::hold::{RayNode, RemoteHold};

@@ -132,7 +132,7 @@ impl World {
             stop: self.workers[worker].stop,
             began: self.ms,
             // Some ask for less.
-            keeps: if (claim + relay as u64) % 2 == 0 {
+            keeps: if (claim + relay as u64).is_multiple_of(2) {
                 KEEPS / 6
             } else {
                 KEEPS

@@ -139,8 +139,8 @@ pub(super) fn all(world: &World, out: &mut Vec<Step>) {
                     continue;
                 };
                 let holder = entry.holder();
-                for p in 0..world.shape.people {
-                    let is_own = |h: &Holder| h.subject.as_deref() == Some(PEOPLE[p]);
+                for (p, person) in PEOPLE.iter().enumerate().take(world.shape.people) {
+                    let is_own = |h: &Holder| h.subject.as_deref() == Some(*person);
                     match holder {
                         None => out.push(Step::Attach(p, r, w)),
                         Some(holder) if holder.parked_until.is_some() && is_own(holder) => {
