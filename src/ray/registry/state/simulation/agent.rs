@@ -1,62 +1,13 @@
-//! An agent: the real table of who has which worker, with what carries its words played.
+//! An agent: what carries the words of its [table](super::table) is played.
 
-use std::collections::BTreeMap;
-use std::hash::{Hash as _, Hasher};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::world::{Cause, Channel, Connection, Message, World, worker_of};
-use crate::hold::{HoldId, NodeHolds};
-use crate::wire::tunnel::messages::{Held, Keep, LetRun, Open};
-
-pub(super) struct Agent {
-    pub(super) is_alive: bool,
-    pub(super) holds: NodeHolds<()>,
-    /// The number of the link with each relay.
-    pub(super) links: BTreeMap<usize, u64>,
-    pub(super) streams: BTreeMap<u64, AtAgent>,
-    kept: Vec<Kept>,
-    told: Vec<Held>,
-}
-
-/// A stream at its agent.
-pub(super) struct AtAgent {
-    hold: HoldId,
-    worker: usize,
-    /// By what it is kept, and when that was said.
-    keep: Option<(Keep, u64)>,
-}
-
-struct Kept {
-    hold: HoldId,
-    worker: usize,
-    person: usize,
-    until: u64,
-    keep: Keep,
-}
-
-impl Agent {
-    pub(super) fn new(is_alive: bool) -> Self {
-        Self {
-            is_alive,
-            holds: NodeHolds::default(),
-            links: BTreeMap::new(),
-            streams: BTreeMap::new(),
-            kept: Vec::new(),
-            told: Vec::new(),
-        }
-    }
-
-    pub(super) fn digest(&self, ms: u64, hash: &mut impl Hasher) {
-        (self.is_alive, self.links.len(), self.streams.len()).hash(hash);
-        for held in &*self.holds.rows() {
-            let who = (&*held.name, &*held.session, held.parked.is_some());
-            (&*held.worker_id, who, held.replica).hash(hash);
-        }
-        for kept in &self.kept {
-            (kept.person, (kept.until.saturating_sub(ms)) / 10_000).hash(hash);
-        }
-    }
-}
+use super::table::{Agent, AtAgent, Entry, Kept, Said, Terms, replica};
+use super::words::Row;
+use super::world::{Cause, Channel, Connection, Message, PEOPLE, World};
+use crate::hold::HoldId;
+use crate::wire::tunnel::messages::{LetRun, Open};
 
 impl World {
     pub(super) fn wants_link(&self, agent: usize, relay: usize) -> bool {
@@ -70,20 +21,22 @@ impl World {
         self.tell(|| format!("agent {agent} links with relay {relay}"));
         self.agents[agent].links.insert(relay, number);
         self.link_at_relay(relay, agent, number);
-        let rows = self.agents[agent].holds.rows().to_vec();
-        self.send(Channel::ToRelay(relay, agent, number), Message::Held(rows));
+        let (held, rows) = self.agents[agent].told.clone();
+        self.send(
+            Channel::ToRelay(relay, agent, number),
+            Message::Held(held, rows),
+        );
     }
 
     /// Tells every relay, where something has changed.
     fn tell_relays(&mut self, agent: usize) {
-        let rows = self.agents[agent].holds.rows().to_vec();
-        if rows == self.agents[agent].told {
+        let Some((held, rows)) = self.agents[agent].news() else {
             return;
-        }
-        self.agents[agent].told.clone_from(&rows);
+        };
         for (relay, number) in self.agents[agent].links.clone() {
             let channel = Channel::ToRelay(relay, agent, number);
-            self.send(channel, Message::Held(rows.clone()));
+            let told = Message::Held(Arc::clone(&held), Arc::clone(&rows));
+            self.send(channel, told);
         }
     }
 
@@ -93,8 +46,13 @@ impl World {
             return;
         }
         match message {
-            Message::Open(open, stream) => self.open(agent, relay, number, &open, stream),
-            Message::LetRun(let_run, cause) => self.let_run_kept(agent, &let_run, cause),
+            Message::Open(open, stream) => {
+                if !self.open(agent, &open, stream) {
+                    let link = Channel::ToRelay(relay, agent, number);
+                    self.send(link, Message::Refused(stream));
+                }
+            }
+            Message::LetRun(let_run, row, cause) => self.let_run_kept(agent, &let_run, row, cause),
             Message::Closed => {
                 self.agents[agent].links.remove(&relay);
             }
@@ -103,121 +61,186 @@ impl World {
         self.tell_relays(agent);
     }
 
-    fn open(&mut self, agent: usize, relay: usize, number: u64, open: &Open, stream: u64) {
-        let replica = self.relays[relay].replica();
-        let (worker, person) = (worker_of(&open.worker_id), self.streams[&stream].person);
-        let ms = self.ms;
-        let link = Channel::ToRelay(relay, agent, number);
-        if let Some(owner) = &open.resume {
-            let at = &mut self.agents[agent];
-            let kept = at.holds.kept(&open.worker_id, open.port);
-            if kept.is_none_or(|(of, ())| of != owner) {
-                return self.send(link, Message::Refused(stream));
-            }
-            if !self.comes(stream) {
-                return self.send(link, Message::Refused(stream));
-            }
-            let at = &mut self.agents[agent];
-            let position = at.kept.iter().position(|kept| kept.worker == worker);
-            let kept = at.kept.remove(position.unwrap());
-            at.holds.resume(kept.hold, open, replica, ms);
-            let at_agent = AtAgent {
-                hold: kept.hold,
-                worker,
-                keep: Some((kept.keep, ms)),
-            };
-            at.streams.insert(stream, at_agent);
-            self.workers[worker].owner = Some(person);
-            return self.send(Channel::Down(stream), Message::Dialled);
+    /// `false`: it is refused.
+    fn open(&mut self, agent: usize, open: &Open, stream: u64) -> bool {
+        let of = self.streams[&stream];
+        let row = Row {
+            worker: of.worker,
+            person: of.person,
+            relay: of.relay,
+            session: of.claim,
+            stop: self.workers[of.worker].stop,
+            parked: None,
+        };
+        if open.resume.is_some() {
+            return self.resume(agent, open, stream, row);
         }
-        let taken = self.agents[agent].holds.take(open, replica, ms);
-        let Ok(hold) = taken else {
-            return self.send(link, Message::Refused(stream));
+        let at = &mut self.agents[agent];
+        let Some(hold) = at.take(open, row, replica(of.relay), self.ms) else {
+            return false;
         };
         if !self.comes(stream) {
-            self.agents[agent].holds.give_back(hold);
-            return self.send(link, Message::Refused(stream));
+            self.agents[agent].give_back(hold);
+            return false;
         }
-        // The session before of the same relay may still be there; any other must not.
-        let of_worker = |at: &&AtAgent| at.worker == worker;
-        let others = self.agents[agent].streams.iter();
-        let others = others.filter(|(_, at)| of_worker(at));
-        for (other, _) in others {
-            assert_eq!(self.streams[other].relay, relay, "two have worker {worker}");
+        if !self.dial(of.worker, of.person, Connection::Agent) {
+            self.agents[agent].give_back(hold);
+            self.send(Channel::Down(stream), Message::Closed);
+            return true;
         }
-        let is_kept = self.agents[agent].kept.iter().any(|k| k.worker == worker);
-        assert!(!is_kept, "worker {worker} is kept, and is dialled anew");
-        if !self.dial(worker, person, Connection::Agent) {
-            self.agents[agent].holds.give_back(hold);
-            return self.send(Channel::Down(stream), Message::Closed);
-        }
-        let keep = None;
-        let at_agent = AtAgent { hold, worker, keep };
+        self.connect_further(agent, open, stream, row);
+        let at_agent = AtAgent {
+            hold,
+            worker: of.worker,
+            said: None,
+        };
         self.agents[agent].streams.insert(stream, at_agent);
-        self.send(Channel::Down(stream), Message::Dialled);
+        self.send(Channel::Down(stream), Message::Dialled(None));
+        true
     }
 
-    fn let_run_kept(&mut self, agent: usize, let_run: &LetRun, cause: Cause) {
-        let at = &mut self.agents[agent];
-        if at.holds.to_let_run(let_run).is_none() {
-            return;
+    fn resume(&mut self, agent: usize, open: &Open, stream: u64, row: Row) -> bool {
+        let at = &self.agents[agent];
+        let is_of = |entry: &(&HoldId, &Entry)| entry.1.row.parked.is_some();
+        let is_for = at.of_worker(row.worker).find(is_of);
+        let is_for = is_for.map(|(_, entry)| PEOPLE[entry.row.person]);
+        let owner = at.holds.kept(&open.worker_id, open.port);
+        let owner = owner.map(|(owner, ())| &**owner);
+        assert_eq!(owner, is_for);
+        // Its time may be over, and its debugger be left at this moment.
+        let is_there = at.kept.iter().any(|kept| kept.worker == row.worker);
+        if !is_there || owner != open.resume.as_deref() || !self.comes(stream) {
+            return false;
         }
-        let worker = worker_of(&let_run.worker_id);
-        let position = at.kept.iter().position(|kept| kept.worker == worker);
-        let kept = at.kept.remove(position.unwrap());
-        self.run_on(kept.worker, cause);
-        self.agents[agent].holds.give_back(kept.hold);
+        let (ms, at) = (self.ms, &mut self.agents[agent]);
+        let Some(Kept { hold, said, .. }) = at.take_kept(row.worker) else {
+            return false;
+        };
+        at.resume(hold, open, (row, replica(row.relay)), ms);
+        let keep = said.keep.renewed(Duration::from_millis(ms - said.at));
+        let terms = said.terms;
+        let lasts = keep.lasts(Duration::ZERO);
+        assert_eq!(
+            (lasts, keep.lasted_ms),
+            (
+                Duration::from_millis(terms.until(ms) - ms),
+                ms - terms.began
+            )
+        );
+        let lasted = keep.lasted_ms;
+        let at_agent = AtAgent {
+            hold,
+            worker: row.worker,
+            said: Some(Said {
+                keep,
+                at: ms,
+                terms,
+            }),
+        };
+        at.streams.insert(stream, at_agent);
+        self.connect_further(agent, open, stream, row);
+        self.workers[row.worker].owner = Some(row.person);
+        self.send(Channel::Down(stream), Message::Dialled(Some(lasted)));
+        true
+    }
+
+    /// Some sessions have further connections, which end later.
+    fn connect_further(&mut self, agent: usize, open: &Open, stream: u64, row: Row) {
+        if stream.is_multiple_of(4) {
+            let further = Open {
+                holder: None,
+                ..open.clone()
+            };
+            let at = &mut self.agents[agent];
+            let hold = at.take(&further, row, replica(row.relay), self.ms);
+            at.leaving.push(hold.unwrap());
+        }
+    }
+
+    fn let_run_kept(&mut self, agent: usize, let_run: &LetRun, row: Row, cause: Cause) {
+        let at = &mut self.agents[agent];
+        let of = |entry: &Entry| (entry.row.relay, entry.row.session) == (row.relay, row.session);
+        let is_meant = at
+            .of_worker(row.worker)
+            .any(|(_, entry)| of(entry) && entry.row.parked.is_some());
+        let is_found = at.holds.to_let_run(let_run).is_some();
+        assert_eq!(is_found, is_meant, "{row:?} is to run on");
+        if let Some(kept) = is_found.then(|| at.take_kept(row.worker)).flatten() {
+            at.leaving.push(kept.hold);
+            self.run_on(kept.worker, cause);
+        }
+    }
+
+    /// Debuggers that were being left are left.
+    pub(super) fn have_left(&mut self, agent: usize) {
+        for hold in std::mem::take(&mut self.agents[agent].leaving) {
+            self.agents[agent].give_back(hold);
+        }
+        self.tell_relays(agent);
     }
 
     /// `message` has come on a stream.
     pub(super) fn up(&mut self, stream: u64, message: Message) {
         let agent = self.streams[&stream].agent;
         let ms = self.ms;
-        let Some(at) = self.agents[agent].streams.get_mut(&stream) else {
+        let at = &mut self.agents[agent];
+        let Some(of) = at.streams.get_mut(&stream) else {
             return;
         };
         match message {
-            Message::Keep(keep) => at.keep = Some((*keep, ms)),
+            Message::Keep(keep, promised) => {
+                let worker = &mut self.workers[of.worker];
+                worker.promised = promised.or(worker.promised);
+                let terms = Terms::of(&keep, ms);
+                of.said = Some(Said {
+                    keep: *keep,
+                    at: ms,
+                    terms,
+                });
+            }
             Message::Goodbye(cause) => {
-                let (worker, hold) = (at.worker, at.hold);
-                self.agents[agent].streams.remove(&stream);
+                let worker = of.worker;
+                at.leaving.push(of.hold);
+                at.streams.remove(&stream);
                 self.run_on(worker, cause);
-                self.agents[agent].holds.give_back(hold);
                 self.send(Channel::Down(stream), Message::Closed);
             }
             Message::Closed => self.lose_relay_of(stream),
             other => panic!("{other:?} on a stream"),
         }
-        self.tell_relays(agent);
     }
 
     /// The relay of `stream` is lost: what it said counts.
     pub(super) fn lose_relay_of(&mut self, stream: u64) {
         let (agent, person) = (self.streams[&stream].agent, self.streams[&stream].person);
         let ms = self.ms;
-        let Some(at) = self.agents[agent].streams.remove(&stream) else {
+        let at = &mut self.agents[agent];
+        let Some(AtAgent { hold, worker, said }) = at.streams.remove(&stream) else {
             return;
         };
-        let keep = at.keep.map(|(keep, said)| {
-            let lasts = keep.lasts(Duration::from_millis(ms - said));
+        let until = |said: &Said| {
+            let lasts = said.keep.lasts(Duration::from_millis(ms - said.at));
             let until = ms + u64::try_from(lasts.as_millis()).unwrap();
-            (keep.renewed(Duration::from_millis(ms - said)), until)
-        });
-        let holds = &mut self.agents[agent].holds;
-        match keep.filter(|(keep, until)| *until > ms && holds.park(at.hold, keep, *until, ())) {
-            Some((keep, until)) => {
-                self.tell(|| format!("        agent {agent} keeps worker {}", at.worker));
-                self.agents[agent].kept.push(Kept {
-                    hold: at.hold,
-                    worker: at.worker,
+            assert_eq!(until, said.terms.until(ms), "{:?}", said.terms);
+            until
+        };
+        match said.map(|said| (until(&said), said)) {
+            Some((until, said)) if until > ms => {
+                at.keep(hold, &said.keep, until);
+                let kept = Kept {
+                    hold,
+                    worker,
                     person,
                     until,
-                    keep,
-                });
+                    said,
+                };
+                let terms = kept.said.terms;
+                at.kept.push(kept);
+                self.tell(|| format!("        agent {agent} keeps worker {worker} by {terms:?}"));
             }
-            None => {
-                self.run_on(at.worker, Cause::Died);
-                self.agents[agent].holds.give_back(at.hold);
+            _ => {
+                at.leaving.push(hold);
+                self.run_on(worker, Cause::Died);
             }
         }
         self.tell_relays(agent);
@@ -236,19 +259,17 @@ impl World {
 
     pub(super) fn end_kept(&mut self) {
         for agent in 0..self.agents.len() {
-            let ms = self.ms;
-            let over = self.agents[agent]
-                .kept
-                .extract_if(.., |kept| kept.until <= ms);
+            let (ms, at) = (self.ms, &mut self.agents[agent]);
+            let over = at.kept.extract_if(.., |kept| kept.until <= ms);
             for kept in over.collect::<Vec<_>>() {
+                self.agents[agent].leaving.push(kept.hold);
                 self.run_on(kept.worker, Cause::Terms(kept.person, kept.until));
-                self.agents[agent].holds.give_back(kept.hold);
             }
-            self.tell_relays(agent);
         }
     }
 
-    pub(super) fn crash_agent(&mut self, agent: usize) {
+    /// The agent dies, or ends `in_order`.
+    pub(super) fn end_agent(&mut self, agent: usize, in_order: bool) {
         let dead = std::mem::replace(&mut self.agents[agent], Agent::new(false));
         for (stream, at) in dead.streams {
             self.run_on(at.worker, Cause::Died);
@@ -258,25 +279,29 @@ impl World {
             self.run_on(kept.worker, Cause::Died);
         }
         for (relay, number) in dead.links {
-            self.send(Channel::ToRelay(relay, agent, number), Message::Closed);
+            let end = if in_order {
+                Message::Left
+            } else {
+                Message::Closed
+            };
+            self.send(Channel::ToRelay(relay, agent, number), end);
         }
     }
 
     /// The worker has died: whoever is connected to it sees that.
     pub(super) fn worker_died(&mut self, worker: usize) {
-        let agent = &mut self.agents[worker % 2];
-        let kept = agent.kept.extract_if(.., |kept| kept.worker == worker);
+        let at = &mut self.agents[worker % 2];
+        let kept = at.kept.extract_if(.., |kept| kept.worker == worker);
         let mut holds: Vec<HoldId> = kept.map(|kept| kept.hold).collect();
         let ended: Vec<u64> = {
-            let streams = agent.streams.iter();
-            let of_it = streams.filter(|(_, at)| at.worker == worker);
+            let of_it = at.streams.iter().filter(|(_, of)| of.worker == worker);
             of_it.map(|(stream, _)| *stream).collect()
         };
         for stream in &ended {
-            holds.extend(agent.streams.remove(stream).map(|at| at.hold));
+            holds.extend(at.streams.remove(stream).map(|of| of.hold));
         }
         for hold in holds {
-            self.agents[worker % 2].holds.give_back(hold);
+            at.give_back(hold);
         }
         for stream in ended {
             self.send(Channel::Down(stream), Message::Closed);

@@ -1,16 +1,17 @@
 //! A relay: the real core of the registry with its holds, its polls, and its links with agents.
 
-use std::collections::BTreeMap;
-use std::hash::{Hash as _, Hasher};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::world::{Message, World, worker_of};
+use super::digest::Digest;
+use super::words::{Row, Words};
+use super::world::{Message, World, name, worker_of};
 use crate::hold::{RayNode, RemoteHold};
 use crate::ray::registry::breakpoint::Breakpoint;
 use crate::ray::registry::rows::WorkerRow;
 use crate::ray::registry::state::State;
-use crate::wire::tunnel::messages::{self, Hex, Replica};
+use crate::wire::tunnel::messages::{Held, Hex, Replica};
 
 pub(super) struct Process {
     pub(super) is_alive: bool,
@@ -19,17 +20,19 @@ pub(super) struct Process {
     pub(super) state: State,
     /// By the numbers of their claims.
     pub(super) sessions: BTreeMap<u64, Session>,
-    pub(super) links: BTreeMap<usize, Link>,
+    /// The number of its last claim.
+    claims: u64,
+    pub(super) links: BTreeMap<usize, u64>,
     pub(super) successor: Option<usize>,
     pub(super) predecessor: Option<usize>,
     /// What the successor was told last.
     pub(super) told: Vec<RemoteHold>,
-}
-
-pub(super) struct Link {
-    pub(super) number: u64,
-    /// Its agent has said something.
-    pub(super) was_heard: bool,
+    /// What others have said to it.
+    pub(super) words: Words,
+    /// What of each worker its events have told.
+    pub(super) feed: [Option<Arc<Breakpoint>>; 2],
+    /// When what it lists of a worker has changed last, other than by a poll.
+    pub(super) changed: [u64; 2],
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +45,12 @@ pub(super) struct Session {
     pub(super) has_come: bool,
     /// Which stop it has.
     pub(super) stop: u32,
+    /// When the first session with it began.
+    pub(super) began: u64,
+    /// For how long it is kept.
+    pub(super) keeps: u64,
+    /// Until when the park that it goes on with was to last.
+    pub(super) least: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -75,24 +84,34 @@ impl Process {
         parked.map(|(claim, _)| *claim)
     }
 
-    pub(super) fn digest(&self, ms: u64, hash: &mut impl Hasher) {
-        (self.machine, self.successor.is_some(), self.links.len()).hash(hash);
+    pub(super) fn digest(&self, ms: u64, digest: &mut Digest) {
+        digest.put(self.machine, self.links.len());
+        digest.put(usize::from(self.successor.is_some()), self.words.len());
         for session in self.sessions.values() {
-            let left = match session.phase {
-                Phase::Parked(until) => until.saturating_sub(ms) / 10_000,
-                Phase::Opening | Phase::Attached | Phase::Leaving => 0,
+            let (phase, left) = match session.phase {
+                Phase::Opening => (0, 0),
+                Phase::Attached => (1, 0),
+                Phase::Parked(until) => (2, until.saturating_sub(ms) / 10_000),
+                Phase::Leaving => (3, 0),
             };
-            (session.worker, session.person, left).hash(hash);
-            std::mem::discriminant(&session.phase).hash(hash);
+            digest.put(8 * session.worker + session.person, phase);
+            digest.put(5, usize::try_from(left).unwrap());
         }
-        for (key, entry) in self.state.clusters[0].entries.iter() {
-            key.hash(hash);
-            let holder = entry.breakpoint().holder();
-            holder
-                .map(|h| (&h.subject, h.replica, h.parked_until.is_some()))
-                .hash(hash);
+        for (w, shown) in self.feed.iter().enumerate() {
+            let holder = shown.as_ref().map(|shown| shown.holder());
+            let (who, phase) = match holder {
+                None => (0, 0),
+                Some(None) => (1, 0),
+                Some(Some(holder)) => {
+                    let subject = holder.subject.as_deref().unwrap_or_default();
+                    let person = usize::from(*subject.as_bytes().last().unwrap_or(&0));
+                    let relay = holder.replica.map_or(9, |replica| replica.0[0]);
+                    let is_parked = usize::from(holder.parked_until.is_some());
+                    (2 + person, 2 * usize::from(relay) + is_parked)
+                }
+            };
+            digest.put(2 * who + w, phase);
         }
-        self.state.remote().sessions().len().hash(hash);
     }
 }
 
@@ -106,12 +125,23 @@ impl World {
             id,
             state: State::new(["default".into()], Duration::from_secs(3600)),
             sessions: BTreeMap::new(),
+            claims: 0,
             links: BTreeMap::new(),
             successor: None,
             predecessor,
             told: Vec::new(),
+            words: Words::new(id),
+            feed: [None, None],
+            changed: [0, 0],
         });
         id
+    }
+
+    /// The number of a new claim at `relay`: each has numbers of its own.
+    pub(super) fn claim(&mut self, relay: usize) -> u64 {
+        let claims = &mut self.relays[relay].claims;
+        *claims += 1;
+        *claims
     }
 
     pub(super) fn serving(&self, machine: usize) -> Option<usize> {
@@ -120,100 +150,134 @@ impl World {
     }
 
     pub(super) fn link_at_relay(&mut self, relay: usize, agent: usize, number: u64) {
-        let link = Link {
-            number,
-            was_heard: false,
-        };
-        if let Some(old) = self.relays[relay].links.insert(agent, link) {
-            self.link_is_over(relay, old.number);
-            self.forget_opening(relay, agent);
+        if let Some(old) = self.relays[relay].links.insert(agent, number) {
+            self.link_is_over(relay, agent, old, true);
         }
     }
 
-    pub(super) fn link_is_over(&mut self, relay: usize, number: u64) {
-        let now = self.now();
-        let state = &mut self.relays[relay].state;
-        state.hear(|said| said.leave(number, true, now.instant), now);
+    /// The link `number` with `agent` is over; what was said on it `stands`, or not.
+    fn link_is_over(&mut self, relay: usize, agent: usize, number: u64, stands: bool) {
+        let (now, ms) = (self.now().instant, self.ms);
+        self.hear(
+            relay,
+            true,
+            |said| said.leave(number, stands, now),
+            |words| words.leave(number, stands, ms),
+        );
+        self.forget_opening(relay, agent);
     }
 
     /// An answer of the head comes, and what it leaves is asked at once.
     pub(super) fn answer(&mut self, relay: usize, rows: &[WorkerRow], sent: u64) {
-        let (now, sent) = (self.now(), self.instant(sent));
+        let (now, at) = (self.now(), self.instant(sent));
         let truth = self.rows();
-        let state = &mut self.relays[relay].state;
-        let mut taking = state.begin_workers(0, rows, sent);
+        let process = &mut self.relays[relay];
+        let listed = |process: &Process, w| {
+            let entry = process.state.clusters[0].entries.get(name(w));
+            entry.map(|entry| (entry.breakpoint().stop, entry.hold.is_held()))
+        };
+        let before = [0, 1].map(|w| listed(process, w));
+        let state = &mut process.state;
+        let mut taking = state.begin_workers(0, rows, at);
+        let mut changes = Vec::new();
         while taking.goes_on() {
-            state.take_workers(0, &mut taking, now);
+            changes.extend(state.take_workers(0, &mut taking, now));
         }
         let asked = state.end_workers(0, taking, now).vanished;
-        let by_id = truth.iter().map(|row| (&*row.worker_id, row)).collect();
-        state.apply_vanished(0, &asked, &by_id, true, now.instant, now);
+        if !asked.is_empty() {
+            let by_id: HashMap<_, _> = truth.iter().map(|row| (&*row.worker_id, row)).collect();
+            changes.extend(state.apply_vanished(0, &asked, &by_id, true, now.instant, now));
+        }
+        for (w, before) in before.into_iter().enumerate() {
+            let is_held = before.is_some_and(|(_, is_held)| is_held);
+            let after = listed(process, w);
+            assert!(
+                before == after || !is_held && sent >= process.changed[w],
+                "relay {relay} takes an old answer for news: {after:?} after {before:?}"
+            );
+        }
+        self.heard(relay, changes);
     }
 
     pub(super) fn poll_now(&mut self, relay: usize) {
-        let rows = self.rows();
-        self.answer(relay, &rows, self.ms);
+        self.answer(relay, self.rows(), self.ms);
+    }
+
+    /// Has the head asked for `worker`, for whoever names it, or because others have it.
+    pub(super) fn ask_for(&mut self, relay: usize, worker: usize) {
+        let (now, rows) = (self.now(), self.rows());
+        let state = &mut self.relays[relay].state;
+        let (changes, _) = state.apply_asked_for(0, &rows[worker], now);
+        self.took(relay, changes);
     }
 
     /// Has the head asked for what others have and is not listed.
     pub(super) fn ask_unlisted(&mut self, relay: usize) {
-        let (now, rows) = (self.now(), self.rows());
-        let state = &mut self.relays[relay].state;
-        for hold in state.unlisted() {
-            let worker = worker_of(&hold.held.worker_id);
-            state.apply_asked_for(0, &rows[worker], now);
+        for hold in self.relays[relay].state.unlisted() {
+            self.ask_for(relay, worker_of(&hold.held.worker_id));
         }
     }
 
     /// `message` has come on the link `number` of `agent`.
     pub(super) fn at_relay(&mut self, relay: usize, agent: usize, number: u64, message: Message) {
-        let link = self.relays[relay].links.get_mut(&agent);
-        let Some(link) = link.filter(|link| link.number == number) else {
+        if self.relays[relay].links.get(&agent) != Some(&number) {
             return;
-        };
-        link.was_heard = true;
+        }
         match message {
-            Message::Held(held) => {
-                let (own, now) = (self.relays[relay].replica(), self.now());
-                self.break_lost(relay, &held);
-                let others = held.into_iter();
-                let others = others.filter(|held| held.replica != own || held.parked.is_some());
-                let others: Vec<_> = others.collect();
-                let node = node(agent);
-                let state = &mut self.relays[relay].state;
-                state.hear(|said| said.hear(number, vec![node], &others), now);
-            }
+            Message::Held(held, rows) => self.told_by(relay, agent, number, &held, rows),
             Message::Refused(stream) => {
                 if let Some(claim) = self.session_of(relay, stream) {
                     self.end(relay, claim, false);
                 }
             }
-            Message::Closed => {
+            Message::Closed | Message::Left => {
                 self.relays[relay].links.remove(&agent);
-                self.link_is_over(relay, number);
-                self.forget_opening(relay, agent);
+                let stands = matches!(message, Message::Closed);
+                self.link_is_over(relay, agent, number, stands);
             }
             other => panic!("{other:?} to a relay"),
         }
     }
 
-    /// The agent keeps what a session of `relay` believes to have.
-    pub(super) fn break_lost(&mut self, relay: usize, rows: &[messages::Held]) {
+    fn told_by(
+        &mut self,
+        relay: usize,
+        agent: usize,
+        number: u64,
+        held: &[Held],
+        rows: Arc<[Row]>,
+    ) {
+        self.break_lost(relay, &rows);
         let own = self.relays[relay].replica();
-        for row in rows
+        let others = held
             .iter()
-            .filter(|row| row.parked.is_some() && row.replica == own)
-        {
-            let claim = row.session.parse().unwrap();
-            let session = self.relays[relay].sessions.get(&claim);
+            .filter(|held| held.replica != own || held.parked.is_some());
+        let others: Vec<_> = others.cloned().collect();
+        let gap = self.relays[relay].words.link(agent) != Some(number);
+        let nodes = vec![node(agent)];
+        self.hear(
+            relay,
+            gap,
+            |said| said.hear(number, nodes, &others),
+            |words| words.hear(agent, number, rows),
+        );
+    }
+
+    /// The agent keeps what a session of `relay` believes to have.
+    fn break_lost(&mut self, relay: usize, rows: &[Row]) {
+        for row in rows {
+            if row.parked.is_none() || row.relay != relay {
+                continue;
+            }
+            let session = self.relays[relay].sessions.get(&row.session);
             if session.is_some_and(|session| session.phase != Phase::Opening) {
-                self.end(relay, claim, true);
+                self.end(relay, row.session, true);
             }
         }
     }
 
     /// Nobody answers any more what was asked of `agent`.
-    pub(super) fn forget_opening(&mut self, relay: usize, agent: usize) {
+    fn forget_opening(&mut self, relay: usize, agent: usize) {
         let opening = self.relays[relay].sessions.iter().filter(|(_, session)| {
             !session.has_come && session.worker % 2 == agent && session.phase == Phase::Opening
         });
@@ -225,8 +289,8 @@ impl World {
 
     /// The relay takes note that it hears nothing of `agent`.
     pub(super) fn relay_notices(&mut self, relay: usize, agent: usize) {
-        if let Some(link) = self.relays[relay].links.remove(&agent) {
-            self.link_is_over(relay, link.number);
+        if let Some(number) = self.relays[relay].links.remove(&agent) {
+            self.link_is_over(relay, agent, number, true);
         }
         self.forget_opening(relay, agent);
         let of_agent = self.relays[relay]
@@ -241,9 +305,10 @@ impl World {
 }
 
 pub(super) fn node(agent: usize) -> RayNode {
+    let node_id = ["n0", "n1"][agent];
     RayNode {
         cluster: "default".into(),
-        node_id: format!("n{agent}").into(),
+        node_id: node_id.into(),
         address: [10, 0, 0, 7].into(),
     }
 }

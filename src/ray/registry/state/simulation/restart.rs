@@ -1,9 +1,11 @@
 //! How relays end and begin: crashes, keepers, hot restarts.
 
 use super::relay::{Phase, Session, node};
-use super::world::{Cause, Channel, Connection, KEEPS, Message, World, name};
+use super::steps::Step;
+use super::words::Row;
+use super::world::{Cause, Channel, Connection, Message, Park, SILENT, World, id, worker_of};
 use crate::hold::{RemoteHold, held};
-use crate::ray::registry::breakpoint::BreakpointId;
+use crate::ray::registry::state::Changes;
 
 impl World {
     /// The successor has the park from now on: from here, or from the agent that keeps it.
@@ -15,8 +17,13 @@ impl World {
         match session.stream {
             Some(stream) => self.send(Channel::Up(stream), Message::Closed),
             None => {
-                let park = Message::Park(session.worker, session.person, until);
-                self.send(Channel::Successor(relay), park);
+                let park = Park {
+                    worker: session.worker,
+                    person: session.person,
+                    until,
+                    began: session.began,
+                };
+                self.send(Channel::Successor(relay), Message::Park(park));
                 self.workers[session.worker].connection =
                     Some(Connection::Keeper(self.relays[relay].machine));
             }
@@ -34,15 +41,23 @@ impl World {
                 None if self.shape.keeper => {
                     let until = match session.phase {
                         Phase::Parked(until) => until,
-                        Phase::Opening | Phase::Attached | Phase::Leaving => self.ms + KEEPS,
+                        Phase::Opening | Phase::Attached | Phase::Leaving => {
+                            self.stays_until(session)
+                        }
                     };
-                    self.leave_to_keeper(machine, session.worker, session.person, until);
+                    let park = Park {
+                        worker: session.worker,
+                        person: session.person,
+                        until,
+                        began: session.began,
+                    };
+                    self.leave_to_keeper(machine, park);
                 }
                 None => self.run_on(session.worker, Cause::Died),
             }
         }
         for (agent, link) in std::mem::take(&mut self.relays[relay].links) {
-            let channel = Channel::ToAgent(relay, agent, link.number);
+            let channel = Channel::ToAgent(relay, agent, link);
             self.send(channel, Message::Closed);
         }
         // What was on its way to it ends with it, where nobody else has it too.
@@ -53,42 +68,40 @@ impl World {
                 .into_iter()
                 .flatten()
             {
-                let Message::Park(worker, person, until) = message else {
+                let Message::Park(park) = message else {
                     continue;
                 };
                 match self.shape.keeper {
-                    true => self.leave_to_keeper(machine, worker, person, until),
-                    false => self.run_on(worker, Cause::Died),
+                    true => self.leave_to_keeper(machine, park),
+                    false => self.run_on(park.worker, Cause::Died),
                 }
             }
         }
         self.tell_neighbours_of_the_end(relay);
     }
 
-    pub(super) fn leave_to_keeper(
-        &mut self,
-        machine: usize,
-        worker: usize,
-        person: usize,
-        until: u64,
-    ) {
-        if self.workers[worker].dead {
+    fn leave_to_keeper(&mut self, machine: usize, park: Park) {
+        if self.workers[park.worker].dead {
             return;
         }
-        self.workers[worker].connection = Some(Connection::Keeper(machine));
-        self.kept.push((machine, worker, person, until));
+        self.workers[park.worker].connection = Some(Connection::Keeper(machine));
+        self.kept.push((machine, park));
     }
 
     pub(super) fn tell_neighbours_of_the_end(&mut self, relay: usize) {
-        let (replica, now) = (self.relays[relay].replica(), self.now());
+        let replica = self.relays[relay].replica();
         if let Some(newer) = self.relays[relay].successor {
             // What it said before it ended has come.
             while let Some(message) = self.pop(Channel::Successor(relay)) {
                 self.take_from_predecessor(relay, message);
             }
-            let newer = &mut self.relays[newer];
-            newer.predecessor = None;
-            newer.state.hear(|said| said.lose_process(replica), now);
+            self.relays[newer].predecessor = None;
+            self.hear(
+                newer,
+                true,
+                |said| said.lose_process(replica),
+                |words| words.older.clear(),
+            );
         }
         if let Some(older) = self.relays[relay].predecessor {
             self.relays[older].successor = None;
@@ -96,7 +109,12 @@ impl World {
     }
 
     pub(super) fn pop(&mut self, channel: Channel) -> Option<Message> {
-        self.net.get_mut(&channel)?.pop_front()
+        let queue = self.net.get_mut(&channel)?;
+        let message = queue.pop_front();
+        if queue.is_empty() {
+            self.net.remove(&channel);
+        }
+        message
     }
 
     /// A relay that serves takes up what the keeper of its machine has.
@@ -106,26 +124,19 @@ impl World {
             return;
         }
         let own = self.kept.extract_if(.., |kept| kept.0 == machine);
-        for (_, worker, person, until) in own.collect::<Vec<_>>() {
+        for (_, park) in own.collect::<Vec<_>>() {
+            let Park {
+                worker,
+                person,
+                until,
+                ..
+            } = park;
             if until <= self.ms {
                 self.run_on(worker, Cause::Terms(person, until));
                 continue;
             }
-            let (now, rows, claim) = (self.now(), self.rows(), self.number());
-            let id = BreakpointId::derive("default", name(worker));
-            self.begin(relay, claim, worker, person, Phase::Parked(until));
-            let holder = self.holder(relay, claim);
-            let state = &mut self.relays[relay].state;
-            state.apply_asked_for(0, &rows[worker], now);
-            match state.claim(id, claim, holder, now) {
-                Ok(_) => {
-                    self.workers[worker].connection = Some(Connection::Direct(relay, claim));
-                }
-                Err(_) => {
-                    self.relays[relay].sessions.remove(&claim);
-                    self.run_on(worker, Cause::Died);
-                }
-            }
+            self.ask_for(relay, worker);
+            self.take_up(relay, park, None);
         }
     }
 
@@ -138,11 +149,8 @@ impl World {
         self.poll_now(newer);
         self.relays[older].successor = Some(newer);
         self.relays[older].told.clear();
-        let (rows, now) = (self.own_rows(older), self.now());
-        let replica = self.relays[older].replica();
-        let state = &mut self.relays[newer].state;
-        state.hear(|said| said.hear_process(replica, rows), now);
-        self.ask_unlisted(newer);
+        let (held, rows) = self.own_rows(older);
+        self.hear_older(older, newer, held, rows);
         let sessions = self.relays[older].sessions.clone();
         for (claim, session) in sessions {
             if matches!(session.phase, Phase::Parked(_)) {
@@ -153,19 +161,45 @@ impl World {
     }
 
     /// What a process tells its successor that it has.
-    pub(super) fn own_rows(&self, relay: usize) -> Vec<RemoteHold> {
-        let relay = &self.relays[relay];
-        let entries = relay.state.clusters[0].entries.iter();
+    fn own_rows(&self, relay: usize) -> (Vec<RemoteHold>, Vec<Row>) {
+        let process = &self.relays[relay];
+        let entries = process.state.clusters[0].entries.iter();
         let own = entries.filter_map(|(_, entry)| {
             let breakpoint = entry.breakpoint();
             let holder = breakpoint.holder().filter(|holder| holder.is_here())?;
-            Some(RemoteHold {
-                node: node(usize::from(&*breakpoint.node_id == "n1")),
-                held: held(&breakpoint.worker(), holder, relay.replica()),
+            let worker = worker_of(&breakpoint.worker_id);
+            let session = process.sessions[&holder.session];
+            let hold = RemoteHold {
+                node: node(worker),
+                held: held(&breakpoint.worker(), holder, process.replica()),
                 at_neighbour: true,
-            })
+            };
+            let row = Row {
+                worker,
+                person: session.person,
+                relay,
+                session: holder.session,
+                stop: session.stop,
+                parked: match session.phase {
+                    Phase::Parked(until) => Some(until),
+                    Phase::Opening | Phase::Attached | Phase::Leaving => None,
+                },
+            };
+            Some((hold, row))
         });
-        own.collect()
+        own.unzip()
+    }
+
+    /// `newer` hears what its predecessor has.
+    fn hear_older(&mut self, older: usize, newer: usize, held: Vec<RemoteHold>, rows: Vec<Row>) {
+        let replica = self.relays[older].replica();
+        self.hear(
+            newer,
+            false,
+            |said| said.hear_process(replica, held),
+            |words| words.older = rows,
+        );
+        self.ask_unlisted(newer);
     }
 
     pub(super) fn tell_successor(&mut self, relay: usize) {
@@ -173,17 +207,20 @@ impl World {
         if !is_older {
             return;
         }
-        let rows = self.own_rows(relay);
-        if rows != self.relays[relay].told {
-            self.relays[relay].told.clone_from(&rows);
-            self.send(Channel::Successor(relay), Message::State(rows));
+        let (held, rows) = self.own_rows(relay);
+        if held != self.relays[relay].told {
+            self.relays[relay].told.clone_from(&held);
+            self.send(Channel::Successor(relay), Message::State(held, rows));
         }
     }
 
     /// What processes with a successor do after each step: tell it, and end when they have nothing left.
     pub(super) fn tell_successors(&mut self) {
         for relay in 0..self.relays.len() {
-            self.tell_successor(relay);
+            // What it has changes in its list too.
+            if self.touched & (1 << relay) != 0 {
+                self.tell_successor(relay);
+            }
             let process = &self.relays[relay];
             if process.is_alive && process.successor.is_some() && process.sessions.is_empty() {
                 self.tell(|| format!("relay {relay} has nothing left, and ends"));
@@ -196,34 +233,109 @@ impl World {
         let Some(newer) = self.relays[older].successor else {
             return;
         };
-        let (now, replica) = (self.now(), self.relays[older].replica());
         match message {
-            Message::State(rows) => {
-                let state = &mut self.relays[newer].state;
-                state.hear(|said| said.hear_process(replica, rows), now);
-                self.ask_unlisted(newer);
-            }
+            Message::State(held, rows) => self.hear_older(older, newer, held, rows),
             // Its connection has ended.
-            Message::Park(worker, ..) if self.workers[worker].dead => {}
-            Message::Park(worker, person, until) => {
-                let (claim, rows) = (self.number(), self.rows());
-                let id = BreakpointId::derive("default", name(worker));
-                let state = &mut self.relays[newer].state;
-                let taken = state.take_over(id, claim, now).is_some();
-                self.begin(newer, claim, worker, person, Phase::Parked(until));
-                let holder = self.holder(newer, claim);
-                let state = &mut self.relays[newer].state;
-                state.apply_asked_for(0, &rows[worker], now);
-                if taken || state.claim(id, claim, holder, now).is_ok() {
-                    self.show(newer, claim);
-                    let by = Connection::Direct(newer, claim);
-                    self.workers[worker].connection = Some(by);
-                } else {
-                    self.relays[newer].sessions.remove(&claim);
-                    self.run_on(worker, Cause::Died);
+            Message::Park(park) if self.workers[park.worker].dead => {}
+            Message::Park(park) => {
+                let (claim, now) = (self.claim(newer), self.now());
+                let taken = self.relays[newer]
+                    .state
+                    .take_over(id(park.worker), claim, now);
+                let taken = taken.map(|(_, _, changes)| (claim, changes));
+                if taken.is_none() {
+                    self.ask_for(newer, park.worker);
                 }
+                self.take_up(newer, park, taken);
             }
             other => panic!("{other:?} to a successor"),
+        }
+    }
+
+    /// `relay` goes on with `park`, whose worker it has `taken`, or takes now.
+    fn take_up(&mut self, relay: usize, park: Park, taken: Option<(u64, Changes)>) {
+        let Park {
+            worker,
+            person,
+            until,
+            began,
+        } = park;
+        let claim = taken.as_ref().map(|(claim, _)| *claim);
+        let claim = claim.unwrap_or_else(|| self.claim(relay));
+        let now = self.now();
+        self.begin(relay, claim, worker, person, Phase::Parked(until));
+        if let Some(session) = self.relays[relay].sessions.get_mut(&claim) {
+            session.began = began;
+        }
+        let holder = self.holder(relay, claim);
+        let state = &mut self.relays[relay].state;
+        let changes = match taken {
+            Some((_, changes)) => Some(changes),
+            None => state
+                .claim(id(worker), claim, holder, now)
+                .ok()
+                .map(|(.., c)| c),
+        };
+        match changes {
+            Some(changes) => {
+                self.took(relay, changes);
+                self.show(relay, claim);
+                let by = Connection::Direct(relay, claim);
+                self.workers[worker].connection = Some(by);
+            }
+            None => {
+                self.relays[relay].sessions.remove(&claim);
+                self.run_on(worker, Cause::Died);
+            }
+        }
+    }
+
+    /// Where a schedule begins: person 0 has worker 0, or has lost it, or an agent or a keeper has it for that one, who may have
+    /// said that its task is to run on, or goes on with it elsewhere, or it has run on.
+    pub(super) fn begin_with(&mut self, scene: usize) {
+        self.take(Step::Attach(0, 0, 0));
+        self.deliver_all();
+        let session = self.relays[0].sessions.keys().next().copied();
+        match (scene, session) {
+            (1, Some(claim)) => self.take(Step::Lose(0, claim)),
+            // The connection breaks, and both ends have noticed.
+            (2, _) if self.shape.agents[0] => {
+                self.take(Step::Cut(0, 0));
+                self.take(Step::Pass(SILENT));
+                self.take(Step::RelayNotices(0, 0));
+                self.take(Step::AgentNotices(0, 0));
+                return self.take(Step::Heal(0, 0));
+            }
+            // The task has run on, and stopped again before its debugger is left.
+            (5, Some(claim)) => {
+                self.take(Step::Continue(0, claim));
+                self.deliver_all();
+                self.take(Step::Pause(0));
+            }
+            (3.., _) => {
+                self.take(Step::CrashRelay(0));
+                self.deliver_all();
+                self.take(Step::StartRelay(0));
+                self.link_all();
+            }
+            _ => {}
+        }
+        self.deliver_all();
+        for relay in 0..self.relays.len() {
+            if self.relays[relay].is_alive {
+                self.poll_now(relay);
+                self.ask_unlisted(relay);
+            }
+        }
+        self.check();
+        // A word that may be late.
+        match scene {
+            4 if self.shape.machines == 2 => self.take(Step::Release(0, 1, 0)),
+            6 if self.shape.machines == 2 => {
+                self.take(Step::Attach(0, 1, 0));
+                self.deliver_all();
+            }
+            _ => {}
         }
     }
 }

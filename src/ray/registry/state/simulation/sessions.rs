@@ -3,9 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use super::relay::{Phase, Session};
-use super::world::{Cause, Channel, Connection, KEEPS, Message, Stream, World, name};
+use super::world::{Cause, Channel, Connection, KEEPS, Message, PEOPLE, Stream, World, name};
 use crate::hold::Holder;
-use crate::moment::Moment;
+use crate::moment::{Moment, unix_ms};
 use crate::ray::registry::breakpoint::Breakpoint;
 use crate::wire::debugger::Kind;
 use crate::wire::tunnel::messages::{self, Hex, Keep, LetRun, Open};
@@ -19,7 +19,7 @@ impl World {
         };
         Holder {
             session: claim,
-            subject: Some(format!("p{}", session.person)),
+            subject: Some(PEOPLE[session.person].to_owned()),
             client: "c".to_owned(),
             peer: None,
             since: self.now(),
@@ -36,7 +36,8 @@ impl World {
         let (now, holder) = (self.now(), self.holder(relay, claim));
         let worker = name(self.relays[relay].sessions[&claim].worker);
         let state = &mut self.relays[relay].state;
-        state.held_by(0, worker, claim, holder, now);
+        let changes = state.held_by(0, worker, claim, holder, now);
+        self.took(relay, changes);
     }
 
     /// The session of `claim` is over.
@@ -45,18 +46,24 @@ impl World {
         let Some(session) = self.relays[relay].sessions.remove(&claim) else {
             return;
         };
-        let state = &mut self.relays[relay].state;
-        state.give_back(0, name(session.worker), claim, ran, now);
-        self.relays[relay].sessions.remove(&claim);
+        let (w, process) = (session.worker, &mut self.relays[relay]);
+        let stop = process.entry(name(w)).map(|entry| entry.stop);
+        let changes = process.state.give_back(0, name(w), claim, ran, now);
+        let after = process.entry(name(w)).map(|entry| entry.stop);
+        let stays = !ran || process.words.told(w).is_some();
+        assert!(
+            after == stop.filter(|_| stays),
+            "relay {relay} gives worker {w} back, which ran: {ran}; it is listed: {after:?}"
+        );
+        self.took(relay, changes);
     }
 
     pub(super) fn attach(&mut self, person: usize, relay: usize, worker: usize) {
         let Some(entry) = self.relays[relay].entry(name(worker)).cloned() else {
             return;
         };
-        let subject = format!("p{person}");
         let own_park = entry.holder().filter(|holder| {
-            holder.parked_until.is_some() && holder.subject.as_deref() == Some(&subject)
+            holder.parked_until.is_some() && holder.subject.as_deref() == Some(PEOPLE[person])
         });
         match (entry.holder(), own_park) {
             (None, _) => self.attach_anew(person, relay, worker, &entry),
@@ -71,9 +78,32 @@ impl World {
         }
     }
 
+    /// The session of `claim` goes on with a park that was to last until then.
+    fn no_sooner(&mut self, relay: usize, claim: u64, until: Option<u64>) {
+        if let Some(session) = self.relays[relay].sessions.get_mut(&claim) {
+            session.least = until;
+        }
+    }
+
+    /// Until when a person may have what `session` has.
+    fn bound(&self, session: &Session) -> Option<u64> {
+        Some(session.began + self.shape.limit?)
+    }
+
+    /// Until when `session` is kept, where its client is lost now.
+    pub(super) fn stays_until(&self, session: &Session) -> u64 {
+        let until = (self.ms + session.keeps).max(session.least.unwrap_or(0));
+        self.bound(session).map_or(until, |bound| until.min(bound))
+    }
+
     pub(super) fn resume_here(&mut self, relay: usize, worker: usize, person: usize) {
         if let Some(claim) = self.relays[relay].parked(worker, person) {
+            let until = match self.relays[relay].sessions[&claim].phase {
+                Phase::Parked(until) => Some(until),
+                Phase::Opening | Phase::Attached | Phase::Leaving => None,
+            };
             self.set_phase(relay, claim, Phase::Attached);
+            self.no_sooner(relay, claim, until);
             self.show(relay, claim);
             self.say_terms(relay, claim);
         }
@@ -100,6 +130,14 @@ impl World {
             stream: None,
             has_come: false,
             stop: self.workers[worker].stop,
+            began: self.ms,
+            // Some ask for less.
+            keeps: if (claim + relay as u64).is_multiple_of(2) {
+                KEEPS / 6
+            } else {
+                KEEPS
+            },
+            least: None,
         };
         self.relays[relay].sessions.insert(claim, session);
     }
@@ -111,11 +149,12 @@ impl World {
         worker: usize,
         entry: &Breakpoint,
     ) {
-        let (claim, now) = (self.number(), self.now());
+        let (claim, now) = (self.claim(relay), self.now());
         self.begin(relay, claim, worker, person, Phase::Opening);
         let holder = self.holder(relay, claim);
         let state = &mut self.relays[relay].state;
-        state.claim(entry.id, claim, holder, now).unwrap();
+        let (_, _, changes) = state.claim(entry.id, claim, holder, now).unwrap();
+        self.took(relay, changes);
         if self.shape.agents[worker % 2] {
             self.ask_agent(relay, claim, false);
         } else if self.dial(worker, person, Connection::Direct(relay, claim)) {
@@ -132,10 +171,13 @@ impl World {
         worker: usize,
         entry: &Breakpoint,
     ) {
-        let (claim, now) = (self.number(), self.now());
+        let (claim, now) = (self.claim(relay), self.now());
         let state = &mut self.relays[relay].state;
-        if state.take_over(entry.id, claim, now).is_some() {
+        if let Some((_, _, changes)) = state.take_over(entry.id, claim, now) {
             self.begin(relay, claim, worker, person, Phase::Opening);
+            let until = entry.holder().and_then(|holder| holder.parked_until);
+            self.no_sooner(relay, claim, until.map(|until| unix_ms(until.time)));
+            self.took(relay, changes);
             self.show(relay, claim);
             self.ask_agent(relay, claim, true);
         }
@@ -145,37 +187,38 @@ impl World {
     pub(super) fn ask_agent(&mut self, relay: usize, claim: u64, resumes: bool) {
         let Session { worker, person, .. } = self.relays[relay].sessions[&claim];
         let agent = worker % 2;
-        let Some(link) = self.relays[relay].links.get(&agent) else {
+        let Some(&link) = self.relays[relay].links.get(&agent) else {
             return self.end(relay, claim, false);
         };
-        let channel = Channel::ToAgent(relay, agent, link.number);
+        let channel = Channel::ToAgent(relay, agent, link);
         let stream = self.number();
         let info = Stream {
             relay,
             agent,
             worker,
             person,
+            claim,
         };
         self.streams.insert(stream, info);
         if let Some(session) = self.relays[relay].sessions.get_mut(&claim) {
             session.stream = Some(stream);
         }
-        let owner = format!("p{person}");
+        let owner = PEOPLE[person];
         let open = Open {
             stream: Hex([0; 8]),
             secret: Hex([0; 16]),
             cluster: "default".into(),
-            node_id: format!("n{agent}").as_str().into(),
+            node_id: ["n0", "n1"][agent].into(),
             worker_id: name(worker).into(),
             kind: Kind::Debugpy,
             port: 4000,
             holder: Some(messages::Holder {
-                name: owner.as_str().into(),
+                name: owner.into(),
                 session: claim.to_string().as_str().into(),
                 client: "c".into(),
                 peer: None,
             }),
-            resume: resumes.then(|| owner.as_str().into()),
+            resume: resumes.then(|| owner.into()),
         };
         self.send(channel, Message::Open(Box::new(open), stream));
     }
@@ -186,22 +229,27 @@ impl World {
         let Some(stream) = session.stream else {
             return;
         };
+        let to_go = |until: u64| until.saturating_sub(self.ms);
         let left = match session.phase {
-            Phase::Parked(until) => Some(until.saturating_sub(self.ms)),
+            Phase::Parked(until) => Some(to_go(until)),
             Phase::Opening | Phase::Attached | Phase::Leaving => None,
         };
         let keep = Keep {
-            owner: format!("p{}", session.person).as_str().into(),
+            owner: PEOPLE[session.person].into(),
             credential: None,
-            keeps_ms: left.unwrap_or(KEEPS),
-            at_least_ms: None,
-            at_most_ms: left,
-            lasted_ms: 0,
+            keeps_ms: left.unwrap_or(session.keeps),
+            at_least_ms: session.least.filter(|_| left.is_none()).map(to_go),
+            at_most_ms: [self.bound(&session).map(to_go), left]
+                .into_iter()
+                .flatten()
+                .min(),
+            lasted_ms: self.ms - session.began,
             capabilities: "{}".into(),
             attach: 0,
             cluster_session: None,
         };
-        self.send(Channel::Up(stream), Message::Keep(Box::new(keep)));
+        let promised = left.map(|left| self.ms + left);
+        self.send(Channel::Up(stream), Message::Keep(Box::new(keep), promised));
     }
 
     pub(super) fn session_of(&self, relay: usize, stream: u64) -> Option<u64> {
@@ -239,13 +287,17 @@ impl World {
         let claim = claim.filter(|_| self.relays[relay].is_alive);
         let Some(claim) = claim else {
             // Nobody waits for it any more.
-            if matches!(message, Message::Dialled) {
+            if matches!(message, Message::Dialled(_)) {
                 self.send(Channel::Up(stream), Message::Closed);
             }
             return;
         };
         match message {
-            Message::Dialled => {
+            Message::Dialled(lasted) => {
+                let session = self.relays[relay].sessions.get_mut(&claim);
+                if let (Some(session), Some(lasted)) = (session, lasted) {
+                    session.began = self.ms - lasted;
+                }
                 self.set_phase(relay, claim, Phase::Attached);
                 self.show(relay, claim);
                 self.say_terms(relay, claim);
@@ -264,7 +316,15 @@ impl World {
         let Some(session) = session.filter(|session| session.phase == Phase::Attached) else {
             return;
         };
-        self.set_phase(relay, claim, Phase::Parked(self.ms + KEEPS));
+        let until = self.stays_until(&session);
+        if until <= self.ms {
+            let cause = Cause::Terms(session.person, until);
+            return self.say_continue(relay, claim, cause);
+        }
+        if session.stream.is_none() {
+            self.workers[session.worker].promised = Some(until);
+        }
+        self.set_phase(relay, claim, Phase::Parked(until));
         self.show(relay, claim);
         self.say_terms(relay, claim);
         if self.relays[relay].successor.is_some() {
@@ -312,16 +372,18 @@ impl World {
             }
             return;
         }
-        if holder.subject.as_deref() != Some(&*format!("p{person}")) {
+        if holder.subject.as_deref() != Some(PEOPLE[person]) {
             return;
         }
         let agent = worker % 2;
-        if let Some(link) = self.relays[relay].links.get(&agent) {
-            let channel = Channel::ToAgent(relay, agent, link.number);
-            let kept = self.relays[relay].state.remote().of(&entry.worker());
-            let let_run = LetRun::of(&kept.unwrap().held);
-            let cause = Cause::Said(person, self.workers[worker].stop);
-            self.send(channel, Message::LetRun(let_run, cause));
+        if let Some(&link) = self.relays[relay].links.get(&agent) {
+            let channel = Channel::ToAgent(relay, agent, link);
+            let process = &self.relays[relay];
+            let kept = process.state.remote().of(&entry.worker()).unwrap();
+            let (row, _) = process.words.told(worker).unwrap();
+            let let_run = LetRun::of(&kept.held);
+            let cause = Cause::Said(person, row.stop);
+            self.send(channel, Message::LetRun(let_run, row, cause));
         }
     }
 
@@ -332,17 +394,16 @@ impl World {
             }
             let ms = self.ms;
             let over = self.relays[relay].sessions.iter().filter_map(|(claim, s)| {
-                let Phase::Parked(until) = s.phase else {
-                    return None;
+                let until = match s.phase {
+                    Phase::Parked(until) => until,
+                    Phase::Attached => self.bound(s)?,
+                    Phase::Opening | Phase::Leaving => return None,
                 };
                 (until <= ms).then_some((*claim, Cause::Terms(s.person, until)))
             });
             for (claim, cause) in over.collect::<Vec<_>>() {
                 self.say_continue(relay, claim, cause);
             }
-            let now = self.now();
-            let state = &mut self.relays[relay].state;
-            state.hear(|said| said.expire(now.instant), now);
         }
     }
 

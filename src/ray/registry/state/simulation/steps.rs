@@ -2,7 +2,7 @@
 
 use super::Random;
 use super::relay::Phase;
-use super::world::{Channel, Message, SILENT, World, name};
+use super::world::{Channel, Message, PEOPLE, SILENT, World, name};
 use crate::hold::Holder;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub(super) enum Step {
     /// A relay asks its head; it asks for what others have.
     Ask(usize),
     AskUnlisted(usize),
+    /// Somebody names a worker that is not listed.
+    AskFor(usize, usize),
     Restore(usize),
     Deliver(Channel),
     /// Processes and the network.
@@ -26,6 +28,9 @@ pub(super) enum Step {
     StartRelay(usize),
     Succeed(usize),
     CrashAgent(usize),
+    EndAgent(usize),
+    /// An agent has left debuggers whose tasks it has let run.
+    HaveLeft(usize),
     StartAgent(usize),
     Connect(usize, usize),
     Cut(usize, usize),
@@ -37,26 +42,56 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// It happens seldom.
-    fn is_rare(self) -> bool {
-        matches!(
-            self,
-            Self::Kill(_)
-                | Self::CrashRelay(_)
-                | Self::CrashAgent(_)
-                | Self::Cut(..)
-                | Self::Succeed(_)
-                | Self::Pass(_)
-        )
+    fn kind(self) -> usize {
+        match self {
+            Self::Deliver(channel) => channel.kind() + channel.lane(),
+            Self::Pause(_) => 12,
+            Self::Attach(..) => 13,
+            Self::Release(..) => 14,
+            Self::Continue(..) => 15,
+            Self::Lose(..) => 16,
+            Self::Ask(_) => 17,
+            Self::AskUnlisted(_) => 18,
+            Self::Restore(_) => 19,
+            Self::StartRelay(_) => 20,
+            Self::StartAgent(_) => 21,
+            Self::Connect(..) => 23,
+            Self::Heal(..) => 24,
+            Self::RelayNotices(..) => 25,
+            Self::AgentNotices(..) => 26,
+            Self::AskFor(..) => ALWAYS_RARE,
+            Self::CrashRelay(_) => ALWAYS_RARE + 1,
+            Self::CrashAgent(_) | Self::EndAgent(_) => ALWAYS_RARE + 2,
+            Self::Cut(..) => ALWAYS_RARE + 3,
+            Self::Succeed(_) => ALWAYS_RARE + 4,
+            Self::Pass(_) => ALWAYS_RARE + 5,
+            Self::Kill(_) => ALWAYS_RARE + 6,
+            Self::HaveLeft(_) => ALWAYS_RARE + 7,
+        }
     }
 }
 
+/// The first of the kinds of steps that are rare in each schedule.
+const ALWAYS_RARE: usize = 27;
+
+/// Which kinds of steps are rare in a schedule: some that are not in others, so that each is late in some, and most of all what
+/// is on some of the connections of a kind.
+pub(super) fn rare(random: &mut Random) -> u64 {
+    let some = random.next() & random.next();
+    some | (u64::MAX << ALWAYS_RARE)
+}
+
 /// One of all that may happen, by chance.
-pub(super) fn choose(world: &World, random: &mut Random, choices: &mut Vec<Step>) -> Step {
+pub(super) fn choose(
+    world: &World,
+    random: &mut Random,
+    rare: u64,
+    choices: &mut Vec<Step>,
+) -> Step {
     all(world, choices);
     loop {
         let step = choices[random.below(choices.len())];
-        if !step.is_rare() || random.below(4) == 0 {
+        if rare & (1 << step.kind()) == 0 || random.below(4) == 0 {
             return step;
         }
     }
@@ -65,10 +100,14 @@ pub(super) fn choose(world: &World, random: &mut Random, choices: &mut Vec<Step>
 /// Fills `out` with all that may happen.
 pub(super) fn all(world: &World, out: &mut Vec<Step>) {
     out.clear();
-    out.extend([Step::Pass(50), Step::Pass(6_000), Step::Pass(20_000)]);
-    let channels = world.net.iter().filter(|(_, queue)| !queue.is_empty());
-    let channels = channels.map(|(channel, _)| *channel);
-    out.extend(channels.filter(|c| world.reaches(*c)).map(Step::Deliver));
+    out.push(Step::Pass(50));
+    out.push(Step::Pass(6_000));
+    out.push(Step::Pass(20_000));
+    for channel in world.net.keys() {
+        if world.reaches(*channel) {
+            out.push(Step::Deliver(*channel));
+        }
+    }
     for (w, worker) in world.workers.iter().enumerate().filter(|(_, w)| !w.dead) {
         match worker.standing {
             true => out.push(Step::Kill(w)),
@@ -83,42 +122,53 @@ pub(super) fn all(world: &World, out: &mut Vec<Step>) {
         }
     }
     for (r, relay) in world.relays.iter().enumerate().filter(|(_, r)| r.is_alive) {
-        out.extend([Step::Ask(r), Step::CrashRelay(r)]);
-        if !relay.state.unlisted().is_empty() {
+        out.push(Step::Ask(r));
+        out.push(Step::CrashRelay(r));
+        if !relay.words.is_empty() && !relay.state.unlisted().is_empty() {
             out.push(Step::AskUnlisted(r));
         }
         if relay.serves() {
             if world.kept.iter().any(|kept| kept.0 == relay.machine) {
                 out.push(Step::Restore(r));
             }
-            for (p, w) in world.pairs() {
+            for w in 0..world.shape.workers {
                 let Some(entry) = relay.entry(name(w)) else {
+                    if !world.workers[w].dead {
+                        out.push(Step::AskFor(r, w));
+                    }
                     continue;
                 };
-                let is_own = |h: &Holder| {
-                    h.parked_until.is_some() && h.subject.as_deref() == Some(&*format!("p{p}"))
-                };
-                match entry.holder() {
-                    None => out.push(Step::Attach(p, r, w)),
-                    Some(holder) if is_own(holder) => {
-                        out.extend([Step::Attach(p, r, w), Step::Release(p, r, w)]);
+                let holder = entry.holder();
+                for (p, person) in PEOPLE.iter().enumerate().take(world.shape.people) {
+                    let is_own = |h: &Holder| h.subject.as_deref() == Some(*person);
+                    match holder {
+                        None => out.push(Step::Attach(p, r, w)),
+                        Some(holder) if holder.parked_until.is_some() && is_own(holder) => {
+                            out.push(Step::Attach(p, r, w));
+                            out.push(Step::Release(p, r, w));
+                        }
+                        Some(_) => {}
                     }
-                    Some(_) => {}
                 }
             }
         }
         for (claim, session) in &relay.sessions {
             if session.phase == Phase::Attached {
-                out.extend([Step::Continue(r, *claim), Step::Lose(r, *claim)]);
+                out.push(Step::Continue(r, *claim));
+                out.push(Step::Lose(r, *claim));
             }
         }
-        for a in (0..2).filter(|a| world.shape.agents[*a]) {
+        for a in 0..2 {
+            if !world.shape.agents[a] {
+                continue;
+            }
             match world.cuts.get(&(r, a)) {
                 None => out.push(Step::Cut(r, a)),
                 Some(since) => {
                     out.push(Step::Heal(r, a));
                     if world.ms - since >= SILENT {
-                        out.extend([Step::RelayNotices(r, a), Step::AgentNotices(r, a)]);
+                        out.push(Step::RelayNotices(r, a));
+                        out.push(Step::AgentNotices(r, a));
                     }
                 }
             }
@@ -127,21 +177,22 @@ pub(super) fn all(world: &World, out: &mut Vec<Step>) {
             }
         }
     }
-    for a in (0..2).filter(|a| world.shape.agents[*a]) {
+    for a in 0..2 {
         match world.agents[a].is_alive {
-            true => out.push(Step::CrashAgent(a)),
-            false => out.push(Step::StartAgent(a)),
+            true => {
+                out.push(Step::CrashAgent(a));
+                out.push(Step::EndAgent(a));
+            }
+            false if world.shape.agents[a] => out.push(Step::StartAgent(a)),
+            false => {}
+        }
+        if !world.agents[a].leaving.is_empty() {
+            out.push(Step::HaveLeft(a));
         }
     }
 }
 
 impl World {
-    /// Each person with each worker.
-    fn pairs(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let (people, workers) = (self.shape.people, self.shape.workers);
-        (0..people).flat_map(move |p| (0..workers).map(move |w| (p, w)))
-    }
-
     /// Nothing between the ends of `channel` is cut.
     fn reaches(&self, channel: Channel) -> bool {
         let ends = match channel {
@@ -175,13 +226,16 @@ impl World {
                 let (rows, ms) = (self.rows(), self.ms);
                 self.send(Channel::Poll(relay), Message::Rows(rows, ms));
             }
+            Step::AskFor(relay, worker) => self.ask_for(relay, worker),
             Step::AskUnlisted(relay) => self.ask_unlisted(relay),
             Step::Restore(relay) => self.restore(relay),
             Step::Deliver(channel) => self.deliver(channel),
             Step::CrashRelay(relay) => self.crash_relay(relay),
             Step::StartRelay(machine) => _ = self.start_relay(machine, None),
             Step::Succeed(machine) => self.succeed(machine),
-            Step::CrashAgent(agent) => self.crash_agent(agent),
+            Step::CrashAgent(agent) => self.end_agent(agent, false),
+            Step::EndAgent(agent) => self.end_agent(agent, true),
+            Step::HaveLeft(agent) => self.have_left(agent),
             Step::StartAgent(agent) => self.agents[agent].is_alive = true,
             Step::Connect(agent, relay) => self.connect(agent, relay),
             Step::Cut(relay, agent) => _ = self.cuts.insert((relay, agent), self.ms),
@@ -196,18 +250,19 @@ impl World {
         }
         // Time passes with all that happens.
         self.ms += 1;
+        self.expire();
         self.tell_successors();
         self.check();
     }
 
     fn deliver(&mut self, channel: Channel) {
-        let Some(message) = self.net.get_mut(&channel).and_then(|q| q.pop_front()) else {
+        let Some(message) = self.pop(channel) else {
             return;
         };
         match (channel, message) {
             (Channel::Poll(relay), Message::Rows(rows, sent)) => {
                 if self.relays[relay].is_alive {
-                    self.answer(relay, &rows, sent);
+                    self.answer(relay, rows, sent);
                 }
             }
             (Channel::ToAgent(relay, agent, number), message) => {
@@ -229,7 +284,7 @@ impl World {
         let worker = &mut self.workers[w];
         (worker.dead, worker.standing) = (true, false);
         (worker.connection, worker.owner) = (None, None);
-        self.kept.retain(|kept| kept.1 != w);
+        self.kept.retain(|(_, park)| park.worker != w);
         self.worker_died(w);
         self.direct_ended(w);
     }
@@ -237,7 +292,7 @@ impl World {
     /// The network is whole again: an end that has not noticed hears from the other that it was given up.
     fn heal(&mut self, relay: usize, agent: usize) {
         self.cuts.remove(&(relay, agent));
-        let own = self.relays[relay].links.get(&agent).map(|link| link.number);
+        let own = self.relays[relay].links.get(&agent).copied();
         let theirs = self.agents[agent].links.get(&relay).copied();
         if own != theirs {
             if let Some(number) = own {

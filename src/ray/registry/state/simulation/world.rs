@@ -2,18 +2,19 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
 use super::Random;
-use super::agent::Agent;
 use super::relay::Process;
 use super::steps::Step;
+use super::table::Agent;
+use super::words::Row;
 use crate::hold::RemoteHold;
 use crate::moment::Moment;
+use crate::ray::registry::breakpoint::BreakpointId;
 use crate::ray::registry::rows::WorkerRow;
 use crate::wire::tunnel::messages::{Held, Keep, LetRun, Open};
 
@@ -41,6 +42,8 @@ pub(super) struct Shape {
     pub(super) agents: [bool; 2],
     /// Whether each machine has a keeper.
     pub(super) keeper: bool,
+    /// For how long a person may have a worker, in milliseconds.
+    pub(super) limit: Option<u64>,
 }
 
 impl Shape {
@@ -51,6 +54,7 @@ impl Shape {
             people: 1 + random.below(2),
             agents: [random.below(4) != 0, random.below(2) != 0],
             keeper: random.below(2) != 0,
+            limit: (random.below(4) == 0).then_some(40_000),
         }
     }
 
@@ -60,6 +64,7 @@ impl Shape {
         people: 2,
         agents: [true, false],
         keeper: false,
+        limit: None,
     };
 }
 
@@ -74,6 +79,8 @@ pub(super) struct Worker {
     pub(super) connection: Option<Connection>,
     /// Whose session that is.
     pub(super) owner: Option<usize>,
+    /// Until when it was said to that one that it is parked.
+    pub(super) promised: Option<u64>,
 }
 
 /// Whoever is connected to a debugger.
@@ -115,29 +122,45 @@ pub(super) enum Channel {
 
 #[derive(Debug, Clone)]
 pub(super) enum Message {
-    Rows(Vec<WorkerRow>, u64),
-    Held(Vec<Held>),
+    Rows(&'static [WorkerRow], u64),
+    /// Each with what only the truth knows of it.
+    Held(Arc<[Held]>, Arc<[Row]>),
     /// With the number of the stream.
     Open(Box<Open>, u64),
-    /// With what only the truth knows: who has said so at which stop.
-    LetRun(LetRun, Cause),
+    /// With what is meant, and who has said so at which stop.
+    LetRun(LetRun, Row, Cause),
     Refused(u64),
-    Dialled,
-    Keep(Box<Keep>),
+    /// With how long it has lasted, where somebody goes on with it.
+    Dialled(Option<u64>),
+    /// With until when that is promised, where it is parked.
+    Keep(Box<Keep>, Option<u64>),
     /// The session is over, and the task is to run on.
     Goodbye(Cause),
     Closed,
-    State(Vec<RemoteHold>),
-    Park(usize, usize, u64),
+    /// The agent ends in order.
+    Left,
+    State(Vec<RemoteHold>, Vec<Row>),
+    Park(Park),
 }
 
 /// A connection to a debugger through an agent.
-#[derive(Debug, Clone, Copy, Hash)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Stream {
     pub(super) relay: usize,
     pub(super) agent: usize,
     pub(super) worker: usize,
     pub(super) person: usize,
+    /// Of the session.
+    pub(super) claim: u64,
+}
+
+/// A park that another process goes on with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Park {
+    pub(super) worker: usize,
+    pub(super) person: usize,
+    pub(super) until: u64,
+    pub(super) began: u64,
 }
 
 pub(super) struct World {
@@ -151,8 +174,10 @@ pub(super) struct World {
     pub(super) net: BTreeMap<Channel, VecDeque<Message>>,
     /// Relays and agents that do not reach each other, and since when.
     pub(super) cuts: BTreeMap<(usize, usize), u64>,
-    /// What keepers have: machine, worker, person, and until when that is kept.
-    pub(super) kept: Vec<(usize, usize, usize, u64)>,
+    /// What keepers have, on which machine.
+    pub(super) kept: Vec<(usize, Park)>,
+    /// Relays with which something has happened that is to be looked at.
+    pub(super) touched: u32,
     last: u64,
     told: bool,
 }
@@ -173,6 +198,7 @@ impl World {
             net: BTreeMap::new(),
             cuts: BTreeMap::new(),
             kept: Vec::new(),
+            touched: 0,
             last: 0,
             told,
         };
@@ -232,23 +258,14 @@ impl World {
     }
 
     /// What a head would say of the workers now.
-    pub(super) fn rows(&self) -> Vec<WorkerRow> {
-        let row = |(w, worker): (usize, &Worker)| {
-            let waits = worker.standing && worker.connection.is_none();
-            WorkerRow {
-                worker_id: name(w).to_owned(),
-                is_alive: !worker.dead,
-                worker_type: String::new(),
-                exit_type: String::new(),
-                exit_detail: String::new(),
-                node_id: format!("n{}", w % 2),
-                ip: "10.0.0.7".to_owned(),
-                pid: Some(1),
-                debugger_port: Some(4000),
-                num_paused_threads: Some(u64::from(waits)),
-            }
+    pub(super) fn rows(&self) -> &'static [WorkerRow] {
+        let state = |worker: &Worker| match worker.dead {
+            true => 2,
+            false => usize::from(worker.standing && worker.connection.is_none()),
         };
-        self.workers.iter().enumerate().map(row).collect()
+        let states = self.workers.iter().map(state);
+        let at = states.fold(self.workers.len() - 1, |at, state| 3 * at + state);
+        &ROWS[at]
     }
 
     /// Somebody connects to the debugger of `worker`, for `person`; `false`: it takes no other.
@@ -273,36 +290,24 @@ impl World {
                 "person {person} has said at stop {stop} that worker {worker} runs on, and {truth:?} does"
             ),
             Cause::Terms(person, until) => assert!(
-                truth.owner == Some(person) && until <= ms,
+                truth.owner == Some(person)
+                    && until <= ms
+                    && truth.promised.is_none_or(|promised| promised <= until),
                 "worker {worker} was to stay for person {person} until {until} ms, and {truth:?} runs on"
             ),
             Cause::Died => {}
         }
         (truth.standing, truth.connection, truth.owner) = (false, None, None);
+        truth.promised = None;
         self.tell(|| format!("        worker {worker} runs on: {cause:?}"));
     }
 
     /// What must be so after every step.
-    pub(super) fn check(&self) {
-        for (r, relay) in self.relays.iter().enumerate().filter(|(_, r)| r.is_alive) {
-            for (agent, link) in &relay.links {
-                let channel = Channel::ToRelay(r, *agent, link.number);
-                let is_current = self.agents[*agent].links.get(&r) == Some(&link.number);
-                let quiet = self.net.get(&channel).is_none_or(VecDeque::is_empty);
-                if !is_current || !quiet || !link.was_heard {
-                    continue;
-                }
-                for held in &*self.agents[*agent].holds.rows() {
-                    if held.replica == relay.replica() && held.parked.is_none() {
-                        continue;
-                    }
-                    let entry = relay.entry(&held.worker_id);
-                    assert!(
-                        entry.is_none_or(|entry| entry.holder().is_some()),
-                        "relay {r} was told who has {}, and shows it to be free",
-                        &*held.worker_id
-                    );
-                }
+    pub(super) fn check(&mut self) {
+        let touched = std::mem::take(&mut self.touched);
+        for relay in (0..self.relays.len()).filter(|r| touched & (1 << r) != 0) {
+            if self.relays[relay].is_alive {
+                self.check_relay(relay);
             }
         }
     }
@@ -353,14 +358,12 @@ impl World {
     /// So much time passes in which everything works.
     fn calm(&mut self, ms: u64) {
         self.take(Step::Pass(ms));
-        for agent in 0..2 {
-            for relay in 0..self.relays.len() {
-                if self.agents[agent].is_alive && self.wants_link(agent, relay) {
-                    self.connect(agent, relay);
-                }
-            }
-        }
+        self.link_all();
         for _ in 0..2 {
+            self.deliver_all();
+            for agent in 0..2 {
+                self.have_left(agent);
+            }
             self.deliver_all();
             for relay in 0..self.relays.len() {
                 if self.relays[relay].is_alive {
@@ -374,11 +377,21 @@ impl World {
         self.check();
     }
 
+    pub(super) fn link_all(&mut self) {
+        for agent in 0..2 {
+            for relay in 0..self.relays.len() {
+                if self.agents[agent].is_alive && self.wants_link(agent, relay) {
+                    self.connect(agent, relay);
+                }
+            }
+        }
+    }
+
     pub(super) fn deliver_all(&mut self) {
         let mut most = 10_000;
         loop {
-            let next = self.net.iter().find(|(_, queue)| !queue.is_empty());
-            let Some(channel) = next.map(|(channel, _)| *channel) else {
+            let next = self.net.keys().next().copied();
+            let Some(channel) = next else {
                 return;
             };
             self.take(Step::Deliver(channel));
@@ -408,40 +421,35 @@ impl World {
                 "{owner:?} has worker {w}, and {truth:?} is true"
             );
             if let (Some(owner), Some(person)) = (owner, truth.owner) {
-                assert_eq!(owner, format!("p{person}"), "worker {w}");
+                assert_eq!(owner, PEOPLE[person], "worker {w}");
             }
         }
-    }
-
-    /// Tells one state from another as far as that matters for what may come.
-    pub(super) fn digest(&self) -> u64 {
-        let mut hash = DefaultHasher::new();
-        for worker in &self.workers {
-            (
-                worker.standing,
-                worker.dead,
-                worker.connection,
-                worker.owner,
-            )
-                .hash(&mut hash);
-        }
-        for agent in &self.agents {
-            agent.digest(self.ms, &mut hash);
-        }
-        for relay in self.relays.iter().filter(|relay| relay.is_alive) {
-            relay.digest(self.ms, &mut hash);
-        }
-        for (channel, queue) in self.net.iter().filter(|(_, queue)| !queue.is_empty()) {
-            std::mem::discriminant(channel).hash(&mut hash);
-            for message in queue {
-                std::mem::discriminant(message).hash(&mut hash);
-            }
-        }
-        self.cuts.keys().for_each(|cut| cut.hash(&mut hash));
-        self.kept.len().hash(&mut hash);
-        hash.finish()
     }
 }
+
+/// Names of the people.
+pub(super) const PEOPLE: [&str; 2] = ["p0", "p1"];
+
+/// What a head may say of the workers: of one in each of its states, and of two.
+static ROWS: LazyLock<Vec<Vec<WorkerRow>>> = LazyLock::new(|| {
+    let row = |w: usize, state: usize| WorkerRow {
+        worker_id: name(w).to_owned(),
+        is_alive: state != 2,
+        worker_type: String::new(),
+        exit_type: String::new(),
+        exit_detail: String::new(),
+        node_id: format!("n{w}"),
+        ip: "10.0.0.7".to_owned(),
+        pid: Some(1),
+        debugger_port: Some(4000),
+        num_paused_threads: Some(u64::from(state == 1)),
+    };
+    let one = (0..3).map(|state| vec![row(0, state)]);
+    // By 9 + 3 a + b; from 3 on there is nothing before that.
+    let none = (3..9).map(|_| Vec::new());
+    let two = (0..9).map(|both| vec![row(0, both / 3), row(1, both % 3)]);
+    one.chain(none).chain(two).collect()
+});
 
 /// The id of the worker `w`, as long as Ray's are.
 pub(super) fn name(w: usize) -> &'static str {
@@ -449,7 +457,14 @@ pub(super) fn name(w: usize) -> &'static str {
     &NAMES[w]
 }
 
+/// The id of its breakpoints.
+pub(super) fn id(w: usize) -> BreakpointId {
+    static IDS: LazyLock<[BreakpointId; 2]> =
+        LazyLock::new(|| [0, 1].map(|w| BreakpointId::derive("default", name(w))));
+    IDS[w]
+}
+
 /// The worker of that id.
 pub(super) fn worker_of(name: &str) -> usize {
-    name.parse().unwrap()
+    usize::from(name.ends_with('1'))
 }
