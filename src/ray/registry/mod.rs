@@ -7,6 +7,7 @@ pub mod breakpoint;
 mod claim;
 mod clusters;
 mod current;
+mod entered;
 mod examine;
 mod exit;
 mod follow;
@@ -55,6 +56,7 @@ pub use breakpoint::{
 };
 pub use claim::{Claim, Lease, Left, Whereabouts};
 pub use current::CurrentTask;
+pub(crate) use entered::EnteredBreakpoint;
 pub use examine::Examined;
 pub use found::{API_SERVER, FoundCluster, FoundHead};
 pub use id_prefix::{AmbiguousPrefix, BadPrefix, BreakpointIdPrefix};

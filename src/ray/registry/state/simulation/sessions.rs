@@ -200,6 +200,7 @@ impl World {
             capabilities: "{}".into(),
             attach: 0,
             cluster_session: None,
+            entered: None,
         };
         self.send(Channel::Up(stream), Message::Keep(Box::new(keep)));
     }
