@@ -9,7 +9,6 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::audit::Unavailable;
-use crate::context::Context;
 use crate::lineproto::legacy::{self, Ended};
 use crate::lineproto::output::{Out, Shown};
 use crate::lineproto::prompt::{self, Opening};
