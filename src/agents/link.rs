@@ -46,6 +46,8 @@ pub(super) struct About {
     pub(super) sees_processes: bool,
     pub(super) reverse_ports: Option<(u16, u16)>,
     pub(super) keeps: bool,
+    /// The same of prompts of the legacy debugger.
+    pub(super) keeps_prompts: bool,
 }
 
 #[derive(Default)]

@@ -15,7 +15,7 @@ use super::table::{Instance, Standing};
 use super::tunnel::Tunnel;
 use super::{Agents, Socket};
 use crate::identity::{Ended, Principal};
-use crate::ray::registry::{Breakpoint, Holder};
+use crate::ray::registry::{Breakpoint, Holder, Kind};
 use crate::telemetry::metrics::StreamOutcome;
 use crate::wire::tunnel::ByteStream;
 use crate::wire::tunnel::awaited::Expected;
@@ -186,7 +186,12 @@ impl Agents {
                 resume,
             })
         };
-        self.streamed(link, session, open, patience).await
+        let mut tunnel = self.streamed(link, session, open, patience).await?;
+        tunnel.keeps = match breakpoint.kind {
+            Kind::Debugpy => link.about.keeps,
+            Kind::Pdb => link.about.keeps_prompts,
+        };
+        Ok(tunnel)
     }
 
     /// Has the agent of `link` open the stream that `ask` names, the first one of `session` with a debugger.
@@ -256,7 +261,7 @@ impl Agents {
             open,
             slot,
             Arc::clone(standing),
-            (link.about.keeps, resumed),
+            resumed,
             self.leaving.token(),
         ))
     }

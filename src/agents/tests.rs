@@ -79,6 +79,7 @@ pub(crate) fn announcement(node_id: Option<&str>, addresses: &[&str]) -> Announc
         sees_processes: true,
         reverse_ports: None,
         keeps: true,
+        keeps_prompts: true,
     }
 }
 

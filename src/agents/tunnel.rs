@@ -30,8 +30,8 @@ pub struct Tunnel {
     /// Of those that the agent may have.
     _slot: OwnedSemaphorePermit,
     _standing: Arc<Standing>,
-    /// The agent can keep a debugger.
-    keeps: bool,
+    /// The agent can keep the debugger.
+    pub(super) keeps: bool,
     /// By what the debugger was kept, where it is one that was.
     resumed: Option<Box<Keep>>,
     /// The worker is to be left before the relay ends.
@@ -45,7 +45,7 @@ impl Tunnel {
         open: oneshot::Sender<()>,
         slot: OwnedSemaphorePermit,
         standing: Arc<Standing>,
-        (keeps, resumed): (bool, Option<Box<Keep>>),
+        resumed: Option<Box<Keep>>,
         leaving: TaskTrackerToken,
     ) -> Self {
         Self {
@@ -55,7 +55,7 @@ impl Tunnel {
             _open: open,
             _slot: slot,
             _standing: standing,
-            keeps,
+            keeps: false,
             resumed,
             _leaving: leaving,
         }

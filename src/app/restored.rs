@@ -11,8 +11,8 @@ use tracing::{info, warn};
 
 use super::essential::Essential;
 use crate::context::Context;
-use crate::dap;
 use crate::keeper::LeftConnection;
+use crate::upstream::park;
 use crate::upstream::restored::Restored;
 
 /// How long the Ray heads may take to know the workers before clients are served all the same.
@@ -91,7 +91,7 @@ fn restore(
         };
         if let Some(claimed) = Box::pin(restored.claim(&context)).await {
             let tasks = context.shutdown.tasks.clone();
-            tasks.spawn(async move { dap::restored::run(&context, claimed).await });
+            tasks.spawn(async move { park::restored::run(&context, claimed).await });
         }
     }
 }

@@ -37,7 +37,6 @@ use super::client::{Goodbye, Quirks};
 use super::farewell::Farewell;
 use super::message_filter::MessageFilter;
 use super::messages;
-use super::park::Spliced;
 use super::wall::Children;
 use crate::connection::on_wake::OnWake;
 use crate::context::Context;
@@ -86,7 +85,7 @@ pub(super) enum Ended<'a, S> {
     /// It is over; the client, where it is still connected.
     Over(Outcome, Option<Box<Farewell<S>>>),
     /// Its client is lost, and it goes on without one.
-    Parked(Box<Park<'a, Spliced>>),
+    Parked(Box<Park<'a>>),
 }
 
 /// Reaches the worker, for a session that is to be [run](Relaying::run). In a box, because whoever awaits a session would

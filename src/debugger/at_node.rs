@@ -9,22 +9,35 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::BytesMut;
 use tokio::io::{AsyncReadExt as _, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
-use super::worker::{Line, Worker};
-use super::{Direct, PROBE_AFTER, Stream, legacy};
+use super::legacy::Entered;
+use super::unattended::{Line, Unattended};
+use super::worker::{self, Worker};
+use super::{Direct, PROBE_AFTER, Stream};
+use crate::memory::Account;
+use crate::wire::dap::codec::{frame, put_frame};
 use crate::wire::dap::kept::Kept;
-use crate::wire::tcp;
+use crate::wire::dap::message::notice;
+use crate::wire::dap::splice::Splice;
+use crate::wire::debugger::Kind;
+use crate::wire::peer_stream::PeerStream as _;
+use crate::wire::{read_through, tcp};
 
 /// Bytes of a message that nobody hears any more that are read at once.
 const READ: usize = 16 * 1024;
 
 /// Bytes of a message that waits for its end before any of it is written.
 const LONGEST: usize = 1 << 24;
+
+/// Bytes of one message of a debugger without a relay that is looked at.
+const LARGEST: usize = 1 << 24;
+
+/// How long a debugger may take for the rest of a message that nobody hears any more.
+const REST: Duration = Duration::from_secs(10);
 
 /// Dials the first of `ways` that accepts, each within `patience`: another one is tried only where nothing listens.
 ///
@@ -50,28 +63,137 @@ pub async fn dial(ways: &[SocketAddr], patience: Duration) -> io::Result<TcpStre
     Err(refused)
 }
 
-/// Follows what passes over `stream`, a connection to debugpy that was just made. Its end is said by a task of `tasks`.
-///
-/// # Errors
-/// Where the system refuses an option of the socket.
-pub fn follow(stream: TcpStream, tasks: TaskTracker) -> io::Result<Worker> {
-    tcp::bound_silence(&stream)?;
-    let mut worker = Worker::over(stream, tasks);
-    if let Some(line) = worker.line_mut() {
-        line.ledger.stands = Some(Box::default());
-    }
-    Ok(worker)
+/// A debugger of the agent's node, as long as a relay has a session with it. Dropped, it is left in order.
+#[derive(Debug)]
+pub(crate) enum Attended {
+    /// debugpy.
+    Debugpy(Box<Worker>),
+    /// The prompt of the legacy debugger.
+    Legacy(Box<Entered>),
 }
 
-/// Leaves a prompt of the legacy debugger in order, once `pending` was said. To be owned by whoever waits for its end.
-pub async fn let_go(stream: TcpStream, pending: BytesMut) {
-    legacy::let_go(Stream::Direct(Direct::new(stream)), pending).await;
+impl Attended {
+    /// The debugger of this `kind` at the other end of `stream`, which was just made; what passes over it is followed. Its end
+    /// is said by a task of `tasks`.
+    ///
+    /// # Errors
+    /// Where the system refuses an option of the socket.
+    pub(crate) fn follow(kind: Kind, stream: TcpStream, tasks: TaskTracker) -> io::Result<Self> {
+        match kind {
+            Kind::Debugpy => {
+                tcp::bound_silence(&stream)?;
+                let mut worker = Worker::over(stream, tasks);
+                if let Some(line) = worker.line_mut() {
+                    line.ledger.stands = Some(Box::default());
+                }
+                Ok(Self::Debugpy(Box::new(worker)))
+            }
+            Kind::Pdb => {
+                let stream = Stream::Direct(Direct::new(stream));
+                Ok(Self::Legacy(Box::new(Entered::new(stream, &tasks))))
+            }
+        }
+    }
+
+    /// Takes what can be taken of `bytes`, cut anywhere: a relay has put its messages in order already. Nothing: what was taken
+    /// before and is not written yet.
+    ///
+    /// # Errors
+    /// Where the connection is gone.
+    pub(crate) fn poll_forward(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Debugpy(worker) => worker.poll_forward(cx, bytes),
+            Self::Legacy(entered) => entered.poll_forward(cx, bytes),
+        }
+    }
+
+    /// Of what the relay has said, and of the `last` bytes of it, which were not taken, what was begun is said to its end, where it
+    /// is there; the rest never comes.
+    pub(crate) fn complete(&mut self, last: &[u8]) {
+        match self {
+            Self::Debugpy(worker) => {
+                worker.forget_part();
+                worker.complete(last);
+            }
+            Self::Legacy(entered) => entered.complete(last),
+        }
+    }
+
+    /// Everything that was sent is whole messages, or will be, and another client could go on.
+    pub(crate) fn can_be_kept(&mut self) -> bool {
+        match self {
+            Self::Debugpy(worker) => worker.can_be_kept(),
+            Self::Legacy(entered) => entered.stays(),
+        }
+    }
+
+    /// The same without its relay, from the next message on.
+    ///
+    /// # Errors
+    /// Itself, to be left: it does not come to the end of what it says.
+    pub(crate) async fn unattended(self) -> Result<Unattended, Self> {
+        let mut worker = match self {
+            Self::Debugpy(worker) => worker,
+            Self::Legacy(entered) => return Ok(Unattended::legacy(entered)),
+        };
+        let kept = worker.stands();
+        match timeout(REST, worker.skip_rest()).await {
+            Ok(Ok(part)) => {
+                let splice = Splice::keeping(Account::default(), *worker, part, LARGEST);
+                Ok(Unattended::splice(splice, kept))
+            }
+            Ok(Err(_)) | Err(_) => Err(Self::Debugpy(worker)),
+        }
+    }
+
+    /// For who goes on with `debugger`: itself, and, as the debugger would say it, what was said meanwhile and which threads
+    /// stand.
+    pub(crate) fn again(debugger: Unattended) -> (Self, Vec<u8>) {
+        let (line, kept) = debugger.into_line();
+        match line {
+            Line::Worker(worker) => Self::again_of(worker, kept),
+            // No agent has one.
+            Line::Prompt(mut prompt) => {
+                let worker = prompt.stream_mut().get_mut().moved();
+                Self::again_of(Box::new(worker), kept)
+            }
+            Line::Legacy(mut entered) => {
+                let said = entered.said_meanwhile();
+                (Self::Legacy(entered), said)
+            }
+        }
+    }
+
+    fn again_of(mut worker: Box<Worker>, mut kept: Kept) -> (Self, Vec<u8>) {
+        let mut frames = Vec::new();
+        let (cut, messages) = kept.messages();
+        if cut > 0 {
+            let text = format!("{cut} messages of output from meanwhile were not kept");
+            frames.extend(frame(&notice(&text, false)));
+        }
+        let mut stands = Kept::of(kept.stands.cleared());
+        for message in messages {
+            put_frame(&mut frames, &message);
+        }
+        for stop in kept.stops() {
+            put_frame(&mut frames, &stop);
+            stands.stopped(&stop);
+        }
+        worker.stand(stands);
+        (Self::Debugpy(worker), frames)
+    }
 }
+
+read_through!([] Attended { Self::Debugpy(worker) => worker, Self::Legacy(entered) => entered });
 
 impl Worker {
     /// Everything that was sent is whole messages, or will be, and another client could go on.
     pub fn can_be_kept(&mut self) -> bool {
-        let whole = |line: &mut Line| line.ledger.between_messages();
+        let whole = |line: &mut worker::Line| line.ledger.between_messages();
         self.stays() && self.line_mut().is_some_and(whole)
     }
 

@@ -32,18 +32,39 @@ pub(crate) struct Stored {
     /// them.
     #[serde(default)]
     pub(super) missed: (usize, Vec<String>),
+    /// How far the prompt of the legacy debugger is; `None`: it is debugpy.
+    #[serde(default)]
+    pub(crate) prompt: Option<AtPrompt>,
+}
+
+/// How far the prompt of the legacy debugger is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AtPrompt {
+    /// The line that it has not ended.
+    pub(super) question: Vec<u8>,
+    /// Whole lines that it has not taken, of the first of them maybe only the rest.
+    pub(super) pending: Vec<u8>,
+    /// It is being left.
+    pub(super) leaves: bool,
 }
 
 impl Stored {
     /// The same, where nobody hears it and it has said what is in `kept`.
     #[must_use]
-    pub(crate) fn unattended(mut self, keep: &Keep, kept: &mut Kept) -> Self {
-        let now = unix_ms(SystemTime::now());
-        self.keep = Some((Box::new(keep.clone()), now));
+    pub(crate) fn unattended(self, keep: &Keep, kept: &mut Kept) -> Self {
+        let mut kept_by = self.kept_by(keep);
         let (cut, messages) = kept.messages();
         let text = |message: Box<[u8]>| String::from_utf8_lossy(&message).into_owned();
-        self.missed = (cut, messages.map(text).collect());
-        self.stands = kept.stands.clone();
+        kept_by.missed = (cut, messages.map(text).collect());
+        kept_by.stands = kept.stands.clone();
+        kept_by
+    }
+
+    /// The same, which is kept by `keep`, as is said now.
+    #[must_use]
+    pub(super) fn kept_by(mut self, keep: &Keep) -> Self {
+        let now = unix_ms(SystemTime::now());
+        self.keep = Some((Box::new(keep.clone()), now));
         self
     }
 
@@ -54,11 +75,19 @@ impl Stored {
         Kept::restored(self.stands.clone(), *cut, messages)
     }
 
-    /// Of a connection that was just made for `tenant`.
+    /// Of a connection to debugpy that was just made for `tenant`.
     pub(crate) fn of(tenant: Value) -> Self {
         Self {
             tenant,
             ..Self::default()
+        }
+    }
+
+    /// The same of one to a prompt of the legacy debugger.
+    pub(crate) fn of_prompt(tenant: Value) -> Self {
+        Self {
+            prompt: Some(AtPrompt::default()),
+            ..Self::of(tenant)
         }
     }
 }
@@ -100,6 +129,18 @@ impl KeptConnection {
             self.stored.stands = stands.clone();
         }
         self.write();
+    }
+
+    /// How far the prompt is.
+    pub(super) fn note_prompt(&mut self, at: AtPrompt) {
+        self.stored.prompt = Some(at);
+        self.write();
+    }
+
+    /// Whether it is written down that the prompt is as far as that: its question, what it has not taken, and whether it is left.
+    pub(super) fn is_at(&self, (question, pending, leaves): (&[u8], &[u8], bool)) -> bool {
+        let at = self.stored.prompt.as_ref();
+        at.is_some_and(|at| (&*at.question, &*at.pending, at.leaves) == (question, pending, leaves))
     }
 
     fn write(&mut self) {

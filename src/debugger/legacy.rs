@@ -1,60 +1,394 @@
 //! The prompt of Ray's legacy debugger (`RAY_DEBUG=legacy`): what it has said, and how it is left.
 //!
 //! Whoever connects has entered that breakpoint for good, and a connection that closes makes the task fail. So [`Entered`]
-//! says `c` before it closes, whatever ends the session.
+//! says `c` before it closes, whatever ends the session, and what is written down of it says how far it is with that.
 
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::BytesMut;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use bytes::{Buf as _, BytesMut};
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite as _, ReadBuf};
 use tokio::time::timeout;
+use tokio_util::io::poll_read_buf;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument as _, debug};
 
 use super::Stream;
+use super::kept::{AtPrompt, Stored};
 use crate::pdb::PROMPT;
 use crate::wire::dap::kept::MOST;
+use crate::wire::tunnel::messages::Keep;
 
 /// How long a prompt may take to obey the last `c`: a statement may still be running.
 const LET_GO: Duration = Duration::from_secs(600);
 /// Longest question of a prompt, such as `(Pdb) `, in bytes.
 const LONGEST_QUESTION: usize = 64;
+/// Bytes of a prompt's that are read at once.
+const READ: usize = 4096;
+/// Bytes of lines that a prompt has not taken that are written down: more than of one line.
+const NOTED: usize = 16 << 10;
 
 /// A prompt that was entered. Dropped with the connection open, it has the task run on.
+#[derive(Debug)]
 pub(crate) struct Entered {
-    /// The connection to it; `None` once it has closed by itself.
-    pub(crate) stream: Option<Stream>,
-    /// Whole lines that the prompt has not taken, of the first of them maybe only the rest.
-    pub(crate) pending: BytesMut,
+    /// `None` once it has closed by itself, or was left.
+    line: Option<Line>,
+    /// The agent was told by what to keep it when this end is lost.
+    at_agent: bool,
     tasks: TaskTracker,
+}
+
+/// The connection to it.
+#[derive(Debug)]
+struct Line {
+    stream: Stream,
+    /// In an agent, what has come of a line that is not whole yet.
+    part: BytesMut,
+    /// Whole lines that the prompt has not taken, of the first of them maybe only the rest.
+    pending: BytesMut,
+    said: Said,
+    /// Its last line is among those that were said, or are pending.
+    leaves: bool,
 }
 
 impl Entered {
     /// `tasks` own what is left to do after a drop.
     pub(crate) fn new(stream: Stream, tasks: &TaskTracker) -> Self {
+        Self::over(stream, &AtPrompt::default(), Said::default(), tasks)
+    }
+
+    /// Over a connection that another process has had, of which that has written `stored` down.
+    pub(crate) fn restored(stream: Stream, stored: &Stored, tasks: &TaskTracker) -> Self {
+        let new = AtPrompt::default();
+        let at = stored.prompt.as_ref().unwrap_or(&new);
+        let (cut, missed) = &stored.missed;
+        let said = Said {
+            question: at.question.clone(),
+            missed: missed.concat().into_bytes(),
+            cut: *cut,
+        };
+        Self::over(stream, at, said, tasks)
+    }
+
+    fn over(stream: Stream, at: &AtPrompt, said: Said, tasks: &TaskTracker) -> Self {
+        let line = Line {
+            stream,
+            part: BytesMut::new(),
+            pending: (&*at.pending).into(),
+            said,
+            leaves: at.leaves,
+        };
         Self {
-            stream: Some(stream),
-            pending: BytesMut::new(),
+            line: Some(line),
+            at_agent: false,
             tasks: tasks.clone(),
         }
     }
 
-    /// The next thing that the prompt says, into `said`: how many bytes, 0 at its end. Cancel safe.
-    pub(crate) async fn hear(&mut self, said: &mut BytesMut) -> std::io::Result<usize> {
-        match &mut self.stream {
-            Some(stream) => stream.read_buf(said).await,
-            None => Ok(0),
+    /// It has not closed, and is not being left.
+    pub(crate) fn stays(&self) -> bool {
+        self.line.as_ref().is_some_and(|line| !line.leaves)
+    }
+
+    /// It asks for a command and was told none, so that the task stands.
+    pub(crate) fn stands(&self) -> bool {
+        let stands = |line: &Line| line.pending.is_empty() && line.said.asks();
+        self.line.as_ref().is_some_and(stands)
+    }
+
+    /// The line that it has not ended.
+    pub(crate) fn question(&self) -> &[u8] {
+        self.line.as_ref().map_or(&[], |line| line.said.question())
+    }
+
+    /// Whether it asks for a command.
+    pub(crate) fn asks(&self) -> bool {
+        self.line.as_ref().is_some_and(|line| line.said.asks())
+    }
+
+    /// How many bytes were not kept of what came while nobody was there, and those behind them. They are not kept any longer.
+    pub(crate) fn take_missed(&mut self) -> (usize, Vec<u8>) {
+        let missed = |line: &mut Line| line.said.take_missed();
+        self.line.as_mut().map(missed).unwrap_or_default()
+    }
+
+    /// The same, and the question, as it would say them.
+    pub(super) fn said_meanwhile(&mut self) -> Vec<u8> {
+        let (cut, mut missed) = self.take_missed();
+        if cut > 0 {
+            let text = format!("*** {cut} bytes of output from meanwhile were not kept\r\n");
+            missed.splice(0..0, text.into_bytes());
+        }
+        if !missed.ends_with(self.question()) {
+            missed.extend_from_slice(self.question());
+        }
+        missed
+    }
+
+    /// Bytes that wait to be said.
+    pub(crate) fn pending(&self) -> usize {
+        self.line.as_ref().map_or(0, |line| line.pending.len())
+    }
+
+    /// Has `line`, which is whole, said: while it is [heard](Self::hear).
+    pub(crate) fn say(&mut self, line: &[u8]) {
+        if let Some(own) = &mut self.line {
+            own.pending.extend_from_slice(line);
+            own.said.answered();
+        }
+    }
+
+    /// The next thing that the prompt says, behind what is `heard`: how many bytes, 0 at its end. Meanwhile what is to be said is.
+    /// Cancel safe.
+    ///
+    /// # Errors
+    /// Where the connection is gone.
+    pub(crate) async fn hear(&mut self, heard: &mut BytesMut) -> io::Result<usize> {
+        let Some(line) = &mut self.line else {
+            return Ok(0);
+        };
+        let heard = line.hear(heard).await;
+        self.unless_over(heard)
+    }
+
+    /// The same while nobody is there: it is kept for whoever comes.
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) async fn overhear(&mut self) -> io::Result<usize> {
+        let Some(line) = &mut self.line else {
+            return Ok(0);
+        };
+        let mut heard = BytesMut::with_capacity(READ);
+        let read = line.hear(&mut heard).await;
+        line.said.miss(&heard);
+        self.unless_over(read)
+    }
+
+    /// What was `heard`; where that is the end, nothing is left to be said.
+    fn unless_over(&mut self, heard: io::Result<usize>) -> io::Result<usize> {
+        if !matches!(heard, Ok(1..)) {
+            self.line = None;
+        }
+        heard
+    }
+
+    /// In an agent, takes what can be taken of `bytes`, cut anywhere. No line is said before it is whole: of a relay that is lost
+    /// half of one is no command. Nothing: what was taken before and is not said yet.
+    ///
+    /// # Errors
+    /// Where the connection is gone.
+    pub(super) fn poll_forward(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let Some(line) = &mut self.line else {
+            return Poll::Ready(Ok(bytes.len()));
+        };
+        line.poll_say(cx)?;
+        if !line.pending.is_empty() {
+            return Poll::Pending;
+        }
+        line.take(bytes);
+        line.poll_say(cx)?;
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    /// Has the lines said that are whole with the `last` bytes of a relay that is gone; the rest never was.
+    pub(super) fn complete(&mut self, last: &[u8]) {
+        if let Some(line) = &mut self.line {
+            line.take(last);
+            line.part = BytesMut::new();
+        }
+    }
+
+    /// Has it kept by `keep` when this end is lost: by an agent, where one is in between that can, or by whoever keeps the
+    /// connection beyond this process. The last word of this counts. Cancel safe.
+    pub(crate) async fn keep_by(&mut self, keep: &Keep) {
+        if let Some(line) = &mut self.line {
+            self.at_agent = line.stream.keep_by(keep).await;
+        }
+    }
+
+    /// Somebody keeps it when this end is lost on purpose.
+    pub(crate) fn is_kept(&self) -> bool {
+        let beyond = |line: &Line| line.stream.outlives_the_end();
+        let kept = |line: &Line| !line.leaves && (self.at_agent || beyond(line));
+        self.line.as_ref().is_some_and(kept)
+    }
+
+    /// An agent keeps it, where this end may be lost by now.
+    pub(crate) fn was_kept(&self) -> bool {
+        self.at_agent
+    }
+
+    /// Loses this end where somebody keeps it then, and says whether it does.
+    pub(crate) fn abandon(&mut self) -> bool {
+        let is_kept = self.is_kept();
+        if is_kept && let Some(line) = self.line.take() {
+            line.stream.leave();
+        }
+        is_kept
+    }
+
+    /// The connection and what is to be known of it, for another process that goes on with it for `tenant`, by `keep`. `None`: it is
+    /// no connection of this process alone, or a line is on its way.
+    pub(crate) fn hand_over(&mut self, tenant: Value, keep: &Keep) -> Option<(OwnedFd, Stored)> {
+        let can = self.stays() && self.pending() == 0;
+        let line = self.line.as_ref().filter(|_| can)?;
+        let connection = line.stream.socket()?.as_fd().try_clone_to_owned().ok()?;
+        let mut line = self.line.take()?;
+        let stored = Stored::of_prompt(tenant).kept_by(keep);
+        let (cut, missed) = line.said.take_missed();
+        let missed = (cut, vec![String::from_utf8_lossy(&missed).into_owned()]);
+        let prompt = Some(line.at());
+        line.stream.forget();
+        let stored = Stored {
+            prompt,
+            missed,
+            ..stored
+        };
+        Some((connection, stored))
+    }
+
+    /// Says what is left to say and `c`, and closes when the prompt has. Dropped, it closes at once.
+    pub(crate) async fn leave(mut self) {
+        if let Some(line) = self.line.take() {
+            line.leave().await;
         }
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        if let Some(stream) = self.stream.take()
+        if let Some(line) = self.line.take()
             && tokio::runtime::Handle::try_current().is_ok()
         {
-            let pending = std::mem::take(&mut self.pending);
-            self.tasks.spawn(let_go(stream, pending).in_current_span());
+            self.tasks.spawn(line.leave().in_current_span());
+        }
+    }
+}
+
+/// What it says, for an agent that passes it on.
+impl AsyncRead for Entered {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Some(line) = &mut self.line else {
+            return Poll::Ready(Ok(()));
+        };
+        let before = buf.filled().len();
+        let read = ready!(Pin::new(line).poll_read(cx, buf));
+        let read = read.map(|()| buf.filled().len() - before);
+        Poll::Ready(self.unless_over(read).map(|_| ()))
+    }
+}
+
+/// Meanwhile what is to be said is.
+impl AsyncRead for Line {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.poll_say(cx)?;
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        self.said.hear(&buf.filled()[before..]);
+        self.note();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Line {
+    async fn hear(&mut self, heard: &mut BytesMut) -> io::Result<usize> {
+        poll_fn(|cx| poll_read_buf(Pin::new(&mut *self), cx, heard)).await
+    }
+
+    /// Says what can be said of what is pending.
+    fn poll_say(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let mut said = Ok(());
+        while said.is_ok() && !self.pending.is_empty() {
+            match Pin::new(&mut self.stream).poll_write(cx, &self.pending) {
+                Poll::Ready(Ok(0)) => said = Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(written)) => self.pending.advance(written),
+                Poll::Ready(Err(why)) => said = Err(why),
+                Poll::Pending => break,
+            }
+        }
+        self.note();
+        said
+    }
+
+    /// Has the lines said that are whole with `bytes`.
+    fn take(&mut self, bytes: &[u8]) {
+        self.part.extend_from_slice(bytes);
+        let whole = match memchr::memrchr(b'\n', &self.part) {
+            Some(end) => self.part.split_to(end + 1),
+            // Nobody types that.
+            None if self.part.len() > NOTED => self.part.split(),
+            None => return,
+        };
+        self.pending.extend_from_slice(&whole);
+        self.said.answered();
+    }
+
+    /// Lines that the prompt has not taken, as far as another process is to say them.
+    fn unsaid(&self) -> &[u8] {
+        let most = &self.pending[..self.pending.len().min(NOTED)];
+        let whole = memchr::memrchr(b'\n', most);
+        &most[..whole.map_or(0, |end| end + 1)]
+    }
+
+    /// How far it is, for another process.
+    fn at(&self) -> AtPrompt {
+        AtPrompt {
+            question: self.said.question.clone(),
+            pending: self.unsaid().into(),
+            leaves: self.leaves,
+        }
+    }
+
+    /// Has it written down how far it is, where somebody keeps the connection.
+    fn note(&mut self) {
+        let at = (&*self.said.question, self.unsaid(), self.leaves);
+        if self.stream.kept().is_some_and(|kept| !kept.is_at(at)) {
+            let at = self.at();
+            if let Some(kept) = self.stream.kept_mut() {
+                kept.note_prompt(at);
+            }
+        }
+    }
+
+    async fn leave(mut self) {
+        if !std::mem::replace(&mut self.leaves, true) {
+            self.pending.extend_from_slice(b"c\n");
+        }
+        self.note();
+        let goodbye = async {
+            let mut said = BytesMut::with_capacity(READ);
+            // Unread output would make of the close a reset, which the task does not survive.
+            while self.hear(&mut said).await? > 0 {
+                said.clear();
+            }
+            io::Result::Ok(())
+        };
+        match timeout(LET_GO, goodbye).await {
+            Ok(Ok(())) => self.stream.end().await,
+            Ok(Err(error)) => debug!(%error, "a legacy prompt was let go"),
+            Err(_) => {
+                tracing::warn!(
+                    "a legacy prompt did not obey `c` for ten minutes; its task may fail"
+                )
+            }
         }
     }
 }
@@ -72,22 +406,22 @@ pub(crate) struct Said {
 
 impl Said {
     /// The line that it has not ended.
-    pub(crate) fn question(&self) -> &[u8] {
+    fn question(&self) -> &[u8] {
         &self.question
     }
 
     /// Whether it asks for a command, so that the task stands.
-    pub(crate) fn asks(&self) -> bool {
+    fn asks(&self) -> bool {
         self.question == PROMPT.as_bytes()
     }
 
     /// A line was sent: it asks nothing until it says something.
-    pub(crate) fn answered(&mut self) {
+    fn answered(&mut self) {
         self.question.clear();
     }
 
     /// It has said this.
-    pub(crate) fn hear(&mut self, said: &[u8]) {
+    fn hear(&mut self, said: &[u8]) {
         let line = said.iter().rposition(|byte| *byte == b'\n');
         let begun = match line {
             Some(end) => {
@@ -102,17 +436,15 @@ impl Said {
         }
     }
 
-    /// The same while nobody is there, of which the last [`MOST`] bytes are kept.
-    pub(crate) fn miss(&mut self, said: &[u8]) {
-        self.hear(said);
+    /// The same, which was heard by nobody: the last [`MOST`] bytes of that are kept.
+    fn miss(&mut self, said: &[u8]) {
         self.missed.extend_from_slice(said);
         let over = self.missed.len().saturating_sub(MOST);
         self.missed.drain(..over);
         self.cut += over;
     }
 
-    /// How many bytes were not kept of what came while nobody was there, and those behind them. They are not kept any longer.
-    pub(crate) fn take_missed(&mut self) -> (usize, Vec<u8>) {
+    fn take_missed(&mut self) -> (usize, Vec<u8>) {
         (
             std::mem::take(&mut self.cut),
             std::mem::take(&mut self.missed),
@@ -120,65 +452,5 @@ impl Said {
     }
 }
 
-/// Says what is left to say and `c`, and closes when the prompt has.
-pub(crate) async fn let_go(mut stream: Stream, mut pending: BytesMut) {
-    pending.extend_from_slice(b"c\n");
-    let goodbye = async {
-        let (mut from_prompt, mut to_prompt) = tokio::io::split(&mut stream);
-        let mut said = [0; 4096];
-        loop {
-            tokio::select! {
-                written = to_prompt.write_buf(&mut pending), if !pending.is_empty() => {
-                    written?;
-                }
-                // Unread output would make of the close a reset, which the task does not survive.
-                read = from_prompt.read(&mut said) => {
-                    if read? == 0 {
-                        return Ok::<_, std::io::Error>(());
-                    }
-                }
-            }
-        }
-    };
-    match timeout(LET_GO, goodbye).await {
-        Ok(Ok(())) => stream.end().await,
-        Ok(Err(error)) => debug!(%error, "a legacy prompt was let go"),
-        Err(_) => {
-            tracing::warn!("a legacy prompt did not obey `c` for ten minutes; its task may fail")
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_prompt_asks_until_it_is_answered() {
-        let mut said = Said::default();
-        said.hear(b"> job.py(8)f()\r\n-> x = 1\r\n(Pd");
-        assert!(!said.asks());
-        said.hear(b"b) ");
-        assert!(said.asks());
-        said.answered();
-        assert!(!said.asks());
-        said.hear(b"1\r\n");
-        said.hear(b"(Pdb) ");
-        assert!(said.asks());
-        said.hear(&b"x".repeat(1 << 20));
-        assert!(!said.asks() && said.question().is_empty());
-    }
-
-    #[test]
-    fn of_what_nobody_hears_the_last_is_kept() {
-        let mut said = Said::default();
-        said.miss(b"\r\n(Pdb) ");
-        for n in 0..100u8 {
-            said.miss(&[n; 1000]);
-        }
-        let (cut, missed) = said.take_missed();
-        assert_eq!((cut, missed.len()), (100_008 - MOST, MOST));
-        assert_eq!(missed.last(), Some(&99));
-        assert_eq!(said.take_missed(), (0, Vec::new()));
-    }
-}
+mod tests;

@@ -3,7 +3,8 @@
 //!
 //! [`Worker`] is the connection to debugpy, over a [`Stream`]; `ledger` follows what passes over it; `goodbye` ends it, and
 //! tells the [`Tenant`] how far it is. [`let_run`] attaches for no other purpose than to leave. [`legacy`] is the same for
-//! Ray's older debugger, [`unattended`] is a debugger without a client, and [`at_node`] what an agent needs of all that.
+//! Ray's older debugger, [`unattended`] is a debugger of either kind without a client, [`waiting`] the park of relays and agents
+//! alike, and [`at_node`] what an agent needs of all that.
 
 pub mod at_node;
 mod goodbye;
@@ -15,6 +16,7 @@ mod resync;
 mod stream;
 mod tenant;
 pub(crate) mod unattended;
+pub(crate) mod waiting;
 mod worker;
 
 pub use self::goodbye::SETTLED;

@@ -12,10 +12,10 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::kept::KeptConnection;
-use crate::wire::tunnel::messages::Keep;
+use crate::wire::tunnel::messages::{Keep, written};
 use crate::wire::{read_through, write_through};
 
-/// How long an agent may take the end of a stream.
+/// How long an agent may take the end of a stream, or to be told by what to keep a debugger.
 const SAID: Duration = Duration::from_secs(1);
 
 /// A connection that an agent has made: bytes to and from the debugger, and words to the agent among them.
@@ -96,6 +96,30 @@ impl Stream {
             Self::Direct(direct) => direct.kept.as_deref(),
             Self::Tunnel(_) => None,
         }
+    }
+
+    /// Has the debugger kept by `keep` when this end is lost: by an agent, where one is in between that can, which this says, or
+    /// by whoever keeps the connection beyond this process. Cancel safe.
+    pub(super) async fn keep_by(&mut self, keep: &Keep) -> bool {
+        match self {
+            Self::Direct(Direct { kept, .. }) => {
+                if let Some(kept) = kept {
+                    kept.keep_by(keep);
+                }
+                false
+            }
+            Self::Tunnel(tunnel) if tunnel.keeps() => {
+                // Where it cannot be said, the stream is about to break.
+                let said = timeout(SAID, tunnel.say(written(keep))).await;
+                matches!(said, Ok(Ok(())))
+            }
+            Self::Tunnel(_) => false,
+        }
+    }
+
+    /// Somebody keeps it beyond an end of this process that is meant.
+    pub(super) fn outlives_the_end(&self) -> bool {
+        self.kept().is_some_and(KeptConnection::outlives_the_end)
     }
 
     /// Closes it here alone: another process has it, and nobody has to keep it for this one any more.

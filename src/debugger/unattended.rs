@@ -1,20 +1,301 @@
-//! A debugger that is kept without a client, by a relay or by an agent: what of its messages has to be seen, and when another
-//! client may go on with it.
+//! A debugger that is kept without a client, by a relay or by an agent, whatever its protocol: what it says meanwhile, what of
+//! that has to be seen, and when another client may go on with it.
 
+use std::fmt;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
 use super::Worker;
+use super::kept::Stored;
+use super::legacy::Entered;
 use crate::memory::Account;
-use crate::wire::dap::kept;
+use crate::pdb::Prompt;
+use crate::wire::dap::codec::{FrameError, parse};
+use crate::wire::dap::kept::{self, Kept, Meaning};
+use crate::wire::dap::message::request;
+use crate::wire::dap::names::Command;
 use crate::wire::dap::peek::Depth;
 use crate::wire::dap::scanner::Rules;
-use crate::wire::dap::splice::{NullPeer, Side, Splice};
+use crate::wire::dap::splice::{NullPeer, Side, Splice, SpliceEvent};
+use crate::wire::prefixed::Prefixed;
+use crate::wire::tunnel::messages::Keep;
 
-/// How long the debugger may still work on what the lost client has asked, when another one wants to go on.
-pub(crate) const BUSY: Duration = Duration::from_secs(5);
+/// `seq` of the requests that the relay itself may put to a worker. A client counts upwards from 1 (Helix from 0), as far
+/// as it likes.
+pub(crate) const OWN_SEQ: i64 = -5678;
 
-/// How often it is looked at meanwhile.
-pub(crate) const LOOK: Duration = Duration::from_millis(20);
+/// How long a debugger that stands may take to be written a question.
+const SENT: Duration = Duration::from_secs(5);
+
+/// The prompt of a terminal, over the connection to a worker.
+pub(crate) type TerminalPrompt = Prompt<Prefixed<Worker>>;
+
+/// A debugger that stays as it is. Dropped, it is left in order.
+pub(crate) struct Unattended {
+    line: Ear,
+    /// What it has said since; of the legacy debugger its connection knows that.
+    kept: Kept,
+    /// What the relay itself has asked of it.
+    asked: Asked,
+}
+
+/// By which it is heard.
+enum Ear {
+    Splice(Box<Splice<NullPeer, Worker>>),
+    Prompt(Box<TerminalPrompt>),
+    Legacy(Box<Entered>),
+}
+
+/// A connection to a debugger, to which nothing is under way in either direction, for whoever goes on with it.
+pub(crate) enum Line {
+    /// debugpy, as an editor has left it.
+    Worker(Box<Worker>),
+    /// As a prompt has.
+    Prompt(Box<TerminalPrompt>),
+    /// The prompt of the legacy debugger.
+    Legacy(Box<Entered>),
+}
+
+impl Line {
+    /// The connection to debugpy alone; `None`: it is to another debugger, which is left.
+    pub(crate) fn into_worker(self) -> Option<Worker> {
+        match self {
+            Self::Worker(worker) => Some(*worker),
+            Self::Prompt(mut prompt) => Some(prompt.stream_mut().get_mut().moved()),
+            Self::Legacy(_) => None,
+        }
+    }
+}
+
+/// By what somebody is to go on with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taker {
+    /// A debugger's client.
+    Editor,
+    /// A prompt of the relay's own.
+    Prompt,
+    /// A relay, for either.
+    Relay,
+}
+
+/// What a debugger without a client has said.
+pub(crate) enum Heard {
+    /// A thread has stopped.
+    Stopped,
+    /// No thread is known to stand any more.
+    Runs,
+    /// What was [asked](Unattended::evaluate) has this value, or none, because of this.
+    Value(Result<String, String>),
+    /// Nothing that matters to whoever keeps it.
+    Nothing,
+    /// Its connection or its process is gone, for a reason that the head may know.
+    Gone,
+    /// Its connection is gone: an agent keeps it, or a prompt has closed by itself.
+    Closed,
+    /// It is not understood.
+    Garbled,
+}
+
+/// The question that a debugger is asked, by the number of its request.
+#[derive(Debug, Default)]
+struct Asked(Option<Value>);
+
+impl Asked {
+    /// What the message with this body answers to it; `None`: it is no answer to that.
+    fn answered(&mut self, body: &[u8]) -> Option<Heard> {
+        let seq = self.0.as_ref()?;
+        let mut message = parse(body).ok()?;
+        let is_answer = message["type"] == "response"
+            && message["command"] == Command::Evaluate.as_str()
+            && message["request_seq"] == *seq;
+        if !is_answer {
+            return None;
+        }
+        self.0 = None;
+        let text = |value: Value| value.as_str().unwrap_or_default().to_owned();
+        Some(Heard::Value(match message["success"] == true {
+            true => Ok(text(message["body"]["result"].take())),
+            false => Err(text(message["message"].take())),
+        }))
+    }
+}
+
+impl Unattended {
+    /// debugpy, as an editor has left it, or another process, with what is `kept` of it.
+    pub(crate) fn splice(splice: Splice<NullPeer, Worker>, kept: Kept) -> Self {
+        Self::by(Ear::Splice(Box::new(splice)), kept)
+    }
+
+    /// debugpy, as a prompt has left it.
+    pub(crate) fn prompt(prompt: Box<TerminalPrompt>) -> Self {
+        let mut kept = Kept::default();
+        kept.stopped(&prompt.stopped());
+        Self::by(Ear::Prompt(prompt), kept)
+    }
+
+    /// The prompt of the legacy debugger.
+    pub(crate) fn legacy(entered: Box<Entered>) -> Self {
+        Self::by(Ear::Legacy(entered), Kept::default())
+    }
+
+    fn by(line: Ear, kept: Kept) -> Self {
+        let asked = Asked::default();
+        Self { line, kept, asked }
+    }
+
+    /// The next thing that it says. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Heard {
+        match &mut self.line {
+            Ear::Splice(splice) => match splice.next().await {
+                SpliceEvent::Captured(Side::Worker, body) => self.on_message(&body),
+                SpliceEvent::Failed(Side::Worker, _) if splice.worker().was_kept() => Heard::Closed,
+                SpliceEvent::Eof(Side::Worker) | SpliceEvent::Failed(Side::Worker, _) => {
+                    Heard::Gone
+                }
+                // Whoever comes again is told that something is missing.
+                SpliceEvent::Malformed(Side::Worker, FrameError::Short(_)) => {
+                    splice.pass_over();
+                    self.kept.passed_over();
+                    Heard::Nothing
+                }
+                SpliceEvent::Malformed(Side::Worker, _) => Heard::Garbled,
+                // The rest of what the lost client has sent: what was not whole, or not acted on, never was.
+                SpliceEvent::Captured(Side::Client, _)
+                | SpliceEvent::Eof(Side::Client)
+                | SpliceEvent::Failed(Side::Client, _)
+                | SpliceEvent::Malformed(Side::Client, _) => Heard::Nothing,
+            },
+            Ear::Prompt(prompt) => match prompt.overhear().await {
+                Ok(Some(body)) => self.on_message(&body),
+                Ok(None) => {
+                    self.kept.passed_over();
+                    Heard::Nothing
+                }
+                Err(_) if prompt.stream().get_ref().was_kept() => Heard::Closed,
+                Err(_) => Heard::Gone,
+            },
+            Ear::Legacy(entered) => match entered.overhear().await {
+                Ok(1..) => Heard::Nothing,
+                // It closed by itself.
+                Ok(0) | Err(_) => Heard::Closed,
+            },
+        }
+    }
+
+    fn on_message(&mut self, body: &[u8]) -> Heard {
+        if let Some(value) = self.asked.answered(body) {
+            return value;
+        }
+        match self.kept.take(body) {
+            Meaning::Stopped => Heard::Stopped,
+            Meaning::Runs if self.kept.runs() => Heard::Runs,
+            Meaning::Runs | Meaning::Nothing => Heard::Nothing,
+            Meaning::Ended => Heard::Gone,
+        }
+    }
+
+    /// Every answer to the lost client is here and thrown away, so that none of them comes to whoever is next.
+    pub(crate) fn is_quiet(&self) -> bool {
+        match &self.line {
+            Ear::Splice(splice) => splice.is_ready(),
+            Ear::Prompt(prompt) => prompt.is_whole() && prompt.stream().get_ref().is_quiet(),
+            Ear::Legacy(entered) => entered.pending() == 0,
+        }
+    }
+
+    /// It is [quiet](Self::is_quiet), and a `taker` can go on with it now. A prompt is at a line, so it takes no task that runs.
+    pub(crate) fn is_ready(&self, taker: Taker) -> bool {
+        let can = match (&self.line, taker) {
+            (Ear::Legacy(_), Taker::Editor) => false,
+            (Ear::Splice(_) | Ear::Prompt(_), Taker::Prompt) => !self.runs(),
+            _ => true,
+        };
+        can && self.is_quiet()
+    }
+
+    /// No thread of it is known to stand.
+    pub(crate) fn runs(&self) -> bool {
+        match &self.line {
+            Ear::Splice(_) | Ear::Prompt(_) => self.kept.runs(),
+            Ear::Legacy(_) => false,
+        }
+    }
+
+    /// Asks for the value of `expression`, which [`Heard::Value`] answers; `false`: it takes no question now. It is evaluated in
+    /// a thread of the debugger's own, and in no frame of the program's. To be polled to its end.
+    pub(crate) async fn evaluate(&mut self, expression: &str) -> bool {
+        if !self.is_ready(Taker::Editor) {
+            return false;
+        }
+        let arguments = json!({"expression": expression, "context": "clipboard"});
+        match &mut self.line {
+            Ear::Splice(splice) => {
+                let request = request(OWN_SEQ, Command::Evaluate, arguments).to_string();
+                let evaluate = Command::Evaluate.as_str().as_bytes();
+                splice.capture_answers(Side::Worker, evaluate);
+                splice.insert_body(Side::Worker, request.as_bytes());
+                self.asked = Asked(Some(OWN_SEQ.into()));
+                true
+            }
+            Ear::Prompt(prompt) => {
+                let sent = timeout(SENT, prompt.evaluate(arguments)).await;
+                let Ok(Ok(seq)) = sent else { return false };
+                self.asked = Asked(Some(seq.into()));
+                true
+            }
+            Ear::Legacy(_) => false,
+        }
+    }
+
+    /// The connection to debugpy, where it is that.
+    pub(crate) fn worker_mut(&mut self) -> Option<&mut Worker> {
+        match &mut self.line {
+            Ear::Splice(splice) => Some(splice.worker_mut()),
+            Ear::Prompt(prompt) => Some(prompt.stream_mut().get_mut()),
+            Ear::Legacy(_) => None,
+        }
+    }
+
+    /// Loses this end where somebody keeps the debugger then, and says whether it does.
+    pub(crate) fn abandon(&mut self) -> bool {
+        match &mut self.line {
+            Ear::Legacy(entered) => entered.abandon(),
+            _ => self.worker_mut().is_some_and(Worker::abandon),
+        }
+    }
+
+    /// The connection for another process, with what that has to know, which is `tenant` besides, and by what it is kept. `None`:
+    /// it stays here.
+    pub(crate) fn hand_over(&mut self, tenant: Value, keep: &Keep) -> Option<(OwnedFd, Stored)> {
+        let Self { line, kept, .. } = self;
+        let worker = match line {
+            Ear::Legacy(entered) => return entered.hand_over(tenant, keep),
+            Ear::Splice(splice) => splice.worker_mut(),
+            Ear::Prompt(prompt) => prompt.stream_mut().get_mut(),
+        };
+        worker.hand_over(tenant, keep, kept)
+    }
+
+    /// For whoever goes on with it: the connection, and what it has said since. Nothing is in between, as was
+    /// [looked at](Self::is_ready).
+    pub(crate) fn into_line(self) -> (Line, Kept) {
+        let line = match self.line {
+            Ear::Splice(mut splice) => Line::Worker(Box::new(splice.worker_mut().moved())),
+            Ear::Prompt(prompt) => Line::Prompt(prompt),
+            Ear::Legacy(entered) => Line::Legacy(entered),
+        };
+        (line, self.kept)
+    }
+}
+
+impl fmt::Debug for Unattended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unattended").finish_non_exhaustive()
+    }
+}
 
 /// Of a worker's messages those that whoever keeps it has to see, of at most `max_captured` bytes.
 pub(crate) fn rules(max_captured: usize) -> Rules {

@@ -10,25 +10,21 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
-use super::kept::{KeptConnection, Stored};
+use super::kept::Stored;
 use super::ledger::{Attach, Ledger};
 use super::{Direct, Stream, Tenant, goodbye};
 use crate::wire::dap::kept::Kept;
 use crate::wire::peer_stream::PeerStream;
-use crate::wire::tunnel::messages::{Keep, written};
-
-/// How long an agent may take to be told by what to keep a debugger.
-const SAID: Duration = Duration::from_secs(1);
+use crate::wire::tunnel::messages::Keep;
 
 /// The stream to a worker's debugger. Whole messages only are to be written to it, each in one piece, or [passed](PeerStream::poll_pass).
 #[derive(Debug)]
@@ -108,26 +104,14 @@ impl Worker {
     /// Has the debugger kept by `keep` when this end is lost: by an agent, where one is in between that can, or by whoever keeps
     /// the connection beyond this process. The last word of this counts. Cancel safe.
     pub(crate) async fn keep_by(&mut self, keep: &Keep) {
-        let Some(line) = &mut self.line else { return };
-        if let Some(kept) = line.stream.kept_mut() {
-            kept.keep_by(keep);
-        }
-        if let Stream::Tunnel(tunnel) = &mut line.stream
-            && tunnel.keeps()
-        {
-            // Where it cannot be said, the stream is about to break.
-            let said = timeout(SAID, tunnel.say(written(keep))).await;
-            line.kept = matches!(said, Ok(Ok(())));
+        if let Some(line) = &mut self.line {
+            line.kept = line.stream.keep_by(keep).await;
         }
     }
 
     /// Somebody keeps the debugger when this end is lost on purpose: an agent, or whoever keeps the connection.
     pub fn is_kept(&self) -> bool {
-        let beyond = |line: &Line| {
-            line.stream
-                .kept()
-                .is_some_and(KeptConnection::outlives_the_end)
-        };
+        let beyond = |line: &Line| line.stream.outlives_the_end();
         let kept = |line: &Line| line.kept || beyond(line) && line.ledger.between_messages();
         self.stays() && self.line.as_ref().is_some_and(kept)
     }

@@ -156,6 +156,7 @@ impl<A> NodeHolds<A> {
                 owner: keep.owner.clone(),
                 credential: keep.credential.clone(),
                 until_unix_ms,
+                entered: keep.entered.clone(),
             }),
             ..row.held.clone()
         };

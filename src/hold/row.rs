@@ -154,6 +154,8 @@ pub(crate) fn held(worker: &Worker<'_>, holder: &Holder, replica: Replica) -> He
             // Its own process ends it where that is revoked.
             credential: None,
             until_unix_ms: unix_ms(until.time),
+            // It goes with the park.
+            entered: None,
         }),
     }
 }

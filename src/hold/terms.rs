@@ -55,6 +55,7 @@ mod tests {
                 capabilities: "{}".into(),
                 attach: 7,
                 cluster_session: None,
+                entered: None,
             };
             let lasts = keep.lasts(ten);
             assert_eq!(lasts, Duration::from_millis(minutes * MINUTE));

@@ -6,11 +6,10 @@
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncRead;
 use tokio::time::{Instant, sleep, sleep_until};
-use tracing::debug;
 
-use crate::debugger::legacy::{Entered, Said};
+use crate::debugger::legacy::Entered;
 use crate::lineproto::input::{Input, TOO_LONG, Typed};
 use crate::lineproto::output::{Out, Shown};
 use crate::lineproto::session::Log;
@@ -43,8 +42,8 @@ pub(super) enum Ended {
 }
 
 /// Shows what a prompt has said while nobody was there, and what it asks.
-pub(super) async fn show_missed(said: &mut Said, out: &Out, shown: &mut Shown) {
-    let (cut, missed) = said.take_missed();
+pub(super) async fn show_missed(entered: &mut Entered, out: &Out, shown: &mut Shown) {
+    let (cut, missed) = entered.take_missed();
     if cut > 0 {
         out.notice(&format!(
             "{cut} bytes of output from meanwhile were not kept"
@@ -52,54 +51,43 @@ pub(super) async fn show_missed(said: &mut Said, out: &Out, shown: &mut Shown) {
         .await;
     }
     shown.raw(&missed).await;
-    if !missed.ends_with(said.question()) {
-        shown.raw(said.question()).await;
+    if !missed.ends_with(entered.question()) {
+        shown.raw(entered.question()).await;
     }
 }
 
 /// Relays until one side closes. Cancel safe in that the task runs on when `entered` is dropped.
 pub(super) async fn relay<R: AsyncRead + Unpin>(
     entered: &mut Entered,
-    said: &mut Said,
     input: &mut Input<R>,
     out: &Out,
     shown: &mut Shown,
     log: &Log<'_>,
 ) -> Ended {
-    let Entered {
-        stream: Some(stream),
-        pending,
-        ..
-    } = entered
-    else {
-        return Ended::Closed;
-    };
-    let (mut from_prompt, mut to_prompt) = tokio::io::split(stream);
     let mut bytes = BytesMut::with_capacity(4096);
     let mut last = String::new();
     let mut warned = false;
     // From here on the client says nothing more.
     let mut leave_at: Option<Instant> = None;
     let mut lets_run = false;
-    let ended = loop {
+    loop {
         let leaving = leave_at.is_some();
         // What was typed is answered first.
-        if leaving && !lets_run && pending.is_empty() && said.asks() {
+        if leaving && !lets_run && entered.stands() {
             return Ended::Lost;
         }
         let until = leave_at.unwrap_or_else(Instant::now);
-        let listening = !leaving && pending.len() < PENDING;
+        let listening = !leaving && entered.pending() < PENDING;
         bytes.clear();
         let typed = tokio::select! {
-            read = from_prompt.read_buf(&mut bytes) => match read {
+            read = entered.hear(&mut bytes) => match read {
                 Ok(1..) => {
-                    said.hear(&bytes);
                     shown.raw(&bytes).await;
                     continue;
                 }
                 end => {
                     shown.quiet().await;
-                    break match (leaving, &*last) {
+                    return match (leaving, &*last) {
                         (false, "remote" | "get") => Ended::Continues,
                         (false, _) if end.is_err() => Ended::Broken,
                         (false, _) => Ended::Closed,
@@ -107,20 +95,13 @@ pub(super) async fn relay<R: AsyncRead + Unpin>(
                     };
                 }
             },
-            written = to_prompt.write_buf(pending), if !pending.is_empty() => {
-                if let Err(error) = written {
-                    debug!(%error, "the prompt takes no more");
-                    break Ended::Broken;
-                }
-                continue;
-            }
             typed = input.next(), if listening => typed,
             () = out.closed(), if !leaving => Typed::End,
             () = sleep(QUIET) => {
                 shown.quiet().await;
                 continue;
             }
-            () = sleep_until(until), if leaving => break Ended::Left,
+            () = sleep_until(until), if leaving => return Ended::Left,
         };
         match typed {
             // Half a line is what is left of a connection that broke.
@@ -131,43 +112,37 @@ pub(super) async fn relay<R: AsyncRead + Unpin>(
                 let leaves = matches!(command, "q" | "quit" | "exit" | "EOF");
                 if leaves && !std::mem::replace(&mut warned, true) {
                     out.notice(FAILS).await;
-                    shown.raw(said.question()).await;
+                    shown.raw(entered.question()).await;
                     continue;
                 }
                 warned = leaves;
                 if let Err(why) = log.command(&text).await {
                     out.notice(&why.to_string()).await;
-                    shown.raw(said.question()).await;
+                    shown.raw(entered.question()).await;
                     continue;
                 }
                 if !command.is_empty() {
                     command.clone_into(&mut last);
                 }
-                pending.extend_from_slice(&line);
-                said.answered();
+                entered.say(&line);
             }
             Typed::TooLong => {
                 out.notice(TOO_LONG).await;
-                shown.raw(said.question()).await;
+                shown.raw(entered.question()).await;
             }
             Typed::Interrupt => {
                 out.notice("the legacy debugger cannot interrupt a task")
                     .await;
-                shown.raw(said.question()).await;
+                shown.raw(entered.question()).await;
             }
             Typed::End => {
                 // Who had the task run, and had nothing to say about what comes then, is done with it.
-                if !said.asks() && resumes(&last) {
-                    pending.extend_from_slice(b"c\n");
+                if !entered.asks() && resumes(&last) {
+                    entered.say(b"c\n");
                     lets_run = true;
                 }
                 leave_at = Some(Instant::now() + LAST_WORDS);
             }
         }
-    };
-    if ended != Ended::Left {
-        // It closed by itself.
-        entered.stream = None;
     }
-    ended
 }

@@ -11,13 +11,13 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::debugger::Worker;
+use crate::debugger::unattended::TerminalPrompt;
 use crate::lineproto::input::{Input, TOO_LONG, Typed};
 use crate::lineproto::output::{Out, Shown};
 use crate::lineproto::session::Log;
 use crate::memory::Account;
 use crate::pdb::{After, End, Options, Piece, Prompt, PromptError, resumes};
 use crate::session::TaskEnd;
-use crate::upstream::park::{Line, TerminalPrompt};
 use crate::wire::dap::kept::Kept;
 use crate::wire::prefixed::Prefixed;
 
@@ -45,16 +45,18 @@ pub(super) enum Ended {
 pub(super) enum Opening {
     /// A debugger that nobody is attached to.
     New(Box<Prefixed<Worker>>),
-    /// One that was parked, and what it has said since.
-    Kept(Line, Kept),
+    /// One that was parked as an editor had left it, and what it has said since.
+    Kept(Box<Worker>, Kept),
+    /// The same as a prompt had.
+    Prompt(Box<TerminalPrompt>, Kept),
 }
 
 impl Opening {
     /// Where the task stands, where that is known already.
     pub(super) fn standing(&self) -> Option<String> {
         match self {
-            Self::Kept(Line::Prompt(prompt), _) => prompt.standing(),
-            Self::Kept(Line::Worker(_), _) | Self::New(_) => None,
+            Self::Prompt(prompt, _) => prompt.standing(),
+            Self::Kept(..) | Self::New(_) => None,
         }
     }
 
@@ -66,8 +68,8 @@ impl Opening {
     ) -> Result<(TerminalPrompt, After), PromptError> {
         match self {
             Self::New(stream) => Prompt::open(*stream, options, out).await,
-            Self::Kept(Line::Prompt(prompt), kept) => prompt.go_on(options, out, kept).await,
-            Self::Kept(Line::Worker(worker), kept) => {
+            Self::Prompt(prompt, kept) => prompt.go_on(options, out, kept).await,
+            Self::Kept(worker, kept) => {
                 let stream = Prefixed::new(Default::default(), *worker);
                 Prompt::take_up(stream, options, out, kept).await
             }

@@ -1,10 +1,12 @@
-//! A recognised client: the list, and what it picks. `attached` is the session that comes of that, `parked` what becomes of
+//! A recognised client: the list, and what it picks. `attached` is the session that comes of that with the debugger of
+//! `reached`, `parked` what becomes of
 //! it without its client, `following` waits for the next stop of a legacy one; `passed` is for what another process has.
 
 mod attached;
 mod following;
 mod parked;
 mod passed;
+mod reached;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +20,7 @@ pub(super) use self::attached::Log;
 pub(super) use self::parked::ParkedSession;
 use crate::connection::ConnectionInfo;
 use crate::context::Context;
+use crate::debugger::unattended::Taker;
 use crate::identity::{Principal, Secret};
 use crate::lineproto::authenticate::Enter;
 use crate::lineproto::input::{Input, Typed};
@@ -30,7 +33,6 @@ use crate::moment::Moment;
 use crate::policy::Scope;
 use crate::ray::registry::{BadBreakpointId, Breakpoint, BreakpointId, BreakpointIdPrefix};
 use crate::session::authenticate::Authenticated;
-use crate::session::parks::Taker;
 use crate::session::refusal::SessionRefusal;
 use crate::session::state::SessionState;
 use crate::session::{Authorized, Denied, Permit, Session, audit, authorise, leaving, visible};

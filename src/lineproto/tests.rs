@@ -8,6 +8,7 @@ mod legacy;
 mod limits;
 mod list;
 mod parking;
+mod restored;
 mod session;
 
 use std::sync::Arc;

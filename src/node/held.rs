@@ -210,6 +210,7 @@ mod tests {
             capabilities: "{}".into(),
             attach: 7,
             cluster_session: None,
+            entered: None,
         }
     }
 

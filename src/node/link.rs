@@ -316,6 +316,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             sees_processes: self.agent.look.sees_processes().await,
             reverse_ports: reverse_ports.map(RangeInclusive::into_inner),
             keeps: true,
+            keeps_prompts: true,
         })
     }
 

@@ -7,12 +7,13 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite};
+#[cfg(test)]
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 use tokio_util::io::poll_read_buf;
 
-use crate::debugger::Worker;
+use crate::debugger::at_node::Attended;
 use crate::wire::tunnel::ByteStream;
 use crate::wire::turn::{SEALED_TURN, yield_turn};
 
@@ -25,12 +26,13 @@ pub(super) trait Debugger: AsyncRead + Unpin {
     fn poll_forward(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
 }
 
-impl Debugger for Worker {
+impl Debugger for Attended {
     fn poll_forward(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Worker::poll_forward(self, cx, bytes)
+        Attended::poll_forward(self, cx, bytes)
     }
 }
 
+#[cfg(test)]
 impl Debugger for TcpStream {
     fn poll_forward(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match bytes {

@@ -8,9 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::BytesMut;
 use futures_util::SinkExt;
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_tungstenite::tungstenite::Message;
@@ -23,12 +21,12 @@ use super::keeping::{Keeping, Said, Tenure};
 use super::look::{Refused, Way};
 use super::pump::{Debugger, End, Pump};
 use super::{Agent, Hold};
-use crate::debugger::{self, at_node};
+use crate::debugger::SETTLED as DEBUGGER_SETTLED;
+use crate::debugger::at_node::{self, Attended};
 use crate::dial::Stream;
 use crate::dial::websocket::Socket;
-use crate::wire::peer_stream::PeerStream as _;
 use crate::wire::tunnel::messages::{
-    Dialled, Failure, FromAgent, Kind, Open, Refusal, Replica, read, written,
+    Dialled, Failure, FromAgent, Open, Refusal, Replica, read, written,
 };
 use crate::wire::tunnel::{self, ByteStream, handshake};
 
@@ -157,12 +155,17 @@ impl Opened {
             return tell(relay, failed).await;
         }
         info!(port = open.port, "a session has come");
-        match open.kind {
-            Kind::Debugpy => Box::pin(debugpy(agent, hold, stream, relay, lost)).await,
-            Kind::Pdb => {
-                Box::pin(pdb(agent, stream, relay, lost)).await;
-                drop(hold);
+        let leaving = TaskTracker::new();
+        match Attended::follow(open.kind, stream, leaving.clone()) {
+            Ok(debugger) => {
+                let tenure = Tenure {
+                    debugger,
+                    hold,
+                    leaving,
+                };
+                Box::pin(tenure.serve(agent, relay, None, lost)).await;
             }
+            Err(error) => debug!(%error, "a debugger's connection broke at once"),
         }
         info!(port = open.port, "a session has gone");
     }
@@ -175,26 +178,6 @@ async fn tell(mut relay: Socket, failed: Dialled) {
         _ = relay.close(None).await;
     };
     _ = timeout(LINGER, told).await;
-}
-
-async fn debugpy(
-    agent: &Agent,
-    hold: Hold,
-    stream: TcpStream,
-    relay: Socket,
-    lost: &CancellationToken,
-) {
-    let leaving = TaskTracker::new();
-    let worker = match at_node::follow(stream, leaving.clone()) {
-        Ok(worker) => worker,
-        Err(error) => return debug!(%error, "a debugger's connection broke at once"),
-    };
-    let tenure = Tenure {
-        worker,
-        hold,
-        leaving,
-    };
-    tenure.serve(agent, relay, None, lost).await;
 }
 
 /// What a session goes on with: by what its worker was kept, and what its relay hears first.
@@ -210,7 +193,7 @@ impl Tenure {
         lost: &CancellationToken,
     ) {
         let Self {
-            worker,
+            debugger,
             hold,
             leaving,
         } = self;
@@ -222,13 +205,16 @@ impl Tenure {
                 (first, Some(said), missed)
             }
         };
-        let mut pump = Pump::after(worker, relay, missed);
+        let mut pump = Pump::after(debugger, relay, missed);
         let end = exchange(agent, &mut pump, written(&first), lost).await;
         let mut keeps = None;
-        pump.debugger.forget_part();
+        let unsaid = std::mem::take(&mut pump.unsaid);
+        let last = match end {
+            End::Relay => &*unsaid,
+            End::Debugger => &[],
+        };
+        pump.debugger.complete(last);
         if end == End::Relay {
-            let unsaid = std::mem::take(&mut pump.unsaid);
-            pump.debugger.complete(&unsaid);
             let text = pump.kept_by();
             let newer = text.and_then(|(at, text)| {
                 let keep = read(&text).ok()?;
@@ -239,9 +225,9 @@ impl Tenure {
                 .or(said)
                 .filter(|_| stays && pump.debugger.can_be_kept());
         }
-        let (worker, _) = pump.into_parts();
+        let (debugger, _) = pump.into_parts();
         let tenure = Self {
-            worker,
+            debugger,
             hold,
             leaving,
         };
@@ -257,14 +243,14 @@ impl Tenure {
     /// Leaves the debugger in order, and gives the worker back then.
     async fn leave(self) {
         let Self {
-            worker,
+            debugger,
             hold,
             leaving,
         } = self;
-        drop(worker);
+        drop(debugger);
         leaving.close();
         leaving.wait().await;
-        sleep(debugger::SETTLED).await;
+        sleep(DEBUGGER_SETTLED).await;
         drop(hold);
     }
 }
@@ -310,15 +296,6 @@ async fn resume(
             refuse(open, refused, &answers).await;
             wait(agent, keeping).await;
         }
-    }
-}
-
-async fn pdb(agent: &Agent, stream: TcpStream, relay: Socket, lost: &CancellationToken) {
-    let mut pump = Pump::new(stream, ByteStream::new(relay));
-    let first = written(&Dialled::Dialled);
-    if exchange(agent, &mut pump, first, lost).await == End::Relay {
-        let (stream, unsaid) = pump.into_parts();
-        at_node::let_go(stream, BytesMut::from(&*unsaid)).await;
     }
 }
 

@@ -11,11 +11,9 @@ pub use crate::debugger::let_run::CLIENT;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::BytesMut;
 use tokio::time::timeout;
 
 use crate::context::Context;
-use crate::debugger::legacy;
 use crate::debugger::let_run::let_run;
 use crate::ray::registry::{Holder, Kind};
 use crate::session::refusal::SessionRefusal;
@@ -79,11 +77,10 @@ pub async fn release(
                 Ok(ran.map_err(LetRunError::Debugger)?)
             }
             Kind::Pdb => {
-                let stream = upstream::connect_pdb(&owned, &permit);
-                let stream = stream.await.map_err(LetRunError::Upstream)?;
+                let entered = upstream::connect_pdb(&owned, &permit);
+                let entered = entered.await.map_err(LetRunError::Upstream)?;
                 // It may take its time: the task has been told.
-                let going = legacy::let_go(stream, BytesMut::new());
-                let going = owned.shutdown.tasks.spawn(going);
+                let going = owned.shutdown.tasks.spawn(entered.leave());
                 let _ = timeout(PATIENCE, going).await;
                 Ok(())
             }

@@ -19,6 +19,7 @@ use super::shares::{Share, Shares, Shortage};
 use super::{Attached, Authorized};
 use crate::agents::Way;
 use crate::audit::Unavailable;
+use crate::debugger::unattended::Taker;
 use crate::hold::{EACH, FAMILY};
 use crate::identity::Principal;
 use crate::moment::Moment;
@@ -62,15 +63,6 @@ pub(crate) enum Ask {
         String,
         oneshot::Sender<Result<Result<String, String>, Busy>>,
     ),
-}
-
-/// What a park is to be gone on with by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Taker {
-    /// A debugger's client.
-    Editor,
-    /// A prompt of the relay's own.
-    Prompt,
 }
 
 /// The debugger still works on what the lost client has asked, so that its answers would come to the next one.

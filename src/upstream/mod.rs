@@ -17,7 +17,6 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::BytesMut;
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -28,13 +27,15 @@ use tracing::{Instrument as _, debug};
 use crate::agents::{Absence, Agents, NotOpened, Wanted, Way};
 use crate::context::Context;
 use crate::debugger::kept::{KeptConnection, Stored};
-use crate::debugger::{Direct, PROBE_AFTER, Stream, Worker, legacy};
+use crate::debugger::legacy::Entered;
+use crate::debugger::unattended::Line;
+use crate::debugger::{Direct, PROBE_AFTER, Stream, Worker};
 use crate::identity::Principal;
 use crate::identity::revocation::seconds;
 use crate::keeper::Keeper;
 use crate::memory::Account;
 use crate::moment::Moment;
-use crate::ray::registry::{self, Breakpoint, BreakpointId, Lease};
+use crate::ray::registry::{self, Breakpoint, BreakpointId, Kind, Lease};
 use crate::session::Permit;
 use crate::session::refusal::SessionRefusal;
 use crate::wire::dap::conversation::{Closed, Conversation};
@@ -216,7 +217,10 @@ impl Dialling {
         };
         match keeper.keep(stream.as_fd()) {
             Ok(slot) => {
-                let stored = Stored::of(owner.clone());
+                let stored = match self.breakpoint.kind {
+                    Kind::Debugpy => Stored::of(owner.clone()),
+                    Kind::Pdb => Stored::of_prompt(owner.clone()),
+                };
                 Direct::kept(stream, KeptConnection::new(slot, stored))
             }
             Err(why) => {
@@ -264,12 +268,7 @@ pub async fn connect(
         .await
         .map_err(|_| ConnectError::TimedOut(SETTLED))?;
     let mut dialling = Dialling::of(context, permit).await?;
-    let holder = permit.breakpoint().holder().filter(|_| permit.holds());
-    let keeper = context.keeper.as_ref().zip(holder);
-    dialling.keeper = keeper.and_then(|(keeper, holder)| {
-        let owner = Ownership::of(permit.principal(), permit.breakpoint(), holder)?;
-        Some((Arc::clone(keeper), owner))
-    });
+    dialling.keeper = keeper(context, permit);
     let (absence, lease) = (dialling.absence(), permit.lease());
     let tasks = &context.shutdown.tasks;
     let account = context.account(permit.principal());
@@ -284,6 +283,14 @@ pub async fn connect(
     greeted
 }
 
+/// Who keeps the connection of `permit` beyond this process, and what is written down of it.
+fn keeper(context: &Context, permit: &Permit) -> Option<(Arc<Keeper>, Value)> {
+    let holder = permit.breakpoint().holder().filter(|_| permit.holds());
+    let (keeper, holder) = context.keeper.as_ref().zip(holder)?;
+    let owner = Ownership::of(permit.principal(), permit.breakpoint(), holder)?;
+    Some((Arc::clone(keeper), owner))
+}
+
 /// Goes on with the worker that `permit` names, which the agent of its node keeps for `owner`; gives by what it was kept. Dropped, the agent keeps it on.
 ///
 /// # Errors
@@ -292,7 +299,7 @@ pub(crate) async fn resume(
     context: &Context,
     permit: &Permit,
     owner: Subject,
-) -> Result<(Worker, Box<Keep>), ConnectError> {
+) -> Result<(Line, Box<Keep>), ConnectError> {
     let mut dialling = Dialling::of(context, permit).await?;
     dialling.resume = Some(owner);
     // When it was claimed, it stood for the session that is lost.
@@ -305,9 +312,21 @@ pub(crate) async fn resume(
         && let Some(keep) = tunnel.take_resumed()
     {
         let tasks = &context.shutdown.tasks;
-        let tenancy = Tenancy::boxed(permit.lease(), agents, tasks);
-        let worker = Worker::resumed(Stream::Tunnel(tunnel), Some(tenancy), tasks.clone());
-        return Ok((worker, keep));
+        let stream = Stream::Tunnel(tunnel);
+        let line = match permit.breakpoint().kind {
+            Kind::Debugpy => {
+                let tenancy = Tenancy::boxed(permit.lease(), agents, tasks);
+                let worker = Worker::resumed(stream, Some(tenancy), tasks.clone());
+                Line::Worker(Box::new(worker))
+            }
+            Kind::Pdb => {
+                if let Some(lease) = permit.lease() {
+                    lease.let_run();
+                }
+                Line::Legacy(Box::new(Entered::new(stream, tasks)))
+            }
+        };
+        return Ok((line, keep));
     }
     Err(ConnectError::NoWay(NotOpened::Garbage.to_string()))
 }
@@ -371,25 +390,32 @@ async fn greet(
 ///
 /// # Errors
 /// [`ConnectError`]; the whole takes at most `dap.connect_timeout`.
-pub async fn connect_pdb(context: &Context, permit: &Permit) -> Result<Stream, ConnectError> {
+pub(crate) async fn connect_pdb(
+    context: &Context,
+    permit: &Permit,
+) -> Result<Entered, ConnectError> {
     let patience = context.config.dap.connect_timeout;
-    let dialling = Dialling::of(context, permit).await?;
+    let mut dialling = Dialling::of(context, permit).await?;
+    dialling.keeper = keeper(context, permit);
     let (absence, lease) = (dialling.absence(), permit.lease());
     let (connected, taken) = oneshot::channel();
+    let tasks = context.shutdown.tasks.clone();
     let connecting = async move {
         let dialled = dialling.dial(patience).await;
         if let (Ok(_), Some(lease)) = (&dialled, &lease) {
             lease.let_run();
         }
-        let dialled = dialled.and_then(|stream| match stream.socket() {
-            Some(socket) => tcp::tune(socket, PROBE_AFTER)
-                .map(|()| stream)
-                .map_err(|error| ConnectError::Refused(error.kind())),
-            None => Ok(stream),
+        let entered = dialled.and_then(|stream| {
+            let tuned = match stream.socket() {
+                Some(socket) => tcp::tune(socket, PROBE_AFTER),
+                None => Ok(()),
+            };
+            let entered = Entered::new(stream, &tasks);
+            let tuned = tuned.map_err(|error| ConnectError::Refused(error.kind()));
+            tuned.map(|()| entered)
         });
-        if let Err(Ok(stream)) = connected.send(dialled) {
-            legacy::let_go(stream, BytesMut::new()).await;
-        }
+        // Where nobody waits for it, it is left in order.
+        drop(connected.send(entered));
     };
     let tasks = &context.shutdown.tasks;
     tasks.spawn(connecting.in_current_span());

@@ -2,13 +2,13 @@
 //!
 //! A debugger lets its task run on, or fail, as soon as its client is gone, and the relay is that client: while a [`Park`]
 //! waits, the debugger notices nothing. What it says meanwhile is kept within a bound, as its protocol can use it
-//! ([`Keeping`]). A park ends when it is [handed over](HandedOver) to another connection of the same person ([`take`]), when
+//! ([`Unattended`]). A park ends when it is [handed over](HandedOver) to another connection of the same person ([`take`]), when
 //! somebody has the task run, when its time is over, or by what ends every session; in all cases but the first the worker is
 //! left in order.
 
-mod keeping;
 mod look;
 mod memory;
+pub(crate) mod restored;
 mod taking;
 mod terms;
 
@@ -19,20 +19,19 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
-pub(crate) use self::keeping::{Debugpy, Heard, Keeping, Line, Parked, TerminalPrompt};
 use self::look::Looking;
-pub(crate) use self::look::{Asked, question};
 pub(crate) use self::memory::Memory;
-pub(crate) use self::taking::{Origin, Resumed, Terms, YOUR, explained, parked_for, take};
+pub(crate) use self::taking::{Origin, Parked, Resumed, Terms, YOUR, explained, parked_for, take};
 pub(crate) use self::terms::{Stay, keeps, promise, reserve, share, takes_in, usual};
 use super::restored::Ownership;
 use crate::audit::Unavailable;
 use crate::context::Context;
-use crate::debugger::unattended::{BUSY, LOOK};
+use crate::debugger::unattended::{Heard, Unattended};
+use crate::debugger::waiting::{Next, Waiting};
 use crate::moment::Moment;
 use crate::session::Session;
 use crate::session::live::{Live, SessionEvent, Signal};
-use crate::session::parks::{Ask, Busy, HandedOver, Left, Offer, Place, Taker};
+use crate::session::parks::{Ask, Busy, HandedOver, Left, Offer, Place};
 use crate::session::state::SessionState;
 use crate::session::worker_end::was_intended;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
@@ -50,15 +49,14 @@ const ACCEPTS: Duration = Duration::from_secs(10);
 pub(crate) const RECORD_AGAIN: Duration = Duration::from_secs(1);
 
 /// A session whose client is lost. Dropped, it leaves its worker.
-pub(crate) struct Park<'a, K> {
+pub(crate) struct Park<'a> {
     context: &'a Context,
     session: &'a Session,
     live: Live<'a>,
-    keeping: K,
+    waiting: Waiting<Answer>,
+    memory: Memory,
     place: Place,
     since: Instant,
-    /// When its time is over.
-    until: Instant,
     /// No other process can go on with it.
     stays_here: bool,
 }
@@ -92,12 +90,8 @@ pub(crate) async fn place(
     Some(place)
 }
 
-/// Who wants to go on with the session, and for how long that one waits.
-struct Wanted {
-    taker: Taker,
-    answer: oneshot::Sender<Result<Offer, Busy>>,
-    until: Instant,
-}
+/// To whoever wants to go on with the session.
+type Answer = oneshot::Sender<Result<Offer, Busy>>;
 
 /// Why a park ends.
 enum Ending {
@@ -110,7 +104,7 @@ enum Ending {
     By(Outcome),
 }
 
-impl<'a, K: Keeping> Park<'a, K> {
+impl<'a> Park<'a> {
     /// The session `live` of this protocol without its client, from now on, in its `place`, as it was `left`; no longer than
     /// its limits allow.
     pub(crate) fn begin(
@@ -119,7 +113,7 @@ impl<'a, K: Keeping> Park<'a, K> {
         mut live: Live<'a>,
         place: Place,
         mut left: Left,
-        keeping: K,
+        (debugger, memory): (Unattended, Memory),
     ) -> Box<Self> {
         let now = Moment::now();
         if let Some(limit) = live.limited_to() {
@@ -137,10 +131,10 @@ impl<'a, K: Keeping> Park<'a, K> {
             context,
             session,
             live,
-            keeping,
+            waiting: Waiting::new(debugger, left.until.instant),
+            memory,
             place,
             since: now.instant,
-            until: left.until.instant,
             stays_here: false,
         })
     }
@@ -192,7 +186,7 @@ impl<'a, K: Keeping> Park<'a, K> {
                         Ask::LetRun(told) => _ = told.send(Err(why.clone())),
                         Ask::Look(_, answer) => drop(answer),
                     },
-                    heard = self.keeping.next() => {
+                    heard = self.waiting.debugger.next() => {
                         if let Some(outcome) = self.on_heard(heard).await {
                             return (outcome, false);
                         }
@@ -205,14 +199,13 @@ impl<'a, K: Keeping> Park<'a, K> {
     }
 
     async fn ending(&mut self) -> Ending {
-        let mut wanted: Option<Wanted> = None;
         let mut looking: Option<Looking> = None;
         loop {
             if looking.is_none() && self.pass_on() {
                 return Ending::PassedOn;
             }
-            let look = Instant::now() + LOOK;
             let looked = looking.as_ref().map(|looking| looking.until);
+            let looked = looked.unwrap_or(self.since);
             tokio::select! {
                 biased;
                 signal = self.live.next() => {
@@ -221,52 +214,53 @@ impl<'a, K: Keeping> Park<'a, K> {
                     }
                 }
                 ask = self.place.asked() => match ask {
-                    Ask::HandOver(taker, answer) if wanted.is_none() => {
-                        wanted = Some(Wanted { taker, answer, until: Instant::now() + BUSY });
+                    Ask::HandOver(taker, answer) => {
+                        if let Err(answer) = self.waiting.want(taker, answer) {
+                            _ = answer.send(Err(Busy));
+                        }
                     }
-                    Ask::HandOver(_, answer) => _ = answer.send(Err(Busy)),
                     Ask::LetRun(told) => return Ending::Released(told),
                     Ask::Look(expression, answer) => {
                         let new = Looking::new(answer);
-                        match looking.is_none() && self.keeping.evaluate(&expression).await {
+                        let debugger = &mut self.waiting.debugger;
+                        match looking.is_none() && debugger.evaluate(&expression).await {
                             true => looking = Some(new),
                             false => new.busy(),
                         }
                     }
                 },
-                () = sleep_until(self.until) => return Ending::By(Outcome::Expired),
-                () = sleep_until(looked.unwrap_or(look)), if looked.is_some() => {
+                () = sleep_until(looked), if looking.is_some() => {
                     if let Some(late) = looking.take() {
                         late.busy();
                     }
                 }
-                heard = self.keeping.next() => {
-                    if let Heard::Value(value) = heard {
+                next = self.waiting.next() => match next {
+                    Next::Expired => return Ending::By(Outcome::Expired),
+                    Next::Busy(answer) => _ = answer.send(Err(Busy)),
+                    Next::Ready(answer) => {
+                        if let Some(taker) = self.offer(answer).await {
+                            return Ending::HandedOver(taker);
+                        }
+                    }
+                    Next::Heard(Heard::Value(value)) => {
                         if let Some(looking) = looking.take() {
                             looking.done(value, &self.live.capture);
                         }
-                    } else if let Some(outcome) = self.on_heard(heard).await {
-                        return Ending::By(outcome);
                     }
-                }
-                () = sleep_until(look), if wanted.is_some() => {}
+                    Next::Heard(heard) => {
+                        if let Some(outcome) = self.on_heard(heard).await {
+                            return Ending::By(outcome);
+                        }
+                    }
+                },
                 () = self.context.peers.takeover.may_take_parks(), if !self.stays_here => {}
-            }
-            match wanted.take() {
-                Some(ready) if self.keeping.is_ready(ready.taker) => {
-                    if let Some(taker) = self.offer(ready).await {
-                        return Ending::HandedOver(taker);
-                    }
-                }
-                Some(late) if late.until <= Instant::now() => _ = late.answer.send(Err(Busy)),
-                waiting => wanted = waiting,
             }
         }
     }
 
     /// Hands it to the process that has taken over; `false`: it stays here, for now or for good.
     fn pass_on(&mut self) -> bool {
-        if self.stays_here || !self.keeping.is_ready(Taker::Editor) {
+        if self.stays_here || !self.waiting.debugger.is_quiet() {
             return false;
         }
         let Some(place) = self.context.peers.takeover.place_for_park() else {
@@ -284,13 +278,16 @@ impl<'a, K: Keeping> Park<'a, K> {
         let Some(tenant) = tenant else {
             return false;
         };
-        let left = self.until.saturating_duration_since(Instant::now());
-        match self.keeping.pass_on(&self.live, tenant, left) {
+        let debugger = &mut self.waiting.debugger;
+        let until = self.waiting.until;
+        let left = until.saturating_duration_since(Instant::now());
+        let keep = self.memory.keep(&self.live, Some(left));
+        match keep.and_then(|keep| debugger.hand_over(tenant, &keep)) {
             Some((connection, stored)) => {
                 place.give(connection, &stored);
                 true
             }
-            None => self.keeping.abandon(),
+            None => debugger.abandon(),
         }
     }
 
@@ -312,7 +309,8 @@ impl<'a, K: Keeping> Park<'a, K> {
             Heard::Runs => self.live.task.resumed(),
             Heard::Value(_) | Heard::Nothing => {}
             Heard::Gone => return Some(self.died().await),
-            Heard::Ended(outcome) => return Some(outcome),
+            Heard::Closed => return Some(Outcome::Upstream),
+            Heard::Garbled => return Some(Outcome::Failed),
         }
         None
     }
@@ -329,7 +327,7 @@ impl<'a, K: Keeping> Park<'a, K> {
     }
 
     /// Offers the worker to who wants it, who accepts when that is on record; `None`: it stays.
-    async fn offer(&mut self, wanted: Wanted) -> Option<oneshot::Sender<HandedOver>> {
+    async fn offer(&mut self, answer: Answer) -> Option<oneshot::Sender<HandedOver>> {
         let (acceptance, accepted) = oneshot::channel();
         let offer = Offer {
             way: self.live.worker.way().cloned(),
@@ -338,22 +336,24 @@ impl<'a, K: Keeping> Park<'a, K> {
             since: self.since,
             acceptance,
         };
-        wanted.answer.send(Ok(offer)).ok()?;
+        answer.send(Ok(offer)).ok()?;
         timeout(ACCEPTS, accepted).await.ok()?.ok()
     }
 
     async fn hand_over(self, taker: oneshot::Sender<HandedOver>) -> Outcome {
         let Self {
             live,
-            keeping,
+            waiting,
+            memory,
             place,
             ..
         } = self;
         drop(place);
         let (worker, closing) = live.part();
+        let (line, kept) = waiting.debugger.into_line();
         let handed_over = HandedOver {
             worker,
-            connection: Box::new(keeping.handed_over()),
+            connection: Box::new(Parked { line, kept, memory }),
         };
         // Where nobody waits for it any more, this leaves the worker.
         drop(taker.send(handed_over));
@@ -364,19 +364,19 @@ impl<'a, K: Keeping> Park<'a, K> {
     async fn leave(self, outcome: Outcome, recorded: bool) -> Outcome {
         let Self {
             live,
-            mut keeping,
+            mut waiting,
             place,
             ..
         } = self;
         drop(place);
-        // The relay ends, which is no reason for the agent to let the task run.
-        let stays = outcome == Outcome::Drained && keeping.abandon();
+        // The relay ends, which is no reason for whoever else keeps it to let the task run.
+        let stays = outcome == Outcome::Drained && waiting.debugger.abandon();
         info!(
             outcome = outcome.label(),
-            stays_at_agent = stays,
+            stays_elsewhere = stays,
             "a parked session ends here"
         );
-        drop(keeping);
+        drop(waiting);
         let (worker, closing) = live.part();
         if lets_run(outcome) {
             let owner = worker.principal();

@@ -20,15 +20,20 @@ use super::tenancy::Tenancy;
 use crate::agents::Way;
 use crate::context::Context;
 use crate::debugger::kept::{KeptConnection, Stored};
+use crate::debugger::legacy::Entered;
+use crate::debugger::unattended::Unattended;
 use crate::debugger::{Direct, PROBE_AFTER, Stream, Tenant, Worker};
 use crate::identity::{CarriedIdentity, Principal};
 use crate::keeper::{KeptSlot, LeftConnection};
+use crate::memory::Account;
 use crate::moment::{Moment, unix_ms};
 use crate::policy::Scope;
-use crate::ray::registry::{Breakpoint, BreakpointId, Claim, Holder};
+use crate::ray::registry::{
+    Breakpoint, BreakpointId, Claim, ClaimError, EnteredBreakpoint, Holder,
+};
 use crate::session::{Authorized, Permit, authorise, parks};
 use crate::takeover::PassedPark;
-use crate::wire::dap::kept::Kept;
+use crate::wire::dap::splice::Splice;
 use crate::wire::tcp;
 use crate::wire::tunnel::messages::Keep;
 
@@ -93,9 +98,27 @@ pub(crate) struct Claimed {
     /// The leave to go on with it.
     pub(crate) permit: Permit,
     /// The connection to its debugger.
-    pub(crate) worker: Worker,
+    pub(crate) debugger: ClaimedDebugger,
     /// What its session remembers.
     pub(crate) session: LostSession,
+}
+
+/// The connection to a debugger that another process has had. Dropped, it is left in order.
+pub(crate) enum ClaimedDebugger {
+    /// To debugpy.
+    Debugpy(Box<Worker>),
+    /// To a prompt of the legacy debugger.
+    Legacy(Box<Entered>),
+}
+
+impl ClaimedDebugger {
+    /// Whether it is where another client could go on.
+    fn stays(&self) -> bool {
+        match self {
+            Self::Debugpy(worker) => worker.stays(),
+            Self::Legacy(entered) => entered.stays(),
+        }
+    }
 }
 
 /// What is known of a session whose relay is gone.
@@ -199,9 +222,18 @@ impl Restored {
             Some(kept) => Direct::kept(connection, kept),
             None => Direct::new(connection),
         });
-        let worker = Worker::restored(stream, &stored, tenancy, tasks.clone());
+        let debugger = match stored.prompt {
+            None => {
+                let worker = Worker::restored(stream, &stored, tenancy, tasks.clone());
+                ClaimedDebugger::Debugpy(Box::new(worker))
+            }
+            Some(_) => {
+                let entered = Entered::restored(stream, &stored, tasks);
+                ClaimedDebugger::Legacy(Box::new(entered))
+            }
+        };
         let since = UNIX_EPOCH.checked_add(Duration::from_millis(owner.since_unix_ms));
-        let keep = stored.keep.filter(|_| worker.stays());
+        let keep = stored.keep.filter(|_| debugger.stays());
         let (Some(permit), Some((keep, said_unix_ms)), Some(until)) = (permit, keep, until) else {
             info!(
                 breakpoint = owner.breakpoint,
@@ -214,7 +246,7 @@ impl Restored {
         let now = Instant::now();
         Some(Claimed {
             permit,
-            worker,
+            debugger,
             session: LostSession {
                 number: owner.session,
                 peer: owner.peer.unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0))),
@@ -232,9 +264,12 @@ impl Restored {
     /// The permit of whoever had the worker, once Ray knows that; `None`: that person may have it no more.
     async fn permit(&mut self, context: &Context) -> Option<Permit> {
         let claim = self.claim.take();
-        let breakpoint = match &claim {
-            Some(claim) => Arc::clone(claim.breakpoint()),
-            None => self.breakpoint(context).await?,
+        let keep = self.stored.keep.as_ref().map(|(keep, _)| keep);
+        let entered = keep.and_then(|keep| EnteredBreakpoint::read(keep.entered.as_deref()?));
+        let breakpoint = match (&claim, &entered) {
+            (Some(claim), _) => Arc::clone(claim.breakpoint()),
+            (None, Some(entered)) => Arc::new(entered.breakpoint()),
+            (None, None) => self.breakpoint(context).await?,
         };
         let principal = context.auth.carried(self.owner.identity.clone())?;
         let scopes = [Scope::Debug, Scope::View, Scope::Terminal];
@@ -250,13 +285,19 @@ impl Restored {
             parked_until: self.until(),
             at_neighbour: false,
         };
-        match claim {
-            Some(claim) => {
-                let way = Way::Direct { without: None };
-                Some(Permit::kept(claim, authorized, holder, way))
+        let claim = match (claim, &entered) {
+            (Some(claim), _) => claim,
+            (None, Some(entered)) => entered_again(context, entered, &holder).await?,
+            (None, None) => {
+                return Permit::acquire(&context.registry, authorized, holder).ok();
             }
-            None => Permit::acquire(&context.registry, authorized, holder).ok(),
+        };
+        if self.stored.prompt.is_some() {
+            // It cannot be entered again.
+            claim.lease().let_run();
         }
+        let way = Way::Direct { without: None };
+        Some(Permit::kept(claim, authorized, holder, way))
     }
 
     /// The breakpoint of the worker, as soon as the registry has it; `None`: it has none.
@@ -278,15 +319,41 @@ impl Restored {
     }
 }
 
-impl Claimed {
-    /// Reads on from the next message that the debugger begins: what of its messages has come since, and what the beginning of
-    /// the one after that is. `None`: it does not say where it is, and is left.
-    pub(crate) async fn synced(mut self) -> Option<(Self, Vec<u8>, Kept)> {
-        match timeout(SYNCED, self.worker.resync()).await {
-            Ok(Ok((part, kept))) => Some((self, part, kept)),
+/// Holds a breakpoint that Ray has forgotten, as soon as its cluster is there; `None`: a session of this relay has it.
+async fn entered_again(
+    context: &Context,
+    entered: &EnteredBreakpoint,
+    holder: &Holder,
+) -> Option<Claim> {
+    loop {
+        match context.registry.restore(entered, holder.clone()) {
+            Ok(claim) => return Some(claim),
+            Err(ClaimError::Unknown) => sleep(ASK_AGAIN).await,
+            Err(_) => return None,
+        }
+    }
+}
+
+impl ClaimedDebugger {
+    /// Reads on from the next message that debugpy begins, of at most `most` bytes; a prompt is where it is. `None`: it does not
+    /// say where it is, and is left.
+    pub(crate) async fn synced(
+        self,
+        id: BreakpointId,
+        (account, most): (Account, usize),
+    ) -> Option<Unattended> {
+        let mut worker = match self {
+            Self::Debugpy(worker) => worker,
+            Self::Legacy(entered) => return Some(Unattended::legacy(entered)),
+        };
+        match timeout(SYNCED, worker.resync()).await {
+            Ok(Ok((part, kept))) => {
+                let splice = Splice::keeping(account, *worker, part, most);
+                Some(Unattended::splice(splice, kept))
+            }
             Ok(Err(_)) | Err(_) => {
                 warn!(
-                    breakpoint = %self.permit.breakpoint().id,
+                    breakpoint = %id,
                     "the debugger of a session of the process before does not answer any more: it is left"
                 );
                 None

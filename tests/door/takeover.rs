@@ -10,7 +10,7 @@ use std::time::Duration;
 use ray_relay::app::{self, Running};
 use ray_relay::config::{self, Config};
 use ray_relay::moment::Moment;
-use ray_relay::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};
+use ray_relay::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, Registered, State};
 use ray_relay::wire::dap::conversation::Conversation;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -496,4 +496,89 @@ async fn what_a_predecessor_has_parked_is_listed_as_that_and_its_person_is_passe
     rest(&mut nc).await;
     ending.await.unwrap();
     second.drain().await;
+}
+
+/// Of a legacy breakpoint Ray tells nobody any more once somebody has entered it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_parked_prompt_of_the_legacy_debugger_is_the_successors_which_never_saw_it() {
+    const KEY: &str = "RAY_PDB_84ccee9342eb4d10a70c5c08b7a0424e";
+    let (_folder, path) = place();
+    let parks = |config: &mut Config| {
+        config.listen.drain_timeout = Duration::from_secs(600);
+        config.park.r#for = Duration::from_secs(600);
+    };
+    let first = relay(&path, parks).await.unwrap();
+    let at = first.local_addr();
+    let mut prompts = Vec::new();
+    for n in 0..2 {
+        let (debugger, breakpoint) = paused().await;
+        let key = format!("{KEY}{n}");
+        let breakpoint = Breakpoint {
+            id: BreakpointId::derive("default", &key),
+            kind: Kind::Pdb,
+            registered: Some(Arc::new(Registered {
+                key,
+                title: "ray::square()".to_owned(),
+                read: std::time::Instant::now().into(),
+            })),
+            ..breakpoint
+        };
+        let id = breakpoint.id;
+        first.registry().insert(breakpoint);
+        let mut nc = dial(at).await;
+        nc.write_all(format!("enter {id}\n").as_bytes())
+            .await
+            .unwrap();
+        let (mut prompt, _) = timeout(PATIENCE, debugger.accept()).await.unwrap().unwrap();
+        prompt.write_all(b"-> x = 1\r\n(Pdb) ").await.unwrap();
+        shown(&mut nc, "(Pdb) ").await;
+        drop(nc);
+        prompts.push((id, prompt));
+    }
+    let mut lists = first.registry().watch();
+    let is_parked = |list: &ray_relay::ray::registry::Snapshot, id| {
+        list.find(id).map(|row| row.state.word()) == Some("parked")
+    };
+    for (id, _) in &prompts {
+        let parked = timeout(PATIENCE, lists.wait_for(|list| is_parked(list, *id))).await;
+        drop(parked.unwrap().unwrap());
+    }
+    drop(lists);
+    let second = relay(&path, parks).await.unwrap();
+    // It stays for nobody.
+    ends(first).await;
+    let mut lists = second.registry().watch();
+    for (id, _) in &prompts {
+        let parked = timeout(PATIENCE, lists.wait_for(|list| is_parked(list, *id))).await;
+        drop(parked.expect("listed as parked").unwrap());
+    }
+    let mut prompts = prompts.into_iter();
+    let (id, mut prompt) = prompts.next().unwrap();
+    let mut nc = dial(at).await;
+    nc.write_all(format!("enter {id}\n").as_bytes())
+        .await
+        .unwrap();
+    let told = shown(&mut nc, "(Pdb) ").await;
+    assert!(
+        told.contains("this goes on with your session with square"),
+        "{told}"
+    );
+    nc.write_all(b"p x\n").await.unwrap();
+    let mut said = [0; 4];
+    prompt.read_exact(&mut said).await.unwrap();
+    assert_eq!(&said, b"p x\n");
+    prompt.write_all(b"1\r\n(Pdb) ").await.unwrap();
+    shown(&mut nc, "1\r\n(Pdb) ").await;
+    // The other one is let run where the relay ends.
+    let (_, mut other) = prompts.next().unwrap();
+    drop((nc, prompt));
+    let let_run = async {
+        let mut said = [0; 2];
+        let read = timeout(PATIENCE, other.read_exact(&mut said)).await;
+        read.expect("it is let run").unwrap();
+        drop(other);
+        said
+    };
+    let ((), said) = tokio::join!(second.drain(), let_run);
+    assert_eq!(&said, b"c\n");
 }

@@ -74,9 +74,12 @@ impl Drop for Keeper {
     }
 }
 
-/// A job of ten tasks on two nodes, each of which leaves a file in `past` when it has run on.
-fn ten_tasks(cluster: &Cluster, past: &Path) -> Driver {
-    let tasks: String = (0..TASKS)
+/// Of ten sessions, those with debugpy; the others are at prompts of the legacy debugger.
+const WITH_DEBUGPY: usize = 8;
+
+/// A job of so many tasks on two nodes, each of which leaves a file in `past` when it has run on.
+fn tasks(cluster: &Cluster, past: &Path, count: usize) -> Driver {
+    let tasks: String = (0..count)
         .map(|n| format!("task{n}@{} ", ["head", "w1"][n % 2]))
         .collect();
     let past = past.to_str().unwrap();
@@ -107,14 +110,19 @@ async fn attached(scene: &Scene<'_>, row: &Value) -> (DapClient, u64, Vec<Frame>
     (client, thread, frames)
 }
 
-/// Ten tasks that stand a line behind their breakpoints: eight in editors, of which two are lost already, and two at prompts.
-/// The relay is `killed`, and there is another one; whoever had them goes on, to the end of the job.
+/// Ten tasks that stand a line behind their breakpoints: six in editors, of which two are lost already, two at prompts, and two in
+/// the legacy debugger, of which one is lost. The relay is `killed`, and there is another one; whoever had them goes on, to the end of the job.
 async fn ten_sessions<'a>(scene: Scene<'a>, killed: impl AsyncFnOnce(Scene<'a>) -> Scene<'a>) {
     let cluster = scene.cluster;
     let past = tempfile::tempdir().unwrap();
-    let mut driver = ten_tasks(cluster, past.path());
+    let mut driver = tasks(cluster, past.path(), WITH_DEBUGPY);
+    let debugpy = scene.wait_listed(WITH_DEBUGPY);
+    let (in_editors, at_prompts) = debugpy.split_at(6);
+    let mut legacy_driver = cluster.start_legacy_driver("legacy.py", &[]);
     let rows = scene.wait_listed(TASKS);
-    let (in_editors, at_prompts) = rows.split_at(8);
+    let legacy = rows.iter().filter(|row| row["kind"] == "pdb");
+    let legacy: Vec<_> = legacy.cloned().collect();
+    assert_eq!(legacy.len(), TASKS - WITH_DEBUGPY);
     let mut sessions = Vec::new();
     for (n, row) in in_editors.iter().enumerate() {
         let (mut client, thread, frames) = attached(&scene, row).await;
@@ -132,7 +140,17 @@ async fn ten_sessions<'a>(scene: Scene<'a>, killed: impl AsyncFnOnce(Scene<'a>) 
         person.line("y = 4711", "(Pdb) ").await;
         people.push(person);
     }
-    all_parked(&scene, &rows[..2]);
+    for row in &legacy {
+        let mut person = Person::connect(&scene);
+        person.list().await;
+        person.line(row["id"].as_str().unwrap(), "(Pdb) ").await;
+        person.line("n", "(Pdb) ").await;
+        person.line("x = 40", "(Pdb) ").await;
+        people.push(person);
+    }
+    drop(people.pop());
+    all_parked(&scene, &debugpy[..2]);
+    all_parked(&scene, &legacy[1..]);
     let waiting: Vec<_> = scene.list();
     assert_eq!(waiting.len(), TASKS);
 
@@ -154,9 +172,24 @@ async fn ten_sessions<'a>(scene: Scene<'a>, killed: impl AsyncFnOnce(Scene<'a>) 
         assert!(y.contains("4711"), "{y}");
         person.line("c", " ended").await;
     }
+    for row in &legacy {
+        let mut person = Person::connect(&next);
+        person.list().await;
+        let shown = person.line(row["id"].as_str().unwrap(), "(Pdb) ").await;
+        assert!(
+            shown.contains("*** this goes on with your session with outer"),
+            "{shown}"
+        );
+        let x = person.line("p x", "(Pdb) ").await;
+        assert!(x.starts_with("40\r\n"), "{x}");
+        let stepped = person.line("n", "(Pdb) ").await;
+        assert!(stepped.contains("return [x, twice]"), "{stepped}");
+        person.line("c", "q leaves): ").await;
+    }
+    assert_eq!(legacy_driver.result(), json!([[40, 80], [40, 80]]));
     let result = driver.result();
     let values = result.as_array().unwrap();
-    assert_eq!(values.len(), TASKS);
+    assert_eq!(values.len(), WITH_DEBUGPY);
     assert_eq!(
         values.iter().filter(|row| row[1] == 4711).count(),
         2,
@@ -204,7 +237,7 @@ async fn no_task_is_lost_whenever_its_relay_is_killed() {
     let args = ["--config", &*config, "--keeper", &*keeper.socket];
     let mut scene = Scene::with(&cluster, &args);
     let past = tempfile::tempdir().unwrap();
-    let mut driver = ten_tasks(&cluster, past.path());
+    let mut driver = tasks(&cluster, past.path(), TASKS);
     let rows = scene.wait_listed(TASKS);
     for (row, n) in rows.iter().zip(0..) {
         let mut client = scene.connect(Editor::VsCode).await;

@@ -419,3 +419,58 @@ async fn an_agent_keeps_a_prompt_whose_relay_is_killed() {
     let seventy_sevens = values.filter(|row| row[1] == 77).count();
     assert_eq!(seventy_sevens, 2, "{result}");
 }
+
+/// Ray tells no relay of them any more, so what the agents say is all that one that comes later knows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_keep_prompts_of_the_legacy_debugger_for_a_relay_that_never_saw_them() {
+    let Some(cluster) = Cluster::shared(NEWEST) else {
+        return;
+    };
+    let known = Known(Issuer::new());
+    let more = "[upstream]\npath = \"agent\"\n[park]\nfor = \"5m\"\n";
+    let one = known.scene(&cluster, PORT, ("ada", more));
+    let token = known.0.mint("agents", &["--scope", "node"]);
+    let token = known.0.write("agent.token", &token);
+    let token = format!("--token-file={token}");
+    let _agents = ["head", "w2"].map(|node| Agent::on(&one, node, &["--allow-plaintext", &token]));
+    linked(&one, 2);
+    let mut driver = cluster.start_legacy_driver("legacy.py", &[]);
+    let rows = one.wait_listed(2);
+    let (first, second) = (one.on(&rows, "head"), one.on(&rows, "w2"));
+    let (mut person, _) = enters(&one, first, Loss::Killed).await;
+    person.line("n", "(Pdb) ").await;
+    person.line("!x = 40", "(Pdb) ").await;
+    let (parked, _) = enters(&one, second, Loss::Killed).await;
+    // One is parked when the relay dies, and one is at its prompt.
+    is_lost(&one, parked, second, Loss::Killed).await;
+    one.relay.signal(Signal::KILL);
+    drop((one, person));
+
+    let late = known.scene(&cluster, PORT, ("ada", more));
+    linked(&late, 2);
+    let listed = wait_state(&late, first, "parked");
+    assert_eq!(listed["name"], first["name"]);
+    wait_state(&late, second, "parked");
+    assert!(driver.is_waiting());
+    let (mut person, shown) = enters(&late, first, Loss::Killed).await;
+    assert!(
+        shown.contains("*** this goes on with your session with "),
+        "{shown}"
+    );
+    let x = person.line("p x", "(Pdb) ").await;
+    assert!(x.starts_with("40\r\n"), "{x}");
+    // Once more, with nobody at it.
+    drop(person);
+    wait_state(&late, first, "parked");
+    let (mut person, _) = enters(&late, first, Loss::Killed).await;
+    let stepped = person.line("n", "(Pdb) ").await;
+    assert!(stepped.contains("return [x, twice]"), "{stepped}");
+    person.line("c", "q leaves): ").await;
+    let released = late
+        .command(&["release", "--yes", "--insecure-send-token", id(second)])
+        .output()
+        .unwrap();
+    assert!(released.status.success(), "{released:?}");
+    assert_eq!(driver.result(), json!([[40, 80], [2, 4]]));
+    late.gone();
+}

@@ -114,6 +114,7 @@ async fn a_stream_is_broken_whose_worker_the_agent_keeps() {
             owner: "ada".into(),
             until_unix_ms: u64::MAX,
             credential: None,
+            entered: None,
         }),
     };
     let own = scene.context.peers.agents.replica();

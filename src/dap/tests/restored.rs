@@ -3,9 +3,9 @@
 use super::*;
 use crate::audit::Action;
 use crate::audit::testing::spied;
-use crate::dap::restored;
 use crate::ray::registry::BreakpointId;
 use crate::takeover::PassedPark;
+use crate::upstream::park::restored;
 use crate::upstream::restored::Restored;
 use crate::wire::tunnel::messages::Keep;
 
@@ -21,6 +21,7 @@ fn stored(breakpoint: &Breakpoint, keeps_ms: u64, configured: bool) -> Value {
         capabilities: "{}".into(),
         attach: 7,
         cluster_session: None,
+        entered: None,
     };
     let said = crate::moment::unix_ms(std::time::SystemTime::now());
     json!({

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{LET_GO, Relaying};
 use crate::dap::farewell::{Farewell, Unexplained};
-use crate::dap::park::OWN_SEQ;
+use crate::debugger::unattended::OWN_SEQ;
 use crate::session::live::{Closing, SessionEnd, SessionEvent};
 use crate::session::{Ending, Member};
 use crate::telemetry::metrics::Outcome;

@@ -11,8 +11,7 @@ use crate::context::Context;
 use crate::dap::attach::{fingerprint, for_worker};
 use crate::dap::attach_selector::OnClose;
 use crate::dap::message_filter::MessageFilter;
-use crate::dap::park::Spliced;
-use crate::debugger::unattended;
+use crate::debugger::unattended::{self, Unattended};
 use crate::moment::Moment;
 use crate::session::live::Begun;
 use crate::session::parks::Left;
@@ -21,7 +20,7 @@ use crate::session::state::SessionState;
 use crate::session::{Member, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::upstream::ConnectError;
-use crate::upstream::park::{self, Asked, Debugpy, Memory, Park, Parked, Resumed};
+use crate::upstream::park::{self, Memory, Park, Resumed};
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::kept::Kept;
 use crate::wire::dap::message::{Request, event, notice};
@@ -78,7 +77,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
     ///
     /// # Errors
     /// The session itself, which ends then: there are too many parks, or it cannot be put on record.
-    pub(super) async fn parked(mut self: Box<Self>) -> Result<Box<Park<'a, Spliced>>, Box<Self>> {
+    pub(super) async fn parked(mut self: Box<Self>) -> Result<Box<Park<'a>>, Box<Self>> {
         // Where it has none, the last word on that is said below.
         let _ = self.reserved();
         let Some(memory) = self.memory.take() else {
@@ -108,12 +107,8 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
         }
         // One that was not told of the stops yet was taken over a moment ago.
         let kept = resumption.map_or_else(|| Kept::of(stands), |resumption| resumption.kept);
-        let spliced = Spliced {
-            splice: splice.without_client(unattended::rules(context.config.dap.max_frame)),
-            memory: *memory,
-            kept,
-            asked: Asked::default(),
-        };
+        let rules = unattended::rules(context.config.dap.max_frame);
+        let debugger = Unattended::splice(splice.without_client(rules), kept);
         let protocol = SessionProtocol::Dap;
         Ok(Park::begin(
             (context, session),
@@ -121,7 +116,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
             live,
             place,
             left,
-            spliced,
+            (debugger, *memory),
         ))
     }
 
@@ -271,25 +266,23 @@ where
     let Resumed { origin, left, .. } = resumed;
     let for_how_long = origin.for_how_long();
     let reached = Box::pin(origin.reach(context, &mut begun.permit)).await;
-    let reached = reached.and_then(|(parked, began)| match parked {
-        Parked::Debugpy(debugpy) => Ok((*debugpy, began)),
-        // An editor is no taker of it.
-        Parked::Legacy(..) => {
-            let why = "it is at the prompt of Ray's legacy debugger";
-            Err(ConnectError::NoWay(why.to_owned()))
-        }
+    let reached = reached.and_then(|(parked, began)| {
+        // An editor is no taker of another.
+        let why = || "it is at the prompt of Ray's legacy debugger".to_owned();
+        let worker = parked.line.into_worker();
+        let worker = worker.ok_or_else(|| ConnectError::NoWay(why()))?;
+        Ok((worker, (parked.kept, parked.memory), began))
     });
-    let (debugpy, began) = match reached {
+    let (worker, (kept, memory), began) = match reached {
         Ok(reached) => reached,
         Err(why) => {
             let ended = not_reached(context, client, &opening.attach, begun, why);
             return Err(Box::pin(ended).await);
         }
     };
-    let Debugpy { line, memory, kept } = debugpy;
     let max_frame = context.config.dap.max_frame;
     let account = context.account(begun.permit.principal());
-    let mut splice = Splice::keeping(account, line.into_worker(), Vec::new(), max_frame);
+    let mut splice = Splice::keeping(account, worker, Vec::new(), max_frame);
     let filter = MessageFilter::new(begun.permit.rights(), Some(&context.shown.masking));
     let capabilities = serde_json::from_str(&memory.capabilities).unwrap_or_default();
     let breakpoint = begun.permit.breakpoint();

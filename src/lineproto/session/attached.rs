@@ -9,17 +9,15 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::audit::Unavailable;
-use crate::context::Context;
-use crate::debugger::Worker;
-use crate::debugger::legacy::{Entered, Said};
 use crate::lineproto::legacy::{self, Ended};
 use crate::lineproto::output::{Out, Shown};
-use crate::lineproto::prompt::{self, Attached, Opening};
+use crate::lineproto::prompt::{self, Opening};
+use crate::lineproto::session::reached::{Line, Reached};
 use crate::lineproto::session::{Next, TerminalSession};
 use crate::masking::MaskedStream;
 use crate::pdb::{End, Lost, PromptError};
 use crate::policy::Scope;
-use crate::ray::registry::{Breakpoint, Kind};
+use crate::ray::registry::Breakpoint;
 use crate::recording::{CaptureTee, Direction, Protocol};
 use crate::session::audit::SessionAudit;
 use crate::session::live::{Begun, Live, SessionEnd, SessionEvent};
@@ -28,9 +26,8 @@ use crate::session::worker_end::{agent_lost, unexplained};
 use crate::session::{Permit, WorkerEnd};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::upstream;
-use crate::upstream::park::{self, Debugpy, Memory, Origin, Parked, Resumed, Stay, YOUR};
+use crate::upstream::park::{self, Memory, Resumed, Stay};
 use crate::wire::human_time::span;
-use crate::wire::prefixed::Prefixed;
 
 /// How long the head is asked why a worker died.
 const WHY: Duration = Duration::from_secs(2);
@@ -63,97 +60,6 @@ impl<'a> Log<'a> {
         details.insert("protocol".into(), "terminal".into());
         details.insert("command".into(), line.trim().into());
         self.audit.command(details).await
-    }
-}
-
-/// The debugger of a session. Dropped, it is left in order, and the task runs on.
-pub(super) enum Line {
-    /// debugpy, of which nothing was shown yet.
-    Opening(Opening),
-    /// The prompt on it.
-    Prompt(Box<Attached<Prefixed<Worker>>>),
-    /// Ray's own, and what it has said.
-    Legacy(Entered, Said),
-    /// None any more.
-    Gone,
-}
-
-/// A worker that was reached.
-struct Reached {
-    line: Line,
-    /// What the session with debugpy before this one remembered.
-    memory: Option<Memory>,
-    /// When the first session with it began.
-    began: Instant,
-}
-
-impl Reached {
-    /// For a permit, or for what a session goes on with.
-    async fn of(
-        context: &Context,
-        permit: &mut Permit,
-        origin: Option<Origin>,
-    ) -> Result<Self, upstream::ConnectError> {
-        let new = |line| Self {
-            line,
-            memory: None,
-            began: Instant::now(),
-        };
-        let Some(origin) = origin else {
-            return match permit.breakpoint().kind {
-                Kind::Debugpy => {
-                    let most = context.config.dap.max_handshake_frame;
-                    let worker = upstream::connect(context, permit, most).await?;
-                    let (stream, read) = worker.into_parts();
-                    let stream = Prefixed::new(read.into(), stream);
-                    Ok(new(Line::Opening(Opening::New(Box::new(stream)))))
-                }
-                Kind::Pdb => {
-                    let stream = upstream::connect_pdb(context, permit).await?;
-                    let entered = Entered::new(stream, &context.shutdown.tasks);
-                    Ok(new(Line::Legacy(entered, Said::default())))
-                }
-            };
-        };
-        let (parked, began) = origin.reach(context, permit).await?;
-        Ok(match parked {
-            Parked::Debugpy(debugpy) => {
-                let Debugpy { line, memory, kept } = *debugpy;
-                Self {
-                    line: Line::Opening(Opening::Kept(line, kept)),
-                    memory: Some(memory),
-                    began,
-                }
-            }
-            Parked::Legacy(entered, said) => Self {
-                began,
-                ..new(Line::Legacy(entered, said))
-            },
-        })
-    }
-
-    /// What somebody is told who goes on with `whose` session with `title`, which was parked `for_how_long`.
-    fn told(&self, whose: &str, title: &str, for_how_long: &str) -> String {
-        let standing = match &self.line {
-            Line::Opening(opening) => opening.standing(),
-            _ => None,
-        };
-        match standing.filter(|_| whose == YOUR) {
-            Some(place) => format!("you were parked at {place}{for_how_long}; going on"),
-            None => format!(
-                "this goes on with {whose} session with {title}, which was parked{for_how_long}"
-            ),
-        }
-    }
-}
-
-impl Line {
-    /// The connection to debugpy, where that is attached.
-    fn worker(&mut self) -> Option<&mut Worker> {
-        match self {
-            Self::Prompt(attached) => Some(attached.prompt.stream_mut().get_mut()),
-            Self::Opening(_) | Self::Legacy(..) | Self::Gone => None,
-        }
     }
 }
 
@@ -323,6 +229,17 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 return Ok(Done::Prompt(Ok(end)));
             }
         }
+        if let Line::Legacy(entered) = line {
+            let before = memory.take().map(|_| Duration::ZERO.into());
+            // Where it is not to be kept, not beyond this session.
+            if let Some(stay) = stay.or(before) {
+                let own = Memory::of_prompt(stay);
+                if let Some(keep) = own.keep(live, None) {
+                    entered.keep_by(&keep).await;
+                }
+                *memory = Some(own);
+            }
+        }
         let task = live.worker.task_end();
         let input = &mut *self.input;
         let work = async {
@@ -333,9 +250,9 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                         prompt::Ended::Lost => Done::Lost,
                     }
                 }
-                Line::Legacy(entered, said) => {
-                    legacy::show_missed(said, out, shown).await;
-                    match legacy::relay(entered, said, input, out, shown, log).await {
+                Line::Legacy(entered) => {
+                    legacy::show_missed(entered, out, shown).await;
+                    match legacy::relay(entered, input, out, shown, log).await {
                         Ended::Lost => Done::Lost,
                         ended => Done::Legacy(ended),
                     }
@@ -376,7 +293,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                         (because(&end), Next::Ended(outcome))
                     }
                     SessionEnd::Quiet | SessionEnd::Aborted => {
-                        let stays = line.worker().is_some_and(Worker::abandon);
+                        let stays = line.abandon();
                         let task = match stay.filter(|_| stays) {
                             Some(stay) => stays_for(stay.left()),
                             None => "the task runs on".to_owned(),
@@ -410,10 +327,8 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                             && let Some(mut told) =
                                 agent_lost(&context.peers.agents, &live.worker).await
                         {
-                            let was_kept = line.worker().is_some_and(|worker| worker.was_kept());
-                            if let Some(stay) = stay.filter(|_| was_kept) {
-                                let stays = stays_for(stay.left());
-                                told = format!("{told}; where that agent lives, {stays}");
+                            if let Some(stay) = stay.filter(|_| line.was_kept()) {
+                                told = kept_there(&told, stay);
                             }
                             out.notice(&told).await;
                             return (Outcome::Upstream, Next::List);
@@ -433,7 +348,10 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             Done::Lost => (Outcome::Client, Next::Lost),
             Done::Legacy(Ended::Closed) => (Outcome::Upstream, Next::List),
             Done::Legacy(Ended::Broken) => {
-                if let Some(told) = agent_lost(&context.peers.agents, &live.worker).await {
+                if let Some(mut told) = agent_lost(&context.peers.agents, &live.worker).await {
+                    if let Some(stay) = stay.filter(|_| line.was_kept()) {
+                        told = kept_there(&told, stay);
+                    }
                     out.notice(&told).await;
                 }
                 (Outcome::Upstream, Next::List)
@@ -451,12 +369,18 @@ fn because(end: &SessionEnd) -> String {
     format!("this session ends, because {end}; the task runs on")
 }
 
-/// What becomes of a task that an agent keeps.
+/// What becomes of a task that somebody else keeps.
 fn stays_for(keeps: Duration) -> String {
     let keeps = span(keeps);
     format!(
         "the task stays as it is for {keeps}: come again within that time, at whatever relay there is then"
     )
+}
+
+/// What was `told` of an agent that is lost, where that may keep the task.
+fn kept_there(told: &str, stay: Stay) -> String {
+    let stays = stays_for(stay.left());
+    format!("{told}; where that agent lives, {stays}")
 }
 
 /// What comes of `work`, unless the session is ended from elsewhere before.

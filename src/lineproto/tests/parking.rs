@@ -15,7 +15,7 @@ use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::kept::MOST;
 use crate::wire::dap::message::{event, request};
 
-async fn until_listed(context: &Context, id: BreakpointId, word: &str) {
+pub(super) async fn until_listed(context: &Context, id: BreakpointId, word: &str) {
     let mut lists = context.registry.watch();
     let is_so = lists.wait_for(|list| list.find(id).is_some_and(|row| row.state.word() == word));
     timeout(PATIENCE, is_so).await.expect(word).unwrap();

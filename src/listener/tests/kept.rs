@@ -60,6 +60,7 @@ async fn its_owner_sees_it_and_it_is_parked_for_as_long_as_before() {
             owner: "person".into(),
             credential: None,
             until_unix_ms: until,
+            entered: None,
         }),
     };
     scene.context.registry.insert(breakpoint);

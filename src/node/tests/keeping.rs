@@ -26,6 +26,7 @@ fn keep(owner: &str, keeps: Duration) -> Keep {
         capabilities: "{}".into(),
         attach: 7,
         cluster_session: None,
+        entered: None,
     }
 }
 

@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 pub use self::id::{BadBreakpointId, BreakpointId};
@@ -25,7 +25,7 @@ use crate::wire::text::{one_line, shortened};
 pub(super) const RAY_FRAMES: [&str; 2] = ["ray/util/debugpy.py", "ray/util/rpdb.py"];
 
 /// Why the worker stopped, as far as Ray lets us know without attaching.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// A `breakpoint()` in the code.
@@ -89,7 +89,7 @@ impl State {
 }
 
 /// A line of source.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Location {
     /// File as py-spy prints it (a short name, not always a whole path).
     pub file: String,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Breakpoint, BreakpointId, Claim, Registry};
+use super::{Breakpoint, BreakpointId, Claim, ClaimError, EnteredBreakpoint, Holder, Registry};
 use crate::hold::{RemoteHold, RemoteHolds, Touched};
 
 impl Registry {
@@ -41,5 +41,27 @@ impl Registry {
         };
         let open = self.shared.open_claim(taken).ok()?;
         Some(Claim::new(Arc::clone(&self.shared), open))
+    }
+
+    /// Takes a legacy breakpoint for the session that goes on with it. It is listed from now on, where Ray has forgotten it
+    /// because it was entered, until it is given back.
+    ///
+    /// # Errors
+    /// [`ClaimError`]: its cluster is not known, or a session of this relay has it.
+    pub(crate) fn restore(
+        &self,
+        entered: &EnteredBreakpoint,
+        holder: Holder,
+    ) -> Result<Claim, ClaimError> {
+        let breakpoint = entered.breakpoint();
+        let cluster = self.shared.clusters.named(&breakpoint.cluster);
+        let cluster = cluster.ok_or(ClaimError::Unknown)?;
+        let open = self.shared.open_claim(|state, number, now| {
+            state.restore((cluster.place, breakpoint), number, holder, now)
+        })?;
+        let claim = Claim::new(Arc::clone(&self.shared), open);
+        // What is entered cannot be entered again.
+        claim.lease().let_run();
+        Ok(claim)
     }
 }

@@ -8,6 +8,7 @@ mod change;
 mod claim;
 mod clusters;
 mod current;
+mod entered;
 mod examine;
 mod exit;
 mod follow;
@@ -59,6 +60,7 @@ pub use breakpoint::{
 pub use change::{Change, ClaimError, Event};
 pub use claim::{Claim, Lease, Left, Whereabouts};
 pub use current::CurrentTask;
+pub(crate) use entered::EnteredBreakpoint;
 pub use examine::Examined;
 pub use found_cluster::{API_SERVER, FoundCluster, FoundHead};
 pub use id_prefix::{AmbiguousPrefix, BadPrefix, BreakpointIdPrefix};

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::terms::Stay;
 use crate::moment::Moment;
+use crate::ray::registry::EnteredBreakpoint;
 use crate::session::live::Live;
 use crate::upstream::{credential, owner};
 use crate::wire::tunnel::messages::{Hex, Keep};
@@ -14,7 +15,7 @@ use crate::wire::tunnel::messages::{Hex, Keep};
 /// Bytes of a debugger's capabilities that are remembered at most: debugpy's have some 1,500.
 const LONGEST_CAPABILITIES: usize = 16 * 1024;
 
-/// What a session with debugpy remembers for the case that its client is lost.
+/// What a session remembers for the case that its client is lost.
 pub(crate) struct Memory {
     /// How long it is kept then.
     pub(crate) stay: Stay,
@@ -35,6 +36,16 @@ impl Memory {
             stay,
             capabilities: if short { capabilities } else { String::new() }.into(),
             attach,
+            cluster_session: None,
+        }
+    }
+
+    /// Of a prompt of the legacy debugger, which has nothing else to be remembered.
+    pub(crate) fn of_prompt(stay: Stay) -> Self {
+        Self {
+            stay,
+            capabilities: Box::default(),
+            attach: 0,
             cluster_session: None,
         }
     }
@@ -63,8 +74,8 @@ impl Memory {
         }
     }
 
-    /// By what an agent keeps the worker of `live`; for just so long as is `left`, where it is parked. `None`: by nothing.
-    pub(crate) fn keep(&self, live: &Live<'_>, left: Option<Duration>) -> Option<Keep> {
+    /// By what somebody else keeps the worker of `live`; for just so long as is `left`, where it is parked. `None`: by nothing.
+    pub(crate) fn keep(&self, live: &Live<'_>, left: Option<Duration>) -> Option<Box<Keep>> {
         let principal = live.worker.principal();
         let expires = principal.expires();
         let expires = expires.map(|at| at.duration_since(SystemTime::now()).unwrap_or_default());
@@ -80,7 +91,8 @@ impl Memory {
             // One that cannot be told apart from others could not be ended by its revocation.
             false => Some(credential(principal)?),
         };
-        Some(Keep {
+        // In a box: some who hold it wait for long.
+        Some(Box::new(Keep {
             owner: owner(principal)?,
             credential,
             keeps_ms: milliseconds(left.unwrap_or(self.stay.time)),
@@ -90,7 +102,8 @@ impl Memory {
             capabilities: (&*self.capabilities).into(),
             attach: self.attach,
             cluster_session: self.cluster_session,
-        })
+            entered: EnteredBreakpoint::told(live.worker.breakpoint()),
+        }))
     }
 }
 

@@ -6,18 +6,30 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use super::{Debugpy, Line, Memory, Parked};
+use super::Memory;
 use crate::context::Context;
+use crate::debugger::unattended::{Line, Taker};
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
-use crate::session::parks::{Left, Taker, is_own, longest, may_go_on, over};
+use crate::session::parks::{Left, is_own, longest, may_go_on, over};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Permit, Session};
 use crate::upstream::{ConnectError, resume};
 use crate::wire::dap::kept::Kept;
 use crate::wire::human_time::span;
 use crate::wire::tunnel::messages::Subject;
+
+/// What is handed over besides the hold of the worker: the connection to its debugger, to which nothing is under way in
+/// either direction. Dropped, it is left in order.
+pub(crate) struct Parked {
+    /// The connection to it.
+    pub(crate) line: Line,
+    /// What it has said since.
+    pub(crate) kept: Kept,
+    /// What the session with it remembers.
+    pub(crate) memory: Memory,
+}
 
 /// What a session goes on with that is not the first with its worker.
 pub(crate) struct Resumed {
@@ -202,15 +214,15 @@ impl Origin {
             }
             Self::Agent { owner } => owner,
         };
-        let (worker, keep) = Box::pin(resume(context, permit, owner)).await?;
-        let debugpy = Debugpy {
-            line: Line::Worker(Box::new(worker)),
-            memory: Memory::of(&keep),
+        let (line, keep) = Box::pin(resume(context, permit, owner)).await?;
+        let parked = Parked {
+            line,
             // The debugger's own messages say what was missed.
             kept: Kept::default(),
+            memory: Memory::of(&keep),
         };
         let now = Instant::now();
         let began = now.checked_sub(Duration::from_millis(keep.lasted_ms));
-        Ok((Parked::Debugpy(Box::new(debugpy)), began.unwrap_or(now)))
+        Ok((parked, began.unwrap_or(now)))
     }
 }

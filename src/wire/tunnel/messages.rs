@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 mod kept;
 
-pub use self::kept::{Credential, Keep, KeptSession, LetRun, Parked, kept_fit};
+pub use self::kept::{Credential, Entry, Keep, KeptSession, LetRun, Parked, kept_fit};
 pub use super::text::{Hex, Text};
 pub use crate::wire::debugger::Kind;
 
@@ -309,6 +309,9 @@ pub struct Announce {
     /// Whether it understands [`Keep`].
     #[serde(default)]
     pub keeps: bool,
+    /// Whether it does of a prompt of the legacy debugger, too.
+    #[serde(default)]
+    pub keeps_prompts: bool,
 }
 
 /// Why a stream is not opened.

@@ -16,6 +16,7 @@ fn parked(worker: &Worker, owner: &str) -> FromAgent {
         owner: owner.into(),
         credential: Some(credential),
         until_unix_ms: unix_ms(until),
+        entered: None,
     };
     FromAgent::Held {
         workers: vec![Held {
@@ -79,6 +80,7 @@ async fn what_an_agent_keeps_is_gone_on_with_by_its_owner_alone() {
         capabilities: r#"{"supportsStepBack":false}"#.into(),
         attach: 7,
         cluster_session: None,
+        entered: None,
     };
     let first = written(&Dialled::Resumed(Box::new(keep)));
     stream.send(Message::text(first)).await.unwrap();

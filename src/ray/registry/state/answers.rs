@@ -436,7 +436,7 @@ impl ClusterState {
     }
 
     /// It has as many breakpoints as it may have.
-    fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.entries.len() >= MAX_LIVE
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::hold::{Hold, Holder, RemoteHold, RemoteHolds, Step, Touched};
 use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, State as Life};
 use crate::ray::registry::change::{Change, ClaimError};
+use crate::ray::registry::entered::EnteredBreakpoint;
 use crate::ray::registry::state::entries::Entry;
 use crate::ray::registry::state::lost::{MAX_UNEXPLAINED, UNEXPLAINED};
 use crate::ray::registry::state::{Changes, Claimed, Cluster, ClusterState, Now, State};
@@ -34,6 +35,32 @@ impl State {
         let step = entry.hold.take(claim, holder).map_err(ClaimError::InUse)?;
         let claimed = self.claimed(cluster, &key, step, now);
         claimed.ok_or(ClaimError::Unknown)
+    }
+
+    /// Puts a breakpoint in that its head does not list any more, where it is not there, and gives it to the claim `claim` of
+    /// `holder`, whoever else says that he has it.
+    ///
+    /// # Errors
+    /// [`ClaimError`]: another session of this relay has it.
+    pub(in crate::ray::registry) fn restore(
+        &mut self,
+        (cluster, breakpoint): (Cluster, Breakpoint),
+        claim: u64,
+        holder: Holder,
+        now: Now,
+    ) -> Result<Claimed, ClaimError> {
+        let id = breakpoint.id;
+        let mut changes = match self.find(id) {
+            Some(_) => Changes::new(),
+            None => self.insert(cluster, breakpoint, now),
+        };
+        let claimed = match self.take_over(id, claim, now) {
+            Some(taken) => taken,
+            None => self.claim(id, claim, holder, now)?,
+        };
+        let (cluster, breakpoint, claimed) = claimed;
+        changes.extend(claimed);
+        Ok((cluster, breakpoint, changes))
     }
 
     /// Gives what is held elsewhere at the breakpoint `id` to the claim `claim`; `None`: nobody else has it.
@@ -92,6 +119,7 @@ impl State {
             let Some(cluster) = self.cluster_of(&hold) else {
                 continue;
             };
+            changes.extend(self.list_entered(cluster, &hold, now));
             for key in self.clusters[cluster].keys_of(&hold) {
                 let joined = self.join_remote(cluster, &key, now);
                 if joined.iter().any(|(change, _)| *change == Change::Released) {
@@ -101,6 +129,26 @@ impl State {
             }
         }
         (changes, over)
+    }
+
+    /// Lists the breakpoint of `hold` that Ray has forgotten because it was entered, where others say that it is parked and what
+    /// it is.
+    fn list_entered(&mut self, cluster: Cluster, hold: &RemoteHold, now: Now) -> Changes {
+        let read = || {
+            let entered = hold.held.parked.as_ref()?.entered.as_deref()?;
+            Some(EnteredBreakpoint::read(entered)?.breakpoint())
+        };
+        let state = &self.clusters[cluster];
+        let said = hold.held.kind.is_registered() && self.remote.iter().any(|said| said == hold);
+        let fits = |breakpoint: &Breakpoint| {
+            breakpoint.worker().is(&hold.node, &hold.held)
+                && !state.is_full()
+                && !state.entries.contains(breakpoint.key())
+        };
+        match read().filter(|breakpoint| said && fits(breakpoint)) {
+            Some(breakpoint) => self.insert(cluster, breakpoint, now),
+            None => Changes::new(),
+        }
     }
 
     /// What others say of what is held.

@@ -316,7 +316,7 @@ impl ClusterState {
 }
 
 /// Whether `key` is the one of a registered breakpoint; a worker id is hexadecimal.
-fn is_registered(key: &str) -> bool {
+pub(super) fn is_registered(key: &str) -> bool {
     key.starts_with("RAY_PDB_")
 }
 

@@ -25,7 +25,8 @@ use crate::ray::registry::gcs::messages::{
 use crate::ray::registry::tests::fake_head::{
     FakeHead, SECOND, dead, holder, live, settings, until, watch, watch_with, worker,
 };
-use crate::ray::registry::{Kind, Reason};
+use crate::ray::registry::{EnteredBreakpoint, Kind, RayNode, Reason};
+use crate::wire::tunnel::messages::{Held, Hex, Parked};
 
 const KEY: &str = "RAY_PDB_84ccee9342eb4d10a70c5c08b7a0424e";
 
@@ -292,4 +293,52 @@ async fn without_a_gcs_the_rest_works_as_before() {
     assert_eq!(list.clusters[0].trouble, None);
     let (registry, _guard) = watch(&head, &settings());
     until(&registry, |list| list.live.len() == 1).await;
+}
+
+/// Of a legacy breakpoint that was entered Ray says nothing to a relay that comes later.
+#[tokio::test]
+async fn an_entered_breakpoint_that_an_agent_keeps_is_listed_as_long_as_it_says_so() {
+    let (gcs, address) = FakeGcs::start().await;
+    let head = FakeHead::start().await;
+    gcs.put(KEY, entry(40_001, "outer"));
+    let (before, _guard) = watch_with(&head, Gcs::At(address.to_string()), &settings());
+    let row = live(&before, |b| b.kind == Kind::Pdb).await;
+    gcs.delete(KEY);
+    let (registry, _guard) = watch_with(&head, Gcs::At(address.to_string()), &settings());
+    gcs.read().await;
+    assert!(registry.snapshot().live.is_empty());
+
+    let node = RayNode {
+        cluster: Arc::clone(&row.cluster),
+        node_id: Arc::clone(&row.node_id),
+        address: row.node_ip,
+    };
+    let parked = |port| Held {
+        worker_id: (&*row.worker_id).into(),
+        kind: Kind::Pdb,
+        port,
+        name: "".into(),
+        session: "41".into(),
+        client: "terminal".into(),
+        peer: None,
+        replica: Hex([7; 8]),
+        since_unix_ms: 1,
+        parked: Some(Parked {
+            owner: "".into(),
+            credential: None,
+            until_unix_ms: u64::MAX / 2,
+            entered: EnteredBreakpoint::told(&row),
+        }),
+    };
+    // What it says of another port is not believed.
+    registry.hear(|remote| remote.hear(1, vec![node.clone()], &[parked(40_002)]));
+    assert!(registry.snapshot().live.is_empty());
+    registry.hear(|remote| remote.hear(1, vec![node.clone()], &[parked(40_001)]));
+    let listed = live(&registry, |b| b.id == row.id).await;
+    assert_eq!((listed.state.word(), listed.name()), ("parked", row.name()));
+    assert_eq!(listed.location, row.location);
+    gcs.read().await;
+    assert!(registry.snapshot().find(row.id).is_some(), "it stays");
+    registry.hear(|remote| remote.hear(1, vec![node], &[]));
+    assert!(registry.snapshot().find(row.id).is_none());
 }

@@ -30,7 +30,13 @@ pub struct Keep {
     /// Tells the cluster session that had it opened, with all of whose sessions it is kept as one; `None`: none had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_session: Option<Hex<8>>,
+    /// What the breakpoint is, where Ray forgets that once somebody has attached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entered: Option<Box<Entry>>,
 }
+
+/// A breakpoint as one relay tells it to another.
+pub type Entry = Text<4096>;
 
 /// What tells whether the credential of an owner is revoked. No secret, and nothing that anybody could be recognised by.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +58,9 @@ pub struct Parked {
     pub credential: Option<Credential>,
     /// In milliseconds of Unix time.
     pub until_unix_ms: u64,
+    /// As in [`Keep`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entered: Option<Box<Entry>>,
 }
 
 /// Which worker that is kept for somebody is to run on.

@@ -132,6 +132,7 @@ fn what_is_too_long_or_of_another_kind_is_not_read() {
         owner: "\"".repeat(256).as_str().into(),
         credential: Some(credential()),
         until_unix_ms: u64::MAX,
+        entered: None,
     });
     let bytes = written(&kept).len();
     let most = (0..=MOST_ROWS).take_while(|rows| kept_fit(std::iter::repeat_n(bytes, *rows)));
@@ -201,6 +202,7 @@ fn what_a_stream_is_kept_by_is_spelled_as_the_protocol_says() {
         capabilities: "\"".repeat(16 * 1024).as_str().into(),
         attach: u64::MAX,
         cluster_session: Some(Hex([255; 8])),
+        entered: Some(Box::new("\"".repeat(4096).as_str().into())),
     };
     let longest = written(&Dialled::Resumed(Box::new(longest)));
     assert!(longest.len() < crate::wire::tunnel::LARGEST_FRAME);

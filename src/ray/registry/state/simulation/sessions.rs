@@ -247,6 +247,7 @@ impl World {
             capabilities: "{}".into(),
             attach: 0,
             cluster_session: None,
+            entered: None,
         };
         let promised = left.map(|left| self.ms + left);
         self.send(Channel::Up(stream), Message::Keep(Box::new(keep), promised));

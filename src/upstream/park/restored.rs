@@ -1,21 +1,20 @@
-//! Sessions of a relay that was killed: each is parked here, as if its client had been lost at this moment.
+//! Sessions of a relay that is gone: each is parked here, as if its client had been lost at this moment.
 
 use serde_json::{Map, Value};
 use tokio::time::sleep;
 use tracing::{Instrument as _, info, warn};
 
-use super::park::Spliced;
+use super::{GIVEN_BACK, Memory, Park, RECORD_AGAIN, place};
 use crate::audit::{Action, Entry};
 use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::moment::Moment;
+use crate::ray::registry::Kind;
 use crate::recording::Protocol;
 use crate::session::live::Begun;
 use crate::session::{Permit, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
-use crate::upstream::park::{self, Asked, Memory, Park, RECORD_AGAIN};
 use crate::upstream::restored::{Claimed, LostSession};
-use crate::wire::dap::splice::Splice;
 
 /// Keeps `claimed` until whoever had it comes again, or to its end.
 pub(crate) async fn run(context: &Context, claimed: Claimed) {
@@ -33,14 +32,17 @@ pub(crate) async fn run(context: &Context, claimed: Claimed) {
 }
 
 async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome {
-    let Some((claimed, from_worker, kept)) = Box::pin(claimed.synced()).await else {
-        return Outcome::Upstream;
-    };
     let Claimed {
         permit,
-        mut worker,
+        debugger,
         session: lost,
     } = claimed;
+    let most = context.config.dap.max_frame;
+    let bounds = (context.account(permit.principal()), most);
+    let id = permit.breakpoint().id;
+    let Some(mut debugger) = Box::pin(debugger.synced(id, bounds)).await else {
+        return Outcome::Upstream;
+    };
     let LostSession {
         number,
         keep,
@@ -50,17 +52,21 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
     } = lost;
     if !recorded(context, session, &permit, number).await {
         // Where nobody keeps it beyond this process, it is left.
-        worker.abandon();
+        debugger.abandon();
         return Outcome::Drained;
     }
     let mut details = Map::new();
     details.insert("resumes".into(), number.into());
     details.insert("restored".into(), Value::Bool(true));
+    let (recorded_as, protocol) = match permit.breakpoint().kind {
+        Kind::Debugpy => (Protocol::Dap, SessionProtocol::Dap),
+        Kind::Pdb => (Protocol::Terminal, SessionProtocol::Terminal),
+    };
     let begun = Begun::begin(
         context.services(),
         session,
         permit,
-        Protocol::Dap,
+        recorded_as,
         &left.client,
         details,
     );
@@ -72,29 +78,22 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
         }
     };
     let mut live = begun.attached_since(began);
-    if kept.runs() {
+    if debugger.runs() {
         live.task.resumed();
     }
     let keeps = Moment::now().until(left.until);
-    let Some(place) = park::place(context, &live, keeps, None).await else {
-        let (worker_hold, closing) = live.part();
-        drop(worker);
-        worker_hold.end(park::GIVEN_BACK).await;
+    let Some(place) = place(context, &live, keeps, None).await else {
+        let (worker, closing) = live.part();
+        drop(debugger);
+        worker.end(GIVEN_BACK).await;
         closing.end(Outcome::Limit).await;
         return Outcome::Limit;
     };
-    let account = context.account(live.worker.principal());
-    let most = context.config.dap.max_frame;
-    let splice = Splice::keeping(account, worker, from_worker, most);
-    let spliced = Spliced {
-        splice,
-        memory: Memory::of(&keep),
-        kept,
-        asked: Asked::default(),
-    };
     let relay = (context, session);
-    let park = Park::begin(relay, SessionProtocol::Dap, live, place, left, spliced);
-    park.wait().await
+    let waits = (debugger, Memory::of(&keep));
+    Park::begin(relay, protocol, live, place, left, waits)
+        .wait()
+        .await
 }
 
 /// Puts on record that the session `number` of the process before is taken up, which waits until it can be: the task stays

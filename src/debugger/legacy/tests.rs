@@ -1,0 +1,75 @@
+#![allow(clippy::unwrap_used)]
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+use crate::debugger::Direct;
+
+#[test]
+fn a_prompt_asks_until_it_is_answered() {
+    let mut said = Said::default();
+    said.hear(b"> job.py(8)f()\r\n-> x = 1\r\n(Pd");
+    assert!(!said.asks());
+    said.hear(b"b) ");
+    assert!(said.asks());
+    said.answered();
+    assert!(!said.asks());
+    said.hear(b"1\r\n");
+    said.hear(b"(Pdb) ");
+    assert!(said.asks());
+    said.hear(&b"x".repeat(1 << 20));
+    assert!(!said.asks() && said.question().is_empty());
+}
+
+#[test]
+fn of_what_nobody_hears_the_last_is_kept() {
+    let mut said = Said::default();
+    said.miss(b"\r\n(Pdb) ");
+    for n in 0..100u8 {
+        said.miss(&[n; 1000]);
+    }
+    let (cut, missed) = said.take_missed();
+    assert_eq!((cut, missed.len()), (100_008 - MOST, MOST));
+    assert_eq!(missed.last(), Some(&99));
+    assert_eq!(said.take_missed(), (0, Vec::new()));
+}
+
+async fn connection() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap());
+    let (near, far) = tokio::join!(near, listener.accept());
+    (near.unwrap(), far.unwrap().0)
+}
+
+async fn read(stream: &mut TcpStream, wanted: &str) {
+    let mut said = vec![0; wanted.len()];
+    stream.read_exact(&mut said).await.unwrap();
+    assert_eq!(String::from_utf8_lossy(&said), wanted);
+}
+
+/// Of a relay that is lost half a line is no command, and of what nobody heard its next one is told.
+#[tokio::test]
+async fn an_agent_says_whole_lines_and_tells_what_was_missed() {
+    let (near, mut far) = connection().await;
+    let tasks = TaskTracker::new();
+    let mut entered = Entered::new(Stream::Direct(Direct::new(near)), &tasks);
+    for bytes in [&b"x = "[..], b"1\np", b" x\nde"] {
+        let taken = poll_fn(|cx| entered.poll_forward(cx, bytes)).await;
+        assert_eq!(taken.unwrap(), bytes.len());
+    }
+    read(&mut far, "x = 1\np x\n").await;
+    entered.complete(b"l y");
+    far.write_all(b"1\r\n(Pdb) ").await.unwrap();
+    while !entered.asks() {
+        assert!(entered.overhear().await.unwrap() > 0);
+    }
+    assert!(entered.stands());
+    assert_eq!(entered.said_meanwhile(), b"1\r\n(Pdb) ");
+    assert_eq!(entered.said_meanwhile(), b"(Pdb) ");
+    drop(entered);
+    read(&mut far, "c\n").await;
+    drop(far);
+    tasks.close();
+    tasks.wait().await;
+}

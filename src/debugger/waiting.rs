@@ -1,0 +1,89 @@
+//! The one park of relays and agents: a debugger that waits without a client until somebody goes on with it, or its time is over.
+//!
+//! Whose it is, who may have it, and what else ends it is for its owner to say, who asks for what comes [`next`](Waiting::next).
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use super::unattended::{Heard, Taker, Unattended};
+
+/// How long the debugger may still work on what the lost client has asked, when another one wants to go on.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// How often it is looked at meanwhile.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// See the module; `W` answers whoever wants to go on with it. Dropped, the debugger is left in order.
+#[derive(Debug)]
+pub(crate) struct Waiting<W> {
+    /// What waits.
+    pub(crate) debugger: Unattended,
+    /// When its time is over.
+    pub(crate) until: Instant,
+    wanted: Option<Wanted<W>>,
+}
+
+/// Who wants to go on with it, by what, and for how long that one waits.
+#[derive(Debug)]
+struct Wanted<W> {
+    who: W,
+    taker: Taker,
+    until: Instant,
+}
+
+/// What has come of it.
+pub(crate) enum Next<W> {
+    /// The debugger has said something.
+    Heard(Heard),
+    /// This one can go on with it now.
+    Ready(W),
+    /// This one has waited in vain: the debugger is at work still.
+    Busy(W),
+    /// Its time is over.
+    Expired,
+}
+
+impl<W> Waiting<W> {
+    /// `debugger`, until then.
+    pub(crate) fn new(debugger: Unattended, until: Instant) -> Self {
+        Self {
+            debugger,
+            until,
+            wanted: None,
+        }
+    }
+
+    /// `who` wants to go on with it by `taker`.
+    ///
+    /// # Errors
+    /// The same, where somebody else does at this moment.
+    pub(crate) fn want(&mut self, taker: Taker, who: W) -> Result<(), W> {
+        if self.wanted.is_some() {
+            return Err(who);
+        }
+        let until = Instant::now() + BUSY;
+        self.wanted = Some(Wanted { who, taker, until });
+        Ok(())
+    }
+
+    /// What comes of it next. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Next<W> {
+        loop {
+            match self.wanted.take() {
+                Some(ready) if self.debugger.is_ready(ready.taker) => {
+                    return Next::Ready(ready.who);
+                }
+                Some(late) if late.until <= Instant::now() => return Next::Busy(late.who),
+                waiting => self.wanted = waiting,
+            }
+            let look = Instant::now() + LOOK;
+            tokio::select! {
+                biased;
+                () = sleep_until(self.until) => return Next::Expired,
+                heard = self.debugger.next() => return Next::Heard(heard),
+                () = sleep_until(look), if self.wanted.is_some() => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The debugger of a session, of whichever kind, and how it is reached.
+
+use tokio::time::Instant;
+
+use crate::context::Context;
+use crate::debugger::Worker;
+use crate::debugger::legacy::Entered;
+use crate::debugger::unattended;
+use crate::lineproto::prompt::{Attached, Opening};
+use crate::ray::registry::Kind;
+use crate::session::Permit;
+use crate::upstream;
+use crate::upstream::park::{Memory, Origin, YOUR};
+use crate::wire::prefixed::Prefixed;
+
+/// The debugger of a session. Dropped, it is left in order, and the task runs on.
+pub(super) enum Line {
+    /// debugpy, of which nothing was shown yet.
+    Opening(Opening),
+    /// The prompt on it.
+    Prompt(Box<Attached<Prefixed<Worker>>>),
+    /// Ray's own.
+    Legacy(Box<Entered>),
+    /// None any more.
+    Gone,
+}
+
+/// A worker that was reached.
+pub(super) struct Reached {
+    pub(super) line: Line,
+    /// What the session with debugpy before this one remembered.
+    pub(super) memory: Option<Memory>,
+    /// When the first session with it began.
+    pub(super) began: Instant,
+}
+
+impl Reached {
+    /// For a permit, or for what a session goes on with.
+    pub(super) async fn of(
+        context: &Context,
+        permit: &mut Permit,
+        origin: Option<Origin>,
+    ) -> Result<Self, upstream::ConnectError> {
+        let new = |line| Self {
+            line,
+            memory: None,
+            began: Instant::now(),
+        };
+        let Some(origin) = origin else {
+            return match permit.breakpoint().kind {
+                Kind::Debugpy => {
+                    let most = context.config.dap.max_handshake_frame;
+                    let worker = upstream::connect(context, permit, most).await?;
+                    let (stream, read) = worker.into_parts();
+                    let stream = Prefixed::new(read.into(), stream);
+                    Ok(new(Line::Opening(Opening::New(Box::new(stream)))))
+                }
+                Kind::Pdb => {
+                    let entered = upstream::connect_pdb(context, permit).await?;
+                    Ok(new(Line::Legacy(Box::new(entered))))
+                }
+            };
+        };
+        let (parked, began) = origin.reach(context, permit).await?;
+        let kept = parked.kept;
+        let line = match parked.line {
+            unattended::Line::Worker(worker) => Line::Opening(Opening::Kept(worker, kept)),
+            unattended::Line::Prompt(prompt) => Line::Opening(Opening::Prompt(prompt, kept)),
+            unattended::Line::Legacy(entered) => Line::Legacy(entered),
+        };
+        Ok(Self {
+            line,
+            memory: Some(parked.memory),
+            began,
+        })
+    }
+
+    /// What somebody is told who goes on with `whose` session with `title`, which was parked `for_how_long`.
+    pub(super) fn told(&self, whose: &str, title: &str, for_how_long: &str) -> String {
+        let standing = match &self.line {
+            Line::Opening(opening) => opening.standing(),
+            _ => None,
+        };
+        match standing.filter(|_| whose == YOUR) {
+            Some(place) => format!("you were parked at {place}{for_how_long}; going on"),
+            None => format!(
+                "this goes on with {whose} session with {title}, which was parked{for_how_long}"
+            ),
+        }
+    }
+}
+
+impl Line {
+    /// The connection to debugpy, where that is attached.
+    pub(super) fn worker(&mut self) -> Option<&mut Worker> {
+        match self {
+            Self::Prompt(attached) => Some(attached.prompt.stream_mut().get_mut()),
+            Self::Opening(_) | Self::Legacy(_) | Self::Gone => None,
+        }
+    }
+
+    /// An agent keeps the debugger, where this end may be lost by now.
+    pub(super) fn was_kept(&mut self) -> bool {
+        match self {
+            Self::Legacy(entered) => entered.was_kept(),
+            _ => self.worker().is_some_and(|worker| worker.was_kept()),
+        }
+    }
+
+    /// Loses this end where somebody keeps the debugger then, and says whether it does.
+    pub(super) fn abandon(&mut self) -> bool {
+        match self {
+            Self::Legacy(entered) => entered.abandon(),
+            _ => self.worker().is_some_and(Worker::abandon),
+        }
+    }
+}

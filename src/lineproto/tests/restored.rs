@@ -1,0 +1,170 @@
+//! Prompts of the legacy debugger whose relay was killed, at the next one, whose list Ray has forgotten them in.
+
+use serde_json::{Value, json};
+
+use super::parking::until_listed;
+use crate::audit::testing::Line as Audited;
+use crate::debugger::kept::Stored;
+use crate::identity::Principal;
+use crate::lineproto::tests::*;
+use crate::moment::unix_ms;
+use crate::policy::Scope;
+use crate::ray::registry::{BreakpointId, EnteredBreakpoint};
+use crate::session::authorise;
+use crate::takeover::PassedPark;
+use crate::upstream::park::{RECORD_AGAIN, restored};
+use crate::upstream::restored::Restored;
+use crate::wire::tunnel::messages::Keep;
+
+/// What the relay before has written down of a prompt at `breakpoint`, which was so far and is kept for so many milliseconds.
+fn stored(breakpoint: &Breakpoint, keeps_ms: u64, at: Value) -> Value {
+    let said = unix_ms(std::time::SystemTime::now());
+    let keep = Keep {
+        owner: "".into(),
+        credential: None,
+        keeps_ms,
+        at_least_ms: None,
+        at_most_ms: None,
+        lasted_ms: 0,
+        capabilities: "".into(),
+        attach: 0,
+        cluster_session: None,
+        entered: EnteredBreakpoint::told(breakpoint),
+    };
+    let tenant = json!({
+        "identity": null,
+        "cluster": &*breakpoint.cluster,
+        "worker_id": &*breakpoint.worker_id,
+        "breakpoint": breakpoint.id.to_string(),
+        "session": 41,
+        "client": "terminal",
+        "peer": "192.0.2.1:5000",
+        "since_unix_ms": said,
+    });
+    let mut stored = serde_json::to_value(Stored::of_prompt(tenant)).unwrap();
+    stored["keep"] = json!([keep, said]);
+    stored["prompt"] = at;
+    stored
+}
+
+/// A legacy breakpoint, with the id that its key has.
+fn entered() -> Breakpoint {
+    let breakpoint = paused_in_pdb("outer", 1);
+    Breakpoint {
+        id: BreakpointId::derive(&breakpoint.cluster, breakpoint.key()),
+        ..breakpoint
+    }
+}
+
+/// Gives the connection to such a prompt to `relay`, which does not list it; the other end.
+async fn given(relay: &Relay, breakpoint: &Breakpoint, keeps_ms: u64, at: Value) -> TcpStream {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap());
+    let (near, far) = tokio::join!(near, listener.accept());
+    let park = PassedPark {
+        connection: near.unwrap().into_std().unwrap().into(),
+        stored: stored(breakpoint, keeps_ms, at),
+        claim: None,
+    };
+    let context = Arc::clone(&relay.context);
+    tokio::spawn(async move {
+        let restored = Restored::passed(&context, park).unwrap();
+        if let Some(claimed) = restored.claim(&context).await {
+            restored::run(&context, claimed).await;
+        }
+    });
+    far.unwrap().0
+}
+
+/// It stood at its prompt, nobody was leaving it, and these lines had not reached it.
+fn standing(pending: &str) -> Value {
+    json!({"question": b"(Pdb) ", "pending": pending.as_bytes(), "leaves": false})
+}
+
+async fn until_gone(relay: &Relay, breakpoint: &Breakpoint) {
+    let mut lists = relay.context.registry.watch();
+    let gone = lists.wait_for(|list| list.find(breakpoint.id).is_none());
+    timeout(PATIENCE, gone).await.expect("given back").unwrap();
+}
+
+#[tokio::test]
+async fn it_stands_as_it_did_for_whoever_had_it_once_that_is_on_record() {
+    let relay = relay(false, |_| {});
+    relay.kept.refuse_all(true);
+    let breakpoint = entered();
+    let mut prompt = given(&relay, &breakpoint, 600_000, standing("")).await;
+    until_listed(&relay.context, breakpoint.id, "parked").await;
+    let list = relay.context.registry.snapshot();
+    assert_eq!(list.find(breakpoint.id).unwrap().name(), breakpoint.name());
+    let tries = timeout(2 * RECORD_AGAIN, prompt.read_u8()).await;
+    assert!(tries.is_err(), "it hears nothing meanwhile: {tries:?}");
+    relay.kept.refuse_all(false);
+    let parked = async {
+        let is_parked = |line: &Audited| line.action == Action::SessionParked;
+        while !relay.kept.lines().iter().any(is_parked) {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, parked).await.unwrap();
+
+    let mut person = Person::connect(&relay);
+    person.say(&format!("enter {}\n", breakpoint.id)).await;
+    let told = person.until("(Pdb) ").await;
+    assert!(
+        told.contains("this goes on with your session with "),
+        "{told}"
+    );
+    person.say("p x\n").await;
+    assert_eq!(until(&mut prompt, "\n").await, "p x\n");
+    prompt.write_all(b"4711\r\n(Pdb) ").await.unwrap();
+    person.until("4711\r\n(Pdb) ").await;
+    person.say("c\n").await;
+    assert_eq!(until(&mut prompt, "\n").await, "c\n");
+    drop(prompt);
+    until_gone(&relay, &breakpoint).await;
+}
+
+#[tokio::test]
+async fn what_had_not_reached_it_does_and_it_can_be_released() {
+    let relay = relay(false, |_| {});
+    let breakpoint = entered();
+    let mut prompt = given(&relay, &breakpoint, 600_000, standing("me = 1\n")).await;
+    assert_eq!(until(&mut prompt, "\n").await, "me = 1\n");
+    prompt.write_all(b"(Pdb) ").await.unwrap();
+    let context = &relay.context;
+    let begun = async {
+        let is_parked = |line: &Audited| line.action == Action::SessionParked;
+        while !relay.kept.lines().iter().any(is_parked) {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, begun).await.unwrap();
+    let list = context.registry.snapshot();
+    let row = list.find(breakpoint.id).unwrap();
+    let may = authorise(&Principal::anonymous(), row, Scope::Terminal).unwrap();
+    let released = context.sessions.parks.let_run(&may);
+    let left = async {
+        let said = until(&mut prompt, "\n").await;
+        drop(prompt);
+        said
+    };
+    let (released, said) = tokio::join!(released, left);
+    assert_eq!((released, &*said), (Ok(()), "c\n"));
+    until_gone(&relay, &breakpoint).await;
+}
+
+#[tokio::test]
+async fn one_that_is_not_kept_or_was_being_left_runs_on() {
+    let gone =
+        |pending: &str| json!({"question": [], "pending": pending.as_bytes(), "leaves": true});
+    for (keeps_ms, at) in [(0, standing("")), (600_000, gone("c\n"))] {
+        let relay = relay(false, |_| {});
+        let breakpoint = entered();
+        let mut prompt = given(&relay, &breakpoint, keeps_ms, at).await;
+        assert_eq!(until(&mut prompt, "\n").await, "c\n");
+        prompt.shutdown().await.unwrap();
+        let rest = timeout(PATIENCE, prompt.read_u8()).await.unwrap();
+        assert!(rest.is_err(), "it is told once");
+        until_gone(&relay, &breakpoint).await;
+    }
+}
