@@ -242,14 +242,14 @@ fn shown(
     look
 }
 
-fn mask(masking: &mut MaskedSession, value: Value, carries: Carries) -> Value {
+fn mask(masking: &mut MaskedSession, value: &Value, carries: Carries) -> Value {
     let mut message = json!({ "type": "response", "success": true, "body": value });
     masking.on_worker(&mut message, carries);
     message["body"].take()
 }
 
 fn masked(masking: &mut MaskedSession, text: &mut String) {
-    let shown = mask(masking, Value::from(&**text), Carries::Texts);
+    let shown = mask(masking, &Value::from(&**text), Carries::Texts);
     *text = shown.as_str().unwrap_or_default().to_owned();
 }
 
@@ -259,7 +259,7 @@ fn variables(masking: &mut MaskedSession, locals: &[Local]) -> Vec<Local> {
         .iter()
         .map(|local| json!({ "name": local.name, "type": local.kind, "value": local.value }))
         .collect();
-    let list = mask(masking, json!({ "variables": list }), Carries::Variables);
+    let list = mask(masking, &json!({ "variables": list }), Carries::Variables);
     let list = list["variables"].as_array().into_iter().flatten();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     list.zip(locals)
