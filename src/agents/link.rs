@@ -46,6 +46,7 @@ pub(super) struct About {
     pub(super) sees_processes: bool,
     pub(super) reverse_ports: Option<(u16, u16)>,
     pub(super) keeps: bool,
+    pub(super) inspects: bool,
 }
 
 #[derive(Default)]

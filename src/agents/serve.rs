@@ -166,6 +166,7 @@ impl Agents {
                 sees_processes: announced.sees_processes,
                 reverse_ports: announced.reverse_ports,
                 keeps: announced.keeps,
+                inspects: announced.inspects,
             },
             since: Moment::now(),
             standing,

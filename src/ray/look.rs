@@ -4,9 +4,11 @@
 //! and no text in it drives a terminal. Pure.
 
 use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use crate::wire::text::{escaped, shortened};
+
+pub mod py_spy;
 
 /// Bytes of one look as JSON.
 pub const LARGEST: usize = 512 * 1024;
@@ -35,7 +37,7 @@ pub struct Look {
     /// The process, by its number on its own machine.
     pub pid: u32,
     /// The version of its Python; empty where it is not told.
-    #[serde(default, deserialize_with = "name")]
+    #[serde(default)]
     pub python: String,
     /// Where this is from.
     pub source: Source,
@@ -64,7 +66,7 @@ pub struct Thread {
     /// Python's identifier of it.
     pub id: u64,
     /// Empty where it has none.
-    #[serde(default, deserialize_with = "name")]
+    #[serde(default)]
     pub name: String,
     /// The system's number of it.
     #[serde(default)]
@@ -79,7 +81,7 @@ pub struct Thread {
     #[serde(default)]
     pub idle: Option<bool>,
     /// The asyncio task whose stack this is, by name; `None`: a thread's own.
-    #[serde(default, deserialize_with = "some_name")]
+    #[serde(default)]
     pub task: Option<String>,
     /// Innermost first.
     pub frames: Vec<Frame>,
@@ -92,12 +94,10 @@ pub struct Thread {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Frame {
     /// The path of the source, as the process knows it.
-    #[serde(deserialize_with = "path")]
     pub file: String,
     /// The line that it is at; 0 where it is not told.
     pub line: u32,
     /// The function.
-    #[serde(deserialize_with = "name")]
     pub function: String,
     /// Its variables; `None`: the source tells none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -111,13 +111,11 @@ pub struct Frame {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Local {
     /// Its name.
-    #[serde(deserialize_with = "name")]
     pub name: String,
     /// The name of its type; empty where the source does not tell it.
-    #[serde(default, rename = "type", deserialize_with = "name")]
+    #[serde(default, rename = "type")]
     pub kind: String,
     /// What it holds, in one line. It may be a secret: nobody sees it unmasked who may only look.
-    #[serde(deserialize_with = "value")]
     pub value: String,
     /// There is more of it.
     #[serde(default)]
@@ -141,14 +139,22 @@ impl Look {
         Ok(serde_json::from_slice::<Self>(json)?.bounded())
     }
 
-    /// This look with lists that are as long as they may be.
+    /// This look with lists and texts that are as long as they may be, and safe to show.
     fn bounded(mut self) -> Self {
+        tidy(&mut self.python, LONGEST_NAME);
         cut(&mut self.threads, MOST_THREADS, &mut self.threads_cut);
         for thread in &mut self.threads {
+            tidy(&mut thread.name, LONGEST_NAME);
+            if let Some(task) = &mut thread.task {
+                tidy(task, LONGEST_NAME);
+            }
             cut(&mut thread.frames, MOST_FRAMES, &mut thread.frames_cut);
             for frame in &mut thread.frames {
+                tidy(&mut frame.file, LONGEST_PATH);
+                tidy(&mut frame.function, LONGEST_NAME);
                 if let Some(locals) = &mut frame.locals {
                     cut(locals, MOST_LOCALS, &mut frame.locals_cut);
+                    locals.iter_mut().for_each(Local::tidy);
                 }
             }
         }
@@ -163,23 +169,22 @@ fn cut<T>(list: &mut Vec<T>, most: usize, count: &mut u32) {
     *count = count.saturating_add(u32::try_from(excess).unwrap_or(u32::MAX));
 }
 
-fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    Ok(shortened(&String::deserialize(deserializer)?, LONGEST_NAME))
+/// `text` without what nobody sees, and not longer than it may be.
+fn tidy(text: &mut String, most: usize) {
+    *text = shortened(text, most);
 }
 
-fn some_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    let text = Option::<String>::deserialize(deserializer)?;
-    Ok(text.map(|text| shortened(&text, LONGEST_NAME)))
-}
-
-fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    Ok(shortened(&String::deserialize(deserializer)?, LONGEST_PATH))
-}
-
-fn value<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    // In one line, as Python writes what nobody sees.
-    let text = escaped(&String::deserialize(deserializer)?).replace('\n', "\\n");
-    Ok(shortened(&text.replace('\t', "\\t"), LONGEST_VALUE))
+impl Local {
+    fn tidy(&mut self) {
+        tidy(&mut self.name, LONGEST_NAME);
+        tidy(&mut self.kind, LONGEST_NAME);
+        self.cut |= self.value.chars().nth(LONGEST_VALUE).is_some();
+        // In one line, as Python writes what nobody sees.
+        let line = escaped(&self.value)
+            .replace('\n', "\\n")
+            .replace('\t', "\\t");
+        self.value = shortened(&line, LONGEST_VALUE);
+    }
 }
 
 #[cfg(test)]
