@@ -73,7 +73,6 @@ impl Agents {
     ///
     /// # Errors
     /// [`NotLooked`]; the whole takes at most `patience`. Cancel safe: the agent is told.
-    #[allow(dead_code, reason = "whoever asks for it comes with it")]
     pub(crate) async fn look(
         &self,
         at: &LookAt<'_>,

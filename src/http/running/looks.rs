@@ -19,6 +19,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::choice::{Choice, Written};
 use super::list::held;
 use super::{SLOW, clusters, may, row, running};
+use crate::agents::LookAt;
 use crate::context::Context;
 use crate::http::answer::{self, Body};
 use crate::http::exchange::{Exchange, Post};
@@ -29,7 +30,7 @@ use crate::listing::json::seconds;
 use crate::masking::{Carries, MaskedSession};
 use crate::policy::Scope;
 use crate::ray::look::{Local, Look};
-use crate::ray::registry::Running;
+use crate::ray::registry::{NoStack, Running};
 
 /// Largest body of a request, in bytes.
 const LARGEST: usize = 4096;
@@ -39,8 +40,9 @@ const WANTED: &str = "the body has to be {\"name\": \"PATTERN\", \"job\": \"ID\"
 const MOST: usize = 512;
 /// Of these so many at a time.
 const AT_ONCE: usize = 32;
-/// How long one look may take, and all of a request.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long one look may take, the part of that which an agent has, and all of a request.
+const PATIENCE: Duration = Duration::from_secs(8);
+const BY_AGENT: Duration = Duration::from_secs(3);
 const ALL: Duration = Duration::from_secs(30);
 /// Bytes of all looks of a request.
 const ROOM: usize = 24 << 20;
@@ -199,10 +201,39 @@ async fn look(
     audit::on_record(ctx, entry)
         .await
         .map_err(|why| why.to_string())?;
-    let looked = timeout(PATIENCE, ctx.registry.stack(first)).await;
+    let looked = timeout(PATIENCE, seen(ctx, first)).await;
     let slow = || format!("it gives no answer within {} s", PATIENCE.as_secs());
-    let looked = looked.map_err(|_| slow())?.map_err(|why| why.to_string())?;
+    let looked = looked.map_err(|_| slow())??;
     Ok(shown(ctx, principal, running, looked, locals))
+}
+
+/// What the agent of its node tells of `running`, with variables; else what Ray's head does. An error is a sentence.
+async fn seen(ctx: &Context, running: &Running) -> Result<Look, String> {
+    let at = running.pid.map(|pid| LookAt {
+        cluster: &running.cluster,
+        node_id: &running.node_id,
+        worker_id: &running.worker_id,
+        pid,
+        evaluate: false,
+    });
+    let by_agent = match &at {
+        Some(at) => ctx
+            .peers
+            .agents
+            .look(at, BY_AGENT)
+            .await
+            .map_err(|why| why.to_string()),
+        None => Err(NoStack::Nowhere.to_string()),
+    };
+    let why = match by_agent {
+        Ok(look) => return Ok(look),
+        Err(why) => why,
+    };
+    let by_head = ctx.registry.stack(running).await;
+    by_head.map_err(|head| match head {
+        NoStack::Gone | NoStack::Idle | NoStack::Nowhere => head.to_string(),
+        head => format!("{head}; or, with variables, by an agent of its node: {why}"),
+    })
 }
 
 /// `look` as `principal` may see it, by the least that it may of all that is `running` there.

@@ -67,6 +67,9 @@ const LIBRARIES: &[&str] = &[
     "weakref.py",
 ];
 
+/// The relay's own hook, wherever it was put.
+const HOOK: [&str; 2] = ["ray_relay/__init__.py", "ray_relay_hook.py"];
+
 /// The name of a function stands for this in words.
 const ITSELF: &str = "{}";
 
@@ -343,7 +346,8 @@ pub(super) fn short(path: &str) -> &str {
 
 /// Whether the code in `path` is a library's, of Python's own or of others.
 pub(super) fn is_library(path: &str) -> bool {
-    if path.starts_with('<') || short(path).len() < path.len() || is_c(path) {
+    let is_hooks = HOOK.iter().any(|hook| path.ends_with(hook));
+    if path.starts_with('<') || short(path).len() < path.len() || is_c(path) || is_hooks {
         return true;
     }
     // What py-spy has shortened. A folder of somebody's own may have such a name further down.
