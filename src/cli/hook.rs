@@ -7,9 +7,9 @@ pub(super) const AFTER_HELP: &str = "\
 debugpy lets everybody in who reaches its port, and by itself it listens on the node's address. With this hook a worker's
 debug port is on 127.0.0.1 of its node alone: whoever debugs it comes through the agent there (`ray-relay node`).
 
-The worker also tells that agent on request what it does, with the values of its variables and without a breakpoint,
-and opens its debugger. Until then it costs nothing. In its environment RAY_RELAY_HOOK=look has it open no debugger,
-RAY_RELAY_HOOK=off tell nothing.
+The worker also tells that agent on request what it does, with the values of its variables and
+without a breakpoint, and opens its debugger. Until then it costs nothing. In its environment
+RAY_RELAY_HOOK=look has it open no debugger, RAY_RELAY_HOOK=off tell nothing.
 
 Example:
   ray-relay hook > ray_relay_hook.py

@@ -91,7 +91,9 @@ async fn inspected(agent: &Agent, asked: &Inspect, until: Instant) -> Result<Vec
             Ok(serde_json::to_vec(&look).unwrap_or_default())
         }
         Inspection::Open => {
-            let answer = hooked(asked, &workers, until).await.map_err(refused)?;
+            let answer = hooked(asked, &workers, until)
+                .await
+                .map_err(|why| refused(&why))?;
             let listening = str::from_utf8(&answer)
                 .ok()
                 .and_then(|text| read::<Listening>(text).ok());
@@ -132,11 +134,11 @@ async fn looked(
                 )));
             }
         },
-        Err(why @ NoAnswer::Refused(_)) => return Err(refused(why)),
+        Err(why @ NoAnswer::Refused(_)) => return Err(refused(&why)),
         Err(why) => why,
     };
     let [worker] = workers else {
-        return Err(refused(why));
+        return Err(refused(&why));
     };
     let dumped = async {
         agent.look.is_resident(&asked.worker_id, asked.pid).await?;
@@ -174,7 +176,7 @@ async fn hooked(
     Err(why)
 }
 
-fn refused(why: NoAnswer) -> Refused {
+fn refused(why: &NoAnswer) -> Refused {
     let hint = match why {
         NoAnswer::Absent => ": give its job the hook, see `ray-relay hook --help`",
         _ => "",

@@ -151,7 +151,7 @@ async fn without_a_hook_py_spy_is_asked_for_a_worker_that_ray_lists_by_that_proc
     scene.py_spy("echo 'Permission Denied: Try running again' >&2; exit 1");
     let (_, why) = scene.refused(scene.inspect(Inspection::Look)).await;
     assert!(why.contains("SYS_PTRACE"), "{why}");
-    scene.py_spy("yes");
+    scene.py_spy("exec yes");
     let (_, why) = scene.refused(scene.inspect(Inspection::Look)).await;
     assert!(why.contains("py-spy does not see its stack"), "{why}");
 }
@@ -190,7 +190,7 @@ async fn a_hook_that_is_silent_makes_room_for_py_spy() {
         }
     };
     assert_eq!(look.threads[0].holds_gil, Some(true));
-    scene.py_spy("sleep 60");
+    scene.py_spy("exec sleep 60");
     let asked = Inspect {
         patience_ms: 1000,
         ..scene.inspect(Inspection::Look)

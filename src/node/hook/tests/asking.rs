@@ -112,7 +112,7 @@ fn it_answers_for_the_worker_that_is_meant_alone() {
 async fn a_worker_that_waits_in_c_is_looked_at() {
     for waits in [
         "hook['time'].sleep(60)",
-        "hook['socket'].socketpair()[0].recv(1)",
+        "both = hook['socket'].socketpair(); both[0].recv(1)",
     ] {
         let program = format!(
             "hook['setup']()\ndef stuck(answer=41):\n    os.write(1, b'READY\\n')\n    {waits}\nstuck()"
