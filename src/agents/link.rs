@@ -48,6 +48,7 @@ pub(super) struct About {
     pub(super) keeps: bool,
     /// The same of prompts of the legacy debugger.
     pub(super) keeps_prompts: bool,
+    pub(super) inspects: bool,
 }
 
 #[derive(Default)]

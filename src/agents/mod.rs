@@ -3,7 +3,8 @@
 //! An agent (`ray-relay node`) stands beside the workers of a node and dials the relay. On its link ([`serve`], [`link`]) it says which
 //! node it stands on; which nodes it may speak for is decided by its credential, the address that it comes from and what
 //! the head lists ([`trust`]), and by nobody else speaking for them ([`table`]). For each connection to a debugger it is
-//! asked for a stream ([`open`]), which becomes a [`Tunnel`]. Workers that dial out are met at a [`reverse`] rendezvous. [`way`] says by which way a breakpoint is reached.
+//! asked for a stream ([`open`]), which becomes a [`Tunnel`]. Workers that dial out are met at a [`reverse`] rendezvous. [`way`] says by which way a breakpoint is reached, [`inspect`] what a worker does that
+//! waits for nobody.
 //!
 //! Relays that are linked with the same agents know through them what each other's sessions hold ([`elsewhere`]), and what
 //! is revoked ([`revoked`]).
@@ -13,6 +14,7 @@
 
 mod elsewhere;
 mod end;
+mod inspect;
 mod link;
 mod newcomers;
 mod open;
@@ -40,6 +42,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+#[allow(unused_imports, reason = "whoever asks for it comes with it")]
+pub(crate) use self::inspect::{LookAt, NotLooked};
 pub(crate) use self::open::{NotOpened, Wanted};
 pub(crate) use self::rows::SessionElsewhere;
 pub use self::tunnel::Tunnel;
@@ -65,6 +69,9 @@ const STREAMS: usize = 256;
 
 /// Streams that one agent may be waited for at a time.
 const WAITING: usize = 64;
+
+/// Workers that one agent is asked about at a time.
+const INSPECTIONS: usize = 16;
 
 /// A WebSocket of an agent's.
 pub(crate) type Socket = WebSocketStream<Carrier>;

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::end::End;
 use super::link::Link;
-use super::{STREAMS, WAITING};
+use super::{INSPECTIONS, STREAMS, WAITING};
 use crate::moment::Moment;
 use crate::ray::registry::RayNode;
 use crate::wire::tunnel::messages::Name;
@@ -39,6 +39,8 @@ pub(super) struct Standing {
     pub(super) streams: Arc<Semaphore>,
     /// A permit for each stream that is waited for.
     pub(super) waiting: Arc<Semaphore>,
+    /// A permit for each worker that the agent is asked about.
+    pub(super) inspections: Semaphore,
     /// The agent is not to be trusted any more: every stream breaks.
     pub(super) cut: CancellationToken,
     /// To break the stream of each session of this relay with a debugger.
@@ -112,6 +114,7 @@ impl Table {
         let standing = Arc::new(Standing {
             streams: Arc::new(Semaphore::new(STREAMS)),
             waiting: Arc::new(Semaphore::new(WAITING)),
+            inspections: Semaphore::new(INSPECTIONS),
             cut: CancellationToken::new(),
             sessions: Mutex::default(),
         });

@@ -1,6 +1,7 @@
 //! A relay as agents see it: real sockets, and stand-ins for agents that misbehave on demand.
 #![allow(clippy::unwrap_used)]
 
+mod inspecting;
 mod linking;
 mod reverse;
 mod sharing;
@@ -31,7 +32,9 @@ use crate::http::serve_connection;
 use crate::identity::Authenticator;
 use crate::identity::testing::{authenticator, token_of};
 use crate::ray::registry::RayNode;
-use crate::wire::tunnel::messages::{Announce, Dialled, FromAgent, FromRelay, Open, PROTOCOL};
+use crate::wire::tunnel::messages::{
+    Announce, Dialled, FromAgent, FromRelay, Open, PROTOCOL, StreamId,
+};
 use crate::wire::tunnel::text::Hex;
 use crate::wire::tunnel::{self, LINK_PATH, LINK_PROTOCOL, SECRET_HEADER, STREAM_PATH};
 
@@ -80,6 +83,7 @@ pub(crate) fn announcement(node_id: Option<&str>, addresses: &[&str]) -> Announc
         reverse_ports: None,
         keeps: true,
         keeps_prompts: true,
+        inspects: true,
     }
 }
 
@@ -196,9 +200,19 @@ impl Scene {
         subject: &str,
         open: &Open,
     ) -> Result<WebSocketStream<TcpStream>, StatusCode> {
-        let path = format!("{STREAM_PATH}{}", open.stream.digits());
+        self.stream_for(subject, &open.stream, &open.secret).await
+    }
+
+    /// The same by its name and secret.
+    pub(crate) async fn stream_for(
+        &self,
+        subject: &str,
+        stream: &StreamId,
+        secret: &Hex<16>,
+    ) -> Result<WebSocketStream<TcpStream>, StatusCode> {
+        let path = format!("{STREAM_PATH}{}", stream.digits());
         let mut request = self.request(&path, subject, tunnel::STREAM_PROTOCOL);
-        let secret = open.secret.digits().parse().unwrap();
+        let secret = secret.digits().parse().unwrap();
         request.headers_mut().insert(SECRET_HEADER, secret);
         self.opened(request).await
     }

@@ -191,13 +191,18 @@ impl Agents {
         if breakpoint.node_id.is_empty() {
             return self.locate(breakpoint).await;
         }
-        let node_id: Name = (&*breakpoint.node_id).into();
+        let link = self.speaks_for(cluster, &breakpoint.node_id)?;
+        Ok((link, (&*breakpoint.node_id).into()))
+    }
+
+    /// The agent that speaks for the node `node_id` of `cluster`.
+    pub(super) fn speaks_for(&self, cluster: &str, node_id: &str) -> Result<Arc<Link>, Absence> {
         let table = self.table.lock();
-        if let Some(link) = table.of_node(cluster, &node_id) {
-            return Ok((Arc::clone(link), node_id));
+        if let Some(link) = table.of_node(cluster, node_id) {
+            return Ok(Arc::clone(link));
         }
-        Err(match table.lost(cluster, &node_id) {
-            _ if table.is_contested(cluster, &node_id, Instant::now()) => Absence::Contested,
+        Err(match table.lost(cluster, node_id) {
+            _ if table.is_contested(cluster, node_id, Instant::now()) => Absence::Contested,
             Some(lost) => lost.into(),
             None => Absence::None,
         })

@@ -140,12 +140,27 @@ pub struct ExecArgs {
 /// `snapshot`
 #[derive(Debug, Args)]
 pub struct SnapshotArgs {
-    /// Id or name of the task, as in `ray-relay list`
-    #[arg(add = tasks(), value_name = "ID|NAME", required_unless_present = "all")]
+    /// Id or name of the paused task, as in `ray-relay list`; or a file of --save
+    #[arg(add = tasks(), value_name = "ID|NAME|FILE", required_unless_present_any = ["all", "running", "job"])]
     pub target: Option<String>,
     /// Every paused task
     #[arg(long, conflicts_with = "target")]
     pub all: bool,
+    /// What runs, by a pattern for its name, function, actor's class or actor's name: 'train_*'
+    #[arg(long, value_name = "PATTERN", conflicts_with_all = ["target", "all"])]
+    pub running: Option<String>,
+    /// What runs of this job, by its id (such as 01000000) or submission id
+    #[arg(long, value_name = "JOB", conflicts_with_all = ["target", "all"])]
+    pub job: Option<String>,
+    /// Look again and again at what runs, so far apart, and show what moves; ends with Ctrl-C
+    #[arg(long, value_name = "DURATION", conflicts_with_all = ["target", "all", "save"], value_parser = crate::config::units::parse_duration)]
+    pub watch: Option<std::time::Duration>,
+    /// Keep what is seen of what runs in a new file, readable for you alone
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["target", "all"], value_hint = clap::ValueHint::FilePath)]
+    pub save: Option<std::path::PathBuf>,
+    /// Show every thread of what runs, and not those alone that have code of somebody's own
+    #[arg(long)]
+    pub all_threads: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

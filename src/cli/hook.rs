@@ -1,4 +1,4 @@
-//! `ray-relay hook`: debug ports on loopback, for a job that names it as its workers' setup hook.
+//! `ray-relay hook`: debug ports on loopback and a look at what runs, for a job that names it as its workers' setup hook.
 
 use super::Failure;
 use super::terminal::say;
@@ -9,7 +9,9 @@ Example:
   ray job submit --working-dir . \\
       --runtime-env-json '{\"worker_process_setup_hook\": \"ray_relay_hook.setup\"}' -- python my_job.py
 
-debugpy lets everybody in who reaches its port, and by itself it listens on the node's address. With this hook a worker's debug port is on 127.0.0.1 of its node alone: whoever debugs it comes through the agent there (`ray-relay node`).";
+debugpy lets everybody in who reaches its port, and by itself it listens on the node's address. With this hook a worker's debug port is on 127.0.0.1 of its node alone: whoever debugs it comes through the agent there (`ray-relay node`).
+
+The worker also tells that agent on request what it does, with the values of its variables and without a breakpoint, and opens its debugger. Until then it costs nothing. In its environment RAY_RELAY_HOOK=look has it open no debugger, RAY_RELAY_HOOK=off tell nothing.";
 
 pub(super) fn run() -> Result<(), Failure> {
     Ok(say(include_str!("../python/ray_relay/__init__.py"))?)

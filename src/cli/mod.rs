@@ -41,6 +41,7 @@ mod serve;
 mod sessions;
 mod snapshot;
 mod sse;
+mod tasks;
 mod terminal;
 mod token;
 mod token_command;
@@ -68,6 +69,7 @@ pub use relay_tls::RelayTlsArgs;
 pub use relay_token::RelayTokenArgs;
 pub use reverse::ReverseArgs;
 pub use sessions::SessionsArgs;
+pub use tasks::TasksArgs;
 pub use token::TokenArgs;
 
 use failure::Failure;
@@ -158,6 +160,9 @@ pub enum Command {
     /// List the tasks that wait at a breakpoint
     #[command(after_help = list::AFTER_HELP)]
     List(ListArgs),
+    /// List what runs, and find what hangs
+    #[command(after_help = tasks::AFTER_HELP)]
+    Tasks(TasksArgs),
     /// Look at each link from here to the debuggers of paused tasks, and name what is broken
     #[command(after_help = doctor::AFTER_HELP)]
     Doctor(DoctorArgs),
@@ -176,7 +181,7 @@ pub enum Command {
     /// Run pdb commands in a paused task, for scripts
     #[command(after_help = exec::AFTER_HELP)]
     Exec(ExecArgs),
-    /// Print stack and variables of paused tasks, which stay paused
+    /// Print where tasks are and what their variables hold: paused ones, or all that run, folded into one tree
     #[command(after_help = snapshot::AFTER_HELP)]
     Snapshot(SnapshotArgs),
     /// Leave a paused task where it is, kept for you, to go on with later
@@ -286,6 +291,7 @@ impl Command {
     fn relay(&mut self) -> Option<&mut RelayArgs> {
         Some(match self {
             Self::List(args) => &mut args.relay,
+            Self::Tasks(args) => &mut args.relay,
             Self::Health(args) => args,
             Self::Debug(args) => &mut args.relay,
             Self::Exec(args) => &mut args.relay,
@@ -310,6 +316,7 @@ async fn run(mut cli: Cli) -> Result<(), Failure> {
         Command::CheckConfig(args) => check_config::run(args),
         Command::Config(command) => config::run(&command),
         Command::List(args) => list::run(args).await,
+        Command::Tasks(args) => tasks::run(args).await,
         Command::Doctor(args) => Box::pin(doctor::run(args)).await,
         Command::Health(args) => health::run(args).await,
         Command::LaunchConfig(args) => launch_config::run(&args),

@@ -13,7 +13,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE};
 use hyper::{Request, Response, StatusCode};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::time::timeout;
 
 pub(super) use self::error::{RelayError, refusal};
@@ -33,6 +33,13 @@ const RELEASE_DEADLINE: Duration = Duration::from_secs(600);
 const PARK_DEADLINE: Duration = Duration::from_secs(60);
 /// The deadline of the answer to a snapshot: a debugger has half a minute to answer, and maybe one to be reached before.
 const SNAPSHOT_DEADLINE: Duration = Duration::from_secs(90);
+/// The deadline of the answer to what runs, for which the relay asks the heads.
+const RUNNING_DEADLINE: Duration = Duration::from_secs(40);
+/// The deadline of the answer to looks at what runs: each has some seconds, and all together half a minute.
+const LOOKS_DEADLINE: Duration = Duration::from_secs(75);
+/// Tasks that are asked for at a time, and that are taken in all.
+const TASKS_OF_PAGE: usize = 5000;
+const MOST_TASKS: usize = 200_000;
 /// The deadline of the answer to a diagnosis, for which the relay asks the heads much.
 const EXAMINATION_DEADLINE: Duration = Duration::from_secs(30);
 /// How long a connection is kept for the next request.
@@ -98,6 +105,43 @@ impl RelayClient {
         self.answer(response, "nodes").await
     }
 
+    /// All tasks that run and that `query` means: page by page, as one answer.
+    pub(super) async fn tasks(&self, query: &Map<String, Value>) -> Result<Value, RelayError> {
+        let text = |value: &Value| {
+            value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned)
+        };
+        let pair =
+            |(key, value): (&String, &Value)| format!("{key}={}", percent_encoded(&text(value)));
+        let mut query: Vec<String> = query.iter().map(pair).collect();
+        query.push(format!("limit={TASKS_OF_PAGE}"));
+        let (mut all, mut next) = (Vec::new(), String::new());
+        loop {
+            let path = format!("/relay/v1/tasks?{}{next}", query.join("&"));
+            let response = self.get_within(&path, RUNNING_DEADLINE).await?;
+            let mut page = self.answer(response, "tasks").await?;
+            let rows = page["tasks"].as_array_mut().map(std::mem::take);
+            all.extend(rows.unwrap_or_default());
+            match page["next"].as_str() {
+                Some(last) if all.len() < MOST_TASKS => {
+                    next = format!("&after={}", percent_encoded(last));
+                }
+                _ => {
+                    page["tasks"] = all.into();
+                    return Ok(page);
+                }
+            }
+        }
+    }
+
+    /// What the relay sees of the running tasks that `wanted` means.
+    pub(super) async fn looks(&self, wanted: &Value) -> Result<Value, RelayError> {
+        let path = "/relay/v1/looks";
+        let response = self.post(path, wanted, LOOKS_DEADLINE).await?;
+        self.answer(response, "looks").await
+    }
+
     /// The live sessions, as the relay sent them.
     pub(super) async fn sessions(&self) -> Result<Value, RelayError> {
         let response = self.get("/relay/v1/sessions", "application/json").await?;
@@ -130,17 +174,8 @@ impl RelayClient {
 
     /// What the relay finds itself of the chain behind it; `None` where it is of a version that does not.
     pub(super) async fn findings(&self) -> Result<Option<Value>, RelayError> {
-        let not_a_uri = || self.unreachable("its address is no URL");
-        let uri = self
-            .args
-            .relay
-            .uri("/relay/v1/doctor")
-            .ok_or_else(not_a_uri)?;
-        let request = Request::get(uri)
-            .header(ACCEPT, "application/json")
-            .body(Full::default())
-            .map_err(|_| not_a_uri())?;
-        let response = self.send(request, EXAMINATION_DEADLINE).await?;
+        let path = "/relay/v1/doctor";
+        let response = self.get_within(path, EXAMINATION_DEADLINE).await?;
         match response.status() {
             StatusCode::NOT_FOUND => Ok(None),
             _ => self.answer(response, "findings").await.map(Some),
@@ -196,6 +231,19 @@ impl RelayClient {
             relay: self.args.relay.to_string(),
             cause: cause.into(),
         }
+    }
+
+    async fn get_within(
+        &self,
+        path: &str,
+        patience: Duration,
+    ) -> Result<Response<Incoming>, RelayError> {
+        let not_a_uri = || self.unreachable("its address is no URL");
+        let request = Request::get(self.args.relay.uri(path).ok_or_else(not_a_uri)?)
+            .header(ACCEPT, "application/json")
+            .body(Full::default())
+            .map_err(|_| not_a_uri())?;
+        self.send(request, patience).await
     }
 
     async fn get(&self, path: &str, accept: &str) -> Result<Response<Incoming>, RelayError> {

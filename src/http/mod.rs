@@ -43,6 +43,7 @@ mod revocations;
 pub(crate) mod rewrite;
 mod route;
 mod routes;
+mod running;
 mod sessions;
 mod snapshot;
 mod terminal;

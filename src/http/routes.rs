@@ -17,7 +17,7 @@ use super::route::CLUSTERS;
 use super::route::RouteAccess::{self, Authenticated, Relay, Somewhere};
 use super::{
     api, audit, authenticate, connect, doctor, entrance, events, nodes, page, park, release,
-    reverse, revocations, sessions, snapshot, terminal, whoami,
+    reverse, revocations, running, sessions, snapshot, terminal, whoami,
 };
 use crate::identity::Principal;
 use crate::policy::{RelayScope, Scope};
@@ -86,6 +86,7 @@ macro_rules! routes {
 
 const BREAKPOINT: &str = "on some breakpoint";
 const NODE: &str = "on some node";
+const RUNNING: &str = "on some task";
 
 routes! {
     // its path                         told of              what it takes                           label        who answers
@@ -102,6 +103,9 @@ routes! {
     "/relay/v1/whoami",                 Yes,                 Authenticated,                          Whoami,      get(whoami::answer);
     // Each breakpoint is judged by itself.
     "/relay/v1/snapshot",               Yes,                 Somewhere(Scope::View, BREAKPOINT),     Snapshot,    post(snapshot::answer, r#"{"id": "ID"}"#);
+    // Each task is judged by itself.
+    "/relay/v1/tasks",                  Yes,                 Somewhere(Scope::List, RUNNING),        Tasks,       get(running::list);
+    "/relay/v1/looks",                  Yes,                 Somewhere(Scope::View, RUNNING),        Looks,       post(running::looks::answer, r#"{"name": "PATTERN"}"#);
     "/relay/v1/terminal",               Yes,                 Somewhere(Scope::Terminal, BREAKPOINT), Terminal,    page_socket(terminal::open);
     // Each cluster is judged by itself, as each id is of what is released.
     "/relay/v1/dashboard",              Yes,                 Authenticated,                          Page,        post(entrance::open, "{}");

@@ -13,6 +13,7 @@ mod page;
 mod park;
 mod proxy;
 mod release;
+mod running;
 mod sessions;
 mod smuggling;
 mod snapshot;

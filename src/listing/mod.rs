@@ -2,10 +2,12 @@
 
 pub(crate) mod browse;
 pub(crate) mod discovery;
+pub(crate) mod fold;
 mod holds;
 pub(crate) mod json;
 pub(crate) mod menu;
 pub(crate) mod row;
+pub(crate) mod running;
 pub(crate) mod select;
 pub(crate) mod shared;
 pub(crate) mod table;

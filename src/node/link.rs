@@ -3,6 +3,8 @@
 //! Before the credential of a link expires, another link takes its place, by what the files of tokens and certificates hold
 //! then. The older one stays until the relay has made the newer one welcome, and its streams beyond that.
 
+mod asked;
+
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -14,18 +16,18 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument as _, debug, info, info_span};
+use tracing::{Instrument as _, debug, info};
 
 use super::board::{self, Only};
 use super::connect::{ConnectError, Dialler, Relay};
 use super::reverse::Reverse;
-use super::{Agent, machine, stream};
+use super::{Agent, machine};
 use crate::dial::Stream;
 use crate::wire::link::{CloseReason, ControlLink, LinkError, SILENCE};
 use crate::wire::text::shortened;
 use crate::wire::tunnel::messages::{
-    Announce, FromAgent, FromRelay, Held, Hex, MOST_ROWS, Node, Open, PROTOCOL, Refusal, Replica,
-    Revocations, StreamId,
+    Announce, FromAgent, FromRelay, Held, Hex, MOST_ROWS, Node, PROTOCOL, Replica, Revocations,
+    StreamId,
 };
 use crate::wire::tunnel::{LINK_PATH, LINK_PROTOCOL, link_config};
 
@@ -317,6 +319,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             reverse_ports: reverse_ports.map(RangeInclusive::into_inner),
             keeps: true,
             keeps_prompts: true,
+            inspects: true,
         })
     }
 
@@ -375,6 +378,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             }
             FromRelay::Refused { reason } => return Err(Ended::Refused(shortened(&reason, 512))),
             FromRelay::Open(open) => return self.open(open).await,
+            FromRelay::Inspect(asked) => return self.inspect(asked).await,
             FromRelay::Locate { query, port, title } => {
                 let (agent, answers) = (Arc::clone(&self.agent), self.answers.clone());
                 let Ok(place) = Arc::clone(&self.agent.places).try_acquire_owned() else {
@@ -427,43 +431,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                 debug!("the relay says something that this version does not know")
             }
         }
-        Ok(())
-    }
-
-    async fn open(&mut self, open: Open) -> Result<(), Ended> {
-        self.opening.retain(|_, opening| !opening.is_cancelled());
-        let place = Arc::clone(&self.agent.places).try_acquire_owned();
-        let refusal = match &place {
-            _ if self.nodes.is_none() => Some("the agent is not welcome yet"),
-            Err(_) => Some("the agent has as many streams as it may have"),
-            _ if self.opening.contains_key(&open.stream) => Some("that stream is open already"),
-            Ok(_) => None,
-        };
-        if let Some(detail) = refusal {
-            let refused = FromAgent::Refused {
-                stream: open.stream,
-                kind: Refusal::Busy,
-                detail: detail.into(),
-                holder: None,
-            };
-            return Ok(self.wire.say(&refused).await?);
-        }
-        let cancelled = CancellationToken::new();
-        self.opening.insert(open.stream, cancelled.clone());
-        let span = info_span!("stream", cluster = %open.cluster, worker = %open.worker_id);
-        let (agent, answers) = (Arc::clone(&self.agent), self.answers.clone());
-        let asking = stream::Asking {
-            dialler: self.dialler.clone(),
-            replica: self.replica,
-            lost: self.lost.clone(),
-        };
-        let over = cancelled.clone();
-        let serving = async move {
-            stream::serve(agent, asking, open, cancelled, answers).await;
-            over.cancel();
-            drop(place);
-        };
-        self.agent.tasks.spawn(serving.instrument(span));
         Ok(())
     }
 }

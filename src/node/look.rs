@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use tracing::warn;
 
 use super::machine;
-use super::processes::{Processes, Verdict};
+use super::processes::{self, Processes, Verdict};
 use crate::config;
 use crate::ray::head::HeadConfigError;
 use crate::ray::registry::{Attributed, Attribution, AttributionError, RayNode, Resident};
@@ -327,6 +327,50 @@ impl Look {
                 "the debugger's port is no longer seen to be its worker's",
             )),
             Err(_) => Err(Refused::new(Refusal::Busy, "the agent is about to end")),
+        }
+    }
+
+    /// The workers of this machine whose process calls itself `pid`, as `/proc` shows them: at least one.
+    ///
+    /// # Errors
+    /// [`Refused`], for the relay.
+    pub(super) async fn residents(&self, pid: u32) -> Result<Vec<processes::Resident>, Refused> {
+        let processes = Arc::clone(&self.processes);
+        let looked = tokio::task::spawn_blocking(move || {
+            let found = processes.residents(pid);
+            let blind = found.is_empty() && !processes.are_seen();
+            (found, blind)
+        });
+        match looked.await {
+            Ok((found, _)) if !found.is_empty() => Ok(found),
+            Ok((_, true)) => Err(Refused::new(
+                Refusal::WrongProcess,
+                "the node's agent sees no other process: run it as the workers' user and in their process namespace",
+            )),
+            Ok(_) => Err(Refused::new(
+                Refusal::NotAWorker,
+                "no worker on its node has that process any more",
+            )),
+            Err(_) => Err(Refused::new(Refusal::Busy, "the agent is about to end")),
+        }
+    }
+
+    /// Whether Ray lists `worker_id` as alive on a node of this machine, with the process `pid`.
+    ///
+    /// # Errors
+    /// [`Refused`]: it does not, or cannot be asked.
+    pub(super) async fn is_resident(&self, worker_id: &str, pid: u32) -> Result<(), Refused> {
+        let found = self.ray.residents(pid).await?;
+        let nodes = self.own_nodes().await?;
+        let is_it = |one: &Resident| {
+            one.worker_id == worker_id && nodes.iter().any(|node| *node.node_id == *one.node_id)
+        };
+        match found.iter().any(is_it) {
+            true => Ok(()),
+            false => Err(Refused::new(
+                Refusal::NotAWorker,
+                "Ray lists no such worker of its node with that process any more",
+            )),
         }
     }
 

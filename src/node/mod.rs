@@ -3,17 +3,20 @@
 //! It dials out to every relay and has no port of its own. `relays` keeps a link with each, `link` is one of them, `stream`
 //! one debugger's connection. What a relay asks for is looked at by `look` with the agent's own eyes before anything is
 //! dialled, `held` tells all relays who has what, `keeping` has workers whose relay is lost wait for who had them, and `board` what they say to each other. `reverse` is the other way
-//! round: workers that dial a debugger.
+//! round: workers that dial a debugger. What workers do that wait for nobody is told by `inspect`.
 
 mod board;
 mod connect;
 mod held;
+mod hook;
+mod inspect;
 mod keeping;
 mod link;
 mod look;
 mod machine;
 mod processes;
 mod pump;
+mod py_spy;
 mod relays;
 mod reverse;
 mod stream;
@@ -42,6 +45,7 @@ use self::connect::Relay;
 use self::held::{Hold, Table};
 use self::link::Ended;
 use self::look::{Look, Place};
+use self::py_spy::PySpy;
 use self::relays::Attempt;
 pub use self::reverse::reverse_ports;
 use crate::config::{self, is_loopback_host};
@@ -113,6 +117,7 @@ struct Agent {
     /// Tells this process from others that claim its node.
     instance: Hex<16>,
     look: Look,
+    py_spy: PySpy,
     held: Table,
     board: Board,
     reverse_ports: Option<RangeInclusive<u16>>,
@@ -139,6 +144,7 @@ impl Agent {
         Ok(Arc::new(Self {
             instance: Hex(rand::rng().random()),
             look: Look::new(&settings.cluster, place, proc)?,
+            py_spy: PySpy::new(),
             held: Table::new(),
             board: Board::new(),
             reverse_ports: settings.reverse_ports.clone(),

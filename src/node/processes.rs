@@ -5,6 +5,7 @@
 //! that does not share them, cannot be looked into; of their sockets nothing is known.
 
 mod ancestry;
+mod residents;
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -12,6 +13,7 @@ use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+pub(super) use self::residents::Resident;
 use crate::ray::registry::Owner;
 use crate::wire::proc_net::{LONGEST_TABLE, Socket, State, TABLES, listeners, sockets};
 use crate::wire::text::one_line;

@@ -26,7 +26,7 @@ use crate::debugger::at_node::{self, Attended};
 use crate::dial::Stream;
 use crate::dial::websocket::Socket;
 use crate::wire::tunnel::messages::{
-    Dialled, Failure, FromAgent, Open, Refusal, Replica, read, written,
+    Dialled, Failure, FromAgent, Hex, Open, Refusal, Replica, StreamId, read, written,
 };
 use crate::wire::tunnel::{self, ByteStream, handshake};
 
@@ -90,13 +90,17 @@ async fn refuse(open: &Open, refused: Refused, answers: &mpsc::Sender<FromAgent>
     _ = answers.send(refused).await;
 }
 
-/// The stream to the relay that has asked for it by `open`.
-async fn stream_for(dialler: &Dialler, open: &Open) -> Result<Socket, Refused> {
-    let path = format!("{}{}", tunnel::STREAM_PATH, open.stream.digits());
+/// The stream to the relay that has asked for it by that name and secret.
+pub(super) async fn stream_for(
+    dialler: &Dialler,
+    stream: StreamId,
+    secret: &Hex<16>,
+) -> Result<Socket, Refused> {
+    let path = format!("{}{}", tunnel::STREAM_PATH, stream.digits());
     let opened = dialler.open(
         &path,
         tunnel::STREAM_PROTOCOL,
-        handshake::shown(&open.secret),
+        handshake::shown(secret),
         tunnel::stream_config(),
     );
     opened
@@ -131,7 +135,7 @@ async fn prepare(
     })?;
     // A session that does not end in time is met by the debugger itself.
     _ = timeout(SETTLED, hold.settled()).await;
-    let relay = stream_for(dialler, open).await?;
+    let relay = stream_for(dialler, open.stream, &open.secret).await?;
     Ok(Opened { relay, ways, hold })
 }
 
@@ -276,7 +280,7 @@ async fn resume(
         Err(refused) => return refuse(open, refused, &answers).await,
     };
     let opened = tokio::select! {
-        opened = Box::pin(stream_for(&asking.dialler, open)) => opened,
+        opened = Box::pin(stream_for(&asking.dialler, open.stream, &open.secret)) => opened,
         () = cancelled.cancelled() => Err(Refused::new(Refusal::Busy, "the relay waits no longer")),
         () = agent.ending.cancelled() => Err(Refused::new(Refusal::Busy, "the agent is about to end")),
     };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::breakpoint_selector::BreakpointSelector;
 use super::grants::Grants;
 use super::scope::{RelayScope, Scope, Scopes};
-use crate::ray::registry::Breakpoint;
+use crate::ray::registry::{Breakpoint, Running};
 
 /// What sessions under a rule are obliged to: whether their values are masked, whether they are recorded, how long they last.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -105,6 +105,11 @@ impl Access {
     /// The rights on `breakpoint`.
     pub fn rights(&self, breakpoint: &Breakpoint) -> Rights {
         self.rights_where(|selector| selector.fits(breakpoint))
+    }
+
+    /// The rights on `running`, a task that waits at no breakpoint: by the same rules.
+    pub fn rights_on_running(&self, running: &Running) -> Rights {
+        self.rights_where(|selector| selector.fits_running(running))
     }
 
     /// For how long a lost session is kept at most, by the rules that say it at all.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ray::registry::Breakpoint;
+use crate::ray::registry::{Breakpoint, Names, Running};
 
 /// A name in which `*` stands for anything.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,10 +87,23 @@ impl BreakpointSelector {
         let settled = breakpoint.stop <= 1 || !names.provisional;
         let name = if settled { &names.name } else { &None };
         self.fits_cluster(&breakpoint.cluster)
-            && one_of(&self.jobs, [&names.job_id, &names.submission_id])
+            && self.fits_names(names, name)
+            && self.fits_node_of(breakpoint)
+    }
+
+    /// Whether `running` is meant, by the same lists as what waits.
+    pub fn fits_running(&self, running: &Running) -> bool {
+        let id = Some(running.node_id.clone()).filter(|id| !id.is_empty());
+        let address = running.node_ip.map(|address| address.to_string());
+        self.fits_cluster(&running.cluster)
+            && self.fits_names(&running.names, &running.names.name)
+            && one_of(&self.nodes, [&id, &address])
+    }
+
+    fn fits_names(&self, names: &Names, name: &Option<String>) -> bool {
+        one_of(&self.jobs, [&names.job_id, &names.submission_id])
             && one_of(&self.namespaces, [&names.namespace])
             && one_of(&self.tasks, [name, &names.actor_name])
-            && self.fits_node_of(breakpoint)
     }
 
     /// Whether the Ray node `node_id` of `cluster` at `address` is meant as a whole. What asks for jobs, namespaces or tasks

@@ -255,6 +255,10 @@ labels! {
         Whoami = "whoami",
         /// Looks at a task that waits, `/relay/v1/snapshot`.
         Snapshot = "snapshot",
+        /// Tasks that run, `/relay/v1/tasks`.
+        Tasks = "tasks",
+        /// Looks at tasks that run, `/relay/v1/looks`.
+        Looks = "looks",
         /// Terminals of the page, `/relay/v1/terminal`.
         Terminal = "terminal",
         /// The page at `/relay/`, with its files.

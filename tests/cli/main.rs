@@ -7,6 +7,7 @@ mod completing;
 mod configuration;
 mod editors;
 mod list;
+mod running;
 mod support;
 mod texts;
 mod token;

@@ -39,13 +39,13 @@ impl Processes {
                 || self.has_joined(pid))
     }
 
-    fn parent(&self, pid: u32) -> Option<u32> {
+    pub(super) fn parent(&self, pid: u32) -> Option<u32> {
         let status = self.text(pid, "status")?;
         let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
         parent.trim().parse().ok()
     }
 
-    fn is_raylet(&self, pid: u32) -> bool {
+    pub(super) fn is_raylet(&self, pid: u32) -> bool {
         let line = self.text(pid, "cmdline").unwrap_or_default();
         let mut words = line.split('\0');
         let runs = words

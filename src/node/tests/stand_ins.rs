@@ -148,8 +148,23 @@ impl Proc {
         self.0.path().join(std::process::id().to_string())
     }
 
+    /// The process `pid` is a worker of the other as well, which is of this test's own user.
+    pub(in crate::node) fn worker(&self, pid: u32) {
+        let (own, uid) = (
+            self.0.path().join(pid.to_string()),
+            rustix::process::geteuid().as_raw(),
+        );
+        std::fs::create_dir(&own).unwrap();
+        std::fs::create_dir(own.join("fd")).unwrap();
+        symlink("socket:[1]", own.join("fd/3")).unwrap();
+        let ids = format!("Uid:\t{uid}\t{uid}\t0\t0\nGid:\t0\t0\t0\t0\n");
+        std::fs::write(own.join("status"), format!("PPid:\t1\n{ids}")).unwrap();
+        std::fs::write(own.join("cmdline"), "ray::rank()").unwrap();
+        std::fs::write(self.0.path().join("1/status"), format!("PPid:\t0\n{ids}")).unwrap();
+    }
+
     /// From now on the other is what has this command line.
-    pub(super) fn parent(&self, cmdline: &str) {
+    pub(in crate::node) fn parent(&self, cmdline: &str) {
         std::fs::write(self.0.path().join("1/cmdline"), cmdline).unwrap();
     }
 }

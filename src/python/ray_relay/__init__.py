@@ -1,4 +1,4 @@
-"""Keeps the debug ports of Ray's workers on loopback, where only the agent of their node (`ray-relay node`) reaches them.
+"""A hook for Ray's workers: debug ports on loopback, and a look at what a worker does, for whoever may ask.
 
 Put this file beside your job, as ray_relay_hook.py, and name the function as the hook of its workers:
 
@@ -7,16 +7,65 @@ Put this file beside your job, as ray_relay_hook.py, and name the function as th
     ray job submit --working-dir . \
         --runtime-env-json '{"worker_process_setup_hook": "ray_relay_hook.setup"}' -- python my_job.py
 
-Where the package ray-relay is installed on the nodes no file is needed: the hook is "ray_relay.setup".
+Where the package ray-relay is installed on the nodes no file is needed: the hook is "ray_relay.setup". A driver calls it
+by itself, after ray.init().
 
-What Ray lists stays as it is: the node, and the same port. The legacy debugger needs no hook: its socket is on loopback
-unless Ray was started with --ray-debugger-external.
+Debug ports of the worker are on loopback, where only the agent of its node (`ray-relay node`) reaches them. What Ray
+lists stays as it is: the node, and the same port. The legacy debugger needs no hook: its socket is on loopback unless Ray
+was started with --ray-debugger-external.
+
+A thread of the worker waits at a Unix socket in Ray's session folder, which takes the worker's own user and root alone,
+and does nothing until it is asked. Then it tells the stacks of all threads with their variables, as far as that runs none
+of your code, or has Ray open the debugger. The environment variable RAY_RELAY_HOOK says what it may: "look" opens no
+debugger, "off" begins no thread.
 """
+import atexit
+import errno
 import functools
+import json
+import os
 import socket
+import stat
+import struct
+import sys
+import threading
+import time
+import types
+from itertools import islice
+
+# Of its socket.
+_NAME = "ray-relay-%d"
+# Seconds for a request to come, for an answer to be taken, and for your own code where that is asked for.
+_ASKED, _TAKEN, _EVALUATED = 2, 5, 5
+# Bytes of a request.
+_REQUEST = 4096
+# Threads, frames of each (innermost ones), variables of each; characters of a value, and of everything.
+_THREADS, _FRAMES, _LOCALS, _VALUE, _ROOM = 64, 64, 40, 200, 100000
+# What is inside of a value: how deep, how many, and characters of one.
+_DEPTH, _ITEMS, _ITEM = 2, 8, 60
+# One of them at a time may run your own code.
+_BUSY = threading.Lock()
+# Of a code object: its variables are no dictionary (CO_OPTIMIZED).
+_OPTIMIZED = 1
 
 
 def setup():
+    """Never fails: a task does not, because nobody can look at it."""
+    for step in (_keep_on_loopback, _begin):
+        try:
+            step()
+        except Exception as why:
+            _complain(why)
+
+
+def _complain(why):
+    try:
+        sys.stderr.write("ray-relay's hook: %s: %s\n" % (type(why).__name__, str(why).replace("\n", " ")[:300]))
+    except Exception:
+        pass  # There is nobody to tell.
+
+
+def _keep_on_loopback():
     try:
         import debugpy
     except ImportError:
@@ -33,7 +82,419 @@ def setup():
             host = "127.0.0.1"
         except OSError:
             host = "::1"  # A system without IPv4.
+        on_loopback.host = host
         return listen((host, port), *args, **kwargs)
 
     on_loopback.on_loopback = True
     debugpy.listen = on_loopback
+
+
+def _begin():
+    may = os.environ.get("RAY_RELAY_HOOK", "")
+    ray = sys.modules.get("ray._private.worker")
+    worker, node = getattr(ray, "global_worker", None), getattr(ray, "_global_node", None)
+    if may == "off" or node is None or not sys.platform.startswith("linux"):
+        return
+    folder = os.path.join(node.get_session_dir_path(), "sockets")
+    listener = _listener(folder)
+    if listener is None:
+        return  # It was called before.
+    # A child that is forked is no worker, and has no such thread.
+    os.register_at_fork(after_in_child=listener.close)
+    atexit.register(_end, listener, os.path.join(folder, _NAME % os.getpid()))
+    _aside(_serve, listener, worker, may)
+
+
+def _listener(folder):
+    name = _NAME % os.getpid()
+    # By its descriptor: that is short enough for an address, and remains the same folder.
+    inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        # Before there is a name: the socket never has other rights.
+        os.fchmod(listener.fileno(), 0o600)
+        address = "/proc/self/fd/%d/%s" % (inside, name)
+        try:
+            listener.bind(address)
+        except OSError as why:
+            if why.errno != errno.EADDRINUSE:
+                raise
+            if not _clear(inside, name, address):
+                listener.close()
+                return None
+            listener.bind(address)
+        if stat.S_IMODE(os.stat(name, dir_fd=inside, follow_symlinks=False).st_mode) != 0o600:
+            os.unlink(name, dir_fd=inside)
+            raise OSError("the system does not keep others from a socket in %s" % folder)
+        listener.listen(16)
+        return listener
+    except BaseException:
+        listener.close()
+        raise
+    finally:
+        os.close(inside)
+
+
+def _clear(inside, name, address):
+    """Removes the socket of a process that had this one's number; whether there is room now. This one's own stays."""
+    found = os.stat(name, dir_fd=inside, follow_symlinks=False)
+    if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.geteuid():
+        raise OSError("in Ray's session folder something else is called %s" % name)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+        other.settimeout(_ASKED)
+        try:
+            other.connect(address)
+        except ConnectionRefusedError:
+            os.unlink(name, dir_fd=inside)
+            return True
+        if _peer(other)[0] == os.getpid():
+            return False
+    raise OSError("another process listens at %s of Ray's session folder" % name)
+
+
+def _peer(connection):
+    """The process at the other end, and its user."""
+    size = struct.calcsize("iII")
+    return struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))[:2]
+
+
+def _end(listener, path):
+    """Takes the name away with the process; who is killed leaves it behind."""
+    try:
+        if listener.fileno() >= 0:
+            os.unlink(path)
+    except OSError:
+        pass
+
+
+def _serve(listener, worker, may):
+    while True:
+        try:
+            connection = listener.accept()[0]
+        except OSError as why:
+            if why.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED):
+                time.sleep(1)  # The worker has too many files open.
+                continue
+            return
+        try:
+            request = _request(connection) if _peer(connection)[1] in (0, os.geteuid()) else None
+            if request is None:
+                connection.close()
+            elif request.get("do") == "open":
+                _aside(_reply, connection, worker, may, request)  # It takes seconds, in which others may look.
+            else:
+                _reply(connection, worker, may, request)
+        except Exception:  # Nothing was asked, or nobody waits.
+            connection.close()
+
+
+def _aside(do, *args):
+    thread = threading.Thread(target=do, args=args, name="ray-relay", daemon=True)
+    # A debugger does not stop it with the others.
+    thread.pydev_do_not_trace = thread.is_pydev_daemon_thread = True
+    thread.start()
+    return thread
+
+
+def _request(connection):
+    until, line = time.monotonic() + _ASKED, b""
+    while b"\n" not in line:
+        connection.settimeout(max(0.001, until - time.monotonic()))
+        more = connection.recv(_REQUEST)
+        line += more
+        if not more or len(line) > _REQUEST:
+            return {}
+    request = json.loads(line.split(b"\n")[0].decode())
+    return request if type(request) is dict else {}
+
+
+def _reply(connection, worker, may, request):
+    with connection:
+        try:
+            answer = _answer(worker, may, request)
+        except Exception as why:
+            answer = {"error": "the hook fails with %s" % type(why).__name__}
+        connection.settimeout(_TAKEN)
+        try:
+            connection.sendall(json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+        except OSError:
+            pass  # Nobody waits.
+
+
+def _answer(worker, may, request):
+    own = getattr(worker, "worker_id", None)
+    own = own.hex() if type(own) is bytes else ""
+    if request.get("worker_id", own) != own:
+        return {"error": "this process is another worker"}
+    do = request.get("do")
+    if do == "look" and request.get("evaluate") is not True:
+        return _look(False)
+    if do == "look":
+        return _alone(lambda: _look(True)) or {"error": "a __repr__ of the program has not returned within %d s" % _EVALUATED}
+    if do == "open" and may == "look":
+        return {"error": "the job allows no debugger to be opened in its workers (RAY_RELAY_HOOK=look)"}
+    if do == "open":
+        return _open(worker)
+    return {"error": "the hook understands no such request"}
+
+
+def _alone(do):
+    """What comes of `do`, which may never end: None then, and nothing like it is begun before it has."""
+    if not _BUSY.acquire(blocking=False):
+        return {"error": "a __repr__ of the program that was called before has not returned"}
+
+    found = []
+
+    def doing():
+        try:
+            found.append(do())
+        finally:
+            _BUSY.release()
+
+    _aside(doing).join(_EVALUATED)
+    return found[0] if found else None
+
+
+def _open(worker):
+    import ray.util.debugpy
+
+    open_port = getattr(ray.util.debugpy, "_ensure_debugger_port_open_thread_safe", None)
+    if open_port is None:
+        return {"error": "this version of Ray has no debugpy in its workers"}
+    open_port()
+    port = worker.debugger_port
+    if not port:
+        return {"error": "debugpy 1.8 or newer is not installed where the worker runs"}
+    listen = sys.modules["debugpy"].listen
+    return {"host": getattr(listen, "host", worker.node_ip_address), "port": port}
+
+
+# The look. None of the program's code is run: what is read of its objects is read by Python's own types, by their exact
+# identity. `isinstance`, `hasattr`, `len`, `==`, `in` and `hash` may all be the program's.
+
+
+def _look(evaluate):
+    names, stacks, room = dict(threading._active), [], _Room(evaluate)
+    frames = sys._current_frames()
+    del frames[threading.get_ident()]  # This one, which would hold itself.
+    main = threading.main_thread().ident
+    for ident in sorted(frames, key=lambda ident: (ident != main, ident)):
+        about = _attributes(names.get(ident)) or {}
+        if about.get("is_pydev_daemon_thread") is True:
+            continue
+        native = about.get("_native_id")
+        stacks.append((ident, _text(about.get("_name")), native if type(native) is int else None, None, _stack(frames[ident])))
+    stacks += _tasks()
+    threads = []
+    for ident, name, native, task, stack in stacks[:_THREADS]:
+        if room.left <= 0:
+            break
+        shown = []
+        for frame, line in stack[:_FRAMES]:
+            if room.left <= 0:
+                break
+            shown.append(room.frame(frame, line))
+        threads.append({
+            "id": ident, "name": name, "native_id": native, "is_main": ident == main, "holds_gil": None, "idle": None,
+            "task": task, "frames": shown, "frames_cut": len(stack) - len(shown),
+        })
+    return {
+        "pid": os.getpid(), "python": "%d.%d.%d" % sys.version_info[:3], "source": "hook", "threads": threads,
+        "threads_cut": len(stacks) - len(threads),
+    }
+
+
+def _stack(frame):
+    """Where each frame stands, before any other thread goes on."""
+    stack = []
+    while frame is not None:
+        stack.append((frame, frame.f_lineno or 0))
+        frame = frame.f_back
+    return stack
+
+
+def _tasks():
+    """The stacks of asyncio's tasks that wait, as threads. What is not known to be asyncio's own is passed over."""
+    found, module = [], sys.modules.get("asyncio.tasks")
+    known = module.__dict__ if type(module) is types.ModuleType else {}
+    weak = known.get("_scheduled_tasks", known.get("_all_tasks"))
+    refs = (_attributes(weak) or {}).get("data")
+    for ref in list(islice(refs, 10 * _THREADS)) if type(refs) is set else ():
+        task = ref()
+        if type(task) is not known.get("_CTask", known.get("Task")) or task.done():
+            continue
+        stack, awaited = [], task.get_coro()
+        while type(awaited) is types.CoroutineType and awaited.cr_frame is not None and not awaited.cr_running:
+            stack.append((awaited.cr_frame, awaited.cr_frame.f_lineno or 0))
+            awaited = awaited.cr_await
+        if stack:
+            name = _text(task.get_name())
+            found.append((0, name, None, name, stack[::-1]))
+    return sorted(found, key=lambda one: one[1])
+
+
+_name, _qualname = type.__dict__["__name__"].__get__, type.__dict__["__qualname__"].__get__
+_module, _mro, _dict = (type.__dict__[name].__get__ for name in ("__module__", "__mro__", "__dict__"))
+
+
+def _text(text, most=_VALUE):
+    return str.__getitem__(text, slice(most)) if _is_a(text, str) else ""
+
+
+def _is_a(value, base):
+    return any(one is base for one in _mro(type(value)))
+
+
+def _type_name(kind):
+    module, name = _module(kind), _text(_qualname(kind))
+    return "%s.%s" % (_text(module), name) if type(module) is str and module != "builtins" else name
+
+
+def _attributes(value):
+    """The dictionary of an instance, if it is Python's own; None: it has none, or one that the program makes."""
+    for base in _mro(type(value)):
+        found = _dict(base).get("__dict__")
+        if found is not None:
+            attributes = found.__get__(value) if type(found) is types.GetSetDescriptorType else None
+            return attributes if type(attributes) is dict else None
+    return None
+
+
+def _of_module(kind, module, name):
+    """Whether `kind` is what `module`, which is not imported for that, has by that name."""
+    found = sys.modules.get(module)
+    return type(found) is types.ModuleType and found.__dict__.get(name) is kind
+
+
+def _array(value, kind, name):
+    """What is known of a value of numpy's, torch's or Ray's by their own code, which changes and waits for nothing."""
+    if name == "numpy.ndarray" and _of_module(kind, "numpy", "ndarray"):
+        return "ndarray(shape=%r, dtype=%s)" % (tuple(value.shape), value.dtype.str)
+    if name == "torch.Tensor" and _of_module(kind, "torch", "Tensor"):
+        return "Tensor(shape=%r, dtype=%s, device=%s)" % (tuple(value.shape), value.dtype, value.device)
+    if name.startswith("ray._raylet.") and _of_module(kind, "ray._raylet", name[12:]) and name.endswith(("ID", "Ref")):
+        return "%s(%s)" % (name[12:], value.hex())
+    return None
+
+
+class _Room:
+    """Makes texts of values, with the room that is left for them."""
+
+    def __init__(self, evaluate):
+        self.left, self.evaluate, self.cut = _ROOM, evaluate, False
+
+    def frame(self, frame, line):
+        code, shown, more = frame.f_code, [], 0
+        names = frame.f_locals
+        # A namespace of the program's own making is not asked.
+        if type(names) is dict or _type_name(type(names)) == "FrameLocalsProxy":
+            is_module = names is frame.f_globals
+            for name, value in list(islice(names.items(), 10 * _LOCALS)):
+                if type(name) is not str or name[:2] == "__" == name[-2:]:
+                    continue
+                if is_module and (type(value) in (types.ModuleType, types.FunctionType) or _is_a(value, type)):
+                    continue
+                if len(shown) >= _LOCALS or self.left <= 0:
+                    more += 1
+                    continue
+                shown.append(self.local(name, value))
+            value = None
+            # Before Python 3.13 a frame keeps what it was asked for, and with that every value, longer than the program
+            # does. Where nobody else has that dictionary (the frame, `names`, the call), it is emptied again.
+            if type(names) is dict and code.co_flags & _OPTIMIZED and sys.getrefcount(names) <= 3:
+                for name in code.co_varnames + code.co_cellvars + code.co_freevars:
+                    names.pop(name, None)
+        self.left -= 60 + len(code.co_filename) + len(code.co_name)
+        return {"file": code.co_filename, "line": line, "function": getattr(code, "co_qualname", code.co_name),
+                "locals": shown, "locals_cut": more}
+
+    def local(self, name, value):
+        kind, self.cut = "", False
+        try:
+            kind = _type_name(type(value))
+            text = self.evaluated(value) if self.evaluate else self.value(value, _VALUE, 0)
+        except Exception as why:
+            text = "<not shown: %s>" % _text(_name(type(why)))
+        cut = self.cut or len(text) > _VALUE
+        self.left -= 40 + len(name) + len(kind) + min(len(text), _VALUE)
+        return {"name": name, "type": kind, "value": text[:_VALUE], "cut": cut}
+
+    def evaluated(self, value):
+        return _text(repr(value), _VALUE + 1)
+
+    def value(self, value, most, depth):
+        kind = type(value)
+        if value is None or kind is bool or value is Ellipsis or kind is range:
+            return repr(value)
+        for base, shown in self.KINDS:
+            if _is_a(value, base):
+                text = shown(self, value, most, depth)
+                return text if kind is base or base in (BaseException, type) else "%s(%s)" % (_text(_name(kind)), text)
+        name = _type_name(kind)
+        if name in ("_thread.lock", "_thread.RLock") and _of_module(kind, "_thread", "RLock" if "R" in name else "LockType"):
+            return repr(value)
+        known = _array(value, kind, name)
+        if known is not None:
+            return known
+        attributes = _attributes(value)
+        if attributes is None:
+            return "<%s>" % name
+        return "%s(%s)" % (_text(_name(kind)), self.pairs(attributes, depth, "%s=%s", _text))
+
+    def item(self, value, depth):
+        text = self.value(value, _ITEM, depth + 1)
+        self.cut |= len(text) > _ITEM
+        return text if len(text) <= _ITEM else text[:_ITEM - 1] + "\u2026"
+
+    def items(self, values, depth, shown=None):
+        if depth >= _DEPTH:
+            self.cut = True
+            return "\u2026"
+        some = list(islice(values, _ITEMS + 1))
+        self.cut |= len(some) > _ITEMS
+        texts = [shown(one) if shown else self.item(one, depth) for one in some[:_ITEMS]]
+        return ", ".join(texts + ["\u2026"] * (len(some) > _ITEMS))
+
+    def pairs(self, values, depth, form, key):
+        return self.items(dict.items(values), depth, lambda pair: form % (key(pair[0]), self.item(pair[1], depth)))
+
+    def of_integer(self, value, most, depth):
+        bits = int.bit_length(value)
+        return int.__repr__(value) if bits <= 256 else "<%d bits>" % bits
+
+    def of_words(self, value, most, depth):
+        base = str if _is_a(value, str) else bytes if _is_a(value, bytes) else bytearray
+        self.cut |= base.__len__(value) > most
+        text = base.__repr__(base.__getitem__(value, slice(most)))
+        return text + "\u2026" * (base.__len__(value) > most)
+
+    def of_list(self, value, most, depth):
+        return "[%s]" % self.items(list.__iter__(value), depth)
+
+    def of_tuple(self, value, most, depth):
+        return "(%s%s)" % (self.items(tuple.__iter__(value), depth), "," * (tuple.__len__(value) == 1))
+
+    def of_set(self, value, most, depth):
+        base = set if _is_a(value, set) else frozenset
+        text = "{%s}" % self.items(base.__iter__(value), depth) if base.__len__(value) else "set()"
+        return text if base is set else "frozenset(%s)" % text
+
+    def of_dict(self, value, most, depth):
+        return "{%s}" % self.pairs(value, depth, "%s: %s", lambda key: self.item(key, depth))
+
+    def of_exception(self, value, most, depth):
+        args = BaseException.__dict__["args"].__get__(value)
+        return "%s(%s)" % (_text(_name(type(value))), self.items(tuple.__iter__(args), depth))
+
+    def of_named(self, value, most, depth):
+        kind = "class" if _is_a(value, type) else "function"
+        name = _type_name(value) if kind == "class" else _text(types.FunctionType.__dict__["__qualname__"].__get__(value))
+        return "<%s %s>" % (kind, name)
+
+    KINDS = (
+        (int, of_integer), (float, lambda self, value, most, depth: float.__repr__(value)),
+        (complex, lambda self, value, most, depth: complex.__repr__(value)),
+        (str, of_words), (bytes, of_words), (bytearray, of_words), (list, of_list), (tuple, of_tuple), (set, of_set),
+        (frozenset, of_set), (dict, of_dict), (BaseException, of_exception), (type, of_named),
+        (types.FunctionType, of_named),
+    )

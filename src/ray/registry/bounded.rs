@@ -139,8 +139,22 @@ pub(super) fn number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, 
     Ok(match NUMBER.deserialize(from)? {
         Value::Number(number) => Some(number),
         Value::Text(text) => text.trim().parse().ok(),
-        Value::Truth(_) | Value::Other => None,
+        Value::Fraction(_) | Value::Truth(_) | Value::Other => None,
     })
+}
+
+/// A time in milliseconds since 1970, which Ray also writes as `1795236270139.0`; zero and what is no time is nothing.
+pub(super) fn millis<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    /// The last millisecond of the year 9999.
+    const LAST: u64 = 253_402_300_799_999;
+    let read = match NUMBER.deserialize(from)? {
+        Value::Number(number) => Some(number),
+        // Not negative, and within what such a number holds exactly.
+        Value::Fraction(number) if (0.0..=LAST as f64).contains(&number) => Some(number as u64),
+        Value::Text(text) => text.trim().parse().ok(),
+        Value::Fraction(_) | Value::Truth(_) | Value::Other => None,
+    };
+    Ok(read.filter(|millis| (1..=LAST).contains(millis)))
 }
 
 /// A string of [`LONGEST`] bytes at most; null and everything else is empty.
@@ -173,7 +187,7 @@ pub(super) fn id<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error>
 fn string<'de, D: Deserializer<'de>>(from: D, longest: usize) -> Result<String, D::Error> {
     Ok(match (Scalar { longest }).deserialize(from)? {
         Value::Text(text) => text,
-        Value::Number(_) | Value::Truth(_) | Value::Other => String::new(),
+        Value::Number(_) | Value::Fraction(_) | Value::Truth(_) | Value::Other => String::new(),
     })
 }
 
@@ -182,7 +196,7 @@ pub(super) fn truth<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error
     Ok(match NUMBER.deserialize(from)? {
         Value::Truth(truth) => truth,
         Value::Text(text) => !text.eq_ignore_ascii_case("false"),
-        Value::Number(_) | Value::Other => true,
+        Value::Number(_) | Value::Fraction(_) | Value::Other => true,
     })
 }
 
@@ -198,6 +212,7 @@ const NUMBER: Scalar = Scalar { longest: 64 };
 enum Value {
     Truth(bool),
     Number(u64),
+    Fraction(f64),
     Text(String),
     /// Null, and whatever a column has no use for.
     Other,
@@ -230,8 +245,8 @@ impl<'de> Visitor<'de> for Scalar {
         Ok(u64::try_from(number).map_or(Value::Other, Value::Number))
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Value, E> {
-        Ok(Value::Other)
+    fn visit_f64<E>(self, number: f64) -> Result<Value, E> {
+        Ok(Value::Fraction(number))
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Value, E> {

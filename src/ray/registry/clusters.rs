@@ -23,6 +23,9 @@ use crate::ray::registry::{BreakpointId, FoundHead};
 /// connection while it is asked after.
 const LOOKS: usize = 16;
 
+/// Those who ask a head at a time for all that runs: each answer may have ten thousand rows.
+const RUNNING: usize = 2;
+
 /// One cluster: what asks its head, and what wakes it.
 pub(super) struct ClusterHandle {
     pub(super) name: Arc<str>,
@@ -56,6 +59,8 @@ pub(super) struct ClusterHandle {
     pub(super) suspects: Suspects,
     /// A turn for each worker that is looked after at a time.
     pub(super) looks: Semaphore,
+    /// A turn for each who asks at a time for all that runs.
+    pub(super) listings: Semaphore,
     /// When the last poll that has come back was sent.
     polled: watch::Sender<Option<Instant>>,
     /// Legacy sessions that go on in no other task, by the last answer of the GCS.
@@ -161,6 +166,7 @@ impl ClusterHandle {
             nodes_asked: watch::Sender::default(),
             suspects: Suspects::default(),
             looks: Semaphore::new(LOOKS),
+            listings: Semaphore::new(RUNNING),
             polled: watch::Sender::default(),
             exited: watch::Sender::default(),
         }

@@ -32,8 +32,10 @@ mod poller;
 mod query;
 mod resources;
 mod rows;
+mod running;
 mod shared;
 pub mod snapshot;
+mod stacks;
 mod state;
 mod suspects;
 #[cfg(test)]
@@ -48,6 +50,7 @@ use tokio::sync::{broadcast, watch};
 use crate::config;
 use crate::memory::Memory;
 use crate::ray::head::{HeadClient, HeadConfigError};
+use crate::ray::look::Look;
 use clusters::ClusterHandle;
 use gcs::GcsClient;
 use shared::Shared;
@@ -67,7 +70,9 @@ pub use id_prefix::{AmbiguousPrefix, BadPrefix, BreakpointIdPrefix};
 pub use list::List;
 pub use observe::{Observer, PollOutcome};
 pub use resources::{Amount, Resources};
+pub use running::{Asked, Running, RunningIn, What};
 pub use snapshot::{ClusterStatus, LeftOut, Search, Snapshot};
+pub use stacks::NoStack;
 
 /// Why a registry could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -166,6 +171,27 @@ impl Registry {
         let clusters = self.shared.clusters.present();
         let examined = join_all(clusters.iter().map(|cluster| examine::examine(cluster))).await;
         examined.into_iter().flatten().collect()
+    }
+
+    /// What runs in the clusters that `asked` says, by Ray's last word: a head is asked now, and by two at a time at most.
+    /// To be bounded by the caller, who waits for those before. Cancel safe.
+    pub async fn running(&self, asked: &Asked<'_>) -> Vec<RunningIn> {
+        let mut clusters = self.shared.clusters.present();
+        clusters.retain(|cluster| (asked.on)(&cluster.name));
+        let found = clusters
+            .iter()
+            .map(|cluster| running::ask(cluster, asked.job));
+        join_all(found).await.into_iter().flatten().collect()
+    }
+
+    /// Where the threads of `running` are, by Ray's own means: as the head lets it, and without variables. Within the time of
+    /// every question to a head. Cancel safe.
+    ///
+    /// # Errors
+    /// [`NoStack`].
+    pub async fn stack(&self, running: &Running) -> Result<Look, NoStack> {
+        let head = self.head(&running.cluster).ok_or(NoStack::NoHead)?;
+        stacks::look(&head, running).await
     }
 
     /// Takes the breakpoint `id` for a session. Dropping the claim gives it back and has the

@@ -154,6 +154,31 @@ pub(super) fn of_actor(actor: &ActorRow) -> Found {
     Found::without_tasks(names, replica.is_some())
 }
 
+/// Whether `actor` is a replica of Ray Serve.
+pub(super) fn is_replica(actor: &ActorRow) -> bool {
+    actor.class_name.starts_with(REPLICA)
+}
+
+/// What `actor` has in common with those that are there for the same.
+pub(super) fn group_of(actor: &ActorRow) -> String {
+    match actor.class_name.strip_prefix(REPLICA) {
+        Some(deployment) => shortened(&format!("Serve {deployment}")),
+        None => shortened(&actor.class_name),
+    }
+}
+
+/// The function of `task`; of a method whose actor is not known the class before it.
+pub(super) fn function_of(task: &TaskRow) -> String {
+    let function = match task.func_or_class_name.is_empty() {
+        true => &task.name,
+        false => &task.func_or_class_name,
+    };
+    let class = function
+        .rsplit_once('.')
+        .filter(|_| known(&task.actor_id).is_some());
+    shortened(class.map_or(function, |(class, _)| class))
+}
+
 /// The job of a driver, whose worker id is the job id followed by `ff…`.
 pub(super) fn job_of_driver(worker_id: &str) -> Option<&str> {
     worker_id.get(..8)

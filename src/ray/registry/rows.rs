@@ -3,7 +3,7 @@
 //! Every column may be missing, null or, for numbers, a numeric string: versions differ, and a
 //! row that says less must not cost the rest of the list. Nor may one that says more: what is taken of each is bounded
 //! ([`crate::ray::registry::bounded`]). Times are milliseconds since 1970;
-//! `worker_launch_time_ms` of a driver is `u64::MAX`, so times are not read at all.
+//! `worker_launch_time_ms` of a driver is `u64::MAX`, so of workers none is read.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,7 +11,9 @@ use std::net::IpAddr;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::ray::registry::bounded::{Rows, amounts, end, id, lenient, long, number, text, truth};
+use crate::ray::registry::bounded::{
+    Rows, amounts, end, id, lenient, long, millis, number, text, truth,
+};
 
 /// `{"result": bool, "msg": str, "data": {"result": {…, "result": [row]}}}`
 #[derive(Debug, Deserialize)]
@@ -135,14 +137,14 @@ impl WorkerRow {
     pub(super) fn debugger(&self) -> Option<(IpAddr, u16)> {
         let port = self.debugger_port.and_then(|port| u16::try_from(port).ok());
         let port = port.filter(|port| *port != 0 && self.is_alive)?;
+        Some((self.address()?, port))
+    }
+
+    /// The address of its node.
+    pub(super) fn address(&self) -> Option<IpAddr> {
         // Ray writes IPv6 bare; brackets are tolerated.
-        let ip = self
-            .ip
-            .trim_start_matches('[')
-            .trim_end_matches(']')
-            .parse()
-            .ok()?;
-        Some((ip, port))
+        let bare = self.ip.trim_start_matches('[').trim_end_matches(']');
+        bare.parse().ok()
     }
 
     /// Threads that wait for a client.
@@ -186,6 +188,12 @@ pub(super) struct TaskRow {
     pub(super) actor_id: String,
     #[serde(default, deserialize_with = "id")]
     pub(super) worker_id: String,
+    #[serde(default, deserialize_with = "id")]
+    pub(super) node_id: String,
+    #[serde(default, deserialize_with = "number")]
+    pub(super) worker_pid: Option<u64>,
+    #[serde(default, deserialize_with = "millis")]
+    pub(super) start_time_ms: Option<u64>,
     #[serde(default, deserialize_with = "amounts")]
     pub(super) required_resources: Option<BTreeMap<String, f64>>,
     #[serde(default, deserialize_with = "lenient")]
@@ -259,6 +267,8 @@ pub(super) struct JobRow {
     pub(super) status: String,
     #[serde(default, deserialize_with = "text")]
     pub(super) entrypoint: String,
+    #[serde(default, deserialize_with = "millis")]
+    pub(super) start_time: Option<u64>,
     #[serde(default, deserialize_with = "lenient")]
     pub(super) runtime_env: Option<RuntimeEnv>,
 }

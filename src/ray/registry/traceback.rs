@@ -1,6 +1,7 @@
 //! Where a worker stopped and why, from stack dumps: py-spy's (`/worker/traceback`) and Python's
 //! own (recorded by Ray with a task whose function raised).
 
+use crate::ray::dump;
 use crate::ray::registry::breakpoint::{Location, RAY_FRAMES, Reason};
 
 /// What Ray lets us know of a stop without attaching.
@@ -95,11 +96,10 @@ fn of_exception(traceback: &str) -> Option<Location> {
 
 /// The location that a line of py-spy names: `function (path/file.py:123)`.
 fn frame(line: &str) -> Option<Location> {
-    let (function, place) = line.strip_suffix(')')?.rsplit_once(" (")?;
-    let (file, line) = place.rsplit_once(':')?;
+    let (function, file, line) = dump::place(line)?;
     Some(Location {
         file: file.to_owned(),
-        line: line.parse().ok()?,
+        line,
         function: function.to_owned(),
     })
 }

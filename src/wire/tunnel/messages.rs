@@ -8,8 +8,10 @@ use std::net::{IpAddr, SocketAddr};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
+mod inspect;
 mod kept;
 
+pub use self::inspect::{Inspect, Inspection, Listening};
 pub use self::kept::{Credential, Entry, Keep, KeptSession, LetRun, Parked, kept_fit};
 pub use super::text::{Hex, Text};
 pub use crate::wire::debugger::Kind;
@@ -88,6 +90,8 @@ pub enum FromRelay {
     },
     /// Asks for a stream to a debugger.
     Open(Open),
+    /// Asks for a stream with what a worker is found to do.
+    Inspect(Inspect),
     /// Asks whether a process of Ray's with that title listens on that port of the agent's node.
     Locate {
         /// Names the question.
@@ -312,6 +316,9 @@ pub struct Announce {
     /// Whether it does of a prompt of the legacy debugger, too.
     #[serde(default)]
     pub keeps_prompts: bool,
+    /// Whether it understands [`Inspect`].
+    #[serde(default)]
+    pub inspects: bool,
 }
 
 /// Why a stream is not opened.

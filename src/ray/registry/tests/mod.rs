@@ -12,3 +12,4 @@ mod lookups;
 mod lost_nodes;
 mod polling;
 mod recorded;
+mod running;

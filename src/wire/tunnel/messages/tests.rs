@@ -214,3 +214,21 @@ fn what_a_stream_is_kept_by_is_spelled_as_the_protocol_says() {
     let text = r#"{"type":"let_run","worker_id":"0c","port":1}"#;
     assert_eq!(written(&let_run), text);
 }
+
+#[test]
+fn what_is_asked_of_a_worker_that_waits_for_nobody_is_spelled_as_the_protocol_says() {
+    let text = r#"{"type":"inspect","stream":"0101010101010101","secret":"02020202020202020202020202020202","node_id":"0a0b","worker_id":"0c","pid":41,"what":"look","patience_ms":5}"#;
+    let inspect: FromRelay = read(text).unwrap();
+    assert_eq!(written(&inspect), text);
+    let newer = text.replace("look", "dance");
+    assert!(matches!(
+        read(&newer).unwrap(),
+        FromRelay::Inspect(Inspect {
+            what: Inspection::Unknown,
+            ..
+        })
+    ));
+    // Of an agent that is older.
+    let announce = r#"{"protocol":1,"version":"","nonce":"00000000000000000000000000000000","instance":"00000000000000000000000000000000","node_id":null,"addresses":[],"hostname":"","architecture":"","pid":1,"keeps":true}"#;
+    assert!(!read::<Announce>(announce).unwrap().inspects);
+}

@@ -1,4 +1,8 @@
-//! `ray-relay snapshot`: where paused tasks are and what their variables hold, without letting them go.
+//! `ray-relay snapshot`: where paused tasks are and what their variables hold, without letting them go; and the same of what
+//! runs ([`running`]).
+
+mod running;
+mod saved;
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -9,11 +13,11 @@ use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::relay_client::{RelayClient, RelayError};
-use super::release::called;
-use super::terminal::say;
-use super::worker_session::Error as SessionError;
-use super::{Failure, SnapshotArgs};
+use crate::cli::relay_client::{RelayClient, RelayError};
+use crate::cli::release::called;
+use crate::cli::terminal::say;
+use crate::cli::worker_session::Error as SessionError;
+use crate::cli::{Failure, SnapshotArgs};
 use crate::listing::row::Row;
 use crate::pdb::Limits;
 use crate::wire::human_time::span;
@@ -25,24 +29,36 @@ const AT_ONCE: usize = 4;
 /// How long it is tried anew where the same person looks at as many elsewhere, and how often.
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_millis(500));
 
-pub(super) const AFTER_HELP: &str = "\
+pub(in crate::cli) const AFTER_HELP: &str = "\
 Examples:
   ray-relay snapshot 3kfz0q8m
   ray-relay snapshot --all --json > paused.json
       {\"snapshots\": [{\"breakpoint\": {...}, \"threads\": [{\"name\", \"frames\": [{\"file\", \"line\", \"function\", \"source\", \"locals\": {NAME: TEXT}}]}]}]}; \"error\" in place of \"threads\" where there is none; \"exception\" and \"raised\" besides \"frames\" at a post-mortem
+  ray-relay snapshot --running 'train_*'
+  ray-relay snapshot --job 01000000 --watch 5s
+  ray-relay snapshot --job 01000000 --save hang.json
+  ray-relay snapshot hang.json
+  ray-relay snapshot --job 01000000 --json
+      {\"looks\": [{\"tasks\": [{...}], \"look\": {\"threads\": [{\"name\", \"idle\", \"frames\": [{\"file\", \"line\", \"function\", \"locals\"}]}]}}], \"places\": [{\"group\", \"places\": [{\"tasks\", \"count\", \"waits_in\", \"at\", \"odd\"}]}]}; frames innermost first, \"error\" in place of \"look\" where there is none; with --watch one object a line
 
-The tasks stay paused exactly as they were: nothing is released, and another debugger can attach right after. For a moment the relay counts this command as the holder.
+Paused tasks stay paused exactly as they were: nothing is released, and another debugger can attach right after. For a moment the relay counts this command as the holder.
 
 What it does not allow:
   - a task that somebody debugs, as a worker has room for one debugger (it is listed with its holder);
-  - a task that runs;
-  - values are written by the program's own __repr__, in a thread of the debugger while the task's own thread waits:
-    one that takes a lock which the task holds gives no answer, and the snapshot of that task fails after 30 s. --no-locals runs no code of the program.
+  - values are written by the program's own __repr__, in a thread of the debugger while the task's own thread waits: one that takes a lock which the task holds gives no answer, and the snapshot of that task fails after 30 s. --no-locals runs no code of the program.
 
-Exit codes: 0 done, 1 not for all of several, 69 the relay or the task's debugger cannot be reached, 77 refused, 66 no such task waits.";
+--running and --job look at what runs, wherever it is, and it runs on: first who is elsewhere than the others, and what each waits in (collectives of torch.distributed, ray.get, queues, sockets, locks, ...), then the stacks of all as one tree, with ranks where they part, and with variables where the source has them. Who does not answer is named. It takes the permission `view` on each, and a source of stacks: the agent of its node, with variables, by the hook in the worker or py-spy; else the Ray head's own py-spy, without variables, where the head lets it (from Ray 2.59 on RAY_DASHBOARD_ENABLE_PROFILING=1). What gives none says why, and what would.
 
-pub(super) async fn run(args: SnapshotArgs) -> Result<(), Failure> {
+Exit codes: 0 done, 1 not for all of several, 69 the relay or the task's debugger cannot be reached, 77 refused, 66 no such task waits or runs.";
+
+pub(in crate::cli) async fn run(args: SnapshotArgs) -> Result<(), Failure> {
+    if let Some(kept) = args.target.as_deref().and_then(saved::find) {
+        return running::show(&kept?, &args);
+    }
     let client = RelayClient::new(args.relay.clone())?;
+    if args.running.is_some() || args.job.is_some() {
+        return running::run(&client, &args).await;
+    }
     let list = client.breakpoints(false).await?;
     let rows = list["breakpoints"].as_array().cloned().unwrap_or_default();
     let chosen: Vec<Value> = match &args.target {

@@ -1,0 +1,153 @@
+//! What workers do that wait for nobody, told by the agent of their node. Who may see it is judged by the caller.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt as _;
+use tokio::time::{Instant, timeout_at};
+
+use super::link::Link;
+use super::{Absence, Agents, NotOpened, Tunnel};
+use crate::ray::look::{LARGEST, Look};
+use crate::wire::tunnel::messages::{
+    FromRelay, Inspect, Inspection, Listening, Refusal, Sentence, read,
+};
+
+/// How much longer than the agent the relay waits: so that a sentence comes where nothing else does.
+const LONGER: Duration = Duration::from_millis(500);
+
+/// A worker, as Ray's registry lists it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LookAt<'a> {
+    /// The relay's name of its cluster.
+    pub(crate) cluster: &'a str,
+    /// Ray's id of its node.
+    pub(crate) node_id: &'a str,
+    /// Ray's id of it.
+    pub(crate) worker_id: &'a str,
+    /// Its process id, as it calls itself.
+    pub(crate) pid: u32,
+    /// Its values are shown by the program's own `__repr__`, which runs code there.
+    pub(crate) evaluate: bool,
+}
+
+/// Why a worker is not looked at. `Display` is a clause for people.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub(crate) enum NotLooked {
+    /// Nobody is there who could.
+    #[error("{0}")]
+    NoAgent(Absence),
+    /// The agent is of a version that does not.
+    #[error("the agent of its node is older than this relay: update it")]
+    Older,
+    /// The agent says why not.
+    #[error("{0}")]
+    Refused(Sentence),
+    /// The agent does not do it.
+    #[error(transparent)]
+    NotOpened(NotOpened),
+    /// It did not come in time, or broke.
+    #[error("the agent of its node did not tell in time")]
+    Late,
+    /// The agent sends something else.
+    #[error("the agent of its node sent an invalid answer")]
+    Garbage,
+}
+
+impl From<NotOpened> for NotLooked {
+    fn from(why: NotOpened) -> Self {
+        match why {
+            // What is known of a debugger's port says nothing here.
+            NotOpened::Refused {
+                kind: Refusal::NotAWorker | Refusal::WrongProcess | Refusal::Other,
+                detail,
+            } => Self::Refused(detail),
+            NotOpened::TimedOut(_) => Self::Late,
+            why => Self::NotOpened(why),
+        }
+    }
+}
+
+impl Agents {
+    /// What the worker at `at` does. No code of its program runs for that, unless that is wanted.
+    ///
+    /// # Errors
+    /// [`NotLooked`]; the whole takes at most `patience`. Cancel safe: the agent is told.
+    pub(crate) async fn look(
+        &self,
+        at: &LookAt<'_>,
+        patience: Duration,
+    ) -> Result<Look, NotLooked> {
+        let what = match at.evaluate {
+            true => Inspection::Evaluate,
+            false => Inspection::Look,
+        };
+        let json = self.inspected(at, what, patience).await?;
+        Look::read(&json).map_err(|_| NotLooked::Garbage)
+    }
+
+    /// Has the worker at `at` open its debugger, as at a breakpoint: the port, by which Ray lists it from now on.
+    ///
+    /// # Errors
+    /// [`NotLooked`]; the whole takes at most `patience`.
+    #[allow(dead_code, reason = "whoever asks for it comes with it")]
+    pub(crate) async fn open_debugger(
+        &self,
+        at: &LookAt<'_>,
+        patience: Duration,
+    ) -> Result<u16, NotLooked> {
+        let json = self.inspected(at, Inspection::Open, patience).await?;
+        let text = str::from_utf8(&json).map_err(|_| NotLooked::Garbage)?;
+        let listening: Listening = read(text).map_err(|_| NotLooked::Garbage)?;
+        Ok(listening.port)
+    }
+
+    async fn inspected(
+        &self,
+        at: &LookAt<'_>,
+        what: Inspection,
+        patience: Duration,
+    ) -> Result<Vec<u8>, NotLooked> {
+        let until = Instant::now() + patience;
+        let link = self
+            .speaks_for(at.cluster, at.node_id)
+            .map_err(NotLooked::NoAgent)?;
+        if !link.about.inspects {
+            return Err(NotLooked::Older);
+        }
+        // Not more at a time, so that streams remain for sessions: who comes later waits.
+        let turn = timeout_at(until, link.standing.inspections.acquire()).await;
+        let _turn = turn.map_err(|_| NotLooked::Late)?;
+        let mut tunnel = self.asked(&link, at, what, until).await?;
+        let mut answer = Vec::new();
+        let mut reader = (&mut tunnel).take(LARGEST as u64 + 1);
+        match timeout_at(until, reader.read_to_end(&mut answer)).await {
+            Ok(Ok(_)) => Ok(answer),
+            Ok(Err(_)) => Err(NotOpened::LinkLost.into()),
+            Err(_) => Err(NotLooked::Late),
+        }
+    }
+
+    async fn asked(
+        &self,
+        link: &Arc<Link>,
+        at: &LookAt<'_>,
+        what: Inspection,
+        until: Instant,
+    ) -> Result<Tunnel, NotOpened> {
+        let left = until.saturating_duration_since(Instant::now());
+        let of_agent = left.saturating_sub(LONGER.min(left / 4));
+        let ask = |stream, secret| {
+            FromRelay::Inspect(Inspect {
+                stream,
+                secret,
+                node_id: at.node_id.into(),
+                worker_id: at.worker_id.into(),
+                pid: at.pid,
+                what,
+                patience_ms: u64::try_from(of_agent.as_millis()).unwrap_or(u64::MAX),
+            })
+        };
+        self.streamed(link, None, ask, left).await
+    }
+}

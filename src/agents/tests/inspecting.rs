@@ -1,0 +1,179 @@
+//! Workers that wait for nobody, told by the agents of their nodes.
+
+use serde_json::json;
+
+use super::*;
+use crate::agents::{LookAt, NotLooked};
+use crate::ray::look::{LARGEST, Look, Source};
+use crate::wire::tunnel::messages::{Inspect, Inspection, Refusal};
+
+const AT: LookAt<'static> = LookAt {
+    cluster: "default",
+    node_id: "a1",
+    worker_id: "beef",
+    pid: 41,
+    evaluate: false,
+};
+
+type Looking = tokio::task::JoinHandle<Result<Look, NotLooked>>;
+
+fn looking(scene: &Scene, at: LookAt<'static>, patience: Duration) -> Looking {
+    let agents = Arc::clone(&scene.context.peers.agents);
+    tokio::spawn(async move { agents.look(&at, patience).await })
+}
+
+async fn asked(agent: &mut StandIn) -> Inspect {
+    match agent.hear().await {
+        Ok(FromRelay::Inspect(asked)) => asked,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The stream for `asked`, on which its agent says `text` and ends.
+async fn told(scene: &Scene, asked: &Inspect, text: &str) {
+    let mut stream = scene
+        .stream_for("agent", &asked.stream, &asked.secret)
+        .await
+        .unwrap();
+    dialled(&mut stream).await;
+    for piece in text.as_bytes().chunks(60_000) {
+        let sent = stream
+            .send(Message::Binary(Bytes::copy_from_slice(piece)))
+            .await;
+        if sent.is_err() {
+            return;
+        }
+    }
+    _ = stream.send(Message::Binary(Bytes::new())).await;
+    // Until the relay has gone.
+    while let Some(Ok(_)) = stream.next().await {}
+}
+
+fn look(value: &str) -> String {
+    json!({"pid": 41, "python": "3.11.9", "source": "hook", "threads": [{"id": 1, "name": "MainThread",
+        "frames": [{"file": "/a.py", "line": 3, "function": "f", "locals": [{"name": "x", "type": "str", "value": value}]}]}]})
+    .to_string()
+}
+
+#[tokio::test]
+async fn a_look_comes_from_the_agent_of_the_node() {
+    let scene = Scene::new().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    for evaluate in [false, true] {
+        let looking = looking(&scene, LookAt { evaluate, ..AT }, PATIENCE);
+        let asked = asked(&mut agent).await;
+        assert_eq!(
+            (&*asked.worker_id, &*asked.node_id, asked.pid),
+            ("beef", "a1", 41)
+        );
+        let wanted = match evaluate {
+            true => Inspection::Evaluate,
+            false => Inspection::Look,
+        };
+        assert_eq!(asked.what, wanted);
+        assert!(Duration::from_millis(asked.patience_ms) < PATIENCE);
+        told(&scene, &asked, &look("'\u{1b}[2J'")).await;
+        let look = looking.await.unwrap().unwrap();
+        assert_eq!(look.source, Source::Hook);
+        let locals = look.threads[0].frames[0].locals.as_ref().unwrap();
+        assert_eq!(locals[0].value, "'\\x1b[2J'");
+    }
+}
+
+#[tokio::test]
+async fn a_debugger_that_was_opened_is_told_by_its_port() {
+    let scene = Scene::new().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let agents = Arc::clone(&scene.context.peers.agents);
+    let opening = tokio::spawn(async move { agents.open_debugger(&AT, PATIENCE).await });
+    let asked = asked(&mut agent).await;
+    assert_eq!(asked.what, Inspection::Open);
+    told(&scene, &asked, r#"{"host":"127.0.0.1","port":4321}"#).await;
+    assert_eq!(opening.await.unwrap(), Ok(4321));
+}
+
+#[tokio::test]
+async fn why_there_is_no_look_is_said_in_a_sentence() {
+    let scene = Scene::new().await;
+    let why = looking(&scene, AT, PATIENCE).await.unwrap().unwrap_err();
+    assert!(why.to_string().contains("ray-relay node"), "{why}");
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    for kind in [Refusal::Other, Refusal::NotAWorker] {
+        let looking = looking(&scene, AT, PATIENCE);
+        let stream = asked(&mut agent).await.stream;
+        let detail = "the worker has no hook".into();
+        let holder = None;
+        agent
+            .say(&FromAgent::Refused {
+                stream,
+                kind,
+                detail,
+                holder,
+            })
+            .await;
+        let why = looking.await.unwrap().unwrap_err();
+        assert_eq!(why.to_string(), "the worker has no hook");
+    }
+    for (said, held) in [("[1]", false), (&*look(&"x".repeat(LARGEST)), true)] {
+        let looking = looking(&scene, AT, PATIENCE);
+        let asked = asked(&mut agent).await;
+        told(&scene, &asked, said).await;
+        assert_eq!(
+            looking.await.unwrap().unwrap_err(),
+            NotLooked::Garbage,
+            "{held}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_is_older_is_not_asked() {
+    let scene = Scene::new().await;
+    let mut agent = scene.dial("agent").await.unwrap();
+    let older = Announce {
+        nonce: agent.nonce,
+        inspects: false,
+        ..announcement(Some("a1"), &[])
+    };
+    agent.say(&FromAgent::Announce(older)).await;
+    assert!(matches!(agent.hear().await, Ok(FromRelay::Welcome { .. })));
+    let why = looking(&scene, AT, PATIENCE).await.unwrap().unwrap_err();
+    assert_eq!(why, NotLooked::Older);
+}
+
+#[tokio::test]
+async fn an_agent_that_does_not_answer_is_given_up_in_time_and_told() {
+    let scene = Scene::new().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let looking = looking(&scene, AT, Duration::from_millis(200));
+    let stream = asked(&mut agent).await.stream;
+    assert_eq!(looking.await.unwrap().unwrap_err(), NotLooked::Late);
+    match agent.hear().await {
+        Ok(FromRelay::Cancel { stream: called_off }) => assert_eq!(called_off, stream),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn not_more_workers_are_asked_about_at_a_time_than_leave_room_for_sessions() {
+    let scene = Scene::new().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let all: Vec<Looking> = (0..64).map(|_| looking(&scene, AT, PATIENCE)).collect();
+    let mut waiting = Vec::new();
+    for _ in 0..crate::agents::INSPECTIONS {
+        waiting.push(asked(&mut agent).await);
+    }
+    let early = timeout(Duration::from_millis(200), agent.hear()).await;
+    assert!(early.is_err(), "{early:?}");
+    for _ in 0..all.len() {
+        told(&scene, &waiting.remove(0), &look("1")).await;
+        if let Ok(Ok(FromRelay::Inspect(next))) =
+            timeout(Duration::from_millis(200), agent.hear()).await
+        {
+            waiting.push(next);
+        }
+    }
+    for one in all {
+        assert!(one.await.unwrap().is_ok());
+    }
+}

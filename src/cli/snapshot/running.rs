@@ -1,0 +1,197 @@
+//! `ray-relay snapshot --running`: where all of many tasks are, folded into one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::saved;
+use crate::cli::SnapshotArgs;
+use crate::cli::failure::{Exit, Failure};
+use crate::cli::relay_client::RelayClient;
+use crate::cli::terminal::say;
+use crate::cli::worker_session::Error as SessionError;
+use crate::listing::fold::member::Member;
+use crate::listing::fold::places;
+use crate::listing::fold::text::{self, Shown};
+use crate::wire::human_time::utc;
+use crate::wire::text::replaced;
+
+pub(super) async fn run(client: &RelayClient, args: &SnapshotArgs) -> Result<(), Failure> {
+    let mut wanted = json!({ "locals": !args.no_locals });
+    for (key, value) in [("name", &args.running), ("job", &args.job)] {
+        if let Some(value) = value {
+            wanted[key] = (&**value).into();
+        }
+    }
+    let answer = client.looks(&wanted).await?;
+    if let Some(path) = &args.save {
+        saved::write(path, &answer)?;
+    }
+    let Some(apart) = args.watch else {
+        return show(&answer, args);
+    };
+    let mut before = answer;
+    told(&before, args, "\n")?;
+    loop {
+        sleep(apart).await;
+        let now = client.looks(&wanted).await?;
+        if args.json {
+            told(&now, args, "\n")?;
+        } else {
+            say(&moved(&before, &now))?;
+        }
+        before = now;
+    }
+}
+
+/// Shows `answer` of the relay, or what was kept of one.
+pub(super) fn show(answer: &Value, args: &SnapshotArgs) -> Result<(), Failure> {
+    told(answer, args, "")?;
+    let looks = looks(answer);
+    let silent: Vec<&str> = looks
+        .iter()
+        .filter_map(|look| look["error"].as_str())
+        .collect();
+    match (&*silent, looks.len()) {
+        (_, 0) => {
+            let none = "nothing runs that fits; `ray-relay tasks` lists what does";
+            Err(SessionError::NotFound(none.to_owned()).into())
+        }
+        ([], _) => Ok(()),
+        // It has been said already.
+        _ => Err(Failure::told(Exit::Failed as u8)),
+    }
+}
+
+fn told(answer: &Value, args: &SnapshotArgs, behind: &str) -> Result<(), Failure> {
+    let members = members(answer);
+    if args.json {
+        let mut answer = answer.clone();
+        answer["places"] = places::json(&members);
+        say(&match args.watch {
+            Some(_) => format!("{answer}\n"),
+            None => format!("{answer:#}\n"),
+        })?;
+        return Ok(());
+    }
+    if members.is_empty() && args.watch.is_none() {
+        return Ok(());
+    }
+    let shown = Shown {
+        all_threads: args.all_threads,
+        locals: !args.no_locals,
+    };
+    let (summary, tree) = (text::summary(&members), text::tree(&members, shown));
+    say(&format!("{}\n{summary}\n{tree}{behind}", head(answer)))?;
+    Ok(())
+}
+
+fn looks(answer: &Value) -> &[Value] {
+    answer["looks"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default()
+}
+
+fn members(answer: &Value) -> Vec<Member> {
+    let jobs = looks(answer).iter().map(|look| &look["tasks"][0]["job_id"]);
+    let jobs: BTreeSet<&str> = jobs.filter_map(Value::as_str).collect();
+    let read = |look: &Value| Member::read(look, jobs.len() > 1);
+    looks(answer).iter().map(read).collect()
+}
+
+/// How many were looked at, when, and what is in the way.
+fn head(answer: &Value) -> String {
+    let looks = looks(answer);
+    let seen = looks.iter().filter(|look| look["error"].is_null()).count();
+    let when = moment(answer)
+        .map(|when| format!(" at {when}"))
+        .unwrap_or_default();
+    let mut text = format!("{seen} of {} processes seen{when}\n", looks.len());
+    for cluster in answer["clusters"].as_array().into_iter().flatten() {
+        if let Some(trouble) = cluster["trouble"].as_str() {
+            let name = replaced(cluster["name"].as_str().unwrap_or("?"));
+            text += &format!("! cluster {name}: {}\n", replaced(trouble));
+        }
+    }
+    match answer["left_out"].as_u64() {
+        None | Some(0) => text,
+        Some(more) => text + &format!("! {more} more were not looked at: name fewer\n"),
+    }
+}
+
+fn moment(answer: &Value) -> Option<String> {
+    let seconds = Duration::try_from_secs_f64(answer["taken"].as_f64()?).ok()?;
+    let when = utc(UNIX_EPOCH.checked_add(seconds)?);
+    Some(when.format("%Y-%m-%d %H:%M:%S UTC").to_string())
+}
+
+/// What is another in `now` than it was `before`.
+fn moved(before: &Value, now: &Value) -> String {
+    let key = |look: &Value| {
+        let task = &look["tasks"][0];
+        format!("{} {}", task["cluster"], task["worker_id"])
+    };
+    let keyed = |answer: &Value| -> BTreeMap<String, Member> {
+        let keys = looks(answer).iter().map(key);
+        keys.zip(members(answer)).collect()
+    };
+    let (earlier, later) = (keyed(before), keyed(now));
+    let gone = earlier
+        .keys()
+        .filter(|key| !later.contains_key(*key))
+        .count();
+    let new = later
+        .keys()
+        .filter(|key| !earlier.contains_key(*key))
+        .count();
+    let both = later
+        .iter()
+        .filter_map(|(key, member)| Some((member, earlier.get(key)?)));
+    let moved = both.filter(|(member, before)| !member.is_where(before));
+    let moved: Vec<Member> = moved.map(|(member, _)| member.clone()).collect();
+    let mut says = format!("{} of {} moved", moved.len(), later.len());
+    for (count, word) in [(new, "new"), (gone, "gone")] {
+        if count > 0 {
+            says += &format!(", {count} {word}");
+        }
+    }
+    let when = moment(now).unwrap_or_default();
+    let standing = later.len() - moved.len() - new;
+    let all: Vec<Member> = later.into_values().collect();
+    let still = match standing {
+        0 => String::new(),
+        count => format!(", {count} where they were"),
+    };
+    format!("{when}: {says}{still}\n{}\n", text::summary(&all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(rank: u64, line: u32) -> Value {
+        json!({"tasks": [{"cluster": "default", "worker_id": rank.to_string(), "name": "f", "group": "f", "rank": rank}],
+            "look": {"pid": 7, "source": "traceback", "threads": [{"id": 1, "is_main": true, "idle": false,
+                "frames": [{"file": "a.py", "line": line, "function": "f"}]}]}})
+    }
+
+    #[test]
+    fn what_moves_is_told_with_what_came_and_went() {
+        let before = json!({"taken": 60.0, "looks": [entry(0, 1), entry(1, 1), entry(2, 1)]});
+        let now = json!({"taken": 65.0, "looks": [entry(0, 1), entry(1, 2), entry(3, 1)]});
+        let text = moved(&before, &now);
+        assert!(
+            text.starts_with(
+                "1970-01-01 00:01:05 UTC: 1 of 3 moved, 1 new, 1 gone, 1 where they were\n"
+            ),
+            "{text}"
+        );
+        assert!(
+            text.contains("f: rank 1 is elsewhere than the other 2 of 3\n"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,145 @@
+//! A black box: what was seen of running tasks, in a file.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::cli::cert::write_new;
+use crate::cli::failure::{Exit, Fails};
+
+/// How such a file begins, with its version.
+const KEY: &str = "ray_relay_snapshot";
+const VERSION: u64 = 1;
+
+/// Largest file that is read.
+const LARGEST: u64 = 64 << 20;
+
+/// What is looked at to tell such a file from others, in bytes.
+const BEGINNING: usize = 64;
+
+/// What is wrong with a file. `Display` is a sentence.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::cli) enum SavedError {
+    #[error("{} exists already, and is not overwritten: name another file", .0.display())]
+    Exists(PathBuf),
+    #[error("cannot write {}: {source}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+    #[error("cannot read {}: {source}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{} is not a whole snapshot: it is cut, or changed by somebody", .0.display())]
+    Broken(PathBuf),
+    #[error("{} is of a later version of ray-relay ({found}), and this one reads {VERSION}", path.display())]
+    Later { path: PathBuf, found: u64 },
+}
+
+impl Fails for SavedError {
+    fn exit(&self) -> Exit {
+        Exit::Failed
+    }
+
+    fn next_step(&self) -> Option<Cow<'static, str>> {
+        None
+    }
+}
+
+/// Keeps `answer` of the relay in a new file at `path`, for nobody else to read.
+pub(super) fn write(path: &Path, answer: &Value) -> Result<(), SavedError> {
+    let mut kept = json!({ KEY: VERSION });
+    for key in ["taken", "looks", "left_out", "clusters"] {
+        kept[key] = answer[key].clone();
+    }
+    write_new(path, &format!("{kept}\n"), 0o600).map_err(|source| match source.kind() {
+        io::ErrorKind::AlreadyExists => SavedError::Exists(path.to_owned()),
+        _ => SavedError::Write {
+            path: path.to_owned(),
+            source,
+        },
+    })
+}
+
+/// What is kept in the file `name`; `None` where there is no such file, or it says by its beginning that it is another one.
+pub(super) fn find(name: &str) -> Option<Result<Value, SavedError>> {
+    let path = Path::new(name);
+    let mut file = File::open(path).ok()?;
+    // A pipe may have no beginning.
+    file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    let mut text = Vec::new();
+    let read = file.by_ref().take(BEGINNING as u64).read_to_end(&mut text);
+    let beginning = format!("{{\"{KEY}\":");
+    if read.is_err() || !text.starts_with(beginning.as_bytes()) {
+        return None;
+    }
+    let rest = file.take(LARGEST).read_to_end(&mut text);
+    Some(match rest {
+        Ok(_) => read_kept(path, &text),
+        Err(source) => Err(SavedError::Read {
+            path: path.to_owned(),
+            source,
+        }),
+    })
+}
+
+fn read_kept(path: &Path, text: &[u8]) -> Result<Value, SavedError> {
+    let broken = || SavedError::Broken(path.to_owned());
+    let kept: Value = serde_json::from_slice(text).map_err(|_| broken())?;
+    match kept[KEY].as_u64() {
+        Some(VERSION) if kept["looks"].is_array() => Ok(kept),
+        Some(found) if found > VERSION => Err(SavedError::Later {
+            path: path.to_owned(),
+            found,
+        }),
+        _ => Err(broken()),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_read_again_and_is_for_nobody_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hang");
+        let name = path.to_str().unwrap();
+        assert!(find(name).is_none());
+        let answer = json!({"looks": [{"tasks": [], "error": "x"}], "taken": 1.5, "left_out": 0, "clusters": [], "more": 1});
+        write(&path, &answer).unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let kept = find(name).unwrap().unwrap();
+        assert_eq!(
+            (&kept["looks"], &kept["taken"]),
+            (&answer["looks"], &answer["taken"])
+        );
+        assert!(kept.get("more").is_none());
+        let again = write(&path, &answer).unwrap_err().to_string();
+        assert!(again.contains("exists already"), "{again}");
+    }
+
+    #[test]
+    fn another_file_is_a_name_and_a_later_one_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("train.json");
+        let name = path.to_str().unwrap();
+        std::fs::write(&path, "{\"other\": 1}").unwrap();
+        assert!(find(name).is_none() && find(folder.path().to_str().unwrap()).is_none());
+        for (text, says) in [
+            ("{\"ray_relay_snapshot\":2,\"looks\":[]}", "a later version"),
+            (
+                "{\"ray_relay_snapshot\":1,\"looks\":[",
+                "not a whole snapshot",
+            ),
+            ("{\"ray_relay_snapshot\":1}", "not a whole snapshot"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let why = find(name).unwrap().unwrap_err().to_string();
+            assert!(why.contains(says), "{why}");
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! `ray-relay tasks`: what runs, and what of it has been at one place for long.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Map, Value, json};
+use tokio::time::sleep;
+
+use super::failure::Failure;
+use super::relay_args::RelayArgs;
+use super::relay_client::RelayClient;
+use super::terminal;
+use super::terminal::say;
+use crate::listing::fold::member::Member;
+use crate::listing::row::Row;
+use crate::listing::select::{Choice, Filter, Order};
+use crate::listing::text::{beside, width};
+use crate::wire::human_time::span;
+use crate::wire::text::replaced;
+
+/// Characters of a worker id that are enough for every command.
+const WORKER: usize = 12;
+
+/// `tasks`
+#[derive(Debug, Args)]
+pub struct TasksArgs {
+    /// Only those whose name, function, actor's class or actor's name this is: a pattern such as 'train_*'
+    #[arg(value_name = "PATTERN")]
+    pub name: Option<String>,
+    /// Only those of this job, by its id (such as 01000000) or submission id
+    #[arg(long, value_name = "JOB")]
+    pub job: Option<String>,
+    /// Only those that have run for so long, and were at the same place in two looks
+    #[arg(long, value_name = "DURATION", value_parser = crate::config::units::parse_duration)]
+    pub hung: Option<Duration>,
+    /// How long the second look of --hung is after the first
+    #[arg(long, value_name = "DURATION", default_value = "5s", requires = "hung", value_parser = crate::config::units::parse_duration)]
+    pub apart: Duration,
+    /// Show whole ids, and what each holds of its node
+    #[arg(long, short)]
+    pub verbose: bool,
+    /// Print JSON: {"tasks": [{...}], "clusters": [{...}], "hidden": N}
+    #[arg(long)]
+    pub json: bool,
+    /// Sort by this column, with ,desc the other way round: name, job, node, ...; waiting is for how long it has run
+    #[arg(long, value_name = "KEY[,desc]")]
+    pub sort: Option<Order>,
+    /// Show only what fits: a part of a name or id, a pattern such as 'train*', or KEY=PATTERN; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub filter: Vec<Filter>,
+    /// How the relay is reached.
+    #[command(flatten)]
+    pub relay: RelayArgs,
+}
+
+pub(super) const AFTER_HELP: &str = "\
+Examples:
+  ray-relay tasks
+  ray-relay tasks 'train_*' --job 01000000
+  ray-relay tasks --hung 10m
+  ray-relay tasks --filter node=10.0.0.7 --sort waiting,desc
+  ray-relay tasks --json | jq -r '.tasks[] | [.job_id, .name, .running_seconds] | @tsv'
+
+What runs is asked of each Ray head when this is asked, by Ray's last word, which is about a second old: tasks, methods of actors, replicas of Ray Serve (of whose requests Ray tells nothing) and drivers, by job and by function or class. What waits at a breakpoint runs too. You see what your permissions let you `list`, by the same rules as of breakpoints.
+
+--hung 10m shows those that Ray started at least 10 minutes ago and whose process was looked at twice, --apart from each other, with every thread that has code of somebody's own at the same line of the same functions both times. It does not say that nothing happened in between: a loop may have come round to the same line, and whether a task has been there for all of the 10 minutes nobody has seen. Looking takes the permission `view`, and a source of stacks (`ray-relay snapshot --help`); what could not be looked at twice is named and not shown as hung.
+
+Then: `ray-relay snapshot --running 'train_*'` shows where all of them are.
+
+Exit codes: 0 done, 69 the relay cannot be reached, 77 it wants a token or the token does not permit it.";
+
+pub(super) async fn run(args: TasksArgs) -> Result<(), Failure> {
+    let client = RelayClient::new(args.relay.clone())?;
+    let mut told = match args.hung {
+        None => client.tasks(&query(&args)).await?,
+        Some(age) => hung(&client, &args, age).await?,
+    };
+    arrange(&mut told, &args);
+    if args.json {
+        say(&format!("{told:#}\n"))?;
+        return Ok(());
+    }
+    say(&text(&told, &args, terminal::columns()))?;
+    Ok(())
+}
+
+/// What is asked for, as members of a query or of a body.
+fn query(args: &TasksArgs) -> Map<String, Value> {
+    let mut query = Map::new();
+    let one = [("name", &args.name), ("job", &args.job)];
+    for (key, value) in one {
+        if let Some(value) = value {
+            query.insert(key.to_owned(), (&**value).into());
+        }
+    }
+    query
+}
+
+/// Those that were at the same place in two looks, each with it.
+async fn hung(client: &RelayClient, args: &TasksArgs, age: Duration) -> Result<Value, Failure> {
+    let mut wanted = Value::Object(query(args));
+    wanted["older_than"] = age.as_secs_f64().into();
+    wanted["locals"] = false.into();
+    let first = client.looks(&wanted).await?;
+    sleep(args.apart).await;
+    let second = client.looks(&wanted).await?;
+    Ok(both(&first, &second, age))
+}
+
+/// Of two answers of looks, apart from each other, what is at the same place in both.
+fn both(first: &Value, second: &Value, age: Duration) -> Value {
+    let looks = |answer: &Value| answer["looks"].as_array().cloned().unwrap_or_default();
+    let before: BTreeMap<String, Value> = looks(first).into_iter().map(|l| (key(&l), l)).collect();
+    let (mut tasks, mut unknown) = (Vec::new(), Vec::new());
+    for look in looks(second) {
+        // One that was not there before is not at the same place.
+        let Some(before) = before.get(&key(&look)) else {
+            continue;
+        };
+        let (then, now) = (Member::read(before, false), Member::read(&look, false));
+        if let Some(why) = [before, &look]
+            .iter()
+            .find_map(|look| look["error"].as_str())
+        {
+            unknown.push(json!({ "tasks": look["tasks"], "error": why }));
+            continue;
+        }
+        if !now.is_where(&then) {
+            continue;
+        }
+        let ids: BTreeSet<&str> = rows(before)
+            .filter_map(|row| row["task_id"].as_str())
+            .collect();
+        for row in rows(&look) {
+            let is_old = row["running_seconds"]
+                .as_f64()
+                .is_some_and(|s| s >= age.as_secs_f64());
+            let is_same = row["task_id"].as_str().is_none_or(|id| ids.contains(id));
+            if is_old && is_same {
+                let mut row = row.clone();
+                row["place"] = now.place_in_words().into();
+                tasks.push(row);
+            }
+        }
+    }
+    let left_out = second["left_out"].clone();
+    json!({ "tasks": tasks, "unknown": unknown, "clusters": second["clusters"], "left_out": left_out })
+}
+
+fn rows(look: &Value) -> impl Iterator<Item = &Value> {
+    look["tasks"].as_array().into_iter().flatten()
+}
+
+/// What tells the process of `look` from others.
+fn key(look: &Value) -> String {
+    let task = &look["tasks"][0];
+    format!("{} {}", task["cluster"], task["worker_id"])
+}
+
+/// Leaves those that are asked for, in their order: by job and group, where no other is asked for.
+fn arrange(told: &mut Value, args: &TasksArgs) {
+    let choice = Choice {
+        order: args.sort,
+        filters: args.filter.clone(),
+    };
+    let mut all = match told["tasks"].take() {
+        Value::Array(all) => all,
+        _ => Vec::new(),
+    };
+    let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
+    all.sort_by_cached_key(|row| {
+        let rank = row["rank"].as_u64().unwrap_or(u64::MAX);
+        let [cluster, job, group, name] =
+            ["cluster", "job_id", "group", "name"].map(|k| text(row, k));
+        (cluster, job, group, rank, name, text(row, "task_id"))
+    });
+    let rows: Vec<Row> = all.iter().map(read).collect();
+    let places = choice.of(&rows);
+    let hidden = rows.len() - places.len();
+    let chosen: Vec<Value> = places.into_iter().map(|at| all[at].take()).collect();
+    told["tasks"] = chosen.into();
+    told["hidden"] = hidden.into();
+}
+
+/// As a row of the list of what waits, which orders and filters know.
+fn read(row: &Value) -> Row {
+    let mut row = row.clone();
+    row["waiting_seconds"] = row["running_seconds"].take();
+    Row::read(&row)
+}
+
+fn text(told: &Value, args: &TasksArgs, columns: Option<usize>) -> String {
+    let mut text = String::new();
+    for cluster in told["clusters"].as_array().into_iter().flatten() {
+        if let Some(trouble) = cluster["trouble"].as_str() {
+            let name = replaced(cluster["name"].as_str().unwrap_or("?"));
+            text += &format!("! cluster {name}: {}\n", replaced(trouble));
+        }
+    }
+    for look in told["unknown"].as_array().into_iter().flatten() {
+        let row = read(&look["tasks"][0]);
+        let why = replaced(look["error"].as_str().unwrap_or("?"));
+        text += &format!("! {} pid {} on {}: {why}\n", row.task, row.pid, row.node);
+    }
+    if let Some(more) = told["left_out"].as_u64().filter(|more| *more > 0) {
+        text += &format!("! {more} more processes were not looked at: name fewer\n");
+    }
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    let tasks = told["tasks"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    match (tasks, args.hung) {
+        ([], None) => text += "Nothing runs that fits.\n",
+        ([], Some(age)) => {
+            text += &format!(
+                "Nothing that has run for {} was at the same place in both looks.\n",
+                span(age)
+            );
+        }
+        _ => text += &table(tasks, args.verbose, columns),
+    }
+    match told["hidden"].as_u64() {
+        None | Some(0) => text,
+        Some(hidden) => text + &format!("{hidden} more do not fit --filter.\n"),
+    }
+}
+
+/// A column: its title, and what it says of a row.
+type Column = (&'static str, fn(&Value, &Row) -> String);
+
+const CLUSTER: Column = ("CLUSTER", |_, row| row.cluster.clone());
+const USUAL: [Column; 5] = [
+    ("JOB", |_, row| row.job.clone()),
+    ("TASK", |_, row| row.task.clone()),
+    ("NODE", |_, row| row.node.clone()),
+    ("PID", |_, row| row.pid.clone()),
+    ("RUNNING", |told, row| {
+        match told["running_seconds"].is_number() {
+            true => span(row.waiting),
+            false => "-".to_owned(),
+        }
+    }),
+];
+const SHORT: [Column; 1] = [("WORKER", |_, row| row.worker.chars().take(WORKER).collect())];
+const VERBOSE: [Column; 3] = [
+    ("HOLDS", |_, row| row.holds.clone()),
+    ("TASK ID", |_, row| row.task_id.clone()),
+    ("WORKER", |_, row| row.worker.clone()),
+];
+const PLACE: Column = ("PLACE", |told, _| {
+    replaced(told["place"].as_str().unwrap_or("-")).into_owned()
+});
+
+fn table(tasks: &[Value], verbose: bool, width_of_terminal: Option<usize>) -> String {
+    let rows: Vec<(&Value, Row)> = tasks.iter().map(|row| (row, read(row))).collect();
+    let clusters: BTreeSet<&str> = rows.iter().map(|(_, row)| &*row.cluster).collect();
+    let mut columns: Vec<Column> = Vec::new();
+    columns.extend((clusters.len() > 1).then_some(CLUSTER));
+    columns.extend(USUAL);
+    match verbose {
+        true => columns.extend(VERBOSE),
+        false => columns.extend(SHORT),
+    }
+    columns.extend(
+        tasks
+            .iter()
+            .any(|row| row["place"].is_string())
+            .then_some(PLACE),
+    );
+    let mut lines = vec![
+        columns
+            .iter()
+            .map(|(title, _)| (*title).to_owned())
+            .collect(),
+    ];
+    lines.extend(rows.iter().map(|(told, row)| {
+        let cells = columns.iter().map(|(_, cell)| cell(told, row));
+        cells.collect::<Vec<String>>()
+    }));
+    let widths: Vec<usize> = (0..columns.len())
+        .map(|at| {
+            lines
+                .iter()
+                .map(|line| width(&line[at]))
+                .max()
+                .unwrap_or_default()
+        })
+        .collect();
+    let lines = lines.into_iter().map(|line| {
+        beside(
+            line.into_iter().zip(widths.iter().copied()),
+            width_of_terminal,
+        ) + "\n"
+    });
+    lines.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(worker: &str, line: u32, seconds: f64) -> Value {
+        json!({"tasks": [{"cluster": "default", "worker_id": worker, "task_id": worker, "name": "f", "group": "f",
+            "running_seconds": seconds, "pid": 7}],
+            "look": {"pid": 7, "source": "traceback", "threads": [{"id": 1, "is_main": true, "idle": true,
+                "frames": [{"file": "a.py", "line": line, "function": "f"}]}]}})
+    }
+
+    #[test]
+    fn hung_is_what_is_old_and_was_at_one_place_twice() {
+        let error = json!({"tasks": [{"cluster": "default", "worker_id": "e", "name": "g"}], "error": "it is gone"});
+        let first = json!({"looks": [entry("a", 1, 600.0), entry("b", 1, 600.0), entry("c", 1, 20.0), error]});
+        let mut again = entry("e", 1, 700.0);
+        again["tasks"][0]["name"] = "g".into();
+        let second = json!({"looks": [entry("a", 1, 605.0), entry("b", 2, 605.0), entry("c", 1, 25.0),
+            entry("d", 1, 900.0), again], "left_out": 0});
+        let told = both(&first, &second, Duration::from_secs(600));
+        let tasks = told["tasks"].as_array().map(Vec::len);
+        assert_eq!(tasks, Some(1), "{told}");
+        assert_eq!(told["tasks"][0]["worker_id"], "a");
+        assert_eq!(
+            told["tasks"][0]["place"],
+            "waits outside Python, called by f (a.py:1)"
+        );
+        assert_eq!(told["unknown"][0]["error"], "it is gone");
+    }
+}

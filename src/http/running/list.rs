@@ -1,0 +1,136 @@
+//! `GET /relay/v1/tasks`: what runs, a page at a time.
+//!
+//! The answer has `{"tasks": [ROW], "total", "next", "clusters": [{"name", "trouble", "complete"}]}`. The rows are those of
+//! this moment by Ray's last word, which is a second old; pages are in an order in which a row keeps its place.
+
+use std::time::SystemTime;
+
+use http_body_util::BodyExt;
+use hyper::http::request::Parts;
+use hyper::{Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::choice::Choice;
+use super::{SLOW, clusters, may, row, running};
+use crate::http::answer::{self, Body};
+use crate::http::exchange::Exchange;
+use crate::http::query;
+use crate::identity::Principal;
+use crate::memory::Kind;
+use crate::policy::Scope;
+use crate::ray::registry::Running;
+
+/// Rows of a page, where no number is asked for, and at most.
+const PAGE: usize = 1000;
+const MOST: usize = 10_000;
+
+const PARAMETERS: &str = "the parameters of /relay/v1/tasks are cluster and name (patterns such as train*), job (its id or \
+    submission id), older_than (seconds), filter (as `ray-relay tasks --filter` takes it, again and again), limit (rows of a \
+    page) and after (`next` of the page before)";
+
+/// What a page is asked for with.
+struct Wanted {
+    choice: Choice,
+    limit: usize,
+    after: Option<[String; 3]>,
+}
+
+impl Wanted {
+    fn read(query: Option<&str>) -> Result<Self, String> {
+        let mut wanted = Self {
+            choice: Choice::default(),
+            limit: PAGE,
+            after: None,
+        };
+        for (name, value) in query::pairs(query)? {
+            match &*name {
+                "limit" => {
+                    let limit = value.parse().ok().filter(|n| (1..=MOST).contains(n));
+                    let bounds = || format!("limit is a number of rows from 1 to {MOST}");
+                    wanted.limit = limit.ok_or_else(bounds)?;
+                }
+                "after" => {
+                    let key = serde_json::from_str(&value).ok();
+                    let key = key.ok_or("after is `next` of the page before")?;
+                    wanted.after = Some(key);
+                }
+                _ if wanted.choice.take(&name, &value)? => {}
+                _ => return Err(PARAMETERS.to_owned()),
+            }
+        }
+        Ok(wanted)
+    }
+
+    fn is_behind(&self, running: &Running) -> bool {
+        let after = self.after.as_ref();
+        after.is_none_or(|[cluster, worker, task]| {
+            running.key() > (cluster.as_str(), worker.as_str(), task.as_str())
+        })
+    }
+}
+
+/// Answers with those that `principal` may list.
+pub(in crate::http) async fn list(
+    exchange: &Exchange<'_>,
+    parts: &Parts,
+    principal: &Principal,
+) -> Response<Body> {
+    let ctx = exchange.ctx;
+    let wanted = match Wanted::read(parts.uri.query()) {
+        Ok(wanted) => wanted,
+        Err(sentence) => return answer::error(StatusCode::BAD_REQUEST, sentence),
+    };
+    let _share = match ctx.snapshots.take(principal) {
+        Ok(share) => share,
+        Err(_) => {
+            let sentence = "you, or all together, ask for as much at a time as may be: try again";
+            return answer::error(StatusCode::TOO_MANY_REQUESTS, sentence);
+        }
+    };
+    let Some(mut found) = running(ctx, principal, Scope::List, &wanted.choice).await else {
+        return answer::error(StatusCode::SERVICE_UNAVAILABLE, SLOW);
+    };
+    let now = SystemTime::now();
+    let (mut total, mut rows, mut last) = (0, Vec::new(), None);
+    let mut next = None;
+    found.sort_by(|a, b| a.cluster.cmp(&b.cluster));
+    for one in found.iter().flat_map(|found| &found.rows) {
+        if !may(principal, Scope::List, one) {
+            continue;
+        }
+        let json = row(ctx, principal, one, now);
+        if !wanted.choice.fits(one, &json, now) {
+            continue;
+        }
+        total += 1;
+        match (wanted.is_behind(one), rows.len() < wanted.limit) {
+            (false, _) => {}
+            (true, true) => {
+                rows.push(json);
+                last = Some(one);
+            }
+            (true, false) => next = last,
+        }
+    }
+    let next = next.map(|last| json!(last.key()).to_string());
+    // Whoever may not look any more sees nothing of what was asked before.
+    if let Some(ended) = principal.is_over() {
+        return answer::error(StatusCode::UNAUTHORIZED, ended);
+    }
+    let told = json!({ "tasks": rows, "total": total, "next": next, "clusters": clusters(&found) });
+    held(exchange, principal, &told)
+}
+
+/// The answer `told`, for whose text there has to be memory until it has gone out.
+pub(super) fn held(exchange: &Exchange<'_>, principal: &Principal, told: &Value) -> Response<Body> {
+    let text = told.to_string();
+    let account = exchange.ctx.account(principal);
+    match account.take(Kind::Answers, text.len()) {
+        Ok(taken) => {
+            let body = answer::full(text);
+            let answer = answer::own(StatusCode::OK, "application/json", body);
+            answer.map(|body| answer::held(body, taken).boxed_unsync())
+        }
+        Err(short) => answer::error(StatusCode::SERVICE_UNAVAILABLE, short),
+    }
+}

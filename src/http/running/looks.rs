@@ -1,0 +1,304 @@
+//! `POST /relay/v1/looks`: where running tasks are, and what their variables hold. They run on as they did.
+//!
+//! The body says which (`name`, `job`, `cluster`, `filter`, `older_than` as of `/relay/v1/tasks`), and with `"locals": false`
+//! that no values are wanted. The answer has `{"looks": [{"tasks": [ROW], "look": LOOK}], "left_out", "taken", "clusters"}`, with
+//! `error` in place of `look` where there is none. One process is looked at once, whatever runs in it, and by whoever may
+//! `view` all of that. Each look is on record before it is taken.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use futures_util::FutureExt as _;
+use futures_util::stream::{self, StreamExt as _};
+use hyper::Response;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::choice::{Choice, Written};
+use super::list::held;
+use super::{SLOW, clusters, may, row, running};
+use crate::agents::LookAt;
+use crate::context::Context;
+use crate::http::answer::{self, Body};
+use crate::http::exchange::{Exchange, Post};
+use crate::http::refusal::HttpRefusal;
+use crate::http::{audit, body};
+use crate::identity::Principal;
+use crate::listing::json::seconds;
+use crate::masking::{Carries, MaskedSession};
+use crate::policy::Scope;
+use crate::ray::look::{Local, Look};
+use crate::ray::registry::{NoStack, Running};
+
+/// Largest body of a request, in bytes.
+const LARGEST: usize = 4096;
+/// What is wrong with a body.
+const WANTED: &str = "the body has to be {\"name\": \"PATTERN\", \"job\": \"ID\", \"cluster\": \"PATTERN\", \"filter\": [\"KEY=PATTERN\"], \"older_than\": SECONDS, \"locals\": false}, each of which may be left out";
+/// Processes that are looked at for one request.
+const MOST: usize = 512;
+/// Of these so many at a time.
+const AT_ONCE: usize = 32;
+/// How long one look may take, the part of that which an agent has, and all of a request.
+const PATIENCE: Duration = Duration::from_secs(8);
+const BY_AGENT: Duration = Duration::from_secs(3);
+const ALL: Duration = Duration::from_secs(30);
+/// Bytes of all looks of a request.
+const ROOM: usize = 24 << 20;
+
+#[derive(Debug, Deserialize)]
+struct Wanted {
+    #[serde(flatten)]
+    choice: Written,
+    #[serde(default = "yes")]
+    locals: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// The keys of a body.
+const KEYS: [&str; 6] = ["name", "job", "cluster", "filter", "older_than", "locals"];
+
+/// A process that is meant, with what runs in it.
+struct Process<'a> {
+    running: Vec<&'a Running>,
+    /// The rows of these that may be told.
+    told: Vec<Value>,
+}
+
+/// Looks at the tasks that the body means.
+pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
+    let (exchange, principal) = (post.exchange, post.principal);
+    let ctx = exchange.ctx;
+    let malformed = || HttpRefusal::Malformed(WANTED.into());
+    let body: Option<Value> = body::json(post.body, LARGEST).await;
+    let body = body.filter(is_of_keys).ok_or_else(malformed)?;
+    let Wanted { choice, locals } = serde_json::from_value(body).map_err(|_| malformed())?;
+    let choice = choice
+        .read()
+        .map_err(|why| HttpRefusal::Malformed(why.into()))?;
+    let _share = ctx.snapshots.take(principal).map_err(HttpRefusal::Busy)?;
+    let Some(found) = running(ctx, principal, Scope::View, &choice).await else {
+        return Ok(answer::error(hyper::StatusCode::SERVICE_UNAVAILABLE, SLOW));
+    };
+    let all = found.iter().flat_map(|one| &one.rows);
+    let mut meant = processes(ctx, principal, all, &choice);
+    let left_out = meant.len().saturating_sub(MOST);
+    meant.truncate(MOST);
+    let until = Instant::now() + ALL;
+    // Boxed where they are made: as a closure of a stream's they would have to be for every lifetime.
+    let looked = meant.into_iter().map(|process| {
+        async move {
+            let look = look(exchange, principal, &process.running, locals);
+            let looked = timeout_at(until, look).await;
+            let looked = looked.unwrap_or_else(|_| Err("there was no time left for it".to_owned()));
+            (process.told, looked.map(|look| json!(look)))
+        }
+        .boxed()
+    });
+    let looked: Vec<_> = looked.collect();
+    let mut looked = stream::iter(looked).buffered(AT_ONCE);
+    let (mut looks, mut room) = (Vec::new(), ROOM);
+    while let Some((tasks, looked)) = looked.next().await {
+        let size = looked.as_ref().map_or(0, |look| look.to_string().len());
+        let looked = looked.and_then(|look| {
+            room = room
+                .checked_sub(size)
+                .ok_or("the answer has no room for it: ask for fewer")?;
+            Ok(look)
+        });
+        looks.push(match looked {
+            Ok(look) => json!({ "tasks": tasks, "look": look }),
+            Err(why) => json!({ "tasks": tasks, "error": why }),
+        });
+    }
+    // Whoever may not look any more sees nothing of what was looked at before.
+    if let Some(ended) = principal.is_over() {
+        return Err(HttpRefusal::Ended(ended));
+    }
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let told = json!({
+        "looks": looks, "left_out": left_out, "taken": seconds(since.unwrap_or_default()), "clusters": clusters(&found),
+    });
+    Ok(held(exchange, principal, &told))
+}
+
+/// What is not known of a body is not passed over: it may have been meant to ask for less.
+fn is_of_keys(body: &Value) -> bool {
+    let keys = body.as_object().map(|body| body.keys());
+    keys.is_some_and(|mut keys| keys.all(|key| KEYS.contains(&key.as_str())))
+}
+
+/// The processes in which anything runs that `choice` means and `principal` may know of.
+fn processes<'a>(
+    ctx: &Context,
+    principal: &Principal,
+    all: impl Iterator<Item = &'a Running>,
+    choice: &Choice,
+) -> Vec<Process<'a>> {
+    let now = SystemTime::now();
+    let mut by_worker: BTreeMap<(&str, &str), (Process<'_>, bool)> = BTreeMap::new();
+    for one in all {
+        let key = (&*one.cluster, &*one.worker_id);
+        let (process, is_meant) = by_worker.entry(key).or_insert_with(|| {
+            let process = Process {
+                running: Vec::new(),
+                told: Vec::new(),
+            };
+            (process, false)
+        });
+        process.running.push(one);
+        if may(principal, Scope::List, one) || may(principal, Scope::View, one) {
+            let json = row(ctx, principal, one, now);
+            *is_meant |= choice.fits(one, &json, now);
+            process.told.push(json);
+        }
+    }
+    let meant = by_worker.into_values().filter(|(_, is_meant)| *is_meant);
+    meant.map(|(process, _)| process).collect()
+}
+
+/// The process in which `running` is, as `principal` may see it; an error is a sentence for who asked.
+async fn look(
+    exchange: &Exchange<'_>,
+    principal: &Principal,
+    running: &[&Running],
+    locals: bool,
+) -> Result<Look, String> {
+    let ctx = exchange.ctx;
+    let Some(first) = running.first() else {
+        return Err("nothing runs there".to_owned());
+    };
+    let place = || format!("on {} in worker {}", first.name(), first.worker_id);
+    if running.iter().any(|one| !may(principal, Scope::View, one)) {
+        let missing = (Scope::View.word(), place());
+        let denied = audit::deny(exchange, principal, missing).await;
+        return Err(denied.to_string());
+    }
+    let mut entry = audit::command(exchange, principal, "look")
+        .with("cluster", &*first.cluster)
+        .with("worker_id", &*first.worker_id)
+        .with("node_id", &*first.node_id)
+        .with("name", first.name())
+        .with("locals", locals);
+    let known = [
+        ("job_id", &first.names.job_id),
+        ("task_id", &first.names.task_id),
+        ("actor_id", &first.names.actor_id),
+    ];
+    for (key, value) in known {
+        if let Some(value) = value {
+            entry = entry.with(key, &**value);
+        }
+    }
+    if let Some(pid) = first.pid {
+        entry = entry.with("pid", pid);
+    }
+    // What is not on record does not happen.
+    audit::on_record(ctx, entry)
+        .await
+        .map_err(|why| why.to_string())?;
+    let looked = timeout(PATIENCE, seen(ctx, first)).await;
+    let slow = || format!("it gives no answer within {} s", PATIENCE.as_secs());
+    let looked = looked.map_err(|_| slow())??;
+    Ok(shown(ctx, principal, running, looked, locals))
+}
+
+/// What the agent of its node tells of `running`, with variables; else what Ray's head does. An error is a sentence.
+async fn seen(ctx: &Context, running: &Running) -> Result<Look, String> {
+    let at = running.pid.map(|pid| LookAt {
+        cluster: &running.cluster,
+        node_id: &running.node_id,
+        worker_id: &running.worker_id,
+        pid,
+        evaluate: false,
+    });
+    let by_agent = match &at {
+        Some(at) => ctx
+            .peers
+            .agents
+            .look(at, BY_AGENT)
+            .await
+            .map_err(|why| why.to_string()),
+        None => Err(NoStack::Nowhere.to_string()),
+    };
+    let why = match by_agent {
+        Ok(look) => return Ok(look),
+        Err(why) => why,
+    };
+    let by_head = ctx.registry.stack(running).await;
+    by_head.map_err(|head| match head {
+        NoStack::Gone | NoStack::Idle | NoStack::Nowhere => head.to_string(),
+        head => format!("{head}; or, with variables, by an agent of its node: {why}"),
+    })
+}
+
+/// `look` as `principal` may see it, by the least that it may of all that is `running` there.
+fn shown(
+    ctx: &Context,
+    principal: &Principal,
+    running: &[&Running],
+    mut look: Look,
+    locals: bool,
+) -> Look {
+    let rights = running
+        .iter()
+        .map(|one| principal.access().rights_on_running(one));
+    let rights: Vec<_> = rights.collect();
+    // Nothing records a look, so where a rule wants values on record none are shown.
+    let locals = locals && !rights.iter().any(|rights| rights.obligations.record);
+    let masks = rights
+        .iter()
+        .any(|rights| ctx.shown.masking.holds_for(rights));
+    let mut masking = masks.then(|| MaskedSession::new(Arc::clone(&ctx.shown.masking)));
+    for thread in &mut look.threads {
+        if let Some(masking) = &mut masking {
+            masked(masking, &mut thread.name);
+            if let Some(task) = &mut thread.task {
+                masked(masking, task);
+            }
+        }
+        for frame in &mut thread.frames {
+            if !locals {
+                (frame.locals, frame.locals_cut) = (None, 0);
+            }
+            if let (Some(masking), Some(locals)) = (&mut masking, &mut frame.locals) {
+                *locals = variables(masking, locals);
+            }
+        }
+    }
+    look
+}
+
+fn mask(masking: &mut MaskedSession, value: &Value, carries: Carries) -> Value {
+    let mut message = json!({ "type": "response", "success": true, "body": value });
+    masking.on_worker(&mut message, carries);
+    message["body"].take()
+}
+
+fn masked(masking: &mut MaskedSession, text: &mut String) {
+    let shown = mask(masking, &Value::from(&**text), Carries::Texts);
+    *text = shown.as_str().unwrap_or_default().to_owned();
+}
+
+/// `locals` masked as a debugger's list of variables is: one may say what another is.
+fn variables(masking: &mut MaskedSession, locals: &[Local]) -> Vec<Local> {
+    let list: Vec<Value> = locals
+        .iter()
+        .map(|local| json!({ "name": local.name, "type": local.kind, "value": local.value }))
+        .collect();
+    let list = mask(masking, &json!({ "variables": list }), Carries::Variables);
+    let list = list["variables"].as_array().into_iter().flatten();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    list.zip(locals)
+        .map(|(shown, local)| Local {
+            name: text(&shown["name"]),
+            kind: local.kind.clone(),
+            value: text(&shown["value"]),
+            cut: local.cut,
+        })
+        .collect()
+}

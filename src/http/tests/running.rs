@@ -1,0 +1,223 @@
+//! What runs: who may know of it, who may look at it, and that Ray is asked for nobody else.
+
+use serde_json::{Value, json as object};
+
+use super::*;
+
+/// A head at which `square` of job 1, `step` of an actor of job 2 and a driver run, and which gives stacks as `stack` says.
+async fn ray(stack: fn(&str) -> Response<Body>) -> (SocketAddr, JoinSet<()>) {
+    head(move |request: Request<Incoming>| async move {
+        let path = request.uri().path_and_query().unwrap().to_string();
+        let of_job = |job: &str| !path.contains("job_id") || path.contains(job);
+        let task = |n: u32, job: &str, name: &str, actor: Value| {
+            object!({"task_id": format!("t{n}"), "name": name, "func_or_class_name": name, "state": "RUNNING", "job_id": job,
+                "actor_id": actor, "worker_id": format!("w{n}"), "node_id": "aaaa", "worker_pid": 500 + n,
+                "start_time_ms": 1_795_236_270_139.0})
+        };
+        let worker = |n: u32| object!({"worker_id": format!("w{n}"), "is_alive": true, "worker_type": "WORKER", "node_id": "aaaa",
+            "ip": "10.0.0.7", "pid": 500 + n});
+        let rows = match path.split('?').next().unwrap() {
+            "/api/v0/tasks" => [task(1, "01000000", "square", Value::Null), task(2, "02000000", "Trainer.step", "a2".into())]
+                .into_iter()
+                .filter(|task| of_job(task["job_id"].as_str().unwrap()))
+                .collect(),
+            "/api/v0/workers" => vec![worker(1), worker(2)],
+            "/api/v0/actors" => vec![object!({"actor_id": "a2", "class_name": "Trainer", "name": "rank_3", "state": "ALIVE",
+                "ray_namespace": "ml", "pid": 502, "node_id": "aaaa"})],
+            "/api/jobs/" => return ok("[]"),
+            "/worker/traceback" => return stack(&path),
+            _ => return status(404),
+        };
+        let list = object!({"total": rows.len(), "num_after_truncation": rows.len(), "result": rows});
+        ok(object!({"result": true, "msg": "", "data": {"result": list}}).to_string())
+    })
+    .await
+}
+
+fn waits(path: &str) -> Response<Body> {
+    match path.contains("pid=501") {
+        true => ok(
+            "Process 501: ray::square\nPython v3.11.7 (/p)\n\nThread 501 (idle): \"MainThread\"\n    square (a.py:3)\n",
+        ),
+        false => ok(
+            "Process 502: ray::Trainer.step\nPython v3.11.7 (/p)\n\nThread 502 (idle): \"t Bearer abcdefghijklmnop\"\n    step (b.py:4)\n",
+        ),
+    }
+}
+
+fn refuses(_: &str) -> Response<Body> {
+    let mut refused = ok("Profiling is disabled");
+    *refused.status_mut() = StatusCode::FORBIDDEN;
+    refused
+}
+
+async fn tasks(relay: &Relay, subject: &str, query: &str) -> (u16, Value) {
+    let path = format!("/relay/v1/tasks{query}");
+    let response = relay.get_as(&token_of(subject), &path).await;
+    (response.status().as_u16(), json(response).await)
+}
+
+fn names(told: &Value) -> Vec<&str> {
+    let tasks = told["tasks"].as_array().unwrap().iter();
+    tasks.map(|task| task["name"].as_str().unwrap()).collect()
+}
+
+async fn looks(relay: &Relay, subject: &str, body: &str) -> (u16, Value) {
+    posted(relay, "/relay/v1/looks", subject, body).await
+}
+
+#[tokio::test]
+async fn what_somebody_may_not_list_does_not_run() {
+    let (address, _head) = ray(waits).await;
+    let ann = Person::new("ann", "\"list\"", "");
+    let ben = Person::new("ben", "\"list\"", "jobs = [\"01000000\"]");
+    let cid = Person::new("cid", "\"list\"", "tasks = [\"rank_*\"]");
+    let dan = Person::new("dan", "\"list\"", "namespaces = [\"other\"]");
+    let eve = Person::new("eve", "\"view\"", "");
+    let fay = Person::new("fay", "\"list\"", "nodes = [\"10.0.0.7\"]");
+    let gus = Person::new("gus", "\"list\"", "clusters = [\"west\"]");
+    let people = [&ann, &ben, &cid, &dan, &eve, &fay, &gus];
+    let relay = Relay::guarded(&[("default", address)], &people).await;
+    for (who, seen) in [
+        ("ann", &["square", "Trainer.step"][..]),
+        ("ben", &["square"]),
+        ("cid", &["Trainer.step"]),
+        ("dan", &[]),
+        ("fay", &["square", "Trainer.step"]),
+        ("gus", &[]),
+    ] {
+        let (status, told) = tasks(&relay, who, "").await;
+        assert_eq!(status, 200, "{who}: {told}");
+        assert_eq!(names(&told), seen, "{who}");
+        assert_eq!(told["total"], seen.len(), "{who}");
+    }
+    assert_eq!(tasks(&relay, "eve", "").await.0, 403);
+    // Nor is there a word of a cluster in which one may list nothing.
+    assert_eq!(tasks(&relay, "gus", "").await.1["clusters"], object!([]));
+    let row = &tasks(&relay, "cid", "").await.1["tasks"][0];
+    assert_eq!(
+        (&row["rank"], &row["group"], &row["what"]),
+        (&3.into(), &"Trainer".into(), &"method".into())
+    );
+    assert!(
+        row["running_seconds"].is_number() && row["breakpoint"].is_null(),
+        "{row}"
+    );
+}
+
+#[tokio::test]
+async fn a_list_is_chosen_from_and_comes_in_pages() {
+    let (address, _head) = ray(waits).await;
+    let ann = Person::new("ann", "\"list\"", "");
+    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
+    for (query, seen) in [
+        ("?name=Train*", &["Trainer.step"][..]),
+        ("?name=rank_3", &["Trainer.step"]),
+        ("?job=01000000", &["square"]),
+        ("?cluster=w*", &[]),
+        ("?filter=pid%3D501", &["square"]),
+        ("?older_than=1", &["square", "Trainer.step"]),
+        ("?older_than=90000000000", &[]),
+    ] {
+        assert_eq!(names(&tasks(&relay, "ann", query).await.1), seen, "{query}");
+    }
+    let (_, first) = tasks(&relay, "ann", "?limit=1").await;
+    assert_eq!(
+        (names(&first), &first["total"]),
+        (vec!["square"], &2.into())
+    );
+    let next = crate::wire::text::percent_encoded(first["next"].as_str().unwrap());
+    let (_, second) = tasks(&relay, "ann", &format!("?limit=1&after={next}")).await;
+    assert_eq!(
+        (names(&second), &second["next"]),
+        (vec!["Trainer.step"], &Value::Null)
+    );
+    for wrong in [
+        "?limit=0",
+        "?after=x",
+        "?filter=",
+        "?older_than=-1",
+        "?nmae=x",
+        "?name=",
+    ] {
+        assert_eq!(tasks(&relay, "ann", wrong).await.0, 400, "{wrong}");
+    }
+}
+
+#[tokio::test]
+async fn a_look_takes_view_is_on_record_and_masked() {
+    let (address, _head) = ray(waits).await;
+    let ann = Person::new("ann", "\"list\", \"view\"", "");
+    let ben = Person::new("ben", "\"list\"", "");
+    let cid = Person::new(
+        "cid",
+        "\"view\"",
+        "jobs = [\"01000000\"]\n[[rule]]\nsubjects = [\"cid\"]\nscopes = [\"list\"]",
+    );
+    let relay = Relay::guarded(&[("default", address)], &[&ann, &ben, &cid]).await;
+    let (status, told) = looks(&relay, "ann", "{}").await;
+    assert_eq!((status, &told["left_out"]), (200, &0.into()), "{told}");
+    let [one, two] = &told["looks"].as_array().unwrap()[..] else {
+        panic!("{told}");
+    };
+    assert_eq!(one["look"]["threads"][0]["frames"][0]["function"], "square");
+    assert_eq!(one["tasks"][0]["name"], "square");
+    assert_eq!(two["look"]["source"], "traceback");
+    assert!(!told.to_string().contains("abcdefghijklmnop"), "{told}");
+    let heard = relay.heard.take();
+    let allowed = heard
+        .iter()
+        .filter(|line| line.details.get("command") == Some(&"look".into()));
+    let workers: Vec<_> = allowed
+        .map(|line| line.details["worker_id"].clone())
+        .collect();
+    assert_eq!(workers.len(), 2, "{heard:?}");
+    assert!(workers.contains(&"w1".into()) && workers.contains(&"w2".into()));
+    // Who may look at nothing is refused before anything is asked.
+    assert_eq!(looks(&relay, "ben", "{}").await.0, 403);
+    // Who may list more than look at is told which is not for them, and it is on record.
+    relay.heard.take();
+    let (_, told) = looks(&relay, "cid", "{\"name\": \"*\"}").await;
+    assert!(told["looks"][0]["look"].is_object(), "{told}");
+    let why = told["looks"][1]["error"].as_str().unwrap();
+    assert!(why.contains("permission `view`"), "{why}");
+    let denied = lines(&relay.heard.take());
+    assert!(
+        denied.contains(&"Decision denied cid /relay/v1/looks".to_owned()),
+        "{denied:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_is_not_on_record_is_not_looked_at() {
+    let (address, _head) = ray(|_| panic!("looked at")).await;
+    let ann = Person::new("ann", "\"view\"", "");
+    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
+    relay.heard.refuse_all(true);
+    let (_, told) = looks(&relay, "ann", "{\"name\": \"square\"}").await;
+    let why = told["looks"][0]["error"].as_str().unwrap();
+    assert!(why.contains("audit log"), "{why}");
+    for wrong in [
+        "",
+        "[]",
+        "{\"nmae\": \"x\"}",
+        "{\"name\": 5}",
+        "{\"name\": \"\"}",
+        "{\"filter\": [\"x=y\"]}",
+    ] {
+        assert_eq!(looks(&relay, "ann", wrong).await.0, 400, "{wrong}");
+    }
+}
+
+#[tokio::test]
+async fn what_gives_no_stack_says_what_would_let_it() {
+    let (address, _head) = ray(refuses).await;
+    let ann = Person::new("ann", "\"view\"", "");
+    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
+    let (_, told) = looks(&relay, "ann", "{\"job\": \"01000000\"}").await;
+    let [one] = &told["looks"].as_array().unwrap()[..] else {
+        panic!("{told}");
+    };
+    let why = one["error"].as_str().unwrap();
+    assert!(why.contains("RAY_DASHBOARD_ENABLE_PROFILING=1"), "{why}");
+}

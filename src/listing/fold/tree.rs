@@ -1,0 +1,142 @@
+//! Stacks as one tree: what they have in common from the outermost call on is there once.
+
+use std::collections::BTreeSet;
+
+/// One call, as stacks are compared by it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Call {
+    pub(super) file: String,
+    pub(super) function: String,
+    pub(super) line: u32,
+}
+
+/// A call, with whose stacks go through it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Node {
+    pub(super) call: Call,
+    pub(super) members: BTreeSet<usize>,
+    /// Those of them whose stacks go no further.
+    pub(super) ends: BTreeSet<usize>,
+    /// What is called from there: where most are first.
+    pub(super) calls: Vec<Node>,
+}
+
+/// The tree of `stacks`, each a member and its calls, the outermost first.
+pub(super) fn fold<'a>(stacks: impl IntoIterator<Item = (usize, &'a [Call])>) -> Vec<Node> {
+    let mut roots = Vec::new();
+    for (member, calls) in stacks {
+        add(&mut roots, member, calls);
+    }
+    sort(&mut roots);
+    roots
+}
+
+fn add(mut nodes: &mut Vec<Node>, member: usize, calls: &[Call]) {
+    for (at, call) in calls.iter().enumerate() {
+        let known = nodes.iter().position(|node| node.call == *call);
+        let place = known.unwrap_or_else(|| {
+            nodes.push(Node {
+                call: call.clone(),
+                members: BTreeSet::new(),
+                ends: BTreeSet::new(),
+                calls: Vec::new(),
+            });
+            nodes.len() - 1
+        });
+        let node = &mut nodes[place];
+        node.members.insert(member);
+        if at + 1 == calls.len() {
+            node.ends.insert(member);
+        }
+        nodes = &mut node.calls;
+    }
+}
+
+/// By how many there are; those of one number in the order of their calls, whoever came first.
+fn sort(nodes: &mut [Node]) {
+    nodes.sort_by(|a, b| {
+        let by_number = b.members.len().cmp(&a.members.len());
+        by_number.then_with(|| a.call.cmp(&b.call))
+    });
+    // As deep as the stacks, which are bounded (`MOST_FRAMES`).
+    for node in nodes {
+        sort(&mut node.calls);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn calls(functions: &[u8]) -> Vec<Call> {
+        let call = |n: &u8| Call {
+            file: "a.py".to_owned(),
+            function: n.to_string(),
+            line: 1,
+        };
+        functions.iter().map(call).collect()
+    }
+
+    fn of(stacks: &[(usize, Vec<Call>)]) -> Vec<Node> {
+        fold(stacks.iter().map(|(member, calls)| (*member, &**calls)))
+    }
+
+    /// Every stack that is in the tree.
+    fn unfolded(nodes: &[Node], before: &[Call], all: &mut BTreeSet<(usize, Vec<Call>)>) {
+        for node in nodes {
+            let path = [before, std::slice::from_ref(&node.call)].concat();
+            all.extend(node.ends.iter().map(|member| (*member, path.clone())));
+            unfolded(&node.calls, &path, all);
+        }
+    }
+
+    fn check(nodes: &[Node]) {
+        let distinct: BTreeSet<_> = nodes.iter().map(|node| &node.call).collect();
+        assert_eq!(distinct.len(), nodes.len(), "a call is there once");
+        assert!(
+            nodes
+                .windows(2)
+                .all(|two| two[0].members.len() >= two[1].members.len())
+        );
+        for node in nodes {
+            let below = node.calls.iter().flat_map(|node| &node.members);
+            let all: BTreeSet<usize> = below.chain(&node.ends).copied().collect();
+            assert_eq!(
+                all, node.members,
+                "everybody at a call ends there or goes on"
+            );
+            check(&node.calls);
+        }
+    }
+
+    fn stacks() -> impl Strategy<Value = Vec<(usize, Vec<Call>)>> {
+        vec((0usize..12, vec(0u8..3, 1..6)), 0..30).prop_map(|stacks| {
+            let stacks = stacks.into_iter();
+            stacks
+                .map(|(member, functions)| (member, calls(&functions)))
+                .collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_tree_has_each_stack_and_no_other(stacks in stacks()) {
+            let tree = of(&stacks);
+            check(&tree);
+            let mut all = BTreeSet::new();
+            unfolded(&tree, &[], &mut all);
+            prop_assert_eq!(all, stacks.into_iter().collect::<BTreeSet<_>>());
+        }
+
+        #[test]
+        fn who_is_looked_at_first_makes_no_difference(stacks in stacks(), by in 0usize..30) {
+            let mut turned = stacks.clone();
+            turned.rotate_left(by % stacks.len().max(1));
+            turned.reverse();
+            prop_assert_eq!(of(&turned), of(&stacks));
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The folder of the socket, in which everybody may put things; and what becomes of a worker whose hook fails.
+
+use super::*;
+
+/// Goes on as a task does.
+const GOES_ON: &str = "
+hook['setup']()
+ready()
+print(6 * 7, flush=True)
+ready()
+";
+
+#[test]
+fn the_socket_is_the_workers_own_and_goes_with_it() {
+    let Some(mut hooked) = Hooked::runs("hook['setup']()\nhook['setup']()\nready()") else {
+        return;
+    };
+    let mode = fs::symlink_metadata(hooked.socket()).unwrap().permissions();
+    assert_eq!(mode.mode() & 0o777, 0o600);
+    assert_eq!(hooked.look()["pid"], hooked.pid());
+    hooked.child.stdin.take();
+    assert!(hooked.child.wait().unwrap().success());
+    assert_eq!(fs::read_dir(hooked.folder()).unwrap().count(), 0);
+    assert_eq!(hooked.complaint(), "");
+}
+
+#[test]
+fn what_is_called_like_the_socket_and_is_none_stays_and_the_task_runs() {
+    for is in [
+        "os.symlink(sys.argv[1] + '/target', name)",
+        "open(name, 'w').write('x')",
+        "os.mkdir(name)",
+    ] {
+        let Some(mut hooked) = Hooked::runs(&format!("{is}\n{GOES_ON}")) else {
+            return;
+        };
+        assert_eq!(hooked.goes_on(), "42");
+        assert!(fs::symlink_metadata(hooked.socket()).is_ok(), "{is}");
+        assert!(!hooked.session.path().join("target").exists(), "{is}");
+        let said = hooked.complaint();
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(
+            said.contains("something else is called ray-relay-"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_folder_that_is_a_link_is_not_followed() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let session = tempfile::tempdir().unwrap();
+    symlink(elsewhere.path(), session.path().join("sockets")).unwrap();
+    let Some(mut hooked) = Hooked::within(session, GOES_ON, &[]) else {
+        return;
+    };
+    assert_eq!(hooked.goes_on(), "42");
+    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+    assert_eq!(hooked.complaint().lines().count(), 1);
+}
+
+#[test]
+fn the_socket_of_a_dead_process_makes_room() {
+    let program = "
+import socket
+before = socket.socket(socket.AF_UNIX)
+before.bind(name)
+before.listen()
+before.close()
+hook['setup']()
+ready()
+";
+    let Some(mut hooked) = Hooked::runs(program) else {
+        return;
+    };
+    assert_eq!(hooked.look()["pid"], hooked.pid());
+    assert_eq!(hooked.complaint(), "");
+}
+
+#[test]
+fn the_socket_of_another_living_process_stays_and_the_task_runs() {
+    let program = "
+import socket
+parent = os.getpid()
+child = os.fork()
+if child == 0:
+    other = socket.socket(socket.AF_UNIX)
+    other.bind(os.path.join(sys.argv[1], 'sockets', 'ray-relay-%d' % parent))
+    other.listen()
+    for end in (0, 1, 2): os.close(end)
+    while os.getppid() == parent: hook['time'].sleep(0.05)
+    os._exit(0)
+while not os.path.exists(name): pass
+connects = lambda: socket.socket(socket.AF_UNIX).connect_ex(name) == 0
+while not connects(): pass
+";
+    let program = format!("{program}{GOES_ON}");
+    let Some(mut hooked) = Hooked::runs(&program) else {
+        return;
+    };
+    assert_eq!(hooked.goes_on(), "42");
+    assert!(hooked.socket().exists());
+}
+
+#[test]
+fn a_hook_that_fails_says_so_in_one_line_and_the_task_runs() {
+    let breaks = "module._global_node.get_session_dir_path = lambda: 1 / 0";
+    for broken in [breaks, "os.rmdir(sys.argv[1] + '/sockets')"] {
+        let Some(mut hooked) = Hooked::runs(&format!("{broken}\n{GOES_ON}")) else {
+            return;
+        };
+        assert_eq!(hooked.goes_on(), "42");
+        let said = hooked.complaint();
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(said.starts_with("ray-relay's hook: "), "{said}");
+    }
+}
+
+#[test]
+fn a_child_that_is_forked_has_no_socket_and_takes_none_away() {
+    let program = "
+hook['setup']()
+parent = os.getpid()
+child = os.fork()
+if child == 0:
+    sys.exit(0)
+os.waitpid(child, 0)
+child = os.fork()
+if child == 0:
+    for end in (0, 1, 2): os.close(end)
+    while os.getppid() == parent: hook['time'].sleep(0.05)
+    hook['time'].sleep(1)
+    os._exit(0)
+ready()
+";
+    let Some(mut hooked) = Hooked::runs(program) else {
+        return;
+    };
+    assert_eq!(hooked.look()["pid"], hooked.pid());
+    let socket = hooked.socket();
+    _ = hooked.child.kill();
+    _ = hooked.child.wait();
+    let refused = UnixStream::connect(socket).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+}
+
+#[test]
+fn a_job_may_have_no_socket_and_without_ray_there_is_none() {
+    let none = "hook['setup']()\nready()";
+    let Some(hooked) = Hooked::runs_with(none, &[("RAY_RELAY_HOOK", "off")]) else {
+        return;
+    };
+    assert!(!hooked.socket().exists());
+    let without = "del sys.modules['ray._private.worker']\nhook['setup']()\nready()";
+    let mut hooked = Hooked::runs(without).unwrap();
+    assert!(!hooked.socket().exists());
+    assert_eq!(hooked.complaint(), "");
+}

@@ -1,0 +1,218 @@
+//! What a look tells, and that it runs nothing of the program's.
+
+use super::*;
+
+const TRAPS: &str = r#"
+hook["setup"]()
+class Meta(type):
+    def __getattribute__(cls, name): called.append("meta." + name); return type.__getattribute__(cls, name)
+    def __hash__(cls): called.append("meta hash"); return 1
+    def __eq__(cls, other): called.append("meta =="); return cls is other
+    def __instancecheck__(cls, value): called.append("meta instance"); return True
+    @property
+    def __name__(cls): called.append("meta name"); return "x"
+    @property
+    def __module__(cls): called.append("meta module"); return "x"
+class Trap(metaclass=Meta):
+    def __repr__(self): called.append("repr"); return "x"
+    __str__ = __repr__
+    def __getattribute__(self, name): called.append("get " + name); return object.__getattribute__(self, name)
+    def __getattr__(self, name): called.append("getattr " + name); return 1
+    @property
+    def __class__(self): called.append("class"); return int
+    @property
+    def __dict__(self): called.append("dict"); return {}
+    def __len__(self): called.append("len"); return 1
+    def __eq__(self, other): called.append("=="); return True
+    def __bool__(self): called.append("bool"); return True
+    __hash__ = None
+class Key:
+    def __hash__(self): called.append("key hash"); return 1
+    def __eq__(self, other): called.append("key =="); return True
+    def __repr__(self): called.append("key repr"); return "x"
+class Numbers(list):
+    def __len__(self): called.append("list len"); return 1
+    def __iter__(self): called.append("list iter"); return iter([])
+    def __repr__(self): called.append("list repr"); return "x"
+class Mapping(dict):
+    def items(self): called.append("items"); return []
+class Word(str):
+    def __getitem__(self, key): called.append("str item"); return "x"
+    def __repr__(self): called.append("str repr"); return "x"
+    def __format__(self, how): called.append("str format"); return "x"
+class Count(int):
+    def __repr__(self): called.append("int repr"); return "x"
+class Raises:
+    @property
+    def boom(self): called.append("boom"); raise SystemExit
+    def __get__(self, one, owner): called.append("get descriptor"); raise SystemExit
+    def __del__(self): raise ValueError("del")
+class Plain:
+    trap = Raises()
+    def __init__(self): self.a, self.password, self.inside = 1, "hunter2", [Trap()]
+class Failed(ValueError):
+    def __str__(self): called.append("exception str"); return "x"
+def holds():
+    trap, numbers, mapping, word = Trap(), Numbers([1, Trap()]), Mapping(a=1, b=[1, [2, [3]]]), Word("w")
+    keyed, plain, cls, count = {Key(): Trap()}, Plain(), Trap, Count(7)
+    long, huge, failed, group = "x" * 100000, 10 ** 5000, Failed("a", 3), frozenset([1])
+    one, text, number, many = (1,), b"ab", 1.5, list(range(1000))
+    called.clear()
+    ready()
+    print(called, flush=True)
+    ready()
+holds()
+"#;
+
+#[test]
+fn a_look_tells_values_by_their_type_and_runs_nothing_of_the_program() {
+    let Some(mut hooked) = Hooked::runs(TRAPS) else {
+        return;
+    };
+    let look = hooked.look();
+    for (name, value) in [
+        ("trap", "<__main__.Trap>"),
+        ("numbers", "Numbers([1, <__main__.Trap>])"),
+        ("mapping", "Mapping({'a': 1, 'b': [1, […]]})"),
+        ("word", "Word('w')"),
+        ("keyed", "{Key(): <__main__.Trap>}"),
+        (
+            "plain",
+            "Plain(a=1, password='hunter2', inside=[<__main__.Trap>])",
+        ),
+        ("cls", "<class __main__.Trap>"),
+        ("count", "Count(7)"),
+        ("huge", "<16610 bits>"),
+        ("failed", "Failed('a', 3)"),
+        ("group", "frozenset({1})"),
+        ("one", "(1,)"),
+        ("text", "b'ab'"),
+        ("number", "1.5"),
+        ("many", "[0, 1, 2, 3, 4, 5, 6, 7, …]"),
+    ] {
+        assert_eq!(local(&look, "holds", name), value, "{name}");
+    }
+    assert!(local(&look, "holds", "long").chars().count() <= 200);
+    assert_eq!(hooked.goes_on(), "[]");
+}
+
+#[test]
+fn a_look_is_one_for_the_relay_too() {
+    let Some(hooked) = Hooked::runs(TRAPS) else {
+        return;
+    };
+    let look = crate::ray::look::Look::read(hooked.look().to_string().as_bytes()).unwrap();
+    assert_eq!((look.pid, look.threads_cut), (hooked.pid(), 0));
+    let main = &look.threads[0];
+    assert!(main.is_main && main.native_id == Some(hooked.pid().into()));
+    let functions: Vec<_> = main.frames.iter().map(|frame| &*frame.function).collect();
+    assert_eq!(functions, ["ready", "holds", "<module>"]);
+}
+
+/// The threads alone would show an event loop that waits.
+#[test]
+fn tasks_of_asyncio_that_wait_have_stacks_of_their_own() {
+    let program = r#"
+hook["setup"]()
+import asyncio, threading
+async def inner(event):
+    value = 5
+    await event.wait()
+async def outer(event): await inner(event)
+async def both():
+    task = asyncio.get_running_loop().create_task(outer(asyncio.Event()))
+    task.set_name("answers")
+    await asyncio.sleep(0)
+    begun.set()
+    await task
+begun = threading.Event()
+threading.Thread(target=lambda: asyncio.run(both()), daemon=True).start()
+begun.wait()
+ready()
+"#;
+    let Some(hooked) = Hooked::runs(program) else {
+        return;
+    };
+    let look = hooked.look();
+    let threads = look["threads"].as_array().unwrap();
+    let task = threads.iter().find(|one| one["task"] == "answers");
+    let frames = task.unwrap()["frames"].as_array().unwrap();
+    let functions: Vec<_> = frames
+        .iter()
+        .map(|f| f["function"].as_str().unwrap())
+        .collect();
+    assert_eq!(functions.len(), 3, "{functions:?}");
+    assert!(
+        functions[1].ends_with("inner") && functions[2].ends_with("outer"),
+        "{functions:?}"
+    );
+}
+
+/// Before Python 3.13 what was asked of a frame stays there with all values.
+#[test]
+fn what_was_looked_at_lives_no_longer_than_the_program_lets_it() {
+    let program = r#"
+hook["setup"]()
+import weakref
+class Big: pass
+def holds():
+    big = Big()
+    there = weakref.ref(big)
+    ready()
+    del big
+    print(there() is None, flush=True)
+def keeps():
+    big, own = 1, None
+    own = locals()
+    ready()
+    print("big" in own, flush=True)
+holds()
+keeps()
+ready()
+"#;
+    let Some(mut hooked) = Hooked::runs(program) else {
+        return;
+    };
+    hooked.look();
+    assert_eq!(hooked.goes_on(), "True");
+    assert_eq!(hooked.line(), "READY");
+    hooked.look();
+    assert_eq!(
+        hooked.goes_on(),
+        "True",
+        "a dictionary of the program's own stays"
+    );
+}
+
+#[test]
+fn a_repr_of_the_program_is_called_where_that_is_wanted_and_holds_up_nobody() {
+    let program = r#"
+hook["setup"]()
+import time
+class Shown:
+    def __repr__(self): return "as I am"
+class Hangs:
+    def __repr__(self): time.sleep(60)
+def holds():
+    shown = Shown()
+    ready()
+    hangs = Hangs()
+    ready()
+holds()
+"#;
+    let Some(mut hooked) = Hooked::runs(program) else {
+        return;
+    };
+    let evaluate = json!({"do": "look", "evaluate": true, "worker_id": WORKER});
+    assert_eq!(
+        local(&hooked.answers(&evaluate), "holds", "shown"),
+        "as I am"
+    );
+    assert_eq!(local(&hooked.look(), "holds", "shown"), "Shown()");
+    assert_eq!(hooked.goes_on(), "READY");
+    for _ in 0..2 {
+        let error = hooked.answers(&evaluate)["error"].clone();
+        assert!(error.as_str().unwrap().contains("__repr__"), "{error}");
+    }
+    assert_eq!(local(&hooked.look(), "holds", "hangs"), "Hangs()");
+}

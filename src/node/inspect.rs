@@ -1,0 +1,189 @@
+//! What a worker does that waits for nobody: asked of its hook, and where it has none, or is silent, seen by py-spy.
+//!
+//! A relay names a worker and its process. A hook says itself whether it is that worker, in a process that is seen to be a
+//! worker of this machine. Before py-spy looks into a process, Ray has said that it is that worker's.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt as _;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info};
+
+use super::Agent;
+use super::connect::Dialler;
+use super::hook::{self, NoAnswer, Request};
+use super::look::Refused;
+use super::processes::Resident;
+use super::stream::stream_for;
+use crate::ray::look::{self, Look};
+use crate::wire::tunnel::ByteStream;
+use crate::wire::tunnel::messages::{
+    Dialled, FromAgent, Inspect, Inspection, Listening, Refusal, read, written,
+};
+
+/// How long anything may take at most, whatever a relay says.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a hook may take for a look before py-spy is tried; half of what there is, if that is less.
+const HOOK: Duration = Duration::from_secs(2);
+
+/// How long a relay may take to read an answer.
+const TAKEN: Duration = Duration::from_secs(10);
+
+/// Does what `asked` asks for, and tells the relay on its link where it does not.
+pub(super) async fn serve(
+    agent: Arc<Agent>,
+    dialler: Dialler,
+    asked: Inspect,
+    cancelled: CancellationToken,
+    answers: mpsc::Sender<FromAgent>,
+) {
+    let until = Instant::now() + PATIENCE.min(Duration::from_millis(asked.patience_ms));
+    let answered = async {
+        let answer = Box::pin(inspected(&agent, &asked, until)).await?;
+        let relay = stream_for(&dialler, asked.stream, &asked.secret).await?;
+        Ok::<_, Refused>((answer, ByteStream::new(relay)))
+    };
+    let answered = tokio::select! {
+        answered = answered => answered,
+        () = cancelled.cancelled() => return,
+        () = agent.ending.cancelled() => Err(Refused::new(Refusal::Busy, "the agent is about to end")),
+    };
+    let (answer, mut relay) = match answered {
+        Ok(answered) => answered,
+        Err(Refused { kind, detail, .. }) => {
+            info!(?kind, %detail, "a worker is not inspected");
+            let refused = FromAgent::Refused {
+                stream: asked.stream,
+                kind,
+                detail,
+                holder: None,
+            };
+            // Where the link is gone, nobody waits.
+            _ = answers.send(refused).await;
+            return;
+        }
+    };
+    info!(what = ?asked.what, "a worker was inspected");
+    let telling = async {
+        relay.say(written(&Dialled::Dialled)).await?;
+        relay.write_all(&answer).await?;
+        relay.shutdown().await
+    };
+    let told = tokio::select! {
+        told = timeout(TAKEN, telling) => told,
+        () = agent.ending.cancelled() => return,
+    };
+    if !matches!(told, Ok(Ok(()))) {
+        debug!("the relay has not taken an answer");
+    }
+}
+
+async fn inspected(agent: &Agent, asked: &Inspect, until: Instant) -> Result<Vec<u8>, Refused> {
+    let workers = agent.look.residents(asked.pid).await?;
+    match asked.what {
+        Inspection::Look | Inspection::Evaluate => {
+            let look = looked(agent, asked, &workers, until).await?;
+            // Strings and numbers: that does not fail.
+            Ok(serde_json::to_vec(&look).unwrap_or_default())
+        }
+        Inspection::Open => {
+            let answer = hooked(asked, &workers, until)
+                .await
+                .map_err(|why| refused(&why))?;
+            let listening = str::from_utf8(&answer)
+                .ok()
+                .and_then(|text| read::<Listening>(text).ok());
+            let listening = listening.ok_or_else(|| {
+                other("the worker's hook does not say where its debugger listens")
+            })?;
+            Ok(written(&listening).into_bytes())
+        }
+        Inspection::Unknown => Err(other(
+            "the node's agent is older than the relay, and does not know what that is",
+        )),
+    }
+}
+
+async fn looked(
+    agent: &Agent,
+    asked: &Inspect,
+    workers: &[Resident],
+    until: Instant,
+) -> Result<Look, Refused> {
+    let left = until.saturating_duration_since(Instant::now());
+    let hook_until = match asked.what {
+        Inspection::Look => Instant::now() + HOOK.min(left / 2),
+        _ => until,
+    };
+    let why = match hooked(asked, workers, hook_until).await {
+        Ok(answer) => match Look::read(&answer) {
+            Ok(look) => {
+                return Ok(Look {
+                    pid: asked.pid,
+                    source: look::Source::Hook,
+                    ..look
+                });
+            }
+            Err(error) => {
+                return Err(other(&format!(
+                    "the worker's hook answers what is no look: {error}"
+                )));
+            }
+        },
+        Err(why @ NoAnswer::Refused(_)) => return Err(refused(&why)),
+        Err(why) => why,
+    };
+    let [worker] = workers else {
+        return Err(refused(&why));
+    };
+    let dumped = async {
+        agent.look.is_resident(&asked.worker_id, asked.pid).await?;
+        let dumped = agent.py_spy.dump(worker, asked.pid, until).await;
+        dumped.map_err(|unseen| other(&format!("{why}; {unseen}")))
+    };
+    let late = || other(&format!("{why}; and py-spy did not tell in time"));
+    timeout_at(until, dumped)
+        .await
+        .unwrap_or_else(|_| Err(late()))
+}
+
+/// What the hook of the worker that is meant answers.
+async fn hooked(
+    asked: &Inspect,
+    workers: &[Resident],
+    until: Instant,
+) -> Result<Vec<u8>, NoAnswer> {
+    let request = Request {
+        what: match asked.what {
+            Inspection::Open => "open",
+            _ => "look",
+        },
+        evaluate: asked.what == Inspection::Evaluate,
+        worker_id: &asked.worker_id,
+    };
+    let mut why = NoAnswer::Absent;
+    for worker in workers {
+        match hook::ask(worker, asked.pid, &request, until).await {
+            Ok(answer) => return Ok(answer),
+            Err(NoAnswer::Absent) => {}
+            Err(other) => why = other,
+        }
+    }
+    Err(why)
+}
+
+fn refused(why: &NoAnswer) -> Refused {
+    let hint = match why {
+        NoAnswer::Absent => ": give its job the hook, see `ray-relay hook --help`",
+        _ => "",
+    };
+    other(&format!("{why}{hint}"))
+}
+
+fn other(detail: &str) -> Refused {
+    Refused::new(Refusal::Other, detail)
+}

@@ -1,0 +1,137 @@
+//! py-spy, which Ray ships, for workers that do not tell what they do themselves.
+//!
+//! It is run as the worker's own user, whoever the agent is: a path that a process's command line names is not to be run
+//! with more than that process has.
+
+use std::process::Stdio;
+
+use rustix::process::geteuid;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::process::Command;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
+
+use super::processes::Resident;
+use crate::ray::look::{Look, py_spy::LARGEST};
+use crate::wire::text::one_line;
+
+/// How many run at a time: each stops its process for a moment, and takes a core.
+const AT_A_TIME: usize = 4;
+
+/// Bytes of what it complains of.
+const COMPLAINT: u64 = 4096;
+
+/// Why it does not tell. `Display` is a clause.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unseen {
+    #[error("py-spy is not installed beside the Python of its raylet, or that is another user's")]
+    Missing,
+    #[error(
+        "the agent is another user than the worker, and may not run py-spy as that: run it as the workers' user"
+    )]
+    Foreign,
+    #[error(
+        "py-spy may not look into the process: give the agent the capability SYS_PTRACE, or set kernel.yama.ptrace_scope to 0"
+    )]
+    Denied,
+    #[error("py-spy does not see its stack: {0}")]
+    Failed(String),
+    #[error("py-spy did not tell in time")]
+    Late,
+}
+
+/// See the module.
+pub(super) struct PySpy(Semaphore);
+
+impl PySpy {
+    pub(super) fn new() -> Self {
+        Self(Semaphore::new(AT_A_TIME))
+    }
+
+    /// A look at `worker`, which calls itself `number`, until then. Dropped, py-spy is killed.
+    ///
+    /// # Errors
+    /// [`Unseen`].
+    pub(super) async fn dump(
+        &self,
+        worker: &Resident,
+        number: u32,
+        until: Instant,
+    ) -> Result<Look, Unseen> {
+        let program = worker.py_spy.as_ref().ok_or(Unseen::Missing)?;
+        let mut command = Command::new(program);
+        command
+            .args([
+                "dump",
+                "--json",
+                "--locals",
+                "--pid",
+                &worker.pid.to_string(),
+            ])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .env_clear()
+            .kill_on_drop(true);
+        let own = geteuid();
+        if own.as_raw() != worker.uid {
+            if !own.is_root() {
+                return Err(Unseen::Foreign);
+            }
+            command.uid(worker.uid).gid(worker.gid);
+        }
+        let dumping = async {
+            let _turn = self.0.acquire().await.map_err(|_| Unseen::Late)?;
+            let failed = |error: std::io::Error| Unseen::Failed(one_line(&error.to_string()));
+            let mut child = command.spawn().map_err(failed)?;
+            let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
+                return Err(Unseen::Missing);
+            };
+            // Each is closed as soon as enough of it is read: who says more than that does not end by itself.
+            let said = read(stdout, LARGEST as u64 + 1);
+            let (said, complaint) =
+                tokio::try_join!(said, read(stderr, COMPLAINT)).map_err(failed)?;
+            let status = child.wait().await.map_err(failed)?;
+            if !status.success() {
+                return Err(complained(&complaint));
+            }
+            Look::of_py_spy(&said, number)
+                .map_err(|error| Unseen::Failed(one_line(&error.to_string())))
+        };
+        timeout_at(until, dumping)
+            .await
+            .unwrap_or(Err(Unseen::Late))
+    }
+}
+
+async fn read(pipe: impl AsyncRead + Unpin, most: u64) -> std::io::Result<Vec<u8>> {
+    let mut read = Vec::new();
+    pipe.take(most).read_to_end(&mut read).await?;
+    Ok(read)
+}
+
+fn complained(complaint: &[u8]) -> Unseen {
+    let text = String::from_utf8_lossy(complaint);
+    if text.contains("Permission Denied") || text.contains("Operation not permitted") {
+        return Unseen::Denied;
+    }
+    let first = text.lines().find(|line| !line.trim().is_empty());
+    Unseen::Failed(one_line(first.unwrap_or("it says nothing")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn that_it_may_not_is_told_from_other_complaints() {
+        let said = "Permission Denied: Try running again with elevated permissions by going 'sudo env \"PATH=$PATH\" !!'\n";
+        assert!(matches!(complained(said.as_bytes()), Unseen::Denied));
+        let said = "\nError: Failed to find python version\n\nCaused by: x\n";
+        let failed = complained(said.as_bytes()).to_string();
+        assert!(
+            failed.ends_with("Error: Failed to find python version"),
+            "{failed}"
+        );
+    }
+}

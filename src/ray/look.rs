@@ -1,0 +1,258 @@
+//! A look at a process of Ray's: the stacks of all its threads, with what their variables hold where the source tells.
+//!
+//! One type for every source. What comes is of a program on the cluster: a look that is read has bounded lists and texts,
+//! and no text in it drives a terminal. Pure.
+
+use serde::de::Error as _;
+use serde::{Deserialize, Serialize};
+
+use crate::wire::text::{escaped, shortened};
+
+pub mod py_spy;
+
+/// Bytes of one look as JSON.
+pub const LARGEST: usize = 512 * 1024;
+
+/// Threads of one look.
+pub const MOST_THREADS: usize = 256;
+
+/// Frames of one thread.
+pub const MOST_FRAMES: usize = 128;
+
+/// Variables of one frame.
+pub const MOST_LOCALS: usize = 128;
+
+/// Characters of one value.
+pub const LONGEST_VALUE: usize = 1024;
+
+/// Characters of a path.
+const LONGEST_PATH: usize = 1024;
+
+/// Characters of a name.
+const LONGEST_NAME: usize = 256;
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Look {
+    /// The process, by its number on its own machine.
+    pub pid: u32,
+    /// The version of its Python; empty where it is not told.
+    #[serde(default)]
+    pub python: String,
+    /// Where this is from.
+    pub source: Source,
+    /// Its threads, the main one first where it is known.
+    pub threads: Vec<Thread>,
+    /// Threads for which there was no room.
+    #[serde(default)]
+    pub threads_cut: u32,
+}
+
+/// Who has looked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// The hook in the worker itself (`ray_relay.setup`): with variables.
+    Hook,
+    /// py-spy on the worker's node, from outside the process: with variables.
+    PySpy,
+    /// Ray's `/worker/traceback`: without variables.
+    Traceback,
+}
+
+/// One thread.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thread {
+    /// Python's identifier of it.
+    pub id: u64,
+    /// Empty where it has none.
+    #[serde(default)]
+    pub name: String,
+    /// The system's number of it.
+    #[serde(default)]
+    pub native_id: Option<u64>,
+    /// Python's main thread, which in a Ray worker runs tasks.
+    #[serde(default)]
+    pub is_main: bool,
+    /// Whether it has Python's lock; `None`: nobody has looked at that.
+    #[serde(default)]
+    pub holds_gil: Option<bool>,
+    /// Whether it waits in the system; `None`: nobody has looked at that.
+    #[serde(default)]
+    pub idle: Option<bool>,
+    /// The asyncio task whose stack this is, by name; `None`: a thread's own.
+    #[serde(default)]
+    pub task: Option<String>,
+    /// Innermost first.
+    pub frames: Vec<Frame>,
+    /// Frames for which there was no room, the outermost ones.
+    #[serde(default)]
+    pub frames_cut: u32,
+}
+
+/// One call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frame {
+    /// The path of the source, as the process knows it.
+    pub file: String,
+    /// The line that it is at; 0 where it is not told.
+    pub line: u32,
+    /// The function.
+    pub function: String,
+    /// Its variables; `None`: the source tells none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locals: Option<Vec<Local>>,
+    /// Variables for which there was no room.
+    #[serde(default)]
+    pub locals_cut: u32,
+}
+
+/// One variable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Local {
+    /// Its name.
+    pub name: String,
+    /// The name of its type; empty where the source does not tell it.
+    #[serde(default, rename = "type")]
+    pub kind: String,
+    /// What it holds, in one line. It may be a secret: nobody sees it unmasked who may only look.
+    pub value: String,
+    /// There is more of it.
+    #[serde(default)]
+    pub cut: bool,
+}
+
+/// What came is no look.
+#[derive(Debug, thiserror::Error)]
+#[error("what came is no look at a process: {0}")]
+pub struct Unreadable(#[from] serde_json::Error);
+
+impl Look {
+    /// Reads one: lists that are too long are cut and say so, texts are cut and made safe to show.
+    ///
+    /// # Errors
+    /// [`Unreadable`]: no JSON, more than [`LARGEST`] bytes, a field of the wrong kind or none.
+    pub fn read(json: &[u8]) -> Result<Self, Unreadable> {
+        if json.len() > LARGEST {
+            return Err(serde_json::Error::custom("it is too long").into());
+        }
+        Ok(serde_json::from_slice::<Self>(json)?.bounded())
+    }
+
+    /// This look with lists and texts that are as long as they may be, and safe to show.
+    fn bounded(mut self) -> Self {
+        tidy(&mut self.python, LONGEST_NAME);
+        cut(&mut self.threads, MOST_THREADS, &mut self.threads_cut);
+        for thread in &mut self.threads {
+            tidy(&mut thread.name, LONGEST_NAME);
+            if let Some(task) = &mut thread.task {
+                tidy(task, LONGEST_NAME);
+            }
+            cut(&mut thread.frames, MOST_FRAMES, &mut thread.frames_cut);
+            for frame in &mut thread.frames {
+                tidy(&mut frame.file, LONGEST_PATH);
+                tidy(&mut frame.function, LONGEST_NAME);
+                if let Some(locals) = &mut frame.locals {
+                    cut(locals, MOST_LOCALS, &mut frame.locals_cut);
+                    locals.iter_mut().for_each(Local::tidy);
+                }
+            }
+        }
+        self
+    }
+}
+
+/// Takes what is beyond `most` off `list`, and counts it.
+fn cut<T>(list: &mut Vec<T>, most: usize, count: &mut u32) {
+    let excess = list.len().saturating_sub(most);
+    list.truncate(most);
+    *count = count.saturating_add(u32::try_from(excess).unwrap_or(u32::MAX));
+}
+
+/// `text` without what nobody sees, and not longer than it may be.
+fn tidy(text: &mut String, most: usize) {
+    *text = shortened(text, most);
+}
+
+impl Local {
+    fn tidy(&mut self) {
+        tidy(&mut self.name, LONGEST_NAME);
+        tidy(&mut self.kind, LONGEST_NAME);
+        self.cut |= self.value.chars().nth(LONGEST_VALUE).is_some();
+        // In one line, as Python writes what nobody sees.
+        let line = escaped(&self.value)
+            .replace('\n', "\\n")
+            .replace('\t', "\\t");
+        self.value = shortened(&line, LONGEST_VALUE);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_look_is_read_as_it_is_written() {
+        let json = json!({"pid": 1, "python": "3.11.9", "source": "hook", "threads": [{"id": 139_712_345_678_912_u64,
+            "name": "MainThread", "native_id": 7, "is_main": true, "holds_gil": null, "idle": null, "task": null,
+            "frames": [{"file": "/a/b.py", "line": 3, "function": "f", "locals": [{"name": "x", "type": "int",
+            "value": "3", "cut": false}], "locals_cut": 0}], "frames_cut": 0}], "threads_cut": 0});
+        let look = Look::read(json.to_string().as_bytes()).unwrap();
+        assert_eq!(look.source, Source::Hook);
+        assert_eq!(serde_json::to_value(&look).unwrap(), json);
+    }
+
+    #[test]
+    fn what_a_source_does_not_tell_may_be_missing() {
+        let json = br#"{"pid":1,"source":"traceback","threads":[{"id":0,"frames":[{"file":"a.py","line":1,"function":"f"}]}]}"#;
+        let look = Look::read(json).unwrap();
+        assert_eq!(look.threads[0].frames[0].locals, None);
+        assert_eq!((look.threads[0].idle, &*look.python), (None, ""));
+    }
+
+    #[test]
+    fn lists_are_cut_and_counted() {
+        let local = json!({"name": "x", "value": "1"});
+        let frame = json!({"file": "a", "line": 1, "function": "f", "locals": vec![local; MOST_LOCALS + 2]});
+        let thread = json!({"id": 1, "frames": [frame]});
+        let shallow = json!({"id": 1, "frames": []});
+        let deep = json!({"id": 2, "frames": vec![json!({"file": "a", "line": 1, "function": "f"}); MOST_FRAMES + 3], "frames_cut": 4});
+        let mut threads = vec![thread, deep];
+        threads.extend(vec![shallow; MOST_THREADS]);
+        let json = json!({"pid": 1, "source": "hook", "threads": threads});
+        let look = Look::read(json.to_string().as_bytes()).unwrap();
+        assert_eq!((look.threads.len(), look.threads_cut), (MOST_THREADS, 2));
+        assert_eq!(look.threads[1].frames.len(), MOST_FRAMES);
+        assert_eq!(look.threads[1].frames_cut, 7);
+        let frame = &look.threads[0].frames[0];
+        assert_eq!(frame.locals.as_ref().unwrap().len(), MOST_LOCALS);
+        assert_eq!(frame.locals_cut, 2);
+    }
+
+    #[test]
+    fn no_text_drives_a_terminal_or_is_longer_than_it_may_be() {
+        let long = "a".repeat(5000);
+        let json = json!({"pid": 1, "source": "hook", "threads": [{"id": 1, "name": "\u{1b}[2Jx", "frames": [
+            {"file": long, "line": 1, "function": "f\u{202e}", "locals": [
+            {"name": "x", "type": "str", "value": "a\nb\t\u{1b}c"}, {"name": "y", "value": long}]}]}]});
+        let look = Look::read(json.to_string().as_bytes()).unwrap();
+        let thread = &look.threads[0];
+        let frame = &thread.frames[0];
+        let locals = frame.locals.as_ref().unwrap();
+        assert_eq!((&*thread.name, &*frame.function), ("[2Jx", "f"));
+        assert_eq!(frame.file.chars().count(), LONGEST_PATH);
+        assert_eq!(locals[0].value, "a\\nb\\t\\x1bc");
+        assert_eq!(locals[1].value.chars().count(), LONGEST_VALUE);
+    }
+
+    #[test]
+    fn what_is_too_long_or_no_look_is_not_read() {
+        assert!(Look::read(&vec![b' '; LARGEST + 1]).is_err());
+        for wrong in ["", "[]", "{}", r#"{"pid":1,"source":"x","threads":[]}"#] {
+            assert!(Look::read(wrong.as_bytes()).is_err(), "{wrong}");
+        }
+    }
+}

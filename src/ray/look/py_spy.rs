@@ -1,0 +1,117 @@
+//! What `py-spy dump --json --locals` says, as a look.
+
+use serde::Deserialize;
+use serde::de::Error as _;
+
+use super::{Frame, Local, Look, Source, Thread, Unreadable};
+
+/// Bytes of it that are read: it says more of each frame than a look has.
+pub const LARGEST: usize = 8 * super::LARGEST;
+
+#[derive(Deserialize)]
+struct Dumped {
+    thread_id: u64,
+    thread_name: Option<String>,
+    os_thread_id: Option<u64>,
+    active: bool,
+    owns_gil: bool,
+    frames: Vec<DumpedFrame>,
+}
+
+#[derive(Deserialize)]
+struct DumpedFrame {
+    name: String,
+    filename: String,
+    line: i64,
+    locals: Option<Vec<DumpedLocal>>,
+}
+
+#[derive(Deserialize)]
+struct DumpedLocal {
+    name: String,
+    repr: Option<String>,
+}
+
+impl Look {
+    /// The look that py-spy's `json` of the process `pid` is.
+    ///
+    /// # Errors
+    /// [`Unreadable`]: it is none, or longer than [`LARGEST`].
+    pub fn of_py_spy(json: &[u8], pid: u32) -> Result<Self, Unreadable> {
+        if json.len() > LARGEST {
+            return Err(serde_json::Error::custom("it is too long").into());
+        }
+        let threads: Vec<Dumped> = serde_json::from_slice(json)?;
+        let mut threads: Vec<Thread> = threads.into_iter().map(thread).collect();
+        threads.sort_by_key(|thread| !thread.is_main);
+        let look = Self {
+            pid,
+            python: String::new(),
+            source: Source::PySpy,
+            threads,
+            threads_cut: 0,
+        };
+        Ok(look.bounded())
+    }
+}
+
+fn thread(dumped: Dumped) -> Thread {
+    let name = dumped.thread_name.unwrap_or_default();
+    Thread {
+        id: dumped.thread_id,
+        is_main: name == "MainThread",
+        name,
+        native_id: dumped.os_thread_id,
+        holds_gil: Some(dumped.owns_gil),
+        idle: Some(!dumped.active),
+        task: None,
+        frames: dumped.frames.into_iter().map(frame).collect(),
+        frames_cut: 0,
+    }
+}
+
+fn frame(dumped: DumpedFrame) -> Frame {
+    let local = |local: DumpedLocal| {
+        let value = local.repr.unwrap_or_default();
+        Local {
+            name: local.name,
+            kind: String::new(),
+            cut: value.ends_with("..."),
+            value,
+        }
+    };
+    Frame {
+        file: dumped.filename,
+        line: u32::try_from(dumped.line).unwrap_or_default(),
+        function: dumped.name,
+        locals: dumped
+            .locals
+            .map(|locals| locals.into_iter().map(local).collect()),
+        locals_cut: 0,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_py_spy_says_is_a_look_with_who_has_the_lock() {
+        let json = r#"[{"pid": 5, "thread_id": 140718496544448, "thread_name": "loop", "os_thread_id": 9, "active": false,
+            "owns_gil": false, "frames": [], "process_info": null},
+            {"pid": 5, "thread_id": 7, "thread_name": "MainThread", "os_thread_id": 5, "active": true, "owns_gil": true,
+            "frames": [{"name": "f", "filename": "/a/b.py", "module": null, "short_filename": "b.py", "line": 3,
+            "locals": [{"name": "x", "addr": 1, "arg": true, "repr": "\u001b[2J"}], "is_entry": false}], "process_info": null}]"#;
+        let look = Look::of_py_spy(json.as_bytes(), 41).unwrap();
+        assert_eq!((look.pid, look.source), (41, Source::PySpy));
+        let main = &look.threads[0];
+        assert!(main.is_main && main.holds_gil == Some(true) && main.idle == Some(false));
+        assert_eq!(main.frames[0].locals.as_ref().unwrap()[0].value, "\\x1b[2J");
+        assert_eq!(
+            (&*look.threads[1].name, look.threads[1].idle),
+            ("loop", Some(true))
+        );
+        assert!(Look::of_py_spy(b"Error: no", 41).is_err());
+    }
+}

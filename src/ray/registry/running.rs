@@ -1,0 +1,344 @@
+//! What runs in a cluster and waits at no breakpoint: asked of the head when somebody wants to know, and never by polls.
+//!
+//! Four questions: the running tasks, the workers that live (for addresses, and for drivers), the actors and the jobs (for
+//! names). Where there are more tasks than a head tells at once, each job that runs is asked for by itself.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::ray::head::{HeadClient, HeadError};
+use crate::ray::registry::breakpoint::Names;
+use crate::ray::registry::clusters::ClusterHandle;
+use crate::ray::registry::rows::{ActorRow, JobRow, List, TaskRow, WorkerRow};
+use crate::ray::registry::{names, query};
+
+/// Jobs that are asked for one by one where a head has more tasks than it tells at once.
+const MAX_JOBS: usize = 20;
+
+/// What is asked for.
+pub struct Asked<'a> {
+    /// Which clusters.
+    pub on: &'a (dyn Fn(&str) -> bool + Sync),
+    /// Only this job, by its id or submission id.
+    pub job: Option<&'a str>,
+}
+
+/// What a worker process runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// A task of a function.
+    Task,
+    /// A method of an actor.
+    Method,
+    /// A replica of Ray Serve, of whose requests Ray tells nothing.
+    Replica,
+    /// The driver of a job.
+    Driver,
+}
+
+impl What {
+    /// The word in the API.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Task => "task",
+            Self::Method => "method",
+            Self::Replica => "replica",
+            Self::Driver => "driver",
+        }
+    }
+}
+
+/// One task that runs, or what else a worker process is there for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Running {
+    /// Name of the cluster.
+    pub cluster: Arc<str>,
+    /// What it is.
+    pub what: What,
+    /// What those have in common that run the same: the function, the actor's class, the deployment.
+    pub group: String,
+    /// Its names, as those of a breakpoint.
+    pub names: Names,
+    /// Ray's node id (hex); empty where Ray does not say it.
+    pub node_id: String,
+    /// The node's address; `None` where Ray does not say it.
+    pub node_ip: Option<IpAddr>,
+    /// Ray's worker id (hex).
+    pub worker_id: String,
+    /// Process id on that node.
+    pub pid: Option<u32>,
+    /// When it began, as Ray wrote it down.
+    pub started: Option<SystemTime>,
+}
+
+impl Running {
+    /// A name for people.
+    pub fn name(&self) -> &str {
+        self.names.name.as_deref().unwrap_or(&self.group)
+    }
+
+    /// What tells it from all others, and its place in the order of pages.
+    pub fn key(&self) -> (&str, &str, &str) {
+        let task = self.names.task_id.as_deref().unwrap_or_default();
+        (&self.cluster, &self.worker_id, task)
+    }
+
+    /// How long it has run at `now`, where Ray says since when.
+    pub fn running_for(&self, now: SystemTime) -> Option<Duration> {
+        Some(now.duration_since(self.started?).unwrap_or_default())
+    }
+}
+
+/// What runs in one cluster.
+#[derive(Debug)]
+pub struct RunningIn {
+    /// Name of the cluster.
+    pub cluster: Arc<str>,
+    /// By [`Running::key`].
+    pub rows: Vec<Running>,
+    /// Why nothing or not all is known, as a sentence.
+    pub trouble: Option<String>,
+    /// The head has told all that there is.
+    pub complete: bool,
+}
+
+/// Asks the head of `cluster`; `None` where there is none.
+pub(super) async fn ask(cluster: &ClusterHandle, job: Option<&str>) -> Option<RunningIn> {
+    let head = cluster.head.as_ref()?;
+    let mut found = RunningIn {
+        cluster: Arc::clone(&cluster.name),
+        rows: Vec::new(),
+        trouble: None,
+        complete: true,
+    };
+    // Nobody closes it.
+    let Ok(_turn) = cluster.listings.acquire().await else {
+        return Some(found);
+    };
+    match rows(head, &cluster.name, job).await {
+        Ok((rows, complete)) => {
+            found.trouble = (!complete).then(|| {
+                "more runs than its Ray head tells at once: name a job to see all of that one"
+                    .to_owned()
+            });
+            (found.rows, found.complete) = (rows, complete);
+        }
+        Err(error) => (found.trouble, found.complete) = (Some(error.to_string()), false),
+    }
+    Some(found)
+}
+
+async fn rows(
+    head: &HeadClient,
+    cluster: &Arc<str>,
+    job: Option<&str>,
+) -> Result<(Vec<Running>, bool), HeadError> {
+    let (workers, actors, jobs) = tokio::join!(
+        query::live_workers(head),
+        query::actors(head),
+        query::jobs(head)
+    );
+    // Names are worth having, and what runs is known without.
+    let actors = actors.map(List::into_rows).unwrap_or_else(|error| {
+        tracing::debug!(%error, "cannot look up the actors");
+        Vec::new()
+    });
+    let jobs = jobs.unwrap_or_else(|error| {
+        tracing::debug!(%error, "cannot look up the jobs");
+        Vec::new()
+    });
+    let meant = job.map(|job| job_id(&jobs, job));
+    let tasks = match meant {
+        Some(job) => query::running_tasks_of_job(head, job).await?,
+        None => query::running_tasks(head).await?,
+    };
+    let workers = workers?;
+    let mut complete = !tasks.truncated() && !workers.truncated();
+    let crowded = tasks.truncated() && meant.is_none();
+    let mut tasks = tasks.into_rows();
+    if crowded {
+        (tasks, complete) = of_each_job(head, tasks, &jobs).await?;
+    }
+    let workers = workers.into_rows();
+    let mut rows = Rows::new(cluster, &workers, &actors, &jobs).all(&tasks);
+    if let Some(job) = meant {
+        rows.retain(|row| row.names.job_id.as_deref() == Some(job));
+    }
+    Ok((rows, complete))
+}
+
+/// The job that is called `job`.
+fn job_id<'a>(jobs: &'a [JobRow], job: &'a str) -> &'a str {
+    let submitted = jobs.iter().find(|row| row.submission_id == job);
+    submitted.map_or(job, |row| &row.job_id)
+}
+
+/// The tasks of the latest jobs, with those of `tasks` that were told of others; and whether that is all.
+async fn of_each_job(
+    head: &HeadClient,
+    tasks: Vec<TaskRow>,
+    jobs: &[JobRow],
+) -> Result<(Vec<TaskRow>, bool), HeadError> {
+    let running = |job: &&JobRow| job.status == "RUNNING" && !job.job_id.is_empty();
+    let mut ids: Vec<&str> = jobs
+        .iter()
+        .filter(running)
+        .map(|job| &*job.job_id)
+        .collect();
+    // They count up.
+    ids.sort_unstable_by(|a, b| b.cmp(a));
+    let mut complete = ids.len() <= MAX_JOBS;
+    ids.truncate(MAX_JOBS);
+    let mut all: HashMap<String, TaskRow> = HashMap::new();
+    let keyed = |task: TaskRow| (task.task_id.clone(), task);
+    all.extend(tasks.into_iter().map(keyed));
+    for job in ids {
+        let list = query::running_tasks_of_job(head, job).await?;
+        complete &= !list.truncated();
+        all.extend(list.into_rows().into_iter().map(keyed));
+    }
+    Ok((all.into_values().collect(), complete))
+}
+
+/// How rows of Ray come together.
+struct Rows<'a> {
+    cluster: &'a Arc<str>,
+    workers: &'a [WorkerRow],
+    by_id: HashMap<&'a str, &'a WorkerRow>,
+    actors: &'a [ActorRow],
+    actors_by_id: HashMap<&'a str, &'a ActorRow>,
+    jobs: HashMap<&'a str, &'a JobRow>,
+}
+
+impl<'a> Rows<'a> {
+    fn new(
+        cluster: &'a Arc<str>,
+        workers: &'a [WorkerRow],
+        actors: &'a [ActorRow],
+        jobs: &'a [JobRow],
+    ) -> Self {
+        let jobs = jobs.iter().filter(|job| !job.job_id.is_empty());
+        Self {
+            cluster,
+            workers,
+            by_id: workers.iter().map(|w| (&*w.worker_id, w)).collect(),
+            actors,
+            actors_by_id: actors.iter().map(|a| (&*a.actor_id, a)).collect(),
+            jobs: jobs.map(|job| (&*job.job_id, job)).collect(),
+        }
+    }
+
+    /// All that runs, in the order of pages.
+    fn all(&self, tasks: &[TaskRow]) -> Vec<Running> {
+        let mut rows: Vec<Running> = tasks.iter().filter_map(|task| self.task(task)).collect();
+        let busy: Vec<String> = rows.iter().map(|row| row.worker_id.clone()).collect();
+        let busy: std::collections::HashSet<&str> = busy.iter().map(String::as_str).collect();
+        let others = self
+            .workers
+            .iter()
+            .filter(|w| !busy.contains(&*w.worker_id));
+        let by_process: HashMap<_, _> = self
+            .actors
+            .iter()
+            .filter(|actor| actor.state == "ALIVE" && names::is_replica(actor))
+            .map(|actor| ((actor.pid, &*actor.node_id), actor))
+            .collect();
+        for worker in others {
+            match by_process.get(&(worker.pid, &*worker.node_id)) {
+                _ if worker.is_driver() => rows.extend(self.driver(worker)),
+                Some(actor) => rows.push(self.replica(worker, actor)),
+                None => {}
+            }
+        }
+        rows.sort_by(|a, b| a.key().cmp(&b.key()));
+        rows.dedup_by(|a, b| a.key() == b.key());
+        rows
+    }
+
+    fn task(&self, task: &TaskRow) -> Option<Running> {
+        // Old versions skip filters that they do not know; what has no worker yet runs nowhere.
+        if task.state != "RUNNING" || task.worker_id.is_empty() {
+            return None;
+        }
+        let mut names = names::of_tasks(std::slice::from_ref(task))?.names;
+        let actor = names.actor_id.as_deref();
+        let actor = actor.and_then(|id| self.actors_by_id.get(id));
+        let group = match actor {
+            Some(actor) => names::group_of(actor),
+            None => names::function_of(task),
+        };
+        let what = match (actor, names.actor_id.is_some()) {
+            (Some(actor), _) if names::is_replica(actor) => What::Replica,
+            (_, true) => What::Method,
+            (_, false) => What::Task,
+        };
+        if let Some(actor) = actor {
+            names::add_actor(&mut names, actor);
+        }
+        let worker = self.by_id.get(&*task.worker_id);
+        let pid = task.worker_pid.or(worker.and_then(|worker| worker.pid));
+        let node_id = match (&*task.node_id, worker) {
+            ("", Some(worker)) => worker.node_id.clone(),
+            (node_id, _) => node_id.to_owned(),
+        };
+        Some(self.running(Running {
+            cluster: Arc::clone(self.cluster),
+            what,
+            group,
+            names,
+            node_id,
+            node_ip: worker.and_then(|worker| worker.address()),
+            worker_id: task.worker_id.clone(),
+            pid: pid.and_then(|pid| u32::try_from(pid).ok()),
+            started: task.start_time_ms.map(time),
+        }))
+    }
+
+    fn replica(&self, worker: &WorkerRow, actor: &ActorRow) -> Running {
+        let names = names::of_actor(actor).names;
+        self.running(Running {
+            what: What::Replica,
+            group: names::group_of(actor),
+            ..self.of_worker(worker, names)
+        })
+    }
+
+    fn driver(&self, worker: &WorkerRow) -> Option<Running> {
+        let job_id = names::job_of_driver(&worker.worker_id)?;
+        let job = self.jobs.get(job_id).copied();
+        let names = names::of_driver(job_id, job).names;
+        Some(Running {
+            started: job.and_then(|job| job.start_time).map(time),
+            ..self.of_worker(worker, names)
+        })
+    }
+
+    fn of_worker(&self, worker: &WorkerRow, names: Names) -> Running {
+        Running {
+            cluster: Arc::clone(self.cluster),
+            what: What::Driver,
+            group: "driver".to_owned(),
+            names,
+            node_id: worker.node_id.clone(),
+            node_ip: worker.address(),
+            worker_id: worker.worker_id.clone(),
+            pid: worker.pid.and_then(|pid| u32::try_from(pid).ok()),
+            started: None,
+        }
+    }
+
+    /// With what only the job's own row knows.
+    fn running(&self, mut running: Running) -> Running {
+        let job = running.names.job_id.as_deref();
+        let job = job.and_then(|job| self.jobs.get(job));
+        let submission = job.map(|job| job.submission_id.clone());
+        running.names.submission_id = submission.filter(|id| !id.is_empty());
+        running
+    }
+}
+
+fn time(millis: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(millis)
+}

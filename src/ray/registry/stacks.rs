@@ -1,0 +1,122 @@
+//! The stack of a process by Ray's own means: py-spy, which the head has its node's dashboard agent run.
+
+use crate::ray::dump;
+use crate::ray::head::{HeadClient, HeadError};
+use crate::ray::look::Look;
+use crate::ray::registry::{Running, query};
+use crate::wire::text::one_line;
+
+/// Why Ray gives no stack. `Display` is a sentence that says what would let it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoStack {
+    /// From Ray 2.59 on, as it comes.
+    #[error(
+        "the Ray head gives no stacks: whoever starts it can set RAY_DASHBOARD_ENABLE_PROFILING=1 for it (`ray start --head`)"
+    )]
+    Refused,
+    /// The system does not let py-spy look.
+    #[error(
+        "py-spy may not look at processes on that node: it takes CAP_SYS_PTRACE (in Kubernetes `securityContext.capabilities.add: [SYS_PTRACE]` for Ray's container), or kernel.yama.ptrace_scope = 0 there"
+    )]
+    NotPermitted,
+    /// It is not there.
+    #[error(
+        "py-spy is not installed on that node: `pip install py-spy` in Ray's environment there"
+    )]
+    NoPySpy,
+    /// The process has ended meanwhile.
+    #[error("its process has ended meanwhile")]
+    Gone,
+    /// The process runs no task any more.
+    #[error("its worker has finished the task meanwhile")]
+    Idle,
+    /// Ray does not say where it is.
+    #[error("Ray does not say on which address or in which process it runs")]
+    Nowhere,
+    /// The cluster has no head, or none any more.
+    #[error("the relay knows of no Ray head of this cluster")]
+    NoHead,
+    /// Ray's own words, or that there was no answer.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// What the head says that `running` does.
+pub(super) async fn look(head: &HeadClient, running: &Running) -> Result<Look, NoStack> {
+    let (Some(ip), Some(pid)) = (running.node_ip, running.pid) else {
+        return Err(NoStack::Nowhere);
+    };
+    let dump = query::traceback(head, ip, pid).await;
+    let dump = dump.map_err(|why| refused(&why))?;
+    if is_idle(&dump) {
+        return Err(NoStack::Idle);
+    }
+    let unreadable = || format!("Ray gave something else than a stack: {}", one_line(&dump));
+    dump::read(&dump).ok_or_else(|| NoStack::Failed(unreadable()))
+}
+
+/// Ray calls a process so that waits for its next task.
+fn is_idle(dump: &str) -> bool {
+    let first = dump.lines().next().unwrap_or_default();
+    first.starts_with("Process ") && first.ends_with(": ray::IDLE")
+}
+
+fn refused(why: &HeadError) -> NoStack {
+    let HeadError::Status { status, words, .. } = why else {
+        return NoStack::Failed(why.to_string());
+    };
+    let says = |text: &str| words.to_ascii_lowercase().contains(text);
+    match status {
+        403 | 404 => NoStack::Refused,
+        _ if says("py-spy is not installed") || says("py-spy: not found") => NoStack::NoPySpy,
+        _ if says("permission denied") || says("not permitted") || says("eperm") => {
+            NoStack::NotPermitted
+        }
+        _ if says("check that the process is running") || says("no such process") => NoStack::Gone,
+        _ => NoStack::Failed(why.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(status: u16, words: &str) -> NoStack {
+        refused(&HeadError::Status {
+            address: "http://head:8265".to_owned(),
+            status,
+            words: words.to_owned(),
+        })
+    }
+
+    #[test]
+    fn each_refusal_says_what_would_let_it() {
+        let profiling = of(403, "Profiling is disabled by default");
+        assert!(
+            profiling
+                .to_string()
+                .contains("RAY_DASHBOARD_ENABLE_PROFILING=1")
+        );
+        for words in [
+            "Failed to execute py-spy: Permission Denied: Try running again with elevated permissions",
+            "Error: EPERM: Operation not permitted",
+        ] {
+            assert_eq!(of(500, words), NoStack::NotPermitted, "{words}");
+        }
+        let gone =
+            "Error: Failed to get process executable name. Check that the process is running.";
+        assert_eq!(of(500, gone), NoStack::Gone);
+        assert_eq!(of(500, "py-spy is not installed"), NoStack::NoPySpy);
+        let other = of(500, "Failed to get agent address for node at IP 10.0.0.9").to_string();
+        assert!(other.contains("Failed to get agent address"), "{other}");
+    }
+
+    #[test]
+    fn a_worker_without_a_task_is_told_from_one_with_it() {
+        assert!(is_idle("Process 7: ray::IDLE\nPython v3.11.7 (/p)\n"));
+        assert!(!is_idle(
+            "Process 7: ray::IDLE_HANDS\nPython v3.11.7 (/p)\n"
+        ));
+        assert!(!is_idle("Process 7: ray::train\n"));
+    }
+}

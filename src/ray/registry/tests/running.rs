@@ -1,0 +1,204 @@
+//! What runs, as a head tells it: tasks, methods, replicas and drivers, by one question of somebody's.
+#![allow(clippy::unwrap_used)]
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use super::fake_head::{FakeHead, NODE, cluster, settings, task, worker};
+use crate::ray::look::Source;
+use crate::ray::registry::{Asked, NoStack, Registry, Running, RunningIn, What};
+
+const DRIVER: &str = "01000000ffffffffffffffffffffffffffffffffffffffffffffffff";
+
+async fn cluster_of(head: &FakeHead) -> Registry {
+    let cluster = cluster(&format!("http://{}", head.address));
+    Registry::new(&[cluster], &settings()).unwrap()
+}
+
+async fn ask(registry: &Registry, job: Option<&str>) -> RunningIn {
+    let on = |_: &str| true;
+    let asked = Asked { on: &on, job };
+    let mut all = registry.running(&asked).await;
+    assert_eq!(all.len(), 1);
+    all.pop().unwrap()
+}
+
+fn named<'a>(found: &'a RunningIn, name: &str) -> &'a Running {
+    let row = found.rows.iter().find(|row| row.name() == name);
+    row.unwrap_or_else(|| panic!("no {name} in {found:?}"))
+}
+
+fn worker_at(id: &str, pid: u32) -> Value {
+    let mut row = worker(id, 0);
+    row["pid"] = pid.into();
+    row
+}
+
+/// A task, a method of a named actor, a replica without a task, an idle worker and a driver.
+async fn head() -> FakeHead {
+    let head = FakeHead::start().await;
+    head.with(|world| {
+        let mut driver = worker_at(DRIVER, 400);
+        driver["worker_type"] = "DRIVER".into();
+        world.workers = vec![
+            worker_at("w1", 501),
+            worker_at("w2", 502),
+            worker_at("w3", 503),
+            worker_at("w4", 504),
+            driver,
+        ];
+        let mut plain = task("w1", "square");
+        plain["start_time_ms"] = json!(1_795_236_270_139.0);
+        plain["func_or_class_name"] = "lib.square".into();
+        let mut method = task("w2", "Trainer.step");
+        (method["actor_id"], method["worker_pid"]) = ("a2".into(), 502.into());
+        let mut over = task("w4", "over");
+        over["state"] = "FINISHED".into();
+        world.tasks = vec![plain, method, over];
+        world.actors = vec![
+            json!({"actor_id": "a2", "class_name": "Trainer", "name": "worker-3", "state": "ALIVE", "job_id": "01000000",
+                "node_id": NODE, "pid": 502, "ray_namespace": "ml"}),
+            json!({"actor_id": "a3", "class_name": "ServeReplica:app:Echo", "name": "SERVE_REPLICA::x", "state": "ALIVE",
+                "job_id": "02000000", "node_id": NODE, "pid": 503}),
+        ];
+        world.jobs = vec![
+            json!({"job_id": "01000000", "submission_id": "raysubmit_x", "status": "RUNNING", "entrypoint": "python train.py",
+                "start_time": 1_795_236_000_000_u64}),
+        ];
+    });
+    head
+}
+
+#[tokio::test]
+async fn what_runs_has_its_names_its_place_and_since_when() {
+    let head = head().await;
+    let registry = cluster_of(&head).await;
+    let found = ask(&registry, None).await;
+    assert!(found.complete && found.trouble.is_none(), "{found:?}");
+    assert_eq!(found.rows.len(), 4, "{found:?}");
+    assert!(found.rows.windows(2).all(|two| two[0].key() < two[1].key()));
+    let plain = named(&found, "square");
+    assert_eq!((plain.what, &*plain.group), (What::Task, "lib.square"));
+    assert_eq!((&*plain.worker_id, plain.pid), ("w1", Some(501)));
+    assert_eq!(
+        (&*plain.node_id, plain.node_ip),
+        (NODE, Some([10, 0, 0, 7].into()))
+    );
+    assert_eq!(
+        plain.started,
+        Some(UNIX_EPOCH + Duration::from_millis(1_795_236_270_139))
+    );
+    assert_eq!(plain.names.submission_id.as_deref(), Some("raysubmit_x"));
+    let method = named(&found, "Trainer.step");
+    assert_eq!((method.what, &*method.group), (What::Method, "Trainer"));
+    assert_eq!(
+        (method.names.actor_name.as_deref(), method.names.rank),
+        (Some("worker-3"), Some(3))
+    );
+    assert_eq!(method.names.namespace.as_deref(), Some("ml"));
+    assert_eq!(
+        method.running_for(SystemTime::now()),
+        None,
+        "Ray does not say since when"
+    );
+    let replica = named(&found, "Serve app:Echo");
+    assert_eq!((replica.what, &*replica.worker_id), (What::Replica, "w3"));
+    let driver = named(&found, "driver: python train.py");
+    assert_eq!(
+        (driver.what, driver.pid, &*driver.group),
+        (What::Driver, Some(400), "driver")
+    );
+    assert!(driver.running_for(SystemTime::now()).is_some());
+}
+
+#[tokio::test]
+async fn a_head_is_asked_when_somebody_asks_and_never_else() {
+    let head = head().await;
+    let (registry, _guard) = super::fake_head::watch(&head, &settings());
+    super::fake_head::until(&registry, |list| list.clusters[0].polled.is_some()).await;
+    assert!(head.asked("/api/v0/tasks").is_empty());
+    ask(&registry, None).await;
+    assert_eq!(head.asked("/api/v0/tasks").len(), 1);
+}
+
+#[tokio::test]
+async fn a_job_is_asked_for_alone_by_either_of_its_ids() {
+    let head = head().await;
+    head.with(|world| {
+        let mut other = task("w4", "other");
+        other["job_id"] = "02000000".into();
+        world.tasks.push(other);
+    });
+    let registry = cluster_of(&head).await;
+    for job in ["01000000", "raysubmit_x"] {
+        let found = ask(&registry, Some(job)).await;
+        let names: Vec<_> = found.rows.iter().map(Running::name).collect();
+        assert_eq!(names.len(), 3, "{names:?}");
+        assert!(
+            !names.contains(&"other") && !names.contains(&"Serve app:Echo"),
+            "{names:?}"
+        );
+    }
+    let asked = head.asked("filter_keys=job_id");
+    assert_eq!(asked.len(), 2);
+    assert!(ask(&registry, Some("09000000")).await.rows.is_empty());
+}
+
+#[tokio::test]
+async fn beyond_what_a_head_tells_at_once_each_job_is_asked_for() {
+    let head = head().await;
+    head.with(|world| world.crowded = true);
+    let registry = cluster_of(&head).await;
+    let found = ask(&registry, None).await;
+    assert!(
+        found.rows.iter().any(|row| row.name() == "square"),
+        "{found:?}"
+    );
+    // This head always says that there is more.
+    assert!(!found.complete && found.trouble.unwrap().contains("name a job"));
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_answer_is_said_and_costs_no_other() {
+    let head = head().await;
+    head.with(|world| world.broken = Some((500, "the GCS is away")));
+    let registry = cluster_of(&head).await;
+    let found = ask(&registry, None).await;
+    assert!(!found.complete && found.rows.is_empty());
+    assert!(found.trouble.unwrap().contains("the GCS is away"));
+}
+
+#[tokio::test]
+async fn the_stack_of_a_process_is_that_of_the_head_or_a_sentence() {
+    let head = head().await;
+    let registry = cluster_of(&head).await;
+    let found = ask(&registry, None).await;
+    let running = named(&found, "square");
+    let refused = registry.stack(running).await.unwrap_err();
+    assert_eq!(refused, NoStack::Refused);
+    head.with(|world| {
+        world.stack = Some("Process 501: ray::square\nPython v3.11.7 (/p)\n\nThread 501 (idle): \"MainThread\"\n    f (a.py:3)\n");
+    });
+    let look = registry.stack(running).await.unwrap();
+    assert_eq!((look.pid, look.source), (501, Source::Traceback));
+    assert_eq!(look.threads[0].frames[0].function, "f");
+    assert!(
+        !head
+            .asked("/worker/traceback?pid=501&ip=10.0.0.7")
+            .is_empty()
+    );
+    head.with(|world| world.stack = Some("Process 501: ray::IDLE\nPython v3.11.7 (/p)\n"));
+    assert_eq!(registry.stack(running).await.unwrap_err(), NoStack::Idle);
+    head.with(|world| world.stack = Some("<html>"));
+    let why = registry.stack(running).await.unwrap_err().to_string();
+    assert!(why.contains("something else than a stack"), "{why}");
+    let nowhere = Running {
+        node_ip: None,
+        ..running.clone()
+    };
+    assert_eq!(
+        registry.stack(&nowhere).await.unwrap_err(),
+        NoStack::Nowhere
+    );
+}

@@ -1,0 +1,50 @@
+//! What an agent is asked of workers that wait for nobody.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Name, StreamId};
+use crate::wire::tunnel::text::Hex;
+
+/// Asks for a stream with what a worker is found to do, or with the port of its debugger, which is opened for that. Behind
+/// [`Dialled`](super::Dialled) the stream has one JSON text, and ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inspect {
+    /// Names the stream.
+    pub stream: StreamId,
+    /// Shows that who opens the stream was asked for it.
+    pub secret: Hex<16>,
+    /// The node of the worker.
+    pub node_id: Name,
+    /// The worker.
+    pub worker_id: Name,
+    /// Its process id on its node, as the worker sees it.
+    pub pid: u32,
+    /// What is wanted.
+    pub what: Inspection,
+    /// How long the agent may take for that, in milliseconds.
+    pub patience_ms: u64,
+}
+
+/// See [`Inspect`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Inspection {
+    /// A [look](crate::ray::look::Look), for which none of the program's own code runs.
+    Look,
+    /// The same with what the program's own `__repr__` says of each value.
+    Evaluate,
+    /// A debugger: [`Listening`].
+    Open,
+    /// Something that this version does not know.
+    #[serde(other)]
+    Unknown,
+}
+
+/// Where a debugger that was opened listens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listening {
+    /// The address, as the worker says.
+    pub host: Name,
+    /// The port, which Ray's registry has as well.
+    pub port: u16,
+}

@@ -1,0 +1,236 @@
+//! `ray-relay tasks` and `snapshot --running`: what runs, what hangs, and who is elsewhere.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::support::{err, http, interrupt, out, ray_relay, run, serve};
+
+fn answer(value: &Value) -> Vec<u8> {
+    http("200 OK", "application/json", &value.to_string())
+}
+
+fn task(rank: u64, name: &str, group: &str, seconds: f64) -> Value {
+    json!({"cluster": "default", "what": "method", "state": "running", "name": name, "group": group, "rank": rank,
+        "job_id": "01000000", "task_id": format!("t{rank}"), "node_ip": "10.0.0.7", "worker_id": format!("{rank:056}"),
+        "pid": 500 + rank, "running_seconds": seconds})
+}
+
+fn clusters() -> Value {
+    json!([{"name": "default", "trouble": null, "complete": true}])
+}
+
+/// A rank of eight, of which the fourth has left the collective.
+fn look(rank: u64, line: u32) -> Value {
+    let frames = match rank {
+        3 => {
+            json!([{"file": "/srv/data.py", "line": line, "function": "load", "locals": [{"name": "shard", "type": "int", "value": "9"}]}])
+        }
+        _ => json!([
+            {"file": "/v/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", "line": 4159, "function": "barrier"},
+            {"file": "/srv/train.py", "line": 41, "function": "step", "locals": [{"name": "loss", "type": "float", "value": "0.5"}]},
+        ]),
+    };
+    json!({"tasks": [task(rank, "Trainer.step", "Trainer", 700.0)],
+        "look": {"pid": 500 + rank, "python": "3.11.9", "source": "hook", "threads": [
+            {"id": 1, "name": "MainThread", "is_main": true, "idle": true, "frames": frames}]}})
+}
+
+fn looks(line: u32) -> Value {
+    let looks: Vec<Value> = (0..8).map(|rank| look(rank, line)).collect();
+    json!({"looks": looks, "left_out": 0, "taken": 60.0, "clusters": clusters()})
+}
+
+#[test]
+fn what_runs_is_a_table_by_job_and_group_page_by_page() {
+    let first = json!({"tasks": [task(1, "Trainer.step", "Trainer", 134.2)], "total": 2, "next": "[\"a b\"]", "clusters": clusters()});
+    let mut away = clusters();
+    away[0]["trouble"] = "the head is away".into();
+    let second = json!({"tasks": [task(0, "Trainer.step", "Trainer", 3.0)], "total": 2, "next": null, "clusters": away});
+    let (url, served) = serve(vec![answer(&first), answer(&second)]);
+    let output = run(&["tasks", "Tr*", "--job", "01000000", "--relay", &url]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(
+        out(&output),
+        "\
+! cluster default: the head is away
+
+JOB       TASK                 NODE      PID  RUNNING  WORKER
+01000000  Trainer.step rank 0  10.0.0.7  500  3s       000000000000
+01000000  Trainer.step rank 1  10.0.0.7  501  2m 14s   000000000000
+"
+    );
+    assert_eq!(
+        served.join().unwrap(),
+        [
+            "GET /relay/v1/tasks?name=Tr%2A&job=01000000&limit=5000 HTTP/1.1",
+            "GET /relay/v1/tasks?name=Tr%2A&job=01000000&limit=5000&after=%5B%22a%20b%22%5D HTTP/1.1",
+        ]
+    );
+}
+
+#[test]
+fn tasks_are_sorted_and_chosen_as_the_list_is() {
+    let all = json!({"tasks": [task(0, "load", "load", 3.0), task(1, "train", "train", 1.0), task(2, "train", "train", 2.0)],
+        "total": 3, "next": null, "clusters": clusters()});
+    let (url, served) = serve(vec![answer(&all); 2]);
+    let filtered = [
+        "tasks", "--filter", "train", "--sort", "waiting", "--relay", &url,
+    ];
+    let output = run(&filtered);
+    let text = out(&output);
+    let (one, two) = (text.find("train rank 1"), text.find("train rank 2"));
+    assert!(
+        one.unwrap() < two.unwrap() && !text.contains("load"),
+        "{text}"
+    );
+    assert!(text.ends_with("1 more do not fit --filter.\n"), "{text}");
+    let output = run(&[&filtered[..], &["--json"]].concat());
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (told["tasks"].as_array().unwrap().len(), &told["hidden"]),
+        (2, &1.into())
+    );
+    served.join().unwrap();
+}
+
+#[test]
+fn what_hangs_is_what_was_at_one_place_in_both_looks() {
+    let (url, served) = serve(vec![answer(&looks(17)), answer(&looks(18))]);
+    let output = run(&["tasks", "--hung", "10m", "--apart", "1ms", "--relay", &url]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let text = out(&output);
+    assert_eq!(text.lines().count(), 8, "{text}");
+    assert!(text.lines().next().unwrap().ends_with("PLACE"), "{text}");
+    let place = "waits in torch.distributed.barrier, from step (/srv/train.py:41)";
+    assert!(
+        text.lines().skip(1).all(|line| line.ends_with(place)),
+        "{text}"
+    );
+    assert!(!text.contains("rank 3"), "it has moved: {text}");
+    assert_eq!(served.join().unwrap(), ["POST /relay/v1/looks HTTP/1.1"; 2]);
+}
+
+#[test]
+fn one_command_names_the_rank_that_is_elsewhere() {
+    let (url, served) = serve(vec![answer(&looks(17)); 2]);
+    let output = run(&["snapshot", "--running", "Trainer", "--relay", &url]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(
+        out(&output),
+        "\
+8 of 8 processes seen at 1970-01-01 00:01:00 UTC
+
+Trainer: rank 3 is elsewhere than the other 7 of 8
+  rank 3: waits outside Python, called by load (/srv/data.py:17)
+  ranks 0-2,4-7: all wait in torch.distributed.barrier, from step (/srv/train.py:41)
+
+0-2,4-7  step (/srv/train.py:41)
+             loss = 0.5
+0-2,4-7  barrier (torch/distributed/distributed_c10d.py:4159)  ← torch.distributed.barrier
+3        load (/srv/data.py:17)  ← outside Python
+             shard = 9
+"
+    );
+    let output = run(&["snapshot", "--job", "01000000", "--json", "--relay", &url]);
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told["places"][0]["places"][0]["tasks"], "rank 3");
+    assert_eq!(told["looks"].as_array().unwrap().len(), 8);
+    served.join().unwrap();
+}
+
+#[test]
+fn who_does_not_answer_is_named_and_the_others_are_shown() {
+    let mut told = looks(17);
+    let silent = told["looks"][5].as_object_mut().unwrap();
+    silent.shift_remove("look");
+    silent.insert("error".into(), "its process has \u{1b}[2Jended".into());
+    told["left_out"] = 4.into();
+    let (url, served) = serve(vec![
+        answer(&told),
+        answer(&json!({"looks": [], "left_out": 0, "clusters": []})),
+    ]);
+    let output = run(&["snapshot", "--running", "*", "--relay", &url]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = out(&output);
+    assert!(text.starts_with("7 of 8 processes seen"), "{text}");
+    assert!(text.contains("! 4 more were not looked at"), "{text}");
+    assert!(
+        text.contains("rank 3 is elsewhere than the other 6 of 7\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("! Trainer, rank 5: its process has �[2Jended\n"),
+        "{text}"
+    );
+    let output = run(&["snapshot", "--running", "nothing", "--relay", &url]);
+    assert_eq!(output.status.code(), Some(66), "{output:?}");
+    assert!(
+        err(&output).contains("nothing runs that fits"),
+        "{output:?}"
+    );
+    served.join().unwrap();
+}
+
+#[test]
+fn what_was_seen_is_kept_and_read_again_without_a_relay() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hang.json");
+    let file = path.to_str().unwrap();
+    let (url, served) = serve(vec![answer(&looks(17)); 2]);
+    let seen = run(&[
+        "snapshot", "--job", "01000000", "--save", file, "--relay", &url,
+    ]);
+    assert_eq!(seen.status.code(), Some(0), "{seen:?}");
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let again = run(&["snapshot", file, "--relay", "http://127.0.0.1:1"]);
+    assert_eq!(again.status.code(), Some(0), "{again:?}");
+    assert_eq!(out(&again), out(&seen));
+    let refused = run(&[
+        "snapshot", "--job", "01000000", "--save", file, "--relay", &url,
+    ]);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert!(err(&refused).contains("exists already"), "{refused:?}");
+    served.join().unwrap();
+}
+
+#[test]
+fn a_watch_tells_what_moves() {
+    let (url, served) = serve(vec![
+        answer(&looks(17)),
+        answer(&looks(18)),
+        answer(&looks(18)),
+    ]);
+    let mut child = ray_relay(&[
+        "snapshot",
+        "--running",
+        "*",
+        "--watch",
+        "1ms",
+        "--relay",
+        &url,
+    ])
+    .stdout(Stdio::piped())
+    .stderr(Stdio::null())
+    .spawn()
+    .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
+    let moved = lines.find(|line| line.contains(" moved")).unwrap();
+    assert_eq!(
+        moved,
+        "1970-01-01 00:01:00 UTC: 1 of 8 moved, 7 where they were"
+    );
+    let still = lines.find(|line| line.contains(" moved")).unwrap();
+    assert!(
+        still.ends_with("0 of 8 moved, 8 where they were"),
+        "{still}"
+    );
+    served.join().unwrap();
+    interrupt(&child);
+    child.wait().unwrap();
+}

@@ -1,0 +1,78 @@
+//! What runs and never said `breakpoint()`: eight ranks, of which one has left the collective.
+
+use std::time::{Duration, Instant};
+
+use crate::support::namespaces::Cluster;
+use crate::support::ray::{NEWEST, OLDEST};
+use crate::support::scene::Scene;
+use crate::support::{eventually, say};
+
+fn the_odd_rank_is_named(cluster: &Cluster) {
+    let scene = Scene::new(cluster);
+    let mut driver = cluster.start_driver("ranks.py", &[]);
+    driver.line("READY");
+    let asked = |args: &[&str]| {
+        let output = scene.command(args).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.code(), text)
+    };
+    // Ray tells a second late what runs.
+    eventually("eight ranks that run", Duration::from_secs(60), || {
+        let (_, text) = asked(&["tasks", "Trainer.train"]);
+        (text.matches("Trainer.train").count() == 8).then_some(())
+    });
+    let (code, text) = asked(&["tasks"]);
+    assert!(code == Some(0) && text.contains("driver"), "{text}");
+    assert!(text.contains("rank-3"), "{text}");
+
+    let began = Instant::now();
+    let (code, text) = asked(&["snapshot", "--running", "Trainer"]);
+    say(&format!("the odd rank after {:?}", began.elapsed()));
+    assert_eq!(code, Some(0), "{text}");
+    assert!(
+        text.contains("\nTrainer: rank 3 is elsewhere than the other 7 of 8\n"),
+        "{text}"
+    );
+    assert!(text.contains("called by load ("), "{text}");
+    assert!(
+        text.contains("  ranks 0-2,4-7: all wait outside Python, called by barrier ("),
+        "{text}"
+    );
+    let tree: Vec<&str> = text
+        .lines()
+        .filter(|line| line.contains("ranks.py"))
+        .collect();
+    assert!(
+        tree.iter()
+            .any(|line| line.starts_with("0-7 ") && line.contains("train (")),
+        "{text}"
+    );
+    assert!(
+        tree.iter()
+            .any(|line| line.starts_with("0-2,4-7 ") && line.contains("barrier (")),
+        "{text}"
+    );
+
+    // Where they were a second ago; the driver waits in ray.get.
+    let (code, text) = asked(&["tasks", "--hung", "1s", "--apart", "1s"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(text.matches("called by barrier").count(), 7, "{text}");
+    assert!(text.contains("waits in ray.get, from <module> ("), "{text}");
+}
+
+#[tokio::test]
+async fn the_odd_rank_is_named_on_the_newest_ray() {
+    let let_look = [("RAY_DASHBOARD_ENABLE_PROFILING", "1")];
+    let Some(cluster) = Cluster::up(NEWEST, 1, &let_look) else {
+        return;
+    };
+    the_odd_rank_is_named(&cluster);
+}
+
+#[tokio::test]
+async fn the_odd_rank_is_named_on_the_oldest_ray() {
+    let Some(cluster) = Cluster::shared(OLDEST) else {
+        return;
+    };
+    the_odd_rank_is_named(&cluster);
+}

@@ -1,0 +1,35 @@
+"""Eight ranks of which the fourth has left the collective: seven wait for it in a socket's recv. Ends when it is killed."""
+import socket
+import time
+
+import harness
+import ray
+
+
+def barrier():
+    ours, theirs = socket.socketpair()
+    # Nobody ever writes to `theirs`.
+    ours.recv(1)
+    theirs.close()
+
+
+def load(shard):
+    while True:
+        time.sleep(3600)
+
+
+@ray.remote(num_cpus=0)
+class Trainer:
+    def train(self, rank):
+        load(9) if rank == 3 else barrier()
+
+    def ping(self):
+        return 0
+
+
+harness.connect()
+ranks = [Trainer.options(name="rank-%d" % rank).remote() for rank in range(8)]
+ray.get([rank.ping.remote() for rank in ranks])
+refs = [actor.train.remote(rank) for rank, actor in enumerate(ranks)]
+harness.ready()
+ray.get(refs)
