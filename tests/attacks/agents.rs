@@ -77,6 +77,7 @@ async fn announce(link: &mut Link, nonce: Hex<16>, node_id: &str) -> bool {
         sees_processes: true,
         reverse_ports: None,
         keeps: true,
+        inspects: true,
     });
     link.send(Message::text(written(&announce))).await.is_ok()
 }
