@@ -4,6 +4,7 @@
 //! [`tree`] has the stacks of all as one tree with members at its nodes, [`places`] where each is, in words, and [`text`]
 //! what people see of both.
 
+mod known;
 pub(crate) mod member;
 mod place;
 pub(crate) mod places;

@@ -1,0 +1,277 @@
+//! Tables of what is known by its file and function.
+
+/// Folders behind which the name of a package begins.
+pub(super) const PACKAGES: [&str; 2] = ["site-packages/", "dist-packages/"];
+
+/// Packages, and modules of Python's own, that are nobody's own code, as py-spy writes them.
+pub(super) const LIBRARIES: &[&str] = &[
+    "_pydevd_bundle",
+    "_pydevd_frame_eval",
+    "asyncio",
+    "concurrent",
+    "ctypes",
+    "cupy",
+    "debugpy",
+    "deepspeed",
+    "email",
+    "encodings",
+    "filelock",
+    "fsspec",
+    "grpc",
+    "horovod",
+    "http",
+    "httpx",
+    "importlib",
+    "jax",
+    "json",
+    "lightning",
+    "logging",
+    "megatron",
+    "mpi4py",
+    "multiprocessing",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "pytorch_lightning",
+    "ray",
+    "ray_relay",
+    "requests",
+    "sklearn",
+    "tensorflow",
+    "torch",
+    "transformers",
+    "unittest",
+    "urllib",
+    "urllib3",
+    "vllm",
+    "xgboost",
+    "codecs.py",
+    "contextlib.py",
+    "functools.py",
+    "pydevd.py",
+    "queue.py",
+    "runpy.py",
+    "selectors.py",
+    "shutil.py",
+    "socket.py",
+    "socketserver.py",
+    "ssl.py",
+    "subprocess.py",
+    "tempfile.py",
+    "threading.py",
+    "weakref.py",
+];
+
+/// The relay's own hook, wherever it was put.
+pub(super) const HOOK: [&str; 2] = ["ray_relay/__init__.py", "ray_relay_hook.py"];
+
+/// The name of a function stands for this in words.
+pub(super) const ITSELF: &str = "{}";
+
+/// The end of a path, functions in it (none: every one that is not private), and what waits there waits for.
+pub(super) type Known = (&'static str, &'static [&'static str], &'static str);
+
+pub(super) const KNOWN: &[Known] = &[
+    (
+        "torch/distributed/distributed_c10d.py",
+        &[],
+        "torch.distributed.{}",
+    ),
+    (
+        "torch/distributed/rendezvous.py",
+        &[],
+        "the rendezvous of torch.distributed",
+    ),
+    (
+        "torch/distributed/nn/functional.py",
+        &[],
+        "torch.distributed.nn.{}",
+    ),
+    (
+        "torch/nn/parallel/distributed.py",
+        &["forward", "_sync_module_states", "_sync_buffers"],
+        "DistributedDataParallel.{}",
+    ),
+    (
+        "torch/cuda/__init__.py",
+        &["synchronize"],
+        "torch.cuda.synchronize",
+    ),
+    (
+        "torch/cuda/streams.py",
+        &["synchronize", "wait_event", "wait_stream"],
+        "torch.cuda, {}",
+    ),
+    (
+        "torch/autograd/graph.py",
+        &["_engine_run_backward"],
+        "the backward pass of torch",
+    ),
+    (
+        "torch/utils/data/dataloader.py",
+        &["__next__", "_next_data", "_get_data", "_try_get_data"],
+        "the next batch of a DataLoader",
+    ),
+    (
+        "torch/futures/__init__.py",
+        &["wait", "wait_all", "value"],
+        "a Future of torch",
+    ),
+    ("horovod/torch/mpi_ops.py", &[], "horovod.{}"),
+    (
+        "ray/util/collective/collective.py",
+        &[],
+        "ray.util.collective.{}",
+    ),
+    (
+        "ray/util/queue.py",
+        &["get", "put"],
+        "ray.util.queue.Queue.{}",
+    ),
+    (
+        "ray/util/debugpy.py",
+        &["set_trace", "_post_mortem", "post_mortem"],
+        "breakpoint()",
+    ),
+    (
+        "ray/util/rpdb.py",
+        &["set_trace", "_post_mortem", "post_mortem"],
+        "breakpoint()",
+    ),
+    (
+        "ray/train/_internal/session.py",
+        &["report"],
+        "ray.train.report",
+    ),
+    (
+        "ray/train/v2/api/train_fn_utils.py",
+        &["report"],
+        "ray.train.report",
+    ),
+    (
+        "ray/experimental/channel/shared_memory_channel.py",
+        &["read", "write"],
+        "a channel of a compiled graph, {}",
+    ),
+    ("ray/_private/worker.py", &["get", "get_objects"], "ray.get"),
+    ("ray/_private/worker.py", &["wait"], "ray.wait"),
+    ("grpc/_channel.py", &[], "an answer of gRPC"),
+    (
+        "http/client.py",
+        &["getresponse", "begin", "_read_status", "read"],
+        "an answer of HTTP",
+    ),
+    ("queue.py", &["get", "put", "join"], "queue.Queue.{}"),
+    (
+        "multiprocessing/queues.py",
+        &["get", "put"],
+        "multiprocessing.Queue.{}",
+    ),
+    (
+        "multiprocessing/connection.py",
+        &[
+            "recv",
+            "recv_bytes",
+            "_recv",
+            "_recv_bytes",
+            "poll",
+            "accept",
+            "wait",
+        ],
+        "a connection of multiprocessing, {}",
+    ),
+    (
+        "multiprocessing/synchronize.py",
+        &[],
+        "a lock of multiprocessing",
+    ),
+    (
+        "multiprocessing/pool.py",
+        &["get", "wait", "join", "map", "starmap"],
+        "a multiprocessing.Pool, {}",
+    ),
+    (
+        "multiprocessing/popen_fork.py",
+        &["wait", "poll"],
+        "the end of a process of multiprocessing",
+    ),
+    (
+        "concurrent/futures/_base.py",
+        &[
+            "result",
+            "exception",
+            "wait",
+            "as_completed",
+            "result_iterator",
+        ],
+        "a Future",
+    ),
+    (
+        "concurrent/futures/thread.py",
+        &["_worker"],
+        "the next task of a thread pool",
+    ),
+    (
+        "subprocess.py",
+        &["wait", "_wait", "communicate", "_communicate", "_try_wait"],
+        "a child process",
+    ),
+    (
+        "socket.py",
+        &["readinto", "accept", "create_connection"],
+        "a socket, {}",
+    ),
+    (
+        "ssl.py",
+        &["read", "recv", "recv_into", "do_handshake"],
+        "a socket with TLS, {}",
+    ),
+    (
+        "threading.py",
+        &["Barrier.wait", "Barrier._wait"],
+        "threading.Barrier.wait",
+    ),
+    ("threading.py", &["Event.wait"], "threading.Event.wait"),
+    (
+        "threading.py",
+        &["Condition.wait", "Condition.wait_for"],
+        "threading.Condition.wait",
+    ),
+    (
+        "threading.py",
+        &["Semaphore.acquire", "BoundedSemaphore.acquire"],
+        "a Semaphore",
+    ),
+    ("threading.py", &["acquire"], "a Semaphore or a lock"),
+    (
+        "threading.py",
+        &["join", "_wait_for_tstate_lock"],
+        "the end of a thread",
+    ),
+    (
+        "threading.py",
+        &["wait", "wait_for"],
+        "a Condition, an Event or a Barrier",
+    ),
+    (
+        "asyncio/base_events.py",
+        &["run_forever", "_run_once", "run_until_complete"],
+        "the event loop of asyncio",
+    ),
+    ("selectors.py", &["select"], "select"),
+];
+
+/// Parts of names of functions in C.
+pub(super) const IN_C: &[(&str, &str)] = &[
+    ("gloo::", "gloo"),
+    ("nccl", "NCCL"),
+    ("cudaStreamSynchronize", "CUDA"),
+    ("cuStreamSynchronize", "CUDA"),
+    ("time_sleep", "time.sleep"),
+    ("pysleep", "time.sleep"),
+    ("sock_accept", "a socket, accept"),
+    ("sock_connect", "a socket, connect"),
+    ("sock_recv", "a socket, recv"),
+    ("sock_send", "a socket, send"),
+    ("PyThread_acquire_lock", "a lock"),
+];
