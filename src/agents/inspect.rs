@@ -9,9 +9,7 @@ use tokio::time::{Instant, timeout_at};
 use super::link::Link;
 use super::{Absence, Agents, NotOpened, Tunnel};
 use crate::ray::look::{LARGEST, Look};
-use crate::wire::tunnel::messages::{
-    FromRelay, Inspect, Inspection, Listening, Refusal, Sentence, read,
-};
+use crate::wire::tunnel::messages::{FromRelay, Inspect, Inspection, Refusal, Sentence};
 
 /// How much longer than the agent the relay waits: so that a sentence comes where nothing else does.
 const LONGER: Duration = Duration::from_millis(500);
@@ -84,22 +82,6 @@ impl Agents {
         };
         let json = self.inspected(at, what, patience).await?;
         Look::read(&json).map_err(|_| NotLooked::Garbage)
-    }
-
-    /// Has the worker at `at` open its debugger, as at a breakpoint: the port, by which Ray lists it from now on.
-    ///
-    /// # Errors
-    /// [`NotLooked`]; the whole takes at most `patience`.
-    #[allow(dead_code, reason = "whoever asks for it comes with it")]
-    pub(crate) async fn open_debugger(
-        &self,
-        at: &LookAt<'_>,
-        patience: Duration,
-    ) -> Result<u16, NotLooked> {
-        let json = self.inspected(at, Inspection::Open, patience).await?;
-        let text = str::from_utf8(&json).map_err(|_| NotLooked::Garbage)?;
-        let listening: Listening = read(text).map_err(|_| NotLooked::Garbage)?;
-        Ok(listening.port)
     }
 
     async fn inspected(

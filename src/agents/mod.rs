@@ -42,8 +42,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-#[allow(unused_imports, reason = "whoever asks for it comes with it")]
-pub(crate) use self::inspect::{LookAt, NotLooked};
+pub(crate) use self::inspect::LookAt;
 pub(crate) use self::open::{NotOpened, Wanted};
 pub(crate) use self::rows::SessionElsewhere;
 pub use self::tunnel::Tunnel;

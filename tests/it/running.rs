@@ -27,7 +27,7 @@ fn the_odd_rank_is_named(cluster: &Cluster) {
 
     let began = Instant::now();
     let (code, text) = asked(&["snapshot", "--running", "Trainer"]);
-    say(&format!("the odd rank after {:?}", began.elapsed()));
+    say(format!("the odd rank after {:?}", began.elapsed()));
     assert_eq!(code, Some(0), "{text}");
     assert!(
         text.contains("\nTrainer: rank 3 is elsewhere than the other 7 of 8\n"),

@@ -3,7 +3,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::agents::{LookAt, NotLooked};
+use crate::agents::LookAt;
+use crate::agents::inspect::NotLooked;
 use crate::ray::look::{LARGEST, Look, Source};
 use crate::wire::tunnel::messages::{Inspect, Inspection, Refusal};
 
@@ -78,18 +79,6 @@ async fn a_look_comes_from_the_agent_of_the_node() {
         let locals = look.threads[0].frames[0].locals.as_ref().unwrap();
         assert_eq!(locals[0].value, "'\\x1b[2J'");
     }
-}
-
-#[tokio::test]
-async fn a_debugger_that_was_opened_is_told_by_its_port() {
-    let scene = Scene::new().await;
-    let mut agent = scene.linked("agent", "a1", 1).await;
-    let agents = Arc::clone(&scene.context.peers.agents);
-    let opening = tokio::spawn(async move { agents.open_debugger(&AT, PATIENCE).await });
-    let asked = asked(&mut agent).await;
-    assert_eq!(asked.what, Inspection::Open);
-    told(&scene, &asked, r#"{"host":"127.0.0.1","port":4321}"#).await;
-    assert_eq!(opening.await.unwrap(), Ok(4321));
 }
 
 #[tokio::test]
