@@ -77,6 +77,8 @@ async fn every_route_takes_a_narrowed_admin_for_what_it_is() {
         ("GET", "/relay/", nothing(), 200, 200),
         ("GET", "/relay/v1/breakpoints", nothing(), 403, 403),
         ("GET", "/relay/v1/events", nothing(), 403, 403),
+        ("GET", "/relay/v1/tasks", nothing(), 403, 403),
+        ("POST", "/relay/v1/looks", nothing(), 403, 403),
         ("GET", "/relay/v1/nodes", nothing(), 403, 403),
         ("GET", "/relay/v1/nodes/link", nothing(), 403, 403),
         ("GET", "/relay/v1/reverse/NAME", nothing(), 403, 403),
