@@ -119,6 +119,8 @@ pub(super) struct Names<'a> {
     members: &'a [Member],
     /// Of each group, whether each member has a rank of its own.
     ranked: BTreeMap<&'a str, bool>,
+    /// How many members each group has.
+    sizes: BTreeMap<&'a str, usize>,
 }
 
 impl<'a> Names<'a> {
@@ -127,6 +129,8 @@ impl<'a> Names<'a> {
         for member in members {
             ranks.entry(&member.group).or_default().push(member.rank);
         }
+        let sizes = ranks.iter().map(|(group, ranks)| (*group, ranks.len()));
+        let sizes = sizes.collect();
         let ranked = ranks.into_iter().map(|(group, ranks)| {
             let distinct: BTreeSet<u32> = ranks.iter().flatten().copied().collect();
             (group, distinct.len() == ranks.len())
@@ -134,6 +138,7 @@ impl<'a> Names<'a> {
         Self {
             members,
             ranked: ranked.collect(),
+            sizes,
         }
     }
 
@@ -159,7 +164,11 @@ impl<'a> Names<'a> {
                 .map(|(group, members)| match (self.ranked.get(group), alone) {
                     (Some(true), true) => ranks(&members),
                     (Some(true), false) => format!("{group} {}", ranks(&members)),
-                    _ if members.len() <= NAMED => {
+                    // All of them are no names that stand on each line.
+                    _ if members.len() == 1
+                        || members.len() <= NAMED
+                            && self.sizes.get(group) != Some(&members.len()) =>
+                    {
                         let names: Vec<_> = members.iter().map(|member| &*member.name).collect();
                         names.join(", ")
                     }

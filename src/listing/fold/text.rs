@@ -376,6 +376,11 @@ pub(super) mod tests {
             "f, f pid 100 @ 10.0.0.7: waits outside Python, called by f (a.py:1)\n"
         );
         assert!(tree(&members(5), Shown::default()).starts_with("f ×5  f (a.py:1)"));
-        assert!(tree(&members(2), Shown::default()).starts_with("f pid 100 @ 10.0.0.7, f pid 101"));
+        assert!(tree(&members(2), Shown::default()).starts_with("f ×2  f (a.py:1)"));
+        let mut apart = members(2);
+        let elsewhere = entry("f", 7, &[("f", "a.py", 2)], &Value::Null);
+        apart.push(Member::read(&elsewhere, false));
+        let text = tree(&apart, Shown::default());
+        assert!(text.contains("f pid 100 @ 10.0.0.7, f pid 101"), "{text}");
     }
 }
