@@ -24,6 +24,11 @@ pub enum NoStack {
         "py-spy is not installed on that node: `pip install py-spy` in Ray's environment there"
     )]
     NoPySpy,
+    /// The dashboard agent of the node fails: up to 2.9 at least for want of `sudo`, which it tries before it runs py-spy.
+    #[error(
+        "Ray's own agent on that node fails to run py-spy: older versions of Ray want the command `sudo` there, whatever it permits"
+    )]
+    NoSudo,
     /// The process has ended meanwhile.
     #[error("its process has ended meanwhile")]
     Gone,
@@ -69,6 +74,7 @@ fn refused(why: &HeadError) -> NoStack {
     match status {
         403 | 404 => NoStack::Refused,
         _ if says("py-spy is not installed") || says("py-spy: not found") => NoStack::NoPySpy,
+        _ if says("aiorpcerror") => NoStack::NoSudo,
         _ if says("permission denied") || says("not permitted") || says("eperm") => {
             NoStack::NotPermitted
         }
@@ -107,6 +113,8 @@ mod tests {
             "Error: Failed to get process executable name. Check that the process is running.";
         assert_eq!(of(500, gone), NoStack::Gone);
         assert_eq!(of(500, "py-spy is not installed"), NoStack::NoPySpy);
+        let failed = "grpc.aio._call.AioRpcError: <AioRpcError of RPC that terminated with:";
+        assert_eq!(of(500, failed), NoStack::NoSudo);
         let other = of(500, "Failed to get agent address for node at IP 10.0.0.9").to_string();
         assert!(other.contains("Failed to get agent address"), "{other}");
     }
