@@ -33,6 +33,8 @@ mod park;
 mod proxy;
 #[path = "door/takeover.rs"]
 mod takeover;
+#[path = "door/takeover_parks.rs"]
+mod takeover_parks;
 #[path = "door/texts.rs"]
 mod texts;
 #[path = "door/throttle.rs"]
