@@ -15,7 +15,6 @@ use super::terminal::say;
 use crate::listing::fold::member::Member;
 use crate::listing::row::Row;
 use crate::listing::select::{Choice, Filter, Order};
-use crate::listing::text::{beside, width};
 use crate::wire::human_time::span;
 use crate::wire::text::replaced;
 
@@ -281,22 +280,7 @@ fn table(tasks: &[Value], verbose: bool, width_of_terminal: Option<usize>) -> St
         let cells = columns.iter().map(|(_, cell)| cell(told, row));
         cells.collect::<Vec<String>>()
     }));
-    let widths: Vec<usize> = (0..columns.len())
-        .map(|at| {
-            lines
-                .iter()
-                .map(|line| width(&line[at]))
-                .max()
-                .unwrap_or_default()
-        })
-        .collect();
-    let lines = lines.into_iter().map(|line| {
-        beside(
-            line.into_iter().zip(widths.iter().copied()),
-            width_of_terminal,
-        ) + "\n"
-    });
-    lines.collect()
+    crate::listing::text::table(lines, width_of_terminal)
 }
 
 #[cfg(test)]

@@ -349,12 +349,9 @@ fn place_in(threads: &Value) -> Option<Location> {
 
 /// `threads` as they are shown: of each frame the variables as a list, as a debugger would have them, and masked as there.
 fn shown(mut threads: Value, mut masking: Option<MaskedSession>) -> Value {
-    let mut mask = |value: Value, carries: Carries| {
-        let mut message = json!({ "type": "response", "success": true, "body": value });
-        if let Some(masking) = &mut masking {
-            masking.on_worker(&mut message, carries);
-        }
-        message["body"].take()
+    let mut mask = |value: Value, carries: Carries| match &mut masking {
+        Some(masking) => masking.masked(value, carries),
+        None => value,
     };
     for thread in threads.as_array_mut().into_iter().flatten() {
         if let Some(exception) = thread.get_mut("exception") {

@@ -78,14 +78,19 @@ pub(crate) fn fit(text: &str, columns: usize, keep: Keep) -> Cow<'_, str> {
 
 /// A table of `lines`, the first of which has the titles: columns as wide as what is in them, each line ended by a line
 /// feed and in at most `columns`.
-pub(crate) fn table<const N: usize>(lines: Vec<[String; N]>, columns: Option<usize>) -> String {
-    let widths: [usize; N] = std::array::from_fn(|column| {
-        let widths = lines.iter().map(|line| width(&line[column]));
+pub(crate) fn table<L>(lines: Vec<L>, columns: Option<usize>) -> String
+where
+    L: AsRef<[String]> + IntoIterator<Item = String>,
+{
+    let cells = lines.first().map_or(0, |titles| titles.as_ref().len());
+    let widest = |column: usize| {
+        let widths = lines.iter().map(|line| width(&line.as_ref()[column]));
         widths.max().unwrap_or_default()
-    });
+    };
+    let widths: Vec<usize> = (0..cells).map(widest).collect();
     let mut text = String::new();
     for line in lines {
-        text += &beside(line.into_iter().zip(widths), columns);
+        text += &beside(line.into_iter().zip(widths.iter().copied()), columns);
         text.push('\n');
     }
     text

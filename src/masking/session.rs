@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::message::Asked;
 use super::{Carries, Masking};
@@ -31,6 +31,14 @@ impl MaskedSession {
             asked_openly: HashSet::new(),
             hidden: HashSet::new(),
         }
+    }
+
+    /// `value`, which is in no message, masked as the body of an answer that carries what `carries` says.
+    pub(crate) fn masked(&mut self, value: Value, carries: Carries) -> Value {
+        let mut message = json!({ "type": "response", "success": true });
+        message["body"] = value;
+        self.on_worker(&mut message, carries);
+        message["body"].take()
     }
 
     /// Looks at a message of the client's, whose answer will carry what `carries` says; gives the answer where the client

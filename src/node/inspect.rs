@@ -17,7 +17,7 @@ use super::connect::Dialler;
 use super::hook::{self, NoAnswer, Request};
 use super::look::Refused;
 use super::processes::Resident;
-use super::stream::stream_for;
+use super::stream::{stream_for, tell_refused};
 use crate::ray::look::{self, Look};
 use crate::wire::tunnel::ByteStream;
 use crate::wire::tunnel::messages::{
@@ -54,17 +54,9 @@ pub(super) async fn serve(
     };
     let (answer, mut relay) = match answered {
         Ok(answered) => answered,
-        Err(Refused { kind, detail, .. }) => {
-            info!(?kind, %detail, "a worker is not inspected");
-            let refused = FromAgent::Refused {
-                stream: asked.stream,
-                kind,
-                detail,
-                holder: None,
-            };
-            // Where the link is gone, nobody waits.
-            _ = answers.send(refused).await;
-            return;
+        Err(refused) => {
+            info!(kind = ?refused.kind, detail = %refused.detail, "a worker is not inspected");
+            return tell_refused(asked.stream, refused, &answers).await;
         }
     };
     info!(what = ?asked.what, "a worker was inspected");

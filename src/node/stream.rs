@@ -72,16 +72,24 @@ pub(super) async fn serve(
     }
 }
 
-/// Tells the relay why there is no stream.
 async fn refuse(open: &Open, refused: Refused, answers: &mpsc::Sender<FromAgent>) {
+    info!(port = open.port, kind = ?refused.kind, detail = %refused.detail, "refused a relay's request");
+    tell_refused(open.stream, refused, answers).await;
+}
+
+/// Tells the relay why there is no stream.
+pub(super) async fn tell_refused(
+    stream: StreamId,
+    refused: Refused,
+    answers: &mpsc::Sender<FromAgent>,
+) {
     let Refused {
         kind,
         detail,
         holder,
     } = refused;
-    info!(port = open.port, ?kind, %detail, "refused a relay's request");
     let refused = FromAgent::Refused {
-        stream: open.stream,
+        stream,
         kind,
         detail,
         holder,

@@ -118,7 +118,7 @@ impl ApiServer {
         let headers = headers.map_err(|error| of_credential(&error))?;
         let base = config.base_uri_layer();
         let namespace = config.default_namespace.clone();
-        let client = ClientBuilder::new(Asked(http::client(connector, IDLE)), &*namespace);
+        let client = ClientBuilder::new(Transport(http::client(connector, IDLE)), &*namespace);
         let client = client.with_layer(&headers);
         let client = match &shown {
             Some(shown) => client.with_layer(shown).with_layer(&base).build(),
@@ -190,9 +190,9 @@ pub(crate) fn address(config: &Config) -> String {
 
 /// HTTP by the one dialler.
 #[derive(Clone)]
-struct Asked(HttpClient<Body>);
+struct Transport(HttpClient<Body>);
 
-impl Service<Request<Body>> for Asked {
+impl Service<Request<Body>> for Transport {
     type Response = Response<Bounded>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;

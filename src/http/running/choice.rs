@@ -18,7 +18,7 @@ const LONGEST: usize = 256;
 
 /// Those that are meant; the default is all.
 #[derive(Debug, Default)]
-pub(super) struct Choice {
+pub(super) struct TaskChoice {
     cluster: Option<Pattern>,
     /// A job, by its id or submission id.
     pub(super) job: Option<String>,
@@ -41,8 +41,8 @@ pub(super) struct Written {
 
 impl Written {
     /// An error is a sentence for who sent it.
-    pub(super) fn read(self) -> Result<Choice, String> {
-        let mut choice = Choice::default();
+    pub(super) fn read(self) -> Result<TaskChoice, String> {
+        let mut choice = TaskChoice::default();
         let older_than = self.older_than.map(|seconds| seconds.to_string());
         let one = [
             ("cluster", self.cluster),
@@ -62,7 +62,7 @@ impl Written {
     }
 }
 
-impl Choice {
+impl TaskChoice {
     /// Takes one parameter of a query; whether there is one of that name. An error is a sentence for who sent it.
     pub(super) fn take(&mut self, name: &str, value: &str) -> Result<bool, String> {
         if value.is_empty() || value.len() > LONGEST {

@@ -8,9 +8,10 @@ use std::time::SystemTime;
 use http_body_util::BodyExt;
 use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 
-use super::choice::Choice;
+use super::choice::TaskChoice;
 use super::{SLOW, clusters, may, row, running};
 use crate::http::answer::{self, Body};
 use crate::http::exchange::Exchange;
@@ -30,7 +31,7 @@ const PARAMETERS: &str = "the parameters of /relay/v1/tasks are cluster and name
 
 /// What a page is asked for with.
 struct Wanted {
-    choice: Choice,
+    choice: TaskChoice,
     limit: usize,
     after: Option<[String; 3]>,
 }
@@ -38,7 +39,7 @@ struct Wanted {
 impl Wanted {
     fn read(query: Option<&str>) -> Result<Self, String> {
         let mut wanted = Self {
-            choice: Choice::default(),
+            choice: TaskChoice::default(),
             limit: PAGE,
             after: None,
         };
@@ -122,8 +123,13 @@ pub(in crate::http) async fn list(
 }
 
 /// The answer `told`, for whose text there has to be memory until it has gone out.
-pub(super) fn held(exchange: &Exchange<'_>, principal: &Principal, told: &Value) -> Response<Body> {
-    let text = told.to_string();
+pub(super) fn held(
+    exchange: &Exchange<'_>,
+    principal: &Principal,
+    told: &impl Serialize,
+) -> Response<Body> {
+    // Strings and numbers: that does not fail.
+    let text = serde_json::to_string(told).unwrap_or_default();
     let account = exchange.ctx.account(principal);
     match account.take(Kind::Answers, text.len()) {
         Ok(taken) => {

@@ -12,11 +12,12 @@ use std::time::{Duration, SystemTime};
 use futures_util::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _};
 use hyper::Response;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::choice::{Choice, Written};
+use super::choice::{TaskChoice, Written};
 use super::list::held;
 use super::{SLOW, clusters, may, row, running};
 use crate::agents::LookAt;
@@ -69,6 +70,30 @@ struct Process<'a> {
     told: Vec<Value>,
 }
 
+/// What is answered.
+#[derive(Serialize)]
+struct LooksAnswer {
+    looks: Vec<Looked>,
+    left_out: usize,
+    /// Unix time, in seconds.
+    taken: f64,
+    clusters: Value,
+}
+
+/// What was seen of one process, written once; or why nothing was.
+#[derive(Serialize)]
+struct Looked {
+    tasks: Vec<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    look: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+fn text_of(look: &Look) -> Result<Box<RawValue>, String> {
+    to_raw_value(look).map_err(|why| why.to_string())
+}
+
 /// Looks at the tasks that the body means.
 pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
@@ -95,7 +120,7 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
             let look = look(exchange, principal, &process.running, locals);
             let looked = timeout_at(until, look).await;
             let looked = looked.unwrap_or_else(|_| Err("there was no time left for it".to_owned()));
-            (process.told, looked.map(|look| json!(look)))
+            (process.told, looked.and_then(|look| text_of(&look)))
         }
         .boxed()
     });
@@ -103,26 +128,29 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
     let mut looked = stream::iter(looked).buffered(AT_ONCE);
     let (mut looks, mut room) = (Vec::new(), ROOM);
     while let Some((tasks, looked)) = looked.next().await {
-        let size = looked.as_ref().map_or(0, |look| look.to_string().len());
         let looked = looked.and_then(|look| {
             room = room
-                .checked_sub(size)
+                .checked_sub(look.get().len())
                 .ok_or("the answer has no room for it: ask for fewer")?;
             Ok(look)
         });
-        looks.push(match looked {
-            Ok(look) => json!({ "tasks": tasks, "look": look }),
-            Err(why) => json!({ "tasks": tasks, "error": why }),
-        });
+        let (look, error) = match looked {
+            Ok(look) => (Some(look), None),
+            Err(why) => (None, Some(why)),
+        };
+        looks.push(Looked { tasks, look, error });
     }
     // Whoever may not look any more sees nothing of what was looked at before.
     if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));
     }
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let told = json!({
-        "looks": looks, "left_out": left_out, "taken": seconds(since.unwrap_or_default()), "clusters": clusters(&found),
-    });
+    let told = LooksAnswer {
+        looks,
+        left_out,
+        taken: seconds(since.unwrap_or_default()),
+        clusters: clusters(&found),
+    };
     Ok(held(exchange, principal, &told))
 }
 
@@ -137,7 +165,7 @@ fn processes<'a>(
     ctx: &Context,
     principal: &Principal,
     all: impl Iterator<Item = &'a Running>,
-    choice: &Choice,
+    choice: &TaskChoice,
 ) -> Vec<Process<'a>> {
     let now = SystemTime::now();
     let mut by_worker: BTreeMap<(&str, &str), (Process<'_>, bool)> = BTreeMap::new();
@@ -273,14 +301,8 @@ fn shown(
     look
 }
 
-fn mask(masking: &mut MaskedSession, value: &Value, carries: Carries) -> Value {
-    let mut message = json!({ "type": "response", "success": true, "body": value });
-    masking.on_worker(&mut message, carries);
-    message["body"].take()
-}
-
 fn masked(masking: &mut MaskedSession, text: &mut String) {
-    let shown = mask(masking, &Value::from(&**text), Carries::Texts);
+    let shown = masking.masked(Value::from(&**text), Carries::Texts);
     *text = shown.as_str().unwrap_or_default().to_owned();
 }
 
@@ -290,7 +312,7 @@ fn variables(masking: &mut MaskedSession, locals: &[Local]) -> Vec<Local> {
         .iter()
         .map(|local| json!({ "name": local.name, "type": local.kind, "value": local.value }))
         .collect();
-    let list = mask(masking, &json!({ "variables": list }), Carries::Variables);
+    let list = masking.masked(json!({ "variables": list }), Carries::Variables);
     let list = list["variables"].as_array().into_iter().flatten();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     list.zip(locals)

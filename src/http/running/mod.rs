@@ -18,8 +18,8 @@ use crate::context::Context;
 use crate::identity::Principal;
 use crate::listing::running::RunningRow;
 use crate::policy::Scope;
-use crate::ray::registry::{Asked, BreakpointId, Running, RunningIn};
-use choice::Choice;
+use crate::ray::registry::{BreakpointId, Running, RunningIn, RunningQuery};
+use choice::TaskChoice;
 
 /// How long the heads may take to say what runs, those who asked before included.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -33,12 +33,12 @@ async fn running(
     ctx: &Context,
     principal: &Principal,
     scope: Scope,
-    choice: &Choice,
+    choice: &TaskChoice,
 ) -> Option<Vec<RunningIn>> {
     let access = principal.access();
     let on =
         |cluster: &str| choice.fits_cluster(cluster) && access.may_somewhere_on(scope, cluster);
-    let asked = Asked {
+    let asked = RunningQuery {
         on: &on,
         job: choice.job.as_deref(),
     };

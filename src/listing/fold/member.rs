@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::place::{Place, is_library, short};
+use super::place::{Call, Place, is_library};
 use super::ranks::ranges;
-use super::tree::Call;
 use crate::listing::row::Row;
 use crate::ray::look::{Frame, Look, Thread};
 use crate::wire::text::replaced;
@@ -106,49 +105,36 @@ pub(super) fn own(thread: &Thread) -> Option<(usize, &Frame)> {
 
 /// The calls of `thread`, the outermost first.
 pub(super) fn calls(thread: &Thread) -> Vec<Call> {
-    let calls = frames(thread).iter().rev().map(|frame| Call {
-        file: short(&frame.file).to_owned(),
-        function: frame.function.clone(),
-        line: frame.line,
-    });
-    calls.collect()
+    frames(thread).iter().rev().map(Call::of).collect()
 }
 
 /// How some of `members` are called, by their groups: `0-2,4-7`, or with the group before where there are several.
 pub(super) struct Names<'a> {
     members: &'a [Member],
-    /// Of each group, whether each member has a rank of its own.
-    ranked: BTreeMap<&'a str, bool>,
-    /// How many members each group has.
-    sizes: BTreeMap<&'a str, usize>,
+    /// The members of each.
+    groups: BTreeMap<&'a str, BTreeSet<usize>>,
 }
 
 impl<'a> Names<'a> {
     pub(super) fn new(members: &'a [Member]) -> Self {
-        let mut ranks: BTreeMap<&str, Vec<Option<u32>>> = BTreeMap::new();
-        for member in members {
-            ranks.entry(&member.group).or_default().push(member.rank);
+        let mut groups: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+        for (at, member) in members.iter().enumerate() {
+            groups.entry(&member.group).or_default().insert(at);
         }
-        let sizes = ranks.iter().map(|(group, ranks)| (*group, ranks.len()));
-        let sizes = sizes.collect();
-        let ranked = ranks.into_iter().map(|(group, ranks)| {
-            let distinct: BTreeSet<u32> = ranks.iter().flatten().copied().collect();
-            (group, distinct.len() == ranks.len())
-        });
-        Self {
-            members,
-            ranked: ranked.collect(),
-            sizes,
-        }
+        Self { members, groups }
     }
 
     /// The groups, each with its members.
-    pub(super) fn groups(&self) -> Vec<(&'a str, BTreeSet<usize>)> {
-        let mut groups: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
-        for (at, member) in self.members.iter().enumerate() {
-            groups.entry(&member.group).or_default().insert(at);
-        }
-        groups.into_iter().collect()
+    pub(super) fn groups(&self) -> &BTreeMap<&'a str, BTreeSet<usize>> {
+        &self.groups
+    }
+
+    /// Whether each member of `group` has a rank of its own.
+    fn are_ranked(&self, group: &str) -> bool {
+        let all = self.groups.get(group).into_iter().flatten();
+        let ranks: Vec<_> = all.map(|at| self.members[*at].rank).collect();
+        let distinct: BTreeSet<u32> = ranks.iter().flatten().copied().collect();
+        distinct.len() == ranks.len()
     }
 
     /// What `some` are called, all of one group or of several.
@@ -157,17 +143,16 @@ impl<'a> Names<'a> {
         for member in some.iter().filter_map(|at| self.members.get(*at)) {
             by_group.entry(&member.group).or_default().push(member);
         }
-        let alone = self.ranked.len() == 1;
+        let alone = self.groups.len() == 1;
         let called =
             by_group
                 .into_iter()
-                .map(|(group, members)| match (self.ranked.get(group), alone) {
-                    (Some(true), true) => ranks(&members),
-                    (Some(true), false) => format!("{group} {}", ranks(&members)),
+                .map(|(group, members)| match (self.are_ranked(group), alone) {
+                    (true, true) => ranks(&members),
+                    (true, false) => format!("{group} {}", ranks(&members)),
                     // All of them are no names that stand on each line.
                     _ if members.len() == 1
-                        || members.len() <= NAMED
-                            && self.sizes.get(group) != Some(&members.len()) =>
+                        || members.len() <= NAMED && self.groups[group].len() != members.len() =>
                     {
                         let names: Vec<_> = members.iter().map(|member| &*member.name).collect();
                         names.join(", ")
@@ -180,9 +165,9 @@ impl<'a> Names<'a> {
     /// The same of one group, in a sentence.
     pub(super) fn in_words(&self, group: &str, some: &BTreeSet<usize>) -> String {
         let members: Vec<_> = some.iter().filter_map(|at| self.members.get(*at)).collect();
-        match (self.ranked.get(group), members.len()) {
-            (Some(true), 1) => format!("rank {}", ranks(&members)),
-            (Some(true), _) => format!("ranks {}", ranks(&members)),
+        match (self.are_ranked(group), members.len()) {
+            (true, 1) => format!("rank {}", ranks(&members)),
+            (true, _) => format!("ranks {}", ranks(&members)),
             (_, 1..=NAMED) => {
                 let names: Vec<_> = members.iter().map(|member| &*member.name).collect();
                 names.join(", ")

@@ -3,6 +3,8 @@
 //! By the file and the function of frames, of which only the end of a path counts: py-spy shortens paths, the hook in a
 //! worker does not. What waits in C has no frame of its own, unless py-spy was asked for those of C.
 
+use std::fmt;
+
 use super::known::{HOOK, IN_C, ITSELF, KNOWN, LIBRARIES, PACKAGES};
 use crate::ray::look::Frame;
 
@@ -29,13 +31,21 @@ impl Place {
         Self {
             in_c: waits.is_none() && idle == Some(true),
             waits,
-            at: at.and_then(|at| frames.get(at)).map(call),
+            at: at.and_then(|at| Some(Call::of(frames.get(at)?).to_string())),
         }
     }
 }
 
-impl std::fmt::Display for Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl Place {
+    /// What it waits for, as far as that is known.
+    pub(super) fn waits(&self) -> Option<&str> {
+        let outside = self.in_c.then_some("outside Python");
+        self.waits.as_deref().or(outside)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.waits, &self.at) {
             (Some(waits), Some(at)) => write!(f, "waits in {waits}, from {at}"),
             (Some(waits), None) => write!(f, "waits in {waits}"),
@@ -46,12 +56,32 @@ impl std::fmt::Display for Place {
     }
 }
 
+/// One call, as stacks are compared by it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Call {
+    pub(super) file: String,
+    pub(super) function: String,
+    pub(super) line: u32,
+}
+
+impl Call {
+    /// The call that `frame` is of.
+    pub(super) fn of(frame: &Frame) -> Self {
+        Self {
+            file: short(&frame.file).to_owned(),
+            function: frame.function.clone(),
+            line: frame.line,
+        }
+    }
+}
+
 /// `train (loop.py:41)`.
-pub(super) fn call(frame: &Frame) -> String {
-    let file = short(&frame.file);
-    match frame.line {
-        0 => format!("{} ({file})", frame.function),
-        line => format!("{} ({file}:{line})", frame.function),
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{} ({})", self.function, self.file),
+            line => write!(f, "{} ({}:{line})", self.function, self.file),
+        }
     }
 }
 

@@ -23,11 +23,16 @@ pub(crate) struct Group {
 
 /// Where `members` are, the largest groups first.
 pub(crate) fn of(members: &[Member]) -> Vec<Group> {
-    let groups = Names::new(members).groups().into_iter().map(|(name, all)| {
+    let names = Names::new(members);
+    in_groups(&names, members)
+}
+
+fn in_groups(names: &Names<'_>, members: &[Member]) -> Vec<Group> {
+    let groups = names.groups().iter().map(|(name, all)| {
         let mut spots: BTreeMap<Place, BTreeSet<usize>> = BTreeMap::new();
         for at in all {
-            if let Some(place) = members[at].place() {
-                spots.entry(place).or_default().insert(at);
+            if let Some(place) = members[*at].place() {
+                spots.entry(place).or_default().insert(*at);
             }
         }
         let spots = spots.into_iter();
@@ -37,7 +42,7 @@ pub(crate) fn of(members: &[Member]) -> Vec<Group> {
         // Those of one number stay in the order of their places.
         spots.sort_by_key(|spot| spot.members.len());
         Group {
-            name: name.to_owned(),
+            name: (*name).to_owned(),
             spots,
         }
     });
@@ -62,7 +67,7 @@ impl Group {
 /// The same as JSON: `[{"group", "places": [{"tasks": "3", "count", "waits_in", "at", "odd"}]}]`.
 pub(crate) fn json(members: &[Member]) -> Value {
     let names = Names::new(members);
-    let groups = of(members);
+    let groups = in_groups(&names, members);
     let groups = groups.iter().map(|group| {
         let odd = group.odd().map_or(0, |(odd, _)| odd.len());
         let spots = group.spots.iter().enumerate().map(|(at, spot)| {

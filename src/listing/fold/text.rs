@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::member::{Member, Names, calls, own};
-use super::place::Place;
+use super::place::{Call, Place};
 use super::places::{self, Group};
-use super::tree::{self, Call, Node};
+use super::tree::{self, Node};
 use crate::listing::text::width;
 use crate::ray::look::Frame;
 use crate::wire::text::shortened;
@@ -100,13 +100,9 @@ pub(crate) fn tree(members: &[Member], shown: Shown) -> String {
         for thread in member.threads(shown.all_threads) {
             let calls = calls(thread);
             let place = Place::of(super::member::frames(thread), thread.idle);
-            let waits = match (place.waits, place.in_c) {
-                (Some(waits), _) => Some(waits),
-                (None, true) => Some("outside Python".to_owned()),
-                (None, false) => None,
-            };
-            if let Some(waits) = waits {
-                told.waits.entry(calls.clone()).or_default().insert(waits);
+            if let Some(waits) = place.waits() {
+                let told = told.waits.entry(calls.clone()).or_default();
+                told.insert(waits.to_owned());
             }
             if let Some((depth, frame)) = own(thread).filter(|_| shown.locals) {
                 let path = calls[..=depth].to_vec();
@@ -163,10 +159,7 @@ impl Told<'_> {
     ) {
         for node in nodes {
             path.push(node.call.clone());
-            let mut says = match node.call.line {
-                0 => format!("{} ({})", node.call.function, node.call.file),
-                line => format!("{} ({}:{line})", node.call.function, node.call.file),
-            };
+            let mut says = node.call.to_string();
             if let Some(waits) = self.waits.get(path).filter(|_| !node.ends.is_empty()) {
                 let waits: Vec<&str> = waits.iter().map(String::as_str).collect();
                 says += &format!("  ← {}", waits.join(", "));

@@ -2,13 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// One call, as stacks are compared by it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Call {
-    pub(super) file: String,
-    pub(super) function: String,
-    pub(super) line: u32,
-}
+use super::place::Call;
 
 /// A call, with whose stacks go through it.
 #[derive(Debug, Clone, PartialEq, Eq)]

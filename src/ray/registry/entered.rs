@@ -11,7 +11,7 @@ use super::breakpoint::{Breakpoint, BreakpointId, Location, Names, Reason, Regis
 use super::state::is_registered;
 use crate::moment::{Moment, unix_ms};
 use crate::wire::debugger::Kind;
-use crate::wire::tunnel::messages::Entry;
+use crate::wire::tunnel::messages::EnteredText;
 
 /// See the module: all that its list has of it, but for who has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,14 +60,14 @@ impl EnteredBreakpoint {
     }
 
     /// The same, as it is said; `None`: it is too long for that.
-    pub(crate) fn told(breakpoint: &Breakpoint) -> Option<Box<Entry>> {
+    pub(crate) fn told(breakpoint: &Breakpoint) -> Option<Box<EnteredText>> {
         let text = serde_json::to_string(&Self::of(breakpoint)?).ok()?;
-        let entry = Entry::new(&text);
+        let entry = EnteredText::new(&text);
         (*entry == *text).then(|| Box::new(entry))
     }
 
     /// What was said; `None`: it is not understood.
-    pub(crate) fn read(entry: &Entry) -> Option<Self> {
+    pub(crate) fn read(entry: &EnteredText) -> Option<Self> {
         let read: Option<Self> = serde_json::from_str(entry).ok();
         read.filter(|read| is_registered(&read.key))
     }

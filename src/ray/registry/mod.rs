@@ -70,7 +70,7 @@ pub use id_prefix::{AmbiguousPrefix, BadPrefix, BreakpointIdPrefix};
 pub use list::List;
 pub use observe::{Observer, PollOutcome};
 pub use resources::{Amount, Resources};
-pub use running::{Asked, Running, RunningIn, What};
+pub use running::{Running, RunningIn, RunningQuery, What};
 pub use snapshot::{ClusterStatus, LeftOut, Search, Snapshot};
 pub use stacks::NoStack;
 
@@ -175,7 +175,7 @@ impl Registry {
 
     /// What runs in the clusters that `asked` says, by Ray's last word: a head is asked now, and by two at a time at most.
     /// To be bounded by the caller, who waits for those before. Cancel safe.
-    pub async fn running(&self, asked: &Asked<'_>) -> Vec<RunningIn> {
+    pub async fn running(&self, asked: &RunningQuery<'_>) -> Vec<RunningIn> {
         let mut clusters = self.shared.clusters.present();
         clusters.retain(|cluster| (asked.on)(&cluster.name));
         let found = clusters

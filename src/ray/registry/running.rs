@@ -11,14 +11,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::ray::head::{HeadClient, HeadError};
 use crate::ray::registry::breakpoint::Names;
 use crate::ray::registry::clusters::ClusterHandle;
+use crate::ray::registry::job::newest_running;
 use crate::ray::registry::rows::{ActorRow, JobRow, List, TaskRow, WorkerRow};
 use crate::ray::registry::{names, query};
 
-/// Jobs that are asked for one by one where a head has more tasks than it tells at once.
-const MAX_JOBS: usize = 20;
-
 /// What is asked for.
-pub struct Asked<'a> {
+pub struct RunningQuery<'a> {
     /// Which clusters.
     pub on: &'a (dyn Fn(&str) -> bool + Sync),
     /// Only this job, by its id or submission id.
@@ -181,21 +179,12 @@ async fn of_each_job(
     tasks: Vec<TaskRow>,
     jobs: &[JobRow],
 ) -> Result<(Vec<TaskRow>, bool), HeadError> {
-    let running = |job: &&JobRow| job.status == "RUNNING" && !job.job_id.is_empty();
-    let mut ids: Vec<&str> = jobs
-        .iter()
-        .filter(running)
-        .map(|job| &*job.job_id)
-        .collect();
-    // They count up.
-    ids.sort_unstable_by(|a, b| b.cmp(a));
-    let mut complete = ids.len() <= MAX_JOBS;
-    ids.truncate(MAX_JOBS);
+    let (newest, mut complete) = newest_running(jobs);
     let mut all: HashMap<String, TaskRow> = HashMap::new();
     let keyed = |task: TaskRow| (task.task_id.clone(), task);
     all.extend(tasks.into_iter().map(keyed));
-    for job in ids {
-        let list = query::running_tasks_of_job(head, job).await?;
+    for job in newest {
+        let list = query::running_tasks_of_job(head, &job.job_id).await?;
         complete &= !list.truncated();
         all.extend(list.into_rows().into_iter().map(keyed));
     }

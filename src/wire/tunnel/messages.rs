@@ -12,7 +12,7 @@ mod inspect;
 mod kept;
 
 pub use self::inspect::{Inspect, Inspection, Listening};
-pub use self::kept::{Credential, Entry, Keep, KeptSession, LetRun, Parked, kept_fit};
+pub use self::kept::{Credential, EnteredText, Keep, KeptSession, LetRun, Parked, kept_fit};
 pub use super::text::{Hex, Text};
 pub use crate::wire::debugger::Kind;
 

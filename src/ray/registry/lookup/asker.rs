@@ -3,14 +3,12 @@
 use std::collections::HashMap;
 
 use crate::ray::head::{HeadClient, HeadError};
+use crate::ray::registry::job::newest_running;
 use crate::ray::registry::lookup::answer::Answer;
 use crate::ray::registry::names::Found;
 use crate::ray::registry::rows::{ActorRow, JobRow, LIMIT, TaskRow};
 use crate::ray::registry::state::Target;
 use crate::ray::registry::{names, query, traceback};
-
-/// Jobs that are tried one by one where a head has more tasks than it tells at once.
-const MAX_JOBS: usize = 20;
 
 /// Workers that are gone through without giving way to other tasks.
 const STRETCH: usize = 512;
@@ -193,20 +191,15 @@ impl<'a> Asker<'a> {
         Ok(Vec::new())
     }
 
-    /// The newest first, [`MAX_JOBS`] at most; none where the head does not say.
+    /// Those that are asked for one by one; none where the head does not say.
     async fn running_jobs(self) -> Vec<JobRow> {
-        let mut jobs = match query::jobs(self.head).await {
-            Ok(jobs) => jobs,
+        match query::jobs(self.head).await {
+            Ok(jobs) => newest_running(&jobs).0,
             Err(error) => {
                 tracing::debug!(%error, "cannot look up the jobs");
-                return Vec::new();
+                Vec::new()
             }
-        };
-        jobs.retain(|job| job.status == "RUNNING" && !job.job_id.is_empty());
-        // Job ids count up.
-        jobs.sort_by(|a, b| b.job_id.cmp(&a.job_id));
-        jobs.truncate(MAX_JOBS);
-        jobs
+        }
     }
 
     async fn all_actors(self) -> Vec<ActorRow> {

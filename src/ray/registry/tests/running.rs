@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::fake_head::{FakeHead, NODE, cluster, settings, task, worker};
 use crate::ray::look::Source;
-use crate::ray::registry::{Asked, NoStack, Registry, Running, RunningIn, What};
+use crate::ray::registry::{NoStack, Registry, Running, RunningIn, RunningQuery, What};
 
 const DRIVER: &str = "01000000ffffffffffffffffffffffffffffffffffffffffffffffff";
 
@@ -18,7 +18,7 @@ async fn cluster_of(head: &FakeHead) -> Registry {
 
 async fn ask(registry: &Registry, job: Option<&str>) -> RunningIn {
     let on = |_: &str| true;
-    let asked = Asked { on: &on, job };
+    let asked = RunningQuery { on: &on, job };
     let mut all = registry.running(&asked).await;
     assert_eq!(all.len(), 1);
     all.pop().unwrap()

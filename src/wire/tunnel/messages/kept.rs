@@ -32,11 +32,11 @@ pub struct Keep {
     pub cluster_session: Option<Hex<8>>,
     /// What the breakpoint is, where Ray forgets that once somebody has attached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub entered: Option<Box<Entry>>,
+    pub entered: Option<Box<EnteredText>>,
 }
 
 /// A breakpoint as one relay tells it to another.
-pub type Entry = Text<4096>;
+pub type EnteredText = Text<4096>;
 
 /// What tells whether the credential of an owner is revoked. No secret, and nothing that anybody could be recognised by.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,7 +60,7 @@ pub struct Parked {
     pub until_unix_ms: u64,
     /// As in [`Keep`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub entered: Option<Box<Entry>>,
+    pub entered: Option<Box<EnteredText>>,
 }
 
 /// Which worker that is kept for somebody is to run on.
