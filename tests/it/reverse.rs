@@ -400,9 +400,18 @@ async fn workers_of_the_oldest_are_known_too() {
     let mut driver = scene.dials(&json!([["w1", "pydevd", 7710]]));
     assert_eq!(driver.result(), json!([5005]));
     ada.says(r#""event":"ended""#);
-    let of_job =
-        |line: &str| line.contains(r#""event":"arrived""#) && line.contains(r#""job_id":"0"#);
-    assert!(ada.output().lines().any(of_job), "{}", ada.output());
+    let output = ada.output();
+    let mut events = output
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    // The job's number in hexadecimal, its lowest byte first: the sixteenth job of a shared cluster is 10000000.
+    let of_job = |event: &Value| {
+        event["event"] == "arrived"
+            && event["job_id"]
+                .as_str()
+                .is_some_and(|id| id.len() == 8 && id != "00000000")
+    };
+    assert!(events.any(|event| of_job(&event)), "{output}");
 
     say("a relay that is lost comes back");
     scene.relay.signal(Signal::KILL);
