@@ -47,6 +47,7 @@
 //! | `dial` | how a server is reached: TCP, through a proxy, TLS, and HTTP or a WebSocket inside |
 //! | [`wire`] | protocols alone, without the relay's part in them |
 //! | [`memory`] | how much memory there is, and who has taken how much of it |
+//! | `manual` | the pages of `docs/`, for `ray-relay help` and the page at `/relay/` |
 //! | [`moment`], [`shutdown`] | a time to show and a time to measure by; the stages of the end |
 //!
 //! # Glossary
@@ -103,6 +104,7 @@ mod key_mode;
 pub mod lineproto;
 pub mod listener;
 mod listing;
+mod manual;
 pub mod masking;
 pub mod memory;
 pub mod moment;

@@ -37,7 +37,9 @@ const LAYERS: &[&[&str]] = &[
     &["debugger"],
     &["keeper", "pdb", "dial"],
     &["wire"],
-    &["memory", "moment", "shutdown", "key_mode", "fault"],
+    &[
+        "memory", "moment", "shutdown", "key_mode", "fault", "manual",
+    ],
 ];
 
 #[test]

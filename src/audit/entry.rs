@@ -20,7 +20,7 @@ pub enum Action {
     SessionBegan,
     /// Something was done in a session: breakpoints set, an expression evaluated, a variable changed.
     Command,
-    /// The client of a session was lost, and the session is kept for whoever had it.
+    /// The client of a session was lost, and the session is kept for its person.
     SessionParked,
     /// A session ended.
     SessionEnded,
@@ -28,7 +28,7 @@ pub enum Action {
     Administration,
     /// An agent of a node was linked, refused, or is gone.
     Agent,
-    /// About the record itself: begun, rotated, recovered, ended. Written by the relay alone.
+    /// About the log itself: begun, rotated, recovered, ended. Only the relay writes it.
     Audit,
 }
 

@@ -14,18 +14,21 @@ use crate::telemetry::logging::{LoggingError, colours};
 /// What the program ends with where it fails; those from 64 on are of `sysexits.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Exit {
+    /// Failed. For `doctor`: there is a warning.
     Failed = 1,
     /// Wrong usage.
     Usage = 2,
-    /// There is no such task or session.
+    /// There is no such task or session, or it is over.
     NotFound = 66,
-    /// The relay, or the task's debugger, cannot be reached.
+    /// The relay, or the proxy or API server on the way to it, cannot be reached; or the relay cannot reach the task's
+    /// debugger. For `doctor`, also its Ray head.
     Unreachable = 69,
-    /// A defect of the relay's own.
+    /// A part of the relay itself has ended, and `serve` with it: a defect. The log names the part.
     Defect = 70,
-    /// The relay wants a token, or the token does not permit it.
+    /// The relay wants a token, or the token does not permit it. With `--kube`, also what the API server does not permit.
     NotPermitted = 77,
-    /// The configuration is wrong.
+    /// The configuration is wrong. For `doctor`, also a certificate, Ray's own token, or the relay's address. With `--kube`,
+    /// the kubeconfig.
     Misconfigured = 78,
 }
 

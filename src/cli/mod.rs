@@ -21,6 +21,7 @@ mod doctor;
 mod exec;
 mod failure;
 mod health;
+mod help;
 mod hook;
 mod keeper;
 mod kube;
@@ -62,6 +63,7 @@ pub use completions::CompletionsArgs;
 pub use config::ConfigCommand;
 pub use config_args::{AdvertiseMode, CheckConfigArgs, ConfigArgs, LogFormat};
 pub use connect::ConnectArgs;
+pub use help::HelpArgs;
 pub use kube::KubeArgs;
 pub use man::ManArgs;
 pub use relay_args::RelayArgs;
@@ -131,6 +133,7 @@ const LONG_VERSION: &str = concat!(
     arg_required_else_help = true,
     subcommand_required = true,
     infer_subcommands = false,
+    disable_help_subcommand = true,
     max_term_width = 100
 )]
 pub struct Cli {
@@ -223,6 +226,9 @@ pub enum Command {
     /// Print a completion script for a shell
     #[command(after_help = completions::AFTER_HELP)]
     Completions(CompletionsArgs),
+    /// Print a page of the documentation, or the help of a command
+    #[command(after_help = help::AFTER_HELP)]
+    Help(help::HelpArgs),
     /// Write the manual pages, for a package
     #[command(hide = true)]
     Man(ManArgs),
@@ -337,6 +343,7 @@ async fn run(mut cli: Cli) -> Result<(), Failure> {
         Command::Token(args) => token::run(args),
         Command::Audit(args) => audit::run(args).await,
         Command::Completions(args) => completions::run(&args),
+        Command::Help(args) => help::run(&args),
         Command::Man(args) => man::run(&args, Cli::command()),
     }
 }

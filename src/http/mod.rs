@@ -54,5 +54,11 @@ mod whoami;
 pub(crate) use connection::IDLE_WEIGHT;
 pub use connection::serve_connection;
 
+/// The rows of `docs/reference.md` with the routes, in their order.
+#[cfg(test)]
+pub(crate) fn described() -> impl Iterator<Item = [String; 4]> {
+    routes::ROUTES.iter().filter_map(routes::Route::described)
+}
+
 #[cfg(test)]
 pub(crate) mod tests;

@@ -18,9 +18,13 @@ use hyper::{Response, StatusCode};
 use super::answer::{self, Body};
 use super::{hop, origin};
 use crate::config::Config;
+use crate::manual;
 
 /// What the document may load, and what may be done with it. Forms go to dashboards, too, with the ticket of whoever goes there.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
+
+/// What a page of the documentation may load: nothing but its styles. It is the same for everybody, and holds nothing of this relay.
+const MANUAL: &str = "default-src 'none'; style-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
 /// Elsewhere nobody is told more than that a page of the relay's leads there: with nothing at all a browser does not say so to a
 /// dashboard's origin either.
@@ -57,6 +61,7 @@ const FILES: &[File] = &[
         text: include_str!("page/index.html"),
     },
     file!("page.css", CSS),
+    file!("docs.css", CSS),
     file!("icon.svg", "image/svg+xml"),
     file!("main.js", SCRIPT),
     file!("relay.js", SCRIPT),
@@ -116,6 +121,20 @@ pub(crate) fn answer(name: &str, headers: &HeaderMap, config: &Config) -> Option
     for name in ["cross-origin-opener-policy", "cross-origin-resource-policy"] {
         headers.insert(HeaderName::from_static(name), own.clone());
     }
+    Some(response)
+}
+
+/// The documentation's page `topic`, and their list where that is empty; with `.md` behind, as it was written.
+pub(crate) fn manual(topic: &str) -> Option<Response<Body>> {
+    let (kind, text) = match topic.strip_suffix(".md") {
+        Some(topic) => (TEXT, manual::page(topic)?.text.to_owned()),
+        None if topic.is_empty() => (HTML, manual::html::contents()),
+        None => (HTML, manual::html::page(topic, manual::page(topic)?.text)),
+    };
+    let mut response = answer::own(StatusCode::OK, kind, answer::full(text));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(MANUAL));
+    headers.insert(REFERRER_POLICY, REFERRER);
     Some(response)
 }
 

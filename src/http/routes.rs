@@ -1,8 +1,8 @@
 //! The table of what there is below `/relay`: one row for each route, and the order in which its request is looked at.
 //!
 //! Who asks is known, and may ask for the route at all, before a handler is called; what is told to everybody has a function
-//! of its own. A row without what it takes, its label or its handler does not compile. What the 404 says that there is comes
-//! from the rows, and a test compares them with the README.
+//! of its own. A row without its sentence, what it takes, its label or its handler does not compile. What the 404 says that
+//! there is comes from the rows, and so does the table in `docs/reference.md`.
 
 use futures_util::future::BoxFuture;
 use hyper::body::Incoming;
@@ -32,6 +32,9 @@ pub(super) struct Route {
     /// The label in metrics.
     pub(super) label: metrics::Route,
     handler: Handler,
+    /// What it is for, as `docs/reference.md` has it.
+    #[cfg(test)]
+    told: &'static str,
 }
 
 /// Whether those are told of a route who ask for what does not exist.
@@ -66,13 +69,15 @@ type Posted = for<'a> fn(Post<'a>) -> BoxFuture<'a, Answered>;
 type Opened = for<'a> fn(&'a Exchange<'a>, Principal, Parts) -> BoxFuture<'a, Answered>;
 
 macro_rules! routes {
-    ($($path:literal, $named:expr, $access:expr, $label:ident, $kind:ident($($handler:tt)*);)+) => {
+    ($($(#[doc = $told:literal])+ $path:literal, $named:expr, $access:expr, $label:ident, $kind:ident($($handler:tt)*);)+) => {
         pub(super) const ROUTES: &[Route] = &[$(Route {
             path: $path,
             named: $named,
             access: $access,
             label: metrics::Route::$label,
             handler: routes!(@ $kind $($handler)*),
+            #[cfg(test)]
+            told: concat!($($told),+),
         }),+];
     };
     (@ nothing) => { Handler::Nothing };
@@ -91,39 +96,92 @@ const RUNNING: &str = "on some task";
 routes! {
     // its path                         told of              what it takes                           label        who answers
     // The files of the page are the same for everybody, known or not.
+    /// Redirects to `/relay/`.
     "/relay",                           No,                  Authenticated,                          Page,        open(moved);
+    /// The page for browsers. It asks the API for everything else as its user.
     "/relay/",                          As("for a browser"), Authenticated,                          Page,        open(file);
+    /// Nothing: the files of the page have names.
     "/relay/page/",                     No,                  Authenticated,                          Unknown,     nothing();
+    /// The scripts, styles and icon of the page, the same for everyone.
     "/relay/page/FILE",                 No,                  Authenticated,                          Page,        open(file);
+    /// A page of this documentation, as `ray-relay help TOPIC` prints it; without a topic, the list of pages.
+    "/relay/docs/TOPIC",                Yes,                 Authenticated,                          Page,        open(manual);
+    /// What is paused, attached or parked (until `holder.parked_until`), and how old the list is. `?limit=100` gives
+    /// a page, the first seen first; its `next` as `&after=NEXT` gives the page behind it. `?name=train*` and
+    /// `?filter=` select as `list --filter` does, and `hidden` counts the rows left out. `If-None-Match` with the
+    /// `ETag` of a list gets 304 while only ages have changed. `Accept-Encoding: gzip` saves nine tenths of the
+    /// bytes.
     "/relay/v1/breakpoints",            Yes,                 Somewhere(Scope::List, BREAKPOINT),     Breakpoints, get(breakpoints);
     // One's own, and those that one administers.
+    /// Your own live sessions, each with the `request` of its connection. With `admin` on their breakpoints also
+    /// those of others. Sessions of other relays have their `replica`.
     "/relay/v1/sessions",               Yes,                 Authenticated,                          Sessions,    get(all_sessions);
+    /// Ends a live session; its task runs on. Of another person's it takes `admin` on the breakpoint. Give the
+    /// `replica` where several relays share an address.
     "/relay/v1/sessions/end",           Yes,                 Authenticated,                          Sessions,    post(sessions::end, r#"{"id": NUMBER}"#);
+    /// Server-sent events: first `snapshot`, then one for each change. A client that reads too slowly gets a new
+    /// `snapshot`.
     "/relay/v1/events",                 Yes,                 Somewhere(Scope::List, BREAKPOINT),     Events,      get(events::subscribe);
+    /// `subject`, `expires` and `scopes`: the permissions that you have somewhere. `?breakpoint=ID` gives those on
+    /// that breakpoint.
     "/relay/v1/whoami",                 Yes,                 Authenticated,                          Whoami,      get(whoami::answer);
     // Each breakpoint is judged by itself.
+    /// Stack, source and variables of a paused task, which stays paused. `"locals": false` runs no code of the
+    /// program. `"limit": 1000` is the longest value in characters, up to 100,000. Four at a time for one person, 16
+    /// in all.
     "/relay/v1/snapshot",               Yes,                 Somewhere(Scope::View, BREAKPOINT),     Snapshot,    post(snapshot::answer, r#"{"id": "ID"}"#);
     // Each task is judged by itself.
+    /// What runs, asked of each head now: `tasks`, `total`, `next` (as `&after=` for the page behind). Each of
+    /// `clusters` has its `trouble` and whether its list is `complete`. `?limit=1000`, `name=train*`, `job=`,
+    /// `cluster=`, `older_than=600` (seconds) and `filter=` select.
     "/relay/v1/tasks",                  Yes,                 Somewhere(Scope::List, RUNNING),        Tasks,       get(running::list);
+    /// Looks at running processes, with `job`, `cluster`, `older_than` and `"filter": []` besides. Takes `view` on
+    /// everything in a process. `looks` has up to 512 processes (`left_out` counts the rest), each with its `tasks`,
+    /// and a `look` or the `error`. A `look` has threads with frames, innermost first. `"locals": false` leaves
+    /// variables out. Four at a time for one person, 16 in all, snapshots included.
     "/relay/v1/looks",                  Yes,                 Somewhere(Scope::View, RUNNING),        Looks,       post(running::looks::answer, r#"{"name": "PATTERN"}"#);
+    /// The prompt of `nc` for the page (`ray-relay.terminal.v1`). A token goes as a further subprotocol,
+    /// `ray-relay.bearer.TOKEN`.
     "/relay/v1/terminal",               Yes,                 Somewhere(Scope::Terminal, BREAKPOINT), Terminal,    page_socket(terminal::open);
     // Each cluster is judged by itself, as each id is of what is released.
+    /// The way of a browser to a dashboard's origin, for `{"cluster": NAME, "path": "/"}`: `url`, and where there is
+    /// a `ticket`, `at`, to which the page posts it. Takes `dashboard:read`.
     "/relay/v1/dashboard",              Yes,                 Authenticated,                          Page,        post(entrance::open, "{}");
+    /// Lets tasks run on. Takes `debug`, `terminal` or `admin` on each. With `"force": true` it ends their workers,
+    /// which takes `terminate`.
     "/relay/v1/release",                Yes,                 Authenticated,                          Release,     post(release::answer, r#"{"ids": ["ID"]}"#);
+    /// Leaves a paused task where it is, kept for you. Answers `parked_until` and `seconds`, and `credential_expires`
+    /// where that is earlier.
     "/relay/v1/park",                   Yes,                 Somewhere(Scope::View, BREAKPOINT),     Park,        post(park::answer, r#"{"id": "ID", "for": "12h"}"#);
     // One's own credential, and anybody's on the relay itself.
+    /// Revokes a credential: your own, or with `admin` on the relay any. Takes `{"jti": ID}` or `{"sub": NAME}`.
     "/relay/v1/revocations",            Yes,                 Authenticated,                          Revocations, post_only(revocations::answer);
+    /// The live Ray nodes that you may list as a whole, each with its agent: version, `path`, link (`linked`, `down`
+    /// with time and reason, `contested`, `none`), round trip, streams. Besides them the relay's `version` and
+    /// `other_relays`.
     "/relay/v1/nodes",                  Yes,                 Somewhere(Scope::List, BREAKPOINT),     Nodes,       get(nodes::list);
+    /// For agents alone: the control link of an agent.
     "/relay/v1/nodes/link",             No,                  Somewhere(Scope::Node, NODE),           Nodes,       socket(nodes::open);
+    /// For agents alone: one connection to a debugger.
     "/relay/v1/nodes/stream/ID",        No,                  Somewhere(Scope::Node, NODE),           Nodes,       socket(nodes::open);
+    /// What is wrong behind the relay, as `ray-relay doctor` shows it. Each of `findings` has `link`, `severity`
+    /// (`ok`, `note`, `warning`, `error`), `says`, `next` and `exit_code`.
     "/relay/v1/doctor",                 Yes,                 Relay(RelayScope::Admin),               Doctor,      get(doctor::findings);
+    /// For `ray-relay reverse` alone: one worker that dialled in.
     "/relay/v1/reverse/NAME/stream/ID", No,                  Somewhere(Scope::Debug, BREAKPOINT),    Reverse,     socket(reverse::open);
+    /// For `ray-relay reverse` alone: its control link.
     "/relay/v1/reverse/NAME",           Yes,                 Somewhere(Scope::Debug, BREAKPOINT),    Reverse,     socket(reverse::open);
     // What is said on it is judged as on every connection.
+    /// For `ray-relay connect` alone: a new connection.
     "/relay/v1/connect",                Yes,                 Authenticated,                          Connect,     socket(connect::open);
+    /// For `ray-relay connect` alone: a connection that is resumed.
     "/relay/v1/connect/ID",             No,                  Authenticated,                          Connect,     socket(connect::open);
+    /// 200 while the process serves.
     "/relay/healthz",                   Yes,                 Authenticated,                          Health,      open(healthz);
+    /// 200 while the relay serves, 503 while it shuts down. `?cluster=NAME` takes `list` there, and gives 503 with
+    /// the reason while that list is stale.
     "/relay/readyz",                    Yes,                 Authenticated,                          Health,      open(readyz);
+    /// [Prometheus metrics](#metrics). `http.metrics_open` opens it to everyone.
     "/relay/metrics",                   Yes,                 Relay(RelayScope::Admin),               Metrics,     open(metrics_text);
 }
 
@@ -134,6 +192,8 @@ const UNKNOWN: &Route = &Route {
     access: Authenticated,
     label: metrics::Route::Unknown,
     handler: Handler::Nothing,
+    #[cfg(test)]
+    told: "",
 };
 
 /// What exists below `/relay`, for those who ask for something else.
@@ -252,6 +312,11 @@ fn file(exchange: &Exchange<'_>, parts: &Parts, _: Option<&Principal>) -> Option
     page::answer(name, &parts.headers, &exchange.ctx.config)
 }
 
+/// A page of the documentation; without a name, the list of them.
+fn manual(exchange: &Exchange<'_>, _: &Parts, _: Option<&Principal>) -> Option<Response<Body>> {
+    page::manual(exchange.words[0].unwrap_or_default())
+}
+
 fn healthz(_: &Exchange<'_>, _: &Parts, _: Option<&Principal>) -> Option<Response<Body>> {
     Some(api::healthz())
 }
@@ -308,15 +373,33 @@ async fn all_sessions(exchange: &Exchange<'_>, _: &Parts, principal: &Principal)
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
+impl Route {
+    /// Its row in `docs/reference.md`: path, method, what it takes, and what it is for. `None`: there is nothing.
+    pub(crate) fn described(&self) -> Option<[String; 4]> {
+        let method = match self.handler {
+            Handler::Nothing => return None,
+            Handler::Open(_) | Handler::Get(_) => "GET".to_owned(),
+            Handler::Post(body, _) => format!("POST `{body}`"),
+            Handler::PostOnly(_) => "POST".to_owned(),
+            Handler::Socket(_) | Handler::PageSocket(_) => "WebSocket".to_owned(),
+        };
+        let takes = match (self.access, &self.handler) {
+            (Somewhere(scope, _), _) => format!("`{}`", scope.word()),
+            (Relay(scope), _) => format!("`{}` on the relay", scope.word()),
+            (Authenticated, Handler::Open(_)) => "nothing".to_owned(),
+            (Authenticated, _) => "any credential".to_owned(),
+        };
+        let path = format!("`{}`", self.path);
+        Some([path, method, takes, self.told.trim().to_owned()])
+    }
+}
 
+#[cfg(test)]
+mod tests {
     use super::*;
     use crate::wire::resumed::CONNECT_PATH;
     use crate::wire::tunnel::reverse::{REVERSE_PATH, STREAM};
     use crate::wire::tunnel::{LINK_PATH, STREAM_PATH};
-
-    const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
 
     fn of(path: &str) -> (&'static str, [Option<&str>; 2]) {
         let (route, words) = Route::of(path);
@@ -362,36 +445,5 @@ mod tests {
             assert_eq!(route.label, metrics::Route::Unknown, "{path}");
             assert!(matches!(route.handler, Handler::Nothing), "{path}");
         }
-    }
-
-    #[test]
-    fn the_readme_has_each_route_with_what_it_takes_and_no_other() {
-        let mut told: BTreeMap<&str, String> = BTreeMap::new();
-        let readme = std::fs::read_to_string(README).unwrap_or_default();
-        for row in readme.lines().filter(|line| line.starts_with("| `/relay/")) {
-            let mut cells = row.trim_start_matches('|').split('|');
-            let (paths, takes) = (cells.next().unwrap_or_default(), cells.next());
-            for path in paths.split('`').skip(1).step_by(2) {
-                let (path, _) = path.split_once('?').unwrap_or((path, ""));
-                *told.entry(path).or_default() += takes.unwrap_or_default();
-            }
-        }
-        assert!(told.remove(&*format!("{CLUSTERS}NAME/…")).is_some());
-        // Of the page it has the document; where its files are is said there.
-        let is_part = |path: &str| path == "/relay" || path.starts_with("/relay/page/");
-        for route in ROUTES.iter().filter(|route| !is_part(route.path)) {
-            let path = route.path;
-            let Some(takes) = told.remove(path) else {
-                panic!("{path} is not in the README's table of paths");
-            };
-            let word = match (route.access, &route.handler) {
-                (Somewhere(scope, _), _) => format!("`{}`", scope.word()),
-                (Relay(scope), _) => format!("`{}` on the relay", scope.word()),
-                (Authenticated, Handler::Open(_)) => "nothing".to_owned(),
-                (Authenticated, _) => String::new(),
-            };
-            assert!(takes.contains(&word), "{path} takes {word}, not {takes}");
-        }
-        assert!(told.is_empty(), "the README tells of no route: {told:?}");
     }
 }

@@ -12,24 +12,26 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Scope {
-    /// See breakpoints in lists and events.
+    /// See breakpoints in lists and events, and what runs.
     List = 1,
-    /// Attach a debugger and look: threads, stack, variables, source. Runs no code.
+    /// Look at what runs, and attach a debugger to look: threads, stack, variables, source. May step and let the task run on.
+    /// Runs no code of your own.
     View = 1 << 1,
-    /// Attach a debugger and do everything but end the process. Includes [`Scope::View`].
+    /// Attach a debugger and do everything but end the process. Runs code. Includes [`Scope::View`].
     Debug = 1 << 2,
-    /// The prompt of a terminal on a breakpoint, which runs code.
+    /// The prompt of `nc`, of the page and of legacy breakpoints. Runs code.
     Terminal = 1 << 3,
     /// Read the Ray dashboard and its API.
     DashboardRead = 1 << 4,
-    /// Change things through the Ray dashboard's API: submit and stop jobs. Includes [`Scope::DashboardRead`].
+    /// Submit and stop jobs, profile workers, and all else that Ray's dashboard and API change. Runs code in the cluster.
+    /// Includes [`Scope::DashboardRead`].
     DashboardWrite = 1 << 5,
-    /// Administer what is at a place: list, end and take over everybody's sessions there, release tasks. Where nothing narrows
-    /// it, [`RelayScope::Admin`] comes of it.
+    /// List, end and take over the sessions of others, and release tasks. Where nothing narrows it, also the relay itself:
+    /// metrics, diagnosis, and revoking what others have.
     PlaceAdmin = 1 << 6,
-    /// End a worker process from a debugger. In no other scope.
+    /// End a worker process, from a debugger or with `release --force`. In no other permission.
     Terminate = 1 << 7,
-    /// Speak for a Ray node, as its agent (`ray-relay node`), by which the relay reaches workers there.
+    /// Speak for Ray nodes, as an agent (`ray-relay node`) does, and nothing else.
     Node = 1 << 8,
 }
 

@@ -6,30 +6,45 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SessionState {
-    /// Its client is not known yet.
+    /// The client is not authenticated yet.
     Handshake,
-    /// Its client waits for a worker that pauses.
+    /// The client waits for a worker to pause.
     Waiting,
-    /// Its client is shown the list.
+    /// The client is shown the list.
     Listing,
-    /// Its worker is being reached.
+    /// The relay connects to the worker.
     Connecting,
-    /// It has a worker, or is a cluster session.
+    /// The session has a worker, or is a cluster session.
     Attached,
-    /// Its client is lost, and its worker is kept.
+    /// The client is lost or has left; the worker is kept stopped for its person.
     Parked,
-    /// It takes a snapshot of its worker.
+    /// The session takes a snapshot of the worker.
     Looking,
-    /// Another process on this machine serves it.
+    /// Another relay process on this machine serves it.
     #[serde(rename = "passed on")]
     PassedOn,
-    /// Its client may not have what it asked for.
+    /// The client may not have what it asked for.
     Refused,
-    /// It is over, and its client is being told.
+    /// The session is over, and the client is being told.
     Ended,
 }
 
 impl SessionState {
+    /// All of them, for `docs/reference.md`.
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Handshake,
+        Self::Waiting,
+        Self::Listing,
+        Self::Connecting,
+        Self::Attached,
+        Self::Parked,
+        Self::Looking,
+        Self::PassedOn,
+        Self::Refused,
+        Self::Ended,
+    ];
+
     /// Whether there is a worker whose task runs on when the session is ended.
     pub(crate) fn has_worker(self) -> bool {
         match self {

@@ -48,7 +48,7 @@ labels! {
         Forbidden = "forbidden",
         /// No such breakpoint, cluster or path.
         NotFound = "not_found",
-        /// Somebody else holds the breakpoint.
+        /// Another session holds the breakpoint.
         InUse = "held",
         /// A limit of the relay is reached.
         Limited = "limited",
@@ -74,7 +74,7 @@ labels! {
         Terminal = "terminal",
         /// A WebSocket through the dashboard proxy.
         WebSocket = "websocket",
-        /// A worker that has dialled somebody's debugger.
+        /// A worker that has dialled a debugger that listens.
         Reverse = "reverse",
     }
 }
@@ -94,7 +94,7 @@ labels! {
         Debugpy = "debugpy",
         /// A person at a prompt: with `nc`, with `ray-relay debug`, or on the page.
         Terminal = "terminal",
-        /// Any other, and who says nothing.
+        /// Any other, and a client that names itself nothing.
         Other = "other",
     }
 }
@@ -117,11 +117,11 @@ impl Editor {
 }
 
 labels! {
-    /// Who asks a head.
+    /// Where a request to a head comes from.
     Asker {
         /// The relay, for the list.
         Poll = "poll",
-        /// Somebody through the relay.
+        /// A client, through the relay.
         Proxy = "proxy",
     }
 }
@@ -143,13 +143,13 @@ labels! {
         Revoked = "revoked",
         /// The session or idle limit was reached.
         Limit = "limit",
-        /// Its owner, or somebody who runs the relay, has asked for its end.
+        /// Its owner or an administrator has asked for its end.
         Asked = "asked",
         /// Its client was lost, and did not come again in time.
         Expired = "expired",
         /// Its client was lost, and another connection of the same person goes on with it.
         TakenOver = "taken_over",
-        /// Its client was lost, and somebody had its task let run.
+        /// Its client was lost, and its task was released.
         Released = "released",
         /// The session was refused before it began.
         Refused = "refused",
@@ -321,7 +321,7 @@ labels! {
     NoticeOutcome {
         /// The webhook took it.
         Delivered = "delivered",
-        /// It was refused, or nobody took it within an hour.
+        /// It was refused, or not taken within an hour.
         Failed = "failed",
         /// Too many others came while it waited.
         Dropped = "dropped",

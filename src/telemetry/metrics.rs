@@ -106,7 +106,7 @@ families! {
         [0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0];
     // From who sits and waits for it to who comes back the next day.
     attached_seconds: HistogramVec["protocol"] = "ray_relay_attached_seconds",
-        "Time from when a breakpoint was listed until somebody's session had reached its worker.",
+        "Time from when a breakpoint was listed until a session had reached its worker.",
         [0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 43200.0, 86400.0];
     memory: IntGaugeVec["kind"] = "ray_relay_memory_taken_bytes",
         "Memory that is taken for what the recognised have under way, by what it is for.";
@@ -129,7 +129,7 @@ families! {
     audit_lines: IntCounter = "ray_relay_audit_lines_total",
         "Lines written to the audit log.";
     audit_failures: IntCounter = "ray_relay_audit_failures_total",
-        "Entries that could not be written to the audit log. Rising: with audit.on_failure = \"deny\" nobody gets in.";
+        "Entries that could not be written to the audit log. Rising: with audit.on_failure = \"deny\" no session begins.";
     audit_failing: IntGauge = "ray_relay_audit_failing",
         "1 while the audit log does not take what is to be written, as where its disk is full.";
     // From a page cache (50 µs) over a disk's flush (5 ms) to one that hangs.
@@ -385,6 +385,16 @@ impl Observer for Metrics {
         let _ = self.snapshot_age.remove_label_values(&[cluster]);
         self.held.gone(cluster);
     }
+}
+
+/// Name, type, labels and help of each family, as `docs/reference.md` has them.
+#[cfg(test)]
+pub(crate) fn described() -> Result<Vec<[String; 4]>, prometheus::Error> {
+    register::described::take();
+    Metrics::new()?;
+    let mut rows = register::described::take();
+    rows.sort();
+    Ok(rows)
 }
 
 fn count(family: &IntCounterVec, labels: &[&str]) {

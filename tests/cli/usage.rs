@@ -10,6 +10,36 @@ fn without_arguments_there_is_help() {
 }
 
 #[test]
+fn help_prints_a_page_or_what_a_command_takes() {
+    let contents = run(&["help"]);
+    assert_eq!(contents.status.code(), Some(0));
+    for words in ["security-model", "\n  operate", "\n  list", "\n  help"] {
+        assert!(out(&contents).contains(words), "{words}: {contents:?}");
+    }
+    assert!(!out(&contents).contains("\n  man "), "{contents:?}");
+    let page = run(&["help", "operate"]);
+    assert!(out(&page).starts_with("# Operate a relay\n"), "{page:?}");
+    assert!(out(&page).contains("## Tokens\n"), "{page:?}");
+    for words in [&["list"][..], &["token", "mint"]] {
+        let help = run(&[&["help"], words].concat());
+        let own = run(&[words, &["--help"]].concat());
+        assert_eq!(help.status.code(), Some(0));
+        assert_eq!(out(&help), out(&own), "{words:?}");
+    }
+    let wrong = run(&["help", "operat"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(out(&wrong).is_empty(), "{wrong:?}");
+    let said = err(&wrong);
+    for words in [
+        "no page and no command \"operat\"",
+        "operate",
+        "`ray-relay help`",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+}
+
+#[test]
 fn every_command_explains_itself() {
     for (command, words) in [
         (

@@ -25,11 +25,11 @@ pub enum Advertise {
 settings! {
     /// The keys of which an [`Advertise`] is made.
     struct Keys = "advertise" {
-        /// Which of the others counts.
+        /// How breakpoints are told apart in dashboard answers: `single`, `ports` or `host`.
         mode: Mode = Mode::Single, choice();
-        /// The ports of [`Mode::Ports`], one for each breakpoint.
+        /// The ports of mode `ports`, one for each breakpoint.
         ports: RangeInclusive<u16> = 5700..=5731, Kind::new(ports, |ports| quoted(&shown(ports)));
-        /// The host name template of [`Mode::Host`], which has no default.
+        /// The host name of mode `host`, in which `{id}` stands for the id of the breakpoint.
         host: String = String::new(), Kind::new(host_template, quoted).without_default();
     }
 }

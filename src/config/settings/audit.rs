@@ -32,7 +32,7 @@ settings! {
         on_failure: OnFailure = OnFailure::Deny, choice();
         /// Whether debugger commands are recorded.
         commands: bool = true, flag();
-        /// Key of the chain of hashes. Absent: anybody who can write the file can make a new chain.
+        /// Key of the chain of hashes. Absent: who can write the file can make a new chain.
         key_file: Option<PathBuf> = None, path("the path of a file with a signing key");
     }
 }

@@ -14,7 +14,7 @@ settings! {
         max_frame: usize = 64 * MIB, size(64 * KIB..=GIB);
         /// Largest message until attach, in bytes.
         max_handshake_frame: usize = MIB, size(4 * KIB..=64 * MIB);
-        /// Whether everybody who may debug may end the worker process too.
+        /// Whether the permission `debug` is enough to end a worker process.
         allow_terminate: bool = false, flag();
     }
 }

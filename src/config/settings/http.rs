@@ -25,7 +25,7 @@ settings! {
         /// The host name of each cluster's dashboard for browsers, such as `{cluster}.ray.example.com`. Absent:
         /// `{cluster}.localhost`, for browsers on this machine or at a forwarded port.
         dashboard_hosts: Option<String> = None, Kind::new(dashboard_hosts, quoted).optional();
-        /// /relay/metrics is for everybody, also where clients are authenticated.
+        /// /relay/metrics is open to everyone, also where clients are authenticated.
         metrics_open: bool = false, flag();
     }
 }

@@ -15,7 +15,7 @@ settings! {
     pub struct Listen = "listen" {
         /// The address and port to listen on.
         address: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 5678)), Kind::new(address, quoted);
-        /// Allows a non-loopback address although nobody is authenticated.
+        /// Allows a non-loopback address without authentication.
         insecure_no_auth: bool = false, flag();
         /// Connections at a time; more wait in the kernel's queue.
         max_connections: usize = 1024, count(1..=1_000_000);

@@ -21,7 +21,7 @@ const LONGEST_TEMPLATE: usize = 1000;
 settings! {
     /// `[notice]`: a webhook, and what it is told.
     pub struct Notice = "notice" {
-        /// A file with the address of the webhook: https, or http to loopback. Absent: nobody is told anything.
+        /// A file with the address of the webhook: https, or http to loopback. Absent: no notices.
         url_file: Option<PathBuf> = None, path("the path of a file with the address of a webhook");
         /// Certificate authorities of that address. Absent: the system's.
         ca_file: Option<PathBuf> = None, path("the path of a PEM file with certificate authorities");

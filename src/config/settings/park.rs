@@ -8,11 +8,11 @@ use crate::config::units::{DAY, HOUR, MINUTE};
 settings! {
     /// `[park]`: what becomes of a session whose client is lost without a goodbye.
     pub struct Park = "park" {
-        /// How long the task stays stopped for the same person to come again; nothing: not at all. A policy rule may say
-        /// otherwise.
+        /// How long the task of a lost session stays stopped for the same person; `0s`: not at all. A policy rule's `park` goes
+        /// before it.
         r#for: Duration = 15 * MINUTE, duration(Duration::ZERO..=DAY);
-        /// The longest time for which somebody may ask who leaves a task stopped on purpose: `ray-relay park ID --for 12h`, or
-        /// `parkFor` in `rayRelay`. Where `for` or the policy's `park` is longer, that; where the policy has none, none may.
+        /// The longest time that `ray-relay park ID --for 12h` or `parkFor` may ask for. A policy rule's `park_max` goes before
+        /// it, and without one its `park`.
         max: Duration = 12 * HOUR, duration(Duration::ZERO..=DAY);
     }
 }

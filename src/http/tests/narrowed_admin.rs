@@ -75,6 +75,8 @@ async fn every_route_takes_a_narrowed_admin_for_what_it_is() {
     // What a narrowed administrator is answered, and what the relay's own is.
     let routes = [
         ("GET", "/relay/", nothing(), 200, 200),
+        ("GET", "/relay/docs/TOPIC", nothing(), 404, 404),
+        ("GET", "/relay/docs/operate", nothing(), 200, 200),
         ("GET", "/relay/v1/breakpoints", nothing(), 403, 403),
         ("GET", "/relay/v1/events", nothing(), 403, 403),
         ("GET", "/relay/v1/tasks", nothing(), 403, 403),

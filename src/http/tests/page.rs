@@ -75,6 +75,35 @@ async fn every_file_is_served_to_whoever_asks_under_a_strict_policy() {
 }
 
 #[tokio::test]
+async fn the_documentation_is_open_and_runs_nothing() {
+    let ann = Person::new("ann", "\"list\"", "");
+    let relay = Relay::guarded(&[], &[&ann]).await;
+    let contents = text(relay.get("/relay/docs/").await).await;
+    for page in crate::manual::PAGES {
+        assert!(contents.contains(&format!("<a href=\"{0}\">{0}</a>", page.topic)));
+        let response = relay.get(&format!("/relay/docs/{}", page.topic)).await;
+        assert_eq!(response.status(), 200, "{}", page.topic);
+        let headers = response.headers().clone();
+        let policy = headers[CONTENT_SECURITY_POLICY].to_str().unwrap();
+        assert!(
+            policy.starts_with("default-src 'none'; style-src 'self';"),
+            "{policy}"
+        );
+        assert_eq!(headers[CONTENT_TYPE], "text/html; charset=utf-8");
+        assert_eq!(headers[REFERRER_POLICY], "strict-origin");
+        let html = text(response).await;
+        assert!(
+            !html.contains("<script") && !html.contains(" style="),
+            "{}",
+            page.topic
+        );
+        let written = relay.get(&format!("/relay/docs/{}.md", page.topic)).await;
+        assert_eq!(text(written).await, page.text);
+    }
+    assert_eq!(relay.get("/relay/docs/nothing").await.status(), 401);
+}
+
+#[tokio::test]
 async fn what_is_no_file_of_the_page_takes_a_credential() {
     let ann = Person::new("ann", "\"list\"", "");
     let relay = Relay::guarded(&[], &[&ann]).await;

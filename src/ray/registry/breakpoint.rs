@@ -41,22 +41,22 @@ pub enum Reason {
 pub enum State {
     /// Waits for a debugger.
     Paused,
-    /// Waits as well, but nothing listened on the port of its debugger when the relay dialled it last. Offered to nobody
-    /// who does not ask for it; who does has it dialled again.
+    /// Waits, but nothing listened on its debugger's port when the relay last dialled it. Offered only when it is named, and
+    /// then dialled again.
     Unreachable {
         /// When it was found out.
         since: Moment,
     },
-    /// Ray does not count it as paused, and somebody asked for it by its worker id. Offered to nobody else.
+    /// Ray does not list it as paused; a client asked for it by its worker id, and only that client is offered it.
     Unlisted,
-    /// A session holds it.
+    /// A session holds it. The word is `parked` while the client of that session is lost.
     Attached(Holder),
-    /// Its debugger was detached: the task runs on.
+    /// Its debugger was detached, and the task runs on.
     Released {
         /// When the relay saw it.
         at: Moment,
     },
-    /// The worker process is gone.
+    /// The worker process is gone. The word is `finished` where it was meant to end, such as with its job.
     Died {
         /// When the relay saw it.
         at: Moment,

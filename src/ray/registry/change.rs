@@ -27,13 +27,13 @@ pub enum Change {
     Attached,
     /// The client of the session that holds it is lost.
     Parked,
-    /// Nothing listens on the port of its debugger: it was dialled, and was not reached.
+    /// The relay dialled its debugger, and nothing listens on the port.
     Unreachable,
-    /// It will be released in a while, because it has waited for too long ([`crate::release::auto`]).
+    /// `[release]` will let it run in a while, because it has waited for too long.
     Releasing,
     /// The task runs on.
     Released,
-    /// The worker is gone.
+    /// The worker is gone. The word is `finished` where it was meant to end, such as with its job.
     Died,
 }
 

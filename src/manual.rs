@@ -1,0 +1,53 @@
+//! The pages of `docs/`, as the program carries them: `ray-relay help TOPIC` prints them, and the page at `/relay/` links them.
+
+use std::fmt::Write;
+
+pub(crate) mod html;
+#[cfg(test)]
+mod tests;
+
+/// One page.
+#[derive(Debug)]
+pub(crate) struct Page {
+    /// Its name: that of its file, without `.md`.
+    pub(crate) topic: &'static str,
+    /// For whom or for what it is, on one line.
+    pub(crate) about: &'static str,
+    /// All of it, as Markdown.
+    pub(crate) text: &'static str,
+}
+
+macro_rules! pages {
+    ($($topic:literal: $about:literal;)+) => {
+        /// Every page, in the order in which a reader would want them.
+        pub(crate) const PAGES: &[Page] = &[$(Page {
+            topic: $topic,
+            about: $about,
+            text: include_str!(concat!("../docs/", $topic, ".md")),
+        }),+];
+    };
+}
+
+pages! {
+    "operate": "run a relay for others: tokens, policy, TLS, replicas, upgrades, metrics, notices";
+    "agents": "a process on each Ray node that opens its debuggers, so that debug ports stay closed";
+    "security-model": "what is defended against whom, boundary by boundary";
+    "reference": "routes, states, events, exit codes, metrics, permissions and configuration keys";
+}
+
+/// The page called `topic`.
+pub(crate) fn page(topic: &str) -> Option<&'static Page> {
+    PAGES.iter().find(|page| page.topic == topic)
+}
+
+/// A line for each page, its name behind `before`.
+pub(crate) fn list(before: &str) -> String {
+    let widest = PAGES.iter().map(|page| page.topic.len()).max();
+    let widest = widest.unwrap_or_default() + before.len();
+    let mut text = String::new();
+    for Page { topic, about, .. } in PAGES {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{:widest$}  {about}", format!("{before}{topic}"));
+    }
+    text
+}

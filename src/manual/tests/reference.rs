@@ -1,0 +1,323 @@
+//! `docs/reference.md` has what the tables in the code have.
+//!
+//! Each part of the page between `<!-- table: NAME -->` and `<!-- end -->` is made here. Sentences are the documentation of the
+//! items that they describe, so a page that is wrong is mended at its source.
+#![allow(clippy::unwrap_used)]
+
+use std::fmt::Write;
+use std::path::Path;
+
+use crate::audit::Action;
+use crate::config::explain::explained;
+use crate::policy::Scope;
+use crate::session::state::SessionState;
+use crate::{http, telemetry};
+
+const PAGE: &str = "docs/reference.md";
+const AGAIN: &str = "INSTA_UPDATE=always cargo test --locked --lib reference";
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
+/// The names in the first block of `source` that begins with `opening`, each with its documentation.
+fn documented(source: &str, opening: &str) -> Vec<(String, String)> {
+    let at = source.find(opening);
+    let at = at.unwrap_or_else(|| panic!("{opening:?} is gone"));
+    let line = &source[source[..at].rfind('\n').map_or(0, |end| end + 1)..];
+    let indent = line.len() - line.trim_start_matches(' ').len();
+    let (mut found, mut text) = (Vec::new(), Vec::new());
+    for line in source[at..].lines().skip(1) {
+        let inner = line.trim_start();
+        let depth = line.len() - inner.len();
+        if inner == "}" && depth == indent {
+            return found;
+        }
+        if depth != indent + 4 {
+            continue;
+        }
+        if let Some(comment) = inner.strip_prefix("///") {
+            text.push(comment.trim().to_owned());
+        } else if !inner.starts_with(['#', '}', '/']) {
+            let name = inner.trim_start_matches("r#");
+            let name = name
+                .split(|c: char| !c.is_alphanumeric() && c != '_')
+                .next();
+            found.push((name.unwrap().to_owned(), plain(&text.join(" "))));
+            text.clear();
+        }
+    }
+    panic!("the block {opening:?} has no end");
+}
+
+/// Documentation for people who do not read the code: [`Item`]s are words.
+fn plain(text: &str) -> String {
+    text.replace("[`", "`").replace("`]", "`")
+}
+
+/// The documentation of `name` among `documented`.
+fn of<'a>(documented: &'a [(String, String)], name: &str) -> &'a str {
+    let found = documented.iter().find(|(own, _)| own == name);
+    let (_, text) = found.unwrap_or_else(|| panic!("{name} has no documentation"));
+    assert!(!text.is_empty(), "{name} has no documentation");
+    text
+}
+
+fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+    let mut text = format!("| {} |\n|{}\n", head.join(" | "), "---|".repeat(N));
+    for row in rows {
+        let row = row.map(|cell| cell.replace('|', "\\|"));
+        writeln!(text, "| {} |", row.join(" | ")).unwrap();
+    }
+    text
+}
+
+fn code(text: &str) -> String {
+    format!("`{text}`")
+}
+
+fn permissions() -> String {
+    let source = documented(&read("src/policy/scope.rs"), "pub enum Scope {");
+    let rows = Scope::ALL.map(|scope| {
+        let text = of(&source, &format!("{scope:?}")).to_owned();
+        let named = |text: String, scope: Scope| {
+            text.replace(&format!("`Scope::{scope:?}`"), &code(scope.word()))
+        };
+        [code(scope.word()), Scope::ALL.into_iter().fold(text, named)]
+    });
+    table(["permission", "allows"], rows)
+}
+
+fn session_states() -> String {
+    let source = documented(&read("src/session/state.rs"), "pub enum SessionState {");
+    let rows = source.iter().map(|(name, text)| {
+        let state = SessionState::ALL
+            .iter()
+            .find(|state| format!("{state:?}") == *name);
+        let word = serde_json::to_value(state.unwrap()).unwrap();
+        [code(word.as_str().unwrap()), text.clone()]
+    });
+    table(["state", "meaning"], rows)
+}
+
+fn breakpoint_states() -> String {
+    let path = "src/ray/registry/breakpoint.rs";
+    let source = documented(&read(path), "pub enum State {");
+    let rows = source
+        .iter()
+        .map(|(name, text)| [code(&name.to_lowercase()), text.clone()]);
+    table(["state", "meaning"], rows)
+}
+
+fn events() -> String {
+    let source = documented(&read("src/ray/registry/change.rs"), "pub enum Change {");
+    let rows = source
+        .iter()
+        .map(|(name, text)| [code(&name.to_lowercase()), text.clone()]);
+    table(["event", "meaning"], rows)
+}
+
+fn actions() -> String {
+    let source = documented(&read("src/audit/entry.rs"), "pub enum Action {");
+    let rows = Action::ALL.map(|action| {
+        let text = of(&source, &format!("{action:?}")).to_owned();
+        [code(action.word()), text]
+    });
+    table(["`action`", "meaning"], rows)
+}
+
+/// A `words!` or `labels!` block: each value with its documentation.
+fn values(path: &str, name: &str) -> Vec<(String, String)> {
+    let source = read(path);
+    let opening = format!("    {name} {{");
+    let block = source.find(&opening).unwrap();
+    let texts = documented(&source, &opening);
+    texts
+        .into_iter()
+        .map(|(variant, text)| {
+            let at = source[block..].find(&format!(" {variant} = \"")).unwrap() + block;
+            let word = source[at..].split('"').nth(1).unwrap();
+            (word.to_owned(), text)
+        })
+        .collect()
+}
+
+fn notices() -> String {
+    let path = "src/config/settings/notice.rs";
+    let events = values(path, "pub enum NoticeEvent").into_iter();
+    let events = events.map(|(word, text)| [code(&word), text]);
+    let events = table(["`on`", "meaning"], events);
+    let placeholders = values(path, "pub enum Placeholder").into_iter();
+    let placeholders = placeholders.map(|(word, text)| [format!("`{{{word}}}`"), text]);
+    format!(
+        "{events}\n{}",
+        table(["in `text`", "stands for"], placeholders)
+    )
+}
+
+fn exit_codes() -> String {
+    let source = read("src/cli/failure.rs");
+    let texts = documented(&source, "pub(super) enum Exit {");
+    let rows = texts.iter().map(|(name, text)| {
+        let at = source.find(&format!("    {name} = ")).unwrap();
+        let number = source[at..].split(['=', ',']).nth(1).unwrap().trim();
+        [number.to_owned(), text.clone()]
+    });
+    let done = ["0".to_owned(), "Done.".to_owned()];
+    table(["code", "meaning"], [done].into_iter().chain(rows))
+}
+
+fn metrics() -> String {
+    let rows = telemetry::metrics::described().unwrap();
+    table(["metric", "type", "labels", "meaning"], rows)
+}
+
+fn labels() -> String {
+    let path = "src/telemetry/labels.rs";
+    let source = read(path);
+    let mut rows = Vec::new();
+    for block in source.split("\nlabels! {\n").skip(1) {
+        let mut lines = block.lines().map(str::trim);
+        let docs: Vec<_> = lines
+            .by_ref()
+            .take_while(|line| line.starts_with("///"))
+            .collect();
+        let docs: Vec<_> = docs
+            .iter()
+            .map(|doc| doc.trim_start_matches("///").trim())
+            .collect();
+        let name = block
+            .lines()
+            .map(str::trim)
+            .find_map(|line| line.strip_suffix(" {"));
+        let values = values(path, name.unwrap());
+        let values: Vec<_> = values.iter().map(|(word, _)| code(word)).collect();
+        rows.push([plain(&docs.join(" ")), values.join(", ")]);
+    }
+    table(["label", "values"], rows)
+}
+
+fn configuration() -> String {
+    let mut text = String::new();
+    let mut section = String::new();
+    let mut source = Vec::new();
+    let mut rows: Vec<[String; 3]> = Vec::new();
+    let head = ["key", "default", "meaning"];
+    let mut flush = |section: &str, rows: &mut Vec<[String; 3]>| {
+        if !rows.is_empty() {
+            write!(text, "\n### {section}\n\n{}", table(head, rows.drain(..))).unwrap();
+        }
+    };
+    for one in explained() {
+        let (own, key) = one.key.split_once('.').unwrap();
+        if own != section {
+            flush(&section, &mut rows);
+            section = own.to_owned();
+            let path = format!("src/config/settings/{own}.rs");
+            let file = read(&path);
+            let name = format!(" = \"{own}\"");
+            let mut lines = file.lines();
+            let opening = lines.find(|line| line.contains("struct ") && line.contains(&name));
+            source = documented(&file, opening.unwrap());
+        }
+        let default = one.default.map_or_else(|| "none".to_owned(), code);
+        rows.push([code(key), default, of(&source, key).to_owned()]);
+    }
+    flush(&section, &mut rows);
+    text.trim_start().to_owned()
+}
+
+/// The page, with what the code says between the markers.
+fn written_anew(page: &str) -> String {
+    let mut text = String::new();
+    let mut rest = page;
+    while let Some((before, behind)) = rest.split_once("<!-- table: ") {
+        let (name, behind) = behind.split_once(" -->").unwrap();
+        let (_, behind) = behind.split_once("<!-- end -->").unwrap();
+        let table = match name {
+            "routes" => table(
+                ["path", "method", "needs", "what it is for"],
+                http::described(),
+            ),
+            "permissions" => permissions(),
+            "session states" => session_states(),
+            "breakpoint states" => breakpoint_states(),
+            "events" => events(),
+            "actions" => actions(),
+            "notices" => notices(),
+            "exit codes" => exit_codes(),
+            "metrics" => metrics(),
+            "labels" => labels(),
+            "configuration" => configuration(),
+            other => panic!("there is no table {other:?}"),
+        };
+        write!(
+            text,
+            "{before}<!-- table: {name} -->\n\n{table}\n<!-- end -->"
+        )
+        .unwrap();
+        rest = behind;
+    }
+    text + rest
+}
+
+#[test]
+fn the_reference_is_what_the_code_says() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
+    let page = read(PAGE);
+    let new = written_anew(&page);
+    if page == new {
+        return;
+    }
+    if std::env::var("INSTA_UPDATE").is_ok_and(|value| value == "always") {
+        std::fs::write(path, new).unwrap();
+        return;
+    }
+    let differs = |a: &str, b: &str| {
+        let known: std::collections::BTreeSet<&str> = b.lines().collect();
+        let lines = a.lines().filter(|line| !known.contains(line));
+        lines.map(|line| format!("\n  {line}")).collect::<String>()
+    };
+    panic!(
+        "{PAGE} is not what the code says. `{AGAIN}` writes it anew.\nThe code says:{}\nThe page says:{}",
+        differs(&new, &page),
+        differs(&page, &new)
+    );
+}
+
+#[test]
+fn no_table_is_left_out() {
+    let page = read(PAGE);
+    for name in [
+        "routes",
+        "permissions",
+        "session states",
+        "breakpoint states",
+        "events",
+        "actions",
+        "notices",
+        "exit codes",
+        "metrics",
+        "labels",
+        "configuration",
+    ] {
+        let marker = format!("<!-- table: {name} -->");
+        assert!(page.contains(&marker), "{PAGE} has no {marker}");
+    }
+}
+
+/// What `ray-relay --help` lists is short for what the page says.
+#[test]
+fn the_help_names_every_exit_code() {
+    let help = read("src/cli/mod.rs");
+    let (_, help) = help.split_once("Exit codes:\n").unwrap();
+    let (help, _) = help.split_once("\";").unwrap();
+    let words: Vec<_> = help.split_whitespace().collect();
+    for row in exit_codes().lines().skip(2) {
+        let code = row.trim_start_matches("| ").split(' ').next().unwrap();
+        assert!(
+            words.contains(&code),
+            "`ray-relay --help` says nothing of {code}"
+        );
+    }
+}
