@@ -4,7 +4,7 @@
 //! ([`ray_cluster`]). Out of these come the clusters that the registry is told of ([`choice`]), each with the token in its Secret
 //! ([`tokens`]).
 //!
-//! Who writes RayClusters is not trusted with more than what happens in their namespace: SECURITY.md has the reasoning.
+//! Who writes RayClusters is not trusted with more than what happens in their namespace: docs/security-model.md has the reasoning.
 
 mod api;
 mod choice;
