@@ -52,20 +52,7 @@
 //!
 //! # Glossary
 //!
-//! | word | meaning |
-//! |---|---|
-//! | breakpoint | a paused worker as the registry knows it: one row of the list, with an id of eight letters and digits |
-//! | agent | the process beside the workers of a Ray node through which relays reach them |
-//! | link, stream | the WebSockets of an agent: one with each relay, on which both ask; one for each connection to a debugger |
-//! | head | Ray's dashboard server, port 8265, where paused workers are asked for |
-//! | worker | the Ray process that is paused, or the debugger in it (debugpy, or legacy pdb) |
-//! | principal | who a client was authenticated as, with what its credential and the policy allow |
-//! | scope | a permission: `list`, `view`, `debug`, `terminal`, `terminate`, `admin`, `dashboard:read`, `dashboard:write`, `node` |
-//! | permit | the leave to reach one worker, and the claim that keeps others away from it; without one nothing is dialled |
-//! | park | a session whose client is lost: its worker is kept as it is for the person who had it |
-//! | session | one client with one worker, or with a whole cluster, from handshake to goodbye |
-//! | goodbye | the requests and answers after which a worker's debugger can be left without harm |
-//! | record | the audit log; a *recording*, in the code the *capture*, is the traffic of a session, kept where the policy wants it |
+//! The words are those of `docs/glossary.md` (`ray-relay help glossary`).
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![cfg_attr(

@@ -1,7 +1,7 @@
 //! Selection: which worker a client gets.
 //!
 //! Pure: the client's attach arguments and one snapshot in, a [`Choice`] or a sentence out. The order is
-//! that of the README: what the client says in `rayRelay`, then an advertised address that it echoes, then
+//! that of `docs/editors.md`: what the client says in `rayRelay`, then an advertised address that it echoes, then
 //! what is paused. Nothing that a client says is ever dialled; it only picks from the registry.
 
 use std::sync::Arc;

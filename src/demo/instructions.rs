@@ -88,7 +88,7 @@ Ray's dashboard, through the same port ({port}):
       http://{address}/      (a browser is led on to the dashboard's own origin)
 
 A cluster of your own, from where its head is reached:
-      {program} serve --ray-address http://HEAD:8265      (README.md, \"Your own cluster\")
+      {program} serve --ray-address http://HEAD:8265      (`{program} help install`)
 
 {}\n\n",
         if folder.is_some() {

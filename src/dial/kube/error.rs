@@ -257,7 +257,7 @@ impl KubeError {
             }
             Self::Forbidden { asked } => {
                 return Cow::Owned(format!(
-                    "ask whoever runs the cluster for a Role in namespace {} with {} on {} (README, \"In Kubernetes\"), or name another one with --namespace",
+                    "ask whoever runs the cluster for a Role in namespace {} with {} on {} (`ray-relay help laptop`, \"In Kubernetes\"), or name another one with --namespace",
                     asked.namespace, asked.verbs, asked.resource
                 ));
             }
