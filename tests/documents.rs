@@ -13,7 +13,11 @@ const LONGEST: usize = 35;
 const MEDIAN: usize = 15;
 
 /// Lines of a page at most.
-const BUDGETS: &[(&str, usize)] = &[("README.md", 200), ("SECURITY.md", 80)];
+const BUDGETS: &[(&str, usize)] = &[
+    ("README.md", 200),
+    ("SECURITY.md", 80),
+    ("CONTRIBUTING.md", 180),
+];
 
 /// Words that are not used, and what to write.
 const AVOIDED: &[(&str, &str)] = &[
@@ -46,18 +50,20 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[(
     "agents take a relay's word about identities: the phrase is the subject",
 )];
 
-/// Pages that are being rewritten.
-const UNFINISHED: &[&str] = &["CONTRIBUTING.md"];
-
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// The documents: their path in the repository, and their text.
 fn documents() -> BTreeMap<String, String> {
-    let mut paths: Vec<PathBuf> = ["README.md", "SECURITY.md", "CONTRIBUTING.md"]
-        .map(Into::into)
-        .into();
+    let mut paths: Vec<PathBuf> = [
+        "README.md",
+        "SECURITY.md",
+        "CONTRIBUTING.md",
+        "docker/README.md",
+    ]
+    .map(Into::into)
+    .into();
     for file in fs::read_dir(root().join("docs")).unwrap() {
         let name = PathBuf::from(file.unwrap().file_name());
         if name.extension().is_some_and(|kind| kind == "md") {
@@ -225,9 +231,6 @@ fn fail_on(wrong: &[String]) {
 fn a_sentence_can_be_read_once() {
     let mut wrong = Vec::new();
     for (path, page) in documents() {
-        if UNFINISHED.contains(&&*path) {
-            continue;
-        }
         let prose = Prose::of(&page);
         let all: Vec<_> = prose
             .paragraphs
@@ -264,9 +267,6 @@ fn a_sentence_can_be_read_once() {
 fn words_that_send_the_reader_back_are_not_used() {
     let mut wrong = Vec::new();
     for (path, page) in documents() {
-        if UNFINISHED.contains(&&*path) {
-            continue;
-        }
         let prose = Prose::of(&page);
         for text in prose
             .paragraphs
@@ -297,9 +297,6 @@ fn links_lead_somewhere() {
     let documents = documents();
     let mut wrong = Vec::new();
     for (path, page) in &documents {
-        if UNFINISHED.contains(&&**path) {
-            continue;
-        }
         for link in links(page).into_iter().filter(|link| !link.contains("://")) {
             let (file, section) = link.split_once('#').unwrap_or((&link, ""));
             let folder = Path::new(path).parent().unwrap();
@@ -342,7 +339,7 @@ fn a_page_fits_its_budget() {
     let mut wrong = Vec::new();
     for (path, most) in BUDGETS {
         let lines = documents[*path].lines().count();
-        if lines > *most && !UNFINISHED.contains(path) {
+        if lines > *most {
             wrong.push(format!("{path} has {lines} lines, {most} at most"));
         }
     }
