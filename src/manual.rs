@@ -29,13 +29,13 @@ macro_rules! pages {
 }
 
 pages! {
-    "install": "every way to install: Kubernetes, a host, systemd, packages, and what a cluster needs first";
-    "editors": "VS Code and other editors, terminals, scripts, the page: see a paused task, or one that runs";
+    "install": "every way to install: Kubernetes, a host, systemd, packages";
+    "editors": "VS Code and other editors, terminals, scripts, the page for browsers";
     "laptop": "the relay on a port of your machine: connect, Kubernetes, tokens, proxies";
     "connection-lost": "what becomes of a task when its debugger is gone, and how to leave one on purpose";
     "troubleshooting": "symptom, cause and command; what to do on call when a task holds GPUs";
     "operate": "run a relay for others: tokens, policy, TLS, replicas, upgrades, metrics, notices";
-    "agents": "a process on each Ray node that opens its debuggers, so that debug ports stay closed";
+    "agents": "a process on each Ray node that opens its debuggers, so that their ports are closed";
     "security-model": "what is defended against whom, boundary by boundary";
     "reference": "routes, states, events, exit codes, metrics, permissions and configuration keys";
     "glossary": "the words of these pages, of messages and of the code";
