@@ -31,6 +31,7 @@ macro_rules! pages {
 pages! {
     "install": "every way to install: Kubernetes, a host, systemd, packages";
     "editors": "VS Code and other editors, terminals, scripts, the page for browsers";
+    "jobs": "all tasks of a job: which hang, where each rank is, which one is elsewhere";
     "laptop": "the relay on a port of your machine: connect, Kubernetes, tokens, proxies";
     "connection-lost": "what becomes of a task when its debugger is gone, and how to leave one on purpose";
     "troubleshooting": "symptom, cause and command; what to do on call when a task holds GPUs";
