@@ -28,6 +28,10 @@ macro_rules! pages {
     };
 }
 
+/// The picture that a page shows, an SVG.
+pub(crate) const PICTURE: (&str, &str) =
+    ("architecture.svg", include_str!("../docs/architecture.svg"));
+
 pages! {
     "install": "every way to install: Kubernetes, a host, systemd, packages";
     "editors": "VS Code and other editors, terminals, scripts, the page for browsers";
@@ -45,6 +49,14 @@ pages! {
 /// The page called `topic`.
 pub(crate) fn page(topic: &str) -> Option<&'static Page> {
     PAGES.iter().find(|page| page.topic == topic)
+}
+
+impl Page {
+    /// The page as it is read at a terminal, which shows no pictures.
+    pub(crate) fn at_terminal(&self) -> String {
+        let lines = self.text.lines().filter(|line| !line.starts_with("!["));
+        lines.flat_map(|line| [line, "\n"]).collect()
+    }
 }
 
 /// A line for each page, its name behind `before`.

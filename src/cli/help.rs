@@ -50,7 +50,7 @@ pub(super) fn run(args: &HelpArgs) -> Result<(), Failure> {
     let topic = args.topic.join(" ");
     let text = match (&*args.topic, manual::page(&topic)) {
         ([], _) => contents(&program::command()),
-        (_, Some(page)) => page.text.to_owned(),
+        (_, Some(page)) => page.at_terminal(),
         (words, None) => of_command(program::command(), words).ok_or(UnknownTopic { topic })?,
     };
     Ok(say(&text)?)

@@ -23,8 +23,8 @@ use crate::manual;
 /// What the document may load, and what may be done with it. Forms go to dashboards, too, with the ticket of whoever goes there.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
 
-/// What a page of the documentation may load: nothing but its styles. It is the same for everybody, and holds nothing of this relay.
-const MANUAL: &str = "default-src 'none'; style-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
+/// What a page of the documentation may load: nothing but its styles and picture. It is the same for everybody, and holds nothing of this relay.
+const MANUAL: &str = "default-src 'none'; style-src 'self'; img-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
 /// Elsewhere nobody is told more than that a page of the relay's leads there: with nothing at all a browser does not say so to a
 /// dashboard's origin either.
@@ -34,6 +34,7 @@ const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
+const SVG: &str = "image/svg+xml";
 
 /// One file of the page.
 #[derive(Debug)]
@@ -62,7 +63,7 @@ const FILES: &[File] = &[
     },
     file!("page.css", CSS),
     file!("docs.css", CSS),
-    file!("icon.svg", "image/svg+xml"),
+    file!("icon.svg", SVG),
     file!("main.js", SCRIPT),
     file!("relay.js", SCRIPT),
     file!("dashboards.js", SCRIPT),
@@ -126,7 +127,9 @@ pub(crate) fn answer(name: &str, headers: &HeaderMap, config: &Config) -> Option
 
 /// The documentation's page `topic`, and their list where that is empty; with `.md` behind, as it was written.
 pub(crate) fn manual(topic: &str) -> Option<Response<Body>> {
+    let (picture, drawn) = manual::PICTURE;
     let (kind, text) = match topic.strip_suffix(".md") {
+        None if topic == picture => (SVG, drawn.to_owned()),
         Some(topic) => (TEXT, manual::page(topic)?.text.to_owned()),
         None if topic.is_empty() => (HTML, manual::html::contents()),
         None => (HTML, manual::html::page(topic, manual::page(topic)?.text)),

@@ -207,7 +207,7 @@ fn bold(text: &str) -> String {
     html
 }
 
-/// `[words](address)` as a link, where a browser can follow it.
+/// `[words](address)` as a link, where a browser can follow it; with `!` before it as a picture.
 fn linked(text: &str) -> String {
     let mut html = String::new();
     let mut rest = text;
@@ -218,6 +218,11 @@ fn linked(text: &str) -> String {
             (!words.contains('[')).then_some((words, address, behind))
         });
         match link {
+            Some((words, address, behind)) if html.ends_with('!') => {
+                html.pop();
+                let _ = write!(html, "<img src=\"{address}\" alt=\"{words}\">");
+                rest = behind;
+            }
             Some((words, address, behind)) => {
                 match followed(address) {
                     Some(address) => _ = write!(html, "<a href=\"{address}\">{words}</a>"),
@@ -288,11 +293,11 @@ mod tests {
     #[test]
     fn links_lead_to_pages_and_the_web_and_nothing_becomes_markup() {
         let html = inline(
-            "[o](operate.md#tls) [r](https://ray.io) [s](../SECURITY.md) [j](javascript:x) <i> [n \"q\"",
+            "![p \"q\"](architecture.svg) [o](operate.md#tls) [r](https://ray.io) [s](../SECURITY.md) [j](javascript:x) <i> [n \"q\"",
         );
         assert_eq!(
             html,
-            "<a href=\"operate#tls\">o</a> <a href=\"https://ray.io\">r</a> s j &lt;i&gt; [n &quot;q&quot;"
+            "<img src=\"architecture.svg\" alt=\"p &quot;q&quot;\"> <a href=\"operate#tls\">o</a> <a href=\"https://ray.io\">r</a> s j &lt;i&gt; [n &quot;q&quot;"
         );
     }
 

@@ -100,6 +100,9 @@ async fn the_documentation_is_open_and_runs_nothing() {
         let written = relay.get(&format!("/relay/docs/{}.md", page.topic)).await;
         assert_eq!(text(written).await, page.text);
     }
+    let picture = relay.get("/relay/docs/architecture.svg").await;
+    assert_eq!(picture.headers()[CONTENT_TYPE], "image/svg+xml");
+    assert!(text(picture).await.starts_with("<svg "));
     assert_eq!(relay.get("/relay/docs/nothing").await.status(), 401);
 }
 
