@@ -104,7 +104,7 @@ routes! {
     "/relay/page/",                     No,                  Authenticated,                          Unknown,     nothing();
     /// The scripts, styles and icon of the page, the same for everyone.
     "/relay/page/FILE",                 No,                  Authenticated,                          Page,        open(file);
-    /// A page of this documentation, as `ray-relay help TOPIC` prints it; without a topic, the list of pages.
+    /// A page of this documentation; with `.md` behind as `ray-relay help TOPIC` prints it. Without a topic, the list of pages.
     "/relay/docs/TOPIC",                Yes,                 Authenticated,                          Page,        open(manual);
     /// What is paused, attached or parked (until `holder.parked_until`), and how old the list is. `?limit=100` gives
     /// a page, the first seen first; its `next` as `&after=NEXT` gives the page behind it. `?name=train*` and
