@@ -275,6 +275,7 @@ impl ReviewApi for Arc<OneToken> {
             },
             grants: vec![("default".to_owned(), "list".parse().unwrap())],
             administers_relay: false,
+            is_partial: false,
         });
         std::future::ready(Ok(known)).boxed()
     }

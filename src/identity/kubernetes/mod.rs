@@ -49,7 +49,7 @@ const FIRST_REVIEWS: usize = 64;
 /// Tokens of live sessions that are looked at again at a time. The others wait.
 const RECHECKS: usize = 16;
 
-/// Between two looks at what has come to ask about.
+/// Between two looks at what was not asked about yet.
 const NEWS: Duration = Duration::from_secs(1);
 
 /// What waits for one answer together. `None`: it is not there yet.
@@ -192,6 +192,7 @@ impl Reviewer {
         let (tell, answer) = watch::channel(None);
         known.asking.insert(key, answer.clone());
         let (reviewer, token) = (self.clone(), token.clone());
+        let appeared = self.0.appeared.subscribe();
         // On its own, so that the answer comes and is remembered whoever stops waiting.
         self.0.tasks.spawn(async move {
             let inner = &reviewer.0;
@@ -214,6 +215,7 @@ impl Reviewer {
                         key,
                         token,
                         expires,
+                        appeared,
                     };
                     let reviewed = recheck::keep(&reviewer, &mut known, kept, review, now);
                     known
@@ -232,6 +234,7 @@ impl Reviewer {
                         key,
                         token,
                         expires,
+                        appeared,
                     };
                     recheck::through_outage(&reviewer, &mut known, kept).ok_or(unavailable)
                 }

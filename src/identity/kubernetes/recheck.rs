@@ -9,9 +9,10 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::{Key, Known, Review, Reviewer, fingerprint, grants};
+use super::{Key, Known, NEWS, Review, Reviewer, fingerprint, grants};
 use crate::identity::principal::VerifiedIdentity;
 use crate::identity::validity::{Revoker, Withdrawn, validity};
 use crate::identity::{CredentialGrants, CredentialId, Secret};
@@ -28,6 +29,8 @@ pub(super) struct AcceptedToken {
     pub(super) key: Key,
     pub(super) token: Secret,
     pub(super) expires: Option<SystemTime>,
+    /// Of what has come since before it was asked about.
+    pub(super) appeared: watch::Receiver<u64>,
 }
 
 /// What was last said of a token that nobody is there by any more.
@@ -66,6 +69,7 @@ struct Rechecker {
     withdraw: Arc<Revoker>,
     /// When Kubernetes last said what it said at first.
     confirmed: Instant,
+    appeared: watch::Receiver<u64>,
 }
 
 /// What came of showing it again.
@@ -100,6 +104,7 @@ pub(super) fn keep(
         key,
         token,
         expires,
+        appeared,
     }: AcceptedToken,
     review: Review,
     confirmed: Instant,
@@ -136,6 +141,7 @@ pub(super) fn keep(
         roles,
         withdraw,
         confirmed,
+        appeared,
     };
     let stop = reviewer.0.stop.clone();
     reviewer.0.tasks.spawn(async move {
@@ -155,12 +161,22 @@ impl Rechecker {
         let pause = pause.max(inner.recheck.mul_f64(0.9));
         let mut next = self.confirmed + spread(pause);
         let mut said_no = false;
-        let mut appeared = inner.appeared.subscribe();
+        // When the rest of what one look does not take is asked about.
+        let mut rest = Instant::now() + NEWS;
+        let again = inner.recheck.min(ASK_AGAIN);
         loop {
             tokio::select! {
                 () = sleep_until(next) => {}
-                Ok(()) = appeared.changed() => {
+                Ok(()) = self.appeared.changed() => {
                     self.look_at_more().await;
+                    continue;
+                }
+                () = sleep_until(rest), if self.review.is_partial => {
+                    let pause = match self.look_at_more().await {
+                        true => NEWS,
+                        false => spread(again),
+                    };
+                    rest = Instant::now() + pause;
                     continue;
                 }
             }
@@ -168,7 +184,6 @@ impl Rechecker {
                 return;
             }
             let now = Instant::now();
-            let again = inner.recheck.min(ASK_AGAIN);
             let patience = (self.confirmed + inner.outage_grace).max(now + inner.timeout);
             match timeout_at(patience, self.look()).await {
                 Ok(Recheck::Confirmed) => {
@@ -214,14 +229,17 @@ impl Rechecker {
         Recheck::Confirmed
     }
 
-    /// Asks about what has come since: whoever is there is to see it. Whatever else becomes of the token, the next look says.
-    async fn look_at_more(&mut self) {
+    /// Asks about what was not asked about yet: whoever is there is to see it. Whether there was an answer; whatever else
+    /// becomes of the token, the next look says.
+    async fn look_at_more(&mut self) -> bool {
         let inner = Arc::clone(&self.reviewer.0);
         let _slot = inner.rechecks.acquire().await;
-        if let Ok(Some(found)) = inner.review(&self.token, Some(&self.review)).await
-            && found.user == self.review.user
-        {
-            self.take(found);
+        match inner.review(&self.token, Some(&self.review)).await {
+            Ok(Some(found)) if found.user == self.review.user => {
+                self.take(found);
+                true
+            }
+            Ok(_) | Err(_) => false,
         }
     }
 

@@ -15,7 +15,6 @@ use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
-use tokio::sync::Notify;
 use zeroize::Zeroize;
 
 use super::Key;
@@ -53,6 +52,8 @@ pub(in crate::identity) struct Review {
     pub(in crate::identity) grants: Vec<(String, Scopes)>,
     /// Whether it administers the relay: by a role for the resource without names.
     pub(in crate::identity) administers_relay: bool,
+    /// There is more to be asked about than one look takes.
+    pub(in crate::identity) is_partial: bool,
 }
 
 impl Review {
@@ -110,8 +111,6 @@ pub(in crate::identity) struct Kubernetes {
     audiences: Vec<String>,
     places: Places,
     quiet: Quiet,
-    /// There is more to be asked about somebody than one look takes.
-    unfinished: Notify,
 }
 
 type Extra = Option<BTreeMap<String, Vec<String>>>;
@@ -123,7 +122,6 @@ impl Kubernetes {
             audiences,
             places,
             quiet: Quiet::default(),
-            unfinished: Notify::new(),
         }
     }
 
@@ -242,6 +240,7 @@ impl Kubernetes {
         let person = person(&user, &extra);
         let [mut first, whole, single] = self.places.now();
         let all = whole.len() + single.len();
+        let mut is_partial = false;
         first.retain(|place| !known_places.contains(&*place.clusters));
         grants.extend(self.on(&user, &extra, first, &grants).await?);
         for mut places in [whole, single] {
@@ -260,9 +259,7 @@ impl Kubernetes {
                 .into_iter()
                 .map(|place| (place.clusters, Scopes::NONE));
             grants.extend(nothing);
-            if is_more {
-                self.unfinished.notify_one();
-            }
+            is_partial |= is_more;
         }
         let admin = RelayScope::Admin.granted();
         let administers_relay = match known {
@@ -273,6 +270,7 @@ impl Kubernetes {
             user,
             grants,
             administers_relay,
+            is_partial,
         }))
     }
 }
@@ -287,12 +285,7 @@ impl ReviewApi for Kubernetes {
     }
 
     fn appeared<'a>(&'a self, known: &'a mut BTreeSet<String>) -> BoxFuture<'a, ()> {
-        Box::pin(async {
-            tokio::select! {
-                () = self.places.appeared(known) => {}
-                () = self.unfinished.notified() => {}
-            }
-        })
+        Box::pin(self.places.appeared(known))
     }
 }
 

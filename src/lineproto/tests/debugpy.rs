@@ -67,11 +67,12 @@ impl Worker {
             let mut attach = Value::Null;
             loop {
                 let request = tokio::select! {
-                    request = client.read() => request,
+                    biased;
                     Some(event) = said.recv() => {
                         client.send(&event).await.unwrap();
                         continue;
                     }
+                    request = client.read() => request,
                 };
                 let Ok(request) = request else { return };
                 let command = request["command"].as_str().unwrap();

@@ -21,6 +21,20 @@ pub(super) async fn until_listed(context: &Context, id: BreakpointId, word: &str
     timeout(PATIENCE, is_so).await.expect(word).unwrap();
 }
 
+/// Waits until what the debugger parked by `who` has said is read: its answer to a question comes behind that.
+async fn until_heard(relay: &Relay, who: &str, id: BreakpointId) {
+    let principal = crate::identity::testing::principal(&relay.context.auth, who).await;
+    let list = relay.context.registry.snapshot();
+    let may = authorise(&principal, list.find(id).unwrap(), Scope::Terminal).unwrap();
+    let parks = &relay.context.sessions.parks;
+    let heard = async {
+        while parks.look(&may, "1".to_owned()).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, heard).await.expect("it answers");
+}
+
 /// A relay, a debugpy breakpoint, and what `who` sees of it.
 async fn standing(relay: &Relay, who: &str) -> (Debugpy, Worker, Person) {
     let debugpy = Debugpy::listen().await;
@@ -213,7 +227,7 @@ async fn what_is_kept_of_the_output_is_bounded_and_what_was_cut_is_said() {
             json!({"category": "stdout", "output": text}),
         ));
     }
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    until_heard(&relay, "ann", debugpy.breakpoint.id).await;
     let mut again = Person::connect(&relay);
     let said = format!("{}\nenter {}\n", token_of("ann"), debugpy.breakpoint.id);
     again.say(&said).await;

@@ -249,6 +249,7 @@ async fn less_on_what_is_there_is_less_and_what_is_gone_is_not() {
             .map(|(clusters, scopes)| ((*clusters).to_owned(), scopes.parse().unwrap()))
             .collect(),
         administers_relay: false,
+        is_partial: false,
     };
     let before = review(&[("*.*", ""), ("ml.*", "list"), ("ml.train", "list,debug")]);
     let less = |grants: &[(&str, &str)]| review(grants).allows_less_than(&before);

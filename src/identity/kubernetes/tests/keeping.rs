@@ -62,6 +62,7 @@ impl Oracle {
                 },
                 grants: vec![("east".to_owned(), words.parse::<Scopes>().unwrap())],
                 administers_relay: matches!(said, Said::OnRelay(_)),
+                is_partial: false,
             })),
             Said::Refused => Ok(None),
             Said::Nothing => Err(api::KubernetesError::NoReview {
