@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use parking_lot::{Condvar, Mutex};
 use ray_relay::wire::dap::conversation::Conversation;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
@@ -29,6 +30,29 @@ pub(crate) struct Relay {
     pub(crate) address: SocketAddr,
     key: EncodingKey,
     _dir: tempfile::TempDir,
+    _turn: Turn,
+}
+
+/// One of the attacks that run at a time: how long people wait is looked at, and so there are no more than there are cores.
+struct Turn;
+
+static TURNS: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+
+impl Turn {
+    fn take() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut taken = TURNS.0.lock();
+        TURNS.1.wait_while(&mut taken, |taken| *taken >= cores);
+        *taken += 1;
+        Self
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *TURNS.0.lock() -= 1;
+        TURNS.1.notify_one();
+    }
 }
 
 impl Relay {
@@ -44,6 +68,7 @@ impl Relay {
         with_tokens: bool,
         setting: Option<(&str, &str)>,
     ) -> Self {
+        let turn = Turn::take();
         // The clients of these tests need thousands of descriptors.
         let mut limit = getrlimit(Resource::Nofile);
         limit.current = limit.maximum;
@@ -92,6 +117,7 @@ impl Relay {
             address,
             key: EncodingKey::from_ed_der(&pair.serialize_der()),
             _dir: dir,
+            _turn: turn,
         }
     }
 

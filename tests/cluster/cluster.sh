@@ -134,12 +134,14 @@ node_init() {
   disown $outer
 }
 # Ray runs its workers at niceness 15, so that whatever else a machine does starves them; and Serve kills a proxy that is
-# not ready after 5 s and begins again, on a busy machine for good.
+# not ready after 5 s and begins again, on a busy machine for good. For each job it starts as many workers as a node has
+# processors, of which these tests need one or two.
 in_node() {
   local node=$1 pid; shift
   pid=$(cat "$STATE/$node/pid")
   env -u RAY_ADDRESS -u RAY_VENV HOME="$STATE/$node/home" RAY_USAGE_STATS_ENABLED=0 \
     RAY_memory_monitor_refresh_ms="${RAY_memory_monitor_refresh_ms:-0}" \
+    RAY_prestart_worker_first_driver="${RAY_prestart_worker_first_driver:-0}" \
     RAY_worker_niceness=0 RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S=120 \
     PATH="$RAY_VENV/bin:$PATH" \
     nsenter --target "$pid" --net --mount --uts --pid --wd=/ -- "$@"

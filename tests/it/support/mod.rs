@@ -4,6 +4,7 @@ pub(crate) mod agent;
 pub(crate) mod capture;
 pub(crate) mod dap_client;
 pub(crate) mod guarded;
+mod http;
 pub(crate) mod issuer;
 pub(crate) mod namespaces;
 pub(crate) mod prompt;
@@ -12,6 +13,7 @@ pub(crate) mod relay;
 pub(crate) mod scene;
 pub(crate) mod screen;
 pub(crate) mod shared;
+mod turn;
 
 use std::io::Write as _;
 use std::time::Duration;

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 use ray_relay::demo::venv::{Venv, major_minor};
 use serde_json::Value;
 
-use super::{eventually, ray, say, skip};
+use super::turn::Turn;
+use super::{eventually, http, ray, say, skip};
 
 /// The relay's address as the client sees it.
 pub(crate) const RELAY_IP: Ipv4Addr = Ipv4Addr::new(10, 88, 1, 1);
@@ -33,6 +34,8 @@ pub(crate) struct Cluster {
     workers: usize,
     hold: Child,
     drivers: AtomicU32,
+    /// Of a cluster of a test's own.
+    turn: Option<Turn>,
 }
 
 /// A worker that waits for a debugger, by Ray's own word.
@@ -64,6 +67,14 @@ impl Cluster {
     /// the script). Never call it while holding a [`Shared`](super::shared::Shared) of the same version needlessly: each
     /// costs two cores about 10 s. `None` (said aloud) where this machine cannot.
     pub(crate) fn up(version: &str, workers: usize, env: &[(&str, &str)]) -> Option<Self> {
+        let turn = Turn::take();
+        let mut cluster = Self::bring_up(version, workers, env)?;
+        cluster.turn = Some(turn);
+        Some(cluster)
+    }
+
+    /// The same for whoever has a turn.
+    pub(super) fn bring_up(version: &str, workers: usize, env: &[(&str, &str)]) -> Option<Self> {
         // Asked once: two probes at the same time would be in each other's way.
         static LACKING: std::sync::LazyLock<Option<String>> = std::sync::LazyLock::new(lacking);
         if let Some(lacking) = &*LACKING {
@@ -104,6 +115,7 @@ impl Cluster {
             workers,
             hold,
             drivers: AtomicU32::new(0),
+            turn: None,
         })
     }
 
@@ -211,6 +223,12 @@ impl Cluster {
         patience: Duration,
         settings: &[(&'static str, String)],
     ) -> Result<(u16, Vec<u8>), String> {
+        if url.starts_with("http://") {
+            let token = settings.iter().find(|(name, _)| *name == "RAY_RELAY_TOKEN");
+            let token = token.map(|(_, token)| token.as_str());
+            let namespace = self.namespace(node);
+            return http::get(&namespace, url, token, patience).map_err(|why| why.to_string());
+        }
         let output = self
             .exec(node, self.venv.python())
             .arg(tool("http_get.py"))
@@ -323,10 +341,15 @@ impl Cluster {
     ) -> Command {
         let mut command = Command::new("ip");
         command
-            .args(["netns", "exec", &format!("{}-{node}", self.prefix)])
+            .args(["netns", "exec", &self.namespace(node)])
             .arg(program)
             .stdin(Stdio::null());
         command
+    }
+
+    /// What the network of `node` is called.
+    fn namespace(&self, node: &str) -> String {
+        format!("{}-{node}", self.prefix)
     }
 
     /// Whether somebody on the network of `node` gets a connection to `to`. Where the peer drops packets that takes 3 s.

@@ -2,15 +2,15 @@
 
 use std::collections::HashMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::{MappedMutexGuard, MutexGuard};
 
 use super::namespaces::Cluster;
-use super::ray;
+use super::turn::{PATIENCE, Turn};
+use super::{eventually, ray};
 
 /// A shared cluster of one version, for one test at a time.
-pub(crate) struct Shared(MappedMutexGuard<'static, Cluster>);
+pub(crate) struct Shared(MappedMutexGuard<'static, Cluster>, Turn);
 
 impl std::ops::Deref for Shared {
     type Target = Cluster;
@@ -23,7 +23,7 @@ impl std::ops::Deref for Shared {
 /// A place for a shared cluster, which is brought up for the first who comes.
 type Slot = parking_lot::Mutex<Option<Cluster>>;
 
-/// The shared clusters by version. Most tests want the newest, and run two at a time on two cores.
+/// The shared clusters by version. Most tests want the newest.
 static SHARED: std::sync::LazyLock<Mutex<HashMap<String, &'static [Slot]>>> =
     std::sync::LazyLock::new(Mutex::default);
 
@@ -49,17 +49,16 @@ impl Cluster {
     /// A cluster of Ray `version` with two workers that tests share, one test at a time, and where nothing is paused. It stays
     /// up. Its legacy debuggers are reachable from other nodes. `None` (said aloud) where this machine cannot.
     pub(crate) fn shared(version: &str) -> Option<Shared> {
-        static TURN: AtomicUsize = AtomicUsize::new(0);
         let slots = slots(version);
-        let free = || slots.iter().find_map(|slot| slot.try_lock());
-        let mut slot = free().unwrap_or_else(|| {
-            let turn = TURN.fetch_add(1, Ordering::Relaxed);
-            slots[turn % slots.len()].lock()
+        // Who waits for a cluster keeps no other test from its turn.
+        let mut slot = eventually("a shared cluster", PATIENCE, || {
+            slots.iter().find_map(|slot| slot.try_lock())
         });
+        let turn = Turn::take();
         if slot.is_none() {
-            *slot = Some(Self::up(version, 2, &EXTERNAL)?);
+            *slot = Some(Self::bring_up(version, 2, &EXTERNAL)?);
         }
-        let cluster = Shared(MutexGuard::try_map(slot, Option::as_mut).ok()?);
+        let cluster = Shared(MutexGuard::try_map(slot, Option::as_mut).ok()?, turn);
         // Tasks of the test before, whose driver was killed.
         cluster.wait_paused(0);
         Some(cluster)
