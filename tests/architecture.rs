@@ -4,6 +4,9 @@
 //! they have to.
 #![allow(clippy::unwrap_used)]
 
+#[path = "architecture/circles.rs"]
+mod circles;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
