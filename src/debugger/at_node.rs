@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use super::legacy::Entered;
 use super::unattended::{Line, Unattended};
-use super::worker::{self, Worker};
+use super::worker::Worker;
 use super::{Direct, PROBE_AFTER, Stream};
 use crate::memory::Account;
 use crate::wire::dap::codec::{frame, put_frame};
@@ -193,7 +193,7 @@ read_through!([] Attended { Self::Debugpy(worker) => worker, Self::Legacy(entere
 impl Worker {
     /// Everything that was sent is whole messages, or will be, and another client could go on.
     pub fn can_be_kept(&mut self) -> bool {
-        let whole = |line: &mut worker::Line| line.ledger.between_messages();
+        let whole = |line: &mut super::line::Line| line.ledger.between_messages();
         self.stays() && self.line_mut().is_some_and(whole)
     }
 

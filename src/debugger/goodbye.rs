@@ -21,8 +21,9 @@ use tokio::time::{sleep, sleep_until, timeout};
 use tracing::debug;
 
 use super::Tenant;
-use super::ledger::{Attach, Ledger};
-use super::worker::Line;
+use super::ledger::Ledger;
+use super::line::Line;
+use super::progress::Attach;
 use crate::wire::dap::codec::frame;
 use crate::wire::dap::mappings;
 use crate::wire::dap::message::request;

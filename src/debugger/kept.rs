@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tracing::debug;
 
-use super::ledger::Progress;
+use super::progress::Progress;
 use crate::keeper::KeptSlot;
 use crate::moment::unix_ms;
 use crate::wire::dap::kept::Kept;

@@ -12,6 +12,8 @@ pub(crate) mod kept;
 mod ledger;
 pub(crate) mod legacy;
 pub mod let_run;
+mod line;
+mod progress;
 mod resync;
 mod stream;
 mod tenant;

@@ -3,7 +3,7 @@
 //! A message of debugpy's is JSON without a raw line break behind a header that ends in two, so the next header is found
 //! without knowing where the last one was. What was cut belonged to a client that is gone. A question then tells when
 //! everything that was asked in turn before is answered; what is evaluated is answered out of turn, and its answers are
-//! counted ([`super::ledger::Progress`]).
+//! counted ([`super::progress::Progress`]).
 
 use std::io;
 
@@ -125,7 +125,7 @@ mod tests {
 
     use super::*;
     use crate::debugger::kept::Stored;
-    use crate::debugger::ledger::{Attach, Progress};
+    use crate::debugger::progress::{Attach, Progress};
     use crate::debugger::{Direct, Stream};
     use crate::wire::dap::codec::put_frame;
 

@@ -20,8 +20,8 @@ use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 use crate::dial::kube::{Answer, ApiServer, Unread};
+use crate::discovery::pace::WATCH;
 use crate::discovery::ray_cluster::{RayCluster, Wire};
-use crate::discovery::watch::WATCH;
 use crate::wire::text::percent_encoded;
 
 /// Largest page of RayClusters, and largest change of one: etcd keeps no object of more than 1.5 MiB.

@@ -8,6 +8,7 @@
 
 mod api;
 mod choice;
+mod pace;
 mod ray_cluster;
 #[cfg(test)]
 mod tests;

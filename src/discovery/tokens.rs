@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::discovery::api::Api;
-use crate::discovery::watch::BACKOFF;
+use crate::discovery::pace::BACKOFF;
 use crate::ray::head::GivenToken;
 
 /// Between two looks at one Secret at least: a head that restarts refuses its new token too, for a while.

@@ -8,21 +8,11 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::discovery::api::{ApiError, Event, Scope};
+use crate::discovery::pace::{BACKOFF, FIRST, LONGEST};
 use crate::discovery::{Discovery, MAX_KNOWN, NARROWED, Seen};
-use crate::wire::backoff::Backoff;
-
-/// How long one watch lasts, by the API server's clock.
-pub(super) const WATCH: Duration = Duration::from_secs(120);
 
 /// All are listed anew after this, whatever the watches said.
 const RESYNC: Duration = Duration::from_secs(600);
-
-/// First and longest pause after a failure.
-const FIRST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(60);
-
-/// After a failure.
-pub(super) const BACKOFF: Backoff = Backoff::new(FIRST, LONGEST);
 
 impl Discovery {
     /// Keeps what the watch number `number` sees, for ever.

@@ -1,5 +1,7 @@
 //! What a relay and its keeper say to each other. Types that are not known are passed over: the other side may be newer.
 
+use std::os::fd::OwnedFd;
+
 use serde::{Deserialize, Serialize};
 
 use crate::wire::tunnel::text::Hex;
@@ -9,6 +11,9 @@ pub(super) const PROTOCOL: u32 = 1;
 
 /// Tells one kept connection from another.
 pub(super) type Key = Hex<16>;
+
+/// A connection and its record.
+pub(super) type KeptPair = (Key, OwnedFd, OwnedFd);
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use self::messages::Key;
+use self::messages::{KeptPair, Key};
 use self::process::KeeperProcess;
 use self::record::Record;
 use self::systemd::ServiceManager;
@@ -55,9 +55,6 @@ enum Store {
     ServiceManager(ServiceManager),
     Process(KeeperProcess),
 }
-
-/// A connection and its record.
-type KeptPair = (Key, OwnedFd, OwnedFd);
 
 /// A connection that another process has left, and what is known of it.
 #[derive(Debug)]

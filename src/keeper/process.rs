@@ -13,8 +13,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
-use super::messages::{KeeperMessage, Key, PROTOCOL};
-use super::{Error, Keeper, KeptPair, LeftConnection};
+use super::messages::{KeeperMessage, KeptPair, Key, PROTOCOL};
+use super::{Error, Keeper, LeftConnection};
 use crate::wire::backoff::Backoff;
 use crate::wire::descriptors::{self, MessageReader, MessageWriter, channel};
 use crate::wire::own_socket;

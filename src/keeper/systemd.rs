@@ -11,8 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustix::fs::{FileType, fstat};
 use tracing::{debug, warn};
 
-use super::KeptPair;
-use super::messages::Key;
+use super::messages::{KeptPair, Key};
 use crate::wire::descriptors::send;
 
 /// Before the key, in the name of a descriptor: others may be passed to the service, too.

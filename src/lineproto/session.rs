@@ -4,6 +4,7 @@
 
 mod attached;
 mod following;
+mod log;
 mod parked;
 mod passed;
 mod reached;
@@ -16,7 +17,7 @@ use tokio::io::AsyncRead;
 use tokio::time::sleep;
 use tracing::Instrument as _;
 
-pub(super) use self::attached::Log;
+pub(super) use self::log::Log;
 pub(super) use self::parked::ParkedSession;
 use crate::connection::ConnectionInfo;
 use crate::context::Context;

@@ -8,7 +8,7 @@ use hyper::{HeaderMap, StatusCode, Uri};
 use rustls::ClientConfig;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 
-use super::Access;
+use super::settings::Access;
 use crate::dial::http::{Roots, trusting};
 use crate::dial::websocket::{self, NotOpened, Socket};
 use crate::dial::{Connector, DialError, DialRoute, Proxies, ProxyError, STEP, tls_error};

@@ -5,6 +5,7 @@
 //! dialled, `held` tells all relays who has what, `keeping` has workers whose relay is lost wait for who had them, and `board` what they say to each other. `reverse` is the other way
 //! round: workers that dial a debugger. What workers do that wait for nobody is told by `inspect`.
 
+mod agent;
 mod board;
 mod connect;
 mod held;
@@ -19,41 +20,28 @@ mod pump;
 mod py_spy;
 mod relays;
 mod reverse;
+mod settings;
 mod stream;
 #[cfg(test)]
 mod tests;
 
-use std::net::IpAddr;
-use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::Uri;
-use hyper::header::HeaderValue;
 use parking_lot::Mutex;
-use rand::RngExt as _;
-use rustls::ClientConfig;
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tracing::{Instrument as _, debug, error_span, info, warn};
 
-use self::board::Board;
+use self::agent::Agent;
 use self::connect::Relay;
-use self::held::{Hold, Table};
 use self::link::Ended;
-use self::look::{Look, Place};
-use self::py_spy::PySpy;
 use self::relays::Attempt;
 pub use self::reverse::reverse_ports;
-use crate::config::{self, is_loopback_host};
-use crate::dial::Proxies;
-use crate::ray::head::HeadConfigError;
+pub use self::settings::{Access, Error, Settings};
 use crate::shutdown::Signals;
 use crate::wire::relay_url::RelayUrl;
-use crate::wire::tunnel::messages::{Hex, MOST_ROWS};
 
 /// The deadline of one look-up of a name.
 const LOOKUP: Duration = Duration::from_secs(5);
@@ -61,100 +49,7 @@ const LOOKUP: Duration = Duration::from_secs(5);
 /// How long debuggers may take to be left when the agent ends.
 const LEFT: Duration = Duration::from_secs(20);
 
-/// What an agent runs with.
-pub struct Settings {
-    /// The relays.
-    pub relays: Vec<RelayUrl>,
-    /// The Ray cluster, to be asked about every debugger that is to be dialled.
-    pub cluster: config::Cluster,
-    /// The Ray node that it stands on. Without it, all that the addresses tell.
-    pub node_id: Option<String>,
-    /// The addresses of its nodes. Empty: those of the machine.
-    pub node_addresses: Vec<IpAddr>,
-    /// Ports of loopback on which workers may dial somebody's debugger ([`reverse_ports`]). `None`: they may not.
-    pub reverse_ports: Option<RangeInclusive<u16>>,
-    /// How relays are trusted, and what they are shown.
-    pub access: Arc<dyn Access>,
-}
-
-/// How relays are trusted, and what they are shown. Asked anew for each connection, on a thread that may block: files of
-/// tokens and certificates are replaced while an agent runs.
-pub trait Access: Send + Sync {
-    /// For a relay that is reached over TLS.
-    ///
-    /// # Errors
-    /// What is wrong with a file, with the next step.
-    fn tls(&self, relay: &RelayUrl) -> Result<ClientConfig, String>;
-
-    /// `Authorization`, where there is a token.
-    ///
-    /// # Errors
-    /// What is wrong with the token, with the next step.
-    fn authorization(&self, relay: &RelayUrl) -> Result<Option<HeaderValue>, String>;
-}
-
-/// Why an agent did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The head cannot be asked.
-    #[error(transparent)]
-    Head(#[from] HeadConfigError),
-    /// A file that is needed to link is wrong.
-    #[error("{0}")]
-    Access(String),
-    /// Nothing tells which node this is.
-    #[error(
-        "no address of this machine is known: say which node it is with --node-id or --node-address"
-    )]
-    Nowhere,
-    /// The system refuses a signal handler.
-    #[error("cannot wait for signals: {0}")]
-    Signal(std::io::Error),
-}
-
-/// What all links have together.
-struct Agent {
-    /// Tells this process from others that claim its node.
-    instance: Hex<16>,
-    look: Look,
-    py_spy: PySpy,
-    held: Table,
-    board: Board,
-    reverse_ports: Option<RangeInclusive<u16>>,
-    /// By which relays are reached, and never a head or a debugger.
-    proxies: Proxies,
-    /// One for each stream, and each question that is being answered.
-    places: Arc<Semaphore>,
-    tasks: TaskTracker,
-    ending: CancellationToken,
-}
-
 impl Agent {
-    fn new(settings: &Settings, proc: &Path) -> Result<Arc<Self>, Error> {
-        let uri: Option<Uri> = settings.cluster.ray_address.parse().ok();
-        let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
-        let place = Place {
-            node_id: settings.node_id.clone(),
-            given: settings.node_addresses.clone(),
-            loopback: is_loopback_host(host),
-        };
-        if place.node_id.is_none() && place.addresses().is_empty() {
-            return Err(Error::Nowhere);
-        }
-        Ok(Arc::new(Self {
-            instance: Hex(rand::rng().random()),
-            look: Look::new(&settings.cluster, place, proc)?,
-            py_spy: PySpy::new(),
-            held: Table::new(),
-            board: Board::new(),
-            reverse_ports: settings.reverse_ports.clone(),
-            proxies: Proxies::from_env(),
-            places: Arc::new(Semaphore::new(MOST_ROWS)),
-            tasks: TaskTracker::new(),
-            ending: CancellationToken::new(),
-        }))
-    }
-
     /// Keeps links with all addresses of `url`, or the one that a proxy finds, until the agent ends.
     async fn follow(self: Arc<Self>, url: RelayUrl, access: Arc<dyn Access>) {
         let lookup = || async {

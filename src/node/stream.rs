@@ -16,11 +16,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info};
 
+use super::Agent;
 use super::connect::Dialler;
+use super::held::Hold;
 use super::keeping::{Keeping, Said, Tenure};
 use super::look::{Refused, Way};
 use super::pump::{Debugger, End, Pump};
-use super::{Agent, Hold};
 use crate::debugger::SETTLED as DEBUGGER_SETTLED;
 use crate::debugger::at_node::{self, Attended};
 use crate::dial::Stream;

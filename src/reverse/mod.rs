@@ -11,24 +11,21 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, info, warn};
 
-use self::session::Arriving;
+use self::session::{Arriving, Failing, barred};
 use crate::agents::reverse::{Arrival, Rendezvous, Said};
 use crate::agents::{Carrier, Socket};
 use crate::audit::{Action, Entry};
 use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::identity::Principal;
-use crate::masking::Masking;
-use crate::policy::{Rights, Scope};
+use crate::policy::Scope;
 use crate::wire::link::{CloseReason, ControlLink, LinkError};
-use crate::wire::tunnel::messages::{Sentence, StreamId};
 use crate::wire::tunnel::reverse::{FromPerson, RendezvousName, ToPerson};
 
 /// The deadline for the command to say what it wants.
@@ -45,9 +42,6 @@ const MOST_A_SECOND: u32 = 128;
 
 /// How long sessions may take to be put on record when the link is over.
 const CLOSING: Duration = Duration::from_secs(5);
-
-/// What sessions of a link that wait for the command are told: the debugger there cannot be reached.
-type Failing = Arc<Mutex<HashMap<StreamId, oneshot::Sender<Sentence>>>>;
 
 /// Why a link is over. `Display` is for the person.
 #[derive(Debug, thiserror::Error)]
@@ -309,16 +303,4 @@ fn status(said: &HashMap<u64, Said>) -> ToPerson {
         nodes: u32::try_from(listens).unwrap_or(u32::MAX),
         refused,
     }
-}
-
-/// Why somebody with `rights` gets no worker this way.
-fn barred(masking: &Masking, rights: &Rights) -> Option<&'static str> {
-    if rights.obligations.record {
-        return Some(
-            "your sessions there are recorded, and what a debugger that listens is told cannot be: attach through the relay instead",
-        );
-    }
-    masking.holds_for(rights).then_some(
-        "values are masked in your sessions there, and what a debugger that listens is told cannot be: attach through the relay instead",
-    )
 }

@@ -1,21 +1,23 @@
 //! One worker that has dialled a rendezvous, from the look at who it is to the end on record.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, error_span, info};
 
-use super::{Failing, barred};
 use crate::agents::Tunnel;
 use crate::agents::reverse::{Arrival, Delivered};
 use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::identity::Principal;
-use crate::policy::Scope;
+use crate::masking::Masking;
+use crate::policy::{Rights, Scope};
 use crate::ray::registry::Breakpoint;
 use crate::session::audit::{SessionAudit, denied};
 use crate::session::limits::{Due, Limits};
@@ -25,6 +27,7 @@ use crate::shutdown::QUIET;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::wire::tunnel::ByteStream;
 use crate::wire::tunnel::join::{Ended, Passed, join};
+use crate::wire::tunnel::messages::{Sentence, StreamId};
 use crate::wire::tunnel::reverse::{self, RendezvousName, ToPerson};
 
 /// The deadline for the command to reach its debugger and to open the stream.
@@ -38,6 +41,9 @@ const COUNTED: Duration = Duration::from_secs(1);
 
 /// A worker that is told to nobody whose job, node or task they may not debug.
 const NOT_YOURS: &str = "a worker has dialled that your credential may not debug: it is passed on to nobody, and runs on";
+
+/// What sessions of a link that wait for the command are told: the debugger there cannot be reached.
+pub(super) type Failing = Arc<Mutex<HashMap<StreamId, oneshot::Sender<Sentence>>>>;
 
 /// What a worker that has dialled meets.
 pub(super) struct Arriving {
@@ -309,4 +315,16 @@ impl Arriving {
         session.set_bytes((passed.up(), passed.down()));
         over
     }
+}
+
+/// Why somebody with `rights` gets no worker this way.
+pub(super) fn barred(masking: &Masking, rights: &Rights) -> Option<&'static str> {
+    if rights.obligations.record {
+        return Some(
+            "your sessions there are recorded, and what a debugger that listens is told cannot be: attach through the relay instead",
+        );
+    }
+    masking.holds_for(rights).then_some(
+        "values are masked in your sessions there, and what a debugger that listens is told cannot be: attach through the relay instead",
+    )
 }

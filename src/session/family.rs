@@ -18,15 +18,12 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+pub use self::leaving::Stop;
 use self::leaving::{Members, One, all_leave};
 use crate::identity::Principal;
-use crate::ray::registry::BreakpointId;
 
 /// How long a family waits for its parent to come again: an editor reconnects within a second or two.
 const RESTART_PATIENCE: Duration = Duration::from_secs(10);
-
-/// A worker, and which of its stops.
-pub type Stop = (BreakpointId, u64);
 
 /// All cluster sessions, by the names of their families.
 #[derive(Debug, Default)]

@@ -4,6 +4,7 @@
 //! let the task run. Both are decided here, so that no protocol can ask for what is somebody else's.
 
 mod late;
+mod left;
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -15,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use self::late::Late;
+pub(crate) use self::left::Left;
 use super::shares::{Share, Shares, Shortage};
 use super::{Attached, Authorized};
 use crate::agents::Way;
@@ -100,28 +102,6 @@ pub(crate) struct HandedOver {
     pub(crate) worker: Attached,
     /// The connection to its debugger, and what is known of it: whoever parked it knows its type. Dropped, it is left in order.
     pub(crate) connection: Box<dyn Any + Send + Sync>,
-}
-
-/// A park as it is shown, and until when it lasts.
-#[derive(Debug, Clone)]
-pub(crate) struct Left {
-    /// What the client called itself whose session it is.
-    pub(crate) client: String,
-    /// When that one attached.
-    pub(crate) since: Moment,
-    /// When its time is over.
-    pub(crate) until: Moment,
-}
-
-impl Left {
-    /// How `holder` has left its session; `None`: it has not.
-    pub(crate) fn of(holder: &Holder) -> Option<Self> {
-        Some(Self {
-            client: holder.client.clone(),
-            since: holder.since,
-            until: holder.parked_until?,
-        })
-    }
 }
 
 /// The place of one park. Dropped, nobody finds the park any more.

@@ -1,253 +1,49 @@
 //! The way to a worker's [debugger](crate::debugger), opened for a session's permit and never for a look.
 //!
-//! [`connect`] makes a [`Worker`], by dialling or by having the agent of the worker's node dial; `tenancy` gives the
+//! [`connect`] makes a [`Worker`], by `dialling` or by having the agent of the worker's node dial; `tenancy` gives the
 //! breakpoint back when that is left, and looks after the task. `park` keeps a debugger without a client, and `restored` goes on
 //! with those of a relay that was killed.
 
+mod dialling;
+mod error;
 pub(crate) mod park;
 pub(crate) mod restored;
 mod tenancy;
 
+use self::dialling::{Dialling, greet, shown};
+pub use self::error::ConnectError;
 use self::restored::Ownership;
 pub use self::tenancy::LetRunError;
 use self::tenancy::Tenancy;
 
 use std::io;
-use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
-use tokio_util::task::TaskTracker;
-use tracing::{Instrument as _, debug};
+use tracing::Instrument as _;
 
-use crate::agents::{Absence, Agents, NotOpened, Wanted, Way};
+use crate::agents::NotOpened;
 use crate::context::Context;
-use crate::debugger::kept::{KeptConnection, Stored};
 use crate::debugger::legacy::Entered;
 use crate::debugger::unattended::Line;
-use crate::debugger::{Direct, PROBE_AFTER, Stream, Worker};
+use crate::debugger::{PROBE_AFTER, Stream, Worker};
 use crate::identity::Principal;
 use crate::identity::revocation::seconds;
 use crate::keeper::Keeper;
-use crate::memory::Account;
-use crate::moment::Moment;
-use crate::ray::registry::{self, Breakpoint, BreakpointId, Kind, Lease};
+use crate::ray::registry::Kind;
 use crate::session::Permit;
-use crate::session::refusal::SessionRefusal;
-use crate::wire::dap::conversation::{Closed, Conversation};
+use crate::wire::dap::conversation::Conversation;
 use crate::wire::tcp;
-use crate::wire::text::shortened;
-use crate::wire::tunnel::messages::{Credential, Failure, Holder, Keep, Subject};
-
-/// How long a dial whose session has given up is still waited for.
-const DIAL: Duration = Duration::from_secs(30);
+use crate::wire::tunnel::messages::{Credential, Keep, Subject};
 
 /// The deadline for a debugger to be over the session before: longer than its goodbye takes from the answer on.
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// How long the debugger of a worker that is kept may still be at work on what was asked before.
 const AT_WORK: Duration = Duration::from_secs(5);
-
-/// Why the worker's debugger was not reached. `Display` names no address: it is for the client.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    /// The connection was refused or reset, or the node cannot be reached.
-    #[error(
-        "its debugger does not accept connections ({0}); the worker may just have ended, see `ray-relay list`"
-    )]
-    Refused(io::ErrorKind),
-    /// Nothing listens: the worker lives on, its debugger does not.
-    #[error(
-        "its debugger is gone: nothing listens on its port any more, so the task cannot go on by itself. `ray-relay release --force {0}` ends its worker through Ray; attaching again tries the port anew"
-    )]
-    Gone(BreakpointId),
-    /// Nothing came in time.
-    #[error("its debugger did not answer within {} s; the node may be gone or overloaded, try again", .0.as_secs_f32())]
-    TimedOut(Duration),
-    /// The worker spoke something else, or closed.
-    #[error("what listens there does not speak the debug adapter protocol ({0})")]
-    NotDap(#[from] Closed),
-    /// There is no way to it, or the agent of its node does not open one: why.
-    #[error("{0}")]
-    NoWay(String),
-    /// The relay dialled it and reached nothing, which may be for want of an agent: why there is none.
-    #[error("{0}; or its port is closed to this relay, and {1}")]
-    Closed(Box<Self>, String),
-    /// The debugger does not accept the client's `initialize`, in its own words.
-    #[error("its debugger refuses the client's `initialize`: {0}")]
-    Declined(String),
-}
-
-impl ConnectError {
-    /// A refusal with `words` of a worker's, which are text where it is debugpy.
-    pub fn declined(words: &Value) -> Self {
-        Self::Declined(shortened(
-            words.as_str().unwrap_or("it does not say why"),
-            300,
-        ))
-    }
-
-    /// The same, with what a refusal means where debugpy listened.
-    fn of(self, id: BreakpointId) -> Self {
-        match self {
-            Self::Refused(io::ErrorKind::ConnectionRefused) => Self::Gone(id),
-            other => other,
-        }
-    }
-
-    /// The same, where the relay dialled because there was no agent.
-    fn without(self, absence: Option<&Absence>) -> Self {
-        match (self, absence) {
-            (why @ (Self::Refused(_) | Self::Gone(_) | Self::TimedOut(_)), Some(absence)) => {
-                Self::Closed(Box::new(why), absence.to_string())
-            }
-            (why, _) => why,
-        }
-    }
-
-    /// Something has answered, and is not what was expected.
-    pub fn is_answer(&self) -> bool {
-        matches!(self, Self::NotDap(_) | Self::Declined(_))
-    }
-
-    /// Nothing listens, as far as was found out.
-    fn is_gone(&self) -> bool {
-        match self {
-            Self::Gone(_) => true,
-            Self::Closed(why, _) => why.is_gone(),
-            _ => false,
-        }
-    }
-}
-
-/// What it takes to dial one worker's debugger.
-struct Dialling {
-    breakpoint: Arc<Breakpoint>,
-    way: Way,
-    agents: Arc<Agents>,
-    /// For whom; `None` beside the session that holds it.
-    holder: Option<Holder>,
-    /// The owner, where the agent keeps the worker.
-    resume: Option<Subject>,
-    /// Who keeps the connection beyond this process, and what is written down of it.
-    keeper: Option<(Arc<Keeper>, Value)>,
-}
-
-impl Dialling {
-    /// By the way that `permit` goes, or that there is now.
-    async fn of(context: &Context, permit: &Permit) -> Result<Self, ConnectError> {
-        let (breakpoint, agents) = (permit.breakpoint(), &context.peers.agents);
-        let mut dialling = match permit.way() {
-            Some(way) => Self {
-                breakpoint: Arc::clone(breakpoint),
-                way: way.clone(),
-                agents: Arc::clone(agents),
-                holder: None,
-                resume: None,
-                keeper: None,
-            },
-            None => Self::again(breakpoint, agents).await?,
-        };
-        let holder = breakpoint.holder().filter(|_| permit.holds());
-        dialling.holder = holder.map(shown);
-        Ok(dialling)
-    }
-
-    /// Once more, for a worker that a session had.
-    async fn again(
-        breakpoint: &Arc<Breakpoint>,
-        agents: &Arc<Agents>,
-    ) -> Result<Self, ConnectError> {
-        let way = agents.way(breakpoint).await;
-        Ok(Self {
-            breakpoint: Arc::clone(breakpoint),
-            way: way.map_err(|why| ConnectError::NoWay(why.to_string()))?,
-            agents: Arc::clone(agents),
-            holder: None,
-            resume: None,
-            keeper: None,
-        })
-    }
-
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "here workers are dialled, for a permit"
-    )]
-    async fn dial(self, patience: Duration) -> Result<Stream, ConnectError> {
-        let breakpoint = &self.breakpoint;
-        let (link, node_id) = match &self.way {
-            Way::Direct { .. } => {
-                return match timeout(patience, TcpStream::connect(breakpoint.upstream())).await {
-                    Ok(Ok(stream)) => Ok(Stream::Direct(self.kept(stream))),
-                    Ok(Err(error)) => Err(ConnectError::Refused(error.kind())),
-                    Err(_) => Err(ConnectError::TimedOut(patience)),
-                };
-            }
-            Way::Agent { link, node_id } => (link, node_id),
-        };
-        let wanted = Wanted {
-            breakpoint,
-            node_id,
-            holder: self.holder,
-            resume: self.resume,
-        };
-        let opened = self.agents.open(link, wanted, patience).await;
-        match opened {
-            Ok(tunnel) => Ok(Stream::Tunnel(Box::new(tunnel))),
-            Err(NotOpened::Failed(Failure::Refused)) => {
-                Err(ConnectError::Refused(io::ErrorKind::ConnectionRefused))
-            }
-            Err(NotOpened::Failed(Failure::TimedOut)) => Err(ConnectError::TimedOut(patience)),
-            Err(NotOpened::Held(holder)) => {
-                let refusal = SessionRefusal::in_use(breakpoint, &holder, Moment::now());
-                Err(ConnectError::NoWay(refusal.to_string()))
-            }
-            Err(why) => Err(ConnectError::NoWay(why.to_string())),
-        }
-    }
-
-    /// `stream`, which outlives this process where somebody keeps it.
-    fn kept(&self, stream: TcpStream) -> Direct {
-        let Some((keeper, owner)) = &self.keeper else {
-            return Direct::new(stream);
-        };
-        match keeper.keep(stream.as_fd()) {
-            Ok(slot) => {
-                let stored = match self.breakpoint.kind {
-                    Kind::Debugpy => Stored::of(owner.clone()),
-                    Kind::Pdb => Stored::of_prompt(owner.clone()),
-                };
-                Direct::kept(stream, KeptConnection::new(slot, stored))
-            }
-            Err(why) => {
-                debug!(%why, "a session does not outlive this process");
-                Direct::new(stream)
-            }
-        }
-    }
-
-    /// Why no agent dials, where one would.
-    fn absence(&self) -> Option<Absence> {
-        match &self.way {
-            Way::Direct { without } => without.clone(),
-            Way::Agent { .. } => None,
-        }
-    }
-}
-
-/// `holder`, as an agent tells others of it.
-fn shown(holder: &registry::Holder) -> Holder {
-    Holder {
-        name: holder.subject.as_deref().unwrap_or_default().into(),
-        session: holder.session.to_string().as_str().into(),
-        client: holder.client.as_str().into(),
-        peer: holder.peer,
-    }
-}
 
 /// Connects to the worker that `permit` names, as soon as its debugger is over the session before, and reads the first
 /// message of its greeting.
@@ -272,7 +68,8 @@ pub async fn connect(
     let (absence, lease) = (dialling.absence(), permit.lease());
     let tasks = &context.shutdown.tasks;
     let account = context.account(permit.principal());
-    let greeted = greet(dialling, lease, patience, (max_frame, account), tasks).await;
+    let tenant = Tenancy::boxed(lease, context.peers.agents.needed(), tasks);
+    let greeted = greet(dialling, tenant, patience, (max_frame, account), tasks).await;
     let greeted = greeted.map_err(|why| why.of(permit.breakpoint().id).without(absence.as_ref()));
     match &greeted {
         Ok(_) => permit.dialled(true),
@@ -347,40 +144,6 @@ pub(crate) fn credential(principal: &Principal) -> Option<Credential> {
         issued: principal.issued_at().map(seconds),
     };
     (*told.id == *id).then_some(told)
-}
-
-async fn greet(
-    dialling: Dialling,
-    lease: Option<Lease>,
-    patience: Duration,
-    (max_frame, account): (usize, Account),
-    tasks: &TaskTracker,
-) -> Result<Conversation<Worker>, ConnectError> {
-    let owner = tasks.clone();
-    let greeting = async move {
-        let agents = dialling.agents.needed();
-        let stream = dialling.dial(DIAL).await?;
-        if let Some(socket) = stream.socket() {
-            tcp::tune(socket, PROBE_AFTER)
-                .and_then(|()| tcp::bound_silence(socket))
-                .map_err(|error| ConnectError::Refused(error.kind()))?;
-        }
-        let tenancy = Tenancy::boxed(lease, agents, &owner);
-        let worker = Worker::new(stream, Some(tenancy), owner);
-        let mut worker = Conversation::new(worker, max_frame);
-        worker.count(&account);
-        match timeout(patience, worker.read()).await {
-            Ok(Ok(_)) => Ok(worker),
-            Ok(Err(closed)) => Err(ConnectError::NotDap(closed)),
-            Err(_) => Err(ConnectError::TimedOut(patience)),
-        }
-    };
-    let greeted = tasks.spawn(greeting.in_current_span());
-    match timeout(patience, greeted).await {
-        // A task that neither returns nor panics was aborted with the runtime.
-        Ok(result) => result.unwrap_or(Err(ConnectError::Refused(io::ErrorKind::Interrupted))),
-        Err(_) => Err(ConnectError::TimedOut(patience)),
-    }
 }
 
 /// Connects to the legacy debugger that `permit` names: the prompt's first words have not been read.

@@ -8,7 +8,8 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
-use super::{ConnectError, Dialling, greet};
+use super::dialling::{Dialling, greet};
+use super::error::ConnectError;
 use crate::agents::Needed;
 use crate::debugger::Tenant;
 use crate::debugger::let_run::{NotLetRun, touch};
@@ -70,7 +71,8 @@ impl Tenancy {
     async fn free(&self, left: &Left) -> Result<(), LetRunError> {
         let dialling = Dialling::again(left.breakpoint(), &self.agents).await?;
         let bounds = (LARGEST, Account::default());
-        let debugger = greet(dialling, None, GREETING, bounds, &self.tasks).await?;
+        let tenant = Self::boxed(None, self.agents.needed(), &self.tasks);
+        let debugger = greet(dialling, tenant, GREETING, bounds, &self.tasks).await?;
         Ok(touch(debugger).await?)
     }
 

@@ -9,10 +9,8 @@ use std::path::{Path, PathBuf};
 
 use rand::RngExt as _;
 
-use super::ClusterError;
-
-/// Ports that the system does not hand out by itself on Linux (from 32768) or macOS (from 49152).
-pub(super) const PORTS: std::ops::Range<u16> = 20_000..32_000;
+use super::bounds::PORTS;
+use super::error::ClusterError;
 
 /// The head's address and those of up to `workers` workers; only the head's where the system has
 /// no loopback addresses beyond 127.0.0.1 (macOS).

@@ -2,8 +2,7 @@
 
 use std::io;
 
-use super::UP_DEADLINE;
-use super::allocation::PORTS;
+use super::bounds::{PORTS, UP_DEADLINE};
 use crate::ray::head::HeadConfigError;
 
 /// Why there is no cluster. `Display` is a sentence with the next step.

@@ -5,6 +5,7 @@
 //! with `ray stop`, which would end other clusters too.
 
 mod allocation;
+mod bounds;
 mod error;
 mod node;
 
@@ -22,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::allocation::free_port;
 pub use self::allocation::make_short_dir;
 use self::allocation::{node_addresses, random_token};
+use self::bounds::UP_DEADLINE;
 pub use self::error::ClusterError;
 use self::node::{Node, clean, search_path};
 use super::processes::Family;
@@ -29,8 +31,6 @@ use super::venv::{Venv, major_minor};
 use crate::ray::jobs::Jobs;
 use crate::telemetry::progress::{Progress, Step};
 
-/// The deadline from start to all nodes alive; it takes about ten seconds on two quiet cores.
-const UP_DEADLINE: Duration = Duration::from_secs(180);
 /// How often a cluster is begun, where Ray gives up on it.
 const ATTEMPTS: usize = 3;
 /// `ray start --block` would drain its node for 30 s after TERM. Nothing here is worth that.

@@ -7,9 +7,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::Key;
 use super::memory::Memory;
 use super::places::Place;
+use crate::identity::secret::Digest as Key;
 use crate::policy::Scopes;
 
 /// With so many places each is asked about with each look. With twice as many a no holds for this, and so on.

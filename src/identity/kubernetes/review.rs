@@ -17,11 +17,11 @@ use k8s_openapi::api::authorization::v1::{
 };
 use zeroize::Zeroize;
 
-use super::Key;
 use super::api::{Api, KubernetesError};
 use super::places::{Place, Places};
 use super::quiet::Quiet;
 use crate::identity::Secret;
+use crate::identity::secret::Digest as Key;
 use crate::policy::{RelayScope, Scope, Scopes};
 
 /// API group in roles.

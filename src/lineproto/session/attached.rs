@@ -8,18 +8,17 @@ use tokio::io::AsyncRead;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::audit::Unavailable;
 use crate::lineproto::legacy::{self, Ended};
 use crate::lineproto::output::{Out, Shown};
 use crate::lineproto::prompt::{self, Opening};
+use crate::lineproto::session::log::Log;
 use crate::lineproto::session::reached::{Line, Reached};
 use crate::lineproto::session::{Next, TerminalSession};
 use crate::masking::MaskedStream;
 use crate::pdb::{End, Lost, PromptError};
 use crate::policy::Scope;
 use crate::ray::registry::Breakpoint;
-use crate::recording::{CaptureTee, Direction, Protocol};
-use crate::session::audit::SessionAudit;
+use crate::recording::Protocol;
 use crate::session::live::{Begun, Live, SessionEnd, SessionEvent};
 use crate::session::state::SessionState;
 use crate::session::worker_end::{agent_lost, unexplained};
@@ -36,32 +35,6 @@ const GIVEN_BACK: Duration = Duration::from_secs(3);
 
 /// What somebody is told who leaves a task.
 const RUNS_ON: &str = "The task runs on without a debugger.\n";
-
-/// What was typed, for the record.
-pub(in crate::lineproto) struct Log<'a> {
-    audit: SessionAudit<'a>,
-    capture: CaptureTee,
-}
-
-impl<'a> Log<'a> {
-    pub(in crate::lineproto) fn new(audit: SessionAudit<'a>, capture: CaptureTee) -> Self {
-        Self { audit, capture }
-    }
-
-    /// To be called before it is done.
-    pub(in crate::lineproto) async fn command(&self, line: &str) -> Result<(), Unavailable> {
-        let typed = format!("{}\n", line.trim_end_matches(['\r', '\n']));
-        let taken = self.capture.take(Direction::Up, typed.as_bytes());
-        taken.map_err(|why| Unavailable(why.to_string()))?;
-        if !self.audit.wants_commands() || line.trim().is_empty() {
-            return Ok(());
-        }
-        let mut details = Map::new();
-        details.insert("protocol".into(), "terminal".into());
-        details.insert("command".into(), line.trim().into());
-        self.audit.command(details).await
-    }
-}
 
 /// What was done with a worker.
 enum Done {

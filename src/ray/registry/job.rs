@@ -1,4 +1,4 @@
-//! Which jobs are asked for one by one, and how a job ended, asked when its workers have.
+//! How a job ended, asked when its workers have.
 
 use std::time::Duration;
 
@@ -10,9 +10,6 @@ use crate::wire::text::one_line;
 
 /// How long the head may take to know: the supervisor of a submitted job looks after its driver once a second.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Jobs that are asked for one by one where a head has more tasks than it tells at once.
-const MAX_JOBS: usize = 20;
 
 /// The pause between two questions for the job.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -40,16 +37,6 @@ impl Registry {
             sleep(PAUSE).await;
         }
     }
-}
-
-/// Those of `jobs` that run, the newest first, as many as are asked for one by one; and whether that is all.
-pub(super) fn newest_running(jobs: &[JobRow]) -> (Vec<JobRow>, bool) {
-    let runs = |job: &&JobRow| job.status == "RUNNING" && !job.job_id.is_empty();
-    let mut running: Vec<&JobRow> = jobs.iter().filter(runs).collect();
-    // Job ids count up.
-    running.sort_by(|a, b| b.job_id.cmp(&a.job_id));
-    let all = running.len() <= MAX_JOBS;
-    (running.into_iter().take(MAX_JOBS).cloned().collect(), all)
 }
 
 fn end(row: &JobRow) -> Option<String> {

@@ -273,6 +273,19 @@ pub(super) struct JobRow {
     pub(super) runtime_env: Option<RuntimeEnv>,
 }
 
+/// Jobs that are asked for one by one where a head has more tasks than it tells at once.
+const MAX_JOBS: usize = 20;
+
+/// Those of `jobs` that run, the newest first, as many as are asked for one by one; and whether that is all.
+pub(super) fn newest_running(jobs: &[JobRow]) -> (Vec<JobRow>, bool) {
+    let runs = |job: &&JobRow| job.status == "RUNNING" && !job.job_id.is_empty();
+    let mut running: Vec<&JobRow> = jobs.iter().filter(runs).collect();
+    // Job ids count up.
+    running.sort_by(|a, b| b.job_id.cmp(&a.job_id));
+    let all = running.len() <= MAX_JOBS;
+    (running.into_iter().take(MAX_JOBS).cloned().collect(), all)
+}
+
 /// The part of a runtime environment that matters for finding source files.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct RuntimeEnv {

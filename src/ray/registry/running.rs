@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::ray::head::{HeadClient, HeadError};
 use crate::ray::registry::breakpoint::Names;
 use crate::ray::registry::clusters::ClusterHandle;
-use crate::ray::registry::job::newest_running;
+use crate::ray::registry::rows::newest_running;
 use crate::ray::registry::rows::{ActorRow, JobRow, List, TaskRow, WorkerRow};
 use crate::ray::registry::{names, query};
 

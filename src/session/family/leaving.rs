@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::Stop;
+use crate::ray::registry::BreakpointId;
 
 /// How long after the last goodbye of a family another one counts as said with it: VS Code says all within a millisecond,
 /// and a network has its own pace.
@@ -15,6 +15,9 @@ const MOMENT: Duration = Duration::from_millis(200);
 
 /// How long all of them may take.
 const LONGEST: Duration = Duration::from_secs(1);
+
+/// A worker, and which of its stops.
+pub type Stop = (BreakpointId, u64);
 
 /// The sessions of a family, and what was said in it.
 #[derive(Debug, Default)]

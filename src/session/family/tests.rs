@@ -8,6 +8,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::identity::testing::somebody;
+use crate::ray::registry::BreakpointId;
 
 fn founder() -> Founder {
     Founder {

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use crate::ray::head::{HeadClient, HeadError};
-use crate::ray::registry::job::newest_running;
 use crate::ray::registry::lookup::answer::Answer;
 use crate::ray::registry::names::Found;
+use crate::ray::registry::rows::newest_running;
 use crate::ray::registry::rows::{ActorRow, JobRow, LIMIT, TaskRow};
 use crate::ray::registry::state::Target;
 use crate::ray::registry::{names, query, traceback};

@@ -1,0 +1,33 @@
+//! What was typed in a session, for the record.
+
+use serde_json::Map;
+
+use crate::audit::Unavailable;
+use crate::recording::{CaptureTee, Direction};
+use crate::session::audit::SessionAudit;
+
+/// What was typed, for the record.
+pub(in crate::lineproto) struct Log<'a> {
+    audit: SessionAudit<'a>,
+    capture: CaptureTee,
+}
+
+impl<'a> Log<'a> {
+    pub(in crate::lineproto) fn new(audit: SessionAudit<'a>, capture: CaptureTee) -> Self {
+        Self { audit, capture }
+    }
+
+    /// To be called before it is done.
+    pub(in crate::lineproto) async fn command(&self, line: &str) -> Result<(), Unavailable> {
+        let typed = format!("{}\n", line.trim_end_matches(['\r', '\n']));
+        let taken = self.capture.take(Direction::Up, typed.as_bytes());
+        taken.map_err(|why| Unavailable(why.to_string()))?;
+        if !self.audit.wants_commands() || line.trim().is_empty() {
+            return Ok(());
+        }
+        let mut details = Map::new();
+        details.insert("protocol".into(), "terminal".into());
+        details.insert("command".into(), line.trim().into());
+        self.audit.command(details).await
+    }
+}

@@ -1,0 +1,64 @@
+//! What is one in an agent, for all links.
+
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::sync::Arc;
+
+use hyper::Uri;
+use rand::RngExt as _;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::board::Board;
+use super::held::Table;
+use super::look::{Look, Place};
+use super::py_spy::PySpy;
+use super::settings::{Error, Settings};
+use crate::config::is_loopback_host;
+use crate::dial::Proxies;
+use crate::wire::tunnel::messages::{Hex, MOST_ROWS};
+
+/// What all links have together.
+pub(super) struct Agent {
+    /// Tells this process from others that claim its node.
+    pub(super) instance: Hex<16>,
+    pub(super) look: Look,
+    pub(super) py_spy: PySpy,
+    pub(super) held: Table,
+    pub(super) board: Board,
+    pub(super) reverse_ports: Option<RangeInclusive<u16>>,
+    /// By which relays are reached, and never a head or a debugger.
+    pub(super) proxies: Proxies,
+    /// One for each stream, and each question that is being answered.
+    pub(super) places: Arc<Semaphore>,
+    pub(super) tasks: TaskTracker,
+    pub(super) ending: CancellationToken,
+}
+
+impl Agent {
+    pub(super) fn new(settings: &Settings, proc: &Path) -> Result<Arc<Self>, Error> {
+        let uri: Option<Uri> = settings.cluster.ray_address.parse().ok();
+        let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
+        let place = Place {
+            node_id: settings.node_id.clone(),
+            given: settings.node_addresses.clone(),
+            loopback: is_loopback_host(host),
+        };
+        if place.node_id.is_none() && place.addresses().is_empty() {
+            return Err(Error::Nowhere);
+        }
+        Ok(Arc::new(Self {
+            instance: Hex(rand::rng().random()),
+            look: Look::new(&settings.cluster, place, proc)?,
+            py_spy: PySpy::new(),
+            held: Table::new(),
+            board: Board::new(),
+            reverse_ports: settings.reverse_ports.clone(),
+            proxies: Proxies::from_env(),
+            places: Arc::new(Semaphore::new(MOST_ROWS)),
+            tasks: TaskTracker::new(),
+            ending: CancellationToken::new(),
+        }))
+    }
+}
