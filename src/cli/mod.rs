@@ -88,6 +88,8 @@ Start:
   Then see what waits at a breakpoint, and debug it at a prompt or in your editor:
     ray-relay debug
     ray-relay launch-config vscode
+  And read on (`ray-relay help` lists the pages):
+    ray-relay help operate
 
 Environment:
   RAY_RELAY_CONFIG              configuration file of serve and check-config
@@ -111,8 +113,8 @@ Exit codes:
   66 there is no such task or session (any more)
   69 the relay, or the task's debugger, cannot be reached
   70 a part of the relay itself has ended (a defect)
-  78 the configuration is wrong
-  77 the relay wants a token, or the token does not permit it";
+  77 the relay wants a token, or the token does not permit it
+  78 the configuration is wrong";
 
 /// What build.rs knows of this build, for `--version`; `-V` is the version alone.
 const LONG_VERSION: &str = concat!(
