@@ -24,8 +24,9 @@ pub(super) fn get(
     let authorization = token.map_or_else(String::new, |token| {
         format!("Authorization: Bearer {token}\r\n")
     });
-    // Of HTTP/1.0 the body has no chunks, and ends with the connection.
-    let request = format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n{authorization}\r\n");
+    // Of HTTP/1.0 the body has no chunks, and ends with the connection. Ray 2.9 fails where no agent is named.
+    let request =
+        format!("GET {path} HTTP/1.0\r\nHost: {host}\r\nUser-Agent: it\r\n{authorization}\r\n");
     stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
