@@ -125,12 +125,15 @@ child = os.fork()
 if child == 0:
     sys.exit(0)
 os.waitpid(child, 0)
+begun, begins = os.pipe()
 child = os.fork()
 if child == 0:
+    os.write(begins, b'.')
     for end in (0, 1, 2): os.close(end)
     while os.getppid() == parent: hook['time'].sleep(0.05)
     hook['time'].sleep(1)
     os._exit(0)
+os.read(begun, 1)
 ready()
 ";
     let Some(mut hooked) = Hooked::runs(program) else {
