@@ -23,6 +23,7 @@ use self::leaver::{Departure, KINDS, Leaver};
 use self::scene::Scene;
 use crate::support::ray::{self, NEWEST, OLDEST};
 use crate::support::say;
+use crate::support::turn::Turn;
 
 mod leaver;
 mod scene;
@@ -52,6 +53,7 @@ async fn drill(version: &str, others: &[&str], stops: u64, departures: usize) {
     let Some(venv) = ray::environment(version) else {
         return;
     };
+    let _turn = Turn::take();
     adopt_orphans();
     let seed = std::env::var("RAY_RELAY_DRILL_SEED").ok();
     let seed: u64 = seed.map_or_else(rand::random, |seed| seed.parse().unwrap());

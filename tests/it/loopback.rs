@@ -9,12 +9,14 @@ use ray_relay::telemetry::progress::Progress;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::ray::{self, NEWEST};
+use crate::support::turn::Turn;
 
 #[tokio::test]
 async fn a_loopback_cluster_stops_tasks_on_every_node_and_leaves_nothing() {
     let Some(venv) = ray::environment(NEWEST) else {
         return;
     };
+    let _turn = Turn::take();
     adopt_orphans();
     let progress = Progress::new("it: loopback");
     let plan = Plan {

@@ -13,7 +13,7 @@ pub(crate) mod relay;
 pub(crate) mod scene;
 pub(crate) mod screen;
 pub(crate) mod shared;
-mod turn;
+pub(crate) mod turn;
 
 use std::io::Write as _;
 use std::time::Duration;

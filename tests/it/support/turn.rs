@@ -9,13 +9,13 @@ use super::eventually;
 pub(super) const PATIENCE: Duration = Duration::from_secs(7200);
 
 /// One of them.
-pub(super) struct Turn;
+pub(crate) struct Turn;
 
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 impl Turn {
     /// Waits for one. There is one more than there are cores.
-    pub(super) fn take() -> Self {
+    pub(crate) fn take() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let more = |taken: usize| (taken <= cores).then_some(taken + 1);
         eventually("a turn", PATIENCE, || {
