@@ -209,6 +209,12 @@ impl Context {
         scopes.may_end_worker(self.config.dap.allow_terminate)
     }
 
+    /// Whether somebody with `scopes` may open a debugger in a task that runs and asked for none, on this relay. Nothing else
+    /// asks for `dap.allow_attach`.
+    pub(crate) fn may_open_debugger(&self, scopes: Scopes) -> bool {
+        scopes.may_open_debugger(self.config.dap.allow_attach)
+    }
+
     /// What every session goes by.
     pub(crate) fn services(&self) -> Services<'_> {
         Services {

@@ -9,14 +9,16 @@ use tokio::time::{Instant, timeout_at};
 use super::link::Link;
 use super::{Absence, Agents, NotOpened, Tunnel};
 use crate::ray::look::{LARGEST, Look};
-use crate::wire::tunnel::messages::{FromRelay, Inspect, Inspection, Refusal, Sentence};
+use crate::wire::tunnel::messages::{
+    FromRelay, Inspect, Inspection, Listening, Refusal, Sentence, read,
+};
 
 /// How much longer than the agent the relay waits: so that a sentence comes where nothing else does.
 const LONGER: Duration = Duration::from_millis(500);
 
 /// A worker, as Ray's registry lists it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct LookAt<'a> {
+pub(crate) struct WorkerAt<'a> {
     /// The relay's name of its cluster.
     pub(crate) cluster: &'a str,
     /// Ray's id of its node.
@@ -25,13 +27,11 @@ pub(crate) struct LookAt<'a> {
     pub(crate) worker_id: &'a str,
     /// Its process id, as it calls itself.
     pub(crate) pid: u32,
-    /// Its values are shown by the program's own `__repr__`, which runs code there.
-    pub(crate) evaluate: bool,
 }
 
-/// Why a worker is not looked at. `Display` is a clause for people.
+/// Why a worker is not looked at, or no debugger opened in it. `Display` is a clause for people.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub(crate) enum NotLooked {
+pub(crate) enum NotInspected {
     /// Nobody is there who could.
     #[error("{0}")]
     NoAgent(Absence),
@@ -41,25 +41,39 @@ pub(crate) enum NotLooked {
     /// The agent says why not.
     #[error("{0}")]
     Refused(Sentence),
+    /// The owner of its job has forbidden it, by the agent's word.
+    #[error("{0}")]
+    Forbidden(Sentence),
+    /// It has ended, by the agent's word.
+    #[error("{0}")]
+    Gone(Sentence),
     /// The agent does not do it.
     #[error(transparent)]
     NotOpened(NotOpened),
     /// It did not come in time, or broke.
-    #[error("the agent of its node did not tell in time")]
+    #[error("the agent of its node did not answer in time")]
     Late,
     /// The agent sends something else.
     #[error("the agent of its node sent an invalid answer")]
     Garbage,
 }
 
-impl From<NotOpened> for NotLooked {
+impl From<NotOpened> for NotInspected {
     fn from(why: NotOpened) -> Self {
         match why {
             // What is known of a debugger's port says nothing here.
             NotOpened::Refused {
-                kind: Refusal::NotAWorker | Refusal::WrongProcess | Refusal::Other,
+                kind: Refusal::WrongProcess | Refusal::Other,
                 detail,
             } => Self::Refused(detail),
+            NotOpened::Refused {
+                kind: Refusal::NotAWorker,
+                detail,
+            } => Self::Gone(detail),
+            NotOpened::Refused {
+                kind: Refusal::Forbidden,
+                detail,
+            } => Self::Forbidden(detail),
             NotOpened::TimedOut(_) => Self::Late,
             why => Self::NotOpened(why),
         }
@@ -67,53 +81,70 @@ impl From<NotOpened> for NotLooked {
 }
 
 impl Agents {
-    /// What the worker at `at` does. No code of its program runs for that, unless that is wanted.
+    /// What the worker at `at` does. No code of its program runs for that, unless to `evaluate` is wanted: its values are shown
+    /// by the program's own `__repr__` then.
     ///
     /// # Errors
-    /// [`NotLooked`]; the whole takes at most `patience`. Cancel safe: the agent is told.
+    /// [`NotInspected`]; the whole takes at most `patience`. Cancel safe: the agent is told.
     pub(crate) async fn look(
         &self,
-        at: &LookAt<'_>,
+        at: &WorkerAt<'_>,
+        evaluate: bool,
         patience: Duration,
-    ) -> Result<Look, NotLooked> {
-        let what = match at.evaluate {
+    ) -> Result<Look, NotInspected> {
+        let what = match evaluate {
             true => Inspection::Evaluate,
             false => Inspection::Look,
         };
         let json = self.inspected(at, what, patience).await?;
-        Look::read(&json).map_err(|_| NotLooked::Garbage)
+        Look::read(&json).map_err(|_| NotInspected::Garbage)
+    }
+
+    /// Has a debugger listen in the worker at `at`, which may have asked for none. That it may be is judged, and on record, by
+    /// then. Dropped, it may be opened all the same.
+    ///
+    /// # Errors
+    /// [`NotInspected`]; the whole takes at most `patience`.
+    pub(crate) async fn open_debugger(
+        &self,
+        at: &WorkerAt<'_>,
+        patience: Duration,
+    ) -> Result<Listening, NotInspected> {
+        let json = self.inspected(at, Inspection::Open, patience).await?;
+        let text = str::from_utf8(&json).map_err(|_| NotInspected::Garbage)?;
+        read(text).map_err(|_| NotInspected::Garbage)
     }
 
     async fn inspected(
         &self,
-        at: &LookAt<'_>,
+        at: &WorkerAt<'_>,
         what: Inspection,
         patience: Duration,
-    ) -> Result<Vec<u8>, NotLooked> {
+    ) -> Result<Vec<u8>, NotInspected> {
         let until = Instant::now() + patience;
         let link = self
             .speaks_for(at.cluster, at.node_id)
-            .map_err(NotLooked::NoAgent)?;
+            .map_err(NotInspected::NoAgent)?;
         if !link.about.inspects {
-            return Err(NotLooked::Older);
+            return Err(NotInspected::Older);
         }
         // Not more at a time, so that streams remain for sessions: who comes later waits.
         let turn = timeout_at(until, link.standing.inspections.acquire()).await;
-        let _turn = turn.map_err(|_| NotLooked::Late)?;
+        let _turn = turn.map_err(|_| NotInspected::Late)?;
         let mut tunnel = self.asked(&link, at, what, until).await?;
         let mut answer = Vec::new();
         let mut reader = (&mut tunnel).take(LARGEST as u64 + 1);
         match timeout_at(until, reader.read_to_end(&mut answer)).await {
             Ok(Ok(_)) => Ok(answer),
             Ok(Err(_)) => Err(NotOpened::LinkLost.into()),
-            Err(_) => Err(NotLooked::Late),
+            Err(_) => Err(NotInspected::Late),
         }
     }
 
     async fn asked(
         &self,
         link: &Arc<Link>,
-        at: &LookAt<'_>,
+        at: &WorkerAt<'_>,
         what: Inspection,
         until: Instant,
     ) -> Result<Tunnel, NotOpened> {

@@ -42,7 +42,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-pub(crate) use self::inspect::LookAt;
+pub(crate) use self::inspect::{NotInspected, WorkerAt};
 pub(crate) use self::open::{NotOpened, Wanted};
 pub(crate) use self::rows::SessionElsewhere;
 pub use self::tunnel::Tunnel;

@@ -86,7 +86,7 @@ fn refused(kind: Refusal, detail: &Sentence) -> String {
         Refusal::Kept => "its debugger is still at work on what was asked before the connection was lost; attach again in a moment, or let the task run with `ray-relay release`".to_owned(),
         Refusal::Registry => "the agent of its node cannot ask the Ray head whose port that is; try again in a moment".to_owned(),
         Refusal::Busy => NotOpened::Busy.to_string(),
-        Refusal::Other => "the agent of its node does not dial it".to_owned(),
+        Refusal::Forbidden | Refusal::Other => "the agent of its node does not dial it".to_owned(),
     }
 }
 

@@ -160,7 +160,7 @@ impl fmt::Debug for Principal {
 }
 
 impl Principal {
-    /// Everybody, where nobody is authenticated: all but ending worker processes.
+    /// Everybody, where nobody is authenticated: all but what no other scope includes.
     pub fn anonymous() -> Self {
         Self::without_credential("anonymous")
     }
@@ -172,7 +172,7 @@ impl Principal {
 
     fn without_credential(subject: &str) -> Self {
         let everything = Rule {
-            scopes: Scopes::ALL_BUT_TERMINATE,
+            scopes: Scopes::USUAL,
             ..Rule::default()
         };
         Self(Arc::new(Inner {

@@ -12,6 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use super::board::Board;
 use super::held::Table;
+use super::injection::Injections;
 use super::look::{Look, Place};
 use super::py_spy::PySpy;
 use super::settings::{Error, Settings};
@@ -25,6 +26,7 @@ pub(super) struct Agent {
     pub(super) instance: Hex<16>,
     pub(super) look: Look,
     pub(super) py_spy: PySpy,
+    pub(super) injections: Injections,
     pub(super) held: Table,
     pub(super) board: Board,
     pub(super) reverse_ports: Option<RangeInclusive<u16>>,
@@ -48,17 +50,19 @@ impl Agent {
         if place.node_id.is_none() && place.addresses().is_empty() {
             return Err(Error::Nowhere);
         }
+        let (tasks, ending) = (TaskTracker::new(), CancellationToken::new());
         Ok(Arc::new(Self {
             instance: Hex(rand::rng().random()),
             look: Look::new(&settings.cluster, place, proc)?,
             py_spy: PySpy::new(),
+            injections: Injections::new(tasks.clone(), ending.clone()),
             held: Table::new(),
             board: Board::new(),
             reverse_ports: settings.reverse_ports.clone(),
             proxies: Proxies::from_env(),
             places: Arc::new(Semaphore::new(MOST_ROWS)),
-            tasks: TaskTracker::new(),
-            ending: CancellationToken::new(),
+            tasks,
+            ending,
         }))
     }
 }

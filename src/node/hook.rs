@@ -47,6 +47,12 @@ pub(super) enum NoAnswer {
     /// It says why not.
     #[error("{0}")]
     Refused(String),
+    /// The owner of the worker's job has forbidden it.
+    #[error("{0}")]
+    Forbidden(String),
+    /// It broke off, as it does where its process ends.
+    #[error("the worker's hook has broken off: the worker may just have ended")]
+    Closed,
     /// It may not be spoken to, or breaks.
     #[error("the worker's hook cannot be reached ({0}); run the agent as the workers' user")]
     Broken(io::Error),
@@ -56,6 +62,8 @@ pub(super) enum NoAnswer {
 #[derive(Deserialize)]
 struct Failed {
     error: String,
+    #[serde(default)]
+    forbidden: bool,
 }
 
 /// What the hook of `worker`, which calls itself `number`, answers to `request` until then.
@@ -78,15 +86,20 @@ pub(super) async fn ask(
         let most = LARGEST as u64 + 1;
         let read = stream.take(most).read_to_end(&mut answer).await;
         match read {
-            Ok(0) => Err(NoAnswer::Broken(io::ErrorKind::UnexpectedEof.into())),
-            Ok(_) => Ok(answer),
-            Err(error) => Err(NoAnswer::Broken(error)),
+            Ok(1..) => Ok(answer),
+            Ok(0) | Err(_) => Err(NoAnswer::Closed),
         }
     };
     let answer = timeout_at(until, asking).await;
     let answer = answer.unwrap_or(Err(NoAnswer::Silent))?;
     match serde_json::from_slice::<Failed>(&answer) {
-        Ok(failed) => Err(NoAnswer::Refused(one_line(&failed.error))),
+        Ok(failed) => {
+            let why = one_line(&failed.error);
+            Err(match failed.forbidden {
+                true => NoAnswer::Forbidden(why),
+                false => NoAnswer::Refused(why),
+            })
+        }
         Err(_) => Ok(answer),
     }
 }

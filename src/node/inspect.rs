@@ -1,7 +1,8 @@
-//! What a worker does that waits for nobody: asked of its hook, and where it has none, or is silent, seen by py-spy.
+//! What a worker does that waits for nobody: asked of its hook, and where it has none, or is silent, seen by py-spy. Its
+//! debugger is opened by its hook, which is put there for that where there is none.
 //!
 //! A relay names a worker and its process. A hook says itself whether it is that worker, in a process that is seen to be a
-//! worker of this machine. Before py-spy looks into a process, Ray has said that it is that worker's.
+//! worker of this machine. Before anything reaches into a process, Ray has said that it is that worker's.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +16,12 @@ use tracing::{debug, info};
 use super::Agent;
 use super::connect::Dialler;
 use super::hook::{self, NoAnswer, Request};
+use super::injection;
 use super::look::Refused;
 use super::processes::Resident;
 use super::stream::{stream_for, tell_refused};
 use crate::ray::look::{self, Look};
+use crate::wire::text::one_line;
 use crate::wire::tunnel::ByteStream;
 use crate::wire::tunnel::messages::{
     Dialled, FromAgent, Inspect, Inspection, Listening, Refusal, read, written,
@@ -83,9 +86,14 @@ async fn inspected(agent: &Agent, asked: &Inspect, until: Instant) -> Result<Vec
             Ok(serde_json::to_vec(&look).unwrap_or_default())
         }
         Inspection::Open => {
-            let answer = hooked(asked, &workers, until)
-                .await
-                .map_err(|why| refused(&why))?;
+            let answer = match hooked(asked, &workers, until).await {
+                Err(NoAnswer::Absent) => {
+                    inject(agent, asked, &workers, until).await?;
+                    hooked(asked, &workers, until).await
+                }
+                answer => answer,
+            };
+            let answer = answer.map_err(|why| refused(&why))?;
             let listening = str::from_utf8(&answer)
                 .ok()
                 .and_then(|text| read::<Listening>(text).ok());
@@ -126,7 +134,7 @@ async fn looked(
                 )));
             }
         },
-        Err(why @ NoAnswer::Refused(_)) => return Err(refused(&why)),
+        Err(why @ (NoAnswer::Refused(_) | NoAnswer::Forbidden(_))) => return Err(refused(&why)),
         Err(why) => why,
     };
     let [worker] = workers else {
@@ -168,12 +176,47 @@ async fn hooked(
     Err(why)
 }
 
+/// Puts the hook into the worker that is meant, unless its job's owner has forbidden that.
+async fn inject(
+    agent: &Agent,
+    asked: &Inspect,
+    workers: &[Resident],
+    until: Instant,
+) -> Result<(), Refused> {
+    let [worker] = workers else {
+        return Err(refused(&NoAnswer::Absent));
+    };
+    let may = agent.look.may_of(worker.pid).await?;
+    if !may.is_empty() {
+        let sentence = format!(
+            "the job allows no debugger to be opened in its workers (RAY_RELAY_HOOK={})",
+            one_line(&may)
+        );
+        return Err(Refused::new(Refusal::Forbidden, &sentence));
+    }
+    agent.look.is_resident(&asked.worker_id, asked.pid).await?;
+    let left = until.saturating_duration_since(Instant::now());
+    // Some is left for the debugger to be opened in.
+    let injected = injection::inject(agent, worker, Instant::now() + left.mul_f64(0.6)).await;
+    injected.map_err(|why| {
+        let absent = NoAnswer::Absent;
+        other(&format!(
+            "{absent}, and it cannot be put there now: {why}; the next run of its job can have it from the beginning, see `ray-relay hook --help`"
+        ))
+    })
+}
+
 fn refused(why: &NoAnswer) -> Refused {
     let hint = match why {
         NoAnswer::Absent => ": give its job the hook, see `ray-relay hook --help`",
         _ => "",
     };
-    other(&format!("{why}{hint}"))
+    let kind = match why {
+        NoAnswer::Forbidden(_) => Refusal::Forbidden,
+        NoAnswer::Closed => Refusal::NotAWorker,
+        _ => Refusal::Other,
+    };
+    Refused::new(kind, &format!("{why}{hint}"))
 }
 
 fn other(detail: &str) -> Refused {

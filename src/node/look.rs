@@ -355,6 +355,22 @@ impl Look {
         }
     }
 
+    /// What RAY_RELAY_HOOK says in the environment with which `worker` was started.
+    ///
+    /// # Errors
+    /// [`Refused`], for the relay: nobody can say.
+    pub(super) async fn may_of(&self, worker: u32) -> Result<String, Refused> {
+        let processes = Arc::clone(&self.processes);
+        let read = move || processes.started_with(worker, "RAY_RELAY_HOOK");
+        let read = tokio::task::spawn_blocking(read).await;
+        read.ok().flatten().ok_or_else(|| {
+            Refused::new(
+                Refusal::Other,
+                "the node's agent cannot see whether its job forbids that: run it as the workers' user",
+            )
+        })
+    }
+
     /// Whether Ray lists `worker_id` as alive on a node of this machine, with the process `pid`.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ mod board;
 mod connect;
 mod held;
 mod hook;
+mod injection;
 mod inspect;
 mod keeping;
 mod link;

@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn of_several_grants_any_is_enough_and_of_several_limits_each_has_to_allow() {
         let everything = Rule {
-            scopes: Scopes::ALL_BUT_TERMINATE,
+            scopes: Scopes::USUAL,
             ..Rule::default()
         };
         let access = Access::new(vec![Arc::new(everything)]);

@@ -33,14 +33,17 @@ pub enum Scope {
     Terminate = 1 << 7,
     /// Speak for Ray nodes, as an agent (`ray-relay node`) does, and nothing else.
     Node = 1 << 8,
+    /// Open a debugger in a task that runs and never asked for one, to be used with [`Scope::Debug`]. In no other scope.
+    Attach = 1 << 9,
 }
 
 impl Scope {
     /// All, in the order of the documentation.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::List,
         Self::View,
         Self::Debug,
+        Self::Attach,
         Self::Terminal,
         Self::DashboardRead,
         Self::DashboardWrite,
@@ -55,6 +58,7 @@ impl Scope {
             Self::List => "list",
             Self::View => "view",
             Self::Debug => "debug",
+            Self::Attach => "attach",
             Self::Terminal => "terminal",
             Self::DashboardRead => "dashboard:read",
             Self::DashboardWrite => "dashboard:write",
@@ -111,8 +115,9 @@ impl Scopes {
     /// The empty set.
     pub const NONE: Self = Self(0);
 
-    /// Everything but ending worker processes.
-    pub const ALL_BUT_TERMINATE: Self = Self(0x17f);
+    /// What everybody may where nobody is authenticated: everything but what no other scope includes, ending a worker process
+    /// and opening a debugger in a task that asked for none.
+    pub const USUAL: Self = Self(0x17f);
 
     /// These scopes, with `scope` and what it includes.
     pub fn with(self, scope: Scope) -> Self {
@@ -133,6 +138,13 @@ impl Scopes {
     /// everybody (`by_debug`, which is `dap.allow_terminate`), that to debug.
     pub fn may_end_worker(self, by_debug: bool) -> bool {
         self.contains(Scope::Terminate) || by_debug && self.contains(Scope::Debug)
+    }
+
+    /// Whether a debugger may be opened in a task that runs and asked for none: whoever may has to be allowed to debug, and
+    /// takes a permission of its own for that, or the word of the relay's owner for everybody (`by_debug`, which is
+    /// `dap.allow_attach`).
+    pub fn may_open_debugger(self, by_debug: bool) -> bool {
+        self.contains(Scope::Debug) && (self.contains(Scope::Attach) || by_debug)
     }
 
     /// The scopes that are in either set.
@@ -181,7 +193,7 @@ impl<'de> Deserialize<'de> for Scopes {
 /// A word that is no scope.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no scope; scopes are list, view, debug, terminal, dashboard:read, dashboard:write, admin, terminate and node"
+    "{0:?} is no scope; scopes are list, view, debug, attach, terminal, dashboard:read, dashboard:write, admin, terminate and node"
 )]
 pub struct BadScope(pub String);
 
@@ -216,11 +228,32 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_never_includes_ending_a_process() {
+    fn no_other_scope_includes_ending_a_process_or_opening_a_debugger() {
+        let own = [Scope::Terminate, Scope::Attach];
         let all = Scope::ALL
             .into_iter()
-            .filter(|s| *s != Scope::Terminate)
+            .filter(|scope| !own.contains(scope))
             .fold(Scopes::NONE, Scopes::with);
-        assert_eq!(all, Scopes::ALL_BUT_TERMINATE);
+        assert_eq!(all, Scopes::USUAL);
+        for scope in own {
+            assert!(!all.contains(scope));
+        }
+    }
+
+    #[test]
+    fn a_debugger_is_opened_by_who_may_attach_and_debug() {
+        let may = |words: &str, by_debug: bool| {
+            let scopes: Scopes = words.parse().unwrap();
+            scopes.may_open_debugger(by_debug)
+        };
+        assert!(may("debug,attach", false) && may("debug", true));
+        for (words, by_debug) in [
+            ("debug", false),
+            ("list,view,debug,terminal,admin,terminate", false),
+            ("attach", false),
+            ("attach,view", true),
+        ] {
+            assert!(!may(words, by_debug), "{words}");
+        }
     }
 }

@@ -3,24 +3,23 @@
 use serde_json::json;
 
 use super::*;
-use crate::agents::LookAt;
-use crate::agents::inspect::NotLooked;
+use crate::agents::WorkerAt;
+use crate::agents::inspect::NotInspected;
 use crate::ray::look::{LARGEST, Look, Source};
 use crate::wire::tunnel::messages::{Inspect, Inspection, Refusal};
 
-const AT: LookAt<'static> = LookAt {
+const AT: WorkerAt<'static> = WorkerAt {
     cluster: "default",
     node_id: "a1",
     worker_id: "beef",
     pid: 41,
-    evaluate: false,
 };
 
-type Looking = tokio::task::JoinHandle<Result<Look, NotLooked>>;
+type Looking = tokio::task::JoinHandle<Result<Look, NotInspected>>;
 
-fn looking(scene: &Scene, at: LookAt<'static>, patience: Duration) -> Looking {
+fn looking(scene: &Scene, evaluate: bool, patience: Duration) -> Looking {
     let agents = Arc::clone(&scene.context.peers.agents);
-    tokio::spawn(async move { agents.look(&at, patience).await })
+    tokio::spawn(async move { agents.look(&AT, evaluate, patience).await })
 }
 
 async fn asked(agent: &mut StandIn) -> Inspect {
@@ -61,7 +60,7 @@ async fn a_look_comes_from_the_agent_of_the_node() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     for evaluate in [false, true] {
-        let looking = looking(&scene, LookAt { evaluate, ..AT }, PATIENCE);
+        let looking = looking(&scene, evaluate, PATIENCE);
         let asked = asked(&mut agent).await;
         assert_eq!(
             (&*asked.worker_id, &*asked.node_id, asked.pid),
@@ -84,11 +83,11 @@ async fn a_look_comes_from_the_agent_of_the_node() {
 #[tokio::test]
 async fn why_there_is_no_look_is_said_in_a_sentence() {
     let scene = Scene::new().await;
-    let why = looking(&scene, AT, PATIENCE).await.unwrap().unwrap_err();
+    let why = looking(&scene, false, PATIENCE).await.unwrap().unwrap_err();
     assert!(why.to_string().contains("ray-relay node"), "{why}");
     let mut agent = scene.linked("agent", "a1", 1).await;
-    for kind in [Refusal::Other, Refusal::NotAWorker] {
-        let looking = looking(&scene, AT, PATIENCE);
+    for kind in [Refusal::Other, Refusal::NotAWorker, Refusal::Forbidden] {
+        let looking = looking(&scene, false, PATIENCE);
         let stream = asked(&mut agent).await.stream;
         let detail = "the worker has no hook".into();
         let holder = None;
@@ -104,12 +103,12 @@ async fn why_there_is_no_look_is_said_in_a_sentence() {
         assert_eq!(why.to_string(), "the worker has no hook");
     }
     for (said, held) in [("[1]", false), (&*look(&"x".repeat(LARGEST)), true)] {
-        let looking = looking(&scene, AT, PATIENCE);
+        let looking = looking(&scene, false, PATIENCE);
         let asked = asked(&mut agent).await;
         told(&scene, &asked, said).await;
         assert_eq!(
             looking.await.unwrap().unwrap_err(),
-            NotLooked::Garbage,
+            NotInspected::Garbage,
             "{held}"
         );
     }
@@ -126,17 +125,17 @@ async fn an_agent_that_is_older_is_not_asked() {
     };
     agent.say(&FromAgent::Announce(older)).await;
     assert!(matches!(agent.hear().await, Ok(FromRelay::Welcome { .. })));
-    let why = looking(&scene, AT, PATIENCE).await.unwrap().unwrap_err();
-    assert_eq!(why, NotLooked::Older);
+    let why = looking(&scene, false, PATIENCE).await.unwrap().unwrap_err();
+    assert_eq!(why, NotInspected::Older);
 }
 
 #[tokio::test]
 async fn an_agent_that_does_not_answer_is_given_up_in_time_and_told() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
-    let looking = looking(&scene, AT, Duration::from_millis(200));
+    let looking = looking(&scene, false, Duration::from_millis(200));
     let stream = asked(&mut agent).await.stream;
-    assert_eq!(looking.await.unwrap().unwrap_err(), NotLooked::Late);
+    assert_eq!(looking.await.unwrap().unwrap_err(), NotInspected::Late);
     match agent.hear().await {
         Ok(FromRelay::Cancel { stream: called_off }) => assert_eq!(called_off, stream),
         other => panic!("{other:?}"),
@@ -147,7 +146,7 @@ async fn an_agent_that_does_not_answer_is_given_up_in_time_and_told() {
 async fn not_more_workers_are_asked_about_at_a_time_than_leave_room_for_sessions() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
-    let all: Vec<Looking> = (0..64).map(|_| looking(&scene, AT, PATIENCE)).collect();
+    let all: Vec<Looking> = (0..64).map(|_| looking(&scene, false, PATIENCE)).collect();
     let mut waiting = Vec::new();
     for _ in 0..crate::agents::INSPECTIONS {
         waiting.push(asked(&mut agent).await);
@@ -165,4 +164,32 @@ async fn not_more_workers_are_asked_about_at_a_time_than_leave_room_for_sessions
     for one in all {
         assert!(one.await.unwrap().is_ok());
     }
+}
+
+#[tokio::test]
+async fn a_debugger_is_opened_by_the_agent_of_the_node() {
+    let scene = Scene::new().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let opening = |agents: Arc<crate::agents::Agents>| {
+        tokio::spawn(async move { agents.open_debugger(&AT, PATIENCE).await })
+    };
+    let open = opening(Arc::clone(&scene.context.peers.agents));
+    let question = asked(&mut agent).await;
+    assert_eq!(question.what, Inspection::Open);
+    told(&scene, &question, r#"{"host":"127.0.0.1","port":4711}"#).await;
+    let listening = open.await.unwrap().unwrap();
+    assert_eq!((&*listening.host, listening.port), ("127.0.0.1", 4711));
+
+    let open = opening(Arc::clone(&scene.context.peers.agents));
+    let question = asked(&mut agent).await;
+    agent
+        .say(&FromAgent::Refused {
+            stream: question.stream,
+            kind: Refusal::Forbidden,
+            detail: "the job allows none".into(),
+            holder: None,
+        })
+        .await;
+    let why = open.await.unwrap().unwrap_err();
+    assert_eq!(why, NotInspected::Forbidden("the job allows none".into()));
 }

@@ -26,8 +26,8 @@ pub struct MintArgs {
     /// Who it is for: the name in lists, sessions and the audit log
     #[arg(long, value_name = "NAME")]
     pub sub: String,
-    /// What is allowed: list, view, debug, terminal, dashboard:read, dashboard:write, admin,
-    /// terminate, node; separated by commas
+    /// What is allowed: list, view, debug, attach, terminal, dashboard:read, dashboard:write,
+    /// admin, terminate, node; separated by commas
     #[arg(long, value_name = "SCOPES", required_unless_present = "by_policy")]
     pub scope: Option<crate::policy::Scopes>,
     /// Without scopes of its own: the policy file of the relay alone says what is allowed

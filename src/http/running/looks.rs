@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::choice::{TaskChoice, Written};
 use super::list::held;
 use super::{SLOW, clusters, may, row, running};
-use crate::agents::LookAt;
+use crate::agents::WorkerAt;
 use crate::context::Context;
 use crate::http::answer::{self, Body};
 use crate::http::exchange::{Exchange, Post};
@@ -237,18 +237,17 @@ async fn look(
 
 /// What the agent of its node tells of `running`, with variables; else what Ray's head does. An error is a sentence.
 async fn seen(ctx: &Context, running: &Running) -> Result<Look, String> {
-    let at = running.pid.map(|pid| LookAt {
+    let at = running.pid.map(|pid| WorkerAt {
         cluster: &running.cluster,
         node_id: &running.node_id,
         worker_id: &running.worker_id,
         pid,
-        evaluate: false,
     });
     let by_agent = match &at {
         Some(at) => ctx
             .peers
             .agents
-            .look(at, BY_AGENT)
+            .look(at, false, BY_AGENT)
             .await
             .map_err(|why| why.to_string()),
         None => Err(NoStack::Nowhere.to_string()),

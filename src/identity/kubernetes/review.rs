@@ -304,6 +304,7 @@ fn verb(scope: Scope) -> &'static str {
         Scope::List => "list",
         Scope::View => "view",
         Scope::Debug => "debug",
+        Scope::Attach => "attach",
         Scope::Terminal => "terminal",
         Scope::DashboardRead => "dashboard-read",
         Scope::DashboardWrite => "dashboard-write",

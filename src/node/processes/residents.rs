@@ -1,9 +1,14 @@
 //! Workers' processes by their numbers, and what the command line of their raylet tells of the node: where Ray's session
 //! has its sockets, and by which Python workers are started.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::Processes;
+
+/// Bytes of an environment that are read.
+const LONGEST_ENVIRONMENT: u64 = 1 << 20;
 
 /// The process of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +21,9 @@ pub(in crate::node) struct Resident {
     pub(in crate::node) gid: u32,
     /// Where Ray's session may have its sockets.
     pub(in crate::node) folders: Vec<PathBuf>,
-    /// py-spy, where it is beside the Python of its raylet, and that raylet is the same user's.
+    /// The Python by which its raylet starts workers, where that raylet is the same user's.
+    pub(in crate::node) python: Option<PathBuf>,
+    /// py-spy, where it is beside that.
     pub(in crate::node) py_spy: Option<PathBuf>,
 }
 
@@ -52,19 +59,40 @@ impl Processes {
             }
         }
         let own = |raylet: &&u32| self.id(**raylet, "Uid:") == Some(uid);
-        let mut beside = raylets.iter().filter(own).filter_map(|raylet| {
+        let pythons = raylets.iter().filter(own).filter_map(|raylet| {
             let command = self.option(*raylet, "--python_worker_command=")?;
             let python = command.split_ascii_whitespace().next()?;
-            let py_spy = Path::new(python.trim_matches('"')).with_file_name("py-spy");
-            (py_spy.is_absolute() && py_spy.is_file()).then_some(py_spy)
+            let python = Path::new(python.trim_matches('"')).to_owned();
+            python.is_absolute().then_some(python)
         });
+        let pythons: Vec<PathBuf> = pythons.collect();
+        let mut beside = pythons
+            .iter()
+            .map(|python| python.with_file_name("py-spy"))
+            .filter(|py_spy| py_spy.is_file());
         Some(Resident {
             pid,
             uid,
             gid,
             folders,
             py_spy: beside.next(),
+            python: pythons.into_iter().find(|python| python.is_file()),
         })
+    }
+
+    /// What the environment with which the process was started has as `name`; `None`: it cannot be read.
+    pub(in crate::node) fn started_with(&self, pid: u32, name: &str) -> Option<String> {
+        let mut environment = Vec::new();
+        let file = File::open(self.root.join(format!("{pid}/environ"))).ok()?;
+        file.take(LONGEST_ENVIRONMENT).read_to_end(&mut environment).ok()?;
+        let mut found = String::new();
+        for variable in environment.split(|byte| *byte == 0) {
+            let variable = String::from_utf8_lossy(variable);
+            if let Some((_, value)) = variable.split_once('=').filter(|(key, _)| *key == name) {
+                value.clone_into(&mut found);
+            }
+        }
+        Some(found)
     }
 
     /// The effective one of the ids of a process that its status has behind `label`.

@@ -262,7 +262,7 @@ proptest! {
         prop_assert!(within(&rights(&narrow, &place), &rights(&wide, &place)));
         // And so does a limit of the credential.
         let limit = BreakpointSelector { jobs: list.iter().map(Pattern::new).collect(), ..BreakpointSelector::default() };
-        let limited = wide.clone().limited(Scopes::ALL_BUT_TERMINATE, limit);
+        let limited = wide.clone().limited(Scopes::USUAL, limit);
         prop_assert!(within(&rights(&limited, &place), &rights(&wide, &place)));
     }
 

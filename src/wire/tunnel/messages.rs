@@ -337,6 +337,8 @@ pub enum Refusal {
     Registry,
     /// The agent has too much to do, or is about to end.
     Busy,
+    /// The owner of the worker's job has forbidden it.
+    Forbidden,
     /// Something that this version does not know.
     #[serde(other)]
     Other,

@@ -8,7 +8,7 @@ use super::*;
 use crate::policy::Scope;
 use crate::ray::registry::{ClusterStatus, Snapshot};
 
-const VERBS: &str = "list view debug terminal dashboard-read dashboard-write admin terminate node";
+const VERBS: &str = "list view debug attach terminal dashboard-read dashboard-write admin terminate node";
 
 /// A relay in the namespace `ray` with a cluster `east` of its own, which has found these.
 struct Found {
@@ -137,7 +137,7 @@ async fn a_role_in_the_namespace_of_the_relay_is_for_no_other() {
 
 #[tokio::test]
 async fn what_is_allowed_in_all_namespaces_is_allowed_on_all_that_are_found_and_asked_once() {
-    let allowed = ":/list :/view :/debug :/terminal :/dashboard-read :/dashboard-write :/admin :/terminate :/node";
+    let allowed = ":/list :/view :/debug :/attach :/terminal :/dashboard-read :/dashboard-write :/admin :/terminate :/node";
     let found = found(&ALL, allowed).await;
     let access = found.access().await;
     let all = [
@@ -149,8 +149,8 @@ async fn what_is_allowed_in_all_namespaces_is_allowed_on_all_that_are_found_and_
     ];
     assert_eq!(on(&access, Scope::Terminate), all);
     assert_eq!(on(&access, Scope::List), all);
-    // 9 for `east`, 9 for all namespaces, and `admin` of the relay.
-    assert_eq!(found.server.state().access_reviews.len(), 19);
+    // 10 for `east`, 10 for all namespaces, and `admin` of the relay.
+    assert_eq!(found.server.state().access_reviews.len(), 21);
 }
 
 #[tokio::test]

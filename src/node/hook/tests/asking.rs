@@ -20,6 +20,7 @@ fn resident(hooked: &Hooked) -> Resident {
         uid: rustix::process::geteuid().as_raw(),
         gid: 0,
         folders: vec![hooked.session.path().join("nowhere"), hooked.folder()],
+        python: None,
         py_spy: None,
     }
 }

@@ -1,0 +1,171 @@
+//! The hook in a worker that was started without one, put there from outside for a debugger that is to be opened.
+//!
+//! Like py-spy it is run as the worker's own user, whoever the agent is. What calls into a process of Python is never ended
+//! halfway: the process would not survive that. So who waits for it may give up, and it goes on to its end.
+
+use std::collections::HashSet;
+use std::process::Stdio;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::process::geteuid;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::Command;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+
+use super::Agent;
+use super::processes::Resident;
+use crate::wire::text::one_line;
+
+/// What does it, for the worker's Python.
+const INJECT: &str = include_str!("inject.py");
+
+/// The hook.
+const HOOK: &str = include_str!("../../python/ray_relay/__init__.py");
+
+/// Where gdb is looked for.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// Bytes of what it complains of; gdb says a lot.
+const COMPLAINT: u64 = 256 << 10;
+
+/// Why the hook is not there. `Display` is a clause.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotInjected {
+    #[error("the Python of its raylet is not seen, or that is another user's")]
+    NoPython,
+    #[error(
+        "the agent is another user than the worker, and may not run as that: run it as the workers' user"
+    )]
+    Foreign,
+    #[error("an attempt from before is still under way")]
+    UnderWay,
+    #[error("{0}")]
+    Failed(String),
+    #[error(
+        "that has not come about in time: what runs there keeps Python's lock (GIL), as C code can"
+    )]
+    Late,
+}
+
+/// The processes in which it is under way.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Injections(Arc<Mutex<HashSet<u32>>>);
+
+/// One of them.
+struct UnderWay {
+    of: Injections,
+    pid: u32,
+}
+
+impl Injections {
+    fn begin(&self, pid: u32) -> Option<UnderWay> {
+        let is_new = self.0.lock().insert(pid);
+        is_new.then(|| UnderWay {
+            of: self.clone(),
+            pid,
+        })
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.of.0.lock().remove(&self.pid);
+    }
+}
+
+/// Puts the hook into `worker`, until then. Dropped, it goes on to its end.
+///
+/// # Errors
+/// [`NotInjected`].
+pub(super) async fn inject(
+    agent: &Agent,
+    worker: &Resident,
+    until: Instant,
+) -> Result<(), NotInjected> {
+    let python = worker.python.as_ref().ok_or(NotInjected::NoPython)?;
+    let under_way = agent.injections.begin(worker.pid);
+    let under_way = under_way.ok_or(NotInjected::UnderWay)?;
+    let patience = until.saturating_duration_since(Instant::now());
+    let mut command = Command::new(python);
+    command
+        .args(["-c", INJECT, &worker.pid.to_string()])
+        .arg(patience.mul_f64(0.8).as_secs_f64().to_string())
+        .env_clear()
+        .env("PATH", PATH)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let own = geteuid();
+    if own.as_raw() != worker.uid {
+        if !own.is_root() {
+            return Err(NotInjected::Foreign);
+        }
+        command.uid(worker.uid).gid(worker.gid);
+    }
+    let (done, came) = oneshot::channel();
+    let ending = agent.ending.clone();
+    agent.tasks.spawn(async move {
+        let ran = tokio::select! {
+            ran = run(command) => ran,
+            // It is not killed.
+            () = ending.cancelled() => return,
+        };
+        drop(under_way);
+        // Nobody waits where it has come late.
+        drop(done.send(ran));
+    });
+    let came = timeout_at(until, came).await;
+    came.map_err(|_| NotInjected::Late)?
+        .map_err(|_| NotInjected::Late)?
+}
+
+async fn run(mut command: Command) -> Result<(), NotInjected> {
+    let failed = |error: std::io::Error| NotInjected::Failed(one_line(&error.to_string()));
+    let mut child = command.spawn().map_err(failed)?;
+    let (Some(mut stdin), Some(stderr)) = (child.stdin.take(), child.stderr.take()) else {
+        return Err(NotInjected::NoPython);
+    };
+    let feeding = async {
+        // Where it reads nothing, it says why below.
+        _ = stdin.write_all(HOOK.as_bytes()).await;
+        drop(stdin);
+    };
+    let mut complaint = Vec::new();
+    let mut stderr = stderr.take(COMPLAINT);
+    let ((), read) = tokio::join!(feeding, stderr.read_to_end(&mut complaint));
+    read.map_err(failed)?;
+    match child.wait().await.map_err(failed)?.success() {
+        true => Ok(()),
+        false => Err(NotInjected::Failed(complained(&complaint))),
+    }
+}
+
+/// The last that it says: what comes before is of gdb.
+fn complained(complaint: &[u8]) -> String {
+    let text = String::from_utf8_lossy(complaint);
+    let last = text.lines().rfind(|line| !line.trim().is_empty());
+    one_line(last.unwrap_or("it says nothing"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_process_has_one_at_a_time() {
+        let injections = Injections::default();
+        let first = injections.begin(7);
+        assert!(first.is_some() && injections.begin(7).is_none());
+        assert!(injections.begin(8).is_some());
+        drop(first);
+        assert!(injections.begin(7).is_some());
+    }
+
+    #[test]
+    fn of_what_is_said_the_last_line_tells_why() {
+        assert_eq!(complained(b"warning: gdb\n\nno gdb here\n"), "no gdb here");
+        assert_eq!(complained(b"\n"), "it says nothing");
+    }
+}
