@@ -10,13 +10,15 @@ use crate::config::units::parse_duration;
 use crate::policy::Pattern;
 use crate::ray::registry::{Breakpoint, BreakpointId, BreakpointIdPrefix};
 use crate::session::refusal::SessionRefusal;
-use crate::wire::text::shortened;
+use crate::wire::text::{one_line, shortened};
 
 /// The keys of `rayRelay` that are for people, for the error that names the nearest one.
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 13] = [
     "breakpoint",
     "task",
     "worker",
+    "running",
+    "reason",
     "next",
     "all",
     "cluster",
@@ -38,6 +40,10 @@ pub struct AttachSelector {
     pub task: Option<String>,
     /// `worker`: a worker id or the beginning of one (at least six characters).
     pub worker: Option<String>,
+    /// `running`: it runs and waits at no breakpoint; a debugger is opened in it.
+    pub running: bool,
+    /// `reason`: why that is done, for the record.
+    pub reason: Option<String>,
     /// `next`: wait for the next stop.
     pub next: bool,
     /// `all`: the cluster session, also where one worker is paused.
@@ -131,6 +137,8 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal
                 }
                 selector.worker = Some(text);
             }
+            "running" => selector.running = flag()?,
+            "reason" => selector.reason = Some(one_line(&text()?)),
             "next" => selector.next = flag()?,
             "all" => selector.all = flag()?,
             "cluster" => selector.cluster = Some(text()?),
@@ -168,6 +176,17 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal
                 )));
             }
         }
+    }
+    let names_running = selector.task.is_some() || selector.worker.is_some();
+    if selector.running && (!names_running || selector.next || selector.all) {
+        return Err(bad(
+            "`rayRelay.running` opens a debugger in one task that runs: say which by `task`, a name as `ray-relay tasks` shows it or a task id, or by `worker`, and leave out `next` and `all`",
+        ));
+    }
+    if selector.reason.is_some() && !selector.running {
+        return Err(bad(
+            "`rayRelay.reason` goes on record with a debugger that is opened in a task that runs: it belongs to `running`",
+        ));
     }
     if selector.take_over && selector.breakpoint.is_none() && selector.begun.is_none() {
         return Err(bad(
@@ -264,6 +283,25 @@ mod tests {
         ] {
             let refused = read_selector(&json!({"subProcessId": given})).unwrap_err();
             assert!(refused.to_string().contains("whole number"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_task_that_runs_is_named_and_its_reason_goes_with_it() {
+        let read = |block: Value| read_selector(&json!({"rayRelay": block}));
+        let selector = read(json!({"task": "train_*", "running": true, "reason": "it\nhangs"}));
+        let selector = selector.unwrap();
+        assert!(selector.running && selector.task.as_deref() == Some("train_*"));
+        assert_eq!(selector.reason.as_deref(), Some("it hangs"));
+        for refused in [
+            json!({"running": true}),
+            json!({"running": true, "breakpoint": "12345678"}),
+            json!({"running": true, "task": "f", "next": true}),
+            json!({"running": true, "task": "f", "all": true}),
+            json!({"running": "yes", "task": "f"}),
+            json!({"reason": "x", "task": "f"}),
+        ] {
+            assert!(read(refused.clone()).is_err(), "{refused}");
         }
     }
 

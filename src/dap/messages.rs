@@ -150,7 +150,7 @@ fn request(command: Option<Command>) -> Request {
         C::StepIn                    => row(Step,              Arguments(requests::STEP_IN),      Never,         Passes,       Nothing),
         C::StepOut                   => row(Step,              Arguments(requests::STEP),         Never,         Passes,       Nothing),
         C::StepInTargets             => row(Pass,              Arguments(requests::FRAME),        Never,         Passes,       Nothing),
-        C::Pause                     => row(Pass,              Arguments(requests::THREAD),       Never,         Passes,       Nothing),
+        C::Pause                     => row(Pass,              Arguments(requests::THREAD),       Never,         Own,          Nothing),
         C::Goto                      => row(Pass,              Jumps,                             Always,        Passes,       Nothing),
         C::GotoTargets               => row(Pass,              Jumps,                             Never,         Passes,       Nothing),
         C::Threads                   => row(Pass,              Arguments(requests::NONE),         Never,         Threads,      Nothing),

@@ -7,6 +7,7 @@
 mod advertised;
 mod family;
 mod resuming;
+mod running;
 
 use std::sync::Arc;
 
@@ -107,10 +108,10 @@ impl<'a> AttachFlow<'a> {
             .and_then(|selector| completed(selector, &self.seen()))
             .and_then(|selector| self.bound(selector));
         let chosen = match selector {
-            Ok(selector) => {
-                let selector = self.look_again(selector).await;
-                self.choose_when_left(selector, hint, &opened).await
-            }
+            Ok(selector) => match self.located(selector, &mut client).await {
+                Ok(selector) => self.choose_when_left(selector, hint, &opened).await,
+                Err(refusal) => Err(refusal),
+            },
             Err(refusal) => Err(refusal),
         };
         let (selector, choice) = match chosen {
@@ -167,13 +168,29 @@ impl<'a> AttachFlow<'a> {
         let Some(only) = self.only else {
             return Ok(selector);
         };
-        if selector.next || selector.all || selector.breakpoint.is_some_and(|id| id != only) {
+        let other = selector.next || selector.all || selector.running;
+        if other || selector.breakpoint.is_some_and(|id| id != only) {
             return Err(SessionRefusal::Forbidden(
                 "the ticket in `rayRelay.ticket` is for one other breakpoint; present a token to choose".into(),
             ));
         }
         selector.breakpoint = Some(only);
         Ok(selector)
+    }
+
+    /// `selector`, or what it comes to where it names what is in no list.
+    async fn located<S>(
+        &self,
+        selector: AttachSelector,
+        client: &mut Conversation<S>,
+    ) -> Result<AttachSelector, SessionRefusal>
+    where
+        S: PeerStream,
+    {
+        match selector.running {
+            true => Box::pin(self.open_running(selector, client)).await,
+            false => Ok(self.look_again(selector).await),
+        }
     }
 
     /// `selector`, or what it comes to where it names a worker that is in no list: the heads are asked for it.
@@ -394,6 +411,9 @@ impl<'a> AttachFlow<'a> {
         };
         details.insert("scope".into(), scope.word().into());
         details.insert("subprocess".into(), (!permit.holds()).into());
+        if selector.running {
+            details.insert("running".into(), true.into());
+        }
         if let Some(resumed) = &resumed {
             resumed.tell(&mut details);
         }
@@ -429,6 +449,7 @@ impl<'a> AttachFlow<'a> {
             goodbye: opened.client.goodbye,
             on_close: selector.on_close,
             park_for: selector.park_for,
+            pauses: selector.running,
             quirks: opened.client.quirks,
             member,
         };

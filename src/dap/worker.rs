@@ -15,6 +15,7 @@ mod from_worker;
 mod in_passing;
 mod opening;
 mod parking;
+mod pausing;
 mod source_folder;
 mod standing;
 
@@ -32,6 +33,7 @@ pub(super) use self::opening::Opening;
 use self::opening::{Reached, not_reached};
 pub(super) use self::parking::resume;
 use self::parking::{Resumption, remembered};
+use self::pausing::Pausing;
 use super::attach_selector::OnClose;
 use super::client::{Goodbye, Quirks};
 use super::farewell::Farewell;
@@ -209,6 +211,8 @@ pub(super) struct Relaying<'a, S> {
     standing: standing::Looks,
     /// What is remembered for the case that the client is lost; `None`: the session ends then.
     memory: Option<Box<Memory>>,
+    /// Whether the task, which runs, is to stop, and has not yet.
+    pausing: Option<Pausing>,
     /// What a client that goes on with a parked session is to be told when it has configured.
     resumption: Option<Box<Resumption>>,
     /// The client is lost, and the session may be kept.
@@ -235,6 +239,8 @@ enum Rare {
     Decided(bool),
     /// Whether the client is there is doubted, by this question, or no longer.
     Doubted(Option<u64>),
+    /// The task does not stop, and is where this text says.
+    StillRuns(String),
     /// A session with a subprocess that was held back is due.
     Child,
     /// The counters are to be brought up to date.
@@ -280,6 +286,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
             stands: Stands::attached(&opening.attach.arguments),
             standing: standing::Looks::default(),
             memory,
+            pausing: opening.pauses.then_some(Pausing::Wanted),
             resumption: None,
             vanished: false,
             share: None,
@@ -309,6 +316,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
                 Next::Rare(Rare::ParentEnded(how)) => self.end_with_parent(how),
                 Next::Rare(Rare::Decided(closed)) => self.left(closed),
                 Next::Rare(Rare::Doubted(doubted)) => self.doubt(doubted),
+                Next::Rare(Rare::StillRuns(place)) => self.tell_place(&place),
                 Next::Rare(Rare::Child) => self.open_children(),
                 Next::Rare(Rare::Tick) => {}
                 Next::Passes(event) => {
@@ -374,6 +382,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
                 how = ending::parent_ended(&mut self.member), if !gone => Rare::ParentEnded(how),
                 closed = closing::decided(&mut self.closing) => Rare::Decided(closed),
                 doubted = self.session.doubted() => Rare::Doubted(doubted),
+                place = pausing::still_runs(&mut self.pausing), if !gone => Rare::StillRuns(place),
                 () = children::due(child) => Rare::Child,
                 _ = count.tick() => Rare::Tick,
             }

@@ -8,7 +8,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 
 use super::json::seconds;
+use crate::policy::Pattern;
 use crate::ray::registry::{BreakpointId, Resources, Running};
+
+/// Whether `running` is what somebody calls so: by its name, its function or class, its actor's name, or its task's id.
+pub(crate) fn is_called(running: &Running, pattern: &Pattern) -> bool {
+    let names = &running.names;
+    let names = [&names.actor_name, &names.task_id].into_iter().flatten();
+    names
+        .map(String::as_str)
+        .chain([running.name(), &running.group])
+        .any(|name| pattern.matches(name))
+}
 
 /// The state of every row.
 pub(crate) const RUNNING: &str = "running";

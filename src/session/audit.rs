@@ -140,6 +140,27 @@ pub(crate) async fn denied(
     }
 }
 
+/// Writes that `principal` has a debugger opened in a task that asked for none; to be called before that is done.
+pub(crate) async fn opens_debugger(
+    audit: &Audit,
+    session: &Session,
+    principal: &Principal,
+    details: Map<String, Value>,
+) -> Result<(), Unavailable> {
+    let mut entry = Entry {
+        principal: Some(principal.clone()),
+        peer: Some(session.peer()),
+        session: Some(session.id()),
+        request: Some(session.summary().id()),
+        ..Entry::new(Action::Administration)
+    };
+    entry.details = details;
+    let entry = entry
+        .with("command", "open_debugger")
+        .with("outcome", "allowed");
+    write(audit, entry).await
+}
+
 /// Writes what happens either way, or has it written later.
 async fn report(audit: &Audit, entry: Entry, otherwise: &str) {
     if let Err(why) = write(audit, entry.clone()).await {

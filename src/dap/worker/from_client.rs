@@ -216,6 +216,9 @@ impl<S: PeerStream> Relaying<'_, S> {
         }
         // Written anew, so that what was judged here is what the worker's parser sees.
         self.splice.insert(Side::Worker, &frame(&message));
+        if handling == FromClient::ConfigurationDone {
+            self.pause();
+        }
     }
 
     /// Has the worker do the `continue` in `message` where one thread was let run alone. debugpy, which tells of stops once for

@@ -58,6 +58,7 @@ impl<S: PeerStream> Relaying<'_, S> {
     async fn for_client(&mut self, mut message: Value) {
         match OfWorker::of_message(&message).handling {
             FromWorker::Stopped => {
+                self.pausing = None;
                 self.live.task.stopped();
                 self.look_for_place();
                 let stop = message.to_string().into_bytes();

@@ -42,6 +42,8 @@ pub(in crate::dap) struct Opening {
     pub(in crate::dap) on_close: Option<OnClose>,
     /// For how long it is kept then, and where the client is lost, where it has said so.
     pub(in crate::dap) park_for: Option<Duration>,
+    /// The task runs, and is to stop when the client has configured.
+    pub(in crate::dap) pauses: bool,
     pub(in crate::dap) quirks: Quirks,
     /// The cluster session that had the client open this one, where one did.
     pub(in crate::dap) member: Option<Member>,

@@ -68,6 +68,8 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
     pub(super) fn may_park(&self) -> bool {
         let ends = self.live.is_leaving() || self.live.is_cut_off();
         self.memory.is_some()
+            // What has not stopped would stop later, with nobody there who asked for it.
+            && self.pausing.is_none()
             && !(ends || self.terminated || self.bereft)
             && (!self.context.shutdown.drain.is_cancelled() || self.splice.worker().is_kept())
             && self.splice.worker().stays()

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::listing::row::Row;
+use crate::listing::running::is_called;
 use crate::listing::select::{BadChoice, Filter};
 use crate::policy::Pattern;
 use crate::ray::registry::Running;
@@ -98,15 +99,9 @@ impl TaskChoice {
     /// Whether `running` is meant at `now`, of which `row` is the JSON. One of which it is not known for how long it has run
     /// has not run for long enough.
     pub(super) fn fits(&self, running: &Running, row: &Value, now: SystemTime) -> bool {
-        let names = &running.names;
-        let named = |pattern: &Pattern| {
-            let names = [&names.actor_name, &names.task_id].into_iter().flatten();
-            names
-                .map(String::as_str)
-                .chain([running.name(), &running.group])
-                .any(|name| pattern.matches(name))
-        };
-        self.name.as_ref().is_none_or(named)
+        self.name
+            .as_ref()
+            .is_none_or(|pattern| is_called(running, pattern))
             && self
                 .older_than
                 .is_none_or(|age| running.running_for(now).is_some_and(|runs| runs >= age))

@@ -231,8 +231,9 @@ def _answer(worker, may, request):
         return _look(False)
     if do == "look":
         return _alone(lambda: _look(True)) or {"error": "a __repr__ of the program has not returned within %d s" % _EVALUATED}
-    if do == "open" and may == "look":
-        return {"error": "the job allows no debugger to be opened in its workers (RAY_RELAY_HOOK=look)", "forbidden": True}
+    if do == "open" and may:
+        why = "the job allows no debugger to be opened in its workers (RAY_RELAY_HOOK=%s)" % may[:_ITEM]
+        return {"error": why, "forbidden": True}
     if do == "open":
         return _open(worker)
     return {"error": "the hook understands no such request"}
