@@ -79,12 +79,18 @@ pub struct LaunchConfigArgs {
 #[derive(Debug, Args)]
 pub struct DebugArgs {
     /// Debug this one: its id or name, as in `ray-relay list`, or its index in the list of `ray-relay debug`; with
-    /// --next a pattern such as 'train*'
+    /// --next a pattern such as 'train*', with --running a name, task id or worker id as in `ray-relay tasks`
     #[arg(add = tasks(), value_name = "ID|INDEX|NAME")]
     pub target: Option<String>,
     /// Wait for the next task that stops
     #[arg(long)]
     pub next: bool,
+    /// Stop one that runs and never called breakpoint(), by opening a debugger in it; needs `attach` besides `debug`
+    #[arg(long, requires = "target", conflicts_with_all = ["next", "take_over"])]
+    pub running: bool,
+    /// Why, for the audit log
+    #[arg(long, value_name = "TEXT", requires = "running")]
+    pub reason: Option<String>,
     /// Go on with the session that somebody else has parked at this id; needs `admin`
     #[arg(long, requires = "target", conflicts_with = "next")]
     pub take_over: bool,
@@ -108,12 +114,19 @@ pub struct DebugArgs {
 /// `exec`
 #[derive(Debug, Args)]
 pub struct ExecArgs {
-    /// Id or name of the task, as in `ray-relay list`; with --next a pattern such as 'train*'
+    /// Id or name of the task, as in `ray-relay list`; with --next a pattern such as 'train*', with --running a name, task
+    /// id or worker id as in `ray-relay tasks`
     #[arg(add = tasks(), value_name = "ID|NAME", required_unless_present_any = ["next", "all"])]
     pub target: Option<String>,
     /// Wait for the next task that stops
     #[arg(long)]
     pub next: bool,
+    /// Stop one that runs and never called breakpoint(), by opening a debugger in it; needs `attach` besides `debug`
+    #[arg(long, requires = "target", conflicts_with_all = ["next", "all"])]
+    pub running: bool,
+    /// Why, for the audit log
+    #[arg(long, value_name = "TEXT", requires = "running")]
+    pub reason: Option<String>,
     /// In every paused task
     #[arg(long, conflicts_with_all = ["target", "next"])]
     pub all: bool,

@@ -28,6 +28,8 @@ Examples:
   ray-relay exec train_step -- 'p loss' 'learning_rate = 0.01' 'p learning_rate'
   ray-relay exec --next 'train*' -- 'b 41, loss > 10' c 'p batch'
   ray-relay exec --all --stay -- 'p step, loss'
+  ray-relay exec --running train_step --reason 'loss is nan' -- where 'p loss'
+      stops a task that runs, by a debugger that is opened in it
   ray-relay exec 3kfz0q8m < commands.txt
 
 Each argument after -- is one line, as it would be typed at the prompt of `ray-relay debug`; without any, lines are read from standard input. Only what the commands print is printed.
@@ -64,6 +66,7 @@ pub(super) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
         return in_all(&args, all, deadline).await;
     }
     let which = match (args.target.take(), args.next) {
+        (Some(name), false) if args.running => Which::Running(name, args.reason.take()),
         (Some(name), false) => Which::Named(name),
         (name, _) => Which::Next(name),
     };

@@ -106,6 +106,7 @@ impl From<PromptError> for Error {
             }
             PromptError::NotFound(sentence) => Self::NotFound(replaced(&sentence).into_owned()),
             PromptError::Lost(lost) => Self::NotOpened(lost),
+            PromptError::TaskEnded => Self::NotFound(error.to_string()),
             PromptError::NoStop => Self::Failed(error.to_string()),
         }
     }
@@ -125,6 +126,8 @@ pub(super) fn unexpected(end: End) -> Result<(), Error> {
 pub(super) enum Which {
     /// One that waits: its id, or a name.
     Named(String),
+    /// One that runs and waits at no breakpoint: its name or worker id, and why it is to stop, for the record.
+    Running(String, Option<String>),
     /// The next that stops, of that name where one is given.
     Next(Option<String>),
 }
@@ -135,6 +138,10 @@ pub(super) fn relay_block(which: &Which) -> Value {
         Which::Named(name) if name.parse::<BreakpointId>().is_ok() => json!({ "breakpoint": name }),
         Which::Named(name) if is_worker_id(name) => json!({ "worker": name }),
         Which::Named(name) => json!({ "task": name }),
+        Which::Running(name, reason) => {
+            let key = if is_worker_id(name) { "worker" } else { "task" };
+            json!({ "running": true, (key): name, "reason": reason })
+        }
         Which::Next(None) => json!({ "next": true }),
         Which::Next(Some(name)) => json!({ "next": true, "task": name }),
     }
@@ -172,6 +179,13 @@ mod tests {
         assert_eq!(named(&worker), json!({ "worker": worker }));
         let task = "1f2e3d4c".repeat(6);
         assert_eq!(named(&task), json!({ "task": task }));
+        let running = relay_block(&Which::Running("train_*".into(), Some("hangs".into())));
+        let wanted = json!({"running": true, "task": "train_*", "reason": "hangs"});
+        assert_eq!(running, wanted);
+        // As `ray-relay tasks` shows it.
+        let running = relay_block(&Which::Running("1f2e3d4c1f2e".into(), None));
+        let wanted = json!({"running": true, "worker": "1f2e3d4c1f2e", "reason": null});
+        assert_eq!(running, wanted);
         let next = relay_block(&Which::Next(Some("train*".into())));
         assert_eq!(next, json!({"next": true, "task": "train*"}));
     }

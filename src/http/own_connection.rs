@@ -27,7 +27,7 @@ pub(super) async fn dial(exchange: &Exchange<'_>, principal: &Principal) -> Opti
 /// What such a connection has come to, as an answer.
 pub(super) fn status(why: &PromptError) -> StatusCode {
     match why {
-        PromptError::NotFound(_) => StatusCode::NOT_FOUND,
+        PromptError::NotFound(_) | PromptError::TaskEnded => StatusCode::NOT_FOUND,
         PromptError::Unreachable(_) => StatusCode::BAD_GATEWAY,
         PromptError::Lost(_) => StatusCode::SERVICE_UNAVAILABLE,
         PromptError::Refused(_) | PromptError::NoStop => StatusCode::CONFLICT,

@@ -49,6 +49,9 @@ pub enum PromptError {
     /// The connection broke.
     #[error(transparent)]
     Lost(#[from] Lost),
+    /// The task, which ran, has ended before it stopped.
+    #[error("the task has ended before it stopped")]
+    TaskEnded,
     /// The task did not stop after the attach.
     #[error("attached, but the task did not stop: it was let go in the meantime")]
     NoStop,

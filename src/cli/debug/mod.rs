@@ -35,6 +35,8 @@ Examples:
   ray-relay debug 3kfz0q8m
   ray-relay debug --next 'train*'
       waits for the next task of that name that stops
+  ray-relay debug --running train_step --reason 'no progress since noon'
+      stops one that runs and never called breakpoint()
 
 Without an argument: the list of paused tasks, kept up to date, what you have left parked first; pick one by its index, id or name, debug it, and come back to the list. The prompt is pdb's: `help` there lists its commands.
 
@@ -44,6 +46,8 @@ Without an argument: the list of paused tasks, kept up to date, what you have le
   c        runs on; when the task has ended, the list is back
   Ctrl-D   leaves the prompt, as `q` does: the task runs on. `q!` kills its worker process instead
   Tab      completes names as the worker knows them
+
+--running takes a name, a task id or a worker id as `ray-relay tasks` shows them, and has to mean one process. A debugger is opened in its worker, by the hook (`ray-relay hook`) or else from outside, through the agent of its node, and the task stops at its next line of Python. While it is inside a call that runs none (time.sleep, ray.get, a collective) you are shown where it is; it stops when that returns, and Ctrl-C leaves it running. It takes the permissions `debug` and `attach`, is on record with --reason before anything is opened, and a job forbids it by RAY_RELAY_HOOK=look in its environment. `q` lets the task run on; the debugger stays in the worker, on its node's loopback address, until the worker ends.
 
 A breakpoint of Ray's legacy debugger (RAY_DEBUG=legacy) has that debugger's own prompt, through the relay: entering it is for good, `remote` and `get` are followed into the next task, and Ctrl-D lets the task run on. Only `q` said twice makes it fail.
 
@@ -101,6 +105,11 @@ pub(super) async fn run(args: DebugArgs) -> Result<(), Failure> {
             let text = format!("Waiting for the next task{what} that stops (Ctrl-C ends).\n");
             terminal.input.say(&text)?;
             Which::Next(target.clone())
+        }
+        (Some(target), false) if args.running => {
+            let text = "Opens a debugger in a task that runs, which takes some seconds (Ctrl-C ends).\n";
+            terminal.input.say(text)?;
+            Which::Running(target.clone(), args.reason.clone())
         }
         (Some(target), false) => {
             let list = RelayClient::new(args.relay.clone())?;
@@ -240,7 +249,7 @@ async fn one(
                 let mut events = EventStream::default();
                 events.legacy(&client, name.as_deref()).await
             }
-            Which::Named(_) => std::future::pending().await,
+            Which::Named(_) | Which::Running(..) => std::future::pending().await,
         }
     });
     let opened = loop {

@@ -13,7 +13,7 @@ use crate::telemetry::metrics::Outcome;
 use crate::wire::dap::codec::frame;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::mappings;
-use crate::wire::dap::message::{Request, event, notice, request};
+use crate::wire::dap::message::{Request, event, notice, request, task_end_before_stop};
 use crate::wire::dap::names::{Command, Event};
 use crate::wire::dap::splice::Side;
 use crate::wire::peer_stream::PeerStream;
@@ -34,6 +34,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
     pub(super) fn on_session(&mut self, event: SessionEvent) -> ControlFlow<()> {
         match event {
             SessionEvent::Warning(text) => self.tell(&notice(&text, true)),
+            SessionEvent::TaskEnded if self.pausing.is_some() => self.end_before_stop(),
             SessionEvent::TaskEnded => self.tell_task_ended(),
             SessionEvent::Explained(why) => {
                 self.unexplained = None;
@@ -150,12 +151,24 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
     /// Leaves the worker and tells the client why. From here on nothing of the client's is forwarded. `important`: as
     /// [`notice`] has it.
     pub(super) fn let_go(&mut self, why: &str, important: bool) {
+        let title = self.live.worker.breakpoint().title();
+        let text = format!("this session with {title} ends, because {why}; the task runs on");
+        self.part_with(&notice(&text, important));
+    }
+
+    /// The task has ended before it stopped: the next one of its worker, which nobody asked to stop, does not stop either.
+    fn end_before_stop(&mut self) {
+        let title = self.live.worker.breakpoint().title();
+        self.part_with(&task_end_before_stop(&title));
+        self.live.end_within(LET_GO, Outcome::Finished);
+    }
+
+    /// Leaves the worker, with these last words to the client.
+    fn part_with(&mut self, told: &Value) {
         // What the worker's debugger does from now on is no death.
         self.live.cut_off();
         self.splice.worker_mut().leave();
-        let title = self.live.worker.breakpoint().title();
-        let text = format!("this session with {title} ends, because {why}; the task runs on");
-        self.tell(&notice(&text, important));
+        self.tell(told);
         if !self.terminated {
             self.tell(&event(Event::Terminated, Value::Null));
         }

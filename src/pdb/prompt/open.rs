@@ -146,6 +146,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             .await?;
         self.ask_soon(Command::ConfigurationDone, Value::Null)
             .await?;
-        self.next_stop().await?.ok_or(PromptError::NoStop)
+        let mut task_ends = self.task_ends.clone();
+        tokio::select! {
+            stop = self.next_stop() => stop?.ok_or(PromptError::NoStop),
+            // One that was not waiting for a debugger.
+            _ = task_ends.changed() => Err(PromptError::TaskEnded),
+        }
     }
 }

@@ -172,7 +172,17 @@ pub fn task_end(title: &str) -> Value {
     told
 }
 
-/// Whether the `output` event with this body is [`task_end`].
+/// The same of one that was to stop, and has not come to that: the session is over.
+pub fn task_end_before_stop(title: &str) -> Value {
+    let mut told = notice(
+        &format!("{title} has ended before it stopped, and this session with it"),
+        true,
+    );
+    told["body"]["data"] = json!({"rayRelay": "taskEnded"});
+    told
+}
+
+/// Whether the `output` event with this body is [`task_end`], or [`task_end_before_stop`].
 pub fn tells_task_end(body: &Value) -> bool {
     body["data"]["rayRelay"] == "taskEnded"
 }
