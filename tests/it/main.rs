@@ -15,6 +15,7 @@
 
 mod advertise;
 mod agents;
+mod attach;
 mod campaign;
 mod closed_network;
 mod connect;

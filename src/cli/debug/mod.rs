@@ -107,7 +107,8 @@ pub(super) async fn run(args: DebugArgs) -> Result<(), Failure> {
             Which::Next(target.clone())
         }
         (Some(target), false) if args.running => {
-            let text = "Opens a debugger in a task that runs, which takes some seconds (Ctrl-C ends).\n";
+            let text =
+                "Opens a debugger in a task that runs, which takes some seconds (Ctrl-C ends).\n";
             terminal.input.say(text)?;
             Which::Running(target.clone(), args.reason.clone())
         }

@@ -253,12 +253,8 @@ impl AttachFlow<'_> {
         };
         let agents = &self.context.peers.agents;
         let opened = agents.open_debugger(&at, OPENED).await;
-        let sentence = |why: &NotInspected| {
-            format!(
-                "no debugger can be opened in {}: {why}",
-                title(running)
-            )
-        };
+        let sentence =
+            |why: &NotInspected| format!("no debugger can be opened in {}: {why}", title(running));
         match opened {
             Ok(_) => Ok(()),
             Err(why @ NotInspected::Forbidden(_)) => Err(SessionRefusal::Forbidden(sentence(&why))),
@@ -295,7 +291,8 @@ impl AttachFlow<'_> {
     /// Whether the worker still runs what was asked for, and the principal may do the same with what it is now.
     fn same(&self, process: &Process, opened: &Breakpoint) -> Result<(), SessionRefusal> {
         let mut tasks = process.running.iter().map(|one| &one.names.task_id);
-        let is_other = opened.names.task_id.is_some() && !tasks.any(|one| *one == opened.names.task_id);
+        let is_other =
+            opened.names.task_id.is_some() && !tasks.any(|one| *one == opened.names.task_id);
         if is_other && !opened.names.provisional {
             return Err(SessionRefusal::Nothing(format!(
                 "{} has ended while its debugger was opened, and its worker runs something else; `ray-relay tasks` shows what",

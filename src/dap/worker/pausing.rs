@@ -101,17 +101,17 @@ mod tests {
 
     #[test]
     fn the_main_thread_is_told_innermost_first_and_without_values() {
-        let frame = |name: &str, line: u32| json!({"file": "/job/train.py", "line": line, "function": name,
-            "locals": [{"name": "password", "value": "'hunter2'"}]});
+        let frame = |name: &str, line: u32| {
+            json!({"file": "/job/train.py", "line": line, "function": name,
+            "locals": [{"name": "password", "value": "'hunter2'"}]})
+        };
         let look = json!({"pid": 7, "source": "hook", "threads": [
             {"id": 2, "name": "other", "frames": [frame("other", 1)]},
             {"id": 1, "is_main": true, "frames": [frame("load", 3), frame("train", 9)]}]});
         let look = Look::read(look.to_string().as_bytes()).unwrap();
         let told = place("train · pid 7", &look);
         assert!(
-            told.ends_with(
-                "at:\n    load (/job/train.py:3)\n    train (/job/train.py:9)"
-            ),
+            told.ends_with("at:\n    load (/job/train.py:3)\n    train (/job/train.py:9)"),
             "{told}"
         );
         assert!(!told.contains("hunter2"));

@@ -86,7 +86,8 @@ async fn roles_become_scopes_on_clusters_by_reviews_that_are_right_in_every_fiel
     let state = fixture.server.state();
     assert_eq!(state.faults, Vec::<String>::new());
     assert_eq!(state.token_reviews, 1);
-    let verbs = "list view debug attach terminal dashboard-read dashboard-write admin terminate node";
+    let verbs =
+        "list view debug attach terminal dashboard-read dashboard-write admin terminate node";
     let every: HashSet<_> = ["east", "west"]
         .into_iter()
         .flat_map(|name| verbs.split(' ').map(move |verb| format!("{name}/{verb}")))

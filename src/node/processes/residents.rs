@@ -84,7 +84,9 @@ impl Processes {
     pub(in crate::node) fn started_with(&self, pid: u32, name: &str) -> Option<String> {
         let mut environment = Vec::new();
         let file = File::open(self.root.join(format!("{pid}/environ"))).ok()?;
-        file.take(LONGEST_ENVIRONMENT).read_to_end(&mut environment).ok()?;
+        file.take(LONGEST_ENVIRONMENT)
+            .read_to_end(&mut environment)
+            .ok()?;
         let mut found = String::new();
         for variable in environment.split(|byte| *byte == 0) {
             let variable = String::from_utf8_lossy(variable);

@@ -40,7 +40,9 @@ fn flags_go_over_the_environment_over_the_file_over_defaults() {
 fn every_scalar_key_can_be_given_in_the_environment() {
     let other = |key: &str| match key {
         "address" => "127.0.0.1:7000",
-        "insecure_no_auth" | "locations" | "allow_terminate" | "allow_attach" | "metrics_open" => "true",
+        "insecure_no_auth" | "locations" | "allow_terminate" | "allow_attach" | "metrics_open" => {
+            "true"
+        }
         "commands" | "enabled" | "defaults" | "email" => "true",
         "names" | "types" => "pin, *_pin",
         "values" => r"\d{3,5}",

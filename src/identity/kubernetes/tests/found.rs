@@ -8,7 +8,8 @@ use super::*;
 use crate::policy::Scope;
 use crate::ray::registry::{ClusterStatus, Snapshot};
 
-const VERBS: &str = "list view debug attach terminal dashboard-read dashboard-write admin terminate node";
+const VERBS: &str =
+    "list view debug attach terminal dashboard-read dashboard-write admin terminate node";
 
 /// A relay in the namespace `ray` with a cluster `east` of its own, which has found these.
 struct Found {
