@@ -99,6 +99,7 @@ pub(crate) fn config() -> Config {
             max_frame: 1 << 26,
             max_handshake_frame: 1 << 20,
             allow_terminate: false,
+            allow_attach: false,
         },
         http: config::Http {
             header_timeout: 30 * second,

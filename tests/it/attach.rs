@@ -257,3 +257,63 @@ async fn what_runs_is_stopped_by_a_debugger_that_its_hook_opens() {
     assert_eq!(driver.result(), done);
     scene.gone();
 }
+
+/// `ray-relay debug --running spin` at `scene` is refused with `code` and a sentence that has `words`, and nothing is opened.
+fn is_refused(scene: &Scene<'_>, code: i32, words: &str) {
+    let (exit, said) = ran(scene, &["debug", "--running", "spin"]);
+    assert_eq!(exit, Some(code), "{said}");
+    assert!(said.contains(words), "{said}");
+    assert_eq!(ports(scene), 0, "{said}");
+}
+
+#[tokio::test]
+async fn what_forbids_a_debugger_and_what_puts_the_hook_there() {
+    let Some(cluster) = Cluster::up(NEWEST, 0, &[]) else {
+        return;
+    };
+    let place = Place::new();
+    {
+        // Everybody may debug, and nobody attach to what runs.
+        let scene = Scene::new(&cluster);
+        let _agent = Agent::on(&scene, "head", &["--allow-plaintext"]);
+        linked(&scene, 1);
+        let _driver = place.driver(&cluster, "spin", &[("HOOK_DIR", &place.path("hook"))]);
+        runs(&scene, "spin");
+        is_refused(&scene, 77, "the permission `attach` besides `debug`");
+    }
+    let scene = place.scene(&cluster);
+    let _agent = Agent::on(&scene, "head", &["--allow-plaintext"]);
+    linked(&scene, 1);
+    let gone = || {
+        eventually("no task", Duration::from_secs(60), || {
+            let tasks = scene.get("/relay/v1/tasks?name=spin")["tasks"].take();
+            (tasks == json!([])).then_some(())
+        });
+    };
+    // The job says so, by its hook and without it.
+    for (value, hook) in [("look", true), ("off", true), ("look", false)] {
+        gone();
+        let path = place.path("hook");
+        let mut env = vec![("RAY_RELAY_HOOK", value)];
+        env.extend(hook.then_some(("HOOK_DIR", &*path)));
+        let _driver = place.driver(&cluster, "spin", &env);
+        runs(&scene, "spin");
+        is_refused(&scene, 77, &format!("(RAY_RELAY_HOOK={value})"));
+    }
+    gone();
+
+    // Without a hook and without a word, it comes from outside.
+    let mut driver = place.driver(&cluster, "spin", &[]);
+    runs(&scene, "spin");
+    let (code, said) = ran(
+        &scene,
+        &["exec", "--running", "spin", "--", "p steps > 0", "p 6 * 7"],
+    );
+    if said.contains("gdb") {
+        return crate::support::skip(said);
+    }
+    assert_eq!((code, &*said), (Some(0), "True\n42\n"));
+    stops_in(&scene, "spin", "spin", "steps").await;
+    place.end("spin");
+    assert_eq!(driver.result(), json!(["spin"]));
+}

@@ -113,7 +113,7 @@ impl AttachFlow<'_> {
         }
         self.put_on_record(first, &selector).await?;
         let text = format!(
-            "opens a debugger in {}, which takes some seconds; it stops at its next line of Python",
+            "opens a debugger in {}, which takes some seconds; the task stops at its next line of Python, and runs on when you detach. The debugger itself cannot be closed again: it listens on its node's loopback address until the worker ends",
             process.title()
         );
         // Whoever is gone is met by the session.

@@ -90,7 +90,11 @@ impl Scene {
 
     /// Puts a py-spy beside Python that does what `script` says.
     fn py_spy(&self, script: &str) {
-        let program = self.bin.path().join("py-spy");
+        self.program("py-spy", script);
+    }
+
+    fn program(&self, name: &str, script: &str) {
+        let program = self.bin.path().join(name);
         std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
         // Who it is run as gets there.
@@ -221,19 +225,75 @@ async fn what_is_no_worker_is_not_looked_at() {
 
 #[tokio::test]
 async fn opening_a_debugger_takes_a_hook_and_says_its_port() {
-    let Some(hooked) = Hooked::runs("ready()") else {
-        return;
-    };
-    let mut scene = Scene::of(&hooked, row(hooked.pid())).await;
-    scene.py_spy(&format!("echo '{DUMPED}'"));
-    let (_, why) = scene.refused(scene.inspect(Inspection::Open)).await;
-    assert!(why.contains("ray-relay hook"), "{why}");
     let opens = "
 hook['setup']()
 hook['_open'] = lambda worker: {'host': '127.0.0.1', 'port': 4321}
 ready()";
-    let hooked = Hooked::runs(opens).unwrap();
+    let Some(hooked) = Hooked::runs(opens) else {
+        return;
+    };
     let mut scene = Scene::of(&hooked, row(hooked.pid())).await;
     scene.asks(scene.inspect(Inspection::Open)).await;
     assert_eq!(scene.answer().await, r#"{"host":"127.0.0.1","port":4321}"#);
+}
+
+#[tokio::test]
+async fn a_job_forbids_a_debugger_with_the_hook_and_without() {
+    let forbids = [("RAY_RELAY_HOOK", "look")];
+    let Some(hooked) = Hooked::runs_with("hook['setup']()\nready()", &forbids) else {
+        return;
+    };
+    let mut scene = Scene::of(&hooked, row(hooked.pid())).await;
+    let (kind, why) = scene.refused(scene.inspect(Inspection::Open)).await;
+    assert_eq!(kind, Refusal::Forbidden, "{why}");
+    assert!(why.contains("RAY_RELAY_HOOK=look"), "{why}");
+
+    // Nothing is run that would put a hook there.
+    let hooked = Hooked::runs("ready()").unwrap();
+    let mut scene = Scene::of(&hooked, row(hooked.pid())).await;
+    let ran = scene.bin.path().join("ran");
+    scene.program("python", &format!("touch {}", ran.display()));
+    let (kind, why) = scene.refused(scene.inspect(Inspection::Open)).await;
+    assert_eq!(kind, Refusal::Other, "{why}");
+    assert!(why.contains("cannot see whether its job forbids"), "{why}");
+    for value in ["off", "look"] {
+        let environment = format!("A=1\0RAY_RELAY_HOOK={value}\0B=2\0");
+        scene.agent.proc.environment(hooked.pid(), &environment);
+        let (kind, why) = scene.refused(scene.inspect(Inspection::Open)).await;
+        assert_eq!(kind, Refusal::Forbidden, "{why}");
+        assert!(why.contains(&format!("RAY_RELAY_HOOK={value}")), "{why}");
+    }
+    assert!(!ran.exists());
+}
+
+#[tokio::test]
+async fn without_a_hook_it_is_put_into_what_ray_lists_by_that_process_or_it_is_said_why_not() {
+    let Some(hooked) = Hooked::runs("ready()") else {
+        return;
+    };
+    let mut scene = Scene::of(&hooked, row(1)).await;
+    scene.agent.proc.environment(hooked.pid(), "A=1\0");
+    let ran = scene.bin.path().join("ran");
+    scene.program("python", &format!("touch {}", ran.display()));
+    let (kind, why) = scene.refused(scene.inspect(Inspection::Open)).await;
+    assert_eq!(kind, Refusal::NotAWorker, "{why}");
+    assert!(!ran.exists());
+
+    let mut scene = Scene::of(&hooked, row(hooked.pid())).await;
+    scene.agent.proc.environment(hooked.pid(), "A=1\0");
+    let (_, why) = scene.refused(scene.inspect(Inspection::Open)).await;
+    assert!(
+        why.contains("the Python of its raylet is not seen"),
+        "{why}"
+    );
+    let pid = hooked.pid();
+    scene.program(
+        "python",
+        &format!("[ \"$1 $3\" = '-c {pid}' ] && [ -z \"$HOME\" ] && echo noise >&2 && echo 'no gdb here' >&2; exit 1"),
+    );
+    let (_, why) = scene.refused(scene.inspect(Inspection::Open)).await;
+    assert!(
+        why.contains("no hook") && why.contains("no gdb here") && why.contains("ray-relay hook"),
+        "{why}"
+    );
 }

@@ -163,6 +163,11 @@ impl Proc {
         std::fs::write(self.0.path().join("1/status"), format!("PPid:\t0\n{ids}")).unwrap();
     }
 
+    /// The process `pid` was started with this environment.
+    pub(in crate::node) fn environment(&self, pid: u32, variables: &str) {
+        std::fs::write(self.0.path().join(format!("{pid}/environ")), variables).unwrap();
+    }
+
     /// From now on the other is what has this command line.
     pub(in crate::node) fn parent(&self, cmdline: &str) {
         std::fs::write(self.0.path().join("1/cmdline"), cmdline).unwrap();
