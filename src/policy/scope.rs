@@ -33,7 +33,7 @@ pub enum Scope {
     Terminate = 1 << 7,
     /// Speak for Ray nodes, as an agent (`ray-relay node`) does, and nothing else.
     Node = 1 << 8,
-    /// Open a debugger in a task that runs and never asked for one, to be used with [`Scope::Debug`]. In no other scope.
+    /// With [`Scope::Debug`]: open a debugger in a task that runs and never called `breakpoint()`. In no other permission.
     Attach = 1 << 9,
 }
 
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn no_other_scope_includes_ending_a_process_or_opening_a_debugger() {
+    fn everything_else_never_includes_ending_a_process() {
         let own = [Scope::Terminate, Scope::Attach];
         let all = Scope::ALL
             .into_iter()

@@ -16,7 +16,7 @@ settings! {
         max_handshake_frame: usize = MIB, size(4 * KIB..=64 * MIB);
         /// Whether the permission `debug` is enough to end a worker process.
         allow_terminate: bool = false, flag();
-        /// Whether everybody who may debug may open a debugger in a task that runs and asked for none, too.
+        /// Whether the permission `debug` is enough to open a debugger in a task that runs and asked for none.
         allow_attach: bool = false, flag();
     }
 }
