@@ -66,7 +66,8 @@ pub fn completed(
         return Ok(selector);
     }
     let is_name = |b: &Arc<Breakpoint>| names(&selector, b);
-    if !selector.next
+    // What runs is no breakpoint, whatever its name begins like.
+    if !(selector.next || selector.running)
         && let Some(begun) = selector.task.as_deref().and_then(|task| task.parse().ok())
         && !seen.live.iter().chain(&seen.ended).any(is_name)
         && let Some(id) = BreakpointIdPrefix::find(&begun, seen).map_err(several)?

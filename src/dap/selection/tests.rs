@@ -71,6 +71,13 @@ fn the_beginning_of_an_id_is_taken_where_one_has_it_and_nothing_is_called_so() {
     ] {
         assert_eq!(worker(by(selector.clone(), &list)), "cube", "{selector}");
     }
+    // What runs is called so, and is no breakpoint.
+    let running = json!({"rayRelay": {"task": begun, "running": true}});
+    let running = completed(read_selector(&running).unwrap(), &list).unwrap();
+    assert_eq!(
+        (running.breakpoint, running.task.as_deref()),
+        (None, Some(begun))
+    );
     // A name goes before.
     assert_eq!(worker(by(json!({"task": other}), &list)), other);
     assert_eq!(worker(by(json!({"breakpoint": other}), &list)), "square");
