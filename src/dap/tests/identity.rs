@@ -40,6 +40,12 @@ scopes = ["list", "debug"]
 [[rule]]
 subjects = ["kim"]
 scopes = ["debug", "terminate"]
+[[rule]]
+subjects = ["ron"]
+scopes = ["debug", "attach"]
+[[rule]]
+subjects = ["ada"]
+scopes = ["list", "view", "attach"]
 "#;
 
 /// A relay that knows the people of [`POLICY`], by the tokens of [`token_of`].

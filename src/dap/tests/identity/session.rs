@@ -116,3 +116,42 @@ async fn ending_a_process_takes_its_permission_or_that_of_the_relays_owner() {
         assert_eq!(goodbye.arguments["terminateDebuggee"], may, "{token}");
     }
 }
+
+#[tokio::test]
+async fn opening_a_debugger_in_what_runs_takes_a_permission_besides_debug() {
+    for (who, by_config, may) in [
+        ("all", false, false),
+        ("kim", false, false),
+        ("eve", true, false),
+        ("ada", true, false),
+        ("all", true, true),
+        ("ron", false, true),
+    ] {
+        let relay = relay(Audit::off(), |config| config.dap.allow_attach = by_config);
+        let asked = json!({"task": "train", "running": true, "token": token_of(who)});
+        let said = refusal(&relay, json!({ "rayRelay": asked })).await;
+        // Nothing runs here: who may is told so.
+        let words = match may {
+            true => "nothing that runs is called \"train\"",
+            false => "the permission `attach` besides `debug`",
+        };
+        assert!(said.contains(words), "{who}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn a_ticket_is_for_no_task_that_runs() {
+    let relay = relay(Audit::off(), |_| {});
+    let worker = worker(&relay).await;
+    let (mut debugger, _) = Debugger::attaching(&relay, with_token(token_of("ron"))).await;
+    let (mut dap, _) = worker.attached().await;
+    let child = json!({"request": "attach", "configuration": {"subProcessId": 7, "connect": {"host": "x", "port": 1}}});
+    let child =
+        json!({"seq": 5, "type": "request", "command": "startDebugging", "arguments": child});
+    dap.send(&child).await.unwrap();
+    let child = debugger.until(|m| m["command"] == "startDebugging").await;
+    let ticket = &child["arguments"]["configuration"]["rayRelay"]["ticket"];
+    let asked = json!({"task": "train", "running": true, "ticket": ticket});
+    let said = refusal(&relay, json!({ "rayRelay": asked })).await;
+    assert!(said.contains("for one other breakpoint"), "{said}");
+}
