@@ -16,7 +16,6 @@ use tracing::{debug, info};
 use super::Agent;
 use super::connect::Dialler;
 use super::hook::{self, NoAnswer, Request};
-use super::injection;
 use super::look::Refused;
 use super::processes::Resident;
 use super::stream::{stream_for, tell_refused};
@@ -197,7 +196,10 @@ async fn inject(
     agent.look.is_resident(&asked.worker_id, asked.pid).await?;
     let left = until.saturating_duration_since(Instant::now());
     // Some is left for the debugger to be opened in.
-    let injected = injection::inject(agent, worker, Instant::now() + left.mul_f64(0.6)).await;
+    let injected = agent
+        .injections
+        .inject(worker, Instant::now() + left.mul_f64(0.6))
+        .await;
     injected.map_err(|why| {
         let absent = NoAnswer::Absent;
         other(&format!(

@@ -1,10 +1,12 @@
 //! What the client asks of the worker, and what becomes of it on the way.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
 use super::Relaying;
+use super::pausing::Pausing;
 use crate::dap::attach_selector::OnClose;
 use crate::dap::client::Goodbye;
 use crate::dap::message_filter::Action;
@@ -219,6 +221,25 @@ impl<S: PeerStream> Relaying<'_, S> {
         if handling == FromClient::ConfigurationDone {
             self.pause();
         }
+    }
+
+    /// The client has configured, and the worker's debugger is about to know: a task that runs is to stop.
+    fn pause(&mut self) {
+        if !matches!(self.pausing, Some(Pausing::Wanted)) {
+            return;
+        }
+        self.request(Command::Pause, json!({"threadId": "*"}));
+        // That it has ended is told meanwhile.
+        self.live.task.resumed();
+        let agents = Arc::clone(&self.context.peers.agents);
+        let breakpoint = Arc::clone(self.live.worker.breakpoint());
+        self.pausing = Some(Pausing::asked(agents, breakpoint));
+    }
+
+    /// The task has not stopped, and this is where it is.
+    pub(super) fn tell_place(&mut self, text: &str) {
+        self.pausing = Some(Pausing::Told);
+        self.tell(&notice(text, false));
     }
 
     /// Has the worker do the `continue` in `message` where one thread was let run alone. debugpy, which tells of stops once for

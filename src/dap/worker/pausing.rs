@@ -4,16 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
 use tokio::time::sleep;
 use tokio_util::sync::ReusableBoxFuture;
 
-use super::Relaying;
-use crate::agents::WorkerAt;
+use crate::agents::{Agents, WorkerAt};
 use crate::ray::look::{Look, Thread};
-use crate::wire::dap::message::notice;
-use crate::wire::dap::names::Command;
-use crate::wire::peer_stream::PeerStream;
+use crate::ray::registry::Breakpoint;
 
 /// How long a thread may take to come to a line of Python before it is looked at: debugpy takes half a second.
 const STOPS: Duration = Duration::from_secs(2);
@@ -42,17 +38,9 @@ pub(super) async fn still_runs(pausing: &mut Option<Pausing>) -> String {
     }
 }
 
-impl<S: PeerStream> Relaying<'_, S> {
-    /// The client has configured, and the worker's debugger is about to know: the task stops.
-    pub(super) fn pause(&mut self) {
-        if !matches!(self.pausing, Some(Pausing::Wanted)) {
-            return;
-        }
-        self.request(Command::Pause, json!({"threadId": "*"}));
-        // That it has ended is told meanwhile.
-        self.live.task.resumed();
-        let agents = Arc::clone(&self.context.peers.agents);
-        let breakpoint = Arc::clone(self.live.worker.breakpoint());
+impl Pausing {
+    /// The worker of `breakpoint` was told to stop.
+    pub(super) fn asked(agents: Arc<Agents>, breakpoint: Arc<Breakpoint>) -> Self {
         let told = async move {
             sleep(STOPS).await;
             let at = WorkerAt {
@@ -69,13 +57,7 @@ impl<S: PeerStream> Relaying<'_, S> {
                 ),
             }
         };
-        self.pausing = Some(Pausing::Asked(ReusableBoxFuture::new(told)));
-    }
-
-    /// The task has not stopped, and this is where it is.
-    pub(super) fn tell_place(&mut self, text: &str) {
-        self.pausing = Some(Pausing::Told);
-        self.tell(&notice(text, false));
+        Self::Asked(ReusableBoxFuture::new(told))
     }
 }
 
@@ -97,6 +79,8 @@ fn place(title: &str, look: &Look) -> String {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

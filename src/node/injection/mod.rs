@@ -13,8 +13,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
-use super::Agent;
 use super::processes::Resident;
 use crate::wire::text::one_line;
 
@@ -50,75 +51,87 @@ pub(super) enum NotInjected {
 }
 
 /// The processes in which it is under way.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Injections(Arc<Mutex<HashSet<u32>>>);
+type Pids = Arc<Mutex<HashSet<u32>>>;
+
+/// All of an agent.
+pub(super) struct Injections {
+    under_way: Pids,
+    /// Each is a task of these, until the agent ends.
+    tasks: TaskTracker,
+    ending: CancellationToken,
+}
 
 /// One of them.
 struct UnderWay {
-    of: Injections,
+    all: Pids,
     pid: u32,
-}
-
-impl Injections {
-    fn begin(&self, pid: u32) -> Option<UnderWay> {
-        let is_new = self.0.lock().insert(pid);
-        is_new.then(|| UnderWay {
-            of: self.clone(),
-            pid,
-        })
-    }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.of.0.lock().remove(&self.pid);
+        self.all.lock().remove(&self.pid);
     }
 }
 
-/// Puts the hook into `worker`, until then. Dropped, it goes on to its end.
-///
-/// # Errors
-/// [`NotInjected`].
-pub(super) async fn inject(
-    agent: &Agent,
-    worker: &Resident,
-    until: Instant,
-) -> Result<(), NotInjected> {
-    let python = worker.python.as_ref().ok_or(NotInjected::NoPython)?;
-    let under_way = agent.injections.begin(worker.pid);
-    let under_way = under_way.ok_or(NotInjected::UnderWay)?;
-    let patience = until.saturating_duration_since(Instant::now());
-    let mut command = Command::new(python);
-    command
-        .args(["-c", INJECT, &worker.pid.to_string()])
-        .arg(patience.mul_f64(0.8).as_secs_f64().to_string())
-        .env_clear()
-        .env("PATH", PATH)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    let own = geteuid();
-    if own.as_raw() != worker.uid {
-        if !own.is_root() {
-            return Err(NotInjected::Foreign);
+impl Injections {
+    pub(super) fn new(tasks: TaskTracker, ending: CancellationToken) -> Self {
+        Self {
+            under_way: Pids::default(),
+            tasks,
+            ending,
         }
-        command.uid(worker.uid).gid(worker.gid);
     }
-    let (done, came) = oneshot::channel();
-    let ending = agent.ending.clone();
-    agent.tasks.spawn(async move {
-        let ran = tokio::select! {
-            ran = run(command) => ran,
-            // It is not killed.
-            () = ending.cancelled() => return,
-        };
-        drop(under_way);
-        // Nobody waits where it has come late.
-        drop(done.send(ran));
-    });
-    let came = timeout_at(until, came).await;
-    came.map_err(|_| NotInjected::Late)?
-        .map_err(|_| NotInjected::Late)?
+
+    fn begin(&self, pid: u32) -> Option<UnderWay> {
+        let is_new = self.under_way.lock().insert(pid);
+        let all = Arc::clone(&self.under_way);
+        is_new.then(|| UnderWay { all, pid })
+    }
+
+    /// Puts the hook into `worker`, until then. Dropped, it goes on to its end.
+    ///
+    /// # Errors
+    /// [`NotInjected`].
+    pub(super) async fn inject(
+        &self,
+        worker: &Resident,
+        until: Instant,
+    ) -> Result<(), NotInjected> {
+        let python = worker.python.as_ref().ok_or(NotInjected::NoPython)?;
+        let under_way = self.begin(worker.pid).ok_or(NotInjected::UnderWay)?;
+        let patience = until.saturating_duration_since(Instant::now());
+        let mut command = Command::new(python);
+        command
+            .args(["-c", INJECT, &worker.pid.to_string()])
+            .arg(patience.mul_f64(0.8).as_secs_f64().to_string())
+            .env_clear()
+            .env("PATH", PATH)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let own = geteuid();
+        if own.as_raw() != worker.uid {
+            if !own.is_root() {
+                return Err(NotInjected::Foreign);
+            }
+            command.uid(worker.uid).gid(worker.gid);
+        }
+        let (done, came) = oneshot::channel();
+        let ending = self.ending.clone();
+        self.tasks.spawn(async move {
+            let ran = tokio::select! {
+                ran = run(command) => ran,
+                // It is not killed.
+                () = ending.cancelled() => return,
+            };
+            drop(under_way);
+            // Nobody waits where it has come late.
+            drop(done.send(ran));
+        });
+        let came = timeout_at(until, came).await;
+        came.map_err(|_| NotInjected::Late)?
+            .map_err(|_| NotInjected::Late)?
+    }
 }
 
 async fn run(mut command: Command) -> Result<(), NotInjected> {
@@ -155,7 +168,7 @@ mod tests {
 
     #[test]
     fn one_process_has_one_at_a_time() {
-        let injections = Injections::default();
+        let injections = Injections::new(TaskTracker::new(), CancellationToken::new());
         let first = injections.begin(7);
         assert!(first.is_some() && injections.begin(7).is_none());
         assert!(injections.begin(8).is_some());
