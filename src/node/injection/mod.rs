@@ -143,6 +143,7 @@ async fn run(mut command: Command) -> Result<(), NotInjected> {
     let feeding = async {
         // Where it reads nothing, it says why below.
         _ = stdin.write_all(HOOK.as_bytes()).await;
+        _ = stdin.write_all(b"\nsetup()\n").await;
         drop(stdin);
     };
     let mut complaint = Vec::new();

@@ -289,7 +289,7 @@ async fn without_a_hook_it_is_put_into_what_ray_lists_by_that_process_or_it_is_s
     let pid = hooked.pid();
     scene.program(
         "python",
-        &format!("[ \"$1 $3\" = '-c {pid}' ] && [ -z \"$HOME\" ] && echo noise >&2 && echo 'no gdb here' >&2; exit 1"),
+        &format!("[ \"$1 $3\" = '-c {pid}' ] && [ -z \"$HOME\" ] && tail -n 1 | grep -q '^setup()$' && echo noise >&2 && echo 'no gdb here' >&2; exit 1"),
     );
     let (_, why) = scene.refused(scene.inspect(Inspection::Open)).await;
     assert!(
