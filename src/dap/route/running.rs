@@ -104,11 +104,11 @@ impl AttachFlow<'_> {
         if waits.is_some() {
             return Ok(found(false));
         }
-        let all = process.running.iter();
-        let rights = all.map(|one| self.principal.access().rights_on_running(one).scopes);
-        if !rights.fold(true, |may, scopes| {
-            may && self.context.may_open_debugger(scopes)
-        }) {
+        let may = |one: &Running| {
+            let rights = self.principal.access().rights_on_running(one);
+            self.context.may_open_debugger(rights.scopes)
+        };
+        if !process.running.iter().all(may) {
             return Err(self.may_not(&process.title()));
         }
         self.put_on_record(first, &selector).await?;
