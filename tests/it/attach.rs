@@ -234,12 +234,14 @@ async fn what_runs_is_stopped_by_a_debugger_that_its_hook_opens() {
     cluster.signal("head", u32::try_from(pid).unwrap(), "KILL");
     client.event("terminated").await;
     client.disconnect().await;
+    // By Ray's last word, which is a second old, it may run still; by the agent's it does not.
     let (code, said) = ran(&scene, &["debug", "--running", "sleeps"]);
     assert_eq!(code, Some(66), "{said}");
-    assert!(
-        said.contains("nothing that runs is called \"sleeps\""),
-        "{said}"
-    );
+    let words = [
+        "nothing that runs is called \"sleeps\"",
+        "no worker on its node has that process any more",
+    ];
+    assert!(words.iter().any(|words| said.contains(words)), "{said}");
 
     stops_in(&scene, "*Echo*", "__call__", "beats").await;
 
