@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hyper::Uri;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use super::http::{Roots, trusting};
 use super::*;
@@ -218,7 +218,10 @@ async fn a_proxy_that_does_not_lead_there_is_told_of() {
         assert_eq!(refused.is_behind(), behind, "{told}");
         assert!(!format!("{refused:?} {told}").contains("secret"), "{told}");
     }
-    drop(listener);
+    // Taken, so that nobody else listens there meanwhile.
+    let taken = TcpSocket::new_v4().unwrap();
+    taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = taken.local_addr().unwrap();
     let tls = trusting(Roots::None).unwrap().with_no_client_auth();
     let proxies = environment(&[("HTTPS_PROXY", &address.to_string())]);
     let connector = Connector::new(tls, Duration::from_secs(5), proxies);
