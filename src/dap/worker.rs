@@ -21,7 +21,6 @@ mod standing;
 
 use std::ops::ControlFlow;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -44,8 +43,7 @@ use crate::connection::on_wake::OnWake;
 use crate::context::Context;
 use crate::debugger::Worker;
 use crate::session::live::{Begun, Live, Signal};
-use crate::session::parks::Place;
-use crate::session::shares::Share;
+use crate::session::parks::{ParkShare, Place};
 use crate::session::state::SessionState;
 use crate::session::worker_end::was_intended;
 use crate::session::{Ending, Member, Session};
@@ -218,7 +216,7 @@ pub(super) struct Relaying<'a, S> {
     /// The client is lost, and the session may be kept.
     vanished: bool,
     /// What it needs to be kept.
-    share: Option<Arc<Share>>,
+    share: Option<Box<ParkShare>>,
     /// Where it will be kept, once that is settled.
     place: Option<Box<Place>>,
     /// The last question whether the client is there that was put to it.

@@ -29,12 +29,16 @@
 
 mod merge;
 mod node;
+mod places;
 mod remote;
 mod row;
 mod terms;
 
 pub(crate) use merge::{Hold, Step};
-pub(crate) use node::{EACH, FAMILY, HoldId, NodeHolds};
+pub(crate) use node::{HoldId, NodeHolds};
+#[cfg(test)]
+pub(crate) use places::{EACH, FAMILY};
+pub(crate) use places::{NoPlace, PlacesOfOne};
 pub(crate) use remote::{KEPT, RemoteHold, RemoteHolds, Touched};
 pub use row::{Holder, RayNode};
 pub(crate) use row::{Worker, held};

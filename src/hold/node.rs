@@ -1,22 +1,15 @@
 //! Which workers sessions hold through one agent, and which it keeps itself: the agent decides among relays.
 //!
-//! It keeps as many as a relay would, whose parks are lost with it: of one person [`EACH`], a cluster session counted as one; in
-//! all as many as it can [tell of](kept_fit). Pure.
+//! It keeps as many [of one person](super::places) as a relay would, whose parks are lost with it; in all as many as it can
+//! [tell of](kept_fit). Pure.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::places::{NoPlace, PlacesOfOne};
 use crate::wire::tunnel::messages::{
     Client, Held, Hex, Holder, Keep, KeptSession, LetRun, Name, Open, Parked, Replica, Subject,
     kept_fit, written,
 };
-
-/// Places for what is kept that one person has, at a relay and at each agent. A cluster session has one with all that it has
-/// opened.
-pub(crate) const EACH: usize = 8;
-
-/// Sessions of a cluster session for which one place is enough.
-pub(crate) const FAMILY: usize = 64;
 
 /// Names a session's hold of a worker.
 pub(crate) type HoldId = u64;
@@ -137,20 +130,25 @@ impl<A> NodeHolds<A> {
         of_worker.all(|row| row.id == id || row.held.session.is_empty())
     }
 
-    /// Keeps the worker of `id` by `keep` until then, to be asked through `asks`. `false`: its owner, or all together, have as
-    /// many as may be.
-    pub(crate) fn park(&mut self, id: HoldId, keep: &Keep, until_unix_ms: u64, asks: A) -> bool {
-        if !self.has_place(keep) {
-            return false;
-        }
+    /// Keeps the worker of `id` by `keep` until then, to be asked through `asks`.
+    ///
+    /// # Errors
+    /// [`NoPlace`]: its owner, or all together, have as many as may be.
+    pub(crate) fn park(
+        &mut self,
+        id: HoldId,
+        keep: &Keep,
+        until_unix_ms: u64,
+        asks: A,
+    ) -> Result<(), NoPlace> {
+        self.has_place(keep)?;
         let others = self
             .rows
             .iter()
             .filter_map(|row| Some(row.kept.as_ref()?.bytes));
         let others: Vec<usize> = others.collect();
-        let Some(row) = self.rows.iter_mut().find(|row| row.id == id) else {
-            return false;
-        };
+        let none = NoPlace::All(others.len());
+        let row = self.rows.iter_mut().find(|row| row.id == id).ok_or(none)?;
         let held = Held {
             parked: Some(Parked {
                 owner: keep.owner.clone(),
@@ -162,7 +160,7 @@ impl<A> NodeHolds<A> {
         };
         let bytes = written(&held).len();
         if !kept_fit(others.into_iter().chain([bytes])) {
-            return false;
+            return Err(none);
         }
         row.held = held;
         row.kept = Some(KeptRow {
@@ -170,7 +168,7 @@ impl<A> NodeHolds<A> {
             cluster_session: keep.cluster_session,
             bytes,
         });
-        true
+        Ok(())
     }
 
     /// The session that `open` of `replica` names goes on with the worker of `id`, which was kept, at `now_unix_ms`.
@@ -218,24 +216,18 @@ impl<A> NodeHolds<A> {
 
     /// Whether the owner of `keep` may have one more of those that are kept. Where nobody is authenticated, nobody's share is
     /// known.
-    fn has_place(&self, keep: &Keep) -> bool {
+    fn has_place(&self, keep: &Keep) -> Result<(), NoPlace> {
         if keep.owner.is_empty() {
-            return true;
+            return Ok(());
         }
-        let (mut places, mut families) = (0, HashMap::<Hex<8>, usize>::new());
-        let parked = |row: &&Row<A>| {
-            row.held.parked.as_ref().map(|parked| &parked.owner) == Some(&keep.owner)
-        };
-        for row in self.rows.iter().filter(parked) {
-            match row.kept.as_ref().and_then(|kept| kept.cluster_session) {
-                Some(family) => *families.entry(family).or_default() += 1,
-                None => places += 1,
+        let mut places = PlacesOfOne::default();
+        for row in &self.rows {
+            let owner = row.held.parked.as_ref().map(|parked| &parked.owner);
+            if owner == Some(&keep.owner) {
+                places.add(row.kept.as_ref().and_then(|kept| kept.cluster_session));
             }
         }
-        let kept = families.values().map(|kept| kept.div_ceil(FAMILY));
-        places += kept.sum::<usize>();
-        let own = keep.cluster_session.and_then(|own| families.get(&own));
-        places < EACH || own.is_some_and(|kept| kept % FAMILY != 0)
+        places.has_place(keep.cluster_session.as_ref())
     }
 }
 

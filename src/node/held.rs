@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::keeping::Keeping;
 use super::look::Refused;
-use crate::hold::{HoldId, NodeHolds};
+use crate::hold::{HoldId, NoPlace, NodeHolds};
 use crate::moment::unix_ms;
 use crate::wire::tunnel::messages::{Held, Keep, LetRun, Open, Refusal, Replica};
 
@@ -118,15 +118,16 @@ impl Hold {
         }
     }
 
-    /// Shows the worker as kept by `keep` for so long from now; gives what is asked of whoever keeps it. `None`: that one, or
-    /// all together, have as many as may be.
-    pub(super) fn park(&self, keep: &Keep, left: Duration) -> Option<mpsc::Receiver<Ask>> {
+    /// Shows the worker as kept by `keep` for so long from now; gives what is asked of whoever keeps it.
+    ///
+    /// # Errors
+    /// [`NoPlace`]: that one, or all together, have as many as may be.
+    pub(super) fn park(&self, keep: &Keep, left: Duration) -> Result<mpsc::Receiver<Ask>, NoPlace> {
         let (ask, asks) = mpsc::channel(1);
         let until = unix_ms(SystemTime::now() + left);
-        let is_kept = self
-            .table
-            .change(|holds| holds.park(self.id, keep, until, ask));
-        is_kept.then_some(asks)
+        self.table
+            .change(|holds| holds.park(self.id, keep, until, ask))?;
+        Ok(asks)
     }
 
     /// Shows the worker as that of the session which `open` of `replica` names.
@@ -244,10 +245,10 @@ mod tests {
             kept.push((hold, asks.unwrap()));
         }
         let more = take("more");
-        assert!(more.park(&keep("another"), LEFT).is_none());
+        assert!(more.park(&keep("another"), LEFT).is_err());
         kept.pop();
-        assert!(more.park(&keep("0"), LEFT).is_none());
-        assert!(more.park(&keep("another"), LEFT).is_some());
+        assert!(more.park(&keep("0"), LEFT).is_err());
+        assert!(more.park(&keep("another"), LEFT).is_ok());
     }
 
     #[test]
@@ -262,7 +263,7 @@ mod tests {
                 ..keep(owner)
             };
             let asks = hold.park(&keep, LEFT);
-            let is_kept = asks.is_some();
+            let is_kept = asks.is_ok();
             kept.push((hold, asks));
             is_kept
         };
@@ -303,7 +304,7 @@ mod tests {
             let hold = table.take(&long(n), Hex([1; 8])).unwrap();
             let owner = format!("{n:03}{}", "\"".repeat(253));
             let asks = hold.park(&keep(&owner), LEFT);
-            kept += usize::from(asks.is_some());
+            kept += usize::from(asks.is_ok());
             holds.push((hold, asks));
         }
         assert!((40..MOST_KEPT).contains(&kept), "{kept}");

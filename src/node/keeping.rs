@@ -77,10 +77,13 @@ impl Keeping {
             Ok(debugger) => debugger,
             Err(debugger) => return Err(left_over(debugger, hold, leaving)),
         };
-        let Some(asks) = hold.park(&said.keep, left) else {
-            info!("there are too many workers that are kept: the task of this one runs on");
-            let (debugger, _) = Attended::again(debugger);
-            return Err(left_over(debugger, hold, leaving));
+        let asks = match hold.park(&said.keep, left) {
+            Ok(asks) => asks,
+            Err(most) => {
+                info!(%most, "a worker whose relay is lost is not kept, and its task runs on");
+                let (debugger, _) = Attended::again(debugger);
+                return Err(left_over(debugger, hold, leaving));
+            }
         };
         info!(
             seconds = left.as_secs(),

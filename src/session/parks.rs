@@ -5,10 +5,11 @@
 
 mod late;
 mod left;
+mod share;
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -17,12 +18,13 @@ use tokio::time::Instant;
 
 use self::late::Late;
 pub(crate) use self::left::Left;
-use super::shares::{Share, Shares, Shortage};
+use self::share::ParkPlaces;
+pub(crate) use self::share::ParkShare;
 use super::{Attached, Authorized};
 use crate::agents::Way;
 use crate::audit::Unavailable;
 use crate::debugger::unattended::Taker;
-use crate::hold::{EACH, FAMILY};
+use crate::hold::NoPlace;
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::policy::Scope;
@@ -32,16 +34,11 @@ use crate::session::refusal::SessionRefusal;
 /// Workers that are parked at a time: of what each debugger says meanwhile 32 KiB are kept.
 pub(crate) const MOST: usize = 1024;
 
-/// Sessions of all together, live or parked, that have a place for the case that they are lost. A cluster session has one with
-/// all that it has opened.
-const PLACES: usize = 4096;
-
 /// The parks of a relay, by breakpoint.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Parks {
-    places: Arc<Shares>,
-    /// The places of cluster sessions, by the names of their families.
-    families: Mutex<HashMap<String, Weak<Share>>>,
+    /// The places of sessions, live or parked, for the case that they are lost.
+    places: Arc<ParkPlaces>,
     parked: Mutex<HashMap<BreakpointId, Entry>>,
     /// What is over, for who comes too late.
     late: Late,
@@ -110,67 +107,44 @@ pub(crate) struct Place {
     parks: Arc<Parks>,
     id: BreakpointId,
     asks: mpsc::Receiver<Ask>,
-    _share: Arc<Share>,
-}
-
-impl Default for Parks {
-    fn default() -> Self {
-        Self {
-            places: Shares::new(PLACES, EACH),
-            families: Mutex::default(),
-            parked: Mutex::default(),
-            late: Late::default(),
-        }
-    }
+    _share: Box<ParkShare>,
 }
 
 impl Parks {
-    /// What a session of `principal` needs to be parked, as long as it lives: for one of a `family`, the place of its cluster
-    /// session.
+    /// What a session of `principal` needs to be parked, as long as it lives: for one of a `family`, a part of the place of its
+    /// cluster session.
     ///
     /// # Errors
-    /// [`Shortage`].
+    /// [`NoPlace`].
     pub(crate) fn share(
         &self,
         principal: &Principal,
         family: Option<&str>,
-    ) -> Result<Arc<Share>, Shortage> {
-        let Some(family) = family else {
-            return Ok(Arc::new(self.places.take(principal)?));
-        };
-        let mut families = self.families.lock();
-        families.retain(|_, share| share.strong_count() > 0);
-        let shared = families.get(family).and_then(Weak::upgrade);
-        // One of them is the one that was upgraded.
-        if let Some(share) = shared.filter(|share| Arc::strong_count(share) <= FAMILY) {
-            return Ok(share);
-        }
-        let share = Arc::new(self.places.take(principal)?);
-        families.insert(family.to_owned(), Arc::downgrade(&share));
-        Ok(share)
+    ) -> Result<Box<ParkShare>, NoPlace> {
+        self.places.take(principal, family)
     }
 
     /// Whether one more could be parked now.
     ///
     /// # Errors
-    /// [`Shortage`].
-    pub(crate) fn has_room(&self) -> Result<(), Shortage> {
+    /// [`NoPlace`].
+    pub(crate) fn has_room(&self) -> Result<(), NoPlace> {
         match self.parked.lock().len() < MOST {
             true => Ok(()),
-            false => Err(Shortage::All(MOST)),
+            false => Err(NoPlace::All(MOST)),
         }
     }
 
     /// A place for the park of `principal` with the breakpoint `id`, which its session holds, and which has its `share`.
     ///
     /// # Errors
-    /// [`Shortage`].
+    /// [`NoPlace`].
     pub(crate) fn park(
         self: &Arc<Self>,
         principal: &Principal,
         id: BreakpointId,
-        share: Arc<Share>,
-    ) -> Result<Place, Shortage> {
+        share: Box<ParkShare>,
+    ) -> Result<Place, NoPlace> {
         let (ask, asks) = mpsc::channel(1);
         let entry = Entry {
             principal: principal.clone(),
@@ -178,7 +152,7 @@ impl Parks {
         };
         let mut parked = self.parked.lock();
         if parked.len() >= MOST {
-            return Err(Shortage::All(MOST));
+            return Err(NoPlace::All(MOST));
         }
         parked.insert(id, entry);
         drop(parked);

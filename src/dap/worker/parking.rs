@@ -1,6 +1,5 @@
 //! Keeping a session whose client is lost, and going on with one that was kept.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -14,8 +13,7 @@ use crate::dap::message_filter::MessageFilter;
 use crate::debugger::unattended::{self, Unattended};
 use crate::moment::Moment;
 use crate::session::live::Begun;
-use crate::session::parks::Left;
-use crate::session::shares::Share;
+use crate::session::parks::{Left, ParkShare};
 use crate::session::state::SessionState;
 use crate::session::{Member, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
@@ -201,7 +199,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
         Ok(())
     }
 
-    fn another_share(&self) -> Result<Arc<Share>, String> {
+    fn another_share(&self) -> Result<Box<ParkShare>, String> {
         let family = self.member.as_ref().map(Member::family);
         park::share(self.context, &self.live, family)
     }

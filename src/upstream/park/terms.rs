@@ -1,15 +1,13 @@
 //! For how long a session is kept, and whether there is room for one more.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::context::Context;
 use crate::moment::Moment;
 use crate::policy::Rights;
 use crate::session::live::Live;
-use crate::session::parks::Place;
+use crate::session::parks::{ParkShare, Place};
 use crate::session::refusal::SessionRefusal;
-use crate::session::shares::{Share, Shortage};
 use crate::session::{Authorized, Permit};
 use crate::wire::human_time::span;
 
@@ -87,7 +85,7 @@ pub(crate) fn takes_in(context: &Context, authorized: &Authorized) -> Result<(),
     }
     let share = context.sessions.parks.share(principal, None);
     let room = share.and_then(|_| context.sessions.parks.has_room());
-    room.map_err(why_none)
+    room.map_err(|why| why.to_string())
 }
 
 /// The longest time for which a session of `permit` that is kept at all may be.
@@ -125,8 +123,7 @@ pub(crate) fn promise(
     }
     let share = context.sessions.parks.share(permit.principal(), family);
     let share = share.and_then(|_| context.sessions.parks.has_room());
-    share.map_err(|shortage| {
-        let why = why_none(shortage);
+    share.map_err(|why| {
         SessionRefusal::Throttled(format!(
             "this task cannot be parked as well, because {why}: `ray-relay release` ends one"
         ))
@@ -141,12 +138,12 @@ pub(crate) fn share(
     context: &Context,
     live: &Live<'_>,
     family: Option<&str>,
-) -> Result<Arc<Share>, String> {
+) -> Result<Box<ParkShare>, String> {
     let share = context
         .sessions
         .parks
         .share(live.worker.principal(), family);
-    share.map_err(why_none)
+    share.map_err(|why| why.to_string())
 }
 
 /// A place for the park of the session `live`, which has its `share`.
@@ -156,18 +153,9 @@ pub(crate) fn share(
 pub(crate) fn reserve(
     context: &Context,
     live: &Live<'_>,
-    share: Arc<Share>,
+    share: Box<ParkShare>,
 ) -> Result<Place, String> {
     let (principal, id) = (live.worker.principal(), live.worker.breakpoint().id);
     let place = context.sessions.parks.park(principal, id, share);
-    place.map_err(why_none)
-}
-
-fn why_none(shortage: Shortage) -> String {
-    match shortage {
-        Shortage::Yours(most) => format!(
-            "{most} sessions of one person are kept, a cluster session counted as one, and you have as many"
-        ),
-        Shortage::All(most) => format!("no more than {most} sessions are kept here"),
-    }
+    place.map_err(|why| why.to_string())
 }

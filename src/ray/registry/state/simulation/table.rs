@@ -144,7 +144,7 @@ impl Agent {
     }
 
     pub(super) fn keep(&mut self, id: HoldId, keep: &Keep, until: u64) {
-        assert!(self.holds.park(id, keep, until, ()));
+        self.holds.park(id, keep, until, ()).unwrap();
         if let Some(entry) = self.table.get_mut(&id) {
             entry.row.parked = Some(until);
         }
