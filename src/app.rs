@@ -244,11 +244,11 @@ fn start_essential(
     }
     let auth = context.auth.clone();
     // Not tracked: it reads keys and revocations until the last session has ended, so draining must not wait for it.
-    essential.spawn("the look at keys and revocations", async move {
+    essential.spawn("the check of keys and revocations", async move {
         auth.run(abort).await;
     });
     let run = tls.clone().run(context.metrics.clone(), closed.clone());
-    essential.spawn("the look at TLS files", tasks.track_future(run));
+    essential.spawn("the check of TLS files", tasks.track_future(run));
     let (rows, until) = (context.shown.rows.clone(), closed.clone());
     let run = async move { rows.run(until).await };
     essential.spawn("the upkeep of lists", tasks.track_future(run));
@@ -262,7 +262,10 @@ fn start_essential(
     essential.spawn("the audit log", tasks.track_future(run));
     if let Some(arriving) = context.peers.takeover.arriving() {
         let run = listener::passed::run(arriving, context.clone(), admission.clone());
-        essential.spawn("what is passed on", tasks.track_future(run));
+        essential.spawn(
+            "the connections that the successor forwards",
+            tasks.track_future(run),
+        );
     }
     for (port, door) in &doors {
         let (context, tls) = (context.clone(), tls.clone());
@@ -363,7 +366,7 @@ impl Running {
         shutdown.tasks.close();
         if timeout(patience, shutdown.tasks.wait()).await.is_err() {
             warn!(
-                "a worker's debugger did not answer while it was left: its task may need `release --force`"
+                "a worker's debugger did not answer the detach: its task may need `release --force`"
             );
         }
         // After the sessions: their ends are on record.
@@ -405,22 +408,22 @@ pub async fn run(mut config: Config) -> Result<(), Error> {
         );
     }
     if config.discovery.kubernetes {
-        info!("watching the RayClusters of Kubernetes as they come and go");
+        info!("discovering RayClusters in Kubernetes");
     }
     let reachable = !relay.address.ip().is_loopback();
     match relay.context.auth.summary() {
         Some(by) => info!(by, "clients are authenticated"),
         None if reachable => warn!(
-            "nobody is authenticated, and {} can be reached from other machines: whoever connects runs code in the cluster",
+            "authentication is off, and other machines can reach {}: every client can run code in the cluster",
             relay.address
         ),
         None => info!(
-            "nobody is authenticated: whoever reaches this machine's loopback address is served"
+            "authentication is off: every client that reaches this machine's loopback address is served"
         ),
     }
     if reachable && relay.context.auth.is_on() && config.tls.mode != TlsMode::Required {
         warn!(
-            "tokens travel in clear to {}: whoever listens on the way can use them",
+            "tokens travel in clear to {}: anyone on the network path can use them",
             relay.address
         );
     }
@@ -432,7 +435,7 @@ pub async fn run(mut config: Config) -> Result<(), Error> {
         () = takeover.succeeded() => {
             info!(
                 sessions = relay.context.sessions.table.len(),
-                "another process serves whoever comes from now on; this one ends when nothing is left here"
+                "another process accepts all new connections; this one ends with its last session"
             );
             tokio::select! {
                 () = signals.next() => None,
@@ -450,7 +453,7 @@ pub async fn run(mut config: Config) -> Result<(), Error> {
         // Before the workers are left, which may take a moment.
         error!(
             part = fallen.task,
-            "a part of the relay has ended: ending everything"
+            "an essential task has ended: shutting down"
         );
         relay.abort().await;
         return Err(fallen.into());

@@ -26,7 +26,7 @@ pub(crate) fn warn_if_open(path: &Path, holds: Holds) {
 fn advice(mode: u32, holds: Holds) -> Vec<&'static str> {
     let mut advice = Vec::new();
     if holds == Holds::Secret && mode & 0o004 != 0 {
-        advice.push("everybody on this machine can read this secret: chmod o-r it");
+        advice.push("every user of this machine can read this secret: chmod o-r it");
     }
     if mode & 0o022 != 0 {
         advice.push(

@@ -123,14 +123,14 @@ impl Agents {
         let mut asked = UnlistedLookups::default();
         let mut others = HashSet::new();
         let mut revocations = self.auth.revocations();
-        debug!("no agent is linked yet: this relay stands alone, and knows of its own sessions");
+        debug!("no agent is linked yet: this relay knows only its own sessions");
         loop {
             lists.mark_unchanged();
             news.mark_unchanged();
             let known_now = self.others();
             if known_now != others {
                 match known_now.len() {
-                    0 => info!("no other relay is linked with the agents: this one stands alone"),
+                    0 => info!("no other relay is linked to these agents"),
                     relays => info!(relays, "other relays are linked with the same agents"),
                 }
                 others = known_now;

@@ -22,17 +22,17 @@ pub(crate) enum End {
     Replaced,
     /// Somebody else says the same.
     #[error(
-        "two agents claim to speak for node {0}: neither does for a minute. One of them is too many, or not who it says"
+        "two agents claim node {0}: both are refused for a minute. Stop one of them, and check its token"
     )]
     Contested(String),
     /// The time of its principal is over.
     #[error("{0}")]
     Over(Ended),
     /// It says more than an agent has to say.
-    #[error("it sent more messages than an agent has to send")]
+    #[error("it sent too many messages")]
     Flood,
     /// There is no memory for what it says.
-    #[error("it is too much to hold: {0}")]
+    #[error("its messages need too much memory: {0}")]
     Short(String),
     /// It says what is no message.
     #[error("it sent an invalid link message: {0}")]
@@ -41,7 +41,7 @@ pub(crate) enum End {
     #[error("it did not announce itself in time")]
     Unannounced,
     /// Its announcement is none that was made for this link.
-    #[error("its announcement is not an answer to this link's hello")]
+    #[error("its announcement does not answer this link's hello")]
     Replayed,
     /// It is of another version.
     #[error("it speaks version {0} of the protocol, and this relay version 1")]
@@ -50,13 +50,13 @@ pub(crate) enum End {
     #[error("{0}")]
     Untrusted(String),
     /// There are as many agents as there may be.
-    #[error("this relay has all the agents that it takes: have `upstream.max_agents` raised")]
+    #[error("this relay is at its limit of agents: raise `upstream.max_agents`")]
     Full,
     /// What is not on record does not happen.
     #[error("{0}")]
     Unrecorded(String),
     /// The system has no randomness.
-    #[error("this relay's system has no randomness")]
+    #[error("this relay's system provides no random numbers")]
     NoSecrets,
     /// The relay ends.
     #[error("this relay is being shut down")]

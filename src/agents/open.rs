@@ -41,9 +41,7 @@ pub(crate) struct Wanted<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotOpened {
     /// The agent has as many as it may have.
-    #[error(
-        "the agent of its node has all the debugger connections that it may have; try again in a moment"
-    )]
+    #[error("the agent of its node is at its limit of debugger connections; try again in a moment")]
     Busy,
     /// The agent does not open it.
     #[error("{}", refused(*.kind, .detail))]
@@ -81,9 +79,9 @@ impl NotOpened {
 fn refused(kind: Refusal, detail: &Sentence) -> String {
     match kind {
         Refusal::NotAWorker => "the agent of its node does not dial it: Ray lists no live worker there with that debugger; the worker may just have ended, see `ray-relay list`".to_owned(),
-        Refusal::WrongProcess => "the agent of its node does not dial it: what listens on its port is another process than the worker".to_owned(),
+        Refusal::WrongProcess => "the agent of its node does not dial it: another process than the worker listens on its port".to_owned(),
         Refusal::Held => format!("it is being debugged through another relay: {detail}"),
-        Refusal::Kept => "its debugger is still at work on what was asked before the connection was lost; attach again in a moment, or let the task run with `ray-relay release`".to_owned(),
+        Refusal::Kept => "its debugger still works on a request from before the connection was lost; attach again in a moment, or let the task run with `ray-relay release`".to_owned(),
         Refusal::Registry => "the agent of its node cannot ask the Ray head whose port that is; try again in a moment".to_owned(),
         Refusal::Busy => NotOpened::Busy.to_string(),
         Refusal::Forbidden | Refusal::Other => "the agent of its node does not dial it".to_owned(),
@@ -304,7 +302,7 @@ impl Delivery {
             open,
         };
         if self.deliver.send(Ok(delivered)).is_err() {
-            debug!("a stream came when nobody waited any more");
+            debug!("an agent opened a stream that no session waits for any more");
             return;
         }
         let _open = agents.metrics.stream_open();

@@ -122,9 +122,11 @@ impl Handover {
 pub(crate) enum NotMet {
     #[error("that name is in use; choose another one")]
     Name,
-    #[error("you have {OF_ONE} rendezvous at this relay already, which is all that one may have")]
+    #[error(
+        "you have {OF_ONE} rendezvous at this relay, the most that one person may have: end one"
+    )]
     Yours,
-    #[error("this relay has all the rendezvous that it takes")]
+    #[error("this relay is at its limit of rendezvous: try again later")]
     All,
     #[error(
         "no agent listens for workers: start agents with --reverse-ports on the nodes (`ray-relay node`), or wait until they are linked"
@@ -132,11 +134,11 @@ pub(crate) enum NotMet {
     NoAgent,
     #[error("port {0} is in no agent's --reverse-ports, which are {1}-{2}")]
     Range(u16, u16, u16),
-    #[error("port {0} is another rendezvous'; leave out --port, or name a free one of {1}-{2}")]
+    #[error("another rendezvous has port {0}; leave out --port, or name a free port of {1}-{2}")]
     Port(u16, u16, u16),
     #[error("all ports from {0} to {1} are in use")]
     Full(u16, u16),
-    #[error("this relay's system has no randomness")]
+    #[error("this relay's system provides no random numbers")]
     NoSecrets,
 }
 
@@ -277,7 +279,7 @@ impl Entry {
             let new = !said.contains_key(&link.id);
             said.entry(link.id).or_insert_with(|| match covers {
                 true => Said::Asked,
-                false => Said::Refuses("its --reverse-ports are others".into()),
+                false => Said::Refuses("its --reverse-ports do not include that port".into()),
             });
             new
         });

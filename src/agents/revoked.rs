@@ -143,7 +143,7 @@ impl Agents {
             if !std::mem::replace(&mut self.heard.lock().doubted, true) {
                 warn!(
                     agent = %link.about.hostname, peer = %link.peer,
-                    "an agent passes on revocations that no relay with this relay's auth.ticket_key_file has sealed: they are not believed; has another relay another file, or none?"
+                    "ignored revocations from an agent: they are not sealed with this relay's auth.ticket_key_file; give all relays the same file"
                 );
             }
             return;
@@ -159,7 +159,7 @@ impl Agents {
                 }
                 self.heard.lock().remember(&said);
             }
-            Err(why) => warn!(%why, "what another relay has revoked may not hold here"),
+            Err(why) => warn!(%why, "another relay's revocation may not take effect here"),
         }
     }
 
@@ -191,7 +191,7 @@ impl Agents {
             let told = link.is_some_and(|link| link.tell(FromRelay::LetRun(LetRun::of(&held))));
             info!(
                 told,
-                "an agent keeps a worker for a credential that is revoked: its task is to run on"
+                "an agent keeps a worker for a revoked credential: its task is released"
             );
         }
     }

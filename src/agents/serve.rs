@@ -440,7 +440,7 @@ async fn announcement(wire: &mut Wire) -> Result<Announce, End> {
         match wire.next().await? {
             Some(FromAgent::Announce(announced)) => return Ok(announced),
             Some(FromAgent::Unknown) | None => {}
-            Some(_) => return Err(End::Garbage("it comes before the announcement".to_owned())),
+            Some(_) => return Err(End::Garbage("it came before the announcement".to_owned())),
         }
     }
 }

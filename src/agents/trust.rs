@@ -44,8 +44,7 @@ pub(super) fn none(announced: &Announce, peer: IpAddr) -> String {
         }
     };
     format!(
-        "there is no live Ray node {where_it_is} that this credential may speak for: it takes the permission `node`, and either `nodes` that name \
-         the node or a link from that node's address (this one comes from {}); and the head has to list the node as alive",
+        "there is no live Ray node {where_it_is} that this credential may speak for. The head has to list the node as alive, and the credential needs the permission `node`: with `nodes` that name the node, or with a link from the node's address (this one comes from {})",
         peer.to_canonical()
     )
 }

@@ -65,10 +65,10 @@ pub(crate) enum Absence {
         why: String,
     },
     /// There were two.
-    #[error("two agents claim its node, and neither is believed for a minute")]
+    #[error("two agents claim its node, and both are refused for a minute")]
     Contested,
     /// It is not known which node it is on, and no agent knows it.
-    #[error("no agent that is linked has it on its node")]
+    #[error("no linked agent has it on its node")]
     NotLocated,
 }
 
@@ -94,7 +94,7 @@ pub(crate) enum NoWay {
     Held(Box<Holder>),
     /// It listens on its node's loopback address.
     #[error(
-        "this breakpoint can be entered on its own node alone, because that node was started without `--ray-debugger-external`{}",
+        "this breakpoint can be entered only on its own node, because that node was started without `--ray-debugger-external`{}",
         .0.as_ref().map(|absence| format!(", and {absence}")).unwrap_or_default()
     )]
     NotExternal(Option<Absence>),

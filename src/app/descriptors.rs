@@ -30,7 +30,7 @@ pub(super) fn fit(config: &mut Config) {
             max_connections = config.listen.max_connections,
             max_links = config.connect.max_links,
             max_agents = config.upstream.max_agents,
-            "this process may have too few open files for listen.max_connections, connect.max_links and upstream.max_agents: they are lowered; raise `ulimit -n` (LimitNOFILE=)"
+            "the limit of open files is too low for listen.max_connections, connect.max_links and upstream.max_agents: they are lowered; raise `ulimit -n` (LimitNOFILE=)"
         );
     }
 }

@@ -17,7 +17,7 @@ pub(super) struct Essential {
 /// An essential task that ended although the relay was not being shut down.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{task} has ended {}, and the relay with it: that is a defect of the relay; start it again, and report what it logged",
+    "{task} has ended {}, and the relay with it. This is a defect of the relay: start it again, and report its log",
     if *.panicked { "by a panic" } else { "by itself" }
 )]
 pub struct Fallen {

@@ -41,7 +41,7 @@ pub(super) async fn run(
     if !left.is_empty() {
         info!(
             connections = left.len(),
-            "the process before has left connections to debuggers"
+            "the previous process has left connections to debuggers"
         );
         let until = Instant::now() + CLAIMED;
         if timeout_at(until, context.registry.refreshed())
@@ -49,7 +49,7 @@ pub(super) async fn run(
             .is_err()
         {
             warn!(
-                "a Ray head has not said yet what is paused: what the process before has left is taken up as it answers"
+                "a Ray head has not listed its paused workers yet: connections of the previous process are restored once it answers"
             );
         }
         let tasks = &context.shutdown.tasks;

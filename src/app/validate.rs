@@ -27,9 +27,9 @@ pub fn resolve(sources: &Sources) -> Result<Resolved, Problems> {
 fn pattern(pattern: &str) -> Result<(), &'static str> {
     check_pattern(pattern).map_err(|bad| match bad {
         BadPattern::Unusable(_) => {
-            "one of them is none, or too large; write them in '...', where a backslash is itself"
+            "one of them is no regular expression, or too large; write them in '...', where a backslash needs no escape"
         }
-        BadPattern::Empty => "one of them fits a text without any characters",
+        BadPattern::Empty => "one of them matches the empty text",
     })
 }
 

@@ -76,7 +76,7 @@ impl Entry {
 
 /// The record cannot be written, so what was to be recorded must not happen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the relay cannot write its audit log, and allows nothing without: {0}")]
+#[error("the relay cannot write its audit log, and allows nothing without it: {0}")]
 pub struct Unavailable(pub String);
 
 /// The record cannot be begun.

@@ -239,7 +239,7 @@ impl Audit {
             let head = *running.heads.borrow();
             if head != told {
                 told = head;
-                info!(seq = head.seq, hash = %head.hash, "the audit log is here (`ray-relay audit verify --expect HASH` finds whether it still was)");
+                info!(seq = head.seq, hash = %head.hash, "the audit log is here (`ray-relay audit verify --expect HASH` checks that it still is)");
             }
         }
     }
@@ -264,7 +264,7 @@ impl Audit {
         let until = Instant::now() + TAKEN_BACK;
         while let Err(why) = running.move_to(Whither::Back).await {
             if Instant::now() > until {
-                error!(%why, "the audit log goes on in the file beside the configured one");
+                error!(%why, "the audit log continues in the file beside the configured one");
                 return;
             }
             tokio::time::sleep(AGAIN).await;
@@ -296,7 +296,7 @@ impl Audit {
     }
 }
 
-const ENDED: &str = "the relay is ending, and so has its audit log";
+const ENDED: &str = "the relay is ending, and its audit log is closed";
 
 /// The monotonic time, which a test may have paused.
 fn now() -> std::time::Instant {

@@ -39,7 +39,7 @@ pub enum Finding {
     Malformed(Place),
     /// The last line has no line feed, and cannot be read.
     #[error(
-        "{0}: the last line is torn: the relay writes it right now, or died over it and has not been started since; or it was cut"
+        "{0}: the last line is torn: the relay is writing it now, or died while writing it and has not been started since, or the line was cut"
     )]
     Torn(Place),
     /// Numbers are left out before the line.
@@ -54,7 +54,7 @@ pub enum Finding {
     },
     /// The line has a number that was there already.
     #[error(
-        "{place}: line number {found} comes again or too late, where number {expected} belongs; lines were inserted, moved or written by two relays"
+        "{place}: line number {found} stands where number {expected} belongs; lines were inserted or moved, or two relays wrote this log"
     )]
     OutOfOrder {
         /// Place of the line.
@@ -65,9 +65,7 @@ pub enum Finding {
         found: u64,
     },
     /// The line has the right number, and follows another line than the one that it was written behind.
-    #[error(
-        "{0}: this line was not written behind the one before it; that one was exchanged, or this one"
-    )]
+    #[error("{0}: this line does not follow the one before it; one of the two was replaced")]
     Unlinked(Place),
     /// A file begins in the middle.
     #[error("{0}: no file begins with such a line; lines before it were removed from this file")]

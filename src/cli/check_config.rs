@@ -18,7 +18,7 @@ Examples:
   ray-relay check-config --config relay.toml --json | jq '.problems[].key'
   ray-relay check-config --policy policy.toml
 
-Reads the same file, RAY_RELAY_* environment and flags as `ray-relay serve`, and the files with keys, rules and revocations that they name; contacts nobody. Says who may do what by the policy file, one line for each rule.
+Reads the same file, RAY_RELAY_* environment and flags as `ray-relay serve`, and the files with keys, rules and revocations that they name; contacts no server. Prints what each rule of the policy file permits, one line for each.
 Exit code 0: it is right, and the effective value of every key was printed. 78: it is not.";
 
 pub(super) fn run(args: CheckConfigArgs) -> Result<(), Failure> {
@@ -97,7 +97,7 @@ fn told(problems: Problems, as_json: bool) -> Result<(), Failure> {
 /// What the policy comes to, as comments.
 fn policy_summary(file: &str, policy: &Policy, doubts: &[String]) -> String {
     let mut text = match policy.len() {
-        0 => format!("\n# The policy {file} is right, and has no rule: nobody may do anything.\n"),
+        0 => format!("\n# The policy {file} is right, and has no rule: it permits nothing.\n"),
         1 => format!("\n# The policy {file} is right, and has 1 rule:\n"),
         n => format!("\n# The policy {file} is right, and has {n} rules:\n"),
     };

@@ -171,7 +171,7 @@ pub struct SnapshotArgs {
     /// Keep what is seen of what runs in a new file, readable for you alone
     #[arg(long, value_name = "FILE", conflicts_with_all = ["target", "all"], value_hint = clap::ValueHint::FilePath)]
     pub save: Option<std::path::PathBuf>,
-    /// Show every thread of what runs, and not those alone that have code of somebody's own
+    /// Show every thread of what runs, and not only those with a user's own code
     #[arg(long)]
     pub all_threads: bool,
     /// Print JSON

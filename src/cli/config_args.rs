@@ -27,12 +27,12 @@ pub struct ConfigArgs {
     /// the next one [env: RAY_RELAY_LISTEN_KEEPER]
     #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
     pub keeper: Option<String>,
-    /// Allow an address that other machines can reach, although nobody is authenticated: whoever
-    /// reaches the port can run code in every paused task
+    /// Allow an address that other machines can reach, although no client is authenticated: all
+    /// who reach the port can run code in every paused task
     #[arg(long)]
     pub insecure_no_auth: bool,
     /// File with a key that tokens are verified with: a PEM public key, or hs256: and a secret; once
-    /// for each key. Nobody is served without a token then, and any address may be listened on
+    /// for each key. Every client needs a token then, and any address may be listened on
     /// [env: RAY_RELAY_AUTH_KEYS]
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub auth_key: Vec<String>,

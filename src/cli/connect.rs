@@ -40,13 +40,13 @@ Examples:
   ray-relay connect https://ray-relay.example.com --listen 127.0.0.1:0 -- code .
       runs a command with RAY_RELAY_URL and RAY_ADDRESS set, and ends with it
 
-Whoever connects to the port acts as you: editors, `ray`, the browser and other ray-relay commands need no token there. What reaches the port goes to the relay over an authenticated WebSocket of its own, and survives what the network does: after a cut, a change of networks or a sleep it goes on where it was, byte for byte, as long as the relay holds it (`[connect] resume`, 15m unless configured otherwise).
+Every client of the port acts as you: editors, `ray`, the browser and other ray-relay commands need no token there. Each connection goes to the relay over an authenticated WebSocket of its own. After a cut, a change of networks or a sleep it continues where it was, byte for byte, as long as the relay holds it (`[connect] resume`, 15m unless configured otherwise).
 
-With --kube there is no URL: the relay is the Service that is labelled so in the namespace of your kubeconfig's context, and each connection a port-forward, through the API server, to a pod of it that is ready then. Shown to it is the kubeconfig's own bearer token or, with --as-service-account NAME, a token of that ServiceAccount. You need `get` and `list` on services and pods, `get` and `create` on pods/portforward, and for the token `create` on serviceaccounts/token. Where the pod's readiness probe is an HTTPS one, the relay is spoken to by TLS: --ca-file, --tls-server-name.
+With --kube there is no URL: the relay is the Service that is labelled so in the namespace of your kubeconfig's context. Each connection is a port-forward, through the API server, to a pod of it that is ready. The relay is shown the kubeconfig's own bearer token or, with --as-service-account NAME, a token of that ServiceAccount. You need `get` and `list` on services and pods, `get` and `create` on pods/portforward, and for the token `create` on serviceaccounts/token. If the pod's readiness probe uses HTTPS, the connection uses TLS: --ca-file, --tls-server-name.
 
-HTTPS_PROXY, ALL_PROXY and NO_PROXY say which proxy is used; SSL_CERT_FILE or --ca-file, which authorities are trusted. Retries while the relay is unreachable; exits if it refuses the token at the first attempt. The token is read anew, or its command run again, before it expires.
+HTTPS_PROXY, ALL_PROXY and NO_PROXY say which proxy is used; SSL_CERT_FILE or --ca-file, which authorities are trusted. The command retries while the relay is unreachable, and exits if the relay refuses the token at the first attempt. The token is read again, or its command run again, before it expires.
 
-Exit codes: 0 ended by Ctrl-C or SIGTERM; 1 the port cannot be listened on, or what answers is no relay; 77 the relay wants a token, or does not take it, or the API server does not permit it; 78 the kubeconfig cannot be used; with a command: its own, or 128 and its signal.";
+Exit codes: 0 ended by Ctrl-C or SIGTERM; 1 the port cannot be listened on, or the server there is no relay; 77 the relay wants a token, or does not take it, or the API server does not permit it; 78 the kubeconfig cannot be used; with a command: its own, or 128 and its signal.";
 
 /// How long connections have to end in order.
 const FAREWELL: Duration = Duration::from_secs(3);

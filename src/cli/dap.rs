@@ -33,7 +33,7 @@ Examples:
     and in .vscode/ray-relay-dap.py:
     import os; os.execvp(\"ray-relay\", [\"ray-relay\", \"dap\"])
 
-An editor starts it and speaks DAP to it; it speaks to the relay. What the attach request says under \"rayRelay\" holds; where it says nothing, --breakpoint, --task and --next do.
+An editor starts it and speaks DAP to it; it speaks to the relay. The attach request's \"rayRelay\" goes before --breakpoint, --task and --next.
 
 Exit codes: 0 done, 69 the relay cannot be reached.";
 

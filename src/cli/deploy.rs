@@ -16,9 +16,9 @@ Examples:
       --tls-cert tls/cert.pem --tls-key tls/key.pem --token-file agents.token
       the relay too, beside the head
 
-Nothing but Ray's Jobs API is used, on the port of its dashboard: this very program is uploaded as a package, and a job keeps one agent (`ray-relay node`) on each node of the cluster, also on those that join later, until it is removed. Ray starts an agent again that dies. Deploying again replaces what was there.
+Deploying needs only Ray's Jobs API, on the port of its dashboard. It uploads this program as a package, and a job keeps one agent (`ray-relay node`) on each node of the cluster, also on nodes that join later. Ray restarts an agent that dies. Deploying again replaces the old agents; --remove removes them.
 
-The agents' token goes to the cluster sealed for a key that was made there. It is in no package, runtime environment, entrypoint or log. Whoever may run jobs on the cluster can read it on a node all the same, as everything that belongs to Ray's user there: give agents a token that can do nothing but be an agent.
+The agents' token goes to the cluster sealed for a key that was made there. It is in no package, runtime environment, entrypoint or log. Users who may run jobs on the cluster can still read it on a node, like everything that belongs to Ray's user there: give agents a token with the scope `node` alone.
 
 Exit codes: 0 an agent runs on every node, or all are removed; 1 on some node none runs, and the table says why; 69 the cluster cannot be reached; 77 it wants a token, or the token does not permit it.";
 

@@ -35,11 +35,11 @@ Examples:
 Each argument after -- is one line, as it would be typed at the prompt of `ray-relay debug`; without any, lines are read from standard input. Only what the commands print is printed.
 
 The task runs on when the commands are done. With --stay it stays where it is, parked for you:
-`ray-relay exec` or `ray-relay debug` goes on with it, `ray-relay release` lets it run. The first command that fails (***) ends the rest, unless --keep-going is given, and the task stays as well. Where the relay cannot park it, it runs on, and that is said.
+`ray-relay exec` or `ray-relay debug` resumes it, `ray-relay release` lets it run. The first command that fails (***) ends the rest, unless --keep-going is given, and the task stays as well. Where the relay cannot park it, it runs on, and that is said.
 
 --all runs the commands at once in every paused task, and in those that an `exec` has left. What they print comes task by task.
 
-Exit codes: 0 done, 1 a command failed or the task ended in between, 2 no command was given, 69 the relay or the task's debugger cannot be reached, or the connection broke, 77 refused (by the relay, or because somebody else debugs the task), 66 no such task waits (any more).";
+Exit codes: 0 done, 1 a command failed or the task ended in between, 2 no command was given, 69 the relay or the task's debugger cannot be reached, or the connection broke, 77 refused (by the relay, or because another user debugs the task), 66 no such task waits (any more).";
 
 /// What the relay is told, and shows as the holder.
 const CLIENT: &str = "ray-relay exec";
@@ -217,12 +217,12 @@ async fn leave<S: AsyncRead + AsyncWrite + Unpin>(
     }
     match prompt.stay().await {
         Ok(()) => {
-            screen.note("the task stays where it is, parked for you: `ray-relay exec` or `ray-relay debug` goes on with it, `ray-relay release` lets it run")?;
+            screen.note("the task stays where it is, parked for you: `ray-relay exec` or `ray-relay debug` resumes it, `ray-relay release` lets it run")?;
             Ok(())
         }
         Err(why) => {
             prompt.leave().await;
-            let why = format!("the task runs on, because it cannot be left as it is: {why}");
+            let why = format!("the task runs on, because it cannot be parked: {why}");
             Err(SessionError::Failed(why).into())
         }
     }

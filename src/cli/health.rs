@@ -8,7 +8,7 @@ pub(super) const AFTER_HELP: &str = "\
 Example, in a Dockerfile:
   HEALTHCHECK CMD [\"/ray-relay\", \"health\"]
 
-Asks /relay/healthz, which needs no token. Whether a Ray head answers is not asked: a relay without one is healthy, and /relay/readyz and `ray-relay doctor` are about that. Neither is a certificate looked at: what refuses is there.
+Asks /relay/healthz, which needs no token. A relay is healthy whether or not a Ray head answers: /relay/readyz and `ray-relay doctor` check that. Certificates are not verified.
 
 Exit codes: 0 it answers; 69 it does not.";
 

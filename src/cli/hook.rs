@@ -9,7 +9,7 @@ Example:
   ray job submit --working-dir . \\
       --runtime-env-json '{\"worker_process_setup_hook\": \"ray_relay_hook.setup\"}' -- python my_job.py
 
-debugpy lets everybody in who reaches its port, and by itself it listens on the node's address. With this hook a worker's debug port is on 127.0.0.1 of its node alone: whoever debugs it comes through the agent there (`ray-relay node`).
+debugpy accepts every client that reaches its port, and by default it listens on the node's address. With this hook a worker's debug port is on 127.0.0.1 of its node alone: sessions reach it only through the agent there (`ray-relay node`).
 
 The worker also tells that agent on request what it does, with the values of its variables and without a breakpoint, and opens its debugger. Until then it costs nothing. In its environment RAY_RELAY_HOOK=look has it open no debugger, RAY_RELAY_HOOK=off tell nothing.";
 

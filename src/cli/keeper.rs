@@ -17,9 +17,9 @@ Example:
   ray-relay keeper /run/ray-relay-keeper/socket
   ray-relay serve --keeper /run/ray-relay-keeper/socket …
 
-A relay that is killed closes its connections to debuggers, and their tasks run on. With a keeper it does not: tasks stay where they stand, the relay that is started next has their sessions parked, and whoever had one goes on at the same line. The keeper is the same user's, reads nothing and says nothing on any of them. Run it as a service, or a container, of its own: it is to outlive the relay. With systemd there is no need for one, see docker/systemd/ray-relay.service.
+A relay that is killed closes its connections to debuggers, and their tasks run on. With a keeper the tasks stay where they are: the next relay has their sessions parked, and their users resume at the same line. The keeper runs as the relay's user, and neither reads nor writes on these connections. Run it as a service, or a container, of its own, so that it outlives the relay. With systemd there is no need for one, see docker/systemd/ray-relay.service.
 
-What no relay comes for is closed after a day. SIGTERM: where the keeper has what no relay has, it goes on until one has come for that; a second one closes everything, and those tasks run on.";
+A connection that no relay claims is closed after a day. SIGTERM: the keeper goes on until a relay has claimed the connections that no relay has; a second one closes them, and their tasks run on.";
 
 /// `keeper`
 #[derive(Debug, Args)]

@@ -16,7 +16,7 @@ Examples:
   ray-relay launch-config nvim --relay http://127.0.0.1:7000
   ray-relay launch-config zed --breakpoint 3k9x7a2q > .zed/debug.json
 
-Without --breakpoint the editor gets every paused task, now and later, each as a debug session of its own where the editor can do that (VS Code, Cursor, code-server, Neovim, Zed, Emacs), and the one that has waited longest where it cannot (PyCharm, Helix).
+Without --breakpoint the editor gets every paused task, now and later, each as a debug session of its own (VS Code, Cursor, code-server, Neovim, Zed, Emacs). An editor that cannot do that (PyCharm, Helix) gets the task that has waited longest.
 
 Host and port are those of --relay. Attach arguments for any other client: a `rayRelay` block with
 {\"breakpoint\": ID}, {\"task\": NAME}, {\"worker\": ID}, {\"next\": true} or {\"all\": true}.";

@@ -30,11 +30,11 @@ Examples:
   ray-relay node --relay https://ray-relay-replicas --ca-file ca.pem --token-file node.token
       all addresses of that name, each with a link of its own, looked up again as they change
 
-The agent has no port: it dials out. The relay knows it by a token with the scope `node` (made with `ray-relay token mint --scope node`) or by a client certificate, and it knows the relay by the relay's certificate. It dials a debugger only where Ray's own registry has a live worker of this node behind that port, whatever the relay says; and where it can see the node's processes (same user, same process namespace), only where it is the worker's debugger that listens there.
+The agent has no port: it dials out. The relay knows it by a token with the scope `node` (made with `ray-relay token mint --scope node`) or by a client certificate, and it knows the relay by the relay's certificate. It dials a debugger only where Ray's own registry has a live worker of this node behind that port, whatever the relay says. Where it can see the node's processes (same user, same process namespace), it also checks that the worker's debugger listens there.
 
-With --reverse-ports it listens on loopback ports of that range, only while somebody runs `ray-relay reverse`, and hears nobody there but live Ray workers of this node.
+With --reverse-ports it listens on loopback ports of that range, only while a user runs `ray-relay reverse`, and accepts only live Ray workers of this node.
 
-SIGTERM: it leaves every debugger in order, and ends. A relay that is away is tried until it comes.
+SIGTERM: it detaches every debugger in order, and ends. It retries while a relay is unreachable.
 
 HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY say which proxy relays are reached by; the head and debuggers never are.
 
@@ -92,7 +92,7 @@ pub struct NodeArgs {
     )]
     #[arg(value_delimiter = ',')]
     pub node_address: Vec<IpAddr>,
-    /// Ports of loopback, such as 7700-7799, on which workers may dial the debugger of somebody who runs
+    /// Ports of loopback, such as 7700-7799, on which workers may dial the debugger of a user who runs
     /// `ray-relay reverse`; without it there are none
     #[arg(
         long,
@@ -228,7 +228,7 @@ impl Access for Shown {
         if !(relay.is_https() || self.allow_plaintext || is_this_machine(relay.host())) {
             let relay = replaced(&relay.to_string()).into_owned();
             return Err(format!(
-                "{relay} is not linked to in clear text, where others could read along and speak for the relay: use https, or, on a network where nobody else listens, give --allow-plaintext"
+                "{relay} is not linked in clear text, which others could read and forge: use https, or, on a private network, give --allow-plaintext"
             ));
         }
         let shown = self.token.authorization(relay);

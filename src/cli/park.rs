@@ -20,11 +20,11 @@ Examples:
       {\"parked\": [{\"id\", \"parked_until\", \"seconds\"}]}, in seconds since 1970, with
       \"credential_expires\" where that is before; \"error\" in place of these where it is not parked
 
-The task stands where it stands, kept for you alone, whatever becomes of your editor and your machine: attach again, with an editor, `ray-relay debug` or `nc`, and go on. When the time is over it runs on; `ray-relay release` lets it run before. A task that is parked for you already is kept for so long from now on, or, without --for, for no shorter than it is.
+The task stays at its line, kept for you alone, whatever becomes of your editor and your machine. To resume, attach again with an editor, `ray-relay debug` or `nc`. When the time is over the task runs on; `ray-relay release` lets it run earlier. A task that you have parked already is kept for the new time from now on; without --for its time is never shortened.
 
-For how long is up to the relay: `[park] max`, or `park_max` of the policy. Without --for it is what a session is kept for whose connection is lost (15m, unless it is configured). It ends before that when your credential is revoked or expires, which is said, or at a limit of the policy's. A task that you debug at this moment is left by your editor (VS Code: Disconnect and Suspend).
+The relay limits the time: `[park] max`, or `park_max` of the policy. Without --for it is the time for which a lost session is kept (15m, unless configured otherwise). The park ends earlier when your credential is revoked or expires, which is said, or at a limit of the policy. To park a task that you debug at this moment, leave it in your editor (VS Code: Disconnect and Suspend).
 
-Exit codes: 0 done, 1 not for all of several, 66 no such task waits, 69 the relay or the task's debugger cannot be reached, 77 refused (for so long, by the relay, or because somebody else has it).";
+Exit codes: 0 done, 1 not for all of several, 66 no such task waits, 69 the relay or the task's debugger cannot be reached, 77 refused (for so long, by the relay, or because another user has it).";
 
 pub(super) async fn run(args: ParkArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
@@ -80,11 +80,11 @@ fn text(id: &str, told: &Value) -> String {
     let left = Duration::try_from_secs_f64(left.max(0.0).round()).unwrap_or_default();
     let mut text = match moment("parked_until") {
         Some(until) => format!("{id}  parked until {until}, for {}\n", span(left)),
-        None => format!("{id}  parked, and gone on with already\n"),
+        None => format!("{id}  parked, and resumed already\n"),
     };
     if let Some(expires) = moment("credential_expires") {
         text += &format!(
-            "    your credential ends before that, at {expires}, and the task runs on then\n"
+            "    your credential expires before that, at {expires}, and the task runs on then\n"
         );
     }
     text
@@ -104,7 +104,7 @@ mod tests {
         let told = json!({"parked_until": 43_200, "seconds": 43_200, "credential_expires": 3600});
         let said = text("3kfz0q8m", &told);
         assert!(
-            said.contains("ends before that, at 1970-01-01 01:00 UTC"),
+            said.contains("expires before that, at 1970-01-01 01:00 UTC"),
             "{said}"
         );
         let said = text("3kfz0q8m", &json!({"error": "it is \u{1b}[1m gone"}));

@@ -24,7 +24,7 @@ Start, where a relay runs in the namespace of your context:
   kubectl ray-relay doctor -n ml
       in another namespace: what is wrong between here and the tasks
 
-The relay is found by the label of its Service, and reached by a port-forward that finds a new pod where one is replaced. Shown to it is the bearer token of your kubeconfig; with --as-service-account NAME, or where the kubeconfig has none, a token of a ServiceAccount. `ray-relay --help` has all commands, and the environment that they read.
+The relay is found by the label of its Service, and reached by a port-forward that finds a new pod when one is replaced. The relay is shown the bearer token of your kubeconfig; with --as-service-account NAME, or where the kubeconfig has none, a token of a ServiceAccount. `ray-relay --help` has all commands, and the environment that they read.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 66 no such task or session, 69 the relay, the API server or the task's debugger cannot be reached, 77 not permitted, by the API server or the relay, 78 the kubeconfig cannot be used";
 

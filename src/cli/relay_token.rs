@@ -75,7 +75,7 @@ pub(super) enum RelayTokenError {
     Malformed(String),
     /// The token would go to that host in clear text, where others could read it.
     #[error(
-        "the token is not sent to {0} in clear text: use https, or forward the relay's port to this machine, or, on a network where nobody else listens, give --insecure-send-token"
+        "the token is not sent to {0} in clear text: use https, or forward the relay's port to this machine, or, on a private network, give --insecure-send-token"
     )]
     InClear(String),
 }

@@ -20,9 +20,9 @@ Examples:
   ray-relay release --older-than 30m --job 01000000 --yes
   ray-relay release --force 3kfz0q8m
 
-A task that is let go runs on as if nobody had ever stopped it; one that waits after an exception fails with it. What somebody debugs is left alone, and with --all or --older-than what others have parked; a session of yours that is kept for you (`parked`) ends. With more than one task you are asked first, unless --yes is there.
+A released task runs on as if it had never stopped; one that waits after an exception fails with it. Tasks that are being debugged are left alone, and with --all or --older-than those that others have parked. Your own parked session with a task ends. With more than one task you are asked first, unless --yes is there.
 
-A task whose debugger is gone (`unreachable` in the list) cannot be let go by anybody. --force ends its worker process through Ray: the task fails, or Ray runs it again where its max_retries say so; for a driver, this stops the whole job. It takes the permission `terminate`, and some seconds. With --all or --older-than it means the unreachable ones alone.
+A task whose debugger is gone (`unreachable` in the list) cannot be released. --force ends its worker process through Ray: the task fails, or Ray runs it again where its max_retries say so; for a driver, this stops the whole job. It takes the permission `terminate`, and some seconds. With --all or --older-than it means the unreachable ones alone.
 
 For a policy that does it by itself see [release] of the configuration.
 
@@ -52,7 +52,7 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Failure> {
         if let Some(target) = &args.target {
             return Err(SessionError::Unknown(replaced(target).into_owned()).into());
         }
-        say("Nothing that fits waits at a breakpoint.\n")?;
+        say("No waiting task matches.\n")?;
         return Ok(());
     }
     if chosen.len() > 1 && !args.yes && !agreed(&chosen, args.force)? {

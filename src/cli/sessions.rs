@@ -21,7 +21,7 @@ Examples:
   ray-relay sessions end 17
       its task runs on
 
-Yours, and with `admin` those of everybody on what that is for; also those at other relays that are linked with the same agents, which only their own relay can end.
+Lists your sessions, and with `admin` those of all users on what that is for; also sessions at other relays that are linked to the same agents, which only their own relay can end.
 
 Exit codes: 0 done, 66 there is no such session, or it is not yours to end, 69 the relay cannot be reached, 77 it wants a token.";
 
@@ -120,7 +120,7 @@ fn chosen(answer: &Value, id: u64) -> Result<&Value, SessionError> {
             "session {id} is at another relay, which alone can end it: name that one with --relay URL"
         ))),
         None => Err(SessionError::NotFound(format!(
-            "there is no session {id} that you may end; `ray-relay sessions` shows those that there are"
+            "there is no session {id} that you may end; `ray-relay sessions` lists those that you may see"
         ))),
     }
 }

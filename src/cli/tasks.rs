@@ -61,9 +61,9 @@ Examples:
   ray-relay tasks --filter node=10.0.0.7 --sort waiting,desc
   ray-relay tasks --json | jq -r '.tasks[] | [.job_id, .name, .running_seconds] | @tsv'
 
-What runs is asked of each Ray head when this is asked, by Ray's last word, which is about a second old: tasks, methods of actors, replicas of Ray Serve (of whose requests Ray tells nothing) and drivers, by job and by function or class. What waits at a breakpoint runs too. You see what your permissions let you `list`, by the same rules as of breakpoints.
+Each Ray head is asked what runs at this moment; its answer is about a second old. Listed are tasks, methods of actors, replicas of Ray Serve (of whose requests Ray tells nothing) and drivers, by job and by function or class. What waits at a breakpoint runs too. You see what your permissions let you `list`, by the same rules as of breakpoints.
 
---hung 10m shows those that Ray started at least 10 minutes ago and whose process was looked at twice, --apart from each other, with every thread that has code of somebody's own at the same line of the same functions both times. It does not say that nothing happened in between: a loop may have come round to the same line, and whether a task has been there for all of the 10 minutes nobody has seen. Looking takes the permission `view`, and a source of stacks (`ray-relay snapshot --help`); what could not be looked at twice is named and not shown as hung.
+--hung 10m looks twice, --apart from each other, at the processes of those that Ray started at least 10 minutes ago. It shows those with every thread that has a user's own code at the same line of the same functions both times. It does not say that nothing happened in between: a loop may have come round to the same line, and the two looks do not show where the task was in the 10 minutes before. Looking takes the permission `view`, and a source of stacks (`ray-relay snapshot --help`); what could not be looked at twice is named and not shown as hung.
 
 Then: `ray-relay snapshot --running 'train_*'` shows where all of them are.
 
@@ -224,7 +224,7 @@ fn text(told: &Value, args: &TasksArgs, columns: Option<usize>) -> String {
     }
     match told["hidden"].as_u64() {
         None | Some(0) => text,
-        Some(hidden) => text + &format!("{hidden} more do not fit --filter.\n"),
+        Some(hidden) => text + &format!("{hidden} more do not match --filter.\n"),
     }
 }
 

@@ -49,7 +49,7 @@ impl Memory {
         };
         let whole = memory::Memory::new(self.divided());
         format!(
-            "of the {} that the relay {whose}, up to {} may be taken while nobody does anything; one person may have up to {} under way, so no single message or list that has to be held is larger",
+            "of the {} that the relay {whose}, idle connections may take up to {}; one person may use up to {} at a time, which bounds every message and list",
             shown(*there),
             shown(needed.idle),
             shown(whole.of_one()),

@@ -180,7 +180,7 @@ pub(crate) fn web_address(value: &RawValue) -> Read<String> {
         "https" => Ok(text),
         "http" if is_loopback_host(authority.host()) => Ok(text),
         "http" => Err(wrong().hint(
-            "http is for this machine alone: anybody on the way could put other keys or answers in",
+            "http is for this machine alone: on a network, others could forge keys or answers",
         )),
         _ => Err(wrong()),
     }

@@ -169,8 +169,8 @@ impl Links {
         for held in left {
             let is_detached = matches!(&*held.link.phase().borrow(), Phase::Detached(_));
             if is_detached {
-                info!("a link is held no longer: its command was started anew");
-                held.link.break_off("the command was started anew");
+                info!("a link is dropped: its command was restarted");
+                held.link.break_off("the command was restarted");
             }
         }
     }
@@ -251,7 +251,7 @@ impl Links {
     async fn keep(self: Arc<Self>, held: Arc<Held>, stream: LinkedStream, peer: SocketAddr) {
         let link = &held.link;
         if self.opened(&held).await {
-            debug!(?peer, "somebody has connected at the end of a link");
+            debug!(?peer, "a client has connected through a link");
             let arrived = Arrived {
                 stream: Either::Left(stream),
                 principal: held.principal.clone(),
@@ -266,7 +266,7 @@ impl Links {
             }
         }
         self.table.lock().remove(&held.id);
-        debug!("a link is over");
+        debug!("a link has ended");
     }
 
     /// Whether somebody connects at the end of a link, before it is over.
@@ -290,8 +290,8 @@ impl Links {
         };
         let why = tokio::select! {
             () = held.link.used() => return true,
-            () = lost => "nobody has connected",
-            _ = held.principal.ended() => "the time of your credential is over",
+            () = lost => "no client has connected",
+            _ = held.principal.ended() => "your credential has expired",
             // Who connects from now on belongs to another process, where one has taken over.
             () = self.shutdown.leaving.cancelled() => "the relay is being shut down",
             () = self.shutdown.abort.cancelled() => "the relay was shut down",
@@ -341,10 +341,10 @@ impl Links {
                 }
                 () = late => {
                     let why = match nobody_until.is_some() && nobody_until == until {
-                        true => "somebody wanted what it has, and nobody was there",
+                        true => "its room was wanted while no client was connected",
                         false => "it was not resumed in time",
                     };
-                    info!(resume_s = self.resume.as_secs(), %why, "a link is held no longer");
+                    info!(resume_s = self.resume.as_secs(), %why, "a link is dropped");
                     return link.break_off(why);
                 }
                 why = &mut ended => return link.break_off(&why.to_string()),

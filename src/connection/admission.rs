@@ -46,7 +46,7 @@ const LEAVING_PART: usize = 4;
 pub enum Crowded {
     /// One principal has as many connections as it may have.
     #[error(
-        "you have {most} connections to this relay already, which is all that one person may have: close some of them (`GET /relay/v1/sessions` lists sessions)"
+        "you have {most} connections to this relay , the most that one person may have: close some of them (`GET /relay/v1/sessions` lists sessions)"
     )]
     Yours {
         /// The largest number of connections of one principal.
@@ -54,7 +54,7 @@ pub enum Crowded {
     },
     /// The relay has as many connections as it takes.
     #[error(
-        "this relay has all the connections that it takes: try again in a moment, or have `listen.max_connections` raised"
+        "this relay is at its limit of connections: try again in a moment, or have `listen.max_connections` raised"
     )]
     Full,
     /// The connection was given up for another in the same moment.

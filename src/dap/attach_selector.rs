@@ -82,7 +82,7 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal
     for key in ["processId", "listen"] {
         if arguments.get(key).is_some_and(|v| !v.is_null()) {
             return Err(bad(format!(
-                "`{key}` in the attach arguments would have the worker's debugger reach another process; the relay attaches to what waits at a breakpoint: leave it out"
+                "`{key}` in the attach arguments would have the worker's debugger reach another process; the relay attaches only to tasks at a breakpoint: leave it out"
             )));
         }
     }
@@ -190,7 +190,7 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal
     }
     if selector.take_over && selector.breakpoint.is_none() && selector.begun.is_none() {
         return Err(bad(
-            "`rayRelay.takeOver` goes on with a session that somebody else has parked: say which by `breakpoint`, its id in `ray-relay list`",
+            "`rayRelay.takeOver` resumes a session that another user has parked: name it by `breakpoint`, its id in `ray-relay list`",
         ));
     }
     Ok(selector)

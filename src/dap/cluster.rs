@@ -127,7 +127,7 @@ where
                 let Some(request) = Request::read(&mut message) else { continue };
                 let leaves = request.leaves();
                 if leaves && is_set(&request.arguments, "suspendDebuggee") && close.1.is_zero() {
-                    let refusal = request.failure("the tasks cannot be left as they are, because neither the policy nor `[park] for` nor `rayRelay.onClose` has sessions kept here; the session goes on");
+                    let refusal = request.failure("the tasks cannot be parked, because neither the policy nor `[park] for` nor `rayRelay.onClose` turns parking on; the session goes on");
                     client.send(&refusal).await?;
                     continue;
                 }
@@ -261,7 +261,7 @@ fn holders(snapshot: &Snapshot) -> Option<String> {
 
 fn opens(snapshot: &Snapshot) -> String {
     match snapshot.paused().count() {
-        0 if snapshot.held().next().is_some() => "no task waits at a breakpoint that is free; each opens as a session of its own as it is".to_owned(),
+        0 if snapshot.held().next().is_some() => "no free task waits at a breakpoint; each opens as a session of its own once it is free".to_owned(),
         0 => "no task waits at a breakpoint yet; each opens as a session of its own as it stops".to_owned(),
         1 => "1 task waits at a breakpoint; it opens as a session of its own, and so does each that stops later".to_owned(),
         n => format!("{n} tasks wait at breakpoints; each opens as a session of its own, and so does each that stops later"),

@@ -100,8 +100,8 @@ impl<S: PeerStream> Farewell<S> {
         let answer = match request.leaves() {
             true => request.success(Value::Null),
             false => {
-                let mut answer =
-                    request.failure("this session is over, and its worker is no longer reached");
+                let mut answer = request
+                    .failure("this session has ended, and its worker is no longer reachable");
                 // It is an echo of what the client did before it knew, and no news to a person.
                 answer["body"]["error"]["showUser"] = false.into();
                 answer

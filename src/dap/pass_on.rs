@@ -52,7 +52,7 @@ pub(super) async fn pass_on<S: PeerStream>(
     let _busy = context.shutdown.busy.token();
     session.set_state(SessionProtocol::Dap, SessionState::PassedOn);
     let pid = home.pid();
-    info!(pid, "passed on to the predecessor, whose session it is");
+    info!(pid, "forwarded to the predecessor, which owns the session");
     let Some(far) = home.pass(connection) else {
         return Outcome::Failed;
     };
@@ -60,7 +60,7 @@ pub(super) async fn pass_on<S: PeerStream>(
     let (client, far) = match introduce(context, client, far, *opened, presented, deadline).await {
         Ok(joined) => joined,
         Err(why) => {
-            debug!(%why, pid, "the connection could not be passed on");
+            debug!(%why, pid, "the connection could not be forwarded");
             return Outcome::Failed;
         }
     };
@@ -74,7 +74,7 @@ pub(super) async fn pass_on<S: PeerStream>(
         Ok(Ended::First) => Outcome::Client,
         Ok(Ended::Second) => Outcome::Upstream,
         Err(error) => {
-            debug!(%error, "a connection that was passed on broke");
+            debug!(%error, "a forwarded connection broke");
             Outcome::Client
         }
     }

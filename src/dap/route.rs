@@ -171,7 +171,7 @@ impl<'a> AttachFlow<'a> {
         let other = selector.next || selector.all || selector.running;
         if other || selector.breakpoint.is_some_and(|id| id != only) {
             return Err(SessionRefusal::Forbidden(
-                "the ticket in `rayRelay.ticket` is for one other breakpoint; present a token to choose".into(),
+                "the ticket in `rayRelay.ticket` is for another breakpoint; present a token to choose".into(),
             ));
         }
         selector.breakpoint = Some(only);
@@ -232,7 +232,7 @@ impl<'a> AttachFlow<'a> {
     ) -> Result<Choice, SessionRefusal> {
         if !self.principal.access().may_anywhere(Scope::View) {
             return Err(SessionRefusal::Forbidden(format!(
-                "{} may not attach a debugger here: it needs the permission `view` or `debug`; ask whoever gave you the token",
+                "{} may not attach a debugger here: it needs the permission `view` or `debug`; ask the issuer of your token",
                 self.principal.subject()
             )));
         }
@@ -371,7 +371,7 @@ impl<'a> AttachFlow<'a> {
         let authorised = self.allowed(breakpoint)?;
         Permit::subprocess(&self.context.sessions.table, authorised).ok_or_else(|| {
             SessionRefusal::Nothing(
-                "the session that this subprocess belongs to has ended, or is somebody else's"
+                "the session that this subprocess belongs to has ended, or is another user's"
                     .into(),
             )
         })

@@ -172,7 +172,7 @@ impl Attended {
         let mut frames = Vec::new();
         let (cut, messages) = kept.messages();
         if cut > 0 {
-            let text = format!("{cut} messages of output from meanwhile were not kept");
+            let text = format!("{cut} messages of output were dropped meanwhile");
             frames.extend(frame(&notice(&text, false)));
         }
         let mut stands = Kept::of(kept.stands.cleared());

@@ -176,10 +176,7 @@ impl Line {
             }
         });
         if timeout(patience, both).await.is_err() {
-            debug!(
-                ?patience,
-                "a worker's debugger does not answer while it is left"
-            );
+            debug!(?patience, "a worker's debugger does not answer the detach");
         }
         self.note();
     }

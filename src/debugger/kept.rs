@@ -147,7 +147,7 @@ impl KeptConnection {
         let text = serde_json::to_vec(&self.stored);
         let written = text.map_err(std::io::Error::from);
         if let Err(why) = written.and_then(|text| self.slot.write(&text)) {
-            debug!(%why, "what is known of a connection is not written down: it is as it was before");
+            debug!(%why, "cannot write the state of a connection: the previous one stands");
         }
     }
 

@@ -121,7 +121,7 @@ impl Entered {
     pub(super) fn said_meanwhile(&mut self) -> Vec<u8> {
         let (cut, mut missed) = self.take_missed();
         if cut > 0 {
-            let text = format!("*** {cut} bytes of output from meanwhile were not kept\r\n");
+            let text = format!("*** {cut} bytes of output were dropped meanwhile\r\n");
             missed.splice(0..0, text.into_bytes());
         }
         if !missed.ends_with(self.question()) {
@@ -383,7 +383,7 @@ impl Line {
         };
         match timeout(LET_GO, goodbye).await {
             Ok(Ok(())) => self.stream.end().await,
-            Ok(Err(error)) => debug!(%error, "a legacy prompt was let go"),
+            Ok(Err(error)) => debug!(%error, "a legacy prompt was released"),
             Err(_) => {
                 tracing::warn!(
                     "a legacy prompt did not obey `c` for ten minutes; its task may fail"

@@ -143,7 +143,7 @@ fn refused(message: &Value, seq: u64) -> Result<(), String> {
     }
     let said = message["message"].as_str().unwrap_or_default();
     Err(match said.contains("already being debugged") {
-        true => "somebody who reached it without this relay debugs it".to_owned(),
+        true => "a client that bypasses this relay debugs it".to_owned(),
         false => shortened(said, 200),
     })
 }

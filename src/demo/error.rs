@@ -17,7 +17,7 @@ pub enum Error {
     TooOld(String),
     /// `--listen` names an address that other machines can reach.
     #[error(
-        "the demo listens on this machine only, because nobody is authenticated: give an address such as 127.0.0.1:5678, not {0}"
+        "the demo listens on this machine only, because it authenticates no client: give an address such as 127.0.0.1:5678, not {0}"
     )]
     NotLoopback(SocketAddr),
     /// No place for Ray.

@@ -43,7 +43,7 @@ pub struct Args {
     /// Let agents speak to the relay without TLS, where everybody on the way can read and change what is debugged
     #[arg(long)]
     pub allow_plaintext: bool,
-    /// Ports of loopback, such as 7700-7799, on which workers may dial the debugger of somebody who runs
+    /// Ports of loopback, such as 7700-7799, on which workers may dial the debugger of a user who runs
     /// `ray-relay reverse`; without it there are none
     #[arg(long, value_name = "FIRST-LAST", value_parser = reverse_ports)]
     pub reverse_ports: Option<String>,

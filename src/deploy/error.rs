@@ -33,7 +33,7 @@ pub enum Error {
     },
     /// Agents would send their token in clear text.
     #[error(
-        "the agents would send their token to {0} in clear text: use https, or, on a network where nobody else listens, give --allow-plaintext"
+        "the agents would send their token to {0} in clear text: use https, or, on a private network, give --allow-plaintext"
     )]
     InClear(String),
     /// The running program cannot run on a node of Ray's.
@@ -42,7 +42,7 @@ pub enum Error {
     )]
     NotLinux,
     /// What is sealed does not open, or the other side has gone.
-    #[error("the sealed credential was made for somebody else, or was damaged on its way")]
+    #[error("the sealed credential is for another recipient, or was damaged on its way")]
     Seal,
     /// A process on the cluster lost the one that it talks to.
     #[error("cannot talk to the process that started this one: {0}")]

@@ -309,7 +309,7 @@ impl Deployment {
         }
         match self.said(id).await.left {
             Some(nodes) if !nodes.is_empty() => Err(Error::Incomplete(format!(
-                "it has ended, but on these nodes nobody could say that the agent has: {}",
+                "it has ended, but on these nodes the end of the agent is not confirmed: {}",
                 replaced(&nodes.join(", "))
             ))),
             _ => Ok(()),

@@ -114,7 +114,7 @@ impl ProxyError {
                 "it wants a user name and a password: write {variable} as http://USER:PASSWORD@HOST:PORT, or {except}"
             ),
             Self::Refused { .. } if self.is_behind() => {
-                format!("is the address right, and what is there up? {except}")
+                format!("is the address right, and the proxy up? {except}")
             }
             Self::Refused { .. } => format!("does the proxy allow that host and port? {except}"),
         }

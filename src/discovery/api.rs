@@ -81,7 +81,7 @@ fn step(why: &Answer) -> &'static str {
             "let the relay's ServiceAccount list and watch rayclusters, and get secrets (docker/kubernetes/components/discovery)"
         }
         Some(404) => "is KubeRay installed there, and is the Secret made?",
-        Some(429) => "it has too much to do",
+        Some(429) => "it is overloaded",
         _ => "see its own log",
     }
 }

@@ -161,7 +161,7 @@ fn head(one: &RayCluster, settings: &ClusterDiscovery) -> Result<HeadAt, String>
 fn usable(one: &RayCluster, at: HeadAt) -> Result<HeadAt, String> {
     match one.takes_kubernetes_tokens {
         true => Err(format!(
-            "RayCluster {one} has Ray take Kubernetes' own tokens (enableK8sTokenAuth), and the relay shows nobody its own; name it in a [[cluster]] with ray_address = \"{}\" and, as token_file, a token of a ServiceAccount with the verb ray:write on it and nothing else",
+            "RayCluster {one} takes Kubernetes' own tokens (enableK8sTokenAuth), and the relay never shows its own; name it in a [[cluster]] with ray_address = \"{}\" and, as token_file, a token of a ServiceAccount with the verb ray:write on it and nothing else",
             at.ray_address
         )),
         false => Ok(at),

@@ -87,7 +87,7 @@ async fn read(api: Api, (namespace, name): Secret, token: GivenToken) {
                     tracing::warn!(
                         namespace,
                         secret = name,
-                        "a Secret with Ray's token has none that could be sent: expected one line at the key auth_token"
+                        "a Secret holds no usable Ray token: expected one line at the key auth_token"
                     );
                 }
                 backoff.reset();

@@ -84,7 +84,7 @@ impl Discovery {
                 backoff.reset();
             }
             if backoff.is_fresh() {
-                tracing::warn!(%scope, %error, "cannot follow RayClusters; those that are known stay");
+                tracing::warn!(%scope, %error, "cannot watch RayClusters; known ones stay listed");
             }
             // A connection that breaks once is no news.
             if !backoff.is_fresh() || !self.known.has_seen(number) {
@@ -122,7 +122,7 @@ impl Discovery {
             };
             for one in page.clusters {
                 if all.len() >= MAX_KNOWN {
-                    tracing::warn!(%scope, most = MAX_KNOWN, "there are more RayClusters than can be kept in mind; name namespaces or labels in [discovery]");
+                    tracing::warn!(%scope, most = MAX_KNOWN, "there are more RayClusters than the relay can keep; name namespaces or labels in [discovery]");
                     return Ok((all, page.version));
                 }
                 all.insert((one.namespace.clone(), one.name.clone()), one);
@@ -178,7 +178,7 @@ impl Discovery {
                 Event::Changed(one) => {
                     let name = one.to_string();
                     if !self.known.put(number, one) {
-                        tracing::debug!(%name, "there are more RayClusters than can be kept in mind");
+                        tracing::debug!(%name, "there are more RayClusters than the relay can keep");
                     }
                 }
                 Event::Deleted(one) => self.known.remove(number, &one),

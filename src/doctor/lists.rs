@@ -118,7 +118,7 @@ fn ages(list: &Value) -> Vec<Finding> {
                 Link::List,
                 format!("the list of cluster {name} is {} old", seconds(age)),
             )
-            .next("see what is said of its head, and the relay's log"),
+            .next("see the finding about its head, and the relay's log"),
             false => Finding::ok(
                 Link::List,
                 format!("the list of cluster {name} is {age:.1} s old"),
@@ -148,7 +148,7 @@ fn agents(nodes: &Value) -> Vec<Finding> {
                 format!("the agent of node {node_name} has been gone for {since} ({why}){only}")
             }
             Some("contested") => format!(
-                "two agents claim node {node_name}, and neither is believed for a minute{only}"
+                "two agents claim node {node_name}, and both are refused for a minute{only}"
             ),
             Some("none") if alone => {
                 format!("node {node_name} of cluster {cluster} has no agent{only}")
@@ -251,8 +251,7 @@ pub(crate) fn places(list: &Value) -> Vec<Finding> {
         let says = format!(
             "WHERE is not known of {count} in cluster {name}: its head gives no stacks unless told to"
         );
-        let next = "set RAY_DASHBOARD_ENABLE_PROFILING=1 for the head (`ray start --head`); what an editor attached to, or \
-                    the relay's page looked at, the list knows by itself";
+        let next = "set RAY_DASHBOARD_ENABLE_PROFILING=1 for the head (`ray start --head`); for tasks that an editor or the relay's page has shown, the list knows it anyway";
         (count > 0).then(|| Finding::note(Link::Head, says).next(next))
     };
     clusters.filter_map(finding).collect()
@@ -272,7 +271,7 @@ fn tasks(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
         }
     }
     let mut unreachable = Told::new(Link::Tasks, "tasks that cannot be reached");
-    let (mut open, mut held) = (0, Told::new(Link::Tasks, "tasks that somebody debugs"));
+    let (mut open, mut held) = (0, Told::new(Link::Tasks, "tasks that are being debugged"));
     let mut ended = Told::new(Link::Tasks, "tasks that have ended");
     for row in items(&list["breakpoints"]) {
         let (id, name) = (text(&row["id"]), text(&row["name"]));
@@ -301,7 +300,7 @@ fn tasks(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
             "parked" => {
                 // `parked by ann for 12m more`
                 let says = format!("{name} ({id}) is {}", Row::read(row).holder);
-                let next = "whoever has parked it takes it up by attaching; `ray-relay release` lets it run on";
+                let next = "its holder resumes it by attaching; `ray-relay release` lets it run on";
                 held.push(Finding::note(Link::Tasks, says).next(next));
             }
             "died" => {
@@ -389,7 +388,7 @@ fn holder(row: &Value) -> String {
     let who = match (word("subject"), word("client")) {
         (Some(subject), Some(client)) => format!("{subject} with {client}"),
         (Some(one), None) | (None, Some(one)) => one,
-        (None, None) => "somebody".to_owned(),
+        (None, None) => "a client".to_owned(),
     };
     let from = word("peer").map_or(String::new(), |peer| format!(" from {peer}"));
     let since = match holder["since"].is_number() {

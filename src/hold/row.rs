@@ -75,7 +75,7 @@ impl fmt::Display for Holder {
         match (&self.subject, self.client.as_str()) {
             (Some(subject), "") => f.write_str(subject)?,
             (Some(subject), client) => write!(f, "{subject} with {client}")?,
-            (None, "") => f.write_str("somebody")?,
+            (None, "") => f.write_str("a client")?,
             (None, client) => f.write_str(client)?,
         }
         if let Some(peer) = &self.peer {

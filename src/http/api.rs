@@ -124,7 +124,7 @@ pub(crate) fn readyz(
     });
     let Some(cluster) = known else {
         // What one may not know of is told as what does not exist.
-        let sentence = "there is no cluster of that name here; /relay/v1/breakpoints names those that there are for you";
+        let sentence = "there is no cluster of that name here; /relay/v1/breakpoints lists those that you may see";
         return answer::error(StatusCode::NOT_FOUND, sentence);
     };
     let because = match &cluster.trouble {

@@ -45,7 +45,7 @@ pub(super) async fn deny_on(
 ) -> HttpRefusal {
     let place = match id {
         Some(id) => format!("on breakpoint {id}"),
-        None => "on a breakpoint that is none".to_owned(),
+        None => "on an unknown breakpoint".to_owned(),
     };
     deny(exchange, principal, (scope.word(), place)).await
 }

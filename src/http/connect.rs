@@ -75,12 +75,12 @@ fn not_opened(why: NotOpened) -> Response<Body> {
         NotOpened::Crowded(Shortage::Yours(most)) => (
             StatusCode::TOO_MANY_REQUESTS,
             format!(
-                "you have {most} connections through `ray-relay connect`, a quarter of `connect.max_links`, which is all that one person may have: close one"
+                "you have {most} connections through `ray-relay connect`, a quarter of `connect.max_links`, the most that one person may have: close one"
             ),
         ),
         NotOpened::NoSecrets => (
             StatusCode::SERVICE_UNAVAILABLE,
-            "the relay's system has no randomness; try again".to_owned(),
+            "the relay's system provides no random numbers; try again".to_owned(),
         ),
     };
     answer::error(status, sentence)

@@ -35,7 +35,7 @@ pub(super) async fn findings(
     let examined = timeout(PATIENCE, ctx.registry.examined());
     let (heads, nodes) = tokio::join!(examined, nodes::listed(ctx, principal));
     let Ok(heads) = heads else {
-        let sentence = "the heads are being examined for somebody else; ask again in a minute";
+        let sentence = "the heads are being examined for another request; ask again in a minute";
         return answer::error(StatusCode::SERVICE_UNAVAILABLE, sentence);
     };
     let mut all = vec![of_relay(ctx, draining)];

@@ -31,8 +31,7 @@ use crate::session::authenticate::PresentedCredential;
 const LARGEST: usize = 16 * 1024;
 
 /// What is wrong with one.
-const WANTED: &str =
-    "the body has to be {\"cluster\": \"NAME\", \"path\": \"/\"}, both as one likes";
+const WANTED: &str = "the body has to be {\"cluster\": \"NAME\", \"path\": \"/\"}, both optional";
 
 /// Largest cookie that browsers keep, with its name and attributes, in bytes.
 const LARGEST_COOKIE: usize = 4096;
@@ -189,7 +188,7 @@ pub(crate) async fn enter(
     let caller = authenticate::by(exchange, parts, presented).await?;
     let at = within(value("at").map_or("/", |(_, at)| at));
     // Not a redirect: what follows that is asked for by whoever linked here, and a strict cookie is not sent along.
-    let shown = format!("You are known here now: see {at}\n");
+    let shown = format!("You are signed in here: see {at}\n");
     let kind = "text/plain; charset=utf-8";
     let mut response = answer::own(StatusCode::OK, kind, answer::full(shown));
     let headers = response.headers_mut();

@@ -89,7 +89,7 @@ fn crowded(shortage: Shortage) -> (StatusCode, String) {
         Shortage::Yours(most) => (
             StatusCode::TOO_MANY_REQUESTS,
             format!(
-                "you have {most} event streams open, a quarter of `http.max_event_streams`, which is all that one person may have: close one, or poll /relay/v1/breakpoints"
+                "you have {most} event streams open, a quarter of `http.max_event_streams`, the most that one person may have: close one, or poll /relay/v1/breakpoints"
             ),
         ),
     }

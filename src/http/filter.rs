@@ -18,7 +18,7 @@ const AROUND: usize = 4;
 /// The answer is not a list of the State API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the Ray head's answer is not the list that was asked for, so the relay cannot tell which rows of it are for you; ask for it again, and report it with the version of Ray if it stays so"
+    "the Ray head did not answer with the list, so the relay cannot tell which rows you may see; try again, and report it with the version of Ray if it stays so"
 )]
 pub(crate) struct NotAList;
 

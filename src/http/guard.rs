@@ -35,7 +35,7 @@ pub(crate) enum GuardRefusal {
     BadHost,
     /// A name that is not this relay's.
     #[error(
-        "this relay is not known as {host:?}: use its IP address or localhost, or add the name to `http.allowed_hosts` (an unknown name may be that of a web page which attacks through DNS)"
+        "this relay is not known as {host:?}: use its IP address or localhost, or add the name to `http.allowed_hosts` (an unknown name may be a DNS rebinding attack)"
     )]
     UnknownHost {
         /// The name in `Host`.
@@ -43,12 +43,12 @@ pub(crate) enum GuardRefusal {
     },
     /// A page of another origin asks for more than to be left for a page here.
     #[error(
-        "a web page of another origin may link to the relay's page and the dashboard's first page here and ask for nothing else: type the address into the browser, or open the page through this relay, at the address in its Host header"
+        "a web page of another origin may only link to the relay's page and the dashboard's first page: type the address into the browser, or open the page through this relay, at the address in its Host header"
     )]
     CrossOrigin,
     /// Somebody else than the relay's page wants a browser to be known on the origin of a dashboard: as itself, perhaps.
     #[error(
-        "a browser becomes known at the address of a dashboard when the relay's own page sends it there, and not otherwise: open /relay/ at the relay's own address, which is a name in `http.allowed_hosts`, or localhost"
+        "only the relay's own page signs a browser in at a dashboard's address: open /relay/ at the relay's own address, which is localhost or a name in `http.allowed_hosts`"
     )]
     NotFromRelay,
     /// A page wants a program to stay behind in the browser, which answers in the place of whatever is here later.

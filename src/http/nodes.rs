@@ -66,7 +66,7 @@ pub(super) async fn open(
         None => {
             let peer = connection.peer;
             let Some(newcomer) = agents.newcomer(&principal, peer) else {
-                let sentence = "too many agents with this credential, or from this address, have not yet said who they are: try again in a moment";
+                let sentence = "too many agents with this credential, or from this address, have not announced themselves yet: try again in a moment";
                 return Ok(answer::error(StatusCode::SERVICE_UNAVAILABLE, sentence));
             };
             let serve = async move |socket| agents.serve(socket, owner, peer, newcomer).await;

@@ -58,7 +58,7 @@ enum NotParked {
     Legacy,
     #[error("it did not stay at its stop: the task has ended, or was let run")]
     NoStop,
-    #[error("the task runs on, because it cannot be left as it is: {0}")]
+    #[error("the task runs on, because it cannot be parked: {0}")]
     RunsOn(String),
     #[error("the relay is ending; try again when it is back")]
     Ending,

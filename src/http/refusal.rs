@@ -34,7 +34,7 @@ pub(crate) enum HttpRefusal {
     Ended(Ended),
     /// A permission is missing.
     #[error(
-        "{subject} may not do that here: it needs the permission `{scope}` {place}; ask whoever gave you the token"
+        "{subject} may not do that here: it needs the permission `{scope}` {place}; ask the issuer of your token"
     )]
     Denied {
         /// Name of the principal.
@@ -85,28 +85,28 @@ pub(crate) enum HttpRefusal {
     },
     /// A web page asks for what is a dashboard's, where no page is a dashboard's.
     #[error(
-        "to web pages a dashboard answers on its own origin alone: open / here in a browser, which leads there"
+        "a dashboard answers web pages only on its own origin: open / here in a browser, which leads there"
     )]
     PageElsewhere,
     /// Somebody is asked for a token by a page that is not the relay's.
     #[error(
-        "no token belongs into a dashboard, which is a program of the cluster's: open it from the relay's page, /relay/ at the relay's own address, which takes the token"
+        "never give a token to a dashboard, which is the cluster's program: open it from the relay's page, /relay/ at the relay's own address, which takes the token"
     )]
     SignInElsewhere,
     /// No cookie can hold what says who the client is.
     #[error(
-        "your credential says too much about you (its groups, above all) for a browser's cookie: reach the relay through `ray-relay connect`, and open the dashboard there"
+        "your credential is too long for a browser's cookie (its groups, above all): reach the relay through `ray-relay connect`, and open the dashboard there"
     )]
     NoTicket,
 }
 
 fn busy(shortage: &Shortage) -> String {
     match shortage {
-        Shortage::All(most) => format!(
-            "{most} tasks are being looked at or parked, which is all that may be: try again"
-        ),
+        Shortage::All(most) => {
+            format!("{most} tasks are being looked at or parked, the most at a time: try again")
+        }
         Shortage::Yours(most) => format!(
-            "you are looking at {most} tasks, or parking them, which is all that one person may: try again"
+            "you are looking at {most} tasks, or parking them, the most that one person may at a time: try again"
         ),
     }
 }

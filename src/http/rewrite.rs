@@ -14,7 +14,7 @@ const MAX_DEPTH: usize = 64;
 /// The answer is not JSON, so addresses in it cannot be told apart.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
-    "the Ray head's list of workers is not valid JSON at byte {at}, so its addresses could not be replaced; ask for it again, and report it with the version of Ray if it stays so"
+    "the Ray head's list of workers is not valid JSON at byte {at}, so its addresses could not be replaced; try again, and report it with the version of Ray if it stays so"
 )]
 pub struct NotJson {
     at: usize,

@@ -42,7 +42,7 @@ impl Handshake {
         }
         let key = websocket::key(&parts.headers)?;
         if !hop::listed(&parts.headers, &SEC_WEBSOCKET_PROTOCOL).any(|one| one == protocol) {
-            let sentence = format!("what is spoken here is the WebSocket subprotocol {protocol}");
+            let sentence = format!("this route speaks the WebSocket subprotocol {protocol}");
             return Err(HttpRefusal::Malformed(sentence.into()));
         }
         Ok(Self {
@@ -98,5 +98,5 @@ impl Handshake {
 
 /// To who opens a stream that nobody waits for, whatever the reason.
 pub(super) fn unexpected() -> Response<Body> {
-    answer::error(StatusCode::NOT_FOUND, "nobody waits for that stream")
+    answer::error(StatusCode::NOT_FOUND, "no session waits for that stream")
 }

@@ -13,7 +13,7 @@ pub struct SetupError(pub String);
 pub enum AuthError {
     /// None was presented.
     #[error(
-        "this relay wants a token: get one from whoever runs it (`ray-relay token mint`), and give it as `Authorization: Bearer`, RAY_RELAY_TOKEN or \"rayRelay\": {{\"token\": …}}"
+        "this relay wants a token: get one from its operator (`ray-relay token mint`), and give it as `Authorization: Bearer`, RAY_RELAY_TOKEN or \"rayRelay\": {{\"token\": …}}"
     )]
     Missing,
     /// It is not accepted.

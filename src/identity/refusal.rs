@@ -39,7 +39,7 @@ pub enum CredentialRefusal {
     #[error("it is not valid yet (`nbf` or `iat` is in the future)")]
     NotYet,
     /// Its `aud` does not have the relay.
-    #[error("it is meant for somebody else (`aud`)")]
+    #[error("it is meant for another audience (`aud`)")]
     Audience,
     /// Its `iss` is not one that is accepted.
     #[error("it comes from an issuer that is not accepted (`iss`)")]

@@ -11,16 +11,18 @@ pub enum Withdrawn {
     )]
     NotAccepted,
     /// It permits less than before.
-    #[error("your roles in Kubernetes allow less than when you came; come again for what is left")]
+    #[error(
+        "your roles in Kubernetes allow less than when you connected; connect again with what remains"
+    )]
     AllowsLess,
     /// It says another name.
     #[error(
-        "Kubernetes says by now that your token is somebody else's, or of other groups; come again"
+        "Kubernetes now attributes your token to another user, or to other groups; connect again"
     )]
     OtherUser,
     /// Nobody says anything.
     #[error(
-        "Kubernetes has not answered the relay for kubernetes.outage_grace; come again when it does"
+        "Kubernetes has not answered the relay for kubernetes.outage_grace; connect again when it does"
     )]
     Unanswered,
 }

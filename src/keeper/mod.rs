@@ -38,7 +38,7 @@ pub enum Error {
     Path(String, String),
     /// Nobody listens at the path.
     #[error(
-        "nobody listens at listen.keeper {0}: start `ray-relay keeper {0}` first, as a service or container of its own"
+        "no keeper listens at listen.keeper {0}: start `ray-relay keeper {0}` first, as a service or container of its own"
     )]
     Nobody(String),
     /// Somebody listens, and is no keeper.

@@ -144,7 +144,7 @@ impl KeeperProcess {
             if let Some(link) = link.take() {
                 let why = linked(keeper, link, &mut to_write, &leave).await;
                 self.is_there.store(false, Ordering::Relaxed);
-                warn!(path = %self.path.display(), %why, "the keeper is gone: what is attached now ends if this process is killed; it is tried until one is there again");
+                warn!(path = %self.path.display(), %why, "the keeper is gone: sessions end if this process is killed; trying again until a keeper is back");
                 // It was about connections that nobody keeps any more.
                 while to_write.try_recv().is_ok() {}
             }

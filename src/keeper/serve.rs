@@ -130,7 +130,7 @@ impl Shelf {
         self.kept.lock().retain(|_, entry| match entry.owner {
             DuplicateOwner::Nobody(since) if since + LONGEST <= now => {
                 warn!(
-                    "nobody has come for a connection in a day: it is closed, and its task runs on"
+                    "no relay has claimed a connection for a day: it is closed, and its task runs on"
                 );
                 false
             }
@@ -164,7 +164,7 @@ pub(crate) async fn serve(path: &Path, mut signals: Signals) -> Result<(), Error
         return Err(wrong(why.to_owned()));
     }
     let socket = OwnSocket::bind(path).map_err(wrong)?;
-    info!(path = %path.display(), "keeping what relays give; start one with `ray-relay serve --keeper` and this path");
+    info!(path = %path.display(), "keeping the connections of relays; start one with `ray-relay serve --keeper` and this path");
     let shelf = Arc::<Shelf>::default();
     let mut ending = false;
     {
@@ -178,7 +178,7 @@ pub(crate) async fn serve(path: &Path, mut signals: Signals) -> Result<(), Error
                     if ending || waits == 0 {
                         break;
                     }
-                    warn!(connections = waits, "tasks are kept that no relay has: this ends when one has come for them; a second signal closes them, and the tasks run on");
+                    warn!(connections = waits, "connections are kept that no relay has: this ends once a relay has claimed them; a second signal closes them, and their tasks run on");
                     ending = true;
                 }
                 () = changed => {}

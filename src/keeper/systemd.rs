@@ -47,7 +47,7 @@ impl ServiceManager {
             }
         };
         let given = sd_listen_fds::get().unwrap_or_else(|why| {
-            warn!(%why, "what the service manager has kept is not understood");
+            warn!(%why, "cannot read what the service manager has kept");
             Vec::new()
         });
         let named = given

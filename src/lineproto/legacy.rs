@@ -45,10 +45,8 @@ pub(super) enum Ended {
 pub(super) async fn show_missed(entered: &mut Entered, out: &Out, shown: &mut Shown) {
     let (cut, missed) = entered.take_missed();
     if cut > 0 {
-        out.notice(&format!(
-            "{cut} bytes of output from meanwhile were not kept"
-        ))
-        .await;
+        out.notice(&format!("{cut} bytes of output were dropped meanwhile"))
+            .await;
     }
     shown.raw(&missed).await;
     if !missed.ends_with(entered.question()) {

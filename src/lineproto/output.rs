@@ -264,7 +264,7 @@ mod tests {
         let said = String::from_utf8_lossy(&said);
         assert!(
             said.contains(&format!(
-                "*** {} bytes are not shown: what you have",
+                "*** {} bytes are not shown: your requests",
                 text.len()
             )),
             "{said:.200}"

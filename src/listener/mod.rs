@@ -208,7 +208,7 @@ async fn serve(
         tokio::select! {
             // Only ever a stranger: nothing that it has begun needs an end.
             () = place.given_up() => {
-                debug!("connection was given up for others");
+                debug!("connection was evicted to make room for another");
                 context.metrics.refused(RefusalKind::Limited);
             }
             () = useless(&context, &place) => {}

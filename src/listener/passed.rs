@@ -64,7 +64,7 @@ async fn serve(
     };
     let _open = context.metrics.connection_open();
     let _told = Told::new(summary.clone(), &context);
-    info!("passed on by the process that has taken over");
+    info!("forwarded by the successor");
     let connection = ConnectionInfo {
         encrypted,
         advertised_port,
@@ -79,7 +79,7 @@ async fn serve(
     let place = guard.place();
     let given_up = pin!(async {
         place.given_up().await;
-        debug!("connection was given up for others");
+        debug!("connection was evicted to make room for another");
         context.metrics.refused(RefusalKind::Limited);
     });
     let beside = OnWake::new();

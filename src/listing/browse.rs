@@ -134,7 +134,7 @@ impl Browse {
             let filters = self.choice.filters.iter().map(ToString::to_string);
             let filters: Vec<String> = filters.collect();
             text += &format!(
-                "{} more do not fit {}; / shows them.\n",
+                "{} more do not match {}; / shows them.\n",
                 menu.hidden(),
                 filters.join(" and ")
             );
@@ -224,7 +224,7 @@ mod tests {
         let menu = browse.read(list(100));
         let text = browse.show(&menu, false, None);
         assert_eq!(ids(&text), (0..10).map(|i| i * 10).collect::<Vec<_>>());
-        let foot = "90 more do not fit load*; / shows them.";
+        let foot = "90 more do not match load*; / shows them.";
         assert!(text.contains(foot), "{text}");
         assert_eq!(browse.hear("sort waiting", &menu), Heard::Changed);
         let menu = browse.read(list(100));
@@ -243,7 +243,7 @@ mod tests {
         let text = browse.show(&menu, false, None);
         assert_eq!(
             text,
-            "None of those that wait fits.\n100 more do not fit nosuch; / shows them.\n"
+            "No waiting task matches.\n100 more do not match nosuch; / shows them.\n"
         );
     }
 

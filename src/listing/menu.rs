@@ -119,7 +119,7 @@ impl Menu {
             .collect();
         if self.list.rows.is_empty() {
             text += match troubles.is_empty() {
-                true if self.list.hidden > 0 => "None of those that wait fits.\n",
+                true if self.list.hidden > 0 => "No waiting task matches.\n",
                 true => "No task waits at a breakpoint.\n",
                 false => NOTHING_KNOWN,
             };

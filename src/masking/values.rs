@@ -86,7 +86,7 @@ pub enum BadPattern {
     #[error("a pattern of masking.values is no regular expression, or too large a one: {0}")]
     Unusable(String),
     /// The pattern fits an empty text, so it would hide nothing, everywhere.
-    #[error("a pattern of masking.values fits a text without any characters")]
+    #[error("a pattern of masking.values matches the empty text")]
     Empty,
 }
 

@@ -65,7 +65,7 @@ impl Kind {
 pub enum Short {
     /// One principal has what one may have.
     #[error(
-        "what you have under way at this relay would take more than the {} MiB of its memory that one person may have: wait until some of it is done, or have `listen.memory` raised", .most / MIB
+        "your requests would take more than the {} MiB of this relay's memory that one person may have: wait until some are done, or have `listen.memory` raised", .most / MIB
     )]
     Yours {
         /// That, in bytes.
@@ -73,7 +73,7 @@ pub enum Short {
     },
     /// The answers of one head have what those may have.
     #[error(
-        "what the head of this cluster answers takes more than the {} MiB of this relay's memory that the answers of one head may have: ask it for less, wait until others are done, or have `listen.memory` raised", .most / MIB
+        "the answers of this cluster's head would take more than the {} MiB of this relay's memory that one head may have: ask for less, wait until others are done, or have `listen.memory` raised", .most / MIB
     )]
     Cluster {
         /// That, in bytes.

@@ -49,7 +49,7 @@ pub(super) enum ConnectError {
     NotPermitted { status: StatusCode, words: String },
     #[error("the relay answers {status}: {words}; is it a ray-relay that knows of agents?")]
     Status { status: StatusCode, words: String },
-    #[error("what answers is no relay: {0}")]
+    #[error("the server there is no relay: {0}")]
     Strange(String),
 }
 

@@ -76,7 +76,7 @@ impl Table {
             asks.clone()
         };
         let (answer, handed_over) = oneshot::channel();
-        let busy = |_| Refused::new(Refusal::Kept, "somebody goes on with it at this moment");
+        let busy = |_| Refused::new(Refusal::Kept, "another client resumes it at this moment");
         asks.try_send(Ask::HandOver(answer)).map_err(busy)?;
         handed_over.await.unwrap_or_else(|_| Err(gone()))
     }

@@ -35,9 +35,7 @@ pub(super) enum NoAnswer {
     #[error("the worker has no hook (`ray_relay.setup`)")]
     Absent,
     /// What listens there is not to be spoken to.
-    #[error(
-        "what is called like the socket of the worker's hook is another process's, of the user {0}"
-    )]
+    #[error("the socket of the worker's hook belongs to another process, of the user {0}")]
     Anothers(u32),
     /// There is a hook, and nothing comes of it.
     #[error(

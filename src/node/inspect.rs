@@ -102,7 +102,7 @@ async fn inspected(agent: &Agent, asked: &Inspect, until: Instant) -> Result<Vec
             Ok(written(&listening).into_bytes())
         }
         Inspection::Unknown => Err(other(
-            "the node's agent is older than the relay, and does not know what that is",
+            "the node's agent is older than the relay, and does not know that request",
         )),
     }
 }
@@ -129,7 +129,7 @@ async fn looked(
             }
             Err(error) => {
                 return Err(other(&format!(
-                    "the worker's hook answers what is no look: {error}"
+                    "the worker's hook sent an invalid answer: {error}"
                 )));
             }
         },

@@ -87,7 +87,7 @@ impl Keeping {
         };
         info!(
             seconds = left.as_secs(),
-            "a relay is lost, and the worker stays as it is"
+            "a relay is lost, and the worker stays parked"
         );
         Ok(Box::new(Self {
             waiting: Waiting::new(debugger, until),

@@ -274,7 +274,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
     /// Hears which relay process this is, and what the announcement has to repeat.
     async fn hello(&mut self) -> Result<Hex<16>, Ended> {
         let Some(hello) = self.wire.next().await? else {
-            return Err(Ended::Lost("the relay does not say who it is".to_owned()));
+            return Err(Ended::Lost("the relay did not introduce itself".to_owned()));
         };
         let FromRelay::Hello {
             protocol,
@@ -284,13 +284,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         } = hello
         else {
             return Err(Ended::Lost(
-                "the relay does not say first who it is".to_owned(),
+                "the relay did not introduce itself first".to_owned(),
             ));
         };
         if protocol != PROTOCOL {
             return Err(Ended::Version(protocol));
         }
-        debug!(%version, "a relay has said who it is");
+        debug!(%version, "a relay has introduced itself");
         self.replica = replica;
         Ok(nonce)
     }
@@ -425,10 +425,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             FromRelay::Succeeded => self.succeeded.cancel(),
             FromRelay::Dismiss { arrival } => self.reverse.dismiss(&arrival),
             FromRelay::Hello { .. } => {
-                return Err(Ended::Lost("the relay says twice who it is".to_owned()));
+                return Err(Ended::Lost("the relay introduced itself twice".to_owned()));
             }
             FromRelay::Unknown => {
-                debug!("the relay says something that this version does not know")
+                debug!("the relay sent a message that this version does not know")
             }
         }
         Ok(())

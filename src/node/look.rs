@@ -278,7 +278,7 @@ impl Look {
         let blind = seen.blind;
         if blind && !self.said.swap(true, Ordering::Relaxed) {
             warn!(
-                "no other process can be seen from here: a debugger's port is taken to be its worker's on Ray's word alone; run the agent as the workers' user and in their process namespace to have it checked"
+                "no other process is visible from here: only Ray's word says that a port is its worker's; run the agent as the workers' user and in their process namespace to have it checked"
             );
         }
         match seen.wrong {

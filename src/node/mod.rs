@@ -89,7 +89,7 @@ impl Agent {
                     // To its end, which the relay decides on, or the agent's.
                     let older = async move {
                         let (ended, _) = run.await;
-                        info!(why = %ended, "the link with the process before has ended");
+                        info!(why = %ended, "the link with the previous process has ended");
                     };
                     self.tasks.spawn(older.in_current_span());
                     return Attempt::Linked;
@@ -170,7 +170,7 @@ impl Agent {
         self.tasks.close();
         if timeout(LEFT, self.tasks.wait()).await.is_err() {
             warn!(
-                "a worker's debugger did not answer while it was left: its task may need `release --force`"
+                "a worker's debugger did not answer the detach: its task may need `release --force`"
             );
         }
     }

@@ -178,7 +178,7 @@ impl Site {
         _ = self.answers.send(told).await;
         let listener = match listener {
             Ok(listener) => listener,
-            Err(why) => return warn!(why, "a relay asks for a rendezvous in vain"),
+            Err(why) => return warn!(why, "refused a relay's rendezvous"),
         };
         info!("listens for workers whose debugger listens elsewhere");
         let places = Arc::new(Semaphore::new(WAITING));
@@ -197,7 +197,7 @@ impl Site {
             };
             let of_all = Arc::clone(&self.agent.places).acquire_owned();
             let Ok(Ok(of_all)) = timeout(ASKED_FOR, of_all).await else {
-                warn!(%peer, "the agent has as many streams as it may have: a connection is passed on to nobody");
+                warn!(%peer, "the agent is at its limit of streams: a worker's connection is closed");
                 let_run::let_run(&mut stream).await;
                 continue;
             };
@@ -332,7 +332,7 @@ pub fn reverse_ports(text: &str) -> Result<RangeInclusive<u16>, String> {
 /// Listens on `port` of loopback, where that is one of `ports`.
 async fn bound(ports: Option<&RangeInclusive<u16>>, port: u16) -> Result<TcpListener, String> {
     if !ports.is_some_and(|ports| ports.contains(&port)) {
-        return Err(format!("port {port} is none of its --reverse-ports"));
+        return Err(format!("port {port} is not in its --reverse-ports"));
     }
     let until = Instant::now() + BOUND;
     loop {

@@ -160,7 +160,7 @@ impl Opened {
             }
         };
         if let Err(refused) = agent.look.still(&ways, &stream).await {
-            info!(port = open.port, detail = %refused.detail, "a debugger is left before a word");
+            info!(port = open.port, detail = %refused.detail, "a debugger is left before its first message");
             let failed = Dialled::Failed {
                 kind: Failure::Unreachable,
                 detail: refused.detail,
@@ -297,10 +297,7 @@ async fn resume(
         Ok(relay) => {
             let (tenure, said, missed) = keeping.resumed();
             tenure.hold.resume(open, asking.replica);
-            info!(
-                port = open.port,
-                "somebody goes on with a worker that was kept"
-            );
+            info!(port = open.port, "a client resumes a parked worker");
             let resumed = Some((said, missed));
             tenure.serve(agent, relay, resumed, &asking.lost).await;
             info!(port = open.port, "a session has gone");

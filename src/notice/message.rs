@@ -125,7 +125,7 @@ impl Said<'_> {
             Placeholder::Holder => match &self.holder {
                 Some(Some(name)) => name.clone(),
                 Some(None) => NAMELESS.to_owned(),
-                None => "nobody".to_owned(),
+                None => "no client".to_owned(),
             },
             Placeholder::Event => match self.event {
                 NoticeEvent::Paused => "waits at a breakpoint",
@@ -145,8 +145,8 @@ impl Said<'_> {
     }
 }
 
-/// Somebody, where nobody is authenticated.
-const NAMELESS: &str = "somebody";
+/// The holder, where authentication is off.
+const NAMELESS: &str = "a client";
 
 /// `text` on one line of at most 200 characters, with `�` for what could make it look like another.
 fn line(text: &str) -> String {

@@ -149,7 +149,8 @@ fn signing_key(path: &Path) -> Result<hmac::Key, Fault> {
         key: "notice.key_file",
         found,
         expected: "a file with a secret of 32 bytes or more",
-        hint: "`openssl rand -hex 32` makes one; whoever checks signatures has the same".to_owned(),
+        hint: "`openssl rand -hex 32` makes one; the receiver checks signatures with the same"
+            .to_owned(),
     };
     let secret = read_bounded("notice.key_file", path).map_err(|why| wrong(why.to_string()))?;
     hmac_key(&secret).map_err(|why| wrong(format!("{}: {why}", path.display())))

@@ -350,7 +350,7 @@ mod tests {
         };
         let why = body.unwrap_err();
         assert!(
-            why.contains("is not shown, because what you have under way"),
+            why.contains("is not shown, because your requests"),
             "{why}"
         );
         let Incoming::Event { name, body } = wire.read().await.unwrap() else {

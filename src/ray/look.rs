@@ -124,7 +124,7 @@ pub struct Local {
 
 /// What came is no look.
 #[derive(Debug, thiserror::Error)]
-#[error("what came is no look at a process: {0}")]
+#[error("invalid look at a process: {0}")]
 pub struct Unreadable(#[from] serde_json::Error);
 
 impl Look {

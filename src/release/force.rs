@@ -54,7 +54,7 @@ pub enum NotEnded {
     Legacy,
     /// A driver that no job of the Jobs API started.
     #[error(
-        "it is a driver that was not submitted as a job, so nobody but its owner can end it: process {pid} on {node}"
+        "it is a driver that was not submitted as a job, so only its owner can end it: process {pid} on {node}"
     )]
     Driver {
         /// Process id of the driver.
@@ -132,9 +132,8 @@ async fn stop_job(head: &HeadClient, breakpoint: &Breakpoint) -> Result<(), NotE
 
 async fn by_a_job(head: &HeadClient, breakpoint: &Breakpoint) -> Result<(), NotEnded> {
     let until = Instant::now() + PATIENCE;
-    let entrypoint = entrypoint(breakpoint).ok_or_else(|| {
-        NotEnded::NotDone("Ray's list says nothing that names its process".into())
-    })?;
+    let entrypoint = entrypoint(breakpoint)
+        .ok_or_else(|| NotEnded::NotDone("Ray's list does not name its process".into()))?;
     let id = format!(
         "ray-relay-ends-{}-{:08x}",
         breakpoint.id,

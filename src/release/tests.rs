@@ -152,7 +152,7 @@ async fn what_somebody_debugs_without_the_relay_waits_on() {
     let (context, listener) = waiting(paused("square", 1)).await;
     tokio::spawn(debugpy(listener, false));
     let why = released(&context).await.unwrap_err().to_string();
-    assert!(why.contains("without this relay"), "{why}");
+    assert!(why.contains("bypasses this relay"), "{why}");
     assert!(context.registry.snapshot().live[0].is_paused());
 }
 

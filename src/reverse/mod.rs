@@ -134,7 +134,7 @@ impl Link {
         };
         let wanted = timeout(BEGUN, wanted).await;
         let Ok(Ok(FromPerson::Begin { port, wish })) = wanted else {
-            return Err(End::Refused("it does not say what it wants".to_owned()));
+            return Err(End::Refused("it sent no valid request".to_owned()));
         };
         if let Some(why) = self.barred_everywhere() {
             return Err(End::Refused(why.to_owned()));
@@ -204,7 +204,7 @@ impl Link {
             let done = tokio::select! {
                 over = person.ended() => Err(End::Refused(over.to_string())),
                 () = replaced.cancelled() => {
-                    Err(End::Refused("you have begun it anew elsewhere".to_owned()))
+                    Err(End::Refused("you have started it again elsewhere".to_owned()))
                 }
                 () = shutdown.abort.cancelled() => Err(End::Ending),
                 () = shutdown.leaving.cancelled(), if !draining => Ok(()),
@@ -253,7 +253,7 @@ impl Link {
     fn arrive(&mut self, arrival: Arrival, port: u16) {
         if self.sessions.len() >= SESSIONS {
             let reason =
-                format!("{SESSIONS} workers are there, which is all that one name may have");
+                format!("{SESSIONS} workers are connected, the most that one name may have");
             let reason = reason.as_str().into();
             // Where more waits to be said than there is room for, it is one of many.
             let _ = self.say.try_send(ToPerson::TurnedAway { reason });

@@ -40,7 +40,8 @@ const RECEIVED: Duration = Duration::from_secs(10);
 const COUNTED: Duration = Duration::from_secs(1);
 
 /// A worker that is told to nobody whose job, node or task they may not debug.
-const NOT_YOURS: &str = "a worker has dialled that your credential may not debug: it is passed on to nobody, and runs on";
+const NOT_YOURS: &str =
+    "a worker has dialled that your credential may not debug: it is not forwarded, and runs on";
 
 /// What sessions of a link that wait for the command are told: the debugger there cannot be reached.
 pub(super) type Failing = Arc<Mutex<HashMap<StreamId, oneshot::Sender<Sentence>>>>;
@@ -187,7 +188,7 @@ impl Arriving {
         let over = match Box::pin(self.joined(session, authorized)).await {
             Ok((person, worker)) => {
                 session.set_state(SessionProtocol::Reverse, SessionState::Attached);
-                info!("a worker is passed on to a debugger that listens");
+                info!("a worker is forwarded to a listening debugger");
                 Box::pin(self.passing(session, authorized, person, worker)).await
             }
             Err(over) => over,
@@ -215,8 +216,12 @@ impl Arriving {
     ) -> Result<(Delivered, Tunnel), Over> {
         let breakpoint = authorized.breakpoint();
         let expected = self.ctx.peers.agents.expect(&self.person);
-        let mut expected = expected
-            .ok_or_else(|| Over::new(Outcome::Failed, "this relay's system has no randomness"))?;
+        let mut expected = expected.ok_or_else(|| {
+            Over::new(
+                Outcome::Failed,
+                "this relay's system provides no random numbers",
+            )
+        })?;
         let (fail, failed) = oneshot::channel();
         self.failing.lock().insert(expected.stream, fail);
         let arrived = reverse::Arrived {

@@ -49,7 +49,7 @@ pub enum Denied {
     Hidden,
     /// The principal sees it, but lacks a scope.
     #[error(
-        "{subject} may not do that here: it needs the permission `{scope}` on {name}; ask whoever gave you the token"
+        "{subject} may not do that here: it needs the permission `{scope}` on {name}; ask the issuer of your token"
     )]
     Missing {
         /// The name of who lacks it.

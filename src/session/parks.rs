@@ -273,7 +273,7 @@ pub(crate) fn over(breakpoint: &Breakpoint) -> SessionRefusal {
 
 fn busy(breakpoint: &Breakpoint) -> SessionRefusal {
     SessionRefusal::Unable(format!(
-        "the debugger of {} is still at work on what was asked before the connection was lost; attach again in a moment, or let the task run with `ray-relay release {}`",
+        "the debugger of {} still works on a request from before the connection was lost; attach again in a moment, or let the task run with `ray-relay release {}`",
         breakpoint.title(),
         breakpoint.id
     ))

@@ -108,7 +108,7 @@ impl SessionRefusal {
         };
         match lost {
             Some(absence) => Self::Unreachable(format!(
-                "it is not known what became of {}: {absence}; where that agent lives, it keeps the task as it is for whoever debugged it: attach again when it is back",
+                "the state of {} is not known: {absence}; if that agent still runs, it keeps the task parked for its holder: attach again when it is back",
                 breakpoint.title()
             )),
             None => Self::ended(breakpoint, now),
@@ -119,7 +119,7 @@ impl SessionRefusal {
     pub fn ended(breakpoint: &Breakpoint, now: Moment) -> Self {
         let (at, what) = match &breakpoint.state {
             State::Died { at, why, .. } => (*at, why.to_string()),
-            State::Released { at } => (*at, "the task was let go and runs on".to_owned()),
+            State::Released { at } => (*at, "the task was released and runs on".to_owned()),
             State::Paused | State::Unreachable { .. } | State::Unlisted | State::Attached(_) => {
                 (now, "it has just ended".to_owned())
             }

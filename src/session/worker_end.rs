@@ -56,7 +56,7 @@ fn without_agent(breakpoint: &Breakpoint, why: &str) -> String {
             "if its node lives, the task runs on, and `ray-relay list` has it when it stops again"
         }
         Kind::Pdb => {
-            "the task runs on if the agent could still tell it to, and fails if the agent was killed"
+            "the task runs on if the agent could still detach, and fails if the agent was killed"
         }
     };
     format!(

@@ -198,7 +198,7 @@ async fn expect(
                 heard if heard == *message => return Ok(()),
                 _ => {
                     return Err(io::Error::other(
-                        "the other process says what is out of turn",
+                        "the other process sent an unexpected message",
                     ));
                 }
             }

@@ -234,7 +234,7 @@ impl Takeover {
                     // Where nobody gets round to it, the client sees an end, as at a relay that is full.
                     let stream = stream(connection)?;
                     if self.passed.try_send((about, stream)).is_err() {
-                        debug!("a connection that was passed on is one too many");
+                        debug!("refused a forwarded connection: there are too many");
                     }
                 }
                 (Message::Parked { stored }, Some(connection)) if neighbour.is_predecessor => {
@@ -244,7 +244,7 @@ impl Takeover {
                     self.link_anew(stream(connection)?, false);
                 }
                 (Message::End, _) if !neighbour.is_predecessor => self.told_to_end.cancel(),
-                _ => debug!("another relay says something that this version does not know"),
+                _ => debug!("another relay sent a message that this version does not know"),
             }
         }
     }
@@ -322,7 +322,7 @@ pub(super) async fn who(reader: &mut MessageReader<Message>) -> io::Result<Who> 
         )),
         Ok(Ok(_)) => Err(io::Error::new(
             io::ErrorKind::InvalidData,
-            "it does not say first who it is",
+            "it did not introduce itself first",
         )),
         Ok(Err(why)) => Err(why),
         Err(_) => Err(io::ErrorKind::TimedOut.into()),

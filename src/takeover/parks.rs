@@ -73,7 +73,7 @@ impl Takeover {
             claim,
         };
         if self.parks.try_send(park).is_err() {
-            warn!("a park of the predecessor is one too many, and its task runs on");
+            warn!("there is no room for a park of the predecessor, and its task runs on");
         }
     }
 }

@@ -123,12 +123,12 @@ impl Takeover {
                     .with("pid", pid)
                     .with("revocations", lines);
                 if let Err(why) = self.audit.write(entry).await {
-                    warn!(%why, "what another relay has revoked is not on record");
+                    warn!(%why, "another relay's revocation is not on record");
                 }
             }
             Ok(Ok(_)) => {}
-            Ok(Err(why)) => warn!(%why, "what another relay has revoked may not hold here"),
-            Err(_) => warn!("what another relay has revoked takes too long to be written here"),
+            Ok(Err(why)) => warn!(%why, "another relay's revocation may not take effect here"),
+            Err(_) => warn!("another relay's revocation takes too long to be written here"),
         }
     }
 }

@@ -137,7 +137,7 @@ impl Takeover {
     /// [`Error`]: the predecessor goes on, or may.
     pub(crate) async fn succeed(self: &Arc<Self>, inherited: Inherited) -> Result<(), Error> {
         if timeout(POLLED, self.registry.refreshed()).await.is_err() {
-            warn!("a Ray head has not said yet what is paused: taking over all the same");
+            warn!("a Ray head has not listed its paused workers yet: taking over all the same");
         }
         let Inherited {
             who,

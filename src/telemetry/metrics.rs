@@ -93,12 +93,12 @@ families! {
     narrowed: IntGauge = "ray_relay_discovery_narrowed",
         "1 while RayClusters of the relay's own namespace alone are found, because it may not list those of all.";
     blind: IntGauge = "ray_relay_discovery_blind",
-        "1 while it cannot be told which RayClusters there are. Those that are known stay.";
+        "1 while RayClusters cannot be listed. Those that are known stay.";
     left_out: IntGauge = "ray_relay_discovery_left_out",
         "RayClusters that were found and are not watched. Risen: there are more than discovery.max_clusters.";
     // From a quiet head (2 ms) to one that lists 10,000 tasks (5 s) or does not answer (30 s).
     head_seconds: HistogramVec["cluster", "asker"] = "ray_relay_head_request_seconds",
-        "Time until the head of the answer of a Ray head, to polls and to what people ask through the relay.",
+        "Time until a Ray head begins to answer, for polls and for requests through the relay.",
         [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
     // Polls are a second apart; a head may take its time, and a worker's first stop takes half a second.
     listed_seconds: HistogramVec["cluster"] = "ray_relay_listed_seconds",
@@ -109,7 +109,7 @@ families! {
         "Time from when a breakpoint was listed until a session had reached its worker.",
         [0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 43200.0, 86400.0];
     memory: IntGaugeVec["kind"] = "ray_relay_memory_taken_bytes",
-        "Memory that is taken for what the recognised have under way, by what it is for.";
+        "Memory taken for authenticated clients, by what it is for.";
     http_requests: IntCounterVec["route", "class"] = "ray_relay_http_requests_total",
         "HTTP requests, by what they were for and the class of the answer.";
     agents: IntGauge = "ray_relay_agents_linked",
@@ -117,7 +117,7 @@ families! {
     agent_links: IntCounterVec["end"] = "ray_relay_agent_links_total",
         "Links of agents that ended, by what ended them.";
     streams: IntCounterVec["outcome"] = "ray_relay_agent_streams_total",
-        "Connections to debuggers that agents were asked for, by what came of it.";
+        "Connections to debuggers that agents were asked for, by outcome.";
     streams_open: IntGauge = "ray_relay_agent_streams_open",
         "Connections to debuggers through agents, open now.";
     tls_handshakes: IntCounterVec["outcome"] = "ray_relay_tls_handshakes_total",
@@ -131,7 +131,7 @@ families! {
     audit_failures: IntCounter = "ray_relay_audit_failures_total",
         "Entries that could not be written to the audit log. Rising: with audit.on_failure = \"deny\" no session begins.";
     audit_failing: IntGauge = "ray_relay_audit_failing",
-        "1 while the audit log does not take what is to be written, as where its disk is full.";
+        "1 while the audit log cannot be written, for example because its disk is full.";
     // From a page cache (50 µs) over a disk's flush (5 ms) to one that hangs.
     audit_seconds: Histogram = "ray_relay_audit_write_seconds",
         "Time of one write to the audit log, of one or more lines.",
@@ -139,9 +139,9 @@ families! {
     recording_failures: IntCounter = "ray_relay_recording_failures_total",
         "Sessions that had to be recorded and could not be, or not to their end.";
     notices: IntCounterVec["event", "outcome"] = "ray_relay_notices_total",
-        "Notices for the webhook, by what they tell of and by what became of them.";
+        "Notices for the webhook, by event and by outcome.";
     traces: IntCounterVec["outcome"] = "ray_relay_traces_total",
-        "Traces of connections for the collector, by what became of them.";
+        "Traces of connections for the collector, by outcome.";
 }
 
 /// The states by which breakpoints are counted.

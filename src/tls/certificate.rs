@@ -26,7 +26,7 @@ pub struct Certificate {
 /// The certificate has no subject alternative name that can stand for somebody. `Display` is a sentence for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "your client certificate names nobody: it needs a subject alternative name (a URI such as spiffe://…, an e-mail address or a DNS name)"
+    "your client certificate has no usable name: it needs a subject alternative name (a URI such as spiffe://…, an e-mail address or a DNS name)"
 )]
 pub struct NobodyNamed;
 

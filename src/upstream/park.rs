@@ -125,7 +125,7 @@ impl<'a> Park<'a> {
         live.worker.shown_as(holder);
         info!(
             seconds = now.until(left.until).as_secs(),
-            "the client of the session is lost, and its worker stays as it is"
+            "the client of the session is lost, and its worker stays parked"
         );
         Box::new(Self {
             context,

@@ -237,7 +237,7 @@ impl Restored {
         let (Some(permit), Some((keep, said_unix_ms)), Some(until)) = (permit, keep, until) else {
             info!(
                 breakpoint = owner.breakpoint,
-                "a session of the process before is not kept, and its task runs on"
+                "a session of the previous process is not kept, and its task runs on"
             );
             return None;
         };
@@ -354,7 +354,7 @@ impl ClaimedDebugger {
             Ok(Err(_)) | Err(_) => {
                 warn!(
                     breakpoint = %id,
-                    "the debugger of a session of the process before does not answer any more: it is left"
+                    "the debugger of a session of the previous process does not answer any more: it is left"
                 );
                 None
             }

@@ -114,7 +114,7 @@ pub(crate) enum LinkError {
     /// There is no memory for what it says.
     #[error("has sent more than can be held: {0}")]
     Short(String),
-    #[error("cannot be heard: {0}")]
+    #[error("cannot be read: {0}")]
     Broken(String),
 }
 

@@ -106,7 +106,7 @@ fn check(path: &Path) -> Result<(), String> {
             Err("something is there that is no socket: name another path".to_owned())
         }
         Ok(there) if there.uid() != own => {
-            Err("the socket there is somebody else's: name another path".to_owned())
+            Err("the socket there is another user's: name another path".to_owned())
         }
         Ok(_) => Ok(()),
     }

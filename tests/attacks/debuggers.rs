@@ -210,7 +210,7 @@ where
 {
     let says = |m: &Value| {
         let text = m["body"]["output"].as_str().unwrap_or_default();
-        text.contains("memory") && text.contains("the task stays as it is")
+        text.contains("memory") && text.contains("the task stays parked")
     };
     until(dap, says).await;
 }

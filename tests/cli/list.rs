@@ -55,7 +55,7 @@ fn the_relay_is_asked_for_the_rows_that_fit() {
     ]);
     let filtered = ["list", "--filter", "name=train*", "--filter", "10.0.0.7"];
     let filtered = [&filtered[..], &["--relay", &url]].concat();
-    for more in ["49798 more do not fit --filter.\n", ""] {
+    for more in ["49798 more do not match --filter.\n", ""] {
         let output = run(&filtered);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         assert!(out(&output).contains("3k9x7a2q"), "{output:?}");

@@ -13,3 +13,4 @@ mod texts;
 mod token;
 mod usage;
 mod watch;
+mod words;

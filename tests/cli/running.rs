@@ -86,7 +86,7 @@ fn tasks_are_sorted_and_chosen_as_the_list_is() {
         one.unwrap() < two.unwrap() && !text.contains("load"),
         "{text}"
     );
-    assert!(text.ends_with("1 more do not fit --filter.\n"), "{text}");
+    assert!(text.ends_with("1 more do not match --filter.\n"), "{text}");
     let output = run(&[&filtered[..], &["--json"]].concat());
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(

@@ -157,7 +157,7 @@ fn what_a_relay_would_refuse_is_exit_code_1_with_the_reason() {
     for (args, input, why) in [
         (&["--key", &wrong_key][..], &*token, "signed with another"),
         (&["--key", &key], &changed, "changed"),
-        (&["--audience", "other"], &token, "somebody else"),
+        (&["--audience", "other"], &token, "another audience"),
         (&["--issuer", "other"], &token, "issuer"),
         (&[], &token[..token.len() / 2], "not all of it"),
         (&[], "", "no token on standard input"),
@@ -241,7 +241,7 @@ fn what_is_revoked_is_a_line_in_the_file() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     shows_nothing_of(&token, &output);
     let output = run(&["token", "revoke", "--sub", "ada", "--file", &file]);
-    assert!(out(&output).contains("all that ada has"), "{output:?}");
+    assert!(out(&output).contains("all credentials of ada"), "{output:?}");
     let output = ray_relay(&["token", "revoke", "--jti", "one"])
         .env("RAY_RELAY_AUTH_REVOCATIONS_FILE", &file)
         .output()

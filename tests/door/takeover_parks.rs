@@ -104,10 +104,7 @@ async fn what_a_predecessor_has_parked_is_listed_as_that_and_its_person_is_passe
         .await
         .unwrap();
     let told = shown(&mut nc, "(Pdb) ").await;
-    assert!(
-        told.contains("this goes on with your session with "),
-        "{told}"
-    );
+    assert!(told.contains("this resumes your session with "), "{told}");
     assert_eq!(
         told.matches("token: ").count(),
         2,
@@ -180,7 +177,7 @@ async fn a_parked_prompt_of_the_legacy_debugger_is_the_successors_which_never_sa
         .unwrap();
     let told = shown(&mut nc, "(Pdb) ").await;
     assert!(
-        told.contains("this goes on with your session with square"),
+        told.contains("this resumes your session with square"),
         "{told}"
     );
     it_goes_on(&mut nc, &mut prompt).await;

@@ -177,7 +177,7 @@ async fn ten_sessions<'a>(scene: Scene<'a>, killed: impl AsyncFnOnce(Scene<'a>) 
         person.list().await;
         let shown = person.line(row["id"].as_str().unwrap(), "(Pdb) ").await;
         assert!(
-            shown.contains("*** this goes on with your session with outer"),
+            shown.contains("*** this resumes your session with outer"),
             "{shown}"
         );
         let x = person.line("p x", "(Pdb) ").await;

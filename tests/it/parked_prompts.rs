@@ -214,10 +214,7 @@ fn by_the_command(scene: &Scene<'_>) {
             let (code, said) =
                 attempt(scene, &["debug", id(row)], &format!("p {name}\n{leaves}\n"));
             assert_eq!(code, 0, "{said}");
-            assert!(
-                said.contains("this goes on with your session with "),
-                "{said}"
-            );
+            assert!(said.contains("this resumes your session with "), "{said}");
             assert!(said.contains(&format!("{}\n", 50 + n)), "{said}");
         }
     };
@@ -257,7 +254,7 @@ async fn legacy(scene: &Scene<'_>) {
         assert!(driver.is_waiting());
         let (mut person, shown) = enters(scene, one, loss).await;
         assert!(
-            shown.contains("*** this goes on with your session with "),
+            shown.contains("*** this resumes your session with "),
             "{shown}"
         );
         let x = person.line("p x", "(Pdb) ").await;
@@ -402,7 +399,7 @@ async fn an_agent_keeps_a_prompt_whose_relay_is_killed() {
         assert!(driver.is_waiting());
         let (mut person, shown) = enters(&other, row, Loss::Killed).await;
         assert!(
-            shown.contains("*** this goes on with your session with "),
+            shown.contains("*** this resumes your session with "),
             "{shown}"
         );
         assert!(shown.contains("tasks.py(10)square()"), "{shown}");
@@ -454,7 +451,7 @@ async fn agents_keep_prompts_of_the_legacy_debugger_for_a_relay_that_never_saw_t
     assert!(driver.is_waiting());
     let (mut person, shown) = enters(&late, first, Loss::Killed).await;
     assert!(
-        shown.contains("*** this goes on with your session with "),
+        shown.contains("*** this resumes your session with "),
         "{shown}"
     );
     let x = person.line("p x", "(Pdb) ").await;

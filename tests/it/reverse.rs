@@ -297,7 +297,7 @@ async fn workers_reach_the_right_laptop_and_nobody_elses() {
             assert_eq!(laptop.output().matches("stopped").count(), 2);
         }
         ada.says("has dialled");
-        ada.says("is over after");
+        ada.says("has ended after");
         assert!(ada.output().contains("dials · pid"), "{}", ada.output());
     }
 

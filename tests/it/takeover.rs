@@ -116,7 +116,7 @@ async fn cluster_session(cluster: &Cluster, place: &Place) {
         others.push((child, thread));
     }
     assert!(
-        older.relay.log().contains("passed on"),
+        older.relay.log().contains("forwarded"),
         "{}",
         older.relay.log()
     );

@@ -87,7 +87,7 @@ pub(crate) fn a_script_looks_and_changes_a_result(scene: &Scene<'_>) {
     );
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
-    assert!(said.contains("it cannot be left as it is"), "{said}");
+    assert!(said.contains("it cannot be parked"), "{said}");
 
     // The list on standard input, from a pipe.
     let mut child = scene

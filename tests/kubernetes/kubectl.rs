@@ -157,7 +157,7 @@ async fn a_pod_is_replaced_and_a_connection_cut_under_connect() {
     first.abort().await;
     let gone = connect.event("gone").await;
     assert!(
-        gone["why"].as_str().unwrap().contains("started anew"),
+        gone["why"].as_str().unwrap().contains("restarted"),
         "{gone}"
     );
     let who = connect.get("/relay/v1/whoami").await;
@@ -316,7 +316,7 @@ async fn what_is_missing_is_said_with_the_next_step() {
     let err = scene.fails(&kubeconfig, &list, 77).await;
     let said = format!("you may not get and create pods/portforward in namespace {namespace}");
     assert!(
-        err.contains(&said) && err.contains("ask whoever runs the cluster for a Role"),
+        err.contains(&said) && err.contains("ask the cluster's operator for a Role"),
         "{err}"
     );
 

@@ -126,7 +126,7 @@ async fn a_replayed_announcement_is_refused() {
     assert_ne!(first.nonce, second.nonce);
     second.nonce = first.nonce;
     second.announce("a1", 1).await;
-    assert!(second.refused().await.contains("not an answer"));
+    assert!(second.refused().await.contains("does not answer"));
     assert_eq!(rows(&scene).await[0]["link"], "linked", "the first stays");
 }
 

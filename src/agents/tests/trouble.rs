@@ -59,7 +59,7 @@ async fn a_flood_ends_a_link_and_no_other() {
         while !scene
             .recorded()
             .iter()
-            .any(|line| line.contains("more messages"))
+            .any(|line| line.contains("too many messages"))
         {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

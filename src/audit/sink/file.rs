@@ -197,9 +197,9 @@ impl LogFile {
             Ok(now) if (now.dev(), now.ino()) != open.identity => {
                 Err(format!("{path} was replaced by another file"))
             }
-            Ok(now) if now.len() < open.length => Err(format!("{path} was cut by somebody else")),
+            Ok(now) if now.len() < open.length => Err(format!("another process has cut {path}")),
             Ok(now) if now.len() > open.length => {
-                Err(format!("{path} was written by somebody else"))
+                Err(format!("another process has written to {path}"))
             }
             Ok(_) => Ok(()),
             Err(why) if why.kind() == io::ErrorKind::NotFound => {

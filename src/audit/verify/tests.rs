@@ -90,7 +90,7 @@ fn removed_moved_repeated_and_inserted_lines_are_named() {
     check(moved, "f0 line 3: line number 3 is missing");
     check(
         [&all[..3], &all[2..]].concat(),
-        "f0 line 4: line number 3 comes again",
+        "f0 line 4: line number 3 stands where",
     );
     for inserted in [&b"\n"[..], b"{}\n"] {
         let lines = [&all[..3], &[inserted], &all[3..]].concat();
@@ -103,7 +103,7 @@ fn removed_moved_repeated_and_inserted_lines_are_named() {
     exchanged[3] = lines(&other)[3];
     check(
         exchanged,
-        "f0 line 4: this line was not written behind the one before it",
+        "f0 line 4: this line does not follow the one before it",
     );
     check(
         vec![&log[..log.len() - 5]],

@@ -281,7 +281,7 @@ fn lines_that_were_written_but_not_flushed_are_taken_over() {
     assert_eq!(good(&path).lines, 4);
     // The same by somebody else is an attack, or a second relay.
     file.write_all(text.as_bytes()).unwrap();
-    assert_refused(writer.write(&[line("d")]), "written by somebody else");
+    assert_refused(writer.write(&[line("d")]), "another process has written");
     for _ in 0..2 {
         assert_refused(writer.write(&[line("d")]), "move it away");
     }
@@ -312,7 +312,7 @@ fn a_file_that_is_removed_replaced_or_cut_is_noticed() {
     writer.write(&[line("e")]).unwrap();
 
     std::fs::write(&path, "").unwrap();
-    assert_refused(writer.write(&[line("f")]), "was cut");
+    assert_refused(writer.write(&[line("f")]), "has cut");
     writer.write(&[line("g")]).unwrap();
     assert_eq!(events(&path).len(), 1);
 

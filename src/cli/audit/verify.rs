@@ -82,23 +82,23 @@ fn summary(report: &Report, files: usize, hashing: &Hashing) -> String {
         text += &format!("  last hash  {}\n", last.hash);
         if first > 1 {
             text += &format!(
-                "  note       what was before number {first} is not in these files, on purpose, as you say\n"
+                "  note       lines before number {first} are missing, as --beginning-removed permits\n"
             );
         }
     }
     for place in &report.torn {
         text += &format!(
-            "  note       {place} is torn: the relay died over it, and said so when it was started again\n"
+            "  note       {place} is torn: the relay died while writing it, and recorded that at its next start\n"
         );
     }
     if report.restarts > 0 {
         text += &format!(
-            "  note       the chain begins again {}: lines that are missing before that are not noticed\n",
+            "  note       the chain begins again {}: lines missing before it are not detected\n",
             count(report.restarts, "time")
         );
     }
     if matches!(hashing, Hashing::Plain) {
-        text += "  note       without a key (audit.key_file), whoever may write these files could have made them anew\n";
+        text += "  note       without a key (audit.key_file), anyone with write access to these files could have made them anew\n";
     }
     text
 }

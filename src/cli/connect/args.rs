@@ -21,7 +21,7 @@ pub struct ConnectArgs {
     /// Address and port to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:5678")]
     pub listen: SocketAddr,
-    /// Listen on an address that other machines can reach, although whoever reaches it acts as you
+    /// Listen on an address that other machines can reach, although every client of it acts as you
     #[arg(long)]
     pub insecure_share: bool,
     /// Print JSON, one object a line
@@ -54,7 +54,7 @@ pub(super) enum ConnectError {
     },
     /// Others could use the port.
     #[error(
-        "{0} can be reached by other machines, and whoever reaches it acts as you: listen on 127.0.0.1, or give --insecure-share"
+        "other machines can reach {0}, and their users would act as you: listen on 127.0.0.1, or give --insecure-share"
     )]
     Shared(SocketAddr),
     /// The relay would be the command.

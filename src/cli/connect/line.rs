@@ -101,7 +101,7 @@ async fn first(args: &RelayArgs, socket: &mut Socket) -> Result<Said, RelayError
 fn strange(args: &RelayArgs) -> RelayError {
     RelayError::NotARelay {
         relay: args.relay.to_string(),
-        found: "its first word is none of a relay's".to_owned(),
+        found: "its first message is not a relay's".to_owned(),
     }
 }
 
@@ -126,7 +126,7 @@ impl Line {
         let mut next = Some((socket, 0));
         while let Some((socket, received)) = next.take() {
             let Ok(attachment) = self.link.attach(received) else {
-                return watcher.gone("the relay counts otherwise than this command");
+                return watcher.gone("the relay and this command disagree on what was sent");
             };
             cut.mark_unchanged();
             let ended = tokio::select! {
@@ -191,12 +191,10 @@ impl Line {
             }
             match &failed.replica {
                 Some(replica) if *replica == self.replica.digits() => {
-                    return Err("the relay has not held it for so long".to_owned());
+                    return Err("the relay no longer holds it".to_owned());
                 }
                 Some(_) if elsewhere == ELSEWHERE => {
-                    return Err(
-                        "the relay has been started anew, or another one answers".to_owned()
-                    );
+                    return Err("the relay was restarted, or another one answers".to_owned());
                 }
                 Some(_) => elsewhere += 1,
                 None => {}

@@ -103,7 +103,7 @@ impl Told {
                     .to_string()
             }
             _ => format!(
-                "{} leads to {relay} from now on; whoever connects to it acts as you.",
+                "{} now leads to {relay}; every client of this port acts as you.",
                 self.address
             ),
         };
@@ -149,7 +149,7 @@ impl Told {
         let mut state = self.state.lock();
         let why = replaced(why);
         let text =
-            format!("A connection is over: {why}. New ones work as soon as the relay is reached.");
+            format!("A connection has ended: {why}. New ones work once the relay is reachable.");
         self.event(&mut state, &text, &json!({"event": "gone", "why": why}));
     }
 

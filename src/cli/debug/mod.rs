@@ -40,7 +40,7 @@ Examples:
 
 Without an argument: the list of paused tasks, kept up to date, what you have left parked first; pick one by its index, id or name, debug it, and come back to the list. The prompt is pdb's: `help` there lists its commands.
 
-  At the list: /PATTERN shows only what fits (as --filter does; / shows all), `sort KEY` and `sort KEY,desc` sort it by waiting, name, job, node, where, kind, state, holder, cluster or pid, and where it is long, n and p turn the page.
+  At the list, /PATTERN shows only what matches (as --filter does; / shows all). `sort KEY` and `sort KEY,desc` sort it by waiting, name, job, node, where, kind, state, holder, cluster or pid. In a long list n and p turn the page.
 
   Ctrl-C   interrupts a task that runs; at the prompt it clears the line
   c        runs on; when the task has ended, the list is back
@@ -51,11 +51,11 @@ Without an argument: the list of paused tasks, kept up to date, what you have le
 
 A breakpoint of Ray's legacy debugger (RAY_DEBUG=legacy) has that debugger's own prompt, through the relay: entering it is for good, `remote` and `get` are followed into the next task, and Ctrl-D lets the task run on. Only `q` said twice makes it fail.
 
-A connection that is lost at a prompt keeps the task there for a while (`[park]` of the relay): the same command again goes on with it.
+A connection that is lost at a prompt keeps the task there for a while (`[park]` of the relay): the same command resumes it.
 
 Source is shown as the worker has it. Output of the program is shown with control characters written out. Lines are kept in ray-relay/history in the state directory (XDG_STATE_HOME).
 
-Exit codes: 0 done, 1 the worker process ended at the prompt, 69 the relay or the task's debugger cannot be reached, or the connection broke, 77 refused (by the relay, or because somebody else debugs the task), 66 no such task waits (any more).";
+Exit codes: 0 done, 1 the worker process ended at the prompt, 69 the relay or the task's debugger cannot be reached, or the connection broke, 77 refused (by the relay, or because another user debugs the task), 66 no such task waits (any more).";
 
 /// Lines around the rows of a page: titles, troubles, what the page is of, and the prompt.
 const AROUND: usize = 6;

@@ -302,9 +302,11 @@ fn without_tls(relay: &RelayUrl) -> Finding {
             Link::Tls,
             "not used, and the relay's address is on this machine",
         ),
-        false => Finding::note(Link::Tls, "not used: everybody on the way can read along").next(
-            "have the relay speak TLS and write https://, or forward its port to this machine",
-        ),
+        false => Finding::note(
+            Link::Tls,
+            "not used: anyone on the network path can read the traffic",
+        )
+        .next("have the relay speak TLS and write https://, or forward its port to this machine"),
     }
 }
 
@@ -415,7 +417,7 @@ fn invalid(args: &RelayArgs, why: &CertificateError) -> Finding {
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => wrong(
             "the relay's certificate is not valid yet, by the clock of this machine".to_owned(),
         )
-        .next("is the clock here right, and that of who made it?"),
+        .next("is the clock of this machine right, and the issuer's?"),
         why => {
             let trusted = match args.tls.ca_file {
                 Some(_) => "--ca-file (or RAY_RELAY_CA_FILE)",
@@ -423,7 +425,7 @@ fn invalid(args: &RelayArgs, why: &CertificateError) -> Finding {
             };
             let says = match why {
                 CertificateError::UnknownIssuer => {
-                    format!("the relay's certificate is of no authority that {trusted} names")
+                    format!("no authority in {trusted} has signed the relay's certificate")
                 }
                 why => format!("the relay's certificate is not trusted: {why}"),
             };
@@ -442,7 +444,7 @@ pub(super) fn clock(theirs: SystemTime, now: SystemTime) -> Finding {
         true => {
             let says = format!("the relay's clock is {} {word} this machine's", span(apart));
             Finding::warning(Link::Clock, says).next(
-                "set the clock that is wrong: tokens and certificates begin and end by the relay's",
+                "correct the wrong clock: the relay's decides when tokens and certificates are valid",
             )
         }
         false => Finding::ok(Link::Clock, "the relay's clock and this machine's agree"),

@@ -27,7 +27,7 @@ Examples:
   ray-relay doctor --kube
   ray-relay doctor --json | jq -r '.findings[] | select(.severity == \"error\") | .says'
 
-Looks at each link from here to the debuggers of the paused tasks: the relay's address, its certificate, its clock and version, the token, the Ray heads, the agents, what waits, and whether this folder has the files of the tasks. Nothing is changed, and no debugger is dialled. A token with `admin` that nothing narrows sees more of the heads.
+Checks each link from here to the debuggers of the paused tasks: the relay's address, certificate, clock and version, the token, the Ray heads, the agents and the paused tasks. It also checks whether this folder has the files of the tasks. Nothing is changed, and no debugger is dialled. A token with `admin` that nothing narrows sees more of the heads.
 
 Exit codes: 0 nothing is wrong, 1 a warning; with an error, by the first one: 69 something cannot be reached, 77 the relay wants a token or the token does not permit it, 78 something is set up wrongly.";
 

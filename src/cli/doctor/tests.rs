@@ -408,7 +408,7 @@ async fn each_thing_that_can_be_wrong_with_a_certificate() {
 
     let (_relay, args, _files) = secured(&ours.server(), &other.pem, None).await;
     let untrusted = error(&args, Link::Tls, 78).await;
-    assert!(untrusted.says.contains("of no authority that --ca-file"));
+    assert!(untrusted.says.contains("no authority in --ca-file"));
     assert!(untrusted.next.unwrap().contains("--ca-file FILE"));
 
     let elsewhere = [SanType::DnsName("relay.example.com".try_into().unwrap())];

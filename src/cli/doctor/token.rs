@@ -96,7 +96,7 @@ impl Given {
         match (&self.source, &self.claims) {
             // The relay knows who it is, and says what is missing.
             _ if denied => wrong(error.to_string())
-                .next("ask whoever gave you the token for one that permits it"),
+                .next("ask the issuer of your token for one that permits it"),
             (Some(source), _) if self.of_kubernetes => wrong(format!(
                 "the relay refuses the token of {source}: it is for another audience, or the relay takes none of Kubernetes (`kubernetes.enabled`)"
             ))
@@ -114,7 +114,7 @@ impl Given {
             (Some(source), Some(claims)) if claims.not_before > Some(self.now) => wrong(format!(
                 "the token of {source} is not valid yet, by the clock of this machine"
             ))
-            .next("is the clock here right, and that of who made it?"),
+            .next("is the clock of this machine right, and the issuer's?"),
             (Some(source), Some(_)) => wrong(format!(
                 "the relay refuses the token of {source}: it is revoked, for another audience, or signed with a key that the relay does not know"
             ))
@@ -129,4 +129,4 @@ impl Given {
 
 const BY_ACCOUNT: &str = "show it one that is made for it, of a ServiceAccount that may debug: --as-service-account NAME (`kubectl get serviceaccounts`)";
 
-const ANOTHER: &str = "get another one from whoever gave it to you (`ray-relay token mint`)";
+const ANOTHER: &str = "get a new one from its issuer (`ray-relay token mint`)";

@@ -31,7 +31,7 @@ Examples:
 Columns to sort by, and to filter as KEY=PATTERN: waiting (to sort by), name, job, node, where, kind, state, holder, cluster, pid, id, task, worker, gpus. On a terminal a long list is shown a page at a time; in a pipe, and with --json, whole.
 
 WHERE is - where Ray does not say it (2.59 and newer, unless the head has
-RAY_DASHBOARD_ENABLE_PROFILING=1) and no debugger has shown it to the relay yet: attaching does, and so does a look from the relay's page.
+RAY_DASHBOARD_ENABLE_PROFILING=1) and no debugger has shown it to the relay yet. Attaching does, and so does a look from the relay's page.
 HOLDER is who has a debugger attached; - means that yours can. A debugger attaches to one of them with {\"rayRelay\": {\"breakpoint\": ID}}: `ray-relay launch-config --breakpoint ID` prints that.
 
 Exit codes: 0 done, 69 the relay cannot be reached, 77 it wants a token or the token does not permit it.";

@@ -30,9 +30,8 @@ pub(super) fn beside(answer: &Value) -> String {
         linked,
         answer["other_relays"].as_array().map_or(0, Vec::len),
     ) {
-        (0, _) => "No agent is linked: this relay stands alone, and knows of its own sessions.\n"
-            .to_owned(),
-        (_, 0) => "No other relay is linked with these agents.\n".to_owned(),
+        (0, _) => "No agent is linked: this relay knows only its own sessions.\n".to_owned(),
+        (_, 0) => "No other relay is linked to these agents.\n".to_owned(),
         (_, 1) => "One other relay is linked with these agents.\n".to_owned(),
         (_, relays) => format!("{relays} other relays are linked with these agents.\n"),
     }
@@ -114,6 +113,9 @@ mod tests {
         assert!(beside_of(json!([])).starts_with("No other relay"));
         assert!(beside_of(json!(["aa"])).starts_with("One other relay"));
         assert!(beside_of(json!(["aa", "bb"])).starts_with("2 other relays"));
-        assert!(beside(&json!({"nodes": [], "other_relays": ["aa"]})).contains("stands alone"));
+        assert!(
+            beside(&json!({"nodes": [], "other_relays": ["aa"]}))
+                .contains("knows only its own sessions")
+        );
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn page(list: &Value, columns: Option<usize>) -> String {
         text += match (troubled, list.hidden) {
             (true, 0) => NOTHING_KNOWN,
             (false, 0) => EMPTY,
-            (_, _) => "None of those that wait fits.\n",
+            (_, _) => "No waiting task matches.\n",
         };
     } else {
         let table = table::render(&list, &Extras::default(), columns);
@@ -39,14 +39,14 @@ pub(super) fn page(list: &Value, columns: Option<usize>) -> String {
         }
     }
     if list.hidden > 0 {
-        text += &format!("{} more do not fit --filter.\n", list.hidden);
+        text += &format!("{} more do not match --filter.\n", list.hidden);
     }
     text
 }
 
 /// It fits 80 columns: a line that is cut says nothing.
 const NO_PLACES: &str =
-    "WHERE is - as the Ray head gives no stacks; `ray-relay doctor` says what helps.\n";
+    "WHERE is -: the Ray head gives no stacks; `ray-relay doctor` says what helps.\n";
 
 const EMPTY: &str = "\
 No task waits at a breakpoint.

@@ -158,9 +158,7 @@ impl RelayError {
     pub(in crate::cli) fn hint(&self) -> Option<Cow<'static, str>> {
         let hint = match self {
             Self::Unreachable { .. } => {
-                "start one with `ray-relay serve`, or forward its port with \
-                 `kubectl port-forward svc/ray-relay 5678`, or name it with --relay URL, or reach one in Kubernetes with --kube; `ray-relay doctor` says \
-                 where the way there ends"
+                "start one with `ray-relay serve`, or forward its port with `kubectl port-forward svc/ray-relay 5678`, or name it with --relay URL, or reach one in Kubernetes with --kube; `ray-relay doctor` names the link that is broken"
             }
             Self::Proxy { why, .. } => return Some(Cow::Owned(why.hint())),
             Self::Kube(why) => return Some(why.hint()),
@@ -183,9 +181,7 @@ impl RelayError {
             Self::Refused { relay, status, .. }
                 if *status == StatusCode::UNAUTHORIZED && !relay.contains("://") =>
             {
-                "a kubeconfig's own token is taken where `kubernetes.audiences` of the relay has the API server's \
-                 audience, and a client certificate is no token: try --as-service-account NAME with one that may debug, or \
-                 give a token of the relay's with --token-file FILE or RAY_RELAY_TOKEN"
+                "try --as-service-account NAME with one that may debug, or give a token of the relay's with --token-file FILE or RAY_RELAY_TOKEN. The relay takes a kubeconfig's own token only where `kubernetes.audiences` has the API server's audience; a client certificate is no token"
             }
             Self::Refused { status, .. } if *status == StatusCode::UNAUTHORIZED => {
                 "give a token with --token-file FILE or RAY_RELAY_TOKEN"

@@ -170,8 +170,7 @@ async fn passed_on(
     let debugger = match reached(&to).await {
         Ok(debugger) => debugger,
         Err(why) => {
-            let why =
-                format!("nothing is reached at {to} ({why}): is the debugger listening there?");
+            let why = format!("cannot reach {to} ({why}): is the debugger listening there?");
             return drop(failing.send(failed(why)).await);
         }
     };

@@ -102,9 +102,12 @@ impl Told {
         let why = replaced(why);
         terminal::say(&match known {
             Some((title, since)) => {
-                format!("{title} is over after {}: {why}.\n", span(since.elapsed()))
+                format!(
+                    "{title} has ended after {}: {why}.\n",
+                    span(since.elapsed())
+                )
             }
-            None => format!("A connection is over: {why}.\n"),
+            None => format!("A connection has ended: {why}.\n"),
         })
     }
 
@@ -137,7 +140,7 @@ impl Told {
 /// What to put into the code of a task.
 fn in_code(port: u16, to: &Debugger) -> String {
     format!(
-        "Put one of these into a task; the connection comes out at {to}:\n    \
+        "Put one of these into a task; its connection is forwarded to {to}:\n    \
          import pydevd_pycharm; pydevd_pycharm.settrace(\"127.0.0.1\", port={port}, suspend=True)\n    \
          import debugpy; debugpy.connect((\"127.0.0.1\", {port}))\n"
     )

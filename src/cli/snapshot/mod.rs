@@ -44,10 +44,10 @@ Examples:
 Paused tasks stay paused exactly as they were: nothing is released, and another debugger can attach right after. For a moment the relay counts this command as the holder.
 
 What it does not allow:
-  - a task that somebody debugs, as a worker has room for one debugger (it is listed with its holder);
-  - values are written by the program's own __repr__, in a thread of the debugger while the task's own thread waits: one that takes a lock which the task holds gives no answer, and the snapshot of that task fails after 30 s. --no-locals runs no code of the program.
+  - a task that is being debugged, as a worker has room for one debugger (it is listed with its holder);
+  - values are written by the program's own __repr__, in a thread of the debugger while the task's own thread waits. One that takes a lock which the task holds gives no answer, and the snapshot of that task fails after 30 s. --no-locals runs no code of the program.
 
---running and --job look at what runs, wherever it is, and it runs on: first who is elsewhere than the others, and what each waits in (collectives of torch.distributed, ray.get, queues, sockets, locks, ...), then the stacks of all as one tree, with ranks where they part, and with variables where the source has them. Who does not answer is named. It takes the permission `view` on each, and a source of stacks: the agent of its node, with variables, by the hook in the worker or py-spy; else the Ray head's own py-spy, without variables, where the head lets it (from Ray 2.59 on RAY_DASHBOARD_ENABLE_PROFILING=1). What gives none says why, and what would.
+--running and --job look at what runs, wherever it is, and it runs on. First come those that are elsewhere than the others, with what each waits in (collectives of torch.distributed, ray.get, queues, sockets, locks, ...). Then come the stacks of all as one tree, with ranks where they part, and with variables where the source has them. Who does not answer is named. It takes the permission `view` on each, and a source of stacks. The agent of its node gives them with variables, by the hook in the worker or py-spy. Otherwise the Ray head's own py-spy gives them without variables, where the head lets it (from Ray 2.59 on RAY_DASHBOARD_ENABLE_PROFILING=1). What gives none says why, and what would.
 
 Exit codes: 0 done, 1 not for all of several, 69 the relay or the task's debugger cannot be reached, 77 refused, 66 no such task waits or runs.";
 

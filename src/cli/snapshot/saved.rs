@@ -29,7 +29,7 @@ pub(in crate::cli) enum SavedError {
     Write { path: PathBuf, source: io::Error },
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("{} is not a whole snapshot: it is cut, or changed by somebody", .0.display())]
+    #[error("{} is not a whole snapshot: it was cut or changed", .0.display())]
     Broken(PathBuf),
     #[error("{} is of a later version of ray-relay ({found}), and this one reads {VERSION}", path.display())]
     Later { path: PathBuf, found: u64 },

@@ -46,7 +46,7 @@ pub(super) enum TokenError {
     #[error(transparent)]
     Key(#[from] KeyFileError),
     /// The token could not be signed.
-    #[error("{0}: the system has no randomness")]
+    #[error("{0}: the system provides no random numbers")]
     Sign(#[from] CannotSign),
     /// A token that would be of no use.
     #[error("not made, because a relay would refuse it: {0}")]

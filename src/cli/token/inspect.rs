@@ -47,7 +47,7 @@ Examples:
   echo \"$RAY_RELAY_TOKEN\" | ray-relay token inspect --key relay.pub
   ray-relay token inspect --json < ada.token | jq .claims.exp
 
-Without --key the signature is not checked: anybody could have written what is shown. The relay's list of revocations and its policy file are not looked at.
+Without --key the signature is not checked: anyone could have written this token. The relay's list of revocations and its policy file are not looked at.
 Exit code 0: a relay with these keys and this audience would take it. 1: it would not.";
 
 pub(super) fn run(args: InspectArgs) -> Result<(), Failure> {

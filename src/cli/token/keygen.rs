@@ -36,7 +36,7 @@ pub enum KeyKind {
     /// RSA with 3072 bits
     #[value(name = "RS256")]
     Rs256,
-    /// A secret that signs and verifies: whoever verifies can also sign. Also for auth.ticket_key_file
+    /// A secret that signs and verifies: a verifier can also sign. Also for auth.ticket_key_file
     #[value(name = "HS256")]
     Hs256,
 }
@@ -101,7 +101,7 @@ pub(super) fn run(args: &KeygenArgs) -> Result<(), Failure> {
     writeln!(
         about,
         "
-{algorithm}: {} signs tokens; whoever has it can make any token, so keep it where nobody else reads it.
+{algorithm}: {} signs tokens. With it any token can be made: keep it secret.
 Next:
   ray-relay serve --auth-key {}
   ray-relay token mint --key {} --sub NAME --scope list,debug --ttl 8h",

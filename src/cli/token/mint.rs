@@ -84,7 +84,7 @@ Examples:
   ray-relay token mint --key relay.key --sub node-7 --scope node --node 10.0.0.7 --ttl 30d
   ray-relay token mint --key relay.key --sub ada --by-policy --group ml --json | jq -r .jti
 
-The token alone is printed; what it says goes to standard error. Narrowing counts together: with --job and --task only such tasks of such jobs. Keep the id (jti) to revoke it; with --sub all that somebody has can be revoked without it. A relay wants `exp`, `aud` and `sub`, which are always there; other programs may mint tokens too, with any JWT library and the claims in the documentation.";
+The token alone is printed; what it says goes to standard error. Narrowing counts together: with --job and --task only such tasks of such jobs. Keep the id (jti) to revoke it; with --sub all of a subject's tokens can be revoked without it. A relay wants `exp`, `aud` and `sub`, which are always there; other programs may mint tokens too, with any JWT library and the claims in the documentation.";
 
 pub(super) fn run(args: &MintArgs) -> Result<(), Failure> {
     let key = SigningKey::from_file(&read_key_file(&args.key)?);

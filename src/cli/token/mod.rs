@@ -23,7 +23,7 @@ A relay that wants tokens, from nothing:
   ray-relay token keygen ~/relay-keys
       relay.key signs tokens: keep it. relay.pub is for the relay.
   ray-relay serve --auth-key ~/relay-keys/relay.pub
-      nobody is served without a token from now on, so any --listen address is allowed; tokens travel in clear there unless the relay has a certificate
+      from now on every client needs a token, so any --listen address is allowed; tokens travel in clear there unless the relay has a certificate
   ray-relay token mint --key ~/relay-keys/relay.key --sub ada --scope list,debug --ttl 8h > ada.token
       give ada.token to Ada
   RAY_RELAY_TOKEN=$(cat ada.token) ray-relay list --relay http://relay.example.com:5678
@@ -38,7 +38,7 @@ Scopes:
   terminal         the prompt of a terminal on a breakpoint
   dashboard:read   read the Ray dashboard and its API
   dashboard:write  submit and stop jobs through it; includes dashboard:read
-  admin            everybody's sessions; narrowed by nothing also the relay itself: metrics,
+  admin            all users' sessions; narrowed by nothing also the relay itself: metrics,
                    revocation
   terminate        end a worker process from a debugger; in no other scope
   node             speak for Ray nodes as their agent (`ray-relay node`): those that --node names, or
@@ -64,7 +64,7 @@ pub enum TokenCommand {
     /// Show what a token says and whether a relay would take it; never the token itself
     #[command(after_help = inspect::AFTER_HELP)]
     Inspect(InspectArgs),
-    /// Revoke a token, or all that somebody has
+    /// Revoke a token, or all of a subject's tokens
     #[command(after_help = revoke::AFTER_HELP)]
     Revoke(RevokeArgs),
 }

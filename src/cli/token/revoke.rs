@@ -71,7 +71,10 @@ pub(super) fn run(args: RevokeArgs) -> Result<(), Failure> {
     let said = match &what {
         Revoked::CredentialId(id) => format!("revoked: {}", replaced(id)),
         Revoked::Subject { subject, .. } => {
-            format!("revoked: all that {} has until now", replaced(subject))
+            format!(
+                "revoked: all credentials of {} until now",
+                replaced(subject)
+            )
         }
     };
     let revocation = Revocation { what, until };

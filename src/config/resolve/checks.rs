@@ -25,7 +25,7 @@ impl Resolver {
                 "tls.client_auth",
                 "client certificates, and no auth.policy_file",
                 "auth.policy_file beside it, with what each name in a certificate may do",
-                "a certificate says who somebody is and nothing of what that person may do; config/policy.example.toml shows rules",
+                "a certificate says who a client is, not what it may do; config/policy.example.toml shows rules",
             );
         }
         self.check_release(config);
@@ -75,7 +75,7 @@ impl Resolver {
                 "listen.address",
                 &format!("{address}, which other machines can reach"),
                 "a loopback address, such as 127.0.0.1:5678",
-                "whoever reaches this port can run code in every paused task, and nobody is authenticated: give --auth-key (`ray-relay token keygen` makes one); \
+                "without authentication, every client that reaches this port can run code in every paused task: give --auth-key (`ray-relay token keygen` makes one); \
                  or keep 127.0.0.1 and use `kubectl port-forward svc/ray-relay 5678`; or give --insecure-no-auth on a network that is closed to others",
             );
         }
@@ -141,7 +141,7 @@ impl Resolver {
                 "tls.client_auth",
                 "required, while tls.mode is optional",
                 "tls.mode = \"required\", or tls.client_auth = \"optional\"",
-                "whoever leaves out TLS would need no certificate",
+                "a client without TLS would need no certificate",
             ),
             _ => {}
         }
@@ -175,7 +175,7 @@ impl Resolver {
                 "release.clusters",
                 &format!("{name:?}"),
                 "names of [[cluster]] sections",
-                "a name that is none would leave its tasks waiting",
+                "with a wrong name, that cluster's tasks would stay waiting",
             );
         }
     }
@@ -197,7 +197,7 @@ impl Resolver {
                     key,
                     "a file, and no notice.url_file",
                     "the file with the address of the webhook that it is for",
-                    "without url_file nobody is told anything",
+                    "without url_file no notice is sent",
                 );
             }
         }

@@ -33,7 +33,7 @@ fn name_patterns(value: &RawValue) -> Read<Vec<String>> {
     match names.iter().any(alone) {
         false => Ok(names),
         true => Err(Wrong::expected(EXPECTED).hint(
-            "`*` alone would hide everything; to hide every value, give nobody the permission",
+            "`*` alone would hide everything; to hide every value, grant no such permission",
         )),
     }
 }

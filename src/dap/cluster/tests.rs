@@ -217,7 +217,7 @@ fn whoever_finds_nothing_free_is_told_who_has_what_waits() {
 
     let told = greeting(&snapshot((1..=7).map(held).collect()));
     assert!(
-        told.starts_with("no task waits at a breakpoint that is free"),
+        told.starts_with("no free task waits at a breakpoint"),
         "{told}"
     );
     assert_eq!(

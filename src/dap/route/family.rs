@@ -34,7 +34,7 @@ impl AttachFlow<'_> {
             Ok(share) => share,
             Err(Shortage::Yours(most) | Shortage::All(most)) => {
                 let refusal = SessionRefusal::Throttled(format!(
-                    "you have {most} cluster sessions already, which is all that one person may have: end one of them"
+                    "you have {most} cluster sessions , the most that one person may have: end one of them"
                 ));
                 return refused(self.context, self.session, client, &opened.attach, &refusal).await;
             }

@@ -335,7 +335,7 @@ async fn what_is_kept_is_bounded_and_what_was_cut_is_said() {
     let (_next, told) = again(&context, "ann").await;
     let said = texts(&told);
     assert!(
-        said[1].contains("messages of output from meanwhile were not kept"),
+        said[1].contains("messages of output were dropped meanwhile"),
         "{}",
         said[1]
     );

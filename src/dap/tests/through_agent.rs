@@ -311,8 +311,8 @@ async fn bereft(
 #[tokio::test]
 async fn what_became_of_a_task_is_not_known_while_the_agent_is_away_that_may_keep_it() {
     for (keeps, expected) in [
-        (300, "it is not known what became of square"),
-        (0, "the task was let go and runs on"),
+        (300, "the state of square"),
+        (0, "the task was released and runs on"),
     ] {
         let (scene, agent, worker) = keeping(Duration::from_secs(keeps)).await;
         let (mut debugger, _debugpy) = bereft(&scene, agent, &worker).await;

@@ -21,7 +21,7 @@ const MAX_BREAKPOINTS: usize = 10_000;
 pub(in crate::dap) const FILTERS: [&str; 3] = ["raised", "uncaught", "userUnhandled"];
 
 const CONDITION: &str = "a condition, hit count or log message runs code in the task, which needs the permission `debug`";
-const FUNCTION: &str = "a breakpoint on a function outlives the session in debugpy and would stop the task with nobody there, so it needs the permission `debug`; set one on a line";
+const FUNCTION: &str = "a breakpoint on a function outlives the session in debugpy and could stop the task with no client attached, so it needs the permission `debug`; set one on a line";
 
 /// The decision about one request.
 #[derive(Debug, PartialEq)]
@@ -216,7 +216,7 @@ fn missing(scope: Scope, what: &str) -> Verdict {
     Verdict::Refuse {
         missing: Some(scope),
         why: format!(
-            "{what} needs the permission `{scope}`, and this session has `view`: it may look, but run nothing; ask whoever gave you the token"
+            "{what} needs the permission `{scope}`, and this session has `view`: it may look, but run nothing; ask the issuer of your token"
         ),
     }
 }

@@ -22,7 +22,7 @@ impl<S: PeerStream> Relaying<'_, S> {
         self.live.cut_off();
         let title = self.live.worker.breakpoint().title();
         let text = format!(
-            "this session with {title} ends, because {end}; the task stays as it is for {keeps}: attach again within that time, at whatever relay there is then"
+            "this session with {title} ends, because {end}; the task stays parked for {keeps}: attach again within that time, at whatever relay there is then"
         );
         self.tell(&notice(&text, true));
         self.tell(&event(Event::Terminated, serde_json::Value::Null));
@@ -36,7 +36,7 @@ impl<S: PeerStream> Relaying<'_, S> {
         let title = self.live.worker.breakpoint().title();
         let keeps = span(memory.stay.left());
         self.splice.worker().was_kept().then(|| format!(
-            "this session with {title} is over, because the way through the agent of its node broke; where that agent lives, the task stays as it is for {keeps}: attach again within that time"
+            "this session with {title} has ended, because the connection through the agent of its node broke; if that agent still runs, the task stays parked for {keeps}: attach again within that time"
         ))
     }
 }

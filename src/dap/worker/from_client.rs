@@ -336,7 +336,7 @@ impl<S: PeerStream> Relaying<'_, S> {
         }
         if self.on_close == Some(OnClose::Park) && self.memory.is_none() && self.live.worker.holds()
         {
-            let text = "`rayRelay.onClose` is \"park\", and neither the policy nor `[park] for` has sessions kept here: the task runs on when you leave";
+            let text = "`rayRelay.onClose` is \"park\", and neither the policy nor `[park] for` turns parking on: the task runs on when you leave";
             self.tell(&notice(text, true));
         }
         self.provide();

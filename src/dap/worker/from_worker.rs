@@ -103,7 +103,7 @@ impl<S: PeerStream> Relaying<'_, S> {
                         arguments: Value::Null,
                     };
                     let sentence = format!(
-                        "{} is being debugged by somebody who reached it without this relay; it is free again when that session ends",
+                        "{} is being debugged by a client that bypasses this relay; it is free again when that session ends",
                         self.live.worker.breakpoint().title()
                     );
                     message = attach.failure(&self.session.summary().refusal(&sentence));
@@ -151,9 +151,9 @@ impl<S: PeerStream> Relaying<'_, S> {
             .find_map(|key| message[key].as_str());
         let asked = one_line(&shortened(asked.unwrap_or_default(), 40));
         let breakpoint = self.live.worker.breakpoint();
-        warn!(breakpoint = %breakpoint.id, request = asked, "refused what a worker's debugger asks of its client's editor");
+        warn!(breakpoint = %breakpoint.id, request = asked, "refused a reverse request from a worker's debugger");
         if let Some(request) = Request::read(&mut message) {
-            let sentence = format!("ray-relay passes no `{asked}` of a task's on to an editor");
+            let sentence = format!("ray-relay forwards no `{asked}` from a task to an editor");
             let answer = request.failure(&sentence);
             self.splice.insert(Side::Worker, &frame(&answer));
         }

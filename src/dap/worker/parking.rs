@@ -146,7 +146,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
             self.tell(&match &reserved {
                 Ok(()) => said.success(Value::Null),
                 Err(why) => said.failure(&format!(
-                    "the task cannot be left as it is, because {why}; the session goes on"
+                    "the task cannot be parked, because {why}; the session goes on"
                 )),
             });
         }
@@ -164,7 +164,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
         };
         let title = self.live.worker.breakpoint().title();
         let text = format!(
-            "this session with {title} ends, because {why}; the task stays as it is for {}: attach again within that time",
+            "this session with {title} ends, because {why}; the task stays parked for {}: attach again within that time",
             span(keeps)
         );
         self.tell(&notice(&text, true));
@@ -181,7 +181,10 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
     pub(super) fn reserved(&mut self) -> Result<(), String> {
         if self.memory.is_none() {
             return Err(match self.live.worker.holds() {
-                true => "neither the policy nor `[park] for` nor `rayRelay.onClose` has sessions kept here".to_owned(),
+                true => {
+                    "neither the policy nor `[park] for` nor `rayRelay.onClose` turns parking on"
+                        .to_owned()
+                }
                 false => "sessions of subprocesses are not kept".to_owned(),
             });
         }
@@ -213,7 +216,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
             Ok(share) => self.share = Some(share),
             Err(why) => {
                 let text = format!(
-                    "where the connection of this session is lost, its task runs on: {why}; end one of those"
+                    "if the connection of this session is lost, its task runs on: {why}; end one of those"
                 );
                 self.tell(&notice(&text, false));
             }
@@ -225,11 +228,11 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
         self.tell(&event(Event::Initialized, Value::Null));
         let title = self.live.worker.breakpoint().title();
         let text = format!(
-            "this goes on with {whose} session with {title}, whose connection was lost; it was parked{for_how_long}"
+            "this resumes {whose} session with {title}, whose connection was lost; it was parked{for_how_long}"
         );
         self.tell(&notice(&text, false));
         if differs {
-            let text = "path mappings, justMyCode and whatever else `attach` says are those of that session; disconnect and attach at another stop for others";
+            let text = "path mappings, justMyCode and the other settings of `attach` stay those of that session; to change them, disconnect and attach at another stop";
             self.tell(&notice(text, false));
         }
         let Some(mut resumption) = self.resumption.take() else {
@@ -237,7 +240,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
         };
         let (cut, messages) = resumption.kept.messages();
         if cut > 0 {
-            let text = format!("{cut} messages of output from meanwhile were not kept");
+            let text = format!("{cut} messages of output were dropped meanwhile");
             self.tell(&notice(&text, false));
         }
         for message in messages {

@@ -90,7 +90,7 @@ impl ApiServer {
             kube::Error::Auth(error) => KubeError::of_credential(error, plugin.clone()),
             kube::Error::InferKubeconfig(error) => KubeError::of_kubeconfig(error),
             _ => KubeError::Credential(
-                "its client certificate, key or certificate authority is of no use".to_owned(),
+                "its client certificate, key or certificate authority cannot be used".to_owned(),
             ),
         };
         let preparing = config.clone();

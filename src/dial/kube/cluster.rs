@@ -208,7 +208,7 @@ impl Login {
         if uri.scheme_str() != Some("https") && !is_this_machine(host) {
             return Err(KubeError::Unsafe {
                 server: server.to_owned(),
-                why: "everybody on the way could read along",
+                why: "anyone on the network path could read the traffic",
             });
         }
         let (server, shown) = ApiServer::showing(config, proxies).await?;

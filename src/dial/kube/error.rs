@@ -257,7 +257,7 @@ impl KubeError {
             }
             Self::Forbidden { asked } => {
                 return Cow::Owned(format!(
-                    "ask whoever runs the cluster for a Role in namespace {} with {} on {} (`ray-relay help laptop`, \"In Kubernetes\"), or name another one with --namespace",
+                    "ask the cluster's operator for a Role in namespace {} with {} on {} (`ray-relay help laptop`, \"In Kubernetes\"), or name another one with --namespace",
                     asked.namespace, asked.verbs, asked.resource
                 ));
             }
@@ -282,7 +282,7 @@ impl KubeError {
                 "does `kubectl port-forward` to that pod work? The way there is from the API server to the pod's node (kubelet, port 10250)"
             }
             Self::NoToken { why, .. } if why.status == Some(403) => {
-                "ask whoever runs the cluster for `create` on serviceaccounts/token of that name, or name another one with --as-service-account"
+                "ask the cluster's operator for `create` on serviceaccounts/token of that name, or name another one with --as-service-account"
             }
             Self::NoToken { why, .. } if why.status == Some(404) => {
                 "is that its name? `kubectl get serviceaccounts` lists them; --as-service-account NAMESPACE/NAME is one of another namespace"
@@ -357,7 +357,7 @@ impl KubeError {
                 return Self::Credential(format!("its token file {path} cannot be read: {cause}"));
             }
             AuthError::InvalidBasicAuth(_) | AuthError::InvalidBearerToken(_) => {
-                return Self::Credential("what it has as a token or password is none".to_owned());
+                return Self::Credential("its token or password cannot be used".to_owned());
             }
             AuthError::Oidc(_) => {
                 return Self::Credential(
@@ -367,7 +367,7 @@ impl KubeError {
             }
             _ => {
                 return Self::Credential(
-                    "its auth-provider or plugin is none that is known; use a credential plugin (exec)"
+                    "its auth-provider or plugin is not supported; use a credential plugin (exec)"
                         .to_owned(),
                 );
             }

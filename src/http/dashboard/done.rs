@@ -50,7 +50,7 @@ pub(super) async fn description(
             let part = frame.into_data().unwrap_or_default();
             if text.len() + part.len() > LARGEST {
                 let sentence = format!(
-                    "the description of {what} is longer than {LARGEST} bytes, and the relay puts on record what is run: put files into the working_dir"
+                    "the description of {what} is longer than {LARGEST} bytes, and the relay records the submitted description: put files into the working_dir"
                 );
                 return Err(answer::text(StatusCode::PAYLOAD_TOO_LARGE, sentence));
             }

@@ -26,7 +26,7 @@ export function state(row) {
   const who = holder?.client || holder?.subject;
   if (holder?.parked_until) {
     const until = clock(new Date(holder.parked_until * 1000));
-    return `parked for ${holder.subject || holder.client || 'somebody'} until ${until}`;
+    return `parked for ${holder.subject || holder.client || 'a client'} until ${until}`;
   }
   if (who) {
     const by = holder.subject && holder.subject !== who ? `${who}, ${holder.subject}` : who;

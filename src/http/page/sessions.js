@@ -23,7 +23,7 @@ async function end(row, what, look) {
 
 function item(row, own, look) {
   const what = row.name || (row.breakpoint ? `breakpoint ${row.breakpoint}` : PROTOCOLS[row.protocol] || row.protocol);
-  const who = [row.subject, row.client].filter(Boolean).join(', ') || 'somebody';
+  const who = [row.subject, row.client].filter(Boolean).join(', ') || 'a client';
   const since = span(Date.now() / 1000 - row.since);
   // Of this relay, and with a worker: others it cannot end.
   const ends = ['dap', 'terminal'].includes(row.protocol) && ['attached', 'parked'].includes(row.state) && row.replica === own;

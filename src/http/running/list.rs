@@ -84,7 +84,8 @@ pub(in crate::http) async fn list(
     let _share = match ctx.snapshots.take(principal) {
         Ok(share) => share,
         Err(_) => {
-            let sentence = "you, or all together, ask for as much at a time as may be: try again";
+            let sentence =
+                "too many of these requests run at a time, yours or all together: try again";
             return answer::error(StatusCode::TOO_MANY_REQUESTS, sentence);
         }
     };

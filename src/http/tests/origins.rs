@@ -148,7 +148,7 @@ async fn no_page_gets_anything_of_a_dashboard_on_the_relays_origin() {
     for path in ["/", "/api/version", "/relay/clusters/default/x.js"] {
         let refused = relay.asked(&at, path, &SCRIPT).await;
         assert_eq!(refused.status(), 403, "{path}");
-        assert!(text(refused).await.contains("on its own origin alone"));
+        assert!(text(refused).await.contains("only on its own origin"));
         let worker = [("service-worker", "script")];
         for host in [&at, &relay.at("default.localhost")] {
             let refused = relay.asked(host, path, &worker).await;

@@ -233,7 +233,7 @@ impl PolicySlot {
         match file.reload() {
             Ok(false) => {}
             Ok(true) => {
-                info!("the policy file was read again; it holds for those who come from now on");
+                info!("the policy file was read again; it holds for new connections");
                 *self.current.write() = file.policy().clone();
             }
             Err(why) => {

@@ -238,7 +238,7 @@ impl<S: Fetch> Inner<S> {
         match known.confirmed {
             Some(at) if at.elapsed() < self.max_stale => Ok(known),
             _ => Err(KeysUnavailable(
-                "the keys of the issuer cannot be fetched; try again, and have whoever runs this relay look at its log if that does not help".to_owned(),
+                "the keys of the issuer cannot be fetched; try again, and if that does not help, ask the relay's operator to look at its log".to_owned(),
             )),
         }
     }

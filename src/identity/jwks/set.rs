@@ -61,7 +61,7 @@ fn usable(number: usize, key: Value) -> Option<VerificationKey> {
         tracing::error!(
             number,
             ?kid,
-            "the key set holds a secret or private key, which everybody can read: it is not used, and should be replaced"
+            "the key set holds a secret or private key, which everyone can read: it is not used, and should be replaced"
         );
         return None;
     }

@@ -106,7 +106,7 @@ impl Fetch for Source {
                 let status = answer.status();
                 if status.is_redirection() {
                     return Err(format!(
-                        "it leads elsewhere ({status}): name that address in jwks.url if you trust it"
+                        "it redirects ({status}): name that address in jwks.url if you trust it"
                     ));
                 }
                 if status != StatusCode::OK {

@@ -312,7 +312,7 @@ async fn a_set_is_read_from_an_address_and_nothing_else_is_taken_for_one() {
     };
     assert_eq!(keys[0].kid(), Some("a"));
     for (status, body, why) in [
-        (302, set_of(&[ed25519("a")]), "leads elsewhere"),
+        (302, set_of(&[ed25519("a")]), "redirects"),
         (500, set_of(&[ed25519("a")]), "answered 500"),
         (200, "<html>".to_owned(), "not a JSON Web Key Set"),
         (200, "x".repeat(set::MAX_SET + 1), "longer than 256 KiB"),

@@ -65,7 +65,7 @@ pub(crate) async fn api_server(config: &config::Kubernetes) -> Result<ApiServer,
     };
     if known.accept_invalid_certs {
         return Err(SetupError(
-            "the kubeconfig has insecure-skip-tls-verify: anybody on the way could vouch for anybody; give it certificate-authority-data instead".to_owned(),
+            "the kubeconfig has insecure-skip-tls-verify: anyone on the network path could vouch for any user; give it certificate-authority-data instead".to_owned(),
         ));
     }
     if let Some(namespace) = &config.namespace {
@@ -134,7 +134,7 @@ impl Api {
     pub(super) fn unusable<R: Resource>(&self, missing: &'static str) -> KubernetesError {
         let kind = R::KIND;
         self.no_review(format!(
-            "answered a {kind} without saying anything that can be used: {missing}"
+            "answered a {kind} without a usable answer: {missing}"
         ))
     }
 
@@ -171,7 +171,7 @@ fn step(answer: &Answer) -> &'static str {
             "bind the relay's ServiceAccount to the ClusterRole system:auth-delegator (docker/kubernetes/components/identity)"
         }
         Some(404) => "is it a Kubernetes API server?",
-        Some(429) => "it has too much to do",
+        Some(429) => "it is overloaded",
         _ => "see its own log",
     }
 }

@@ -98,7 +98,7 @@ impl Reviewer {
         places: Places,
     ) -> Result<Self, SetupError> {
         let api = Api::new(api::api_server(config).await?);
-        tracing::info!(api_server = api.address(), namespace = api.namespace(), audiences = ?config.audiences, "tokens are shown to Kubernetes");
+        tracing::info!(api_server = api.address(), namespace = api.namespace(), audiences = ?config.audiences, "tokens are reviewed by Kubernetes");
         let source = Kubernetes::new(api, config.audiences.clone(), places);
         Ok(Self::with(Box::new(source), config))
     }
@@ -169,7 +169,7 @@ impl Reviewer {
             place = match timeout(self.0.timeout, free).await {
                 Ok(Ok(place)) => Some(place),
                 Ok(Err(_)) | Err(_) => {
-                    let why = "too many tokens are being looked at; try again";
+                    let why = "too many tokens are being reviewed; try again";
                     return Err(AuthError::Unavailable(why.to_owned()));
                 }
             };
@@ -273,7 +273,7 @@ impl Inner {
                 if self.answers.swap(false, Ordering::Relaxed) {
                     tracing::error!(
                         why,
-                        "cannot have tokens reviewed by Kubernetes; nobody new is let in by them"
+                        "cannot have tokens reviewed by Kubernetes; new clients with such tokens are refused"
                     );
                 } else {
                     tracing::debug!(why, "cannot have a token reviewed by Kubernetes");
@@ -345,7 +345,7 @@ fn grants(review: &Review) -> Vec<(Scopes, BreakpointSelector)> {
 
 /// For the client: where the API server is and what ails it is not its business.
 fn unavailable() -> AuthError {
-    AuthError::Unavailable("Kubernetes does not answer; try again, and have whoever runs this relay look at its log if that does not help".to_owned())
+    AuthError::Unavailable("Kubernetes does not answer; try again, and if that does not help, ask the relay's operator to look at its log".to_owned())
 }
 
 fn fingerprint(key: &Key) -> String {

@@ -37,7 +37,7 @@ pub enum RevokeError {
     )]
     Name,
     /// There are no credentials.
-    #[error("this relay authenticates nobody, so there is nothing to revoke")]
+    #[error("this relay runs without authentication, so there is nothing to revoke")]
     Open,
     /// The file system takes its time.
     #[error("it holds for this relay until it ends; that it was written is not known yet")]

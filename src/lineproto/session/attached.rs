@@ -346,14 +346,14 @@ fn because(end: &SessionEnd) -> String {
 fn stays_for(keeps: Duration) -> String {
     let keeps = span(keeps);
     format!(
-        "the task stays as it is for {keeps}: come again within that time, at whatever relay there is then"
+        "the task stays parked for {keeps}: connect again within that time, at whatever relay there is then"
     )
 }
 
 /// What was `told` of an agent that is lost, where that may keep the task.
 fn kept_there(told: &str, stay: Stay) -> String {
     let stays = stays_for(stay.left());
-    format!("{told}; where that agent lives, {stays}")
+    format!("{told}; if that agent still runs, {stays}")
 }
 
 /// What comes of `work`, unless the session is ended from elsewhere before.

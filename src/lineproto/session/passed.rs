@@ -31,7 +31,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
         self.session
             .set_state(SessionProtocol::Terminal, SessionState::PassedOn);
         let pid = home.pid();
-        info!(pid, "passed on to the predecessor, whose session it is");
+        info!(pid, "forwarded to the predecessor, which owns the session");
         let Some(far) = home.pass(self.connection) else {
             return Next::Ended(Outcome::Failed);
         };

@@ -83,9 +83,9 @@ impl Reached {
         };
         match standing.filter(|_| whose == YOUR) {
             Some(place) => format!("you were parked at {place}{for_how_long}; going on"),
-            None => format!(
-                "this goes on with {whose} session with {title}, which was parked{for_how_long}"
-            ),
+            None => {
+                format!("this resumes {whose} session with {title}, which was parked{for_how_long}")
+            }
         }
     }
 }

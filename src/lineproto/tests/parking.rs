@@ -170,10 +170,7 @@ async fn nobody_else_goes_on_with_it_and_who_may_releases_it() {
     adm.say(&format!("{}\nenter {id} takeover\n", token_of("adm")))
         .await;
     let told = adm.until("(Pdb) ").await;
-    assert!(
-        told.contains("this goes on with ann's session with "),
-        "{told}"
-    );
+    assert!(told.contains("this resumes ann's session with "), "{told}");
     drop(adm.stream);
     until_listed(&relay.context, id, "parked").await;
     let principal = crate::identity::testing::principal(&relay.context.auth, "adm").await;
@@ -233,7 +230,7 @@ async fn what_is_kept_of_the_output_is_bounded_and_what_was_cut_is_said() {
     again.say(&said).await;
     let shown = again.until("(Pdb) ").await;
     assert!(
-        shown.contains("messages of output from meanwhile were not kept"),
+        shown.contains("messages of output were dropped meanwhile"),
         "{shown}"
     );
     assert!(shown.contains("\n299 x") && !shown.contains("\n9 x"));
@@ -307,7 +304,7 @@ async fn an_editor_goes_on_with_a_prompt_and_a_prompt_with_an_editor() {
     drop(ed.stream);
     until_listed(&relay.context, id, "parked").await;
     let (mut editor, told) = edits(&relay, "ed", id).await;
-    assert!(told.contains("this goes on with your session"), "{told}");
+    assert!(told.contains("this resumes your session"), "{told}");
     worker.asked_so_far();
     let next = request(4, "next", json!({"threadId": 1}));
     editor.send(&next).await.unwrap();
@@ -320,10 +317,7 @@ async fn an_editor_goes_on_with_a_prompt_and_a_prompt_with_an_editor() {
         .say(&format!("{}\nenter {id}\n", token_of("ed")))
         .await;
     let shown = again.until("(Pdb) ").await;
-    assert!(
-        shown.contains("this goes on with your session with "),
-        "{shown}"
-    );
+    assert!(shown.contains("this resumes your session with "), "{shown}");
     assert!(shown.contains("> /job.py(10)add()"), "{shown}");
     // The editor has asked for two hours, and the prompt is lost for no shorter.
     drop(again.stream);
@@ -366,7 +360,7 @@ async fn a_legacy_prompt_is_kept_with_what_it_says() {
         .await;
     let shown = again.until("meanwhile\r\n(Pdb) ").await;
     assert!(
-        shown.contains("*** this goes on with your session with "),
+        shown.contains("*** this resumes your session with "),
         "{shown}"
     );
     again.say("n\n").await;

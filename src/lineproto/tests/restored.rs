@@ -110,10 +110,7 @@ async fn it_stands_as_it_did_for_whoever_had_it_once_that_is_on_record() {
     let mut person = Person::connect(&relay);
     person.say(&format!("enter {}\n", breakpoint.id)).await;
     let told = person.until("(Pdb) ").await;
-    assert!(
-        told.contains("this goes on with your session with "),
-        "{told}"
-    );
+    assert!(told.contains("this resumes your session with "), "{told}");
     person.say("p x\n").await;
     assert_eq!(until(&mut prompt, "\n").await, "p x\n");
     prompt.write_all(b"4711\r\n(Pdb) ").await.unwrap();

@@ -89,7 +89,7 @@ async fn its_owner_sees_it_and_it_is_parked_for_as_long_as_before() {
     let taken: Vec<_> = std::iter::repeat_with(share).take(EACH).collect();
     let (head, refusal) = looked(scene.address, "person", &id_text).await;
     assert!(head.starts_with("HTTP/1.1 503"), "{head}");
-    assert_has(&refusal.to_string(), "8 sessions of one person are kept");
+    assert_has(&refusal.to_string(), "you have 8 parked sessions");
     drop(taken);
 
     let debugger = async {

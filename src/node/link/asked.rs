@@ -20,8 +20,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         self.opening.retain(|_, opening| !opening.is_cancelled());
         let place = Arc::clone(&self.agent.places).try_acquire_owned();
         let detail = match place {
-            _ if self.nodes.is_none() => "the agent is not welcome yet",
-            Err(_) => "the agent has as many streams as it may have",
+            _ if self.nodes.is_none() => "the link is not accepted yet",
+            Err(_) => "the agent is at its limit of streams",
             _ if self.opening.contains_key(&stream) => "that stream is open already",
             Ok(place) => {
                 let cancelled = CancellationToken::new();

@@ -304,7 +304,7 @@ async fn what_was_asked_before_is_not_answered_to_the_next_one_and_halves_are_dr
     let open = scene.open(Some("ada"));
     tell(scene.second(), &open).await;
     let early = timeout(Duration::from_millis(300), scene.other.accept()).await;
-    assert!(early.is_err(), "the debugger is still at work");
+    assert!(early.is_err(), "the debugger is still works");
     scene.debugger.answer(&late).await;
     let (mut socket, _) = scene.other.accept().await;
     let first = next(&mut socket).await.into_text().unwrap();

@@ -155,7 +155,7 @@ async fn who_does_not_say_who_it_is_is_not_waited_for() {
     let (mut far, running) = linked(&agent).await;
     say(&mut far, &welcomed(None)).await;
     let why = running.await.unwrap().0;
-    assert_eq!(why, "the relay does not say first who it is");
+    assert_eq!(why, "the relay did not introduce itself first");
 }
 
 #[tokio::test(start_paused = true)]
@@ -163,18 +163,21 @@ async fn garbage_and_floods_end_a_link() {
     let agent = agent();
     let good = written(&FromRelay::Open(open("w", 4000)));
     for (message, expected) in [
-        (Message::text("{"), "no message of a tunnel"),
+        (Message::text("{"), "invalid tunnel message"),
         (
             Message::text(good.replace("4000", "70000")),
-            "no message of a tunnel",
+            "invalid tunnel message",
         ),
         (
             Message::text(good.replace("default", &"x".repeat(500))),
-            "no message of a tunnel",
+            "invalid tunnel message",
         ),
         (Message::Binary("x".into()), "bytes where messages are due"),
         (Message::text("x".repeat(300 << 10)), "the link broke"),
-        (Message::text(written(&hello(Hex([1; 8])))), "says twice"),
+        (
+            Message::text(written(&hello(Hex([1; 8])))),
+            "introduced itself twice",
+        ),
     ] {
         let (mut far, running) = welcome(&agent).await;
         far.send(message).await.unwrap();
@@ -205,7 +208,7 @@ async fn a_flood_of_streams_is_refused() {
     let FromAgent::Refused { detail, .. } = hear(&mut far).await else {
         panic!("not refused");
     };
-    assert_eq!(&*detail, "the agent has as many streams as it may have");
+    assert_eq!(&*detail, "the agent is at its limit of streams");
     drop(taken);
     agent.ending.cancel();
     assert_eq!(running.await.unwrap().0, "the agent ends");

@@ -82,7 +82,7 @@ async fn a_worker_that_dials_is_told_of_and_goes_on_by_the_stream_that_is_asked_
     let relay = Relay::start(1).await;
     let (agent, mut link) = agent(port, worker(4000), "/proc", &relay).await;
     let none_of = listen(&mut link, 8, 1).await.unwrap();
-    assert!(none_of.contains("none of its --reverse-ports"), "{none_of}");
+    assert!(none_of.contains("not in its --reverse-ports"), "{none_of}");
     assert_eq!(listen(&mut link, 7, port).await, None);
     // Another rendezvous, or another relay's.
     let in_use = listen(&mut link, 9, port).await.unwrap();

@@ -45,7 +45,7 @@ fn a_notice_says_what_waits_where_and_for_how_long() {
     assert_eq!(said["id"].take().as_str().unwrap().len(), 32);
     assert!(said["time"].take().as_f64().unwrap() > 1e9);
     let link = format!("https://relay.example.com/team/relay/#{}", breakpoint.id);
-    let text = "square on default waits at a breakpoint: stopped 31m 00s ago at square.py:12, held by nobody.";
+    let text = "square on default waits at a breakpoint: stopped 31m 00s ago at square.py:12, held by no client.";
     let expected = json!({
         "id": null, "event": "paused", "time": null, "text": format!("{text} {link}"), "link": link,
         "breakpoint": {
@@ -84,7 +84,7 @@ fn a_death_names_who_debugged_and_not_what_ray_says_of_it() {
         ..ann()
     };
     let told = said(&config, NoticeEvent::Parked, &breakpoint, Some(&nameless));
-    assert_eq!(told["breakpoint"]["holder"], "somebody");
+    assert_eq!(told["breakpoint"]["holder"], "a client");
 }
 
 #[test]

@@ -70,7 +70,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
         if cut > 0 {
             self.say(format!(
-                "[{cut} messages of output from meanwhile were not kept]\n"
+                "[{cut} messages of output were dropped meanwhile]\n"
             ))
             .await;
         }

@@ -163,8 +163,8 @@ impl Reader<'_> {
             }
         }
         if !given.contains(&"subjects") && !given.contains(&"groups") {
-            let hint = "for everybody who is recognised write subjects = [\"*\"]".to_owned();
-            let found = "a rule for nobody in particular";
+            let hint = "for every authenticated client write subjects = [\"*\"]".to_owned();
+            let found = "a rule without subjects and groups";
             self.problem("rule", at, found, "subjects, groups or both", Some(hint));
         }
         if !given.contains(&"scopes") {
@@ -250,7 +250,7 @@ fn read_patterns(value: &RawValue) -> Result<Vec<Pattern>, Wrong> {
     };
     if names.is_empty() {
         return Err(wrong.hint(
-            "an empty list fits nothing: leave the key out where there is no limit, and the rule where it is for nobody",
+            "an empty list matches nothing: leave the key out where there is no limit, or the whole rule where it is for no one",
         ));
     }
     let is_name = |name: &&str| {

@@ -91,7 +91,7 @@ pub enum HeadError {
     },
     /// Large answers take turns and memory, and there was none.
     #[error(
-        "the Ray head at {address} has more to say than the relay takes from one head at a time: its answers are large, or slow to come, and it is asked again; let tasks that wait run on (`ray-relay release`), or raise `poll_interval` or `listen.memory`"
+        "the Ray head at {address} answers with more than the relay takes from one head at a time, and is asked again; let waiting tasks run on (`ray-relay release`), or raise `poll_interval` or `listen.memory`"
     )]
     Crowded {
         /// The configured address of the head.
@@ -112,7 +112,7 @@ fn next_step(status: u16) -> &'static str {
     match status {
         404 => "is this the dashboard of a Ray 2.9 or later?",
         429 => {
-            "it has too much to do; raise `poll_interval`, or look for other clients of its State API"
+            "it is overloaded; raise `poll_interval`, or look for other clients of its State API"
         }
         _ => "see dashboard.log on the head node",
     }

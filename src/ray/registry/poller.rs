@@ -316,17 +316,13 @@ impl Lacking {
         let odd = self.left_out + self.nameless;
         if odd > 0 {
             return Some(format!(
-                "the Ray head sent {odd} rows that the relay does not take: it asks for {LIMIT}, of {} KiB at most and with \
-                 ids of {LONGEST_ID} characters at most, so breakpoints may be missing from this list; is it a Ray head that \
-                 answers at that address?",
+                "the Ray head sent {odd} rows that the relay refuses, so breakpoints may be missing from this list. It takes {LIMIT}, of {} KiB at most and with ids of {LONGEST_ID} characters at most; is it a Ray head that answers at that address?",
                 LONGEST_ROW >> 10
             ));
         }
         if let Some(total) = self.cut {
             return Some(format!(
-                "the Ray head looks at {LIMIT} of its {total} workers only, so breakpoints may be missing from this list; \
-                 let some that are in it run on (`ray-relay release`), and where Ray is older than 2.38, use a newer one, which \
-                 looks at paused workers alone"
+                "the Ray head looks at {LIMIT} of its {total} workers only, so breakpoints may be missing from this list. Let some that are in it run on (`ray-relay release`), or use Ray 2.38 or newer, which looks at paused workers alone"
             ));
         }
         (self.refused > 0).then(|| {

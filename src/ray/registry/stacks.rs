@@ -11,7 +11,7 @@ use crate::wire::text::one_line;
 pub enum NoStack {
     /// From Ray 2.59 on, as it comes.
     #[error(
-        "the Ray head gives no stacks: whoever starts it can set RAY_DASHBOARD_ENABLE_PROFILING=1 for it (`ray start --head`)"
+        "the Ray head gives no stacks: start it (`ray start --head`) with RAY_DASHBOARD_ENABLE_PROFILING=1"
     )]
     Refused,
     /// The system does not let py-spy look.

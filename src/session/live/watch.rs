@@ -49,7 +49,7 @@ pub(crate) enum SessionEnd {
     #[error("{0}")]
     Revoked(Ended),
     /// Somebody who may has asked for its end, and not by its own connection.
-    #[error("you, or somebody who runs the relay, have asked for its end")]
+    #[error("you, or an administrator, have asked for its end")]
     Asked,
     /// What is said in it cannot be captured any more, and has to be.
     #[error("{0}")]

@@ -73,7 +73,7 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
     let begun = match Box::pin(begun).await {
         Ok(begun) => begun,
         Err(why) => {
-            info!(%why, "a session of the process before cannot go on");
+            info!(%why, "a session of the previous process cannot go on");
             return Outcome::Refused;
         }
     };
@@ -112,7 +112,7 @@ async fn recorded(context: &Context, session: &Session, permit: &Permit, number:
             return true;
         };
         if !std::mem::replace(&mut told, true) {
-            warn!(%why, "a session of the process before cannot be put on record, and its task stays as it is");
+            warn!(%why, "a session of the previous process cannot be put on record, and its task stays as it is");
         }
         tokio::select! {
             () = sleep(RECORD_AGAIN) => {}

@@ -12,7 +12,7 @@ use crate::session::{Authorized, Permit};
 use crate::wire::human_time::span;
 
 /// Why the sessions of somebody are not kept.
-const NOT_KEPT: &str = "neither the policy nor `[park] for` has sessions kept here";
+const NOT_KEPT: &str = "neither the policy nor `[park] for` turns parking on";
 
 /// For how long a session stays when its client is lost.
 #[derive(Debug, Clone, Copy)]
@@ -81,7 +81,7 @@ pub(crate) fn takes_in(context: &Context, authorized: &Authorized) -> Result<(),
     let until = holder.and_then(|holder| holder.parked_until);
     let expires = principal.expires().map(Moment::announced);
     if expires.is_some_and(|at| until.is_some_and(|until| at.after(SLACK) < until)) {
-        return Err("your credential ends before it does".to_owned());
+        return Err("your credential expires before that".to_owned());
     }
     let share = context.sessions.parks.share(principal, None);
     let room = share.and_then(|_| context.sessions.parks.has_room());
@@ -108,12 +108,12 @@ pub(crate) fn promise(
     asked: Duration,
 ) -> Result<(), SessionRefusal> {
     let Some(most) = keeps(context, permit, Some(asked)) else {
-        let why = "a task is not left as it is here: neither the policy nor `[park] for` has sessions kept, and those of subprocesses never are";
+        let why = "tasks cannot be parked here: neither the policy nor `[park] for` turns parking on, and sessions of subprocesses are never parked";
         return Err(SessionRefusal::Forbidden(why.to_owned()));
     };
     if most < asked {
         return Err(SessionRefusal::Forbidden(format!(
-            "a task is left as it is for {} at most here, by `[park] max` or the policy, and not for {}",
+            "a task can be parked here for {} at most, by `[park] max` or the policy, and not for {}",
             span(most),
             span(asked)
         )));

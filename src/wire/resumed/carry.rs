@@ -107,7 +107,7 @@ where
 {
     loop {
         let Some(message) = in_time(of.link(), source.next()).await else {
-            return Cut::Lost("nothing was heard for too long".to_owned());
+            return Cut::Lost("the other side was silent for too long".to_owned());
         };
         if matches!(message, Some(Ok(_))) {
             of.link().heard();

@@ -405,7 +405,7 @@ pub enum Failure {
 
 /// What came is no message of these.
 #[derive(Debug, thiserror::Error)]
-#[error("what came is no message of a tunnel: {0}")]
+#[error("invalid tunnel message: {0}")]
 pub struct Unreadable(#[from] serde_json::Error);
 
 /// Reads a message.

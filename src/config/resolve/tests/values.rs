@@ -23,7 +23,7 @@ fn other_machines_are_let_in_only_on_purpose() {
     assert_eq!(problem.key, "listen.address");
     let hint = problem.hint.unwrap();
     let words =
-        "run code, nobody is authenticated, --auth-key, kubectl port-forward, --insecure-no-auth";
+        "without authentication, run code, --auth-key, kubectl port-forward, --insecure-no-auth";
     for word in words.split(", ") {
         assert!(hint.contains(word), "{hint}");
     }

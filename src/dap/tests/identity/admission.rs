@@ -28,11 +28,11 @@ async fn a_worker_hears_nothing_of_those_who_may_not_reach_it() {
         ),
         (
             json!({"rayRelay": {"breakpoint": id, "ticket": for_other.expose()}}),
-            "for one other breakpoint",
+            "for another breakpoint",
         ),
         (
             json!({"rayRelay": {"next": true, "ticket": for_other.expose()}}),
-            "for one other breakpoint",
+            "for another breakpoint",
         ),
         // A ticket gives no more than its owner had.
         (

@@ -46,7 +46,7 @@ async fn a_token_opens_the_session_and_goes_nowhere_else() {
         // Nobody else does.
         let other = json!({"subProcessId": 7, "rayRelay": {"breakpoint": worker.breakpoint.id, "token": token_of("all")}});
         let said = refusal(context, other).await;
-        assert!(said.contains("somebody else's"), "{said}");
+        assert!(said.contains("another user's"), "{said}");
         worker.heard_nothing();
     }
 }
@@ -73,7 +73,7 @@ async fn the_cluster_session_shows_what_its_principal_may_attach_to() {
     let ticket = configuration["rayRelay"]["ticket"].clone();
     let elsewhere = json!({"rayRelay": {"breakpoint": not_known_yet.id, "ticket": ticket}});
     let said = refusal(context, elsewhere).await;
-    assert!(said.contains("for one other breakpoint"), "{said}");
+    assert!(said.contains("for another breakpoint"), "{said}");
     let _session = Debugger::attaching(context, configuration.clone()).await;
     worker.attached().await;
     // Its job becomes known.

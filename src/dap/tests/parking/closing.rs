@@ -125,7 +125,7 @@ async fn disconnect_and_suspend_on_the_cluster_session_parks_all() {
     let answer = window.parent.ask("disconnect", suspends).await;
     assert_eq!(answer["success"], true);
     for (child, _) in &mut window.children {
-        child.output("the task stays as it is for 15m").await;
+        child.output("the task stays parked for 15m").await;
         child.event("terminated").await;
     }
     window.all_parked().await;

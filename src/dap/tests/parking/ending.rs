@@ -85,7 +85,7 @@ async fn an_administrator_goes_on_with_somebody_elses_who_says_so() {
     nothing_for(&mut dap, Duration::from_millis(50)).await;
 
     let (mut next, told) = again_with(&context, by_id("adm", true)).await;
-    assert!(texts(&told)[0].contains("this goes on with ann's session with "));
+    assert!(texts(&told)[0].contains("this resumes ann's session with "));
     let list = context.registry.snapshot();
     let holder = list.find(id).unwrap().holder().unwrap().clone();
     assert_eq!(holder.subject.as_deref(), Some("adm"));
@@ -170,7 +170,7 @@ async fn who_has_as_many_parks_as_may_be_has_no_more() {
         let (mut debugger, _) = Debugger::attaching(&context, by_id).await;
         let (mut dap, _) = worker.attached().await;
         if n > EACH {
-            let told = "its task runs on: 8 sessions of one person";
+            let told = "its task runs on: you have 8 parked sessions";
             debugger.output(told).await;
         }
         initialized(&mut dap).await;

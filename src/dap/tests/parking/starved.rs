@@ -32,7 +32,7 @@ async fn a_session_that_ends_for_its_workers_message_leaves_its_task_where_it_is
     others.insist(context.memory.of_one());
     dap.send(&long("output")).await.unwrap();
     let told = debugger.output("more than the").await;
-    assert_output(&told, "the task stays as it is for 15m");
+    assert_output(&told, "the task stays parked for 15m");
     debugger.event("terminated").await;
     until_parked(&context, worker.breakpoint.id).await;
     nothing_for(&mut dap, Duration::from_millis(100)).await;

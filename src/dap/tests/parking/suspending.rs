@@ -92,7 +92,7 @@ async fn nobody_is_promised_what_a_rule_does_not_allow_or_there_is_no_room_for()
         taken.push(context.sessions.parks.share(&lim, None).unwrap());
     }
     let said = refusal(&context, park_for("lim", "1h")).await;
-    assert!(said.contains("8 sessions of one person are kept"), "{said}");
+    assert!(said.contains("you have 8 parked sessions"), "{said}");
     assert!(
         context
             .registry
@@ -151,6 +151,6 @@ async fn a_session_that_cannot_be_kept_goes_on_and_says_why() {
     let (_, mut debugger, mut dap) = standing(&context).await;
     let refused = debugger.ask("disconnect", suspend()).await;
     let said = refused["message"].as_str().unwrap();
-    assert!(said.contains("8 sessions of one person are kept"), "{said}");
+    assert!(said.contains("you have 8 parked sessions"), "{said}");
     nothing_for(&mut dap, Duration::from_millis(50)).await;
 }

@@ -100,7 +100,7 @@ async fn a_session_that_cannot_be_recorded_further_is_parked() {
     let (worker, mut debugger, mut dap) = standing(&context).await;
     dap.send(&output(&"x".repeat(4000))).await.unwrap();
     let told = debugger.output("recording.max_size").await;
-    assert_output(&told, "the task stays as it is for 15m");
+    assert_output(&told, "the task stays parked for 15m");
     debugger.event("terminated").await;
     until_parked(&context, worker.breakpoint.id).await;
     nothing_for(&mut dap, Duration::from_millis(100)).await;

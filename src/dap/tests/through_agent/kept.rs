@@ -63,7 +63,7 @@ async fn what_an_agent_keeps_is_gone_on_with_by_its_owner_alone() {
     };
     agent.say(&refused).await;
     let answer = debugger.answer(seq).await.to_string();
-    assert!(answer.contains("still at work"), "{answer}");
+    assert!(answer.contains("still works"), "{answer}");
     until_parked(&scene, &worker).await;
 
     let (mut debugger, seq) =
@@ -115,7 +115,7 @@ async fn what_an_agent_keeps_is_gone_on_with_by_its_owner_alone() {
     // The relay ends: nothing is said to the debugger.
     scene.context.shutdown.drain.cancel();
     scene.context.shutdown.abort.cancel();
-    debugger.output("the task stays as it is for").await;
+    debugger.output("the task stays parked for").await;
     debugger.event("terminated").await;
     let rest = timeout(PATIENCE, stream.next()).await.expect("in time");
     assert!(

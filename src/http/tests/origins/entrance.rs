@@ -148,7 +148,7 @@ async fn the_relays_page_lets_its_user_into_one_dashboard_and_the_head_hears_of_
     assert!(
         text(typed)
             .await
-            .contains("no token belongs into a dashboard")
+            .contains("never give a token to a dashboard")
     );
     assert!(seen.try_recv().is_err());
     // It ends with the token that it is of.
@@ -193,7 +193,7 @@ async fn no_page_but_the_relays_has_a_browser_known_at_a_dashboard() {
         assert!(
             text(refused)
                 .await
-                .contains("the relay's own page sends it there")
+                .contains("only the relay's own page signs a browser in")
         );
     }
     // Nothing says whose it is, or two things; and no link is enough.
