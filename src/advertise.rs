@@ -58,11 +58,11 @@ pub enum Resolved {
 #[derive(Debug)]
 pub struct Table {
     mode: Advertise,
-    state: Mutex<State>,
+    state: Mutex<AdvertiserState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct AdvertiserState {
     /// The slots of each host, by canonical host.
     hosts: HashMap<String, Slots>,
     /// The slots of `ports` mode.

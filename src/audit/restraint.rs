@@ -27,7 +27,7 @@ const MOST: usize = 4096;
 
 /// Whose refusals are counted together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Who {
+enum RestrainedSubject {
     Subject(String),
     /// An IPv4 address, or an IPv6 network of 64 bits.
     Address(IpAddr),
@@ -35,7 +35,7 @@ enum Who {
 }
 
 #[derive(Debug)]
-struct Account {
+struct RestraintAccount {
     /// Lines that are left, and since when.
     left: f64,
     at: Instant,
@@ -57,7 +57,7 @@ struct LeftOut {
 /// The accounts of all whose refusals are counted.
 #[derive(Debug, Default)]
 pub(super) struct Restraint {
-    accounts: HashMap<Who, Account>,
+    accounts: HashMap<RestrainedSubject, RestraintAccount>,
 }
 
 /// What becomes of an entry.
@@ -76,13 +76,16 @@ impl Restraint {
             return Verdict::Write(None);
         }
         let who = self.account_of(entry, now);
-        let account = self.accounts.entry(who).or_insert_with(|| Account {
-            left: f64::from(FREE),
-            at: now,
-            principal: None,
-            peer: None,
-            left_out: None,
-        });
+        let account = self
+            .accounts
+            .entry(who)
+            .or_insert_with(|| RestraintAccount {
+                left: f64::from(FREE),
+                at: now,
+                principal: None,
+                peer: None,
+                left_out: None,
+            });
         account.refill(now);
         account.principal.clone_from(&entry.principal);
         account.peer = entry.peer;
@@ -103,19 +106,19 @@ impl Restraint {
 
     /// Sums of what was left out for long enough by `now`; of everything where `all`.
     pub(super) fn sums(&mut self, now: Instant, all: bool) -> Vec<Entry> {
-        let due = |account: &&mut Account| {
+        let due = |account: &&mut RestraintAccount| {
             let began = account.left_out.map(|left_out| left_out.began);
             began.is_some_and(|at| all || now.saturating_duration_since(at) >= SUM_UP_EVERY)
         };
         let accounts = self.accounts.values_mut().filter(due);
-        accounts.filter_map(Account::sum).collect()
+        accounts.filter_map(RestraintAccount::sum).collect()
     }
 
-    fn account_of(&mut self, entry: &Entry, now: Instant) -> Who {
+    fn account_of(&mut self, entry: &Entry, now: Instant) -> RestrainedSubject {
         let who = match (&entry.principal, entry.peer) {
-            (Some(principal), _) => Who::Subject(principal.subject().to_owned()),
-            (None, Some(peer)) => Who::Address(network(peer.ip())),
-            (None, None) => Who::Others,
+            (Some(principal), _) => RestrainedSubject::Subject(principal.subject().to_owned()),
+            (None, Some(peer)) => RestrainedSubject::Address(network(peer.ip())),
+            (None, None) => RestrainedSubject::Others,
         };
         if self.accounts.len() < MOST || self.accounts.contains_key(&who) {
             return who;
@@ -127,12 +130,12 @@ impl Restraint {
         });
         match self.accounts.len() < MOST {
             true => who,
-            false => Who::Others,
+            false => RestrainedSubject::Others,
         }
     }
 }
 
-impl Account {
+impl RestraintAccount {
     fn refill(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
         self.left = (self.left + passed / EVERY.as_secs_f64()).min(f64::from(FREE));

@@ -98,12 +98,12 @@ pub(super) struct Reached {
     name: Option<ServerName<'static>>,
     account: Option<AccountName>,
     audience: String,
-    given: Mutex<Given>,
+    given: Mutex<AccountToken>,
 }
 
 /// The last token of the ServiceAccount.
 #[derive(Default)]
-struct Given {
+struct AccountToken {
     token: Option<Dated>,
     /// Another one is wanted.
     is_stale: bool,

@@ -176,7 +176,7 @@ pub(super) async fn run(args: NodeArgs) -> Result<(), Failure> {
         node_id: args.node_id.clone(),
         node_addresses: args.node_address.clone(),
         reverse_ports: args.reverse_ports.clone(),
-        access: Arc::new(Shown {
+        access: Arc::new(TrustSettings {
             token: RelayTokenArgs::of_file(args.token_file, args.allow_plaintext),
             tls: args.tls,
             pin: args.pin,
@@ -208,14 +208,14 @@ fn sources(args: &NodeArgs) -> Sources {
 }
 
 /// What the flags say of trust.
-struct Shown {
+struct TrustSettings {
     token: RelayTokenArgs,
     tls: RelayTlsArgs,
     pin: Option<Pin>,
     allow_plaintext: bool,
 }
 
-impl Access for Shown {
+impl Access for TrustSettings {
     fn tls(&self, relay: &RelayUrl) -> Result<ClientConfig, String> {
         let config = match self.pin {
             None => self.tls.config(relay),

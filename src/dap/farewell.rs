@@ -67,12 +67,12 @@ impl<S: PeerStream> Farewell<S> {
         loop {
             let step = tokio::select! {
                 message = self.client.read() => match message {
-                    Ok(mut message) => Step::Answer(Request::read(&mut message)),
+                    Ok(mut message) => FarewellStep::Answer(Request::read(&mut message)),
                     Err(_) => return,
                 },
                 why = &mut why, if !explained => {
                     explained = true;
-                    Step::Tell(why)
+                    FarewellStep::Tell(why)
                 }
                 _ = principal.ended() => break,
                 () = context.shutdown.drain.cancelled() => break,
@@ -81,9 +81,9 @@ impl<S: PeerStream> Farewell<S> {
             // A client that reads nothing cannot be told.
             let told = timeout_at(until, async {
                 match &step {
-                    Step::Answer(Some(request)) => self.answer(request).await,
-                    Step::Tell(Some(line)) => self.client.send(line).await.map(|()| false),
-                    Step::Answer(None) | Step::Tell(None) => Ok(false),
+                    FarewellStep::Answer(Some(request)) => self.answer(request).await,
+                    FarewellStep::Tell(Some(line)) => self.client.send(line).await.map(|()| false),
+                    FarewellStep::Answer(None) | FarewellStep::Tell(None) => Ok(false),
                 }
             });
             match told.await {
@@ -113,7 +113,7 @@ impl<S: PeerStream> Farewell<S> {
     }
 }
 
-enum Step {
+enum FarewellStep {
     Answer(Option<Request>),
     Tell(Option<Value>),
 }

@@ -39,7 +39,7 @@ pub(crate) struct Unattended {
     /// What it has said since; of the legacy debugger its connection knows that.
     kept: Kept,
     /// What the relay itself has asked of it.
-    asked: Asked,
+    asked: UnattendedRequest,
 }
 
 /// By which it is heard.
@@ -101,9 +101,9 @@ pub(crate) enum Heard {
 
 /// The question that a debugger is asked, by the number of its request.
 #[derive(Debug, Default)]
-struct Asked(Option<Value>);
+struct UnattendedRequest(Option<Value>);
 
-impl Asked {
+impl UnattendedRequest {
     /// What the message with this body answers to it; `None`: it is no answer to that.
     fn answered(&mut self, body: &[u8]) -> Option<Heard> {
         let seq = self.0.as_ref()?;
@@ -142,7 +142,7 @@ impl Unattended {
     }
 
     fn by(line: Ear, kept: Kept) -> Self {
-        let asked = Asked::default();
+        let asked = UnattendedRequest::default();
         Self { line, kept, asked }
     }
 
@@ -237,13 +237,13 @@ impl Unattended {
                 let evaluate = Command::Evaluate.as_str().as_bytes();
                 splice.capture_answers(Side::Worker, evaluate);
                 splice.insert_body(Side::Worker, request.as_bytes());
-                self.asked = Asked(Some(OWN_SEQ.into()));
+                self.asked = UnattendedRequest(Some(OWN_SEQ.into()));
                 true
             }
             Ear::Prompt(prompt) => {
                 let sent = timeout(SENT, prompt.evaluate(arguments)).await;
                 let Ok(Ok(seq)) = sent else { return false };
-                self.asked = Asked(Some(seq.into()));
+                self.asked = UnattendedRequest(Some(seq.into()));
                 true
             }
             Ear::Legacy(_) => false,

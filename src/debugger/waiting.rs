@@ -21,12 +21,12 @@ pub(crate) struct Waiting<W> {
     pub(crate) debugger: Unattended,
     /// When its time is over.
     pub(crate) until: Instant,
-    wanted: Option<Wanted<W>>,
+    wanted: Option<WaitRequest<W>>,
 }
 
 /// Who wants to go on with it, by what, and for how long that one waits.
 #[derive(Debug)]
-struct Wanted<W> {
+struct WaitRequest<W> {
     who: W,
     taker: Taker,
     until: Instant,
@@ -63,7 +63,7 @@ impl<W> Waiting<W> {
             return Err(who);
         }
         let until = Instant::now() + BUSY;
-        self.wanted = Some(Wanted { who, taker, until });
+        self.wanted = Some(WaitRequest { who, taker, until });
         Ok(())
     }
 

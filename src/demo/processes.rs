@@ -36,7 +36,7 @@ pub fn is_alive(pid: i32) -> bool {
 
 /// One row of the process table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Row {
+struct ProcessRow {
     parent: i32,
     zombie: bool,
     /// Clock ticks since boot: tells a reused pid apart.
@@ -44,20 +44,20 @@ struct Row {
 }
 
 /// `pid (comm) state ppid ...`, where comm may hold blanks and parentheses.
-fn parse_stat(stat: &str) -> Option<Row> {
+fn parse_stat(stat: &str) -> Option<ProcessRow> {
     let rest = stat.get(stat.rfind(')')? + 1..)?;
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
     let started = fields.nth(17)?.parse().ok()?;
-    Some(Row {
+    Some(ProcessRow {
         parent,
         zombie: state == "Z" || state == "X",
         started,
     })
 }
 
-fn table() -> HashMap<i32, Row> {
+fn table() -> HashMap<i32, ProcessRow> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return HashMap::new();
     };
@@ -153,7 +153,7 @@ impl Family {
     }
 
     /// Whether `pid` belongs for a reason of its own, not because its parent does.
-    fn is_first(&self, pid: i32, row: &Row, own: i32) -> bool {
+    fn is_first(&self, pid: i32, row: &ProcessRow, own: i32) -> bool {
         if self.roots.contains(&pid) || self.members.contains(&(pid, row.started)) {
             return true;
         }

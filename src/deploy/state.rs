@@ -57,7 +57,7 @@ pub(super) struct Said {
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Line {
+enum StateLine {
     Key { key: String },
     Fatal { fatal: String },
     Ended { left: Vec<String> },
@@ -72,10 +72,10 @@ impl Said {
         let whole = output.rfind('\n').map_or("", |end| &output[..end]);
         for line in whole.lines().filter_map(|line| line.strip_prefix(MARK)) {
             match serde_json::from_str(line) {
-                Ok(Line::Key { key }) => said.key = Some(key),
-                Ok(Line::Fatal { fatal }) => said.fatal = Some(one_line(&fatal)),
-                Ok(Line::Ended { left }) => said.left = Some(left),
-                Ok(Line::Process(process)) => {
+                Ok(StateLine::Key { key }) => said.key = Some(key),
+                Ok(StateLine::Fatal { fatal }) => said.fatal = Some(one_line(&fatal)),
+                Ok(StateLine::Ended { left }) => said.left = Some(left),
+                Ok(StateLine::Process(process)) => {
                     let of = (process.role, process.node.clone());
                     said.processes.insert(of, process);
                 }

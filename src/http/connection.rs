@@ -87,7 +87,7 @@ pub async fn serve_connection<S>(
     let builder = builder(header_timeout);
     let stream = Moving::new(stream, connection.info.place.clone());
     let service = service_fn(|mut request| {
-        let (busy, in_progress) = Busy::new(&ctx, &activity, &connection.info);
+        let (busy, in_progress) = BusyConnection::new(&ctx, &activity, &connection.info);
         request.extensions_mut().insert(in_progress.clone());
         let handled = handle(Arc::clone(&ctx), Arc::clone(&connection), request);
         async move {
@@ -204,7 +204,7 @@ impl Activity {
 }
 
 /// A request in progress, until the last byte of its answer is gone.
-struct Busy {
+struct BusyConnection {
     _draining_waits: TaskTrackerToken,
     activity: Arc<Activity>,
     place: Place,
@@ -212,7 +212,7 @@ struct Busy {
     weight: usize,
 }
 
-impl Busy {
+impl BusyConnection {
     fn new(ctx: &Context, activity: &Arc<Activity>, info: &ConnectionInfo) -> (Self, InProgress) {
         let busy = Self {
             _draining_waits: ctx.requests.token(),
@@ -234,7 +234,7 @@ impl Busy {
     }
 }
 
-impl Drop for Busy {
+impl Drop for BusyConnection {
     fn drop(&mut self) {
         self.count(|count| count - 1);
     }

@@ -41,7 +41,7 @@ const REFRESH: HeaderName = HeaderName::from_static("refresh");
 /// To which dashboard, and where in it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
+struct EntranceRequest {
     /// Absent: the default one.
     #[serde(default)]
     cluster: Option<String>,
@@ -142,7 +142,7 @@ fn escaped(text: &str) -> String {
 /// the browser of whoever asks; where there is a `"ticket"`, that and `"at"` are to be posted there.
 pub(super) async fn open(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
-    let wanted: Option<Wanted> = body::json(post.body, LARGEST).await;
+    let wanted: Option<EntranceRequest> = body::json(post.body, LARGEST).await;
     let wanted = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let which = wanted.cluster.as_deref();
     let which = which.map_or(Which::Default, |name| Which::Named(name, ""));

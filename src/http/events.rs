@@ -119,7 +119,7 @@ enum Stage {
 }
 
 /// What a principal is told of an event.
-enum Told {
+enum EventUpdate {
     Nothing,
     Event(Bytes),
     /// A snapshot, in which something that it knew is missing.
@@ -181,12 +181,12 @@ impl Feed {
         let mut event = first;
         loop {
             match self.told(&event) {
-                Told::Nothing => {}
-                Told::Event(text) => {
+                EventUpdate::Nothing => {}
+                EventUpdate::Event(text) => {
                     length += text.len();
                     texts.push(text);
                 }
-                Told::Snapshot => {
+                EventUpdate::Snapshot => {
                     let beginning = self.snapshot();
                     self.rest.push_front(beginning);
                     break;
@@ -210,13 +210,13 @@ impl Feed {
     }
 
     /// What the principal is told of `event`.
-    fn told(&mut self, event: &Event) -> Told {
+    fn told(&mut self, event: &Event) -> EventUpdate {
         let id = event.breakpoint.id;
         let was_known = self.known.contains(&id);
         if !may_list(&self.principal, &event.breakpoint) {
             return match was_known {
-                true => Told::Snapshot,
-                false => Told::Nothing,
+                true => EventUpdate::Snapshot,
+                false => EventUpdate::Nothing,
             };
         }
         let change = match (event.change, was_known) {
@@ -229,7 +229,7 @@ impl Feed {
                 false,
             ) => Change::Appeared,
             // It began and ended unseen.
-            (Change::Released | Change::Died, false) => return Told::Nothing,
+            (Change::Released | Change::Died, false) => return EventUpdate::Nothing,
             (change, _) => change,
         };
         match change {
@@ -241,7 +241,7 @@ impl Feed {
             | Change::Unreachable
             | Change::Releasing => self.known.insert(id),
         };
-        Told::Event(self.shared.event(event, change))
+        EventUpdate::Event(self.shared.event(event, change))
     }
 
     /// A snapshot in place of the events that were missed.

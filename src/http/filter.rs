@@ -271,7 +271,7 @@ where
 
     /// The list of what is kept, in two pieces that come before and behind the rows, and the rows.
     pub(crate) fn finish(self) -> Result<[Vec<u8>; 3], E> {
-        let list: List = match self.in_row {
+        let list: FilteredList = match self.in_row {
             true => return Err(NotAList.into()),
             false => serde_json::from_slice(&self.outside).map_err(|_| NotAList)?,
         };
@@ -295,17 +295,17 @@ where
 
 /// A list, with numbers in the places of its rows.
 #[derive(Debug, Deserialize)]
-struct List {
-    data: Data,
+struct FilteredList {
+    data: FilteredData,
 }
 
 #[derive(Debug, Deserialize)]
-struct Data {
-    result: Answer,
+struct FilteredData {
+    result: ListAnswer,
 }
 
 #[derive(Debug, Deserialize)]
-struct Answer {
+struct ListAnswer {
     result: Rows,
 }
 

@@ -38,7 +38,7 @@ const SVG: &str = "image/svg+xml";
 
 /// One file of the page.
 #[derive(Debug)]
-struct File {
+struct PageFile {
     /// Its place below `/relay/page/`; the document's is empty, and it is at `/relay/`.
     name: &'static str,
     kind: &'static str,
@@ -47,7 +47,7 @@ struct File {
 
 macro_rules! file {
     ($name:literal, $kind:expr) => {
-        File {
+        PageFile {
             name: $name,
             kind: $kind,
             text: include_str!(concat!("page/", $name)),
@@ -55,8 +55,8 @@ macro_rules! file {
     };
 }
 
-const FILES: &[File] = &[
-    File {
+const FILES: &[PageFile] = &[
+    PageFile {
         name: "",
         kind: HTML,
         text: include_str!("page/index.html"),
@@ -75,7 +75,7 @@ const FILES: &[File] = &[
     file!("terminal.js", SCRIPT),
     file!("text.js", SCRIPT),
     // What `ray-relay launch-config vscode` prints, to be filled in.
-    File {
+    PageFile {
         name: "vscode.json",
         kind: TEXT,
         text: include_str!("../cli/launch_config/vscode.json"),
@@ -84,7 +84,7 @@ const FILES: &[File] = &[
 
 /// The entity tag of each file of [`FILES`], in their order.
 static TAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
-    let tag = |file: &File| {
+    let tag = |file: &PageFile| {
         let digest = digest(&SHA256, file.text.as_bytes());
         format!("\"{}\"", URL_SAFE_NO_PAD.encode(&digest.as_ref()[..16]))
     };

@@ -40,7 +40,7 @@ const SHOWN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
+struct ParkRequest {
     id: String,
     r#for: Option<String>,
 }
@@ -79,9 +79,9 @@ impl NotParked {
 /// Parks the task that the body names.
 pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
-    let wanted: Option<Wanted> = body::json(post.body, LARGEST).await;
+    let wanted: Option<ParkRequest> = body::json(post.body, LARGEST).await;
     let wanted = wanted.filter(|wanted| wanted.r#for.as_deref().is_none_or(is_a_time));
-    let Wanted { id, r#for } = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
+    let ParkRequest { id, r#for } = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let share = exchange.ctx.snapshots.take(principal);
     let _share = share.map_err(HttpRefusal::Busy)?;
     let id: Option<BreakpointId> = id.parse().ok();

@@ -41,7 +41,7 @@ const NEEDED: [Scope; 3] = [Scope::Debug, Scope::Terminal, Scope::PlaceAdmin];
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
+struct ReleaseRequest {
     ids: Vec<String>,
     #[serde(default)]
     force: bool,
@@ -58,9 +58,9 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
         let missing = (Scope::Debug.word(), "on some breakpoint".to_owned());
         return Err(audit::deny(exchange, principal, missing).await);
     }
-    let wanted: Option<Wanted> = body::json(post.body, LARGEST).await;
+    let wanted: Option<ReleaseRequest> = body::json(post.body, LARGEST).await;
     let wanted = wanted.filter(|wanted| wanted.ids.len() <= MOST);
-    let Wanted { ids, force } = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
+    let ReleaseRequest { ids, force } = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let results = stream::iter(ids)
         .map(|id| async move {
             match (one(exchange, principal, &id, force).await, force) {

@@ -61,9 +61,9 @@ pub(crate) struct Rewriter<F> {
     /// The string at `at` has something escaped in what has been looked through.
     escaped: bool,
     expect: Expect,
-    levels: Vec<Level>,
+    levels: Vec<JsonLevel>,
     /// The values that matter of the rows that have begun, as they stand in the text.
-    found: Vec<Found>,
+    found: Vec<FoundAddress>,
     edits: Vec<Edit>,
     /// The addresses that come in, one behind the other.
     new: Vec<u8>,
@@ -87,7 +87,7 @@ enum Expect {
 }
 
 /// An array or object that has begun.
-struct Level {
+struct JsonLevel {
     start: usize,
     /// An object, not an array.
     is_row: bool,
@@ -108,7 +108,7 @@ enum Key {
 }
 
 /// A value of a row. A key that comes twice counts each time: whichever a client takes, it is replaced.
-struct Found {
+struct FoundAddress {
     key: Key,
     span: Range<usize>,
 }
@@ -227,7 +227,7 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
     }
 
     fn open(&mut self, is_row: bool) {
-        self.levels.push(Level {
+        self.levels.push(JsonLevel {
             start: self.at,
             is_row,
             key: Key::Other,
@@ -259,7 +259,7 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
         self.expect = Expect::Next;
         if level.key != Key::Other {
             let key = level.key;
-            self.found.push(Found { key, span });
+            self.found.push(FoundAddress { key, span });
         }
     }
 
@@ -267,7 +267,7 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
     fn replace(&mut self, text: &[u8], first: usize) -> Result<(), NotJson> {
         let row = &self.found[first..];
         let all = |key| row.iter().filter(move |found| found.key == key);
-        let is_port = |found: &Found| !is_no_port(&text[found.span.clone()]);
+        let is_port = |found: &FoundAddress| !is_no_port(&text[found.span.clone()]);
         if !all(Key::Port).any(is_port) {
             return Ok(());
         }
@@ -295,7 +295,7 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
         let host = from - 1..new.len();
         new.extend_from_slice(format!("\"{port}\"").as_bytes());
         let port = host.end..new.len();
-        for Found { key, span } in row {
+        for FoundAddress { key, span } in row {
             let value = match key {
                 Key::Ip => host.clone(),
                 Key::Port if text[span.start] == b'"' => port.clone(),

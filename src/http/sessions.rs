@@ -27,7 +27,7 @@ const WANTED: &str = "the body has to be {\"id\": NUMBER}, with an id as in /rel
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
+struct EndRequest {
     id: u64,
     #[serde(default)]
     replica: Option<Replica>,
@@ -37,7 +37,7 @@ struct Wanted {
 pub(super) async fn end(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (ctx, principal) = (post.exchange.ctx, post.principal);
     let wanted = body::json(post.body, LARGEST).await;
-    let Wanted { id, replica } = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
+    let EndRequest { id, replica } = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let may = |owner: Option<&Principal>, held: &Arc<Breakpoint>| {
         let list = ctx.registry.snapshot();
         let access = principal.access();

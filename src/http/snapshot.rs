@@ -57,7 +57,7 @@ const SHOWN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
+struct SnapshotRequest {
     id: String,
     /// Whether values of variables are looked at, which are made by the program's own code.
     #[serde(default = "yes")]
@@ -70,7 +70,7 @@ fn yes() -> bool {
     true
 }
 
-impl Wanted {
+impl SnapshotRequest {
     fn is_bounded(&self) -> bool {
         self.limit
             .is_none_or(|limit| (1..=LONGEST_VALUE).contains(&limit))
@@ -129,8 +129,8 @@ impl NoSnapshot {
 pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
     let ctx = exchange.ctx;
-    let wanted: Option<Wanted> = body::json(post.body, LARGEST).await;
-    let wanted = wanted.filter(Wanted::is_bounded);
+    let wanted: Option<SnapshotRequest> = body::json(post.body, LARGEST).await;
+    let wanted = wanted.filter(SnapshotRequest::is_bounded);
     let wanted = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let share = ctx.snapshots.take(principal).map_err(HttpRefusal::Busy)?;
     let id: Option<BreakpointId> = wanted.id.parse().ok();

@@ -56,7 +56,7 @@ pub(crate) const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How long the closing handshake of one side may take.
 const CLOSING: Duration = Duration::from_secs(5);
 
-type Socket = WebSocketStream<Counted<TokioIo<Upgraded>>>;
+type UpgradedSocket = WebSocketStream<Counted<TokioIo<Upgraded>>>;
 
 /// The request asks for a WebSocket (RFC 6455; over HTTP/2 there is none here).
 pub(crate) fn is_asked_for(method: &Method, headers: &HeaderMap) -> bool {
@@ -91,7 +91,7 @@ pub(crate) async fn open(
         let sentence = "the Ray head's answer to the WebSocket request is not one; is this its dashboard address?";
         return answer::text(StatusCode::BAD_GATEWAY, sentence);
     }
-    let session = Session {
+    let session = WebSocketSession {
         client,
         head: hyper::upgrade::on(&mut response),
         closing: connection.closing.clone(),
@@ -147,7 +147,7 @@ pub(crate) fn switch(key: &HeaderValue, protocol: Option<&HeaderValue>) -> Respo
     response
 }
 
-struct Session {
+struct WebSocketSession {
     client: OnUpgrade,
     head: OnUpgrade,
     closing: CancellationToken,
@@ -156,7 +156,7 @@ struct Session {
     metrics: Arc<Metrics>,
 }
 
-impl Session {
+impl WebSocketSession {
     async fn run(self) {
         let upgraded = async { tokio::try_join!(self.client, self.head) };
         // Bytes that came right behind the handshakes are inside of the upgraded streams.
@@ -175,7 +175,7 @@ impl Session {
     }
 }
 
-async fn socket(upgraded: Upgraded, role: Role, account: &Account) -> Socket {
+async fn socket(upgraded: Upgraded, role: Role, account: &Account) -> UpgradedSocket {
     let config = WebSocketConfig::default()
         .max_message_size(Some(MAX_MESSAGE))
         .max_frame_size(Some(MAX_MESSAGE))
@@ -187,7 +187,7 @@ async fn socket(upgraded: Upgraded, role: Role, account: &Account) -> Socket {
 }
 
 /// How one direction ended.
-enum End {
+enum WebSocketEnd {
     /// The sender's close frame, with its code and reason if it gave one.
     Closed(Option<CloseFrame>),
     /// The sender vanished, or sent something that is no WebSocket or too large.
@@ -197,28 +197,28 @@ enum End {
 }
 
 async fn pump(
-    from: &mut SplitStream<Socket>,
-    to: &mut SplitSink<Socket, Message>,
+    from: &mut SplitStream<UpgradedSocket>,
+    to: &mut SplitSink<UpgradedSocket, Message>,
     metrics: &Metrics,
     direction: Direction,
-) -> End {
+) -> WebSocketEnd {
     loop {
         let message = match from.next().await {
-            Some(Ok(Message::Close(frame))) => return End::Closed(frame),
+            Some(Ok(Message::Close(frame))) => return WebSocketEnd::Closed(frame),
             Some(Ok(message)) => message,
-            Some(Err(error)) => return End::Sender(error),
-            None => return End::Sender(Error::ConnectionClosed),
+            Some(Err(error)) => return WebSocketEnd::Sender(error),
+            None => return WebSocketEnd::Sender(Error::ConnectionClosed),
         };
         metrics.session_bytes(direction, message.len() as u64);
         if to.send(message).await.is_err() {
-            return End::Receiver;
+            return WebSocketEnd::Receiver;
         }
     }
 }
 
 async fn relay(
-    client: Socket,
-    head: Socket,
+    client: UpgradedSocket,
+    head: UpgradedSocket,
     ended_here: impl Future<Output = (Outcome, CloseFrame, CloseFrame)>,
     metrics: &Metrics,
 ) -> Outcome {
@@ -233,21 +233,21 @@ async fn relay(
                 (outcome, Some(for_client), Some(for_head))
             }
             end = pump(&mut from_head, &mut to_client, metrics, Direction::Down) => match end {
-                End::Closed(frame) => (Outcome::Upstream, frame.clone(), frame),
-                End::Sender(error) => {
+                WebSocketEnd::Closed(frame) => (Outcome::Upstream, frame.clone(), frame),
+                WebSocketEnd::Sender(error) => {
                     let (code, reason) = blame(&error, "the Ray head broke the WebSocket off");
                     (Outcome::Failed, Some(close(code, reason)), Some(close(code, reason)))
                 }
-                End::Receiver => gone(),
+                WebSocketEnd::Receiver => gone(),
             },
             end = pump(&mut from_client, &mut to_head, metrics, Direction::Up) => match end {
-                End::Closed(frame) => (Outcome::Client, frame.clone(), frame),
-                End::Sender(error @ (Error::Capacity(_) | Error::Io(_))) if blame(&error, "").0 != CloseCode::Error => {
+                WebSocketEnd::Closed(frame) => (Outcome::Client, frame.clone(), frame),
+                WebSocketEnd::Sender(error @ (Error::Capacity(_) | Error::Io(_))) if blame(&error, "").0 != CloseCode::Error => {
                     let (code, reason) = blame(&error, "");
                     (Outcome::Failed, Some(close(code, reason)), Some(close(CloseCode::Away, "the client is gone")))
                 }
-                End::Sender(_) => gone(),
-                End::Receiver => {
+                WebSocketEnd::Sender(_) => gone(),
+                WebSocketEnd::Receiver => {
                     let frame = close(CloseCode::Error, "the Ray head broke the WebSocket off");
                     (Outcome::Failed, Some(frame.clone()), Some(frame))
                 }
@@ -308,7 +308,7 @@ fn blame(error: &Error, otherwise: &'static str) -> (CloseCode, &'static str) {
 }
 
 /// Completes the closing handshake as far as the peer plays along.
-async fn finish(mut socket: Socket, frame: Option<CloseFrame>) {
+async fn finish(mut socket: UpgradedSocket, frame: Option<CloseFrame>) {
     let closing = async {
         // Fails where the peer has closed already; its own frame is then answered by reading on.
         _ = socket.close(frame).await;

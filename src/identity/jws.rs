@@ -40,7 +40,7 @@ pub struct Jws<'a> {
 }
 
 #[derive(Deserialize)]
-struct Header {
+struct JwsHeader {
     alg: String,
     kid: Option<String>,
     typ: Option<String>,
@@ -67,7 +67,7 @@ impl<'a> Jws<'a> {
         if payload.contains('.') || header.len() > LONGEST_HEADER {
             return Err(CredentialRefusal::Malformed);
         }
-        let header: Header = object(header).ok_or(CredentialRefusal::Malformed)?;
+        let header: JwsHeader = object(header).ok_or(CredentialRefusal::Malformed)?;
         if header.crit {
             return Err(CredentialRefusal::Critical);
         }

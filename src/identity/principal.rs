@@ -120,9 +120,9 @@ impl VerifiedIdentity {
 
 /// Somebody who was recognised, and what that person may do. Cheap to clone.
 #[derive(Clone)]
-pub struct Principal(Arc<Inner>);
+pub struct Principal(Arc<PrincipalInner>);
 
-struct Inner {
+struct PrincipalInner {
     who: VerifiedIdentity,
     access: Access,
     revocations: Option<watch::Receiver<Arc<RevocationList>>>,
@@ -175,7 +175,7 @@ impl Principal {
             scopes: Scopes::USUAL,
             ..Rule::default()
         };
-        Self(Arc::new(Inner {
+        Self(Arc::new(PrincipalInner {
             who: VerifiedIdentity::new(subject, CredentialId::None),
             access: Access::new(vec![Arc::new(everything)]),
             revocations: None,
@@ -189,7 +189,7 @@ impl Principal {
         access: Access,
         revocations: watch::Receiver<Arc<RevocationList>>,
     ) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(PrincipalInner {
             who,
             access,
             revocations: Some(revocations),
@@ -200,7 +200,7 @@ impl Principal {
     /// The same, with a time that can be put off.
     pub(crate) fn renewable(&self) -> (Self, Renewal) {
         let newest = watch::Sender::new(None);
-        let principal = Self(Arc::new(Inner {
+        let principal = Self(Arc::new(PrincipalInner {
             who: self.0.who.clone(),
             access: self.0.access.clone(),
             revocations: self.0.revocations.clone(),

@@ -169,7 +169,7 @@ fn later(a: Option<SystemTime>, b: Option<SystemTime>) -> Option<SystemTime> {
 /// One line of the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct RevocationLine {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     jti: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -190,7 +190,7 @@ impl Revocation {
             Revoked::CredentialId(id) => (Some(id.clone()), None, None),
             Revoked::Subject { subject, at } => (None, Some(subject.clone()), Some(seconds(*at))),
         };
-        let line = Line {
+        let line = RevocationLine {
             jti,
             sub,
             at,
@@ -202,7 +202,7 @@ impl Revocation {
 
     /// Reads a line. `None`: it is none.
     pub fn from_line(line: &str) -> Option<Self> {
-        let line: Line = serde_json::from_str(line).ok()?;
+        let line: RevocationLine = serde_json::from_str(line).ok()?;
         let what = match (line.jti, line.sub, line.at) {
             (Some(id), None, None) if is_presentable(&id) => Revoked::CredentialId(id),
             (None, Some(subject), Some(at)) if is_presentable(&subject) => Revoked::Subject {

@@ -52,11 +52,11 @@ pub struct CannotSign;
 
 /// Signs tokens, with the one algorithm of its key.
 pub struct SigningKey {
-    pair: Pair,
+    pair: SigningPair,
     kid: Option<String>,
 }
 
-enum Pair {
+enum SigningPair {
     Ed25519(Ed25519KeyPair),
     P256(EcdsaKeyPair),
     Rsa(RsaKeyPair),
@@ -97,21 +97,21 @@ impl SigningKey {
         let p256 = &ECDSA_P256_SHA256_FIXED_SIGNING;
         let pair = match &*tag {
             "PRIVATE KEY" => Ed25519KeyPair::from_pkcs8(&der)
-                .map(Pair::Ed25519)
-                .or_else(|_| EcdsaKeyPair::from_pkcs8(p256, &der).map(Pair::P256))
-                .or_else(|_| RsaKeyPair::from_pkcs8(&der).map(Pair::Rsa))
+                .map(SigningPair::Ed25519)
+                .or_else(|_| EcdsaKeyPair::from_pkcs8(p256, &der).map(SigningPair::P256))
+                .or_else(|_| RsaKeyPair::from_pkcs8(&der).map(SigningPair::Rsa))
                 .ok(),
             "EC PRIVATE KEY" => EcdsaKeyPair::from_private_key_der(p256, &der)
-                .map(Pair::P256)
+                .map(SigningPair::P256)
                 .ok(),
-            "RSA PRIVATE KEY" => RsaKeyPair::from_der(&der).map(Pair::Rsa).ok(),
+            "RSA PRIVATE KEY" => RsaKeyPair::from_der(&der).map(SigningPair::Rsa).ok(),
             "PUBLIC KEY" | "RSA PUBLIC KEY" | "CERTIFICATE" => return Err(SigningKeyError::Public),
             _ => None,
         };
         Self::of_pair(pair.ok_or(SigningKeyError::Unsupported)?)
     }
 
-    fn of_pair(pair: Pair) -> Result<Self, SigningKeyError> {
+    fn of_pair(pair: SigningPair) -> Result<Self, SigningKeyError> {
         let mut key = Self { pair, kid: None };
         // As the relay will see it: what it would not accept is not signed with.
         let public = key
@@ -125,7 +125,7 @@ impl SigningKey {
     /// HS256 with `secret`.
     pub(crate) fn from_secret(secret: &[u8]) -> Self {
         Self {
-            pair: Pair::Secret(Box::new(hmac::Key::new(hmac::HMAC_SHA256, secret))),
+            pair: SigningPair::Secret(Box::new(hmac::Key::new(hmac::HMAC_SHA256, secret))),
             kid: None,
         }
     }
@@ -133,20 +133,20 @@ impl SigningKey {
     /// What it signs with.
     pub fn algorithm(&self) -> Algorithm {
         match self.pair {
-            Pair::Ed25519(_) => Algorithm::EdDsa,
-            Pair::P256(_) => Algorithm::Es256,
-            Pair::Rsa(_) => Algorithm::Rs256,
-            Pair::Secret(_) => Algorithm::Hs256,
+            SigningPair::Ed25519(_) => Algorithm::EdDsa,
+            SigningPair::P256(_) => Algorithm::Es256,
+            SigningPair::Rsa(_) => Algorithm::Rs256,
+            SigningPair::Secret(_) => Algorithm::Hs256,
         }
     }
 
     /// The public half in PEM; `None` of a secret.
     pub fn public_pem(&self) -> Option<String> {
         let der: PublicKeyX509Der<'_> = match &self.pair {
-            Pair::Ed25519(pair) => pair.public_key().as_der().ok()?,
-            Pair::P256(pair) => pair.public_key().as_der().ok()?,
-            Pair::Rsa(pair) => pair.public_key().as_der().ok()?,
-            Pair::Secret(_) => return None,
+            SigningPair::Ed25519(pair) => pair.public_key().as_der().ok()?,
+            SigningPair::P256(pair) => pair.public_key().as_der().ok()?,
+            SigningPair::Rsa(pair) => pair.public_key().as_der().ok()?,
+            SigningPair::Secret(_) => return None,
         };
         Some(armoured("PUBLIC KEY", der.as_ref()))
     }
@@ -184,18 +184,18 @@ impl SigningKey {
     fn signature(&self, message: &[u8]) -> Result<Vec<u8>, CannotSign> {
         let random = SystemRandom::new();
         Ok(match &self.pair {
-            Pair::Ed25519(pair) => pair.sign(message).as_ref().to_vec(),
-            Pair::P256(pair) => {
+            SigningPair::Ed25519(pair) => pair.sign(message).as_ref().to_vec(),
+            SigningPair::P256(pair) => {
                 let signature = pair.sign(&random, message).map_err(|_| CannotSign)?;
                 signature.as_ref().to_vec()
             }
-            Pair::Rsa(pair) => {
+            SigningPair::Rsa(pair) => {
                 let mut signature = vec![0; pair.public_modulus_len()];
                 pair.sign(&RSA_PKCS1_SHA256, &random, message, &mut signature)
                     .map_err(|_| CannotSign)?;
                 signature
             }
-            Pair::Secret(key) => hmac::sign(key, message).as_ref().to_vec(),
+            SigningPair::Secret(key) => hmac::sign(key, message).as_ref().to_vec(),
         })
     }
 }

@@ -45,12 +45,12 @@ pub(super) struct Tickets {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Claims {
+struct TicketClaims {
     aud: String,
     /// Of the ticket.
     exp: u64,
     sub: String,
-    credential: Kind,
+    credential: TicketKind,
     id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     breakpoint: Option<String>,
@@ -68,7 +68,7 @@ struct Claims {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Kind {
+enum TicketKind {
     Token,
     Certificate,
     Kubernetes,
@@ -94,7 +94,7 @@ impl Opens {
         }
     }
 
-    fn read(claims: &Claims) -> Option<Self> {
+    fn read(claims: &TicketClaims) -> Option<Self> {
         match (&claims.breakpoint, &claims.enters, &claims.dashboard) {
             (Some(id), None, None) => Some(Self::Breakpoint(id.parse().ok()?)),
             (None, Some(label), None) => Some(Self::Entrance(label.clone())),
@@ -123,9 +123,9 @@ impl Tickets {
     ) -> Option<Secret> {
         let credential = match principal.credential() {
             CredentialId::None => return None,
-            CredentialId::Token { .. } => Kind::Token,
-            CredentialId::Certificate { .. } => Kind::Certificate,
-            CredentialId::Kubernetes { .. } => Kind::Kubernetes,
+            CredentialId::Token { .. } => TicketKind::Token,
+            CredentialId::Certificate { .. } => TicketKind::Certificate,
+            CredentialId::Kubernetes { .. } => TicketKind::Kubernetes,
         };
         let (mut breakpoint, mut enters, mut dashboard) = (None, None, None);
         match opens {
@@ -133,7 +133,7 @@ impl Tickets {
             Opens::Entrance(label) => enters = Some(label.clone()),
             Opens::Dashboard(label) => dashboard = Some(label.clone()),
         }
-        let claims = Claims {
+        let claims = TicketClaims {
             aud: AUDIENCE.to_owned(),
             exp: seconds(now + opens.lifetime()),
             sub: principal.subject().to_owned(),
@@ -164,7 +164,7 @@ impl Tickets {
             return Err(CredentialRefusal::Signature);
         }
         jws.is_ticket()?;
-        let claims: Claims = jws.claims()?;
+        let claims: TicketClaims = jws.claims()?;
         if claims.aud != AUDIENCE {
             return Err(CredentialRefusal::Audience);
         }
@@ -177,9 +177,9 @@ impl Tickets {
         let opens = Opens::read(&claims).ok_or(CredentialRefusal::Malformed)?;
         let id = claims.id;
         let credential = match claims.credential {
-            Kind::Token => CredentialId::Token { id },
-            Kind::Certificate => CredentialId::Certificate { fingerprint: id },
-            Kind::Kubernetes => CredentialId::Kubernetes { fingerprint: id },
+            TicketKind::Token => CredentialId::Token { id },
+            TicketKind::Certificate => CredentialId::Certificate { fingerprint: id },
+            TicketKind::Kubernetes => CredentialId::Kubernetes { fingerprint: id },
         };
         let who = VerifiedIdentity {
             expires,

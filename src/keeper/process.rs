@@ -31,15 +31,15 @@ const OUTBOX: usize = 1024;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-type Outgoing = descriptors::Outgoing<KeeperMessage>;
+type KeeperRequest = descriptors::Outgoing<KeeperMessage>;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct KeeperProcess {
     path: PathBuf,
-    outbox: mpsc::Sender<Outgoing>,
+    outbox: mpsc::Sender<KeeperRequest>,
     /// Its other end, and the first link.
-    begins: Mutex<Option<(mpsc::Receiver<Outgoing>, KeeperLink)>>,
+    begins: Mutex<Option<(mpsc::Receiver<KeeperRequest>, KeeperLink)>>,
     is_there: AtomicBool,
 }
 
@@ -206,7 +206,7 @@ async fn dial(path: &Path) -> Result<(KeeperLink, Vec<KeptPair>), Error> {
 async fn linked(
     keeper: &Arc<Keeper>,
     link: KeeperLink,
-    to_write: &mut mpsc::Receiver<Outgoing>,
+    to_write: &mut mpsc::Receiver<KeeperRequest>,
     leave: &mpsc::Sender<LeftConnection>,
 ) -> io::Error {
     let KeeperLink {

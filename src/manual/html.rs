@@ -37,14 +37,14 @@ fn document(title: &str, body: &str) -> String {
 
 /// What is open and has to be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Open {
+enum OpenElement {
     /// An item of a list of this tag, whose mark is at this column.
     Item(&'static str, usize),
     Table,
 }
 
 /// A piece of a page.
-enum Block<'a> {
+enum HtmlBlock<'a> {
     Heading(usize, &'a str),
     Row(&'a str),
     Item(&'static str, String),
@@ -53,8 +53,8 @@ enum Block<'a> {
 }
 
 /// The pieces of a page, each with the column at which it begins. Lines that go on are joined.
-fn blocks(text: &str) -> Vec<(usize, Block<'_>)> {
-    let mut blocks: Vec<(usize, Block<'_>)> = Vec::new();
+fn blocks(text: &str) -> Vec<(usize, HtmlBlock<'_>)> {
+    let mut blocks: Vec<(usize, HtmlBlock<'_>)> = Vec::new();
     let mut goes_on = false;
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
@@ -66,26 +66,26 @@ fn blocks(text: &str) -> Vec<(usize, Block<'_>)> {
         } else if inner.starts_with("```") {
             let is_code = |line: &&str| !line.trim_start().starts_with("```");
             let code = lines.by_ref().take_while(is_code);
-            Block::Code(
+            HtmlBlock::Code(
                 code.map(|line| line.get(depth..).unwrap_or_default())
                     .collect(),
             )
         } else if let Some((level, text)) = heading(inner) {
-            Block::Heading(level, text)
+            HtmlBlock::Heading(level, text)
         } else if inner.starts_with('|') {
-            Block::Row(inner)
+            HtmlBlock::Row(inner)
         } else if let Some((list, text)) = item(inner) {
             goes_on = true;
-            Block::Item(list, text.to_owned())
+            HtmlBlock::Item(list, text.to_owned())
         } else {
             goes_on = true;
             match blocks.last_mut().filter(|_| was_text) {
-                Some((_, Block::Item(_, text) | Block::Text(text))) => {
+                Some((_, HtmlBlock::Item(_, text) | HtmlBlock::Text(text))) => {
                     *text += " ";
                     *text += inner;
                     continue;
                 }
-                _ => Block::Text(inner.to_owned()),
+                _ => HtmlBlock::Text(inner.to_owned()),
             }
         };
         blocks.push((depth, block));
@@ -95,46 +95,46 @@ fn blocks(text: &str) -> Vec<(usize, Block<'_>)> {
 
 fn body(text: &str) -> String {
     let mut html = String::new();
-    let mut open: Vec<Open> = Vec::new();
+    let mut open: Vec<OpenElement> = Vec::new();
     for (depth, block) in blocks(text) {
         // What begins further left than an item's text is not in the item.
-        let is_left = |open: Open| match open {
-            Open::Item(_, column) => column >= depth,
-            Open::Table => true,
+        let is_left = |open: OpenElement| match open {
+            OpenElement::Item(_, column) => column >= depth,
+            OpenElement::Table => true,
         };
         match block {
-            Block::Row(row) if open.last() == Some(&Open::Table) => {
+            HtmlBlock::Row(row) if open.last() == Some(&OpenElement::Table) => {
                 if !row.starts_with("|---") {
                     html += &cells(row, "td");
                 }
             }
-            Block::Row(row) => {
+            HtmlBlock::Row(row) => {
                 close_while(&mut html, &mut open, is_left);
                 html += "<div class=\"wide\"><table>\n";
                 html += &cells(row, "th");
-                open.push(Open::Table);
+                open.push(OpenElement::Table);
             }
-            Block::Item(list, text) => {
-                let is_same = |open: Open| open == Open::Item(list, depth);
+            HtmlBlock::Item(list, text) => {
+                let is_same = |open: OpenElement| open == OpenElement::Item(list, depth);
                 close_while(&mut html, &mut open, |open| is_left(open) && !is_same(open));
                 if open.last().is_some_and(|last| is_same(*last)) {
                     html += "</li>\n<li>";
                 } else {
                     let _ = write!(html, "<{list}>\n<li>");
-                    open.push(Open::Item(list, depth));
+                    open.push(OpenElement::Item(list, depth));
                 }
                 html += &inline(&text);
             }
-            Block::Heading(level, text) => {
+            HtmlBlock::Heading(level, text) => {
                 close_while(&mut html, &mut open, is_left);
                 let id = anchor(text);
                 let _ = writeln!(html, "<h{level} id=\"{id}\">{}</h{level}>", inline(text));
             }
-            Block::Text(text) => {
+            HtmlBlock::Text(text) => {
                 close_while(&mut html, &mut open, is_left);
                 let _ = writeln!(html, "<p>{}</p>", inline(&text));
             }
-            Block::Code(lines) => {
+            HtmlBlock::Code(lines) => {
                 close_while(&mut html, &mut open, is_left);
                 let code: String = lines.iter().map(|line| escaped(line) + "\n").collect();
                 let _ = writeln!(html, "<pre><code>{code}</code></pre>");
@@ -145,12 +145,12 @@ fn body(text: &str) -> String {
     html
 }
 
-fn close_while(html: &mut String, open: &mut Vec<Open>, ends: impl Fn(Open) -> bool) {
+fn close_while(html: &mut String, open: &mut Vec<OpenElement>, ends: impl Fn(OpenElement) -> bool) {
     while let Some(last) = open.last().copied().filter(|last| ends(*last)) {
         open.pop();
         *html += &match last {
-            Open::Item(list, _) => format!("</li>\n</{list}>\n"),
-            Open::Table => "</table></div>\n".to_owned(),
+            OpenElement::Item(list, _) => format!("</li>\n</{list}>\n"),
+            OpenElement::Table => "</table></div>\n".to_owned(),
         };
     }
 }

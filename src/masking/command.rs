@@ -36,12 +36,12 @@ enum Follows {
 #[derive(Debug, Default)]
 pub(super) struct Arguments {
     program: Option<&'static str>,
-    next: Next,
+    next: NextWord,
 }
 
 /// What the next word is.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum NextWord {
     #[default]
     Shown,
     Secret,
@@ -53,9 +53,9 @@ impl Arguments {
     pub(super) fn word(&mut self, word: &str, names: &Names) -> Option<usize> {
         let next = std::mem::take(&mut self.next);
         // Two options: the former had no value.
-        if next != Next::Shown && !word.starts_with("--") {
+        if next != NextWord::Shown && !word.starts_with("--") {
             return match next {
-                Next::SecretBehindColon => word.find(':').map(|colon| colon + 1),
+                NextWord::SecretBehindColon => word.find(':').map(|colon| colon + 1),
                 _ => Some(0),
             }
             .filter(|from| *from < word.len());
@@ -67,7 +67,7 @@ impl Arguments {
                     .then(|| word.len() - option.len() + name.len() + 1);
             }
             if is_name(option) && names.matches(option) {
-                self.next = Next::Secret;
+                self.next = NextWord::Secret;
                 return None;
             }
             return self.option(word);
@@ -90,11 +90,11 @@ impl Arguments {
             Follows::BehindColon if attached => word.find(':').map(|colon| colon + 1),
             Follows::Attached => None,
             Follows::Either => {
-                self.next = Next::Secret;
+                self.next = NextWord::Secret;
                 None
             }
             Follows::BehindColon => {
-                self.next = Next::SecretBehindColon;
+                self.next = NextWord::SecretBehindColon;
                 None
             }
         }
@@ -103,7 +103,7 @@ impl Arguments {
 
     /// Something that is no word, which may be the value of an option.
     pub(super) fn pass(&mut self) {
-        self.next = Next::Shown;
+        self.next = NextWord::Shown;
     }
 }
 
@@ -113,7 +113,7 @@ pub(super) fn spans(text: &str, names: &Names, hidden: &mut Vec<Range<usize>>) {
     let mut arguments = Arguments::default();
     for whole in text.split_inclusive('\n') {
         let mut at = line;
-        let mut words = Words::default();
+        let mut words = CommandWords::default();
         while let Some(word) = words.next(text, at, line + whole.len()) {
             at = word.end;
             let said = &text[word.clone()];
@@ -148,12 +148,12 @@ fn unquoted(word: &str) -> &str {
 
 /// The words of one line.
 #[derive(Debug, Default)]
-struct Words {
+struct CommandWords {
     /// Quotes that nothing closes in this line any more: `'` and `"`.
     unclosed: [bool; 2],
 }
 
-impl Words {
+impl CommandWords {
     /// The next word from `at` on, with white space where it is in quotes.
     fn next(&mut self, text: &str, at: usize, line_end: usize) -> Option<Range<usize>> {
         let line = &text[..line_end];

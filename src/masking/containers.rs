@@ -65,7 +65,7 @@ pub(super) fn spans(
     hidden: &mut Vec<Range<usize>>,
     mut string: impl FnMut(Range<usize>),
 ) {
-    let mut walk = Walk {
+    let mut walk = ContainerWalk {
         text,
         names,
         hidden,
@@ -90,13 +90,13 @@ struct Element {
     /// The content of its string, where it is nothing else.
     string: Option<Range<usize>>,
     /// What it has in front of `:` or `=`.
-    key: Option<Key>,
+    key: Option<ContainerKey>,
     /// Whether something within says that it is hidden.
     names_hidden: bool,
 }
 
 #[derive(Debug)]
-struct Key {
+struct ContainerKey {
     hidden: bool,
     for_names: bool,
     for_values: bool,
@@ -117,7 +117,7 @@ struct Bracket {
     mentions_hidden: bool,
 }
 
-struct Walk<'t> {
+struct ContainerWalk<'t> {
     text: &'t str,
     names: &'t Names,
     hidden: &'t mut Vec<Range<usize>>,
@@ -126,7 +126,7 @@ struct Walk<'t> {
     deeper: usize,
 }
 
-impl Walk<'_> {
+impl ContainerWalk<'_> {
     fn token(&mut self, token: &Token) {
         match token.kind {
             Kind::Open(bracket) => {
@@ -207,7 +207,7 @@ impl Walk<'_> {
         let is_left_out = ["(...)", "[...]", "{...}"]
             .iter()
             .any(|left_out| key.contains(left_out));
-        element.key = Some(Key {
+        element.key = Some(ContainerKey {
             hidden: read.names_hidden || names.matches(last) || is_left_out && names.some(),
             for_names: is_for_names(key),
             for_values: is_for_values(key),

@@ -14,46 +14,46 @@ const EVERYTHING: &str = "(?s).+";
 
 /// The built-in rules: a pattern, of which group 1 is hidden where there is one, and what else has to hold. Dots are
 /// part of tokens because debugpy shortens long texts inside containers to `beginning...end`.
-const DEFAULTS: &[Rule] = &[
+const DEFAULTS: &[ValueRule] = &[
     // Cloud providers and code hosts.
-    Rule::of(r"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b"),
-    Rule::of(r"\bAIza[0-9A-Za-z_.-]{20,}"),
-    Rule::of(r"\bya29\.[0-9A-Za-z_.-]{20,}"),
-    Rule::of(r"\bgh[pousr]_[A-Za-z0-9.]{20,}"),
-    Rule::of(r"\bgithub_pat_[A-Za-z0-9_.]{20,}"),
-    Rule::of(r"\bglpat-[0-9A-Za-z_.-]{16,}"),
-    Rule {
+    ValueRule::of(r"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b"),
+    ValueRule::of(r"\bAIza[0-9A-Za-z_.-]{20,}"),
+    ValueRule::of(r"\bya29\.[0-9A-Za-z_.-]{20,}"),
+    ValueRule::of(r"\bgh[pousr]_[A-Za-z0-9.]{20,}"),
+    ValueRule::of(r"\bgithub_pat_[A-Za-z0-9_.]{20,}"),
+    ValueRule::of(r"\bglpat-[0-9A-Za-z_.-]{16,}"),
+    ValueRule {
         begins: "xox",
-        ..Rule::of(r"\bxox[abeoprs]-[A-Za-z0-9.-]{10,}")
+        ..ValueRule::of(r"\bxox[abeoprs]-[A-Za-z0-9.-]{10,}")
     },
-    Rule::of(r"\bhf_[A-Za-z0-9.]{20,}"),
-    Rule::of(r"\bsk-[A-Za-z0-9_.-]{20,}"),
-    Rule::of(r"\b[rs]k_(?:live|test)_[0-9a-zA-Z.]{16,}"),
-    Rule::of(r"\bnpm_[A-Za-z0-9.]{20,}"),
+    ValueRule::of(r"\bhf_[A-Za-z0-9.]{20,}"),
+    ValueRule::of(r"\bsk-[A-Za-z0-9_.-]{20,}"),
+    ValueRule::of(r"\b[rs]k_(?:live|test)_[0-9a-zA-Z.]{16,}"),
+    ValueRule::of(r"\bnpm_[A-Za-z0-9.]{20,}"),
     // A JSON Web Token: `{"` in base64 is `eyJ`.
-    Rule::of(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9._-]*"),
+    ValueRule::of(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9._-]*"),
     // To the end of the key, or of the text that it is in.
-    Rule::of(
+    ValueRule::of(
         r#"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z ]*-----(?:.*?-----END [A-Z0-9 ]*PRIVATE KEY[A-Z ]*-----|[^'"]*)"#,
     ),
     // The password in an address.
-    Rule {
+    ValueRule {
         begins: r#"://[^\s:/@'"]*:[^\s/'"]+@"#,
-        ..Rule::of(r#"[A-Za-z][A-Za-z0-9+.-]*://[^\s:/@'"]*:([^\s/'"]+)@"#)
+        ..ValueRule::of(r#"[A-Za-z][A-Za-z0-9+.-]*://[^\s:/@'"]*:([^\s/'"]+)@"#)
     },
 ];
 
 /// Written in capitals or not, so it is looked for as a name is.
-const BEARER: Rule = Rule::of(r"(?i)\bbearer +([A-Za-z0-9._~+/-]{12,}=*)");
+const BEARER: ValueRule = ValueRule::of(r"(?i)\bbearer +([A-Za-z0-9._~+/-]{12,}=*)");
 
-const CARD: Rule = Rule {
+const CARD: ValueRule = ValueRule {
     holds: is_card,
-    ..Rule::of(
+    ..ValueRule::of(
         r"\b(?:\d{13,19}|\d{4}[ -]\d{4}[ -]\d{4}[ -]\d{1,4}(?:[ -]\d{1,3})?|\d{4}[ -]\d{6}[ -]\d{4,5})\b",
     )
 };
 
-const EMAIL: Rule = Rule::of(
+const EMAIL: ValueRule = ValueRule::of(
     r"\b[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*\.[A-Za-z]{2,24}\b",
 );
 
@@ -62,14 +62,14 @@ type Holds = fn(&str) -> bool;
 
 /// One pattern, and what else has to hold of what it fits.
 #[derive(Debug, Clone, Copy)]
-struct Rule {
+struct ValueRule {
     pattern: &'static str,
     /// Fits wherever `pattern` does, and begins with letters that say so.
     begins: &'static str,
     holds: Holds,
 }
 
-impl Rule {
+impl ValueRule {
     const fn of(pattern: &'static str) -> Self {
         Self {
             pattern,

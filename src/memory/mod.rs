@@ -97,7 +97,7 @@ struct Whole {
     strangers: usize,
     used: AtomicUsize,
     by_kind: [AtomicUsize; Kind::ALL.len()],
-    owners: Mutex<HashMap<Whose, Weak<Owner>>>,
+    owners: Mutex<HashMap<Whose, Weak<MemoryOwner>>>,
     freed: Notify,
     /// How many wait for that.
     waiting: AtomicUsize,
@@ -111,7 +111,7 @@ enum Whose {
 }
 
 #[derive(Debug)]
-struct Owner {
+struct MemoryOwner {
     whole: Arc<Whole>,
     /// `None`: nobody is authenticated.
     whose: Option<Whose>,
@@ -123,7 +123,7 @@ struct Owner {
 
 /// What one principal or cluster takes from. Cheap to clone; from the default one anything can be had, and nobody counts it.
 #[derive(Debug, Clone, Default)]
-pub struct Account(Option<Arc<Owner>>);
+pub struct Account(Option<Arc<MemoryOwner>>);
 
 /// Memory that is taken, given back when dropped.
 #[derive(Debug)]
@@ -187,8 +187,8 @@ impl Memory {
         Account(Some(owner))
     }
 
-    fn owner(&self, whose: Option<Whose>, most: usize) -> Arc<Owner> {
-        Arc::new(Owner {
+    fn owner(&self, whose: Option<Whose>, most: usize) -> Arc<MemoryOwner> {
+        Arc::new(MemoryOwner {
             whole: Arc::clone(&self.0),
             whose,
             most,
@@ -198,7 +198,7 @@ impl Memory {
     }
 }
 
-impl Drop for Owner {
+impl Drop for MemoryOwner {
     fn drop(&mut self) {
         let Some(whose) = &self.whose else { return };
         let mut owners = self.whole.owners.lock();
@@ -212,7 +212,7 @@ impl Drop for Owner {
     }
 }
 
-impl Owner {
+impl MemoryOwner {
     /// Has `bytes` of its own part: how much that is then.
     fn reserve(&self, bytes: usize) -> Result<usize, Short> {
         let mine = self.used.fetch_add(bytes, Ordering::SeqCst) + bytes;
@@ -279,7 +279,7 @@ impl Account {
         let (Some(owner), Some(cluster)) = (&self.0, &cluster.0) else {
             return self;
         };
-        Self(Some(Arc::new(Owner {
+        Self(Some(Arc::new(MemoryOwner {
             whole: Arc::clone(&owner.whole),
             whose: None,
             most: usize::MAX,

@@ -16,13 +16,13 @@ pub(super) const MOST: usize = 256;
 
 /// The queue between those who see and who posts.
 pub(super) struct Queue {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingNotice>,
     news: Notify,
     metrics: Arc<Metrics>,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct WaitingNotice {
     notices: VecDeque<Notice>,
     /// Those that gave way and that the log does not know of yet.
     dropped: usize,

@@ -42,7 +42,7 @@ pub(super) enum Incoming {
 }
 
 /// A message as it has come.
-enum Message {
+enum WorkerMessage {
     /// Its body.
     Whole(BytesMut),
     /// It is skipped, and this stands for it.
@@ -108,8 +108,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     /// The next message. Cancel safe: what was read stays here.
     pub(super) async fn read(&mut self) -> Result<Incoming, Lost> {
         match self.next().await? {
-            Message::Whole(body) => parse(&body).map(read).map_err(|error| malformed(&error)),
-            Message::Skipped(stands_for) => Ok(stands_for),
+            WorkerMessage::Whole(body) => parse(&body).map(read).map_err(|error| malformed(&error)),
+            WorkerMessage::Skipped(stands_for) => Ok(stands_for),
         }
     }
 
@@ -120,8 +120,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
             self.bytes = BytesMut::new();
         }
         Ok(match self.next().await? {
-            Message::Whole(body) => Some(body),
-            Message::Skipped(_) => None,
+            WorkerMessage::Whole(body) => Some(body),
+            WorkerMessage::Skipped(_) => None,
         })
     }
 
@@ -138,7 +138,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         &mut self.stream
     }
 
-    async fn next(&mut self) -> Result<Message, Lost> {
+    async fn next(&mut self) -> Result<WorkerMessage, Lost> {
         loop {
             let dropped = self.skip.min(self.bytes.len());
             self.bytes.advance(dropped);
@@ -160,7 +160,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         }
     }
 
-    fn take(&mut self) -> Result<Option<Message>, Lost> {
+    fn take(&mut self) -> Result<Option<WorkerMessage>, Lost> {
         let Some((head, length)) =
             header(&self.bytes, usize::MAX >> 1).map_err(|error| malformed(&error))?
         else {
@@ -184,12 +184,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
             return Ok(None);
         }
         self.bytes.advance(head);
-        Ok(Some(Message::Whole(self.bytes.split_to(length))))
+        Ok(Some(WorkerMessage::Whole(self.bytes.split_to(length))))
     }
 
     /// Skips the message that has begun, of (header, body) bytes, of which an answer is told `why`; `None` while it is not known what
     /// stands for it.
-    fn skip(&mut self, head: usize, length: usize, why: &str) -> Option<Message> {
+    fn skip(&mut self, head: usize, length: usize, why: &str) -> Option<WorkerMessage> {
         let beginning = self.bytes.get(head..head + length.min(PEEKED))?;
         let stands_for = oversize(beginning, length, why);
         let here = self.bytes.len().min(head + length);
@@ -199,7 +199,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         rest.extend_from_slice(&self.bytes[here..]);
         self.bytes = rest;
         self.taken.insist(self.bytes.len());
-        Some(Message::Skipped(stands_for))
+        Some(WorkerMessage::Skipped(stands_for))
     }
 
     /// Reads on to `initialized`, which comes before the answer to the request `attach`: the bodies of the `output` events

@@ -91,7 +91,7 @@ pub(crate) async fn serve(
     name: RendezvousName,
 ) {
     let (say, to_say) = mpsc::channel(OUTBOX);
-    let mut link = Link {
+    let mut link = CommandLink {
         ctx,
         wire: ControlLink::asking(socket, MOST_A_SECOND, MOST_A_SECOND),
         person,
@@ -109,7 +109,7 @@ pub(crate) async fn serve(
     link.close(&end).await;
 }
 
-struct Link {
+struct CommandLink {
     ctx: Arc<Context>,
     wire: ControlLink<Carrier, FromPerson, ToPerson>,
     person: Principal,
@@ -122,7 +122,7 @@ struct Link {
     over: CancellationToken,
 }
 
-impl Link {
+impl CommandLink {
     /// Learns what the command wants, and has it, on record before agents know of it.
     async fn begin(&mut self) -> Result<Rendezvous, End> {
         let wanted = async {

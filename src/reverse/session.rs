@@ -62,12 +62,12 @@ pub(super) struct Arriving {
 }
 
 /// How a session ended.
-struct Over {
+struct SessionOver {
     outcome: Outcome,
     why: String,
 }
 
-impl Over {
+impl SessionOver {
     fn new(outcome: Outcome, why: impl Into<String>) -> Self {
         let why = why.into();
         Self { outcome, why }
@@ -213,11 +213,11 @@ impl Arriving {
         &self,
         session: &Session,
         authorized: &Authorized,
-    ) -> Result<(Delivered, Tunnel), Over> {
+    ) -> Result<(Delivered, Tunnel), SessionOver> {
         let breakpoint = authorized.breakpoint();
         let expected = self.ctx.peers.agents.expect(&self.person);
         let mut expected = expected.ok_or_else(|| {
-            Over::new(
+            SessionOver::new(
                 Outcome::Failed,
                 "this relay's system provides no random numbers",
             )
@@ -240,11 +240,11 @@ impl Arriving {
         let come = tokio::select! {
             come = timeout(OPENED, expected.come()) => match come {
                 Ok(Some(come)) => Ok(come),
-                Ok(None) | Err(_) => Err(Over::new(Outcome::Failed, "the command did not reach its debugger in time")),
+                Ok(None) | Err(_) => Err(SessionOver::new(Outcome::Failed, "the command did not reach its debugger in time")),
             },
-            Ok(detail) = failed => Err(Over::new(Outcome::Failed, detail.to_string())),
-            () = self.over.cancelled() => Err(Over::new(Outcome::Client, "the command has left")),
-            over = self.person.ended() => Err(Over::new(Outcome::Revoked, over.to_string())),
+            Ok(detail) = failed => Err(SessionOver::new(Outcome::Failed, detail.to_string())),
+            () = self.over.cancelled() => Err(SessionOver::new(Outcome::Client, "the command has left")),
+            over = self.person.ended() => Err(SessionOver::new(Outcome::Revoked, over.to_string())),
         };
         self.failing.lock().remove(&stream);
         let person = come?;
@@ -252,11 +252,11 @@ impl Arriving {
         let worker = tokio::select! {
             worker = receiving => worker,
             () = self.over.cancelled() => {
-                return Err(Over::new(Outcome::Client, "the command has left"));
+                return Err(SessionOver::new(Outcome::Client, "the command has left"));
             }
-            over = self.person.ended() => return Err(Over::new(Outcome::Revoked, over.to_string())),
+            over = self.person.ended() => return Err(SessionOver::new(Outcome::Revoked, over.to_string())),
         };
-        let worker = worker.map_err(|why| Over::new(Outcome::Failed, why.to_string()))?;
+        let worker = worker.map_err(|why| SessionOver::new(Outcome::Failed, why.to_string()))?;
         Ok((person, worker))
     }
 
@@ -267,7 +267,7 @@ impl Arriving {
         authorized: &Authorized,
         person: Delivered,
         worker: Tunnel,
-    ) -> Over {
+    ) -> SessionOver {
         let Delivered { socket, open } = person;
         // Dropped behind the stream.
         let _open = open;
@@ -284,9 +284,9 @@ impl Arriving {
             tokio::select! {
                 // What ends the link as well is named.
                 biased;
-                over = self.person.ended() => break Over::new(Outcome::Revoked, over.to_string()),
-                () = self.over.cancelled() => break Over::new(Outcome::Client, "the command has left"),
-                () = shutdown.abort.cancelled() => break Over::new(Outcome::Drained, "the relay was shut down"),
+                over = self.person.ended() => break SessionOver::new(Outcome::Revoked, over.to_string()),
+                () = self.over.cancelled() => break SessionOver::new(Outcome::Client, "the command has left"),
+                () = shutdown.abort.cancelled() => break SessionOver::new(Outcome::Drained, "the relay was shut down"),
                 _ = tick.tick() => {
                     let now = Instant::now();
                     let bytes = (passed.up(), passed.down());
@@ -298,7 +298,7 @@ impl Arriving {
                         session.set_bytes(bytes);
                     }
                     match limits.due(now) {
-                        Some(Due::End(why)) => break Over::new(Outcome::Limit, why),
+                        Some(Due::End(why)) => break SessionOver::new(Outcome::Limit, why),
                         Some(Due::Warning(text)) => {
                             let (session, text) = (session.id(), text.as_str().into());
                             self.tell(ToPerson::Warning { session, text }).await;
@@ -306,13 +306,13 @@ impl Arriving {
                         None => {}
                     }
                     if shutdown.drain.is_cancelled() && said.elapsed() >= QUIET {
-                        break Over::new(Outcome::Drained, "the relay is being shut down");
+                        break SessionOver::new(Outcome::Drained, "the relay is being shut down");
                     }
                 }
                 joined = &mut joined => break match joined {
-                    Ok(Ended::First) => Over::new(Outcome::Client, "the debugger has closed the connection"),
-                    Ok(Ended::Second) => Over::new(Outcome::Upstream, "the worker has closed the connection"),
-                    Err(error) => Over::new(Outcome::Failed, format!("the connection broke: {error}")),
+                    Ok(Ended::First) => SessionOver::new(Outcome::Client, "the debugger has closed the connection"),
+                    Ok(Ended::Second) => SessionOver::new(Outcome::Upstream, "the worker has closed the connection"),
+                    Err(error) => SessionOver::new(Outcome::Failed, format!("the connection broke: {error}")),
                 },
             }
         };

@@ -27,10 +27,10 @@ const RESTART_PATIENCE: Duration = Duration::from_secs(10);
 
 /// All cluster sessions, by the names of their families.
 #[derive(Debug, Default)]
-pub struct Families(Mutex<HashMap<String, Family>>);
+pub struct Families(Mutex<HashMap<String, SessionFamily>>);
 
 #[derive(Debug)]
-struct Family {
+struct SessionFamily {
     founder: Founder,
     /// Until when it waits for a parent; `None` while it has one. Closed with the family.
     waits: watch::Sender<Option<Instant>>,
@@ -103,7 +103,7 @@ impl Families {
             // Not to be guessed, so that nobody has a session of somebody else's counted as theirs.
             None => format!("{:032x}", rand::random::<u128>()),
         };
-        let family = known.entry(name.clone()).or_insert_with(|| Family {
+        let family = known.entry(name.clone()).or_insert_with(|| SessionFamily {
             founder,
             waits: watch::Sender::new(None),
             members: watch::Sender::default(),
@@ -149,24 +149,24 @@ impl Families {
         open_to(&self.lock(), name, principal).is_some()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Family>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, SessionFamily>> {
         self.0.lock()
     }
 }
 
 fn open_to<'a>(
-    known: &'a HashMap<String, Family>,
+    known: &'a HashMap<String, SessionFamily>,
     name: &str,
     principal: &Principal,
-) -> Option<&'a Family> {
+) -> Option<&'a SessionFamily> {
     let family = known.get(name)?;
     let over = (*family.waits.borrow()).is_some_and(|until| until <= Instant::now());
     (!over && principal.is_same(&family.founder.principal)).then_some(family)
 }
 
-fn waiting<'a>(known: &'a HashMap<String, Family>, founder: &Founder) -> Option<&'a str> {
+fn waiting<'a>(known: &'a HashMap<String, SessionFamily>, founder: &Founder) -> Option<&'a str> {
     let now = Instant::now();
-    let waits = |family: &Family| {
+    let waits = |family: &SessionFamily| {
         let until = *family.waits.borrow();
         until.is_some_and(|until| until > now) && founder.is_again(&family.founder)
     };

@@ -91,11 +91,11 @@ impl Limits {
     pub(crate) fn due(&mut self, now: Instant) -> Option<Due> {
         if let Some(step) = self.session.as_mut().and_then(|limit| limit.due(now)) {
             return Some(match step {
-                Step::End(all) => Due::End(format!(
+                LimitStep::End(all) => Due::End(format!(
                     "it has lasted {}, the longest that is allowed here",
                     span(all)
                 )),
-                Step::Warning(left, all) => Due::Warning(format!(
+                LimitStep::Warning(left, all) => Due::Warning(format!(
                     "this session ends in {}: sessions may last {} here",
                     remaining(left),
                     span(all)
@@ -104,8 +104,8 @@ impl Limits {
         }
         let step = self.idle.as_mut().and_then(|limit| limit.due(now))?;
         Some(match step {
-            Step::End(all) => Due::End(format!("nothing was done in it for {}", span(all))),
-            Step::Warning(left, all) => Due::Warning(format!(
+            LimitStep::End(all) => Due::End(format!("nothing was done in it for {}", span(all))),
+            LimitStep::Warning(left, all) => Due::Warning(format!(
                 "this session ends in {} unless something is done in it: it may be idle for {} here",
                 remaining(left),
                 span(all)
@@ -114,7 +114,7 @@ impl Limits {
     }
 }
 
-enum Step {
+enum LimitStep {
     /// So much is left, of so much.
     Warning(Duration, Duration),
     End(Duration),
@@ -126,17 +126,17 @@ impl Limit {
         self.since + (self.length - before)
     }
 
-    fn due(&mut self, now: Instant) -> Option<Step> {
+    fn due(&mut self, now: Instant) -> Option<LimitStep> {
         let mut warned = self.warned;
         let left = (self.since + self.length).saturating_duration_since(now);
         if left.is_zero() {
-            return Some(Step::End(self.length));
+            return Some(LimitStep::End(self.length));
         }
         while self.warnings().nth(warned).is_some_and(|at| left <= at) {
             warned += 1;
         }
         (std::mem::replace(&mut self.warned, warned) != warned)
-            .then_some(Step::Warning(left, self.length))
+            .then_some(LimitStep::Warning(left, self.length))
     }
 
     /// How long before the end, the first first.

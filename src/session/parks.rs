@@ -45,7 +45,7 @@ pub struct Parks {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct ParkEntry {
     principal: Principal,
     asks: mpsc::Sender<Ask>,
 }
@@ -146,7 +146,7 @@ impl Parks {
         share: Box<ParkShare>,
     ) -> Result<Place, NoPlace> {
         let (ask, asks) = mpsc::channel(1);
-        let entry = Entry {
+        let entry = ParkEntry {
             principal: principal.clone(),
             asks: ask,
         };

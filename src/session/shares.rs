@@ -12,11 +12,11 @@ use crate::identity::Principal;
 pub(crate) struct Shares {
     most: usize,
     each: usize,
-    taken: Mutex<Taken>,
+    taken: Mutex<TakenShares>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct TakenShares {
     all: usize,
     by_subject: HashMap<Arc<str>, usize>,
 }
@@ -72,7 +72,7 @@ impl Shares {
         })
     }
 
-    fn taken(&self) -> MutexGuard<'_, Taken> {
+    fn taken(&self) -> MutexGuard<'_, TakenShares> {
         self.taken.lock()
     }
 }

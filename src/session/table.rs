@@ -58,13 +58,13 @@ pub struct SessionRow {
 /// All live sessions.
 #[derive(Debug)]
 pub struct SessionTable {
-    live: DashMap<u64, Arc<Entry>>,
+    live: DashMap<u64, Arc<SessionEntry>>,
     last: AtomicU64,
     metrics: Arc<Metrics>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct SessionEntry {
     id: u64,
     summary: Summary,
     since: Moment,
@@ -110,7 +110,7 @@ pub(crate) enum Reply {
 /// Somebody asks whether the client of a session is still there. Dropped, nobody does.
 #[derive(Debug)]
 pub(crate) struct Doubt {
-    entry: Arc<Entry>,
+    entry: Arc<SessionEntry>,
     question: u64,
 }
 
@@ -128,7 +128,7 @@ impl Doubt {
     /// How far it is. Where nothing is known, the session is woken to see to it.
     pub(crate) fn reply(&self) -> Reply {
         let is_past = |last: &AtomicU64| last.load(Ordering::Acquire) >= self.question;
-        let Entry { sent, answered, .. } = &*self.entry;
+        let SessionEntry { sent, answered, .. } = &*self.entry;
         if is_past(answered) {
             return Reply::There;
         }
@@ -151,7 +151,7 @@ impl Drop for Doubt {
 #[derive(Debug)]
 pub struct Session {
     table: Arc<SessionTable>,
-    entry: Arc<Entry>,
+    entry: Arc<SessionEntry>,
 }
 
 impl SessionTable {
@@ -166,7 +166,7 @@ impl SessionTable {
 
     /// Enters a new session of the connection of `summary`, and its number in the current span.
     pub fn open(self: &Arc<Self>, summary: &Summary) -> Session {
-        let entry = Arc::new(Entry {
+        let entry = Arc::new(SessionEntry {
             id: self.last.fetch_add(1, Ordering::Relaxed) + 1,
             summary: summary.clone(),
             since: Moment::now(),
@@ -266,7 +266,7 @@ impl SessionTable {
     }
 }
 
-impl Entry {
+impl SessionEntry {
     fn row(&self) -> SessionRow {
         let info = self.info.lock();
         SessionRow {

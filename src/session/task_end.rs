@@ -25,7 +25,7 @@ pub struct TaskEnd {
     task: Option<CurrentTask>,
     pause: Duration,
     ask_at: Option<Instant>,
-    asking: Option<Asking>,
+    asking: Option<TaskEndQuery>,
     said_once: bool,
     /// Whether it was let run since the session began.
     ran: bool,
@@ -34,10 +34,10 @@ pub struct TaskEnd {
 }
 
 /// A question that is out. The lock is never taken: it makes the session that owns this `Sync`.
-type Asking = Mutex<Pin<Box<dyn Future<Output = (CurrentTask, Said)> + Send>>>;
+type TaskEndQuery = Mutex<Pin<Box<dyn Future<Output = (CurrentTask, TaskEndAnswer)> + Send>>>;
 
 /// What was answered.
-enum Said {
+enum TaskEndAnswer {
     /// Whether the task has ended.
     Ended(bool),
     /// Whether the stop is in another, where that is known for good.
@@ -91,18 +91,18 @@ impl TaskEnd {
                 let (task, said) = asking.await;
                 self.asking = None;
                 match said {
-                    Said::Ended(true) if self.said_once => {
+                    TaskEndAnswer::Ended(true) if self.said_once => {
                         task.over();
                         self.task = Some(task);
                         return;
                     }
-                    Said::Ended(ended) => {
+                    TaskEndAnswer::Ended(ended) => {
                         self.said_once = ended;
                         let pause = if ended { CONFIRM } else { self.pause };
                         self.pause = (self.pause * 3 / 2).min(PAUSES.1);
                         self.ask_at = Some(Instant::now() + pause);
                     }
-                    Said::Stopped(known) => {
+                    TaskEndAnswer::Stopped(known) => {
                         let again = !known && !std::mem::replace(&mut self.said_once, true);
                         self.ask_at = again.then(|| Instant::now() + WHICH.1);
                     }
@@ -117,9 +117,11 @@ impl TaskEnd {
             let (mut task, stopped) = (task.clone(), self.stopped);
             self.asking = Some(Mutex::new(Box::pin(async move {
                 let said = match stopped {
-                    None => Said::Ended(task.has_ended().await),
+                    None => TaskEndAnswer::Ended(task.has_ended().await),
                     // The report of a task that has ended may not be there: "the same" is asked once more.
-                    Some(at) => Said::Stopped(task.stopped_in_another(at).await == Some(true)),
+                    Some(at) => {
+                        TaskEndAnswer::Stopped(task.stopped_in_another(at).await == Some(true))
+                    }
                 };
                 (task, said)
             })));

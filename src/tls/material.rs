@@ -26,7 +26,7 @@ const LONGEST_FILE: u64 = 4 << 20;
 
 /// One of the files of `[tls]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum File {
+enum MaterialFile {
     Cert,
     Key,
     ClientCa,
@@ -76,7 +76,7 @@ fn but(found: &[String]) -> String {
     }
 }
 
-impl File {
+impl MaterialFile {
     fn key(self) -> &'static str {
         match self {
             Self::Cert => "tls.cert_file",
@@ -100,7 +100,7 @@ impl File {
 
 impl Trouble {
     /// For the operator; the file is the one at `path`.
-    fn of(&self, file: File, path: &Path) -> Fault {
+    fn of(&self, file: MaterialFile, path: &Path) -> Fault {
         Fault {
             key: file.key(),
             found: format!("{}, which {self}", path.display()),
@@ -110,7 +110,7 @@ impl Trouble {
     }
 
     /// The next step.
-    fn hint(&self, file: File, path: &Path) -> String {
+    fn hint(&self, file: MaterialFile, path: &Path) -> String {
         let path = path.display();
         match (self, file) {
             (Trouble::Encrypted, _) => {
@@ -119,12 +119,12 @@ impl Trouble {
             (Trouble::Mismatch, _) => {
                 "the relay's own certificate has to come before the intermediate ones, and both files have to be of the same renewal".to_owned()
             }
-            (Trouble::Missing { found, .. }, File::Cert)
+            (Trouble::Missing { found, .. }, MaterialFile::Cert)
                 if found.iter().any(|label| label.ends_with("PRIVATE KEY")) =>
             {
                 "perhaps tls.cert_file and tls.key_file are swapped".to_owned()
             }
-            (Trouble::Missing { found, .. }, File::Key)
+            (Trouble::Missing { found, .. }, MaterialFile::Key)
                 if found.iter().any(|label| label == "CERTIFICATE") =>
             {
                 "perhaps tls.cert_file and tls.key_file are swapped, or the key is in a file of its own"
@@ -137,7 +137,7 @@ impl Trouble {
                 "the relay has to be able to read it, as the user that it runs as".to_owned()
             }
             (Trouble::SeveralKeys, _) => "keep the one of the relay's certificate".to_owned(),
-            (Trouble::Missing { .. } | Trouble::Malformed { .. }, File::ClientCrl) => {
+            (Trouble::Missing { .. } | Trouble::Malformed { .. }, MaterialFile::ClientCrl) => {
                 "make PEM of it: openssl crl -inform der -in FILE".to_owned()
             }
             (Trouble::Missing { .. } | Trouble::Malformed { .. }, _) => {
@@ -163,26 +163,36 @@ impl Material {
     /// Every file that is unusable; at least one.
     pub fn load(config: &Tls) -> Result<Self, Vec<Fault>> {
         let mut faults = Vec::new();
-        let chain = part(&mut faults, File::Cert, &config.cert_file, |path| {
+        let chain = part(&mut faults, MaterialFile::Cert, &config.cert_file, |path| {
             let chain = certificates(path)?;
             let leaf = leaf(chain.first().map_or(&[][..], |first| first))?;
             Ok((chain, leaf))
         });
-        let key = part(&mut faults, File::Key, &config.key_file, private_key);
+        let key = part(
+            &mut faults,
+            MaterialFile::Key,
+            &config.key_file,
+            private_key,
+        );
         let mut clients = None;
         if config.client_auth != ClientAuth::Off {
             let authority_file = &config.client_ca_file;
-            let roots = part(&mut faults, File::ClientCa, authority_file, authorities);
+            let roots = part(
+                &mut faults,
+                MaterialFile::ClientCa,
+                authority_file,
+                authorities,
+            );
             let lists = match &config.client_crl_file {
                 None => Some(Vec::new()),
-                path => part(&mut faults, File::ClientCrl, path, revocation_lists),
+                path => part(&mut faults, MaterialFile::ClientCrl, path, revocation_lists),
             };
             clients = roots.zip(lists);
         }
         let (Some((chain, leaf)), Some(key), true) = (chain, key, faults.is_empty()) else {
             return Err(faults);
         };
-        let unusable = |file: File, path: &Option<PathBuf>, trouble: Trouble| {
+        let unusable = |file: MaterialFile, path: &Option<PathBuf>, trouble: Trouble| {
             vec![trouble.of(file, path.as_deref().unwrap_or(Path::new("")))]
         };
         let key = server::certified(chain, key).map_err(|error| {
@@ -190,7 +200,7 @@ impl Material {
                 rustls::Error::InconsistentKeys(_) => Trouble::Mismatch,
                 error => malformed("private key", error),
             };
-            unusable(File::Key, &config.key_file, trouble)
+            unusable(MaterialFile::Key, &config.key_file, trouble)
         })?;
         let verifier = clients
             .map(|(roots, lists)| {
@@ -200,10 +210,11 @@ impl Material {
             .transpose()
             .map_err(|error| {
                 let trouble = malformed("certificate revocation list", error);
-                unusable(File::ClientCrl, &config.client_crl_file, trouble)
+                unusable(MaterialFile::ClientCrl, &config.client_crl_file, trouble)
             })?;
-        let server = server::config(key, verifier, config.min_version)
-            .map_err(|error| unusable(File::Key, &config.key_file, malformed("key", error)))?;
+        let server = server::config(key, verifier, config.min_version).map_err(|error| {
+            unusable(MaterialFile::Key, &config.key_file, malformed("key", error))
+        })?;
         Ok(Self {
             server,
             names: leaf.names,
@@ -257,7 +268,7 @@ pub(super) fn system_time(time: ASN1Time) -> SystemTime {
 
 fn part<T>(
     faults: &mut Vec<Fault>,
-    file: File,
+    file: MaterialFile,
     path: &Option<PathBuf>,
     read: impl FnOnce(&Path) -> Result<T, Trouble>,
 ) -> Option<T> {
@@ -274,7 +285,7 @@ fn malformed(what: &'static str, why: impl fmt::Display) -> Trouble {
 }
 
 /// The PEM blocks of a file. Erased when dropped: one may be a key.
-fn blocks(path: &Path) -> Result<Vec<Block>, Trouble> {
+fn blocks(path: &Path) -> Result<Vec<PemBlock>, Trouble> {
     let unreadable = |error: std::io::Error| Trouble::Unreadable(error.to_string());
     let mut text = Zeroizing::new(Vec::new());
     let file = std::fs::File::open(path).map_err(unreadable)?;
@@ -293,7 +304,7 @@ fn blocks(path: &Path) -> Result<Vec<Block>, Trouble> {
     }
     Ok(blocks
         .into_iter()
-        .map(|block| Block {
+        .map(|block| PemBlock {
             label: block.tag().to_owned(),
             // The old form says so in a header, the new one in the label.
             encrypted: block.tag() == "ENCRYPTED PRIVATE KEY"
@@ -306,7 +317,7 @@ fn blocks(path: &Path) -> Result<Vec<Block>, Trouble> {
         .collect())
 }
 
-struct Block {
+struct PemBlock {
     label: String,
     encrypted: bool,
     der: Zeroizing<Vec<u8>>,

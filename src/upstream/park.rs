@@ -53,7 +53,7 @@ pub(crate) struct Park<'a> {
     context: &'a Context,
     session: &'a Session,
     live: Live<'a>,
-    waiting: Waiting<Answer>,
+    waiting: Waiting<ParkAnswer>,
     memory: Memory,
     place: Place,
     since: Instant,
@@ -91,10 +91,10 @@ pub(crate) async fn place(
 }
 
 /// To whoever wants to go on with the session.
-type Answer = oneshot::Sender<Result<Offer, Busy>>;
+type ParkAnswer = oneshot::Sender<Result<Offer, Busy>>;
 
 /// Why a park ends.
-enum Ending {
+enum ParkEnding {
     /// To whom it was offered and who has accepted.
     HandedOver(oneshot::Sender<HandedOver>),
     /// To the process that has taken over from this one.
@@ -146,9 +146,9 @@ impl<'a> Park<'a> {
         }
         loop {
             match self.ending().await {
-                Ending::HandedOver(taker) => return self.hand_over(taker).await,
-                Ending::PassedOn => return self.leave(Outcome::TakenOver, false).await,
-                Ending::Released(told) => match self.live.audit.ends(Outcome::Released).await {
+                ParkEnding::HandedOver(taker) => return self.hand_over(taker).await,
+                ParkEnding::PassedOn => return self.leave(Outcome::TakenOver, false).await,
+                ParkEnding::Released(told) => match self.live.audit.ends(Outcome::Released).await {
                     Ok(()) => {
                         let outcome = self.leave(Outcome::Released, true).await;
                         // Who asked may be gone.
@@ -157,7 +157,7 @@ impl<'a> Park<'a> {
                     }
                     Err(why) => _ = told.send(Err(why)),
                 },
-                Ending::By(outcome) => {
+                ParkEnding::By(outcome) => {
                     let (outcome, recorded) = self.recorded(outcome).await;
                     return self.leave(outcome, recorded).await;
                 }
@@ -198,11 +198,11 @@ impl<'a> Park<'a> {
         (outcome, true)
     }
 
-    async fn ending(&mut self) -> Ending {
+    async fn ending(&mut self) -> ParkEnding {
         let mut looking: Option<Looking> = None;
         loop {
             if looking.is_none() && self.pass_on() {
-                return Ending::PassedOn;
+                return ParkEnding::PassedOn;
             }
             let looked = looking.as_ref().map(|looking| looking.until);
             let looked = looked.unwrap_or(self.since);
@@ -210,7 +210,7 @@ impl<'a> Park<'a> {
                 biased;
                 signal = self.live.next() => {
                     if let Some(outcome) = self.on_signal(signal) {
-                        return Ending::By(outcome);
+                        return ParkEnding::By(outcome);
                     }
                 }
                 ask = self.place.asked() => match ask {
@@ -219,7 +219,7 @@ impl<'a> Park<'a> {
                             _ = answer.send(Err(Busy));
                         }
                     }
-                    Ask::LetRun(told) => return Ending::Released(told),
+                    Ask::LetRun(told) => return ParkEnding::Released(told),
                     Ask::Look(expression, answer) => {
                         let new = Looking::new(answer);
                         let debugger = &mut self.waiting.debugger;
@@ -235,11 +235,11 @@ impl<'a> Park<'a> {
                     }
                 }
                 next = self.waiting.next() => match next {
-                    Next::Expired => return Ending::By(Outcome::Expired),
+                    Next::Expired => return ParkEnding::By(Outcome::Expired),
                     Next::Busy(answer) => _ = answer.send(Err(Busy)),
                     Next::Ready(answer) => {
                         if let Some(taker) = self.offer(answer).await {
-                            return Ending::HandedOver(taker);
+                            return ParkEnding::HandedOver(taker);
                         }
                     }
                     Next::Heard(Heard::Value(value)) => {
@@ -249,7 +249,7 @@ impl<'a> Park<'a> {
                     }
                     Next::Heard(heard) => {
                         if let Some(outcome) = self.on_heard(heard).await {
-                            return Ending::By(outcome);
+                            return ParkEnding::By(outcome);
                         }
                     }
                 },
@@ -327,7 +327,7 @@ impl<'a> Park<'a> {
     }
 
     /// Offers the worker to who wants it, who accepts when that is on record; `None`: it stays.
-    async fn offer(&mut self, answer: Answer) -> Option<oneshot::Sender<HandedOver>> {
+    async fn offer(&mut self, answer: ParkAnswer) -> Option<oneshot::Sender<HandedOver>> {
         let (acceptance, accepted) = oneshot::channel();
         let offer = Offer {
             way: self.live.worker.way().cloned(),

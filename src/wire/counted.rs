@@ -22,7 +22,7 @@ const HEAD: usize = 14;
 #[derive(Debug)]
 pub struct Counted<S> {
     inner: S,
-    frames: Frames,
+    frames: CountedFrames,
     /// What could not be written.
     unwritten: usize,
     taken: Taken,
@@ -32,7 +32,7 @@ pub struct Counted<S> {
 
 /// How far the frames were followed.
 #[derive(Debug, Default)]
-struct Frames {
+struct CountedFrames {
     head: [u8; HEAD],
     /// How much of the head is there.
     got: usize,
@@ -47,7 +47,7 @@ impl<S> Counted<S> {
     pub fn new(inner: S, account: &Account) -> Self {
         Self {
             inner,
-            frames: Frames::default(),
+            frames: CountedFrames::default(),
             unwritten: 0,
             taken: account.nothing(Kind::Links),
             little: LITTLE,
@@ -71,7 +71,7 @@ impl<S> Counted<S> {
     }
 }
 
-impl Frames {
+impl CountedFrames {
     fn follow(&mut self, mut bytes: &[u8]) {
         while let Some((first, rest)) = bytes.split_first() {
             if self.left > 0 {
@@ -259,7 +259,7 @@ mod tests {
                     message = if last { 0 } else { message + size };
                 }
             }
-            let mut frames = Frames::default();
+            let mut frames = CountedFrames::default();
             for piece in wire.chunks(cut) {
                 frames.follow(piece);
             }

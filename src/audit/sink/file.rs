@@ -29,10 +29,10 @@ pub(in crate::audit) struct LogFile {
     path: PathBuf,
     max_size: u64,
     keep: usize,
-    open: Option<Open>,
+    open: Option<OpenFile>,
 }
 
-struct Open {
+struct OpenFile {
     file: File,
     /// Device and inode of the file.
     identity: (u64, u64),
@@ -131,7 +131,7 @@ impl LogFile {
             sync_directory(&directory).map_err(|why| says("cannot flush the folder of", why))?;
         }
         let metadata = file.metadata().map_err(|why| says("cannot look at", why))?;
-        self.open = Some(Open {
+        self.open = Some(OpenFile {
             identity: (metadata.dev(), metadata.ino()),
             length: metadata.len(),
             file,

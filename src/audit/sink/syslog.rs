@@ -20,10 +20,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(in crate::audit) struct Syslog {
     address: SyslogAddress,
-    socket: Option<Socket>,
+    socket: Option<SyslogSocket>,
 }
 
-enum Socket {
+enum SyslogSocket {
     Unix(UnixDatagram),
     Udp(UdpSocket),
     Tcp(TcpStream),
@@ -60,13 +60,13 @@ impl LineSink for Syslog {
     }
 }
 
-fn connect(address: &SyslogAddress) -> io::Result<Socket> {
+fn connect(address: &SyslogAddress) -> io::Result<SyslogSocket> {
     match address {
         SyslogAddress::Unix(path) => {
             let socket = UnixDatagram::unbound()?;
             socket.connect(path)?;
             socket.set_write_timeout(Some(PATIENCE))?;
-            Ok(Socket::Unix(socket))
+            Ok(SyslogSocket::Unix(socket))
         }
         SyslogAddress::Udp(address) => {
             let address = first(address)?;
@@ -77,13 +77,13 @@ fn connect(address: &SyslogAddress) -> io::Result<Socket> {
             };
             let socket = UdpSocket::bind(any)?;
             socket.connect(address)?;
-            Ok(Socket::Udp(socket))
+            Ok(SyslogSocket::Udp(socket))
         }
         SyslogAddress::Tcp(address) => {
             let socket = TcpStream::connect_timeout(&first(address)?, PATIENCE)?;
             socket.set_write_timeout(Some(PATIENCE))?;
             socket.set_nodelay(true)?;
-            Ok(Socket::Tcp(socket))
+            Ok(SyslogSocket::Tcp(socket))
         }
     }
 }
@@ -95,7 +95,7 @@ fn first(address: &str) -> io::Result<SocketAddr> {
         .ok_or_else(|| io::Error::other("the name has no address"))
 }
 
-impl Socket {
+impl SyslogSocket {
     /// The other side has closed: what is written now would be lost without an error.
     fn is_over(&self) -> bool {
         let Self::Tcp(stream) = self else {

@@ -62,12 +62,12 @@ pub(super) async fn run(args: &ReplayArgs) -> Result<(), Failure> {
     let waits = !args.no_wait && !args.json && size().is_some();
     let mut out = BufWriter::new(io::stdout());
     let mut shown = if args.json {
-        Shown::Json
+        ShownMessage::Json
     } else {
         writeln!(out, "{}", title(&header))?;
         match header.protocol {
-            Protocol::Dap => Shown::Transcript(Transcript::default()),
-            Protocol::Terminal => Shown::Terminal,
+            Protocol::Dap => ShownMessage::Transcript(Transcript::default()),
+            Protocol::Terminal => ShownMessage::Terminal,
         }
     };
     let mut now = Duration::ZERO;
@@ -93,13 +93,13 @@ pub(super) async fn run(args: &ReplayArgs) -> Result<(), Failure> {
     Ok(out.flush()?)
 }
 
-enum Shown {
+enum ShownMessage {
     Json,
     Transcript(Transcript),
     Terminal,
 }
 
-impl Shown {
+impl ShownMessage {
     fn put(&mut self, out: &mut impl Write, line: Line) -> io::Result<()> {
         match (self, line) {
             (Self::Json, line) => writeln!(out, "{}", as_json(line)),

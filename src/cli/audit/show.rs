@@ -76,8 +76,8 @@ const LONGEST: usize = 1 << 20;
 
 pub(super) async fn run(args: &ShowArgs) -> Result<(), Failure> {
     let files = in_order(&args.files)?;
-    let mut page = Page {
-        filter: Filter::new(args),
+    let mut page = ShownPage {
+        filter: LineFilter::new(args),
         json: args.json,
         columns: terminal::columns(),
         titled: args.json,
@@ -101,15 +101,15 @@ pub(super) async fn run(args: &ShowArgs) -> Result<(), Failure> {
 }
 
 /// What is shown, and how.
-struct Page {
-    filter: Filter,
+struct ShownPage {
+    filter: LineFilter,
     json: bool,
     columns: Option<usize>,
     titled: bool,
     out: BufWriter<io::Stdout>,
 }
 
-impl Page {
+impl ShownPage {
     /// Shows a line where it is wanted; false: nobody reads on.
     fn line(
         &mut self,
@@ -140,7 +140,7 @@ impl Page {
 }
 
 /// Shows `live` to its end and whatever comes, also in the files that come after it.
-async fn follow(mut page: Page, live: &Path) -> Result<(), Failure> {
+async fn follow(mut page: ShownPage, live: &Path) -> Result<(), Failure> {
     let unreadable = |cause| AuditError::Unreadable {
         path: live.to_owned(),
         cause,
@@ -186,7 +186,7 @@ async fn follow(mut page: Page, live: &Path) -> Result<(), Failure> {
 }
 
 /// Which lines are wanted.
-struct Filter {
+struct LineFilter {
     subject: Option<Pattern>,
     job: Option<Pattern>,
     breakpoint: Option<String>,
@@ -195,7 +195,7 @@ struct Filter {
     until: Option<String>,
 }
 
-impl Filter {
+impl LineFilter {
     fn new(args: &ShowArgs) -> Self {
         // In this form the order of texts is that of times.
         let time = |time: Option<SystemTime>| time.map(rfc3339);

@@ -8,9 +8,9 @@ use crate::listing::text::{Keep, beside, fit};
 use crate::wire::text::replaced;
 
 /// Title, usual width, and what stands there.
-type Column = (&'static str, usize, fn(&Map<String, Value>) -> String);
+type AuditColumn = (&'static str, usize, fn(&Map<String, Value>) -> String);
 
-const COLUMNS: [Column; 6] = [
+const COLUMNS: [AuditColumn; 6] = [
     ("TIME (UTC)", 19, |line| {
         text(line, "time")
             .chars()

@@ -12,9 +12,9 @@ use super::args::ConnectError;
 use crate::cli::failure::Failure;
 
 /// A command that runs, or none.
-pub(super) struct Command(Option<Running>);
+pub(super) struct Command(Option<RunningCommand>);
 
-struct Running {
+struct RunningCommand {
     child: Child,
     interrupt: unix::Signal,
     terminate: unix::Signal,
@@ -42,7 +42,7 @@ impl Command {
             source,
         })?;
         let taken = |kind| signal(kind).map_err(ConnectError::Signal);
-        Ok(Self(Some(Running {
+        Ok(Self(Some(RunningCommand {
             child,
             interrupt: taken(SignalKind::interrupt())?,
             terminate: taken(SignalKind::terminate())?,

@@ -25,7 +25,7 @@ pub(super) struct Told {
     form: Form,
     /// To standard error: standard output is the command's.
     beside: bool,
-    state: Mutex<State>,
+    state: Mutex<ConnectDisplay>,
     changed: Notify,
 }
 
@@ -38,7 +38,7 @@ enum Form {
 }
 
 #[derive(Default)]
-struct State {
+struct ConnectDisplay {
     /// Since when the relay is not heard, by the clock that runs while this machine sleeps, and the reasons that were said.
     away: Option<(SystemTime, Vec<String>)>,
     /// When it was last told that it is reached again: what was silent before is told with that.
@@ -51,7 +51,7 @@ struct State {
     failed: Option<io::Error>,
 }
 
-impl State {
+impl ConnectDisplay {
     /// The relay is reached `now`: for how long it was away, where that is to be told. `since`: when somebody who was connected
     /// heard it last.
     fn back(&mut self, since: Option<SystemTime>, now: SystemTime) -> Option<Duration> {
@@ -196,7 +196,7 @@ impl Told {
         }
     }
 
-    fn event(&self, state: &mut State, text: &str, value: &Value) {
+    fn event(&self, state: &mut ConnectDisplay, text: &str, value: &Value) {
         let printed = match self.form {
             Form::Json => self.print(&format!("{value}\n")),
             Form::Lines => self.print(&format!("{text}\n")),
@@ -211,7 +211,7 @@ impl Told {
     }
 
     /// The line of a terminal, where it has changed.
-    fn show(&self, state: &mut State) {
+    fn show(&self, state: &mut ConnectDisplay) {
         if self.form != Form::Terminal {
             return;
         }
@@ -235,7 +235,7 @@ impl Told {
         }
     }
 
-    fn note(&self, state: &mut State, printed: io::Result<()>) {
+    fn note(&self, state: &mut ConnectDisplay, printed: io::Result<()>) {
         if let Err(error) = printed {
             state.failed = Some(error);
             self.changed.notify_one();
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn the_time_away_is_from_the_last_sign_of_life_and_told_once() {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        let mut state = State::default();
+        let mut state = ConnectDisplay::default();
         assert_eq!(state.back(None, at(1)), None, "it was never away");
         // Noticed at 120, when the relay had been silent since 100.
         state.away = Some((at(100), Vec::new()));

@@ -19,10 +19,10 @@ const CLEAR: &str = "\r\u{1b}[K";
 pub(super) struct Report {
     findings: Vec<Finding>,
     /// `None`: they are kept for the JSON at the end.
-    lines: Option<Lines>,
+    lines: Option<ReportLines>,
 }
 
-struct Lines {
+struct ReportLines {
     coloured: bool,
     /// Somebody watches who sees nothing else meanwhile.
     progress: bool,
@@ -30,7 +30,7 @@ struct Lines {
 
 impl Report {
     pub(super) fn new(json: bool) -> Self {
-        let lines = Lines {
+        let lines = ReportLines {
             coloured: colours(io::stdout().is_terminal()),
             progress: io::stderr().is_terminal() && io::stdout().is_terminal(),
         };
@@ -86,7 +86,7 @@ impl Report {
     }
 }
 
-impl Lines {
+impl ReportLines {
     fn clear(&self) {
         if self.progress {
             let _ = write!(io::stderr(), "{CLEAR}");

@@ -17,11 +17,11 @@ use crate::wire::tunnel::reverse::Arrived;
 pub(super) struct Told {
     json: bool,
     to: Debugger,
-    state: Mutex<State>,
+    state: Mutex<ReverseDisplay>,
 }
 
 #[derive(Default)]
-struct State {
+struct ReverseDisplay {
     port: u16,
     /// What to put into the code was printed, for that port.
     shown: Option<u16>,

@@ -9,7 +9,7 @@ use crate::config::settings::Cluster;
 use crate::config::sources::CLUSTERS_VARIABLE;
 
 /// A cluster that is not checked against the others yet.
-struct Candidate {
+struct ClusterCandidate {
     cluster: Cluster,
     label: String,
     place: String,
@@ -24,9 +24,9 @@ impl Resolver {
         flags: &[String],
         wants_one: bool,
     ) -> Vec<Cluster> {
-        let mut chosen: Option<Vec<Candidate>> = None;
+        let mut chosen: Option<Vec<ClusterCandidate>> = None;
         if let Some(clusters) = file {
-            let candidates: Vec<Candidate> = clusters
+            let candidates: Vec<ClusterCandidate> = clusters
                 .into_iter()
                 .map(|raw| self.file_cluster(raw))
                 .collect();
@@ -41,20 +41,20 @@ impl Resolver {
             (flags, "--ray-address", "the command line"),
         ] {
             let Some(texts) = texts else { continue };
-            let candidates: Vec<Candidate> = texts
+            let candidates: Vec<ClusterCandidate> = texts
                 .iter()
                 .map(|text| self.named_cluster(text, label, place, chosen.as_deref()))
                 .collect();
             self.check_names(&candidates);
             chosen = Some(candidates);
         }
-        let default = wants_one.then(|| Candidate {
+        let default = wants_one.then(|| ClusterCandidate {
             cluster: Cluster::default(),
             label: String::new(),
             place: "default".to_owned(),
         });
         let mut candidates = chosen.unwrap_or_else(|| Vec::from_iter(default));
-        for Candidate { cluster, place, .. } in &mut candidates {
+        for ClusterCandidate { cluster, place, .. } in &mut candidates {
             let first = self.settings.len();
             cluster.read(self);
             for setting in &mut self.settings[first..] {
@@ -79,7 +79,7 @@ impl Resolver {
         cluster
     }
 
-    fn file_cluster(&mut self, raw: RawCluster) -> Candidate {
+    fn file_cluster(&mut self, raw: RawCluster) -> ClusterCandidate {
         let without_address = raw.entries.iter().all(|(key, _)| *key != "ray_address");
         let first = self.problems.len();
         let cluster = self.cluster(raw.entries);
@@ -99,7 +99,7 @@ impl Resolver {
             };
             self.problems.insert(at, problem);
         }
-        Candidate {
+        ClusterCandidate {
             cluster,
             label: "cluster.name".to_owned(),
             place: raw.place,
@@ -113,8 +113,8 @@ impl Resolver {
         text: &str,
         label: &str,
         place: &str,
-        below: Option<&[Candidate]>,
-    ) -> Candidate {
+        below: Option<&[ClusterCandidate]>,
+    ) -> ClusterCandidate {
         let (name, url) = split_cluster(text);
         let given = [("name", name), ("ray_address", Some(url))];
         let entries = given.into_iter().filter_map(|(key, value)| {
@@ -132,14 +132,14 @@ impl Resolver {
             cluster.gcs_address = same.cluster.gcs_address.clone();
             cluster.path = same.cluster.path;
         }
-        Candidate {
+        ClusterCandidate {
             cluster,
             label: label.to_owned(),
             place: place.to_owned(),
         }
     }
 
-    fn check_names(&mut self, candidates: &[Candidate]) {
+    fn check_names(&mut self, candidates: &[ClusterCandidate]) {
         for (i, candidate) in candidates.iter().enumerate() {
             let name = &candidate.cluster.name;
             if candidates[..i]

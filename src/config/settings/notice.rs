@@ -102,10 +102,10 @@ impl NoticeEvent {
 
 /// A text with placeholders.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Template(Vec<Piece>);
+pub struct Template(Vec<TemplatePiece>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Piece {
+enum TemplatePiece {
     Text(String),
     Value(Placeholder),
 }
@@ -118,8 +118,8 @@ impl Template {
     /// The text with `value` of each placeholder in its place.
     pub fn filled(&self, value: impl Fn(Placeholder) -> String) -> String {
         let pieces = self.0.iter().map(|piece| match piece {
-            Piece::Text(text) => text.clone(),
-            Piece::Value(placeholder) => value(*placeholder),
+            TemplatePiece::Text(text) => text.clone(),
+            TemplatePiece::Value(placeholder) => value(*placeholder),
         });
         pieces.collect()
     }
@@ -152,13 +152,13 @@ impl FromStr for Template {
                 return Err(UnknownPlaceholder(name.to_owned()));
             };
             if !before.is_empty() {
-                pieces.push(Piece::Text(before.to_owned()));
+                pieces.push(TemplatePiece::Text(before.to_owned()));
             }
-            pieces.push(Piece::Value(*placeholder));
+            pieces.push(TemplatePiece::Value(*placeholder));
             rest = behind;
         }
         if !rest.is_empty() {
-            pieces.push(Piece::Text(rest.to_owned()));
+            pieces.push(TemplatePiece::Text(rest.to_owned()));
         }
         Ok(Self(pieces))
     }

@@ -24,7 +24,7 @@ pub(super) struct Table {
     most: usize,
     budget: usize,
     last: u64,
-    entries: HashMap<u64, Entry>,
+    entries: HashMap<u64, AdmissionEntry>,
     /// Strangers that have not been given up.
     strangers: usize,
     /// Weight of all strangers, in bytes.
@@ -44,17 +44,17 @@ pub(super) struct Table {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct AdmissionEntry {
     address: Source,
     weight: usize,
     /// When it last moved, in the caller's milliseconds.
     moved: Arc<AtomicU64>,
     given_up: CancellationToken,
-    stage: Stage,
+    stage: AdmissionStage,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Stage {
+enum AdmissionStage {
     Stranger,
     /// A client with a credential of this subject; `None`: nobody is authenticated.
     Known(Option<Arc<str>>),
@@ -144,12 +144,12 @@ impl Table {
         weight: usize,
     ) -> u64 {
         self.last += 1;
-        let entry = Entry {
+        let entry = AdmissionEntry {
             address: address.into(),
             weight,
             moved,
             given_up,
-            stage: Stage::Stranger,
+            stage: AdmissionStage::Stranger,
         };
         let id = self.last;
         self.strangers += 1;
@@ -169,10 +169,10 @@ impl Table {
             return;
         };
         match entry.stage {
-            Stage::Stranger => self.no_stranger(id, entry.address, entry.weight),
-            Stage::Known(subject) => self.no_longer_known(subject.as_deref()),
-            Stage::GivenUp => {}
-            Stage::Apart => self.apart -= 1,
+            AdmissionStage::Stranger => self.no_stranger(id, entry.address, entry.weight),
+            AdmissionStage::Known(subject) => self.no_longer_known(subject.as_deref()),
+            AdmissionStage::GivenUp => {}
+            AdmissionStage::Apart => self.apart -= 1,
         }
     }
 
@@ -193,11 +193,11 @@ impl Table {
             return;
         };
         let (address, weight) = (entry.address, entry.weight);
-        match std::mem::replace(&mut entry.stage, Stage::Apart) {
-            Stage::Stranger => self.no_stranger(id, address, weight),
-            Stage::Known(subject) => self.no_longer_known(subject.as_deref()),
-            Stage::GivenUp => {}
-            Stage::Apart => return,
+        match std::mem::replace(&mut entry.stage, AdmissionStage::Apart) {
+            AdmissionStage::Stranger => self.no_stranger(id, address, weight),
+            AdmissionStage::Known(subject) => self.no_longer_known(subject.as_deref()),
+            AdmissionStage::GivenUp => {}
+            AdmissionStage::Apart => return,
         }
         self.apart += 1;
     }
@@ -208,7 +208,7 @@ impl Table {
         };
         let before = std::mem::replace(&mut entry.weight, weight);
         let address = entry.address;
-        if entry.stage == Stage::Stranger {
+        if entry.stage == AdmissionStage::Stranger {
             self.weight = self.weight - before + weight;
             self.change(address, |of| of.weight = of.weight - before + weight);
         }
@@ -219,7 +219,7 @@ impl Table {
         let Some(entry) = self.entries.get(&id) else {
             return;
         };
-        if entry.stage == Stage::Stranger && self.waiting.remove(&id) {
+        if entry.stage == AdmissionStage::Stranger && self.waiting.remove(&id) {
             self.change(entry.address, |of| {
                 of.waiting.remove(&id);
                 of.served.insert(id);
@@ -269,7 +269,7 @@ impl Table {
 
     pub(super) fn is_strange(&self, id: u64) -> bool {
         let stage = self.entries.get(&id).map(|entry| &entry.stage);
-        stage == Some(&Stage::Stranger)
+        stage == Some(&AdmissionStage::Stranger)
     }
 
     /// Makes a stranger somebody. Once is enough.
@@ -282,9 +282,9 @@ impl Table {
         let (most_known, most_of_one) = (self.most_known(), self.most_of_one());
         let entry = self.entries.get_mut(&id).ok_or(Known::Gone)?;
         match entry.stage {
-            Stage::Known(_) | Stage::Apart => return Ok(()),
-            Stage::GivenUp => return Err(Known::Gone),
-            Stage::Stranger => {}
+            AdmissionStage::Known(_) | AdmissionStage::Apart => return Ok(()),
+            AdmissionStage::GivenUp => return Err(Known::Gone),
+            AdmissionStage::Stranger => {}
         }
         let subject: Option<Arc<str>> = subject.map(Arc::from);
         let taken = subject.as_ref().and_then(|of| self.by_subject.get(of));
@@ -299,7 +299,7 @@ impl Table {
         }
         let (address, weight) = (entry.address, entry.weight);
         let is_recognised = subject.is_some();
-        entry.stage = Stage::Known(subject);
+        entry.stage = AdmissionStage::Known(subject);
         self.known += 1;
         self.no_stranger(id, address, weight);
         if is_recognised {
@@ -366,7 +366,7 @@ impl Table {
     /// same, the oldest decides.
     fn victim(&self, newcomer: u64, now: u64) -> Option<u64> {
         let still = |id: &u64| {
-            let moved = self.entries.get(id).map_or(now, Entry::moved);
+            let moved = self.entries.get(id).map_or(now, AdmissionEntry::moved);
             (now.saturating_sub(moved), Reverse(*id))
         };
         let of_address = |(_, _, address): &Rank| {
@@ -382,7 +382,7 @@ impl Table {
         let victim = self.ranks.iter().rev().find_map(of_address);
         let itself = || {
             let entry = self.entries.get(&newcomer)?;
-            (entry.stage == Stage::Stranger).then_some(newcomer)
+            (entry.stage == AdmissionStage::Stranger).then_some(newcomer)
         };
         victim.or_else(itself)
     }
@@ -391,14 +391,14 @@ impl Table {
         let Some(entry) = self.entries.get_mut(&id) else {
             return;
         };
-        entry.stage = Stage::GivenUp;
+        entry.stage = AdmissionStage::GivenUp;
         entry.given_up.cancel();
         let (address, weight) = (entry.address, entry.weight);
         self.no_stranger(id, address, weight);
     }
 }
 
-impl Entry {
+impl AdmissionEntry {
     fn moved(&self) -> u64 {
         self.moved.load(Ordering::Relaxed)
     }
@@ -410,12 +410,12 @@ impl Table {
     pub(super) fn holds(&self) -> bool {
         let strangers = || {
             let all = self.entries.values();
-            all.filter(|entry| entry.stage == Stage::Stranger)
+            all.filter(|entry| entry.stage == AdmissionStage::Stranger)
         };
         let known = self
             .entries
             .values()
-            .filter(|entry| matches!(entry.stage, Stage::Known(_)));
+            .filter(|entry| matches!(entry.stage, AdmissionStage::Known(_)));
         let weight: usize = strangers().map(|entry| entry.weight).sum();
         let subjects: usize = self.by_subject.values().sum();
         let addresses: usize = self.by_address.values().map(|of| of.weight).sum();
@@ -425,7 +425,10 @@ impl Table {
             .keys()
             .filter_map(|of| self.rank(*of))
             .collect();
-        let apart = self.entries.values().filter(|e| e.stage == Stage::Apart);
+        let apart = self
+            .entries
+            .values()
+            .filter(|e| e.stage == AdmissionStage::Apart);
         self.strangers == strangers().count()
             && self.apart == apart.count()
             && self.known == known.count()

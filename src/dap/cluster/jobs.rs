@@ -15,14 +15,14 @@ const MAX: (usize, usize) = (8, 1_000);
 /// A cluster and one of its jobs.
 pub(super) type Job = (Arc<str>, String);
 
-type Asking = Pin<Box<dyn Future<Output = (Job, Option<String>)> + Send>>;
+type JobQuery = Pin<Box<dyn Future<Output = (Job, Option<String>)> + Send>>;
 
 /// Asks after each job once. Lives in the task of its session.
 pub(super) struct Jobs {
     registry: Registry,
     /// Told, or asked after now.
     known: HashSet<Job>,
-    asking: FuturesUnordered<Asking>,
+    asking: FuturesUnordered<JobQuery>,
 }
 
 impl Jobs {

@@ -19,7 +19,7 @@ pub(in crate::dap) fn narrowed(body: &[u8], command: Command, view: ForView) -> 
         return None;
     };
     let mut parser = serde_json::Deserializer::from_slice(body);
-    let (seq, arguments) = parser.deserialize_map(Top(shapes)).ok()?;
+    let (seq, arguments) = parser.deserialize_map(TopLevel(shapes)).ok()?;
     parser.end().ok()?;
     let command = command.as_str();
     (seq < FIRST_OWN_SEQ).then(|| {
@@ -29,7 +29,7 @@ pub(in crate::dap) fn narrowed(body: &[u8], command: Command, view: ForView) -> 
 
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "snake_case")]
-enum Key {
+enum NarrowedKey {
     Seq,
     Arguments,
     #[serde(other)]
@@ -37,9 +37,9 @@ enum Key {
 }
 
 /// The object that is the message: gives its `seq`, and its arguments as they are written anew.
-struct Top(Shapes);
+struct TopLevel(Shapes);
 
-impl<'de> Visitor<'de> for Top {
+impl<'de> Visitor<'de> for TopLevel {
     type Value = (u64, String);
 
     fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -50,12 +50,12 @@ impl<'de> Visitor<'de> for Top {
         let (mut seq, mut arguments) = (None, None);
         while let Some(key) = map.next_key()? {
             let again = match key {
-                Key::Seq => seq.replace(map.next_value()?).is_some(),
-                Key::Arguments => {
+                NarrowedKey::Seq => seq.replace(map.next_value()?).is_some(),
+                NarrowedKey::Arguments => {
                     let narrow = map.next_value_seed(Narrow(self.0))?;
                     arguments.replace(narrow).is_some()
                 }
-                Key::Other => {
+                NarrowedKey::Other => {
                     map.next_value::<IgnoredAny>()?;
                     false
                 }

@@ -43,18 +43,20 @@ struct OutputBody {
 }
 
 fn category<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
-    from.deserialize_str(Text(|text| matches!(text, "console" | "stdout" | "stderr")))
+    from.deserialize_str(PlainText(|text| {
+        matches!(text, "console" | "stdout" | "stderr")
+    }))
 }
 
 /// A text that colours a terminal at most.
 fn shown<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
-    from.deserialize_str(Text(|text| !drives_terminal(text)))
+    from.deserialize_str(PlainText(|text| !drives_terminal(text)))
 }
 
 /// A text that has nothing to be taken out.
-struct Text(fn(&str) -> bool);
+struct PlainText(fn(&str) -> bool);
 
-impl Visitor<'_> for Text {
+impl Visitor<'_> for PlainText {
     type Value = ();
 
     fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {

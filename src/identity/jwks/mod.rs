@@ -36,7 +36,7 @@ const LOOK_AT_FILE: Duration = Duration::from_secs(1);
 const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 
 /// Keys that come from elsewhere. Cheap to clone.
-pub(super) struct RemoteKeys<S = Source>(Arc<Inner<S>>);
+pub(super) struct RemoteKeys<S = Source>(Arc<JwksInner<S>>);
 
 impl<S> Clone for RemoteKeys<S> {
     fn clone(&self) -> Self {
@@ -44,14 +44,14 @@ impl<S> Clone for RemoteKeys<S> {
     }
 }
 
-struct Inner<S> {
+struct JwksInner<S> {
     source: S,
     /// What is read again whenever it is looked at costs nothing: a file.
     is_file: bool,
     refresh: Duration,
     max_stale: Duration,
     timeout: Duration,
-    keys: watch::Sender<Known>,
+    keys: watch::Sender<KnownKeys>,
     /// Somebody wants a key that is not known.
     wanted: Notify,
     /// When a fetch for the sake of an unknown key may begin again.
@@ -60,7 +60,7 @@ struct Inner<S> {
 
 /// What is known, and since when.
 #[derive(Clone)]
-struct Known {
+struct KnownKeys {
     keys: Arc<[Arc<VerificationKey>]>,
     /// When these were last what the source says. `None`: never yet.
     confirmed: Option<Instant>,
@@ -70,7 +70,7 @@ struct Known {
     served: u64,
 }
 
-impl Known {
+impl KnownKeys {
     fn has(&self, kid: &str) -> bool {
         self.keys.iter().any(|key| key.kid() == Some(kid))
     }
@@ -100,13 +100,13 @@ impl RemoteKeys<Source> {
 
 impl<S: Fetch> RemoteKeys<S> {
     fn with(source: S, config: &config::Jwks, is_file: bool) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(JwksInner {
             source,
             is_file,
             refresh: config.refresh,
             max_stale: config.max_stale,
             timeout: config.timeout,
-            keys: watch::Sender::new(Known {
+            keys: watch::Sender::new(KnownKeys {
                 keys: Arc::default(),
                 confirmed: None,
                 wanted: 1,
@@ -144,7 +144,7 @@ impl<S: Fetch> KeyRing for RemoteKeys<S> {
     }
 }
 
-impl<S: Fetch> Inner<S> {
+impl<S: Fetch> JwksInner<S> {
     /// The one place that fetches: never two at a time, whoever asks.
     async fn keep_fresh(&self) {
         let mut backoff = RETRY;
@@ -220,9 +220,10 @@ impl<S: Fetch> Inner<S> {
     }
 
     /// What is known, after a fetch where `kid` is not among it and one is under way or may be made.
-    async fn fresh_enough(&self, kid: Option<&str>) -> Result<Known, KeysUnavailable> {
+    async fn fresh_enough(&self, kid: Option<&str>) -> Result<KnownKeys, KeysUnavailable> {
         let mut keys = self.keys.subscribe();
-        let enough = |known: &Known| known.confirmed.is_some() && kid.is_none_or(|k| known.has(k));
+        let enough =
+            |known: &KnownKeys| known.confirmed.is_some() && kid.is_none_or(|k| known.has(k));
         let waits = {
             let known = keys.borrow();
             !enough(&known) && known.wanted == known.served

@@ -38,10 +38,10 @@ pub(in crate::identity) trait Fetch: Send + Sync + 'static {
 /// A file or an address.
 pub(in crate::identity) struct Source {
     name: String,
-    place: Place,
+    place: JwksLocation,
 }
 
-enum Place {
+enum JwksLocation {
     /// What is seen of it is the last set that could be used.
     File(Mutex<WatchedFile>),
     Web {
@@ -56,7 +56,10 @@ impl Source {
         if let Some(path) = &config.file {
             return Ok(Some(Self {
                 name: path.display().to_string(),
-                place: Place::File(Mutex::new(WatchedFile::new(path.clone(), MAX_SET as u64))),
+                place: JwksLocation::File(Mutex::new(WatchedFile::new(
+                    path.clone(),
+                    MAX_SET as u64,
+                ))),
             }));
         }
         let Some(url) = &config.url else {
@@ -68,7 +71,7 @@ impl Source {
         Ok(Some(Self {
             // Without a query: people put keys into those.
             name: url.split('?').next().unwrap_or_default().to_owned(),
-            place: Place::Web {
+            place: JwksLocation::Web {
                 client: Box::new(client(config, uri.scheme_str() == Some("https"))?),
                 uri,
             },
@@ -76,14 +79,14 @@ impl Source {
     }
 
     pub(super) fn is_file(&self) -> bool {
-        matches!(self.place, Place::File(_))
+        matches!(self.place, JwksLocation::File(_))
     }
 }
 
 impl Fetch for Source {
     async fn fetch(&self) -> Result<Fetched, String> {
         match &self.place {
-            Place::File(file) => {
+            JwksLocation::File(file) => {
                 let known = file.lock().clone();
                 let found = known.look().await.map_err(|why| why.to_string())?;
                 let Some((taken, text)) = found else {
@@ -93,7 +96,7 @@ impl Fetch for Source {
                 *file.lock() = taken;
                 Ok(Fetched::Set(keys))
             }
-            Place::Web { uri, client } => {
+            JwksLocation::Web { uri, client } => {
                 let request = Request::get(uri.clone())
                     .header(ACCEPT, "application/jwk-set+json, application/json")
                     .header(USER_AGENT, http::USER_AGENT)

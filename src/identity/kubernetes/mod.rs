@@ -53,13 +53,13 @@ const RECHECKS: usize = 16;
 const NEWS: Duration = Duration::from_secs(1);
 
 /// What waits for one answer together. `None`: it is not there yet.
-type Answer = Option<Result<VerifiedIdentity, AuthError>>;
+type ReviewAnswer = Option<Result<VerifiedIdentity, AuthError>>;
 
 /// Asks Kubernetes about tokens. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Reviewer(Arc<Inner>);
+pub(super) struct Reviewer(Arc<ReviewerInner>);
 
-struct Inner {
+struct ReviewerInner {
     api: Box<dyn ReviewApi>,
     timeout: Duration,
     recheck: Duration,
@@ -79,7 +79,7 @@ struct Inner {
 }
 
 struct Known {
-    asking: HashMap<Key, watch::Receiver<Answer>>,
+    asking: HashMap<Key, watch::Receiver<ReviewAnswer>>,
     accepted: Memory<Key, VerifiedIdentity>,
     refused: Memory<Key, ()>,
     /// Accepted ones that nobody shows again, for as long as an API server may be silent.
@@ -105,7 +105,7 @@ impl Reviewer {
 
     /// For what `api` says.
     pub(super) fn with(api: Box<dyn ReviewApi>, config: &config::Kubernetes) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(ReviewerInner {
             api,
             timeout: config.timeout,
             recheck: config.recheck,
@@ -188,7 +188,7 @@ impl Reviewer {
         token: &Secret,
         expires: Option<SystemTime>,
         place: OwnedSemaphorePermit,
-    ) -> watch::Receiver<Answer> {
+    ) -> watch::Receiver<ReviewAnswer> {
         let (tell, answer) = watch::channel(None);
         known.asking.insert(key, answer.clone());
         let (reviewer, token) = (self.clone(), token.clone());
@@ -247,7 +247,7 @@ impl Reviewer {
     }
 }
 
-impl Inner {
+impl ReviewerInner {
     /// One deadline over all questions about one token: all of them, or those that are not `known`. A failure is logged when it begins, and its end too.
     async fn review(
         &self,

@@ -29,7 +29,7 @@ const PEOPLE: usize = 128;
 pub(super) const MOST: usize = 128;
 
 #[derive(Clone, Copy)]
-enum Last {
+enum LastAnswer {
     /// Something was allowed then.
     Allowed(Instant),
     /// Nothing was; not asked again until then.
@@ -37,7 +37,7 @@ enum Last {
 }
 
 /// What was last answered, by who it was about.
-pub(super) struct Quiet(Mutex<Memory<Key, HashMap<String, Last>>>);
+pub(super) struct Quiet(Mutex<Memory<Key, HashMap<String, LastAnswer>>>);
 
 impl Default for Quiet {
     fn default() -> Self {
@@ -54,13 +54,13 @@ impl Quiet {
         let last = last.known(user, now);
         let of = |place: &Place| last.and_then(|last| last.get(&place.clusters)).copied();
         let is_quiet =
-            |place: &Place| matches!(of(place), Some(Last::Nothing(until)) if until > now);
+            |place: &Place| matches!(of(place), Some(LastAnswer::Nothing(until)) if until > now);
         let (quiet, mut asked): (Vec<_>, Vec<_>) = places.into_iter().partition(is_quiet);
         // What somebody has is looked at whatever there is beside it.
-        asked.sort_by_key(|place| !matches!(of(place), Some(Last::Allowed(_))));
+        asked.sort_by_key(|place| !matches!(of(place), Some(LastAnswer::Allowed(_))));
         let has = asked
             .iter()
-            .filter(|place| matches!(of(place), Some(Last::Allowed(_))));
+            .filter(|place| matches!(of(place), Some(LastAnswer::Allowed(_))));
         let most = MOST + has.count();
         let is_more = asked.len() > most;
         asked.truncate(most);
@@ -75,18 +75,18 @@ impl Quiet {
         let longest = (HOLDS * u32::try_from(all / FEW).unwrap_or(u32::MAX)).min(LONGEST);
         let mut after = last.known(&user, now).cloned().unwrap_or_default();
         after.retain(|_, last| match last {
-            Last::Allowed(at) => *at + RECENT > now,
-            Last::Nothing(until) => *until > now,
+            LastAnswer::Allowed(at) => *at + RECENT > now,
+            LastAnswer::Nothing(until) => *until > now,
         });
         for (place, scopes) in asked {
-            let was_allowed = matches!(after.get(place), Some(Last::Allowed(_)));
+            let was_allowed = matches!(after.get(place), Some(LastAnswer::Allowed(_)));
             match scopes.is_empty() {
-                false => drop(after.insert(place.clone(), Last::Allowed(now))),
+                false => drop(after.insert(place.clone(), LastAnswer::Allowed(now))),
                 true if was_allowed || all < 2 * FEW => {}
                 true => {
                     // Not all of them at once.
                     let holds = longest.mul_f64(rand::random_range(0.5..=1.0));
-                    after.insert(place.clone(), Last::Nothing(now + holds));
+                    after.insert(place.clone(), LastAnswer::Nothing(now + holds));
                 }
             }
         }

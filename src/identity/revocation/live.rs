@@ -50,11 +50,11 @@ pub enum RevokeError {
 /// The list that principals watch.
 pub(in crate::identity) struct LiveRevocations {
     path: Option<PathBuf>,
-    state: Mutex<State>,
+    state: Mutex<RevocationState>,
     sender: watch::Sender<Arc<RevocationList>>,
 }
 
-struct State {
+struct RevocationState {
     file: Option<RevocationFile>,
     from_file: RevocationList,
     told: RevocationList,
@@ -78,7 +78,7 @@ impl LiveRevocations {
         Ok(Self {
             path: path.map(Path::to_owned),
             sender: watch::Sender::new(Arc::new(from_file.clone())),
-            state: Mutex::new(State {
+            state: Mutex::new(RevocationState {
                 file,
                 from_file,
                 told: RevocationList::default(),
@@ -184,7 +184,7 @@ impl LiveRevocations {
         }
     }
 
-    fn publish(&self, state: &State) {
+    fn publish(&self, state: &RevocationState) {
         let mut list = state.from_file.clone();
         list.extend(&state.told);
         self.sender.send_replace(Arc::new(list));

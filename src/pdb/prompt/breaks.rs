@@ -17,7 +17,7 @@ use crate::wire::text::escaped;
 const MOST_COMMANDS: usize = 200;
 
 /// Where a breakpoint is to be set.
-struct Place {
+struct BreakTarget {
     file: String,
     line: u32,
     stop: u32,
@@ -75,14 +75,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     /// Where `location` is.
-    async fn place(&mut self, location: Location<'_>) -> Result<Place, Failure> {
+    async fn place(&mut self, location: Location<'_>) -> Result<BreakTarget, Failure> {
         let (file, line) = match location {
             Location::File { name, line } => (self.file(name).await?, line),
             Location::Line(line) => (self.here(), Ok(line)),
             Location::Function(name) => return self.function(name).await,
         };
         let line = line.map_err(|line| Failure::refused(format!("Bad lineno: {line}")))?;
-        Ok(Place {
+        Ok(BreakTarget {
             file,
             line,
             stop: line,
@@ -109,7 +109,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         found.ok_or_else(|| Failure::refused(format!("'{name}' not found from sys.path")))
     }
 
-    async fn function(&mut self, text: &str) -> Result<Place, Failure> {
+    async fn function(&mut self, text: &str) -> Result<BreakTarget, Failure> {
         let ask = json!({"op": "function", "text": text, "file": self.here()});
         let answer = self.probe(&ask).await?;
         let found = &answer["function"];
@@ -119,7 +119,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 .and_then(|line| u32::try_from(line).ok())
         };
         match (found["file"].as_str(), number("line"), number("stop")) {
-            (Some(file), Some(line), Some(stop)) => Ok(Place {
+            (Some(file), Some(line), Some(stop)) => Ok(BreakTarget {
                 file: file.to_owned(),
                 line,
                 stop,

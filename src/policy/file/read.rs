@@ -67,7 +67,7 @@ impl Policy {
 
 /// Reads the text of a file that is called `file` in problems.
 pub(super) fn parse(file: &str, text: &str) -> Result<Policy, Problems> {
-    let mut reader = Reader {
+    let mut reader = PolicyReader {
         lines: Lines { file, text },
         problems: Vec::new(),
     };
@@ -80,7 +80,7 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Policy, Problems> {
     }
 }
 
-struct Reader<'a> {
+struct PolicyReader<'a> {
     lines: Lines<'a>,
     problems: Vec<Problem>,
 }
@@ -93,7 +93,7 @@ struct Draft {
     rule: Rule,
 }
 
-impl Reader<'_> {
+impl PolicyReader<'_> {
     fn document(&mut self) -> Vec<Grant> {
         let (document, errors) = DeTable::parse_recoverable(self.lines.text);
         if !errors.is_empty() {

@@ -42,13 +42,13 @@ pub(super) struct Connections {
 #[derive(Default)]
 struct Idle {
     /// The one that was used last is last.
-    kept: Vec<(Instant, Connection)>,
+    kept: Vec<(Instant, PooledConnection)>,
     /// Runs while there are any.
     closing: Option<AbortOnDropHandle<()>>,
 }
 
 /// One connection to the head, which requests use one after another.
-struct Connection {
+struct PooledConnection {
     requests: SendRequest<RequestBody>,
     /// `None`: it has ended.
     driver: Option<Driver>,
@@ -60,7 +60,7 @@ type Driver = Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>;
 pub struct HeadBody {
     body: Incoming,
     /// `None`: it has gone back, or is not to be used again.
-    connection: Option<Connection>,
+    connection: Option<PooledConnection>,
     home: Weak<Connections>,
 }
 
@@ -96,14 +96,14 @@ impl Connections {
         }
     }
 
-    async fn dial(&self) -> Result<Connection, BodyError> {
+    async fn dial(&self) -> Result<PooledConnection, BodyError> {
         let mut connector = self.connector.clone();
         poll_fn(|cx| connector.poll_ready(cx)).await?;
         let stream = connector.call(self.to.clone()).await?;
         let mut builder = http1::Builder::new();
         builder.max_buf_size(MAX_BUFFER);
         let (requests, driver) = builder.handshake(stream).await?;
-        Ok(Connection {
+        Ok(PooledConnection {
             requests,
             driver: Some(Box::pin(driver.with_upgrades())),
         })
@@ -111,7 +111,7 @@ impl Connections {
 
     fn answer(
         self: &Arc<Self>,
-        connection: Connection,
+        connection: PooledConnection,
         answer: Response<Incoming>,
     ) -> Response<HeadBody> {
         let home = Arc::downgrade(self);
@@ -129,7 +129,7 @@ impl Connections {
     }
 
     /// The connection that was kept last of those that are still good.
-    fn take(&self) -> Option<Connection> {
+    fn take(&self) -> Option<PooledConnection> {
         let mut idle = self.idle.lock();
         while let Some((since, connection)) = idle.kept.pop() {
             if since.elapsed() >= IDLE {
@@ -144,7 +144,7 @@ impl Connections {
     }
 
     #[expect(clippy::disallowed_methods, reason = "owned by the connections")]
-    fn keep(self: &Arc<Self>, connection: Connection) {
+    fn keep(self: &Arc<Self>, connection: PooledConnection) {
         let mut idle = self.idle.lock();
         if idle.kept.len() >= KEPT {
             idle.kept.remove(0);
@@ -189,7 +189,7 @@ async fn close_idle(of: Weak<Connections>) {
     }
 }
 
-impl Connection {
+impl PooledConnection {
     /// Moves the connection along.
     fn drive(&mut self, cx: &mut Context<'_>) {
         if let Some(driver) = &mut self.driver

@@ -47,7 +47,7 @@ pub(super) struct Turns {
 
 /// The turn of one answer: of its head's, and of all.
 #[derive(Debug)]
-struct Turn {
+struct HeadTurn {
     turns: Arc<Turns>,
     began: Instant,
     _own: OwnedSemaphorePermit,
@@ -59,7 +59,7 @@ struct Turn {
 pub struct Answer {
     /// All of it.
     pub bytes: Bytes,
-    turn: Option<Turn>,
+    turn: Option<HeadTurn>,
     /// The memory that they take.
     _taken: Taken,
 }
@@ -137,12 +137,12 @@ impl Turns {
     }
 
     /// Cancel safe. `None` never comes: nobody closes a semaphore.
-    async fn turn(self: &Arc<Self>) -> Option<Turn> {
+    async fn turn(self: &Arc<Self>) -> Option<HeadTurn> {
         let own = Arc::clone(&self.own).acquire_owned().await.ok()?;
         let rested = *self.rested.lock();
         tokio::time::sleep_until(rested).await;
         let all = ALL.acquire().await.ok()?;
-        Some(Turn {
+        Some(HeadTurn {
             turns: Arc::clone(self),
             began: Instant::now(),
             _own: own,
@@ -160,7 +160,7 @@ async fn hold(taken: &mut Taken, bytes: usize) -> Result<(), NotRead> {
     held.map_err(|_| NotRead::Crowded)
 }
 
-impl Drop for Turn {
+impl Drop for HeadTurn {
     fn drop(&mut self) {
         let rest = (self.began.elapsed() * REST).min(LONGEST_REST);
         *self.turns.rested.lock() = Instant::now() + rest;

@@ -49,11 +49,11 @@ const PROXY_PATIENCE: Duration = Duration::from_secs(120);
 /// A client for one head. Cheap to clone; connections are pooled.
 #[derive(Clone, Debug)]
 pub struct HeadClient {
-    inner: Arc<Inner>,
+    inner: Arc<HeadInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct HeadInner {
     connections: Arc<Connections>,
     host: HeaderValue,
     /// Path of `ray_address` without its last slash; often empty.
@@ -121,7 +121,7 @@ impl HeadClient {
         let connector = Connector::new(tls.with_no_client_auth(), timeout, Proxies::none());
         let prefix = uri.path().trim_end_matches('/').to_owned();
         Ok(Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(HeadInner {
                 host: HeaderValue::from_str(authority.as_str()).map_err(|_| bad())?,
                 address: format!("{scheme}://{authority}{prefix}"),
                 connections: Connections::new(connector, uri),

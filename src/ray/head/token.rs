@@ -29,11 +29,11 @@ const FIRST: Duration = Duration::from_secs(2);
 
 /// Where a cluster's token comes from.
 pub(super) struct TokenSource {
-    place: Place,
+    place: TokenLocation,
     cached: Mutex<Cached>,
 }
 
-enum Place {
+enum TokenLocation {
     Nowhere,
     Given(GivenToken),
     /// `RAY_AUTH_TOKEN`: fixed for the life of the process.
@@ -148,9 +148,9 @@ impl TokenSource {
     /// cluster must not be sent to another.
     pub(super) fn new(token_file: Option<PathBuf>, environment: Option<Environment>) -> Self {
         let place = match (token_file, environment) {
-            (Some(path), _) => Place::file(path, true),
-            (None, Some(environment)) => Place::from_environment(environment),
-            (None, None) => Place::Nowhere,
+            (Some(path), _) => TokenLocation::file(path, true),
+            (None, Some(environment)) => TokenLocation::from_environment(environment),
+            (None, None) => TokenLocation::Nowhere,
         };
         Self {
             place,
@@ -161,7 +161,7 @@ impl TokenSource {
     /// The source of a token that is given.
     pub(super) fn given(token: GivenToken) -> Self {
         Self {
-            place: Place::Given(token),
+            place: TokenLocation::Given(token),
             cached: Mutex::default(),
         }
     }
@@ -169,10 +169,10 @@ impl TokenSource {
     /// The `Authorization` value to send now, if there is a token.
     pub(super) async fn header(&self) -> Option<HeaderValue> {
         let (file, named) = match &self.place {
-            Place::Nowhere => return None,
-            Place::Given(token) => return token.header().await,
-            Place::Environment(header) => return Some(header.clone()),
-            Place::File { file, named } => (file, *named),
+            TokenLocation::Nowhere => return None,
+            TokenLocation::Given(token) => return token.header().await,
+            TokenLocation::Environment(header) => return Some(header.clone()),
+            TokenLocation::File { file, named } => (file, *named),
         };
         {
             // Claiming the check under the lock keeps concurrent requests from repeating it; they
@@ -220,13 +220,13 @@ impl TokenSource {
     /// Says whether there is anything to read anew.
     pub(super) fn distrust(&self) -> bool {
         match &self.place {
-            Place::Nowhere | Place::Environment(_) => false,
-            Place::Given(token) => {
+            TokenLocation::Nowhere | TokenLocation::Environment(_) => false,
+            TokenLocation::Given(token) => {
                 // Whoever gave it looks for another; the next request has it.
                 token.0.refused.notify_one();
                 false
             }
-            Place::File { file, .. } => {
+            TokenLocation::File { file, .. } => {
                 self.cached.lock().checked = None;
                 file.lock().forget();
                 true
@@ -236,21 +236,21 @@ impl TokenSource {
 
     /// Whether somebody gives it, so that no setting of the relay's can be at fault.
     pub(super) fn is_given(&self) -> bool {
-        matches!(self.place, Place::Given(_))
+        matches!(self.place, TokenLocation::Given(_))
     }
 
     /// Where the token comes from, for messages.
     pub(super) fn name(&self) -> String {
         match &self.place {
-            Place::Nowhere => "nowhere".to_owned(),
-            Place::Given(token) => token.name(),
-            Place::Environment(_) => "RAY_AUTH_TOKEN".to_owned(),
-            Place::File { file, .. } => file.lock().path().display().to_string(),
+            TokenLocation::Nowhere => "nowhere".to_owned(),
+            TokenLocation::Given(token) => token.name(),
+            TokenLocation::Environment(_) => "RAY_AUTH_TOKEN".to_owned(),
+            TokenLocation::File { file, .. } => file.lock().path().display().to_string(),
         }
     }
 }
 
-impl Place {
+impl TokenLocation {
     fn file(path: PathBuf, named: bool) -> Self {
         Self::File {
             file: Mutex::new(WatchedFile::new(path, MAX_FILE)),

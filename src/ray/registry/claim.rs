@@ -34,10 +34,10 @@ pub struct Claim {
 /// A share in a [`Claim`], for what may outlive the session: its connection to the worker, which has to be led to its end.
 #[derive(Clone)]
 pub struct Lease {
-    held: Arc<InUse>,
+    held: Arc<ClaimInUse>,
 }
 
-struct InUse {
+struct ClaimInUse {
     breakpoint: Arc<Breakpoint>,
     shared: Arc<Shared>,
     cluster: Arc<ClusterHandle>,
@@ -57,7 +57,7 @@ impl Claim {
             settling,
         } = open;
         let (ending, ended) = oneshot::channel();
-        let held = InUse {
+        let held = ClaimInUse {
             breakpoint,
             shared: Arc::clone(&shared),
             cluster: Arc::clone(&cluster),
@@ -216,7 +216,7 @@ impl Lease {
 
     /// Gives this share back, and keeps what it takes to look after the worker.
     pub fn give_back(self) -> Left {
-        let InUse {
+        let ClaimInUse {
             breakpoint,
             shared,
             cluster,
@@ -308,7 +308,7 @@ pub enum Whereabouts {
     Unknown,
 }
 
-impl Drop for InUse {
+impl Drop for ClaimInUse {
     fn drop(&mut self) {
         let breakpoint = &self.breakpoint;
         self.shared.close_claim(

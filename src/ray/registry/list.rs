@@ -12,13 +12,13 @@ use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId};
 const PART: usize = 128;
 
 /// A row, with its id beside it: whoever looks for one touches no other breakpoint.
-type Row = (BreakpointId, Arc<Breakpoint>);
+type ListRow = (BreakpointId, Arc<Breakpoint>);
 
 /// Breakpoints in an order. Cheap to clone.
 #[derive(Clone, Default, PartialEq)]
 pub struct List {
     /// None of them is empty.
-    parts: Vec<Arc<Vec<Row>>>,
+    parts: Vec<Arc<Vec<ListRow>>>,
     len: usize,
 }
 
@@ -110,9 +110,9 @@ impl List {
 }
 
 /// Where a breakpoint stands. Two whose ids happen to be the same are two.
-type Place<'a> = ((bool, Moment, BreakpointId), &'a str, &'a str);
+type ListSlot<'a> = ((bool, Moment, BreakpointId), &'a str, &'a str);
 
-fn place(breakpoint: &Breakpoint) -> Place<'_> {
+fn place(breakpoint: &Breakpoint) -> ListSlot<'_> {
     (breakpoint.order(), &breakpoint.cluster, breakpoint.key())
 }
 
@@ -122,7 +122,7 @@ impl FromIterator<Arc<Breakpoint>> for List {
         let mut rows = rows.into_iter().map(|row| (row.id, row));
         let mut list = Self::default();
         loop {
-            let part: Vec<Row> = rows.by_ref().take(PART).collect();
+            let part: Vec<ListRow> = rows.by_ref().take(PART).collect();
             if part.is_empty() {
                 return list;
             }
@@ -151,9 +151,9 @@ impl std::fmt::Debug for List {
 /// Iterator over the rows of a [`List`].
 #[derive(Debug, Clone)]
 pub struct Iter<'a> {
-    parts: std::slice::Iter<'a, Arc<Vec<Row>>>,
-    front: std::slice::Iter<'a, Row>,
-    back: std::slice::Iter<'a, Row>,
+    parts: std::slice::Iter<'a, Arc<Vec<ListRow>>>,
+    front: std::slice::Iter<'a, ListRow>,
+    back: std::slice::Iter<'a, ListRow>,
 }
 
 impl<'a> Iterator for Iter<'a> {
@@ -267,7 +267,7 @@ mod tests {
         let all: List = (0..255).map(|n| breakpoint(u64::from(n), n)).collect();
         let mut without = all.clone();
         assert!(without.remove(&breakpoint(200, 200)));
-        let shared = |(a, b): (&Arc<Vec<Row>>, &Arc<Vec<Row>>)| Arc::ptr_eq(a, b);
+        let shared = |(a, b): (&Arc<Vec<ListRow>>, &Arc<Vec<ListRow>>)| Arc::ptr_eq(a, b);
         let kept = all.parts.iter().zip(&without.parts).filter(|p| shared(*p));
         assert_eq!((kept.count(), all.len(), without.len()), (1, 255, 254));
     }

@@ -24,17 +24,17 @@ pub(super) struct Envelope<T> {
     #[serde(default, deserialize_with = "text")]
     pub(super) msg: String,
     #[serde(default)]
-    data: Data<T>,
+    data: RowsData<T>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(bound(deserialize = "T: DeserializeOwned"))]
-struct Data<T> {
+struct RowsData<T> {
     #[serde(default)]
     result: Option<List<T>>,
 }
 
-impl<T> Default for Data<T> {
+impl<T> Default for RowsData<T> {
     fn default() -> Self {
         Self { result: None }
     }

@@ -50,13 +50,13 @@ pub(super) struct Core {
     /// How many of them are of the configuration, and so the first for ever.
     configured: usize,
     events: u64,
-    claims: HashMap<BreakpointId, InUse>,
+    claims: HashMap<BreakpointId, SharedInUse>,
     /// The breakpoints whose debuggers are not yet over the last session; closed when they are.
     settling: HashMap<BreakpointId, watch::Receiver<()>>,
     next_claim: u64,
 }
 
-struct InUse {
+struct SharedInUse {
     claim: u64,
     died: Arc<SetOnce<Arc<str>>>,
 }
@@ -156,7 +156,7 @@ impl Shared {
         let died = Arc::new(SetOnce::new());
         core.claims.insert(
             breakpoint.id,
-            InUse {
+            SharedInUse {
                 claim: number,
                 died: Arc::clone(&died),
             },

@@ -34,11 +34,11 @@ const LONGEST: usize = 40;
 #[derive(Debug)]
 pub(super) struct Held {
     accounts: Mutex<Accounts>,
-    families: Families,
+    families: HeldFamilies,
 }
 
 #[derive(Debug)]
-struct Families {
+struct HeldFamilies {
     tasks: IntGaugeVec,
     cpus: GaugeVec,
     gpus: GaugeVec,
@@ -49,25 +49,25 @@ struct Families {
 
 #[derive(Debug, Default)]
 struct Accounts {
-    live: HashMap<BreakpointId, Stop>,
+    live: HashMap<BreakpointId, HeldStop>,
     /// The jobs with series of their own, and when each last held something.
-    jobs: HashMap<Job, Instant>,
+    jobs: HashMap<HeldJob, Instant>,
     /// All that have series.
-    groups: HashSet<Group>,
+    groups: HashSet<HeldGroup>,
 }
 
 /// Cluster and id.
-type Job = (Arc<str>, Arc<str>);
+type HeldJob = (Arc<str>, Arc<str>);
 
 /// What has the same labels.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Group {
+struct HeldGroup {
     cluster: Arc<str>,
     kind: &'static str,
     job: Arc<str>,
 }
 
-impl Group {
+impl HeldGroup {
     fn labels(&self) -> [&str; 3] {
         [&self.cluster, self.kind, &self.job]
     }
@@ -75,8 +75,8 @@ impl Group {
 
 /// One task that is held up.
 #[derive(Debug)]
-struct Stop {
-    group: Group,
+struct HeldStop {
+    group: HeldGroup,
     /// It has been looked up what it is: until then its time is charged to nobody, because that is known in a moment.
     is_known: bool,
     cpus: Amount,
@@ -98,7 +98,7 @@ struct Sum {
 
 impl Sum {
     /// Charges `stop` for the time until `now`.
-    fn charge(&mut self, stop: &mut Stop, now: Instant) {
+    fn charge(&mut self, stop: &mut HeldStop, now: Instant) {
         let seconds = now.saturating_duration_since(stop.charged).as_secs_f64();
         stop.charged = now;
         self.seconds += seconds;
@@ -135,7 +135,7 @@ impl Held {
         )?;
         Ok(Self {
             accounts: Mutex::default(),
-            families: Families {
+            families: HeldFamilies {
                 tasks: register(registry, tasks)?,
                 cpus: register(registry, cpus)?,
                 gpus: register(registry, gpus)?,
@@ -188,9 +188,9 @@ impl Held {
     pub(super) fn refresh(&self) {
         let now = Instant::now();
         let accounts = &mut *self.accounts.lock();
-        let mut sums: HashMap<&Group, Sum> = HashMap::new();
+        let mut sums: HashMap<&HeldGroup, Sum> = HashMap::new();
         for stop in accounts.live.values_mut() {
-            let Stop {
+            let HeldStop {
                 group, cpus, gpus, ..
             } = &*stop;
             let sum = match sums.get_mut(group) {
@@ -215,7 +215,7 @@ impl Held {
             let sum = sums.get(group).unwrap_or(&none);
             self.families.add(group, sum);
             let labels = &group.labels();
-            let Families {
+            let HeldFamilies {
                 tasks, cpus, gpus, ..
             } = &self.families;
             tasks.with_label_values(labels).set(sum.tasks);
@@ -231,14 +231,14 @@ impl Held {
     }
 }
 
-impl Families {
-    fn charge(&self, stop: &mut Stop, now: Instant) {
+impl HeldFamilies {
+    fn charge(&self, stop: &mut HeldStop, now: Instant) {
         let mut sum = Sum::default();
         sum.charge(stop, now);
         self.add(&stop.group, &sum);
     }
 
-    fn add(&self, group: &Group, sum: &Sum) {
+    fn add(&self, group: &HeldGroup, sum: &Sum) {
         let labels = &group.labels();
         for (family, seconds) in [
             (&self.seconds, sum.seconds),
@@ -249,7 +249,7 @@ impl Families {
         }
     }
 
-    fn forget(&self, group: &Group) {
+    fn forget(&self, group: &HeldGroup) {
         let labels = &group.labels();
         // Fails where there is no such series.
         let _ = self.tasks.remove_label_values(labels);
@@ -264,7 +264,7 @@ impl Families {
 
 impl Accounts {
     /// `breakpoint` holds up a task, as it is known now.
-    fn live(&mut self, families: &Families, breakpoint: &Breakpoint, now: Instant) {
+    fn live(&mut self, families: &HeldFamilies, breakpoint: &Breakpoint, now: Instant) {
         let resources = breakpoint.names.resources.as_ref();
         let (cpus, gpus) = (
             resources.map(Resources::cpus).unwrap_or_default(),
@@ -272,7 +272,7 @@ impl Accounts {
         );
         let is_known = breakpoint.names.name.is_some();
         let group = self.group(families, breakpoint, now);
-        let stop = self.live.entry(breakpoint.id).or_insert_with(|| Stop {
+        let stop = self.live.entry(breakpoint.id).or_insert_with(|| HeldStop {
             group: group.clone(),
             is_known,
             cpus,
@@ -287,7 +287,12 @@ impl Accounts {
         stop.is_known = is_known;
     }
 
-    fn group(&mut self, families: &Families, breakpoint: &Breakpoint, now: Instant) -> Group {
+    fn group(
+        &mut self,
+        families: &HeldFamilies,
+        breakpoint: &Breakpoint,
+        now: Instant,
+    ) -> HeldGroup {
         let job: Arc<str> = match breakpoint.names.job_id.as_deref() {
             None => UNKNOWN.into(),
             Some(id) => {
@@ -298,7 +303,7 @@ impl Accounts {
                 }
             }
         };
-        let group = Group {
+        let group = HeldGroup {
             cluster: Arc::clone(&breakpoint.cluster),
             kind: breakpoint.kind.word(),
             job,
@@ -310,7 +315,7 @@ impl Accounts {
     }
 
     /// Whether `job` has series of its own, where need be those of a job that has held nothing for long.
-    fn has_place(&mut self, families: &Families, job: Job, now: Instant) -> bool {
+    fn has_place(&mut self, families: &HeldFamilies, job: HeldJob, now: Instant) -> bool {
         while !self.jobs.contains_key(&job) && self.jobs.len() >= MOST_JOBS {
             let oldest = self.jobs.iter().min_by_key(|(_, used)| **used);
             let Some((oldest, used)) = oldest.map(|(job, used)| (job.clone(), *used)) else {
@@ -320,7 +325,7 @@ impl Accounts {
                 return false;
             }
             // Nobody may have looked for long: each job is looked for among all that is live once in that time at most.
-            let is_of = |group: &Group| group.cluster == oldest.0 && group.job == oldest.1;
+            let is_of = |group: &HeldGroup| group.cluster == oldest.0 && group.job == oldest.1;
             if self.live.values().any(|stop| is_of(&stop.group)) {
                 self.jobs.insert(oldest, now);
                 continue;

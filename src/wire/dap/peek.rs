@@ -45,10 +45,10 @@ pub struct Walk {
     depth: Depth,
     /// Everything before this byte has been looked at.
     at: usize,
-    state: State,
-    kind: Option<Text>,
-    command: Option<Text>,
-    event: Option<Text>,
+    state: PeekState,
+    kind: Option<PeekedText>,
+    command: Option<PeekedText>,
+    event: Option<PeekedText>,
     success: Success,
     /// A key was there that no debugger writes before those that decide.
     unusual: bool,
@@ -56,14 +56,14 @@ pub struct Walk {
 
 /// Where in the body a string without escapes is.
 #[derive(Debug, Clone, Copy)]
-struct Text {
+struct PeekedText {
     start: usize,
     end: usize,
 }
 
 /// Keys whose value decides.
 #[derive(Debug, Clone, Copy)]
-enum Slot {
+enum PeekedField {
     Kind,
     Command,
     Event,
@@ -83,7 +83,7 @@ enum Success {
 const USUAL: [&[u8]; 2] = [b"seq", b"request_seq"];
 
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum PeekState {
     /// Before the `{` of the message.
     Open,
     /// Before a key.
@@ -91,11 +91,11 @@ enum State {
     /// In a key that begins at this byte.
     InKey(usize),
     /// Before the `:` of a key that decides, or of another.
-    Colon(Option<Slot>),
+    Colon(Option<PeekedField>),
     /// Before the value of such a key.
-    Value(Option<Slot>),
+    Value(Option<PeekedField>),
     /// In a value that decides, which begins at this byte.
-    InText(Slot, usize),
+    InText(PeekedField, usize),
     /// In a string, with so many brackets open around it.
     InString(usize),
     /// In a value, outside of strings, with so many brackets open.
@@ -116,7 +116,7 @@ impl Walk {
         Self {
             depth,
             at: 0,
-            state: State::Open,
+            state: PeekState::Open,
             kind: None,
             command: None,
             event: None,
@@ -139,9 +139,9 @@ impl Walk {
     pub fn peek<'a>(&mut self, body: &'a [u8], length: usize) -> Peek<'a> {
         loop {
             match self.state {
-                State::Over => return self.known(body).unwrap_or(Peek::Unclear),
-                State::Unclear => return Peek::Unclear,
-                State::After if self.depth == Depth::Deciding => {
+                PeekState::Over => return self.known(body).unwrap_or(Peek::Unclear),
+                PeekState::Unclear => return Peek::Unclear,
+                PeekState::After if self.depth == Depth::Deciding => {
                     if let Some(known) = self.known(body) {
                         return known;
                     }
@@ -151,28 +151,28 @@ impl Walk {
             match self.step(body) {
                 Some(next) => self.state = next,
                 None if body.len() < length => return Peek::More,
-                None => self.state = State::Unclear,
+                None => self.state = PeekState::Unclear,
             }
         }
     }
 
     /// The state behind the next token; `None` where the bytes end in it.
-    fn step(&mut self, body: &[u8]) -> Option<State> {
+    fn step(&mut self, body: &[u8]) -> Option<PeekState> {
         Some(match self.state {
-            State::Open => match self.after_space(body)? {
-                b'{' => State::Key,
-                _ => State::Unclear,
+            PeekState::Open => match self.after_space(body)? {
+                b'{' => PeekState::Key,
+                _ => PeekState::Unclear,
             },
-            State::Key => match self.after_space(body)? {
-                b'"' => State::InKey(self.at),
-                _ => State::Unclear,
+            PeekState::Key => match self.after_space(body)? {
+                b'"' => PeekState::InKey(self.at),
+                _ => PeekState::Unclear,
             },
-            State::InKey(start) => match self.plain_text(body, start)? {
-                None => State::Unclear,
-                Some(text) => State::Colon(match text.of(body) {
-                    b"type" => Some(Slot::Kind),
-                    b"command" => Some(Slot::Command),
-                    b"event" => Some(Slot::Event),
+            PeekState::InKey(start) => match self.plain_text(body, start)? {
+                None => PeekState::Unclear,
+                Some(text) => PeekState::Colon(match text.of(body) {
+                    b"type" => Some(PeekedField::Kind),
+                    b"command" => Some(PeekedField::Command),
+                    b"event" => Some(PeekedField::Event),
                     b"success" => {
                         self.unusual |= self.success != Success::Unknown;
                         self.success = Success::Next;
@@ -184,15 +184,15 @@ impl Walk {
                     }
                 }),
             },
-            State::Colon(slot) => match self.after_space(body)? {
-                b':' => State::Value(slot),
-                _ => State::Unclear,
+            PeekState::Colon(slot) => match self.after_space(body)? {
+                b':' => PeekState::Value(slot),
+                _ => PeekState::Unclear,
             },
-            State::Value(Some(slot)) => match self.after_space(body)? {
-                b'"' => State::InText(slot, self.at),
-                _ => State::Unclear,
+            PeekState::Value(Some(slot)) => match self.after_space(body)? {
+                b'"' => PeekState::InText(slot, self.at),
+                _ => PeekState::Unclear,
             },
-            State::Value(None) => {
+            PeekState::Value(None) => {
                 let first = self.after_space(body)?;
                 if self.success == Success::Next {
                     self.success = match first {
@@ -201,55 +201,55 @@ impl Walk {
                     };
                 }
                 match first {
-                    b'"' => State::InString(0),
-                    b'{' | b'[' => State::Nested(1),
-                    _ => State::Scalar,
+                    b'"' => PeekState::InString(0),
+                    b'{' | b'[' => PeekState::Nested(1),
+                    _ => PeekState::Scalar,
                 }
             }
-            State::InText(slot, start) => match self.plain_text(body, start)? {
-                None => State::Unclear,
+            PeekState::InText(slot, start) => match self.plain_text(body, start)? {
+                None => PeekState::Unclear,
                 text => {
                     let slot = match slot {
-                        Slot::Kind => &mut self.kind,
-                        Slot::Command => &mut self.command,
-                        Slot::Event => &mut self.event,
+                        PeekedField::Kind => &mut self.kind,
+                        PeekedField::Command => &mut self.command,
+                        PeekedField::Event => &mut self.event,
                     };
                     match slot {
                         // Readers differ about which of two equal keys counts.
-                        Some(_) => State::Unclear,
+                        Some(_) => PeekState::Unclear,
                         None => {
                             *slot = text;
-                            State::After
+                            PeekState::After
                         }
                     }
                 }
             },
-            State::InString(open) => {
+            PeekState::InString(open) => {
                 self.skip_string(body)?;
                 if open == 0 {
-                    State::After
+                    PeekState::After
                 } else {
-                    State::Nested(open)
+                    PeekState::Nested(open)
                 }
             }
-            State::Nested(open) => match self.next_of(body, b"\"{[}]")? {
-                b'"' => State::InString(open),
-                b'{' | b'[' => State::Nested(open + 1),
-                _ if open == 1 => State::After,
-                _ => State::Nested(open - 1),
+            PeekState::Nested(open) => match self.next_of(body, b"\"{[}]")? {
+                b'"' => PeekState::InString(open),
+                b'{' | b'[' => PeekState::Nested(open + 1),
+                _ if open == 1 => PeekState::After,
+                _ => PeekState::Nested(open - 1),
             },
-            State::Scalar => {
+            PeekState::Scalar => {
                 self.next_of(body, b",}")?;
                 // What ends it is looked at again.
                 self.at -= 1;
-                State::After
+                PeekState::After
             }
-            State::After => match self.after_space(body)? {
-                b',' => State::Key,
-                b'}' => State::Over,
-                _ => State::Unclear,
+            PeekState::After => match self.after_space(body)? {
+                b',' => PeekState::Key,
+                b'}' => PeekState::Over,
+                _ => PeekState::Unclear,
             },
-            ended @ (State::Over | State::Unclear) => ended,
+            ended @ (PeekState::Over | PeekState::Unclear) => ended,
         })
     }
 
@@ -282,12 +282,12 @@ impl Walk {
     }
 
     /// Takes the rest of a string that began at `start`, and its closing quote; `Some(None)` if it has escapes.
-    fn plain_text(&mut self, body: &[u8], start: usize) -> Option<Option<Text>> {
+    fn plain_text(&mut self, body: &[u8], start: usize) -> Option<Option<PeekedText>> {
         let found = memchr2(b'"', b'\\', &body[self.at..]);
         self.at = found.map_or(body.len(), |n| self.at + n + 1);
         found?;
         let end = self.at - 1;
-        Some((body[end] == b'"').then_some(Text { start, end }))
+        Some((body[end] == b'"').then_some(PeekedText { start, end }))
     }
 
     /// Takes the rest of a string and its closing quote.
@@ -309,7 +309,7 @@ impl Walk {
     }
 }
 
-impl Text {
+impl PeekedText {
     fn of(self, body: &[u8]) -> &[u8] {
         &body[self.start..self.end]
     }

@@ -32,31 +32,31 @@ pub struct Ambiguous;
 /// A walk over the rest of a message.
 #[derive(Debug, Clone, Copy)]
 pub struct Rest {
-    state: State,
+    state: RestState,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Level {
+enum RestLevel {
     Message,
     Body,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum RestState {
     /// Before a key, or the end of the object.
-    Key(Level),
+    Key(RestLevel),
     /// Before the `:` of a key; whether that is the body's.
-    Colon(Level, bool),
+    Colon(RestLevel, bool),
     /// Before the value of such a key.
-    Value(Level, bool),
+    Value(RestLevel, bool),
     /// In a string, with so many brackets open around it.
-    Text(Level, usize),
+    Text(RestLevel, usize),
     /// In a value, outside of strings, with so many brackets open.
-    Nested(Level, usize),
+    Nested(RestLevel, usize),
     /// In a number or a word.
-    Scalar(Level),
+    Scalar(RestLevel),
     /// Behind a value.
-    After(Level),
+    After(RestLevel),
     /// Behind the `}` of the message.
     Over,
 }
@@ -65,13 +65,13 @@ impl Rest {
     /// The rest of a message, from behind the value of one of its keys.
     pub fn new() -> Self {
         Self {
-            state: State::After(Level::Message),
+            state: RestState::After(RestLevel::Message),
         }
     }
 
     /// Whether the message is at its end.
     pub fn is_over(&self) -> bool {
-        matches!(self.state, State::Over)
+        matches!(self.state, RestState::Over)
     }
 
     /// How many of the next `bytes` may pass; the others are to be shown again, with more behind them.
@@ -81,10 +81,10 @@ impl Rest {
     pub fn pass(&mut self, bytes: &[u8]) -> Result<usize, Ambiguous> {
         let mut at = 0;
         loop {
-            if let State::Over = self.state {
+            if let RestState::Over = self.state {
                 return Ok(bytes.len());
             }
-            if !matches!(self.state, State::Text(..) | State::Nested(..)) {
+            if !matches!(self.state, RestState::Text(..) | RestState::Nested(..)) {
                 let space = |b: &u8| matches!(b, b' ' | b'\t' | b'\r' | b'\n');
                 at += bytes[at..].iter().take_while(|b| space(b)).count();
             }
@@ -93,47 +93,53 @@ impl Rest {
                 return Ok(at);
             };
             let (taken, next) = match self.state {
-                State::Key(level) => match key(rest, level)? {
+                RestState::Key(level) => match key(rest, level)? {
                     Some((taken, next)) => (taken, next),
                     None => return Ok(at),
                 },
-                State::Colon(level, body) if *first == b':' => (1, State::Value(level, body)),
-                State::Value(level, body) => match first {
-                    b'"' => (1, State::Text(level, 0)),
-                    b'{' if body => (1, State::Key(Level::Body)),
-                    b'{' | b'[' => (1, State::Nested(level, 1)),
-                    _ => (0, State::Scalar(level)),
+                RestState::Colon(level, body) if *first == b':' => {
+                    (1, RestState::Value(level, body))
+                }
+                RestState::Value(level, body) => match first {
+                    b'"' => (1, RestState::Text(level, 0)),
+                    b'{' if body => (1, RestState::Key(RestLevel::Body)),
+                    b'{' | b'[' => (1, RestState::Nested(level, 1)),
+                    _ => (0, RestState::Scalar(level)),
                 },
-                State::Text(level, open) => match memchr2(b'"', b'\\', rest) {
+                RestState::Text(level, open) => match memchr2(b'"', b'\\', rest) {
                     None => return Ok(bytes.len()),
                     Some(n) if rest[n] == b'"' => match open {
-                        0 => (n + 1, State::After(level)),
-                        open => (n + 1, State::Nested(level, open)),
+                        0 => (n + 1, RestState::After(level)),
+                        open => (n + 1, RestState::Nested(level, open)),
                     },
                     // What is escaped is looked at with its backslash.
                     Some(n) if n + 1 == rest.len() => return Ok(at + n),
-                    Some(n) => (n + 2, State::Text(level, open)),
+                    Some(n) => (n + 2, RestState::Text(level, open)),
                 },
-                State::Nested(level, open) => {
+                RestState::Nested(level, open) => {
                     let bracket = |b: &u8| matches!(b, b'"' | b'{' | b'[' | b'}' | b']');
                     let Some(n) = rest.iter().position(bracket) else {
                         return Ok(bytes.len());
                     };
                     let next = match rest[n] {
-                        b'"' => State::Text(level, open),
-                        b'{' | b'[' => State::Nested(level, open + 1),
-                        _ if open == 1 => State::After(level),
-                        _ => State::Nested(level, open - 1),
+                        b'"' => RestState::Text(level, open),
+                        b'{' | b'[' => RestState::Nested(level, open + 1),
+                        _ if open == 1 => RestState::After(level),
+                        _ => RestState::Nested(level, open - 1),
                     };
                     (n + 1, next)
                 }
-                State::Scalar(level) => match rest.iter().position(|b| matches!(b, b',' | b'}')) {
-                    None => return Ok(bytes.len()),
-                    Some(n) => (n, State::After(level)),
-                },
-                State::After(level) if *first == b',' => (1, State::Key(level)),
-                State::After(level) if *first == b'}' => (1, behind(level)),
-                State::Colon(..) | State::After(_) | State::Over => return Err(Ambiguous),
+                RestState::Scalar(level) => {
+                    match rest.iter().position(|b| matches!(b, b',' | b'}')) {
+                        None => return Ok(bytes.len()),
+                        Some(n) => (n, RestState::After(level)),
+                    }
+                }
+                RestState::After(level) if *first == b',' => (1, RestState::Key(level)),
+                RestState::After(level) if *first == b'}' => (1, behind(level)),
+                RestState::Colon(..) | RestState::After(_) | RestState::Over => {
+                    return Err(Ambiguous);
+                }
             };
             at += taken;
             self.state = next;
@@ -148,7 +154,7 @@ impl Default for Rest {
 }
 
 /// The key, or the end, that `bytes` begin with: its length, and what follows. `None`: it is not all there.
-fn key(bytes: &[u8], level: Level) -> Result<Option<(usize, State)>, Ambiguous> {
+fn key(bytes: &[u8], level: RestLevel) -> Result<Option<(usize, RestState)>, Ambiguous> {
     match bytes[0] {
         b'"' => {}
         b'}' => return Ok(Some((1, behind(level)))),
@@ -162,21 +168,21 @@ fn key(bytes: &[u8], level: Level) -> Result<Option<(usize, State)>, Ambiguous> 
     };
     let name = &bytes[1..=length];
     let refused: &[&[u8]] = match level {
-        Level::Message => &DECIDED,
-        Level::Body => &ACTED_UPON,
+        RestLevel::Message => &DECIDED,
+        RestLevel::Body => &ACTED_UPON,
     };
     // No debugger writes a key with escapes.
     if bytes[length + 1] == b'\\' || refused.contains(&name) {
         return Err(Ambiguous);
     }
-    let is_body = matches!(level, Level::Message) && name == b"body";
-    Ok(Some((length + 2, State::Colon(level, is_body))))
+    let is_body = matches!(level, RestLevel::Message) && name == b"body";
+    Ok(Some((length + 2, RestState::Colon(level, is_body))))
 }
 
-fn behind(level: Level) -> State {
+fn behind(level: RestLevel) -> RestState {
     match level {
-        Level::Message => State::Over,
-        Level::Body => State::After(Level::Message),
+        RestLevel::Message => RestState::Over,
+        RestLevel::Body => RestState::After(RestLevel::Message),
     }
 }
 

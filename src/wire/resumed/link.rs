@@ -35,7 +35,7 @@ pub(crate) enum Phase {
 /// A link, for who carries it and who looks after it.
 #[derive(Debug)]
 pub(crate) struct Link {
-    state: Mutex<State>,
+    state: Mutex<ResumedState>,
     /// There may be something to send.
     pub(super) to_send: Notify,
     phase: watch::Sender<Phase>,
@@ -50,7 +50,7 @@ pub(crate) struct Link {
 }
 
 #[derive(Debug)]
-struct State {
+struct ResumedState {
     outgoing: Outgoing,
     incoming: Incoming,
     reader: Option<Waker>,
@@ -113,7 +113,7 @@ impl Link {
         account: &Account,
     ) -> (Arc<Self>, LinkedStream) {
         let link = Arc::new(Self {
-            state: Mutex::new(State {
+            state: Mutex::new(ResumedState {
                 outgoing: Outgoing::new(outgoing),
                 incoming: Incoming::new(incoming),
                 reader: None,
@@ -375,7 +375,7 @@ impl Drop for Attachment {
     }
 }
 
-impl State {
+impl ResumedState {
     /// How many bytes are under way.
     fn held(&self) -> usize {
         self.outgoing.kept() + self.incoming.held()

@@ -12,10 +12,10 @@ use super::text::Hex;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Awaited<W, T>(Mutex<HashMap<StreamId, Entry<W, T>>>);
+pub(crate) struct Awaited<W, T>(Mutex<HashMap<StreamId, AwaitedEntry<W, T>>>);
 
 #[derive(Debug)]
-struct Entry<W, T> {
+struct AwaitedEntry<W, T> {
     secret: Hex<16>,
     asked: W,
     deliver: oneshot::Sender<T>,
@@ -41,7 +41,7 @@ impl<W, T> Awaited<W, T> {
     pub(crate) fn expect(&self, asked: W) -> Option<Expected<'_, W, T>> {
         let (stream, secret) = (Hex::random()?, Hex::random()?);
         let (deliver, delivered) = oneshot::channel();
-        let entry = Entry {
+        let entry = AwaitedEntry {
             secret,
             asked,
             deliver,
@@ -93,7 +93,7 @@ impl<W, T> Awaited<W, T> {
     fn take_if(
         &self,
         id: &StreamId,
-        fits: impl FnOnce(&Entry<W, T>) -> bool,
+        fits: impl FnOnce(&AwaitedEntry<W, T>) -> bool,
     ) -> Option<(W, oneshot::Sender<T>)> {
         let mut all = self.0.lock();
         fits(all.get(id)?)

@@ -57,7 +57,7 @@ enum Landed {
 pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
     let handle = shared.clusters.at(cluster);
     let asker = Asker::new(head);
-    let mut out = Out::default();
+    let mut out = LookupOut::default();
     let mut flights: FuturesUnordered<Flight<'_>> = FuturesUnordered::new();
     // Bounded by the list: each breakpoint is in one of them at most once.
     let mut together: Vec<Target> = Vec::new();
@@ -141,7 +141,7 @@ pub(super) async fn found_now(head: &HeadClient, target: Target) -> Option<Found
 
 /// Questions that are out.
 #[derive(Default)]
-struct Out {
+struct LookupOut {
     many: bool,
     names: usize,
     stacks: usize,

@@ -28,7 +28,7 @@ pub(super) struct Lane {
     looked_at: Taken,
     pub(super) account: Account,
     /// What the scanner found behind that; told once everything before it is written.
-    found: Option<Found>,
+    found: Option<LaneItem>,
     /// Whole frames of the relay's own, for the space between two frames; so much of them is written.
     pub(super) inserts: Vec<u8>,
     inserted: usize,
@@ -40,7 +40,7 @@ pub(super) struct Lane {
 }
 
 #[derive(Debug)]
-enum Found {
+enum LaneItem {
     /// A captured frame: its length, and that of its header.
     Captured { head: usize, frame: usize },
     /// The end of what can be understood.
@@ -128,7 +128,7 @@ impl Lane {
         loop {
             self.scan();
             let written = self.poll_write(cx, to);
-            if let Some(Found::Malformed(error)) = self.found.take_if(|f| f.is_end()) {
+            if let Some(LaneItem::Malformed(error)) = self.found.take_if(|f| f.is_end()) {
                 return Poll::Ready(self.malformed(error));
             }
             match ready!(written) {
@@ -138,7 +138,7 @@ impl Lane {
                     return Poll::Ready(Turn::WriteFailed(error));
                 }
             }
-            if let Some(Found::Captured { head, frame }) = self.found.take() {
+            if let Some(LaneItem::Captured { head, frame }) = self.found.take() {
                 let body = &self.buffer.filled()[head..frame];
                 let held = self.looked_at.resize_beyond(LITTLE, weight(body));
                 let body = held.map(|()| body.to_vec());
@@ -213,9 +213,9 @@ impl Lane {
                 Ok(Step::Forward(n)) => self.passing += n,
                 Ok(Step::More) => return,
                 Ok(Step::Captured { head, frame }) => {
-                    self.found = Some(Found::Captured { head, frame });
+                    self.found = Some(LaneItem::Captured { head, frame });
                 }
-                Err(error) => self.found = Some(Found::Malformed(error)),
+                Err(error) => self.found = Some(LaneItem::Malformed(error)),
             }
         }
     }
@@ -324,7 +324,7 @@ impl Lane {
     }
 }
 
-impl Found {
+impl LaneItem {
     fn is_end(&self) -> bool {
         matches!(self, Self::Malformed(_))
     }
