@@ -15,9 +15,9 @@
 //! | [`http`] | the relay's page and API under `/relay/`, and the Ray dashboard under everything else |
 //! | [`lineproto`] | plain lines for a person with `nc`: the list, and a prompt |
 //! | `discovery` | Ray clusters that are found by asking the Kubernetes API server |
-//! | [`notice`] | tells a webhook of breakpoints that nobody attends to, and of what became of them |
+//! | [`notice`] | tells a webhook of breakpoints that wait too long, and of what became of them |
 //! | [`release`] | lets paused tasks run on without a person attaching |
-//! | [`reverse`] | workers that dial somebody's debugger, which listens elsewhere |
+//! | [`reverse`] | workers that dial a user's debugger, which listens elsewhere |
 //! | [`upstream`] | the way to a worker's debugger, for a permit |
 //! | [`context`] | what every protocol works with |
 //! | `takeover` | a hot restart: the listening sockets go from one process to the next, and what belongs to sessions of the former back to it |

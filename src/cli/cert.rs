@@ -1,6 +1,6 @@
 //! `ray-relay cert`: a certificate for a first try.
 //!
-//! Writes two files and contacts nobody. A certificate that signs itself is trusted by those alone who are given it,
+//! Writes two files and contacts no server. A certificate that signs itself is trusted by those alone who are given it,
 //! which is what `--ca-file` and its like are for.
 
 use std::fs::{self, OpenOptions};

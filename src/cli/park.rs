@@ -1,4 +1,4 @@
-//! `ray-relay park`: leaves paused tasks where they are, for whoever asked to come again.
+//! `ray-relay park`: leaves paused tasks where they are, for the caller to resume.
 
 use std::time::{Duration, UNIX_EPOCH};
 

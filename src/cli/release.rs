@@ -125,7 +125,7 @@ fn fits(args: &ReleaseArgs, own: Option<&Value>, row: &Value) -> bool {
             })
 }
 
-/// Whether `row` is parked by `own`; where nobody is authenticated, everybody's is everybody's.
+/// Whether `row` is parked by `own`; where authentication is off, everybody's is everybody's.
 fn is_own_park(own: Option<&Value>, row: &Value) -> bool {
     row["state"] == PARKED && own.is_some_and(|own| *own == row["holder"]["subject"])
 }

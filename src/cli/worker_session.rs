@@ -1,6 +1,6 @@
 //! A debug session with a paused task through a relay, for `debug`, `exec` and `dap`.
 //!
-//! The one port speaks DAP to whoever speaks DAP first, so a session is a plain (or TLS) connection to it. Which task is
+//! The one port speaks DAP to a client that speaks DAP first, so a session is a plain (or TLS) connection to it. Which task is
 //! meant stands in the attach arguments, under `rayRelay`.
 
 use std::borrow::Cow;

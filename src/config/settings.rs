@@ -200,9 +200,9 @@ sections! {
     advertise: Advertise,
     /// What is hidden of values.
     masking: Masking,
-    /// When tasks that nobody attends to are released.
+    /// When tasks that wait too long are released.
     release: Release,
-    /// Who is told of breakpoints that nobody attends to.
+    /// Who is told of breakpoints that wait too long.
     notice: Notice,
     /// The record of what was decided and done.
     audit: Audit,

@@ -1,9 +1,9 @@
 //! Connections that come through `ray-relay connect`: one link for each, which outlives its transport.
 //!
-//! A command opens a link ahead of time; once somebody has connected at its end, the link's stream is [served](Links::arrived) as a
-//! connection to the one port is, of somebody who was recognised already. When its transport is lost, the stream waits: nobody
+//! A command opens a link ahead of time; once a client has connected at its end, the link's stream is [served](Links::arrived) as a
+//! connection to the one port is, of a principal that was authenticated already. When its transport is lost, the stream waits: nobody
 //! who reads or writes it notices, and nobody else can take its place. The command resumes it with the secret that it was given,
-//! as the same person. It is over when both sides have ended it, when nobody has come for `connect.resume`, or when the time of its
+//! as the same person. It is over when both sides have ended it, when no command has resumed it for `connect.resume`, or when the time of its
 //! principal is over, which a newer credential of the same rights puts off.
 //!
 //! Bounds: links in all and of one principal (`connect.max_links`), the bytes of each ([`UP`], [`DOWN`]).

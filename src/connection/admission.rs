@@ -2,8 +2,8 @@
 //!
 //! A connection whose client has shown no credential is a stranger. Strangers share a small number of places and their part
 //! of [`Memory`], whatever they speak and however many they are; what each of them may make the relay hold is counted
-//! in full beforehand ([`Place::weigh`]). Nobody is kept waiting at the door: where there is no room, the stranger that
-//! has stood still for longest is given up, of the address that takes most. So somebody with a credential gets in
+//! in full beforehand ([`Place::weigh`]). No connection queues: where there is no room, the stranger that
+//! has stood still for longest is given up, of the address that takes most. So a client with a credential gets in
 //! behind any number of silent connections, also where a port-forward makes one address of all of them.
 //!
 //! Whoever shows a credential ([`Place::recognised`]) is never given up, and takes what is held from an account of
@@ -41,7 +41,7 @@ const PATIENCE_UNDER_PRESSURE: Duration = Duration::from_secs(10);
 const LEAVING: usize = 256;
 const LEAVING_PART: usize = 4;
 
-/// Why somebody with a credential is not let in. `Display` is a sentence for the client.
+/// Why a client with a credential is not admitted. `Display` is a sentence for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Crowded {
     /// One principal has as many connections as it may have.
@@ -82,7 +82,7 @@ struct Seat {
     id: u64,
     given_up: CancellationToken,
     moved: Arc<AtomicU64>,
-    /// Whether the client needs no credential, because nobody is authenticated.
+    /// Whether the client needs no credential, because authentication is off.
     served: AtomicBool,
 }
 
@@ -201,7 +201,7 @@ impl Place {
         })
     }
 
-    /// Its client is served without a credential, because nobody is authenticated here. It stays a stranger.
+    /// Its client is served without a credential, because authentication is off here. It stays a stranger.
     pub(crate) fn served(&self) {
         if let Some(seat) = &self.0 {
             if !seat.served.swap(true, Ordering::Relaxed) {

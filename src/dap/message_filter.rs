@@ -1,7 +1,7 @@
 //! The message filter of a session: which messages its rights concern, and what becomes of them.
 //!
 //! [`super::worker`] asks once for the functions that decide which messages are captured, and hands over what they
-//! captured. Somebody who may do everything and sees everything costs nothing here: no message of the worker's is
+//! captured. A principal that may do everything and sees everything costs nothing here: no message of the worker's is
 //! parsed that the relay does not need for itself.
 
 use std::sync::Arc;

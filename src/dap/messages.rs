@@ -2,7 +2,7 @@
 //!
 //! Pure. There is a row for each name that the relay knows. A name without a row does not compile, and neither does a row
 //! whose handling has no arm where it is carried out: [`super::worker`] for what the relay does itself,
-//! [`super::view_filter`] for somebody who may only look, [`super::commands`] for the record, [`crate::masking`] for
+//! [`super::view_filter`] for a principal that may only look, [`super::commands`] for the record, [`crate::masking`] for
 //! values. Which messages are captured, for whom, follows from the rows. What nobody here has thought of is treated as
 //! the most dangerous of its kind: refused where code must not be run, put on record, masked in all of its texts, and
 //! kept from the client: its editor would act upon it ([`super::wall`]).

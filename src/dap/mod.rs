@@ -57,7 +57,7 @@ use crate::wire::text::shortened;
 /// twice that.
 const MAX_UNKNOWN_FRAME: usize = 16 * 1024;
 
-/// The same where nobody is authenticated.
+/// The same where authentication is off.
 const MAX_ANONYMOUS_FRAME: usize = 64 * 1024;
 
 /// Largest message of a client without a certificate until its `attach` has been looked at, in bytes.

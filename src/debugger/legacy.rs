@@ -1,6 +1,6 @@
 //! The prompt of Ray's legacy debugger (`RAY_DEBUG=legacy`): what it has said, and how it is left.
 //!
-//! Whoever connects has entered that breakpoint for good, and a connection that closes makes the task fail. So [`Entered`]
+//! A client that connects has entered that breakpoint for good, and a connection that closes makes the task fail. So [`Entered`]
 //! says `c` before it closes, whatever ends the session, and what is written down of it says how far it is with that.
 
 use std::future::poll_fn;

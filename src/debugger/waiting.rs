@@ -1,4 +1,4 @@
-//! The one park of relays and agents: a debugger that waits without a client until somebody goes on with it, or its time is over.
+//! The one park of relays and agents: a debugger that waits without a client until one resumes it, or its time is over.
 //!
 //! Whose it is, who may have it, and what else ends it is for its owner to say, who asks for what comes [`next`](Waiting::next).
 

@@ -1,6 +1,6 @@
 //! Who asks: before a byte of a request's body is read or anything goes to a head.
 //!
-//! Called with each request that passed the guard. Whoever signs in at the dashboard's page gets a cookie of the relay's.
+//! Called with each request that passed the guard. A user who signs in at the dashboard's page gets a cookie of the relay's.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,4 +1,4 @@
-//! What `ray-relay connect` asks for: a link for each connection that somebody makes to it, and that link again when its network was
+//! What `ray-relay connect` asks for: a link for each connection that a client makes to it, and that link again when its network was
 //! gone.
 //!
 //! Both are WebSockets that end at the relay, for everybody who is recognised: what may be done with a connection is decided as

@@ -4,7 +4,7 @@
 //! people are authenticated by tokens it goes by the relay's page, which has the token: `POST /relay/v1/dashboard` gives the
 //! address and a ticket that is good for half a minute ([`open`]), which the page posts there as a form, and that becomes a
 //! cookie of the dashboard's origin alone ([`enter`]). Browsers say which page a form is of, and [`super::guard`] takes none of
-//! another: whoever has a ticket could have others act under their name. The cookie opens that dashboard and nothing else, no script can read it, and the head never hears of it. So
+//! another: the holder of a ticket could have others act under their name. The cookie opens that dashboard and nothing else, no script can read it, and the head never hears of it. So
 //! no token is ever typed into a page that a head has made.
 
 use hyper::body::Incoming;

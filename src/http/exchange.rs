@@ -49,7 +49,7 @@ pub(crate) struct Connection {
     pub(crate) tasks: TaskTracker,
     /// Fires when the relay drains, and when the connection is given up.
     pub(crate) closing: CancellationToken,
-    /// The span of every request, where nobody is authenticated.
+    /// The span of every request, where authentication is off.
     pub(super) span: Option<Span>,
 }
 

@@ -1,4 +1,4 @@
-//! The guard against requests that somebody else's page has a browser send (CSRF and DNS rebinding), whoever is
+//! The guard against requests that another page has a browser send (CSRF and DNS rebinding), whoever is
 //! authenticated.
 //!
 //! A web page can send requests to `127.0.0.1`, and with DNS rebinding under a name of its own it

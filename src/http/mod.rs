@@ -1,10 +1,10 @@
 //! HTTP on the relay's port: its own page and API below `/relay/`, the Ray dashboard everywhere else.
 //!
 //! Called by the listener with each connection that speaks HTTP/1.1 or HTTP/2 (prior knowledge).
-//! A request meets, in this order: [`guard`] (is it for this relay, on whose [`origin`], and not from somebody else's web
+//! A request meets, in this order: [`guard`] (is it for this relay, on whose [`origin`], and not from another web
 //! page?), `route` (where does it go?), `authenticate` (who is it, by which `credential`?), its row in `routes` or
 //! `required_access` (is it allowed?), `audit`, and then its handler, or `dashboard`, which leaves out rows (`filter`), rewrites (`rewrite`, [`crate::advertise`])
-//! or becomes a WebSocket (`websocket`). Browsers come to a dashboard by its `entrance`. The files of `page` are for whoever asks.
+//! or becomes a WebSocket (`websocket`). Browsers come to a dashboard by its `entrance`. The files of `page` take no credential.
 //!
 //! Invariants: nothing of a request reaches a head before it is allowed, but for the dashboard's empty page; no client's
 //! credential goes upstream and none of Ray's comes back; no address of a debugger leaves; nothing but the answers that are

@@ -1,6 +1,6 @@
 //! The page at `/relay/`: what waits, and what may be done about it, for a browser.
 //!
-//! Its files are the same for everybody and hold nothing of this relay, so they are served to whoever asks; what the page
+//! Its files are the same for every client and hold nothing of this relay, so they are served without a credential; what the page
 //! shows it asks the API for, as its user. Nothing of it is from elsewhere, and its policy lets nothing else in: no script or
 //! style within the document, no frame around it.
 

@@ -1,4 +1,4 @@
-//! `POST /relay/v1/park`: `{"id": "3kfz0q8m", "for": "12h"}` leaves a paused task where it is, kept for whoever asks, as long
+//! `POST /relay/v1/park`: `{"id": "3kfz0q8m", "for": "12h"}` leaves a paused task where it is, kept for the caller, as long
 //! as the policy and `[park] max` allow; without `for`, for as long as a lost session is kept. Their own park is kept anew.
 //!
 //! The answer is `{"id", "parked_until", "seconds"}`, with `credential_expires` where that is before. It is a session like

@@ -3,7 +3,7 @@
 //!
 //! The answer has one row for each id: `{"results": [{"id", "released": true}]}`, or `false` with `error`; with `force`
 //! `{"id", "ended": true, "why"}`. On each breakpoint `debug` or `terminal` is needed, or `admin`; with `force`
-//! `terminate`, or `debug` where `dap.allow_terminate` is on. What somebody may not know of is answered like what does not
+//! `terminate`, or `debug` where `dap.allow_terminate` is on. What the caller may not know of is answered like what does not
 //! exist. An id may also be a worker id of Ray's, of a worker that is in no list.
 
 use futures_util::stream::{self, StreamExt};

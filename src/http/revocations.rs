@@ -1,4 +1,4 @@
-//! `POST /relay/v1/revocations`: from now on a credential, or all that somebody has, is not to be trusted any more.
+//! `POST /relay/v1/revocations`: from now on a credential, or all of one subject, is not to be trusted any more.
 //!
 //! The body is one line of `auth.revocations_file`: `{"jti": ID}` or `{"sub": NAME}`, either with `"until": SECONDS`
 //! after which it may be forgotten; `"at": SECONDS` of a name is this moment where it is left out. One revokes one's own: the

@@ -1,7 +1,7 @@
 //! `POST /relay/v1/sessions/end`: `{"id": 4}` ends a live session with a worker, whose task runs on. With `"replica"` as in the
 //! list it is the session 4 of that relay and of no other that answers to the same name.
 //!
-//! One's own, and with `admin` at the place of its breakpoint anybody's. What somebody may not end, other relays' sessions and those without a worker among
+//! One's own, and with `admin` at the place of its breakpoint any user's. What the caller may not end, other relays' sessions and those without a worker among
 //! it, is answered like what does not exist.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The terminal of the page: a WebSocket on which the plain lines of `nc` are spoken, by somebody who is recognised already.
+//! The terminal of the page: a WebSocket on which the plain lines of `nc` are spoken, by a principal that is authenticated already.
 //!
 //! A browser lets no script set the headers of a WebSocket's request, so a token comes as one more subprotocol,
 //! `ray-relay.bearer.TOKEN`; where there is one, cookies, which the browser sends by itself, do not count. Whose page asks is

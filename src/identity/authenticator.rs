@@ -36,9 +36,9 @@ const LOOKS_PER_KEYS: u32 = 4;
 
 /// Recognises principals. One for the process.
 pub struct Authenticator {
-    /// `None`: nobody is authenticated.
+    /// `None`: authentication is off.
     checks: Option<Checks>,
-    /// Everybody, where nobody is authenticated.
+    /// Everybody, where authentication is off.
     everybody: Principal,
     /// For which audience tokens have to be, where Kubernetes alone issues any.
     audience_in_kubernetes: Option<Arc<str>>,
@@ -53,7 +53,7 @@ impl fmt::Debug for Authenticator {
 }
 
 impl Authenticator {
-    /// Nobody is authenticated; everybody is [`Principal::anonymous`].
+    /// Authentication is off; every client is [`Principal::anonymous`].
     pub fn open() -> Arc<Self> {
         Arc::new(Self::new(None))
     }
@@ -188,7 +188,7 @@ impl Authenticator {
     }
 
     /// A ticket with which `principal` can open further sessions to `breakpoint` within a short time. `None` where
-    /// nobody is authenticated.
+    /// authentication is off.
     pub fn issue_ticket(&self, principal: &Principal, breakpoint: &Breakpoint) -> Option<Secret> {
         self.issue(principal, &Opens::Breakpoint(breakpoint.id))
     }
@@ -256,7 +256,7 @@ impl Authenticator {
     /// relays that read it.
     ///
     /// # Errors
-    /// [`RevokeError`]; also where nobody is authenticated, so that there is nothing to revoke.
+    /// [`RevokeError`]; also where authentication is off, so that there is nothing to revoke.
     pub async fn revoke(&self, revocation: Revocation) -> Result<StoredIn, RevokeError> {
         match &self.checks {
             Some(checks) => checks.revocations.revoke(revocation).await,
@@ -280,7 +280,7 @@ impl Authenticator {
         self.checks.as_ref()?.seal.as_ref()
     }
 
-    /// What is revoked, as principals watch it. `None` where nobody is authenticated.
+    /// What is revoked, as principals watch it. `None` where authentication is off.
     pub fn revocations(&self) -> Option<watch::Receiver<Arc<RevocationList>>> {
         Some(self.checks.as_ref()?.revocations.watch())
     }

@@ -1,5 +1,5 @@
-//! Somebody who was recognised, as another process of this user takes it over: the relay that is started after this one was
-//! killed, or has taken its place. It is no credential: whoever reads or writes it can read the relay's keys as well.
+//! An authenticated principal, as another process of this user takes it over: the relay that is started after this one was
+//! killed, or has taken its place. It is no credential: a process that reads or writes it can read the relay's keys as well.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ pub(crate) struct CarriedIdentity {
 }
 
 impl CarriedIdentity {
-    /// Of `principal`; `None`: nobody is authenticated.
+    /// Of `principal`; `None`: authentication is off.
     pub(crate) fn of(principal: &Principal) -> Option<Self> {
         (!principal.is_anonymous()).then(|| Self {
             subject: principal.subject().to_owned(),

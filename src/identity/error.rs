@@ -1,4 +1,4 @@
-//! Why identities cannot be set up, and why somebody is not recognised.
+//! Why identities cannot be set up, and why a client is not authenticated.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 #[error("{0}")]
 pub struct SetupError(pub String);
 
-/// Why somebody was not recognised. `Display` is a sentence for the client, and the same for every way in which a
+/// Why a client was not authenticated. `Display` is a sentence for the client, and the same for every way in which a
 /// credential can be wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AuthError {

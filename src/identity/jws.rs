@@ -1,6 +1,6 @@
 //! The outside of a token: three parts, and a header that says how it is signed (RFC 7515, compact form).
 //!
-//! Pure, and reached by bytes that nobody has vouched for. What a header offers beyond `alg`, `kid` and `typ` (keys,
+//! Pure, and reached by unauthenticated bytes. What a header offers beyond `alg`, `kid` and `typ` (keys,
 //! addresses of keys) is never looked at; `crit` refuses the token, because nothing critical is understood here.
 
 use aws_lc_rs::digest::{SHA256, digest};

@@ -22,7 +22,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CredentialId {
-    /// Nobody is authenticated here.
+    /// Authentication is off here.
     None,
     /// A token, by its `jti`.
     Token {
@@ -73,12 +73,12 @@ pub enum Ended {
     /// It was revoked.
     #[error("your token was revoked")]
     Revoked,
-    /// Whoever issued it does not stand by it any more.
+    /// Its issuer does not accept it any more.
     #[error(transparent)]
     Withdrawn(#[from] Withdrawn),
 }
 
-/// Who somebody is by a credential, before it is decided what that person may do.
+/// Who a client is by its credential, before it is decided what it may do.
 #[derive(Debug, Clone)]
 pub struct VerifiedIdentity {
     pub(super) subject: String,
@@ -118,7 +118,7 @@ impl VerifiedIdentity {
     }
 }
 
-/// Somebody who was recognised, and what that person may do. Cheap to clone.
+/// An authenticated client, and what it may do. Cheap to clone.
 #[derive(Clone)]
 pub struct Principal(Arc<PrincipalInner>);
 
@@ -283,7 +283,7 @@ impl Principal {
         !self.is_anonymous() && self.is_same_person(other)
     }
 
-    /// Nobody was authenticated.
+    /// Authentication is off.
     pub fn is_anonymous(&self) -> bool {
         self.0.who.credential == CredentialId::None
     }

@@ -25,7 +25,7 @@ pub(crate) use seal::RevocationSeal;
 /// Most entries of each kind.
 pub const MOST: usize = 100_000;
 
-/// One credential, or all that somebody has.
+/// One credential, or all of one subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revocation {
     /// What is revoked.

@@ -1,8 +1,8 @@
-//! Where somebody comes from, as far as that tells people apart.
+//! Where a client comes from, as far as that tells clients apart.
 
 use std::net::IpAddr;
 
-/// A network from which somebody comes: an IPv4 address, or the /64 of an IPv6 one, all of which one host may have.
+/// A network from which a client comes: an IPv4 address, or the /64 of an IPv6 one, all of which one host may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Source(u128);
 

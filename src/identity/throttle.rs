@@ -83,7 +83,7 @@ pub(super) struct Throttle {
     waiting: HashMap<Digest, Instant>,
 }
 
-/// Whether somebody's credential is looked at.
+/// Whether a client's credential is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It is looked at.

@@ -1,4 +1,4 @@
-//! Tickets: leave to open further sessions to one breakpoint, or one dashboard, for somebody who was recognised already.
+//! Tickets: leave to open further sessions to one breakpoint, or one dashboard, for a principal that was authenticated already.
 //!
 //! A cluster session hands them to the client for its child sessions, so that no token has to be written into launch
 //! configurations. A ticket is a signed token of its own kind: other `typ`, other audience, other key. It carries its

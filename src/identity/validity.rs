@@ -1,8 +1,8 @@
-//! Whether a credential is still accepted by whoever issued it, beyond what the relay can see for itself.
+//! Whether a credential is still accepted by its issuer, beyond what the relay can see for itself.
 
 use tokio::sync::watch;
 
-/// Why a credential is not accepted any more by whoever issued it. `Display` is a sentence for the client.
+/// Why a credential is not accepted any more by its issuer. `Display` is a sentence for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Withdrawn {
     /// It is no credential any more.

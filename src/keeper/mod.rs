@@ -1,4 +1,4 @@
-//! Connections to debuggers that outlive the relay: somebody else holds a duplicate of each, with a record of how far it is.
+//! Connections to debuggers that outlive the relay: another process holds a duplicate of each, with a record of how far it is.
 //!
 //! A debugger lets its task run on as soon as its client's connection closes, and a process that is killed closes all of
 //! its own. A connection of which another process has a duplicate stays open. [`Keeper`] gives duplicates away and
@@ -6,7 +6,7 @@
 //! `ray-relay keeper` ([`process`], [`serve`]), which does nothing else. What is known of a connection is in its [`record`].
 //! A [`KeptSlot`] is one connection that is kept; its owner says when it is needed no longer.
 //!
-//! Whoever keeps a connection reads nothing of it and writes nothing to it.
+//! The keeper of a connection reads nothing of it and writes nothing to it.
 
 mod messages;
 mod process;

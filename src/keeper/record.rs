@@ -1,7 +1,7 @@
 //! What is known of a kept connection, in memory that has no name and outlives the process that writes it.
 //!
 //! A process can be killed in the middle of a write, so a record is written into the half that does not have the last one,
-//! with a number and a checksum before it: whoever reads takes the newest that is whole.
+//! with a number and a checksum before it: a reader takes the newest that is whole.
 
 use std::fs::File;
 use std::io;

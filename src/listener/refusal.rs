@@ -30,7 +30,7 @@ const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 /// INADEQUATE_SECURITY (RFC 9113 section 7).
 const INADEQUATE_SECURITY: u8 = 0x0c;
 
-/// Why somebody is not served.
+/// Why a client is not served.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum HandshakeRefusal {
     /// Plain text, where only TLS is taken.

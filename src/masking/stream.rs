@@ -1,6 +1,6 @@
 //! The rules applied to text that comes in pieces: a terminal's output.
 //!
-//! Pure; whoever owns the stream calls [`MaskedStream::push`] for what came and [`MaskedStream::quiet`] when nothing
+//! Pure; the owner of the stream calls [`MaskedStream::push`] for what came and [`MaskedStream::quiet`] when nothing
 //! has come for a moment, so that a prompt without a line's end is seen.
 
 use std::sync::Arc;

@@ -113,7 +113,7 @@ enum Whose {
 #[derive(Debug)]
 struct MemoryOwner {
     whole: Arc<Whole>,
-    /// `None`: nobody is authenticated.
+    /// `None`: authentication is off.
     whose: Option<Whose>,
     most: usize,
     used: AtomicUsize,
@@ -163,7 +163,7 @@ impl Memory {
         self.0.by_kind[kind as usize].load(Ordering::Relaxed)
     }
 
-    /// The account of `subject`; `None`: of everybody, where nobody is authenticated, who may have all that is not for those
+    /// The account of `subject`; `None`: of everybody, where authentication is off, who may have all that is not for those
     /// with little.
     pub fn account(&self, subject: Option<&str>) -> Account {
         match subject {

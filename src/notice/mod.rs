@@ -1,4 +1,4 @@
-//! Notices: a webhook is told of breakpoints to which nobody attends, and of what became of them.
+//! Notices: a webhook is told of breakpoints that wait too long, and of what became of them.
 //!
 //! [`watch`] follows the registry and says what is worth a notice, [`message`] puts it into words, and [`delivery`] posts
 //! one after another to the [`target`], as often as it takes. What waits to be posted is bounded, and lost when the relay

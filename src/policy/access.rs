@@ -57,7 +57,7 @@ pub struct Rights {
     pub obligations: SessionObligations,
 }
 
-/// How somebody may speak for a Ray node.
+/// How a principal may speak for a Ray node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NodeVoice {
     /// Where it connects from that node's address.

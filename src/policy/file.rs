@@ -38,7 +38,7 @@ struct Grant {
 }
 
 impl Policy {
-    /// What somebody may do who was authenticated as `subject` and member of `groups`. Nothing, where no rule is for
+    /// What a client may do that was authenticated as `subject` and member of `groups`. Nothing, where no rule is for
     /// that person.
     pub fn access(&self, subject: &str, groups: &[String]) -> Access {
         let rules = self.grants.iter().filter(|g| g.is_for(subject, groups));

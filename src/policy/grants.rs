@@ -1,4 +1,4 @@
-//! What somebody outside grants, which may come to be more while it is held.
+//! What an outside authority grants, which may come to be more while it is held.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Lets paused tasks run on without a person attaching to each: for `POST /relay/v1/release`, and as a policy.
 //!
-//! [`release`] goes through a [`Permit`] like every session, so what somebody debugs is left alone and whoever comes
+//! [`release`] goes through a [`Permit`] like every session, so what is being debugged is left alone and whoever comes
 //! meanwhile is told. [`auto`] does it to what was forgotten. [`force`] ends the worker where no debugger can detach it.
 
 pub mod auto;

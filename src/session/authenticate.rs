@@ -41,7 +41,7 @@ pub(crate) struct Authenticated {
     pub(crate) principal: Principal,
     /// The only breakpoint that it may attach to, where it came with a ticket.
     pub(crate) only: Option<BreakpointId>,
-    /// The token that it presented, which must go no further. `None` where nobody is authenticated: it may be any text.
+    /// The token that it presented, which must go no further. `None` where authentication is off: it may be any text.
     pub(crate) token: Option<Secret>,
 }
 

@@ -1,4 +1,4 @@
-//! What every session is, whatever protocol it speaks: who may have one, why somebody gets none, its permit without which
+//! What every session is, whatever protocol it speaks: who may have one, why a client gets none, its permit without which
 //! no worker is reached, its limits, its record, and the table of the live ones.
 //!
 //! `live` is the session itself while it lasts: one place for what it holds and for each cause of its end, whatever the

@@ -1,7 +1,7 @@
-//! Parks: sessions whose client is lost, and which keep their worker stopped for whoever had it.
+//! Parks: sessions whose client is lost, and which keep their worker stopped for their holder.
 //!
 //! A park is a session still, owned by the task that ran it. Here is what others ask of it: to hand its worker over, or to
-//! let the task run. Both are decided here, so that no protocol can ask for what is somebody else's.
+//! let the task run. Both are decided here, so that no protocol can ask for what is another user's.
 
 mod late;
 mod left;

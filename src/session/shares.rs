@@ -1,4 +1,4 @@
-//! How much of something that is bounded one principal may have, so that nobody takes it from everybody else.
+//! How much of something that is bounded one principal may have, so that none takes it from the others.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! How the end of a worker reads to whoever was attached to it: the same in an editor, at a prompt and in a refusal.
+//! How the end of a worker reads to the client that was attached to it: the same in an editor, at a prompt and in a refusal.
 
 use super::permit::Attached;
 use crate::agents::Agents;

@@ -1,6 +1,6 @@
 //! Parks that go from a predecessor to its successor: the connection to the debugger, and what is known of it.
 //!
-//! The successor has what the predecessor holds claimed already; the claim goes with the park, so that nobody else gets the
+//! The successor has what the predecessor holds claimed already; the claim goes with the park, so that no other client gets the
 //! worker in between.
 
 use std::os::fd::OwnedFd;

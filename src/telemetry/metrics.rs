@@ -1,6 +1,6 @@
 //! Prometheus families, all prefixed `ray_relay_` but those of the process (`process_`).
 //!
-//! One [`Metrics`] is built by the composition root and passed to whoever records; there is no
+//! One [`Metrics`] is built by the composition root and passed to those who record; there is no
 //! global. Invariant: labels are the closed enums of [`super::labels`] or names of configured
 //! clusters, so the number of series does not depend on what clients send; `held` has ids of jobs, as many as it bounds.
 

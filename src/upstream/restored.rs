@@ -49,7 +49,7 @@ const SYNCED: Duration = Duration::from_secs(30);
 /// Who has a worker, as the next process has to know.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Ownership {
-    /// `None`: nobody is authenticated.
+    /// `None`: authentication is off.
     identity: Option<CarriedIdentity>,
     cluster: String,
     worker_id: String,

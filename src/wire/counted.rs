@@ -1,4 +1,4 @@
-//! The stream below a WebSocket, which takes from somebody's memory what the WebSocket has to hold: the message that has begun,
+//! The stream below a WebSocket, which takes from an account's memory what the WebSocket has to hold: the message that has begun,
 //! and what the other side does not take.
 //!
 //! It follows the frames by their heads alone (RFC 6455 section 5.2) and leaves every byte as it is. Where there is no memory,

@@ -1,4 +1,4 @@
-//! `ray-relay audit`: reads what a relay has recorded. Contacts nobody.
+//! `ray-relay audit`: reads what a relay has recorded. Contacts no server.
 
 mod lines;
 mod replay;

@@ -1,4 +1,4 @@
-//! `[notice]`: a webhook that is told of breakpoints to which nobody attends, and of what became of them.
+//! `[notice]`: a webhook that is told of breakpoints that wait too long, and of what became of them.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -57,7 +57,7 @@ words! {
         Off = "off",
         /// One is asked for; a client without is served, one with a wrong one is not.
         Optional = "optional",
-        /// Nobody is served without.
+        /// No client is served without.
         Required = "required",
     }
 }

@@ -56,7 +56,7 @@ struct AdmissionEntry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum AdmissionStage {
     Stranger,
-    /// A client with a credential of this subject; `None`: nobody is authenticated.
+    /// A client with a credential of this subject; `None`: authentication is off.
     Known(Option<Arc<str>>),
     GivenUp,
     Apart,

@@ -2,7 +2,7 @@
 //!
 //! Its rows are those that the principal may list in the snapshot of this moment; their text is shared with everybody
 //! who may list the same ([`SharedRows`]). The entity tag stands for the rows and for how the heads answer, not for how
-//! long ago anything was: whoever has the same list already is answered 304.
+//! long ago anything was: a client that has the same list already is answered 304.
 
 use std::sync::Arc;
 

@@ -40,7 +40,7 @@ pub(super) struct Checks {
     pub(super) summary: String,
 }
 
-/// Somebody shows a credential.
+/// A client shows a credential.
 pub(super) struct Attempt {
     /// SHA-256 of it.
     credential: Digest,

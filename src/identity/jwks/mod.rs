@@ -3,7 +3,7 @@
 //! [`RemoteKeys`] is a [`KeyRing`] for the authenticator. It keeps the last set that could be read and serves it at
 //! once; a set is fetched anew every `jwks.refresh`, and when a token names a key that is not known, then at most
 //! once in [`UNKNOWN_KEY_PAUSE`] whatever the number of such tokens. A fetch that fails leaves the keys as they are,
-//! loudly, until they are older than `jwks.max_stale`; from then on nobody is recognised by them.
+//! loudly, until they are older than `jwks.max_stale`; from then on no client is authenticated by them.
 
 mod set;
 mod source;

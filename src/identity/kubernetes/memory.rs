@@ -1,6 +1,6 @@
 //! What was answered, by the SHA-256 of the token. Bounded, and pure: the times come from the caller.
 //!
-//! Accepted and refused tokens have room of their own, so that a flood of made-up tokens displaces nobody.
+//! Accepted and refused tokens have room of their own, so that a flood of made-up tokens displaces no client.
 
 use std::collections::HashMap;
 use std::hash::Hash;

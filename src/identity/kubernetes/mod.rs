@@ -1,7 +1,7 @@
 //! Kubernetes as an identity provider: the API server says who a token belongs to and what that user may do.
 //!
 //! [`Reviewer`] is asked by the authenticator about tokens that are not the relay's own. Everything fails closed: an
-//! API server that does not answer recognises nobody. An answer holds for `kubernetes.recheck`; while anybody is
+//! API server that does not answer authenticates no client. An answer holds for `kubernetes.recheck`; while anybody is
 //! there by an accepted token, a `Rechecker` shows the token again after the same time, and withdraws it when it is
 //! not accepted any more or may do less, twice in a row. The token itself is kept only by those recheckers; what is remembered goes by
 //! its SHA-256.
@@ -291,7 +291,7 @@ impl Reviewer {
     }
 
     /// Who is already there by the credential of that `fingerprint`, for tickets made of it. `None`: nobody is, and so
-    /// nobody would notice that it ends.
+    /// its end would go unnoticed.
     pub(super) fn present(&self, fingerprint: &str) -> Option<VerifiedIdentity> {
         let known = self.0.known.lock();
         known.kept.get(fingerprint).map(recheck::TrackedToken::join)

@@ -1,7 +1,7 @@
-//! Where somebody may do something: which clusters an answer of Kubernetes is for, and in which roles it is looked for.
+//! Where a user may do something: which clusters an answer of Kubernetes is for, and in which roles it is looked for.
 //!
 //! Roles for a cluster of the configuration are in one namespace (`kubernetes.namespace`). Those for a RayCluster that was
-//! found are in its own, so that whoever may bind roles there decides about it, and about no other. What is allowed in all
+//! found are in its own, so that those who may bind roles there decide about it, and about no other. What is allowed in all
 //! namespaces, or on all names of one, is asked for first: it covers the RayClusters that are yet to come as well.
 
 use std::collections::{BTreeMap, BTreeSet};

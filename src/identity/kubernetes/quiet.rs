@@ -1,4 +1,4 @@
-//! RayClusters at which somebody may do nothing, which most are for most people: where there are many, they are not asked
+//! RayClusters at which a user may do nothing, which most are for most users: where there are many, they are not asked
 //! about with each look. It saves questions, and changes no answer to yes.
 
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! Whoever is there by a token of Kubernetes' is there only as long as Kubernetes says so: one task for each accepted
+//! A client with a token of Kubernetes' is connected only as long as Kubernetes says so: one task for each accepted
 //! token shows it again, and withdraws it when it is refused or may do less than before, twice in a row: an API server that
 //! starts says no to what is right, and a binding that is replaced is away for a moment.
 //!
@@ -39,7 +39,7 @@ pub(super) struct Lapsed {
     confirmed: Instant,
 }
 
-/// Somebody who is there by a token.
+/// A client that is connected by a token.
 pub(super) struct TrackedToken {
     key: Key,
     /// With no `validity`: this does not hold the credential.

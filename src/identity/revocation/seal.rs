@@ -1,4 +1,4 @@
-//! What relays that share a secret believe each other, whoever carries it.
+//! What relays that share a secret believe each other, by whatever way it comes.
 
 use aws_lc_rs::hmac;
 

@@ -1,7 +1,7 @@
 //! From the text of a policy file to its rules, or to everything that is wrong with it.
 //!
 //! Problems never quote a line of the file. A list that is there and empty is a mistake: by the meaning of the other
-//! lists it would limit nothing, and whoever wrote it meant nobody.
+//! lists it would limit nothing, although its author meant no user.
 
 use std::path::Path;
 use std::sync::Arc;

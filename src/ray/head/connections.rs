@@ -1,4 +1,4 @@
-//! Connections to one head, each driven by whoever waits for an answer on it.
+//! Connections to one head, each driven by the request that waits for an answer on it.
 //!
 //! A connection has no task of its own: the request that has it moves it along, until the head of the answer is there,
 //! and then as the answer's body is read. So an answer passes through the relay within one task, is read from the head

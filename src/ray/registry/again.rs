@@ -1,4 +1,4 @@
-//! A worker that Ray does not list as paused, looked up for somebody who knows its id.
+//! A worker that Ray does not list as paused, looked up for a client that knows its id.
 //!
 //! Now and then a thread stands although Ray counts no paused thread of its worker (it stopped within milliseconds of the
 //! end of a session). Its debugger is there all the same, and any session frees it.

@@ -1,4 +1,4 @@
-//! Values of a head's answers, as they come and within bounds: a head is somebody else's, and what it says is held for all.
+//! Values of a head's answers, as they come and within bounds: a head is foreign, and what it says is held for all.
 //!
 //! Nothing is kept of an answer but the columns that are read, and of each no more than it may have. A row is read by
 //! itself: one that is odd costs no other.

@@ -1,4 +1,4 @@
-//! A legacy breakpoint that somebody has entered, as one process tells it to another: Ray forgets it then.
+//! A legacy breakpoint that a client has entered, as one process tells it to another: Ray forgets it then.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A worker that lives, whether or not it waits at a breakpoint, looked up for somebody whose debugger it has dialled.
+//! A worker that lives, whether or not it waits at a breakpoint, looked up for the user whose debugger it has dialled.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Parks that are over because nobody came in time, for whoever comes later: a laptop may have slept for longer.
+//! Parks that are over because no client came in time, for the one that comes later: a laptop may have slept for longer.
 //!
 //! Bounds: [`EACH`] of one person, [`MOST`] in all, the oldest of which are forgotten, and each after [`KEPT`].
 

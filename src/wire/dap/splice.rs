@@ -1,6 +1,6 @@
 //! The splice: bytes between one client and one worker, after attach.
 //!
-//! Owned by whoever runs a session, who is told of captured messages and of ends, and may put messages of its own
+//! Owned by the protocol that runs a session, which is told of captured messages and of ends, and may put messages of its own
 //! between frames. A direction that is idle holds no buffer; one that is not reads, decides and writes in the
 //! same memory, without copies. Each poll moves a bounded amount, so that a bulk transfer does not starve the session beside it.
 

@@ -1,6 +1,6 @@
 //! Every text of a message, looked at without building the message.
 //!
-//! Pure. For whoever forwards a message as it came once nothing in it has to be changed. A parser reads it, so a text is
+//! Pure. For code that forwards a message as it came once nothing in it has to be changed. A parser reads it, so a text is
 //! seen as its reader will see it, whatever escapes it is written with, and each of two equal keys has its value seen.
 
 use std::fmt;

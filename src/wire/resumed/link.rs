@@ -1,4 +1,4 @@
-//! The two halves of a link within one process: the stream that somebody reads and writes ([`LinkedStream`]), and what a
+//! The two halves of a link within one process: the stream that is read and written ([`LinkedStream`]), and what a
 //! transport carries.
 
 mod stream;

@@ -3,7 +3,7 @@
 //! A person's `ray-relay connect` opens a link at the relay for each connection that it accepts. Either side counts the bytes that it
 //! has written ([`offsets`]) and keeps those that the other has not taken; when a WebSocket is lost, the command opens another
 //! and says how far it has received, the relay answers the same, and both go on from there. What is kept is bounded, and
-//! whoever writes faster than the other reads waits: nothing is lost, doubled or cut.
+//! a writer that is faster than the reader waits: nothing is lost, doubled or cut.
 //!
 //! [`LinkedStream`] is the end for whoever reads and writes, [`Link`] what lies behind it, and [`carry()`] moves the bytes over
 //! one WebSocket until that is lost.

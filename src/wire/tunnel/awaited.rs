@@ -1,4 +1,4 @@
-//! WebSockets that were asked for, until whoever was asked opens them.
+//! WebSockets that were asked for, until the other side opens them.
 //!
 //! Each has a name and a secret of its own, and comes once. `W` says who was asked, `T` is what comes of it.
 

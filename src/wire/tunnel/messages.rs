@@ -201,7 +201,7 @@ pub struct Meeting {
 /// Who takes a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// The principal, as people see it; empty where nobody is authenticated.
+    /// The principal, as people see it; empty where authentication is off.
     pub name: Name,
     /// The session, as the relay names it.
     pub session: Name,
@@ -354,7 +354,7 @@ pub struct Held {
     pub kind: Kind,
     /// The port of its debugger.
     pub port: u16,
-    /// The principal, as people see it; empty where nobody is authenticated.
+    /// The principal, as people see it; empty where authentication is off.
     pub name: Name,
     /// The session, as its relay names it.
     pub session: Name,

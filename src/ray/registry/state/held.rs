@@ -1,4 +1,4 @@
-//! What is learned of a breakpoint by the session that holds it, or for somebody who asks for it by its worker id.
+//! What is learned of a breakpoint by the session that holds it, or for a client that asks for it by its worker id.
 
 use std::sync::Arc;
 use std::time::Duration;

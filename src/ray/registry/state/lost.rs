@@ -1,4 +1,4 @@
-//! What waits on a node that may be lost, and what was released there while nobody knew.
+//! What waits on a node that may be lost, and what was released there unnoticed.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The half of a link that somebody reads and writes.
+//! The half of a link that is read and written.
 
 use std::io;
 use std::pin::Pin;

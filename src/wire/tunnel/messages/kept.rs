@@ -8,9 +8,9 @@ use crate::wire::tunnel::text::{Hex, Text};
 /// By what a stream is kept when its relay is lost: a text among its bytes, of which the last one counts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keep {
-    /// Who alone may go on with it; empty where nobody is authenticated.
+    /// Who alone may go on with it; empty where authentication is off.
     pub owner: Subject,
-    /// By which credential the owner had it; `None` where nobody is authenticated.
+    /// By which credential the owner had it; `None` where authentication is off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<Credential>,
     /// For how long from the loss of the relay, in milliseconds.
