@@ -72,7 +72,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "ray-relay.validate" -}}
 {{- $v := .Values -}}
 {{- if not (or $v.auth.existingSecret $v.auth.kubernetes.enabled $v.config $v.policy) -}}
-{{- fail "nobody would be authenticated: give auth.existingSecret or auth.kubernetes.enabled, or say it in config" -}}
+{{- fail "no client would be authenticated: give auth.existingSecret or auth.kubernetes.enabled, or say it in config" -}}
 {{- end -}}
 {{- if and (gt (int $v.replicas) 1) (not $v.agents.enabled) -}}
 {{- fail "replicas: more than one takes agents.enabled; without agents a relay knows of its own sessions only" -}}
