@@ -1,6 +1,6 @@
 //! A notice in words: the sentence from the template, and the body that is posted.
 //!
-//! Names of tasks, files and people are somebody's texts: they are cleaned, cut, and for Slack escaped. No value of a
+//! Names of tasks, files and people are foreign texts: they are cleaned, cut, and for Slack escaped. No value of a
 //! variable is in a notice, nor what Ray says of a death, which may quote one.
 
 use bytes::Bytes;

@@ -349,10 +349,7 @@ mod tests {
             panic!("no answer");
         };
         let why = body.unwrap_err();
-        assert!(
-            why.contains("is not shown, because your requests"),
-            "{why}"
-        );
+        assert!(why.contains("is not shown, because your requests"), "{why}");
         let Incoming::Event { name, body } = wire.read().await.unwrap() else {
             panic!("no event");
         };

@@ -326,10 +326,10 @@ impl Arriving {
 pub(super) fn barred(masking: &Masking, rights: &Rights) -> Option<&'static str> {
     if rights.obligations.record {
         return Some(
-            "your sessions there are recorded, and what a debugger that listens is told cannot be: attach through the relay instead",
+            "your sessions there are recorded, and the traffic of a listening debugger cannot be: attach through the relay instead",
         );
     }
     masking.holds_for(rights).then_some(
-        "values are masked in your sessions there, and what a debugger that listens is told cannot be: attach through the relay instead",
+        "values are masked in your sessions there, and in the traffic of a listening debugger they cannot be: attach through the relay instead",
     )
 }

@@ -27,7 +27,7 @@ pub enum ConnectError {
     #[error("its debugger did not answer within {} s; the node may be gone or overloaded, try again", .0.as_secs_f32())]
     TimedOut(Duration),
     /// The worker spoke something else, or closed.
-    #[error("what listens there does not speak the debug adapter protocol ({0})")]
+    #[error("the process on its port does not speak the debug adapter protocol ({0})")]
     NotDap(#[from] Closed),
     /// There is no way to it, or the agent of its node does not open one: why.
     #[error("{0}")]

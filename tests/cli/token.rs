@@ -241,7 +241,10 @@ fn what_is_revoked_is_a_line_in_the_file() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     shows_nothing_of(&token, &output);
     let output = run(&["token", "revoke", "--sub", "ada", "--file", &file]);
-    assert!(out(&output).contains("all credentials of ada"), "{output:?}");
+    assert!(
+        out(&output).contains("all credentials of ada"),
+        "{output:?}"
+    );
     let output = ray_relay(&["token", "revoke", "--jti", "one"])
         .env("RAY_RELAY_AUTH_REVOCATIONS_FILE", &file)
         .output()
