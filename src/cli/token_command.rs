@@ -45,12 +45,12 @@ impl std::fmt::Debug for Dated {
 struct ExecCredential {
     api_version: String,
     kind: String,
-    status: Option<Status>,
+    status: Option<ExecCredentialStatus>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Status {
+struct ExecCredentialStatus {
     token: Option<String>,
     expiration_timestamp: Option<String>,
 }

@@ -147,7 +147,9 @@ pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response<Body>
 pub(crate) fn error(status: StatusCode, sentence: impl std::fmt::Display) -> Response<Body> {
     let sentence = sentence.to_string();
     let mut response = json(status, &serde_json::json!({ "error": sentence }));
-    response.extensions_mut().insert(Sentence::Json(sentence));
+    response
+        .extensions_mut()
+        .insert(ErrorSentence::Json(sentence));
     response
 }
 
@@ -156,13 +158,15 @@ pub(crate) fn text(status: StatusCode, sentence: impl std::fmt::Display) -> Resp
     let sentence = sentence.to_string();
     let body = full(format!("{sentence}\n"));
     let mut response = own(status, "text/plain; charset=utf-8", body);
-    response.extensions_mut().insert(Sentence::Text(sentence));
+    response
+        .extensions_mut()
+        .insert(ErrorSentence::Text(sentence));
     response
 }
 
 /// What an answer of the relay's own says of an error, and in which form.
 #[derive(Debug, Clone)]
-enum Sentence {
+enum ErrorSentence {
     Json(String),
     Text(String),
 }
@@ -170,12 +174,12 @@ enum Sentence {
 /// `response` to the request `id` with that in its head, and in its body where that tells of an error: whoever reports the
 /// error has the id at hand.
 pub(crate) fn marked(mut response: Response<Body>, id: RequestId) -> Response<Body> {
-    let marked = match response.extensions_mut().remove::<Sentence>() {
-        Some(Sentence::Json(sentence)) => {
+    let marked = match response.extensions_mut().remove::<ErrorSentence>() {
+        Some(ErrorSentence::Json(sentence)) => {
             let value = serde_json::json!({ "error": sentence, "request": id });
             Some(format!("{value}\n"))
         }
-        Some(Sentence::Text(sentence)) => Some(format!("{sentence} (request {id})\n")),
+        Some(ErrorSentence::Text(sentence)) => Some(format!("{sentence} (request {id})\n")),
         None => None,
     };
     if let Some(marked) = marked {

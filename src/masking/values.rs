@@ -58,7 +58,7 @@ const EMAIL: ValueRule = ValueRule::of(
 );
 
 /// What else has to hold of what a pattern fits.
-type Holds = fn(&str) -> bool;
+type ValueCheck = fn(&str) -> bool;
 
 /// One pattern, and what else has to hold of what it fits.
 #[derive(Debug, Clone, Copy)]
@@ -66,7 +66,7 @@ struct ValueRule {
     pattern: &'static str,
     /// Fits wherever `pattern` does, and begins with letters that say so.
     begins: &'static str,
-    holds: Holds,
+    holds: ValueCheck,
 }
 
 impl ValueRule {
@@ -95,7 +95,7 @@ pub enum BadPattern {
 pub(super) struct Values {
     /// Which of `rules` has a match at all; `None`: to be found out one by one.
     any: Option<RegexSet>,
-    rules: Vec<(Regex, Holds)>,
+    rules: Vec<(Regex, ValueCheck)>,
     /// Fit where a rule does that begins with letters of its own ([`super::candidates`]).
     pub(super) beginnings: Vec<String>,
     /// What is in a text where the rule for bearer tokens fits; `None`: there is none.
@@ -125,7 +125,7 @@ impl Values {
             .chain(
                 others
                     .iter()
-                    .map(|pattern| (pattern.as_str(), always as Holds)),
+                    .map(|pattern| (pattern.as_str(), always as ValueCheck)),
             )
             .collect();
         Self {

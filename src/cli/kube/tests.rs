@@ -10,7 +10,7 @@ use super::*;
 use crate::cli::{Cli, Command};
 
 /// An API server with one relay, which gives tokens that last as long as a test wants. A real one gives none below 10 minutes.
-struct ApiServer {
+struct FakeApiServer {
     state: Arc<Held<State>>,
     dir: tempfile::TempDir,
 }
@@ -22,7 +22,7 @@ struct State {
     asked: Vec<Value>,
 }
 
-impl ApiServer {
+impl FakeApiServer {
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = format!("http://{}", listener.local_addr().unwrap());
@@ -139,7 +139,7 @@ async fn shown(reached: &Reached) -> String {
 
 #[tokio::test]
 async fn a_token_of_a_service_account_is_replaced_before_it_ends() {
-    let api = ApiServer::start().await;
+    let api = FakeApiServer::start().await;
     let reached = api.reached(Some("debugger")).await;
     api.lasts(Some(3600));
     assert_eq!([shown(&reached).await, shown(&reached).await], ["t1", "t1"]);
@@ -170,7 +170,7 @@ async fn a_token_of_a_service_account_is_replaced_before_it_ends() {
 
 #[tokio::test]
 async fn without_an_account_the_token_is_the_kubeconfigs_and_read_anew() {
-    let api = ApiServer::start().await;
+    let api = FakeApiServer::start().await;
     let reached = api.reached(None).await;
     assert_eq!(shown(&reached).await, "their-own");
     let path = api.dir.path().join("config");

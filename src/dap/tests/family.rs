@@ -3,7 +3,7 @@
 use super::*;
 
 /// Somebody with two paused tasks, and the first of them open in a session of its own.
-struct Family {
+struct FamilyScene {
     context: Arc<Context>,
     parent: Debugger,
     child: Debugger,
@@ -61,7 +61,7 @@ pub(super) async fn open(
     (child, dap)
 }
 
-impl Family {
+impl FamilyScene {
     async fn found() -> Self {
         let context = context(|_| {});
         let workers = [
@@ -101,7 +101,7 @@ async fn ended_with_its_parent(mut child: Debugger, mut dap: Conversation<TcpStr
 
 #[tokio::test]
 async fn stopping_the_cluster_session_lets_the_tasks_of_its_sessions_go() {
-    let mut family = Family::found().await;
+    let mut family = FamilyScene::found().await;
     let parent = &mut family.parent;
     let seq = parent.send("disconnect", json!({"restart": false})).await;
     let told = parent.output("1 session ends with this one").await;
@@ -112,7 +112,7 @@ async fn stopping_the_cluster_session_lets_the_tasks_of_its_sessions_go() {
 
 #[tokio::test]
 async fn losing_the_cluster_session_ends_its_sessions_as_well() {
-    let family = Family::found().await;
+    let family = FamilyScene::found().await;
     drop(family.parent);
     ended_with_its_parent(family.child, family.dap).await;
 }
@@ -120,7 +120,7 @@ async fn losing_the_cluster_session_ends_its_sessions_as_well() {
 /// Who is asked has four seconds to answer: on a network that is gone for longer, its session would be lost.
 #[tokio::test]
 async fn a_cluster_session_does_not_have_its_own_sessions_asked_whether_they_are_there() {
-    let mut family = Family::found().await;
+    let mut family = FamilyScene::found().await;
     // Longer than it leaves those of earlier ones alone.
     tokio::time::sleep(Duration::from_millis(2500)).await;
     let seq = family.child.send("threads", json!({})).await;
@@ -135,7 +135,7 @@ async fn a_cluster_session_does_not_have_its_own_sessions_asked_whether_they_are
 
 #[tokio::test]
 async fn a_restarted_cluster_session_takes_its_sessions_back_in() {
-    let mut family = Family::found().await;
+    let mut family = FamilyScene::found().await;
     let restart = json!({"restart": true});
     let answer = family.parent.ask("disconnect", restart).await;
     assert_eq!(answer["success"], true);
@@ -154,7 +154,7 @@ async fn a_restarted_cluster_session_takes_its_sessions_back_in() {
 
 #[tokio::test]
 async fn a_session_of_a_cluster_session_that_has_ended_does_not_begin() {
-    let mut family = Family::found().await;
+    let mut family = FamilyScene::found().await;
     let context = family.context.clone();
     context.registry.insert(paused("late", 3));
     let late = announced(&mut family.parent).await;
@@ -169,7 +169,7 @@ async fn a_session_of_a_cluster_session_that_has_ended_does_not_begin() {
 /// An editor shows no children of a parent that is gone.
 #[tokio::test]
 async fn a_relay_that_shuts_down_ends_the_cluster_session_after_its_sessions() {
-    let mut family = Family::found().await;
+    let mut family = FamilyScene::found().await;
     family.context.shutdown.drain.cancel();
     family.parent.output("being shut down").await;
     let answer = family.parent.ask("threads", json!({})).await;
@@ -183,7 +183,7 @@ async fn a_relay_that_shuts_down_ends_the_cluster_session_after_its_sessions() {
 /// again.
 #[tokio::test]
 async fn restarting_a_session_leaves_its_task_where_it_stands() {
-    let mut family = Family::found().await;
+    let mut family = FamilyScene::found().await;
     let stop = json!({"reason": "breakpoint", "threadId": 7, "allThreadsStopped": true});
     let stopped = message::event("stopped", stop.clone());
     family.dap.send(&stopped).await.unwrap();
@@ -209,7 +209,7 @@ async fn restarting_a_session_leaves_its_task_where_it_stands() {
 
 #[tokio::test]
 async fn restarting_a_cluster_session_announces_again_what_is_not_open() {
-    let mut family = Family::found().await;
+    let mut family = FamilyScene::found().await;
     let answer = family.parent.ask("restart", json!({})).await;
     assert_eq!(answer["success"], true, "{answer}");
     let other = announced(&mut family.parent).await;

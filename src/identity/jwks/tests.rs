@@ -31,13 +31,13 @@ fn set_of(keys: &[Value]) -> String {
 }
 
 /// A source that says what it is told to, and counts.
-struct Script {
+struct ScriptedSource {
     sets: Mutex<VecDeque<Result<String, &'static str>>>,
     fetches: Mutex<Vec<Instant>>,
     takes: Mutex<Duration>,
 }
 
-impl Script {
+impl ScriptedSource {
     fn saying(kids: &[&str]) -> Arc<Self> {
         let script = Self {
             sets: Mutex::default(),
@@ -62,7 +62,7 @@ impl Script {
     }
 }
 
-impl Fetch for Arc<Script> {
+impl Fetch for Arc<ScriptedSource> {
     async fn fetch(&self) -> Result<Fetched, String> {
         self.fetches.lock().push(Instant::now());
         let takes = *self.takes.lock();
@@ -76,9 +76,9 @@ impl Fetch for Arc<Script> {
     }
 }
 
-type Keys = RemoteKeys<Arc<Script>>;
+type Keys = RemoteKeys<Arc<ScriptedSource>>;
 
-fn running(script: &Arc<Script>) -> Keys {
+fn running(script: &Arc<ScriptedSource>) -> Keys {
     let keys = RemoteKeys::with(Arc::clone(script), &config::Jwks::default(), false);
     run(&keys);
     keys
@@ -99,7 +99,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
 async fn tokens_that_come_before_the_first_set_wait_for_it() {
-    let script = Script::saying(&["a"]);
+    let script = ScriptedSource::saying(&["a"]);
     *script.takes.lock() = 2 * SECOND;
     let keys = running(&script);
     let began = Instant::now();
@@ -114,7 +114,7 @@ async fn tokens_that_come_before_the_first_set_wait_for_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_that_is_not_known_is_fetched_at_once_and_everybody_waits_for_the_same_fetch() {
-    let script = Script::saying(&["old"]);
+    let script = ScriptedSource::saying(&["old"]);
     let keys = running(&script);
     assert_eq!(find(&keys, "old").await, Ok(1));
     script.says(&["old", "new"]);
@@ -133,7 +133,7 @@ async fn a_key_that_is_not_known_is_fetched_at_once_and_everybody_waits_for_the_
 
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_made_up_names_of_keys_costs_one_fetch_in_thirty_seconds() {
-    let script = Script::saying(&["a"]);
+    let script = ScriptedSource::saying(&["a"]);
     let keys = running(&script);
     assert_eq!(find(&keys, "a").await, Ok(1));
     for n in 0..1000 {
@@ -160,7 +160,7 @@ async fn a_flood_of_made_up_names_of_keys_costs_one_fetch_in_thirty_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn the_set_is_fetched_again_in_time_and_a_withdrawn_key_is_gone_then() {
-    let script = Script::saying(&["a"]);
+    let script = ScriptedSource::saying(&["a"]);
     let keys = running(&script);
     assert_eq!(find(&keys, "a").await, Ok(1));
     script.says(&["b"]);
@@ -173,7 +173,7 @@ async fn the_set_is_fetched_again_in_time_and_a_withdrawn_key_is_gone_then() {
 
 #[tokio::test(start_paused = true)]
 async fn keys_outlast_failures_for_a_time_and_no_longer() {
-    let script = Script::saying(&["a"]);
+    let script = ScriptedSource::saying(&["a"]);
     let keys = running(&script);
     assert_eq!(find(&keys, "a").await, Ok(1));
     script.fails();
@@ -191,7 +191,7 @@ async fn keys_outlast_failures_for_a_time_and_no_longer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_source_that_never_answers_holds_nobody_longer_than_its_time() {
-    let script = Script::saying(&["a"]);
+    let script = ScriptedSource::saying(&["a"]);
     *script.takes.lock() = 1000 * SECOND;
     let keys = running(&script);
     let began = Instant::now();

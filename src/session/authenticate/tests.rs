@@ -20,9 +20,9 @@ const ANYBODY: &str = "[[rule]]\nsubjects = [\"*\"]\nscopes = [\"list\"]\n";
 
 /// A request for `/nodes`.
 #[derive(Debug)]
-struct Nodes;
+struct NodesRequest;
 
-impl RequestDetails for Nodes {
+impl RequestDetails for NodesRequest {
     fn id(&self) -> RequestId {
         RequestId::random()
     }
@@ -66,7 +66,7 @@ impl Relay {
         presented: PresentedCredential,
     ) -> Result<Authenticated, NotAuthenticated> {
         let deadline = Instant::now() + Duration::from_secs(10);
-        let purpose = Purpose::Request(&Nodes);
+        let purpose = Purpose::Request(&NodesRequest);
         let authentication = self.context.authentication(connection, purpose, deadline);
         authentication.authenticate(presented).await
     }

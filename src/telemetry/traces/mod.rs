@@ -228,8 +228,8 @@ impl Traces {
         }
     }
 
-    async fn post(&self, body: Bytes) -> Result<(), Refused> {
-        let refused = |why: String, again| Refused { why, again };
+    async fn post(&self, body: Bytes) -> Result<(), BatchRefused> {
+        let refused = |why: String, again| BatchRefused { why, again };
         let request = Request::post(self.target.clone())
             .header(CONTENT_TYPE, "application/x-protobuf")
             .header(USER_AGENT, http::USER_AGENT)
@@ -259,7 +259,7 @@ impl Traces {
 }
 
 /// A batch was not taken.
-struct Refused {
+struct BatchRefused {
     why: String,
     again: bool,
 }

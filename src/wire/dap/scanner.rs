@@ -42,7 +42,7 @@ pub enum Step {
 }
 
 /// What becomes of a message.
-enum Decision {
+enum ScanDecision {
     Captured,
     /// It passes; so many bytes of its body were looked at.
     Passes {
@@ -154,8 +154,8 @@ impl Scanner {
             let seen = &bytes[head..bytes.len().min(frame)];
             self.at = match self.decide(seen, body)? {
                 None => return Ok(Step::More),
-                Some(Decision::Captured) => At::Captured { head, frame },
-                Some(Decision::Passes { seen }) => At::Passing {
+                Some(ScanDecision::Captured) => At::Captured { head, frame },
+                Some(ScanDecision::Passes { seen }) => At::Passing {
                     left: frame,
                     seen: head + seen,
                 },
@@ -189,7 +189,7 @@ impl Scanner {
     }
 
     /// What becomes of the message that begins with `seen`; `None` while that is open.
-    fn decide(&mut self, seen: &[u8], body: usize) -> Result<Option<Decision>, FrameError> {
+    fn decide(&mut self, seen: &[u8], body: usize) -> Result<Option<ScanDecision>, FrameError> {
         let whole = self.rules.depth == Depth::Whole;
         let captured = match self.walk.peek(seen, body) {
             Peek::Known(kind, name) => {
@@ -218,10 +218,10 @@ impl Scanner {
             true => None,
         };
         Ok(Some(match seen_now {
-            Some(seen) => Decision::Passes { seen },
+            Some(seen) => ScanDecision::Passes { seen },
             None => {
                 self.held(body)?;
-                Decision::Captured
+                ScanDecision::Captured
             }
         }))
     }

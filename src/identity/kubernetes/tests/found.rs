@@ -12,7 +12,7 @@ const VERBS: &str =
     "list view debug attach terminal dashboard-read dashboard-write admin terminate node";
 
 /// A relay in the namespace `ray` with a cluster `east` of its own, which has found these.
-struct Found {
+struct DiscoveryScene {
     server: Server,
     reviewer: Reviewer,
     snapshot: watch::Sender<Arc<Snapshot>>,
@@ -37,7 +37,7 @@ fn listing(found: &[&str]) -> Arc<Snapshot> {
     })
 }
 
-async fn found(names: &[&str], allowed: &'static str) -> Found {
+async fn found(names: &[&str], allowed: &'static str) -> DiscoveryScene {
     let token = jwt("{\"exp\": 4000000000}");
     let server = Server::start(&token).await;
     server.state().allowed = allowed.split(' ').collect();
@@ -48,7 +48,7 @@ async fn found(names: &[&str], allowed: &'static str) -> Found {
     let snapshot = watch::Sender::new(listing(names));
     let places = Places::new(&config, snapshot.subscribe());
     let reviewer = Reviewer::new(&server.files(files.path()), places).await;
-    Found {
+    DiscoveryScene {
         server,
         reviewer: reviewer.unwrap(),
         snapshot,
@@ -57,7 +57,7 @@ async fn found(names: &[&str], allowed: &'static str) -> Found {
     }
 }
 
-impl Found {
+impl DiscoveryScene {
     async fn access(&self) -> Access {
         let reviewed = self.reviewer.review(&self.token).await.unwrap();
         assert_eq!(self.server.state().faults, Vec::<String>::new());

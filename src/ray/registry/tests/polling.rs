@@ -427,9 +427,9 @@ async fn who_cannot_wait_for_the_next_poll_has_one_made() {
 }
 
 #[derive(Default)]
-struct News(Mutex<(Vec<Duration>, Vec<Change>)>);
+struct ObservedChanges(Mutex<(Vec<Duration>, Vec<Change>)>);
 
-impl Observer for News {
+impl Observer for ObservedChanges {
     fn polled(&self, _cluster: &str, _outcome: PollOutcome, _latency: Duration) {}
 
     fn listed(&self, cluster: &str, before: Duration) {
@@ -449,7 +449,7 @@ async fn an_observer_hears_how_long_a_stop_was_not_listed_at_most_and_of_every_c
         w.workers.push(worker("w1", 1));
         w.tasks.push(task("w1", "square"));
     });
-    let observer = Arc::new(News::default());
+    let observer = Arc::new(ObservedChanges::default());
     let registry =
         Registry::new(&[cluster(&format!("http://{}", head.address))], &settings()).unwrap();
     registry.observe(Arc::clone(&observer) as Arc<dyn Observer>);
