@@ -91,7 +91,7 @@ pub struct DebugArgs {
     /// Why, for the audit log
     #[arg(long, value_name = "TEXT", requires = "running")]
     pub reason: Option<String>,
-    /// Go on with the session that somebody else has parked at this id; needs `admin`
+    /// Resume the session that another user has parked at this id; needs `admin`
     #[arg(long, requires = "target", conflicts_with = "next")]
     pub take_over: bool,
     /// Show more columns in the list: process, job, task and worker ids

@@ -17,11 +17,11 @@ pub(crate) const FAMILY: usize = 64;
 pub(crate) enum NoPlace {
     /// This person has all that one may have.
     #[error(
-        "{EACH} sessions of one person are kept, a cluster session counted as one, and you have as many"
+        "you have {EACH} parked sessions, the most that one person may have (a cluster session counts as one)"
     )]
     Yours,
     /// There are so many, and no more are kept of anybody.
-    #[error("no more than {0} sessions are kept here")]
+    #[error("at most {0} sessions are parked here")]
     All(usize),
 }
 

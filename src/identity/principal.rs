@@ -160,7 +160,7 @@ impl fmt::Debug for Principal {
 }
 
 impl Principal {
-    /// Everybody, where nobody is authenticated: all but what no other scope includes.
+    /// Everybody, where authentication is off: all but what no other scope includes.
     pub fn anonymous() -> Self {
         Self::without_credential("anonymous")
     }

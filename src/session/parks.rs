@@ -39,7 +39,7 @@ pub(crate) const MOST: usize = 1024;
 pub struct Parks {
     /// The places of sessions, live or parked, for the case that they are lost.
     places: Arc<ParkPlaces>,
-    parked: Mutex<HashMap<BreakpointId, Entry>>,
+    parked: Mutex<HashMap<BreakpointId, ParkEntry>>,
     /// What is over, for who comes too late.
     late: Late,
 }

@@ -49,7 +49,7 @@ Without an argument: the list of paused tasks, kept up to date, what you have le
 
 --running takes a name, a task id or a worker id as `ray-relay tasks` shows them, and has to mean one process. A debugger is opened in its worker, by the hook (`ray-relay hook`) or else from outside, through the agent of its node, and the task stops at its next line of Python. While it is inside a call that runs none (time.sleep, ray.get, a collective) you are shown where it is; it stops when that returns, and Ctrl-C leaves it running. It takes the permissions `debug` and `attach`, is on record with --reason before anything is opened, and a job forbids it by RAY_RELAY_HOOK=look in its environment. `q` lets the task run on; the debugger stays in the worker, on its node's loopback address, until the worker ends.
 
-A breakpoint of Ray's legacy debugger (RAY_DEBUG=legacy) has that debugger's own prompt, through the relay: entering it is for good, `remote` and `get` are followed into the next task, and Ctrl-D lets the task run on. Only `q` said twice makes it fail.
+A breakpoint of Ray's legacy debugger (RAY_DEBUG=legacy) has that debugger's own prompt, through the relay. Entering it is for good, `remote` and `get` are followed into the next task, and Ctrl-D lets the task run on. Only `q` said twice makes it fail.
 
 A connection that is lost at a prompt keeps the task there for a while (`[park]` of the relay): the same command resumes it.
 

@@ -153,5 +153,5 @@ async fn a_ticket_is_for_no_task_that_runs() {
     let ticket = &child["arguments"]["configuration"]["rayRelay"]["ticket"];
     let asked = json!({"task": "train", "running": true, "ticket": ticket});
     let said = refusal(&relay, json!({ "rayRelay": asked })).await;
-    assert!(said.contains("for one other breakpoint"), "{said}");
+    assert!(said.contains("for another breakpoint"), "{said}");
 }
