@@ -219,7 +219,8 @@ fn start_essential(
     let mut essential = Essential::new(drain.clone());
     if let Some(notices) = notices {
         let (registry, metrics) = (context.registry.clone(), context.metrics.clone());
-        let run = notices.run(registry, metrics, leaving.clone(), closed.clone());
+        let failing = context.peers.agents.failing();
+        let run = notices.run(registry, failing, metrics, leaving.clone(), closed.clone());
         essential.spawn("the notices", tasks.track_future(run));
     }
     if context.config.release.after.is_some() {

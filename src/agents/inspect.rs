@@ -6,11 +6,12 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 use tokio::time::{Instant, timeout_at};
 
+use super::failures::Failed;
 use super::link::Link;
 use super::{Absence, Agents, NotOpened, Tunnel};
 use crate::ray::look::{LARGEST, Look};
 use crate::wire::tunnel::messages::{
-    FromRelay, Inspect, Inspection, Listening, Refusal, Sentence, read,
+    FailureId, FromRelay, Inspect, Inspection, Listening, Refusal, Sentence, read,
 };
 
 /// How much longer than the agent the relay waits: so that a sentence comes where nothing else does.
@@ -96,7 +97,7 @@ impl Agents {
             true => Inspection::Evaluate,
             false => Inspection::Look,
         };
-        let json = self.inspected(at, what, patience).await?;
+        let json = self.inspected(at, (what, None), patience).await?;
         Look::read(&json).map_err(|_| NotInspected::Garbage)
     }
 
@@ -110,15 +111,38 @@ impl Agents {
         at: &WorkerAt<'_>,
         patience: Duration,
     ) -> Result<Listening, NotInspected> {
-        let json = self.inspected(at, Inspection::Open, patience).await?;
+        let json = self
+            .inspected(at, (Inspection::Open, None), patience)
+            .await?;
         let text = str::from_utf8(&json).map_err(|_| NotInspected::Garbage)?;
         read(text).map_err(|_| NotInspected::Garbage)
+    }
+
+    /// What is kept of `failed`.
+    ///
+    /// # Errors
+    /// As of [`Self::look`].
+    pub(crate) async fn black_box(
+        &self,
+        failed: &Failed,
+        patience: Duration,
+    ) -> Result<Look, NotInspected> {
+        let task = &failed.task;
+        let at = WorkerAt {
+            cluster: &task.cluster,
+            node_id: &task.node_id,
+            worker_id: &task.worker_id,
+            pid: task.pid.unwrap_or_default(),
+        };
+        let what = (Inspection::Failed, Some(failed.failure));
+        let json = self.inspected(&at, what, patience).await?;
+        Look::read(&json).map_err(|_| NotInspected::Garbage)
     }
 
     async fn inspected(
         &self,
         at: &WorkerAt<'_>,
-        what: Inspection,
+        what: (Inspection, Option<FailureId>),
         patience: Duration,
     ) -> Result<Vec<u8>, NotInspected> {
         let until = Instant::now() + patience;
@@ -145,7 +169,7 @@ impl Agents {
         &self,
         link: &Arc<Link>,
         at: &WorkerAt<'_>,
-        what: Inspection,
+        (what, failure): (Inspection, Option<FailureId>),
         until: Instant,
     ) -> Result<Tunnel, NotOpened> {
         let left = until.saturating_duration_since(Instant::now());
@@ -159,6 +183,7 @@ impl Agents {
                 pid: at.pid,
                 what,
                 patience_ms: u64::try_from(of_agent.as_millis()).unwrap_or(u64::MAX),
+                failure,
             })
         };
         self.streamed(link, None, ask, left).await

@@ -14,7 +14,7 @@ use super::table::{Instance, Standing};
 use crate::identity::Principal;
 use crate::moment::Moment;
 use crate::ray::registry::RayNode;
-use crate::wire::tunnel::messages::{FromRelay, Held, Name};
+use crate::wire::tunnel::messages::{FromRelay, Held, Name, Sentence};
 use crate::wire::tunnel::text::Hex;
 
 /// How long an agent that somebody else claims to be may take to show that it is there.
@@ -56,6 +56,8 @@ pub(super) struct State {
     nodes: Vec<RayNode>,
     pub(super) round_trip: Option<Duration>,
     pub(super) held: Arc<[Held]>,
+    /// Whether the agent keeps what is left of tasks that fail: it has not said so, or it does, or why not.
+    pub(super) keeps_failures: Option<Option<Sentence>>,
     pub(super) queries: HashMap<Hex<8>, oneshot::Sender<Option<Name>>>,
 }
 

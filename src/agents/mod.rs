@@ -4,7 +4,7 @@
 //! node it stands on; which nodes it may speak for is decided by its credential, the address that it comes from and what
 //! the head lists ([`trust`]), and by nobody else speaking for them ([`table`]). For each connection to a debugger it is
 //! asked for a stream ([`open`]), which becomes a [`Tunnel`]. Workers that dial out are met at a [`reverse`] rendezvous. [`way`] says by which way a breakpoint is reached, [`inspect`] what a worker does that
-//! waits for nobody.
+//! waits for nobody, [`failures`] what agents keep of tasks that failed.
 //!
 //! Relays that are linked with the same agents know through them what each other's sessions hold ([`elsewhere`]), and what
 //! is revoked ([`revoked`]).
@@ -14,6 +14,8 @@
 
 mod elsewhere;
 mod end;
+mod failed;
+mod failures;
 mod inspect;
 mod link;
 mod newcomers;
@@ -42,6 +44,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+pub(crate) use self::failures::Failed;
 pub(crate) use self::inspect::{NotInspected, WorkerAt};
 pub(crate) use self::open::{NotOpened, Wanted};
 pub(crate) use self::rows::SessionElsewhere;
@@ -54,7 +57,7 @@ use self::open::{AskedAgent, Opened};
 use self::revoked::Heard;
 use self::table::Table;
 use crate::audit::Audit;
-use crate::config::{Config, UpstreamPath};
+use crate::config::{Config, PostMortem, UpstreamPath};
 use crate::identity::{Authenticator, Principal};
 use crate::ray::registry::Registry;
 use crate::telemetry::Metrics;
@@ -99,6 +102,9 @@ pub(crate) struct Agents {
     streams: Awaited<AskedAgent, Opened>,
     /// Where workers meet debuggers that listen.
     reverse: reverse::Table,
+    /// What agents are to keep of tasks that fail, and what they keep.
+    post_mortem: PostMortem,
+    failures: failures::Failures,
     /// A token for everybody who has a worker to leave, or to look after.
     leaving: TaskTracker,
     /// The relay ends, and nothing is in progress.
@@ -157,6 +163,8 @@ impl Agents {
             table: Mutex::new(Table::new(config.upstream.max_agents)),
             streams: Awaited::default(),
             reverse: reverse::Table::default(),
+            post_mortem: config.post_mortem.clone(),
+            failures: failures::Failures::default(),
             leaving: TaskTracker::new(),
             closed,
         }
@@ -190,7 +198,8 @@ impl Agents {
     pub(crate) async fn share(&self, shutdown: CancellationToken) {
         tokio::join!(
             self.follow_holds(shutdown.clone()),
-            self.tell_revocations(shutdown)
+            self.tell_revocations(shutdown.clone()),
+            self.name_failures(shutdown)
         );
     }
 

@@ -49,6 +49,11 @@ struct AgentRow {
     streams: usize,
     /// Workers that sessions of any relay hold through it.
     held: usize,
+    /// Failed tasks of which it keeps something, or why it does not; neither from one that does not say so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failures: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keeps_no_failures: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -75,8 +80,13 @@ pub(crate) struct SessionElsewhere {
 }
 
 impl AgentRow {
-    fn of(link: &Link) -> Self {
+    fn of(link: &Link, failures: usize) -> Self {
         let about = &link.about;
+        let keeps = link.state.lock().keeps_failures.clone();
+        let (keeps, trouble) = match keeps {
+            Some(trouble) => (true, trouble),
+            None => (false, None),
+        };
         let micros = |round_trip: std::time::Duration| round_trip.as_micros() as f64 / 1000.0;
         Self {
             version: about.version.to_string(),
@@ -91,6 +101,8 @@ impl AgentRow {
             round_trip_ms: link.round_trip().map(micros),
             streams: super::STREAMS - link.standing.streams.available_permits(),
             held: link.held().len(),
+            failures: keeps.then_some(failures),
+            keeps_no_failures: trouble.map(|why| why.to_string()),
         }
     }
 }
@@ -107,7 +119,7 @@ impl Agents {
             let (cluster, node_id) = (&*node.cluster, &*node.node_id);
             let agent = table
                 .of_node(cluster, node_id)
-                .map(|link| AgentRow::of(link));
+                .map(|link| AgentRow::of(link, self.failures.of(link.id)));
             let lost = table.lost(cluster, node_id).filter(|_| agent.is_none());
             let link = match (&agent, lost) {
                 (Some(_), _) => "linked",

@@ -22,7 +22,7 @@ use crate::ray::registry::RayNode;
 use crate::telemetry::metrics::LinkEnd;
 use crate::wire::link::ControlLink;
 use crate::wire::tunnel::messages::{
-    Announce, FromAgent, FromRelay, Held, Hex, Node, PROTOCOL, Refusal,
+    Announce, FromAgent, FromRelay, Held, Hex, Node, PROTOCOL, PostMortem, Refusal,
 };
 
 /// The deadline from the connection to the announcement.
@@ -178,6 +178,7 @@ impl Agents {
         });
         // The first that is sent, whatever it is asked for meanwhile.
         link.tell(welcome(&nodes, &link.principal));
+        link.tell(self.to_be_kept());
         self.claim(&link, &nodes).await?;
         Ok(Serving {
             link,
@@ -299,7 +300,8 @@ impl Agents {
         self.meets(link);
         let welcome = welcome(&nodes, &link.principal);
         self.hear_holds(link.id, nodes, &link.held());
-        Ok(wire.say(&welcome).await?)
+        wire.say(&welcome).await?;
+        Ok(wire.say(&self.to_be_kept()).await?)
     }
 
     async fn on_message(&self, link: &Arc<Link>, message: FromAgent) -> Result<(), End> {
@@ -343,6 +345,7 @@ impl Agents {
                 refused,
             } => self.reverse.listening(link, &rendezvous, refused),
             FromAgent::Arrived(arrived) => self.reverse.arrived(link, arrived),
+            FromAgent::Failed(told) => self.hear_failures(link, told),
             FromAgent::Unknown => {}
         }
         Ok(())
@@ -377,6 +380,20 @@ impl Agents {
         self.forget_waiting(link);
         self.lose_holds(link.id, end, Instant::now());
         self.reverse.lose(link);
+        self.lose_failures(link.id);
+    }
+
+    /// What an agent is to keep of tasks that fail.
+    fn to_be_kept(&self) -> FromRelay {
+        let wanted = &self.post_mortem;
+        FromRelay::PostMortem(PostMortem {
+            most: match wanted.enabled {
+                true => wanted.max_tasks.try_into().unwrap_or(u32::MAX),
+                false => 0,
+            },
+            bytes: wanted.max_bytes as u64,
+            keep_ms: wanted.keep_for.as_millis().try_into().unwrap_or(u64::MAX),
+        })
     }
 
     async fn gone(&self, link: &Arc<Link>, end: &End) {

@@ -1,6 +1,7 @@
 //! A relay as agents see it: real sockets, and stand-ins for agents that misbehave on demand.
 #![allow(clippy::unwrap_used)]
 
+mod failing;
 mod inspecting;
 mod linking;
 mod reverse;
@@ -33,7 +34,7 @@ use crate::identity::Authenticator;
 use crate::identity::testing::{authenticator, token_of};
 use crate::ray::registry::RayNode;
 use crate::wire::tunnel::messages::{
-    Announce, Dialled, FromAgent, FromRelay, Open, PROTOCOL, StreamId,
+    Announce, Dialled, FromAgent, FromRelay, Open, PROTOCOL, PostMortem, StreamId,
 };
 use crate::wire::tunnel::text::Hex;
 use crate::wire::tunnel::{self, LINK_PATH, LINK_PROTOCOL, SECRET_HEADER, STREAM_PATH};
@@ -120,6 +121,11 @@ impl Scene {
         adapt(&mut config);
         let (audit, record) = spied(false);
         let context = Context::offline(config, auth, audit);
+        Self::serving(context, record).await
+    }
+
+    /// The same, which is `context`.
+    async fn serving(context: Arc<Context>, record: AuditSpy) -> Self {
         context
             .registry
             .set_nodes(&[node("a1", "10.0.0.1"), node("c3", "127.0.0.1")]);
@@ -176,6 +182,7 @@ impl Scene {
         let mut agent = StandIn {
             socket: self.opened(request).await?,
             nonce: Hex([0; 16]),
+            post_mortem: None,
         };
         match agent.hear().await {
             Ok(FromRelay::Hello { nonce, .. }) => agent.nonce = nonce,
@@ -235,6 +242,8 @@ impl Scene {
 pub(crate) struct StandIn {
     pub(crate) socket: WebSocketStream<TcpStream>,
     pub(crate) nonce: Hex<16>,
+    /// What it is to keep of tasks that fail.
+    post_mortem: Option<PostMortem>,
 }
 
 impl StandIn {
@@ -257,9 +266,11 @@ impl StandIn {
         let next = async {
             loop {
                 match self.socket.next().await {
-                    Some(Ok(Message::Text(text))) => {
-                        return Ok(tunnel::messages::read(&text).unwrap());
-                    }
+                    Some(Ok(Message::Text(text))) => match tunnel::messages::read(&text).unwrap() {
+                        // Said to each, behind its welcome.
+                        FromRelay::PostMortem(wanted) => self.post_mortem = Some(wanted),
+                        message => return Ok(message),
+                    },
                     Some(Ok(Message::Close(frame))) => {
                         return Err(frame.map(|f| f.reason.to_string()).unwrap_or_default());
                     }

@@ -19,7 +19,13 @@ pub struct ListArgs {
     /// Also show breakpoints that ended a short while ago
     #[arg(long)]
     pub ended: bool,
-    /// Also show the Ray nodes, each with its agent
+    /// List what runs instead, as `ray-relay tasks` does
+    #[arg(long, conflicts_with_all = ["watch", "ended"])]
+    pub running: bool,
+    /// List tasks that raised an exception instead, of which stack and variables are kept
+    #[arg(long, conflicts_with_all = ["watch", "ended", "running", "verbose"])]
+    pub failed: bool,
+    /// Also show the Ray nodes, each with its agent; with --running whole ids
     #[arg(long, short, conflicts_with = "watch")]
     pub verbose: bool,
     /// Sort by this column, with ,desc the other way round: waiting, name, job, node, ...
@@ -153,7 +159,7 @@ pub struct ExecArgs {
 /// `snapshot`
 #[derive(Debug, Args)]
 pub struct SnapshotArgs {
-    /// Id or name of the paused task, as in `ray-relay list`; or a file of --save
+    /// Id or name of a paused or failed task, as in `ray-relay list`; or a file of --save
     #[arg(add = tasks(), value_name = "ID|NAME|FILE", required_unless_present_any = ["all", "running", "job"])]
     pub target: Option<String>,
     /// Every paused task
@@ -168,10 +174,10 @@ pub struct SnapshotArgs {
     /// Look again and again at what runs, so far apart, and show what moves; ends with Ctrl-C
     #[arg(long, value_name = "DURATION", conflicts_with_all = ["target", "all", "save"], value_parser = crate::config::units::parse_duration)]
     pub watch: Option<std::time::Duration>,
-    /// Keep what is seen of what runs in a new file, readable for you alone
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["target", "all"], value_hint = clap::ValueHint::FilePath)]
+    /// Keep what is seen in a new file, readable for you alone
+    #[arg(long, value_name = "FILE", conflicts_with = "all", value_hint = clap::ValueHint::FilePath)]
     pub save: Option<std::path::PathBuf>,
-    /// Show every thread of what runs, and not only those with a user's own code
+    /// Show every thread, not only those with a user's own code
     #[arg(long)]
     pub all_threads: bool,
     /// Print JSON

@@ -135,6 +135,13 @@ impl RelayClient {
         }
     }
 
+    /// The tasks that have failed and of which something is kept.
+    pub(super) async fn failed_tasks(&self) -> Result<Value, RelayError> {
+        let path = "/relay/v1/tasks?state=failed";
+        let response = self.get(path, "application/json").await?;
+        self.answer(response, "tasks").await
+    }
+
     /// What the relay sees of the running tasks that `wanted` means.
     pub(super) async fn looks(&self, wanted: &Value) -> Result<Value, RelayError> {
         let path = "/relay/v1/looks";

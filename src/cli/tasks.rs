@@ -7,6 +7,7 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 use tokio::time::sleep;
 
+use super::ListArgs;
 use super::failure::Failure;
 use super::relay_args::RelayArgs;
 use super::relay_client::RelayClient;
@@ -51,6 +52,23 @@ pub struct TasksArgs {
     /// How the relay is reached.
     #[command(flatten)]
     pub relay: RelayArgs,
+}
+
+impl From<ListArgs> for TasksArgs {
+    /// What of `list --running` there is here.
+    fn from(args: ListArgs) -> Self {
+        Self {
+            name: None,
+            job: None,
+            hung: None,
+            apart: Duration::ZERO,
+            verbose: args.verbose,
+            json: args.json,
+            sort: args.sort,
+            filter: args.filter,
+            relay: args.relay,
+        }
+    }
 }
 
 pub(super) const AFTER_HELP: &str = "\

@@ -28,9 +28,10 @@ pub use resolve::{Checks, Fault, Resolved, resolve};
 pub use resolver::Setting;
 pub use settings::{
     Advertise, Audit, AuditSink, AuditSync, Auth, ClientAuth, Cluster, ClusterDiscovery, Config,
-    Connect, Dap, Discovery, Gcs, HeadAddress, Http, Jwks, Kubernetes, Listen, Log, LogFormat,
-    Masking, Notice, NoticeEvent, NoticeForm, OnFailure, Park, Placeholder, Recording, Registry,
-    Release, SyslogAddress, Telemetry, Template, Tls, TlsMode, TlsVersion, Upstream, UpstreamPath,
+    Connect, Dap, Discovery, Gcs, HeadAddress, Hook, Http, Jwks, Kubernetes, Listen, Log,
+    LogFormat, Masking, Notice, NoticeEvent, NoticeForm, OnFailure, Park, Placeholder, PostMortem,
+    Recording, Registry, Release, SyslogAddress, Telemetry, Template, Tls, TlsMode, TlsVersion,
+    Upstream, UpstreamPath,
 };
 pub use sources::{Flags, Sources};
 

@@ -99,6 +99,7 @@ mod cluster;
 mod connect;
 mod dap;
 mod discovery;
+mod hook;
 mod http;
 mod jwks;
 mod kubernetes;
@@ -107,6 +108,7 @@ mod log;
 mod masking;
 mod notice;
 mod park;
+mod post_mortem;
 mod recording;
 mod registry;
 mod release;
@@ -121,6 +123,7 @@ pub use cluster::{Cluster, Gcs};
 pub use connect::Connect;
 pub use dap::Dap;
 pub use discovery::{ClusterDiscovery, HeadAddress};
+pub use hook::Hook;
 pub use http::Http;
 pub use jwks::Jwks;
 pub use kubernetes::Kubernetes;
@@ -129,6 +132,7 @@ pub use log::{Log, LogFormat};
 pub use masking::Masking;
 pub use notice::{Notice, NoticeEvent, NoticeForm, Placeholder, Template};
 pub use park::Park;
+pub use post_mortem::PostMortem;
 pub use recording::Recording;
 pub use registry::{Discovery, Registry};
 pub use release::Release;
@@ -186,6 +190,10 @@ sections! {
     dap: Dap,
     /// How long a session whose client is lost keeps its worker.
     park: Park,
+    /// How the hook gets into workers.
+    hook: Hook,
+    /// What is kept of tasks that fail.
+    post_mortem: PostMortem,
     /// The relay's API and the dashboard.
     http: Http,
     /// The links of `ray-relay connect`.

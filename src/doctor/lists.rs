@@ -20,6 +20,9 @@ const OLD: f64 = 10.0;
 /// Findings of one kind that are told one by one: of the others how many there are.
 pub(super) const TOLD: usize = 8;
 
+/// Longest sentence of an agent's, in characters.
+const LONGEST_WHY: usize = 300;
+
 /// Longest name that is shown, in characters.
 const LONGEST: usize = 120;
 
@@ -34,6 +37,7 @@ pub(crate) fn findings(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
     let mut all = discovery(list);
     all.extend(ages(list));
     all.extend(nodes.map(agents).unwrap_or_default());
+    all.extend(nodes.map(post_mortem).unwrap_or_default());
     all.extend(debuggers(list));
     all.extend(places(list));
     all.extend(tasks(list, nodes));
@@ -188,6 +192,43 @@ fn agents(nodes: &Value) -> Vec<Finding> {
                 ),
             },
         ));
+    }
+    all
+}
+
+/// Whether what is left of tasks that fail is kept, where the relay is to have that.
+fn post_mortem(nodes: &Value) -> Vec<Finding> {
+    if nodes["post_mortem"] != true {
+        return Vec::new();
+    }
+    let mut told = Told::new(Link::Agents, "nodes");
+    let (mut keep, mut kept) = (0, 0);
+    for node in items(&nodes["nodes"]) {
+        let name = text(&node["address"]);
+        let agent = &node["agent"];
+        let why = match (
+            agent["failures"].as_u64(),
+            agent["keeps_no_failures"].as_str(),
+        ) {
+            _ if !agent.is_object() => "it has no agent".to_owned(),
+            (_, Some(why)) => shortened(why, LONGEST_WHY),
+            (None, None) => "its agent is older than the relay: update it".to_owned(),
+            (Some(count), None) => {
+                (keep, kept) = (keep + 1, kept + count);
+                continue;
+            }
+        };
+        let says =
+            format!("of tasks that fail on node {name} nothing is kept ([post_mortem]): {why}");
+        told.push(Finding::warning(Link::Agents, says).next(START_AGENT));
+    }
+    let mut all = told.findings();
+    if keep > 0 {
+        let says = format!(
+            "of tasks that fail stack and variables are kept on {keep} of the nodes, at present {kept} ([post_mortem])"
+        );
+        let next = "`ray-relay list --failed` has them; a worker without the hook (`ray-relay hook --help`) leaves nothing";
+        all.push(Finding::ok(Link::Agents, says).next(next));
     }
     all
 }

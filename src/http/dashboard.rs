@@ -8,6 +8,7 @@
 
 mod buffered;
 mod done;
+mod inject;
 pub(super) mod upstream;
 
 use std::pin::pin;
@@ -17,8 +18,8 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{
-    ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, IF_MODIFIED_SINCE,
-    IF_NONE_MATCH, LOCATION,
+    ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue,
+    IF_MODIFIED_SINCE, IF_NONE_MATCH, LOCATION,
 };
 use hyper::http::request::Parts;
 use hyper::http::uri::{PathAndQuery, Uri};
@@ -51,7 +52,7 @@ impl ProxiedRequest<'_> {
         }
     }
 
-    async fn admit(&self, parts: Parts, body: Incoming) -> Result<Response<Body>, HttpRefusal> {
+    async fn admit(&self, mut parts: Parts, body: Incoming) -> Result<Response<Body>, HttpRefusal> {
         let (ctx, exchange) = (self.exchange.ctx, self.exchange);
         let path = match self.which {
             Which::Named(_, rest) => rest,
@@ -111,7 +112,13 @@ impl ProxiedRequest<'_> {
                 match Box::pin(done::description(what, &mut body)).await {
                     Ok(text) => {
                         details = done::told(what, &parts.headers, &text);
-                        read = Some(text);
+                        let injects = ctx.config.hook.inject && what == Described::Job;
+                        let with = injects.then(|| inject::with_hook(&parts.headers, &text));
+                        if let Some(Some(with)) = &with {
+                            details.insert("hook".to_owned(), true.into());
+                            parts.headers.insert(CONTENT_LENGTH, with.len().into());
+                        }
+                        read = Some(with.flatten().unwrap_or(text));
                     }
                     Err(answer) => return Ok(answer),
                 }

@@ -43,7 +43,8 @@ pub(crate) async fn listed(ctx: &Context, principal: &Principal) -> Value {
     let agents = &ctx.peers.agents;
     let (replica, others) = (agents.replica(), agents.other_relays());
     let version = env!("CARGO_PKG_VERSION");
-    json!({ "nodes": rows, "version": version, "replica": replica, "other_relays": others })
+    let keeps = ctx.config.post_mortem.enabled;
+    json!({ "nodes": rows, "post_mortem": keeps, "version": version, "replica": replica, "other_relays": others })
 }
 
 /// The link of an agent, or a stream.

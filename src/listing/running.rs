@@ -1,6 +1,7 @@
 //! Running tasks as JSON: the rows of `/relay/v1/tasks` and of looks at them.
 //!
-//! A row has the keys of a breakpoint's row for what both have, so that the same filters and orders read both.
+//! A row has the keys of a breakpoint's row for what both have, so that the same filters and orders read both. One of a task
+//! that has failed has more.
 
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,7 +10,7 @@ use serde::Serialize;
 
 use super::json::seconds;
 use crate::policy::Pattern;
-use crate::ray::registry::{BreakpointId, Resources, Running};
+use crate::ray::registry::{BreakpointId, Location, Resources, Running};
 
 /// Whether `running` is what somebody calls so: by its name, its function or class, its actor's name, or its task's id.
 pub(crate) fn is_called(running: &Running, pattern: &Pattern) -> bool {
@@ -21,8 +22,9 @@ pub(crate) fn is_called(running: &Running, pattern: &Pattern) -> bool {
         .any(|name| pattern.matches(name))
 }
 
-/// The state of every row.
+/// The states of rows.
 pub(crate) const RUNNING: &str = "running";
+const FAILED: &str = "failed";
 
 /// One running task as clients see it.
 #[derive(Debug, Serialize)]
@@ -80,6 +82,43 @@ impl<'a> RunningRow<'a> {
             started: running.started.map(|time| seconds(since(time))),
             running: running.running_for(now).map(seconds),
             breakpoint,
+        }
+    }
+}
+
+/// A task that has failed as clients see it.
+#[derive(Debug, Serialize)]
+pub(crate) struct FailedRow<'a> {
+    id: &'a str,
+    #[serde(flatten)]
+    task: RunningRow<'a>,
+    /// The type of what was raised, and where.
+    exception: &'a str,
+    location: Option<&'a Location>,
+    failed: f64,
+    /// How long ago that was.
+    failed_seconds: f64,
+}
+
+impl<'a> FailedRow<'a> {
+    /// `task`, of which `id` names what is kept, at `now`; it has failed `at`.
+    pub(crate) fn new(
+        id: &'a str,
+        task: &'a Running,
+        (at, now): (SystemTime, SystemTime),
+        (exception, location): (&'a str, Option<&'a Location>),
+    ) -> Self {
+        let task = RunningRow {
+            state: FAILED,
+            ..RunningRow::new(task, at, None)
+        };
+        Self {
+            id,
+            task,
+            exception,
+            location,
+            failed: seconds(at.duration_since(UNIX_EPOCH).unwrap_or_default()),
+            failed_seconds: seconds(now.duration_since(at).unwrap_or_default()),
         }
     }
 }

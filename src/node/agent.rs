@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::board::Board;
+use super::failed::BlackBoxes;
 use super::held::Table;
 use super::injection::Injections;
 use super::look::{Look, Place};
@@ -27,6 +28,7 @@ pub(super) struct Agent {
     pub(super) look: Look,
     pub(super) py_spy: PySpy,
     pub(super) injections: Injections,
+    pub(super) black_boxes: BlackBoxes,
     pub(super) held: Table,
     pub(super) board: Board,
     pub(super) reverse_ports: Option<RangeInclusive<u16>>,
@@ -56,6 +58,7 @@ impl Agent {
             look: Look::new(&settings.cluster, place, proc)?,
             py_spy: PySpy::new(),
             injections: Injections::new(tasks.clone(), ending.clone()),
+            black_boxes: BlackBoxes::new(),
             held: Table::new(),
             board: Board::new(),
             reverse_ports: settings.reverse_ports.clone(),

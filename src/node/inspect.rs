@@ -77,6 +77,16 @@ pub(super) async fn serve(
 }
 
 async fn inspected(agent: &Agent, asked: &Inspect, until: Instant) -> Result<Vec<u8>, Refused> {
+    if asked.what == Inspection::Failed {
+        // Its process may be gone.
+        let look = asked
+            .failure
+            .and_then(|id| agent.black_boxes.look(id, &asked.worker_id));
+        let gone = || {
+            other("what was kept of that task is gone: it was too old, or others took its place")
+        };
+        return look.map(|look| look.to_vec()).ok_or_else(gone);
+    }
     let workers = agent.look.residents(asked.pid).await?;
     match asked.what {
         Inspection::Look | Inspection::Evaluate => {
@@ -101,7 +111,7 @@ async fn inspected(agent: &Agent, asked: &Inspect, until: Instant) -> Result<Vec
             })?;
             Ok(written(&listening).into_bytes())
         }
-        Inspection::Unknown => Err(other(
+        Inspection::Failed | Inspection::Unknown => Err(other(
             "the node's agent is older than the relay, and does not know that request",
         )),
     }

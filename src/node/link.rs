@@ -146,6 +146,8 @@ pub(super) struct Link<S> {
     replica: Replica,
     /// What the agent may speak for, once it is welcome.
     nodes: Option<Vec<Node>>,
+    /// The relay has said what is to be kept of tasks that fail.
+    wants_failures: bool,
     /// Where the relay has workers met whose debugger listens elsewhere.
     reverse: Reverse,
     /// The relay says that another process listens at its address.
@@ -163,6 +165,8 @@ struct News {
     held: watch::Receiver<Arc<[Held]>>,
     relays: watch::Receiver<Vec<Replica>>,
     others: board::Reader,
+    /// Of what is kept of tasks that failed.
+    failed: watch::Receiver<u64>,
     /// When more of what others have said may be passed on.
     pass_on: Instant,
 }
@@ -206,6 +210,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             opening: HashMap::new(),
             replica: Hex([0; 8]),
             nodes: None,
+            wants_failures: false,
             reverse: Reverse::default(),
             succeeded: CancellationToken::new(),
             lost: CancellationToken::new(),
@@ -226,9 +231,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             held: self.agent.held.watch(),
             relays: self.agent.board.relays(),
             others: self.agent.board.reader(self.replica),
+            failed: self.agent.black_boxes.watch(),
             pass_on: Instant::now(),
         };
         news.held.mark_changed();
+        news.failed.mark_changed();
         news.relays.mark_changed();
         loop {
             self.talk(&mut news, true).await?;
@@ -341,6 +348,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                     let replicas = board::few(&news.relays.borrow_and_update());
                     self.wire.say(&FromAgent::Relays { replicas }).await?;
                 }
+                _ = news.failed.changed(), if welcome && self.wants_failures => {
+                    if let Some(told) = self.agent.black_boxes.told() {
+                        self.wire.say(&FromAgent::Failed(told)).await?;
+                    }
+                }
                 said = news.others.heard(news.pass_on), if welcome => {
                     self.wire.say(&FromAgent::Revocations(Revocations::clone(&said))).await?;
                     news.pass_on = Instant::now() + PASSED_ON;
@@ -379,6 +391,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             FromRelay::Refused { reason } => return Err(Ended::Refused(shortened(&reason, 512))),
             FromRelay::Open(open) => return self.open(open).await,
             FromRelay::Inspect(asked) => return self.inspect(asked).await,
+            FromRelay::PostMortem(wanted) => {
+                if let Some(nodes) = &self.nodes {
+                    self.agent.black_boxes.want(wanted, nodes);
+                    self.wants_failures = true;
+                }
+            }
             FromRelay::Locate { query, port, title } => {
                 let (agent, answers) = (Arc::clone(&self.agent), self.answers.clone());
                 let Ok(place) = Arc::clone(&self.agent.places).try_acquire_owned() else {

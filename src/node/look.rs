@@ -371,6 +371,20 @@ impl Look {
         })
     }
 
+    /// The sessions of Ray's on this machine.
+    pub(super) async fn sessions(&self) -> Vec<processes::Session> {
+        let processes = Arc::clone(&self.processes);
+        let looked = tokio::task::spawn_blocking(move || processes.sessions());
+        looked.await.unwrap_or_default()
+    }
+
+    /// The number by which the process `pid` calls itself, if `/proc` shows it to be a worker's, of the user `uid`.
+    pub(super) async fn worker(&self, pid: u32, uid: u32) -> Option<u32> {
+        let processes = Arc::clone(&self.processes);
+        let looked = tokio::task::spawn_blocking(move || processes.worker_of(pid, uid));
+        looked.await.ok().flatten()
+    }
+
     /// Whether Ray lists `worker_id` as alive on a node of this machine, with the process `pid`.
     ///
     /// # Errors

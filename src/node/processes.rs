@@ -13,7 +13,7 @@ use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-pub(super) use self::residents::Resident;
+pub(super) use self::residents::{Resident, Session};
 use crate::ray::registry::Owner;
 use crate::wire::proc_net::{LONGEST_TABLE, Socket, State, TABLES, listeners, sockets};
 use crate::wire::text::one_line;

@@ -1,6 +1,7 @@
 //! The agent between a relay, a head and a debugger of the tests' own making, on real sockets.
 #![allow(clippy::unwrap_used)]
 
+mod failing;
 mod inspecting;
 mod keeping;
 mod links;

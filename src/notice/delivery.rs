@@ -59,17 +59,17 @@ async fn deliver(
     backoff: &mut Backoff,
 ) -> NoticeOutcome {
     let (id, event) = (&*notice.id, notice.event.word());
-    let breakpoint = notice.breakpoint;
+    let about = &notice.about;
     let mut told = false;
     loop {
         let (why, after) = match to.post(notice).await {
             Outcome::Delivered => {
-                debug!(webhook = host, id, event, %breakpoint, "notice delivered");
+                debug!(webhook = host, id, event, %about, "notice delivered");
                 backoff.reset();
                 return NoticeOutcome::Delivered;
             }
             Outcome::Refused(status) => {
-                warn!(webhook = host, id, event, %breakpoint, %status, "the webhook refuses a notice; it is not tried again");
+                warn!(webhook = host, id, event, %about, %status, "the webhook refuses a notice; it is not tried again");
                 backoff.reset();
                 return NoticeOutcome::Failed;
             }
@@ -79,9 +79,9 @@ async fn deliver(
         let wait = after.map_or(pause, |after| after.clamp(FIRST, LONGEST));
         let given_up = notice.at.elapsed() + wait > KEPT;
         if given_up {
-            warn!(webhook = host, id, event, %breakpoint, %why, "a notice was not delivered within an hour; it is given up");
+            warn!(webhook = host, id, event, %about, %why, "a notice was not delivered within an hour; it is given up");
         } else if !told {
-            warn!(webhook = host, id, event, %breakpoint, %why, "a notice was not delivered; it is tried again");
+            warn!(webhook = host, id, event, %about, %why, "a notice was not delivered; it is tried again");
             told = true;
         }
         sleep(wait).await;

@@ -8,9 +8,10 @@ use rand::RngExt as _;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::agents::Failed;
 use crate::config::{self, NoticeEvent, NoticeForm, Placeholder};
 use crate::moment::Moment;
-use crate::ray::registry::{Breakpoint, BreakpointId, Holder};
+use crate::ray::registry::{Breakpoint, Holder, Location};
 use crate::wire::human_time::span;
 use crate::wire::text::{hex, one_line, replaced};
 
@@ -20,7 +21,8 @@ pub(super) struct Notice {
     /// Tells it from every other one.
     pub(super) id: String,
     pub(super) event: NoticeEvent,
-    pub(super) breakpoint: BreakpointId,
+    /// What it is about, by its id.
+    pub(super) about: String,
     /// When it happened.
     pub(super) at: Instant,
     /// JSON.
@@ -51,11 +53,64 @@ impl Notice {
         Self {
             id,
             event,
-            breakpoint: breakpoint.id,
+            about: breakpoint.id.to_string(),
             at: now.instant,
             body: body.to_string().into(),
         }
     }
+
+    /// That `failed` has.
+    pub(super) fn of_failed(config: &config::Notice, failed: &Failed, now: Moment) -> Self {
+        let id = hex(&rand::rng().random::<[u8; 16]>());
+        let task = &failed.task;
+        let at = failed.location.as_ref().map(ToString::to_string);
+        let at = line(at.as_deref().unwrap_or("an unknown line"));
+        let link = link(config, &failed.id);
+        let text = |form: fn(&str) -> String| {
+            let (name, cluster) = (form(&line(task.name())), form(&task.cluster));
+            let (exception, at) = (form(&line(&failed.exception)), form(&at));
+            let link = link.as_deref().unwrap_or_default();
+            let text = format!(
+                "{name} on {cluster} has failed with {exception} at {at}: ray-relay snapshot {}. {link}",
+                failed.id
+            );
+            text.trim().to_owned()
+        };
+        let body = match config.form {
+            NoticeForm::Json => json!({
+                "id": id, "event": NoticeEvent::Failed.word(), "time": now, "text": text(str::to_owned), "link": link,
+                "task": {
+                    "id": failed.id, "cluster": *task.cluster, "node_id": task.node_id, "node_ip": task.node_ip,
+                    "worker_id": task.worker_id, "job_id": task.names.job_id.as_deref().map(line),
+                    "name": line(task.name()), "exception": line(&failed.exception), "location": place(failed.location.as_ref()),
+                },
+            }),
+            NoticeForm::Slack => slack(&text(escaped)),
+        };
+        Self {
+            id,
+            event: NoticeEvent::Failed,
+            about: failed.id.clone(),
+            at: now.instant,
+            body: body.to_string().into(),
+        }
+    }
+}
+
+/// Slack draws no preview of what a link leads to: it would have to show a credential.
+fn slack(text: &str) -> Value {
+    json!({"text": text, "unfurl_links": false, "unfurl_media": false})
+}
+
+/// What `id` names, in the relay's page.
+fn link(config: &config::Notice, id: impl std::fmt::Display) -> Option<String> {
+    let relay = config.link.as_deref()?;
+    Some(format!("{relay}/relay/#{id}"))
+}
+
+fn place(location: Option<&Location>) -> Option<Value> {
+    let at = location?;
+    Some(json!({"file": line(&at.file), "line": at.line, "function": line(&at.function)}))
 }
 
 /// What there is to say.
@@ -71,9 +126,7 @@ struct Said<'a> {
 impl Said<'_> {
     fn json(&self, id: &str) -> Value {
         let breakpoint = self.breakpoint;
-        let location = breakpoint.location.as_deref().map(
-            |at| json!({"file": line(&at.file), "line": at.line, "function": line(&at.function)}),
-        );
+        let location = place(breakpoint.location.as_deref());
         json!({
             "id": id,
             "event": self.event.word(),
@@ -96,9 +149,8 @@ impl Said<'_> {
         })
     }
 
-    /// Slack draws no preview of what a link leads to: it would have to show a credential.
     fn slack(&self) -> Value {
-        json!({"text": self.text(|value| escaped(&value)), "unfurl_links": false, "unfurl_media": false})
+        slack(&self.text(|value| escaped(&value)))
     }
 
     /// The template with what `form` makes of each value.
@@ -132,6 +184,7 @@ impl Said<'_> {
                 NoticeEvent::Parked => "is parked",
                 NoticeEvent::Released => "was released",
                 NoticeEvent::Died => "has died",
+                NoticeEvent::Failed => "has failed",
             }
             .to_owned(),
             Placeholder::Link => self.link().unwrap_or_default(),
@@ -140,8 +193,7 @@ impl Said<'_> {
 
     /// The breakpoint in the relay's page.
     fn link(&self) -> Option<String> {
-        let relay = self.config.link.as_deref()?;
-        Some(format!("{relay}/relay/#{}", self.breakpoint.id))
+        link(self.config, self.breakpoint.id)
     }
 }
 

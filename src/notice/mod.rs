@@ -14,12 +14,14 @@ mod watch;
 
 use std::sync::Arc;
 
+use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use self::queue::Queue;
 use self::target::Target;
 use self::watch::Watch;
+use crate::agents::Failed;
 use crate::config::{self, Fault};
 use crate::key_mode::{Holds, warn_if_open};
 use crate::ray::registry::Registry;
@@ -53,11 +55,12 @@ impl Notices {
         }))
     }
 
-    /// Tells until `closed`. Once the relay is `leaving`, what waits is no longer its business, but what becomes of its own
+    /// Tells, also of what is `failing`, until `closed`. Once the relay is `leaving`, what waits is no longer its business, but what becomes of its own
     /// sessions still is.
-    pub async fn run(
+    pub(crate) async fn run(
         self,
         registry: Registry,
+        failing: broadcast::Receiver<Arc<Failed>>,
         metrics: Arc<Metrics>,
         leaving: CancellationToken,
         closed: CancellationToken,
@@ -67,6 +70,7 @@ impl Notices {
         tokio::select! {
             () = closed.cancelled() => {}
             () = Watch::new(&self.config, &queue).run(&registry, &leaving) => {}
+            () = watch::failures(&self.config, &queue, failing) => {}
             () = delivery::run(&self.target, self.target.host(), &queue, &metrics) => {}
         }
         let lost = queue.len();

@@ -7,13 +7,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::message::Notice;
 use super::queue::Queue;
+use crate::agents::Failed;
 use crate::config::{self, NoticeEvent};
 use crate::moment::Moment;
 use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Registry, Snapshot, State};
@@ -41,6 +42,25 @@ pub(super) struct Watch<'a> {
     left: HashMap<BreakpointId, (u64, Holder, Instant)>,
     /// The stops that have waited for long and were told of.
     told: HashMap<BreakpointId, u64>,
+}
+
+/// Tells of each task that fails, and never ends.
+pub(super) async fn failures(
+    config: &config::Notice,
+    queue: &Queue,
+    mut failing: broadcast::Receiver<Arc<Failed>>,
+) {
+    loop {
+        match failing.recv().await {
+            Ok(failed) if config.on.contains(&NoticeEvent::Failed) => {
+                queue.push(Notice::of_failed(config, &failed, Moment::now()));
+            }
+            Ok(_) => {}
+            Err(RecvError::Lagged(missed)) => warn!(missed, "failed tasks were told of no webhook"),
+            // The relay ends.
+            Err(RecvError::Closed) => std::future::pending().await,
+        }
+    }
 }
 
 /// Whether this relay tells what befalls a session of `holder`.

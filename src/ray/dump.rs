@@ -68,6 +68,7 @@ fn thread(line: &str, pid: u32) -> Option<Thread> {
         holds_gil: Some(state.contains("gil")),
         idle: Some(state.starts_with("idle")),
         task: None,
+        raised: None,
         frames: Vec::new(),
         frames_cut: 0,
     })

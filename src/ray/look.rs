@@ -83,6 +83,10 @@ pub struct Thread {
     /// The asyncio task whose stack this is, by name; `None`: a thread's own.
     #[serde(default)]
     pub task: Option<String>,
+    /// The exception that has left its frames, in one line, as far as that is told by its type; `None`: it runs. It may be a
+    /// secret, as a value may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raised: Option<String>,
     /// Innermost first.
     pub frames: Vec<Frame>,
     /// Frames for which there was no room, the outermost ones.
@@ -148,6 +152,9 @@ impl Look {
             if let Some(task) = &mut thread.task {
                 tidy(task, LONGEST_NAME);
             }
+            if let Some(raised) = &mut thread.raised {
+                *raised = line(raised);
+            }
             cut(&mut thread.frames, MOST_FRAMES, &mut thread.frames_cut);
             for frame in &mut thread.frames {
                 tidy(&mut frame.file, LONGEST_PATH);
@@ -179,12 +186,14 @@ impl Local {
         tidy(&mut self.name, LONGEST_NAME);
         tidy(&mut self.kind, LONGEST_NAME);
         self.cut |= self.value.chars().nth(LONGEST_VALUE).is_some();
-        // In one line, as Python writes what nobody sees.
-        let line = escaped(&self.value)
-            .replace('\n', "\\n")
-            .replace('\t', "\\t");
-        self.value = shortened(&line, LONGEST_VALUE);
+        self.value = line(&self.value);
     }
+}
+
+/// A value in one line, as Python writes what nobody sees.
+fn line(value: &str) -> String {
+    let line = escaped(value).replace('\n', "\\n").replace('\t', "\\t");
+    shortened(&line, LONGEST_VALUE)
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ mod cuts;
 mod departures;
 mod deploy;
 mod doctor;
+mod failing;
 mod faults;
 mod gone;
 mod hook;

@@ -22,7 +22,7 @@ fn looking(scene: &Scene, evaluate: bool, patience: Duration) -> Looking {
     tokio::spawn(async move { agents.look(&AT, evaluate, patience).await })
 }
 
-async fn asked(agent: &mut StandIn) -> Inspect {
+pub(super) async fn asked(agent: &mut StandIn) -> Inspect {
     match agent.hear().await {
         Ok(FromRelay::Inspect(asked)) => asked,
         other => panic!("{other:?}"),
@@ -30,7 +30,7 @@ async fn asked(agent: &mut StandIn) -> Inspect {
 }
 
 /// The stream for `asked`, on which its agent says `text` and ends.
-async fn told(scene: &Scene, asked: &Inspect, text: &str) {
+pub(super) async fn told(scene: &Scene, asked: &Inspect, text: &str) {
     let mut stream = scene
         .stream_for("agent", &asked.stream, &asked.secret)
         .await

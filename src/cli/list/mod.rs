@@ -1,5 +1,6 @@
 //! `ray-relay list`: what waits at a breakpoint, once or as it changes.
 
+mod failed;
 mod nodes;
 mod page;
 mod pager;
@@ -9,6 +10,7 @@ mod watch;
 use std::io::{self, Write};
 
 use super::relay_client::RelayClient;
+use super::tasks::{self, TasksArgs};
 use super::terminal;
 use super::{Failure, ListArgs};
 use crate::listing::select::{Choice, arranged};
@@ -25,6 +27,10 @@ Examples:
   ray-relay list --json | jq -r '.breakpoints[] | select(.state == \"paused\") | .id'
   ray-relay list --verbose
       also the Ray nodes: each one's agent, its version, how far it is, and since when it is linked or gone
+  ray-relay list --running
+      what runs and waits at no breakpoint: `ray-relay tasks --help`
+  ray-relay list --failed
+      what raised an exception, where and when; `ray-relay snapshot ID` shows stack and variables
   ray-relay list --watch --json
       one object a line: {\"event\": \"snapshot\", ...}, then {\"event\": \"appeared\", \"breakpoint\": {...}}
 
@@ -32,11 +38,19 @@ Columns to sort by, and to filter as KEY=PATTERN: waiting (to sort by), name, jo
 
 WHERE is - where Ray does not say it (2.59 and newer, unless the head has
 RAY_DASHBOARD_ENABLE_PROFILING=1) and no debugger has shown it to the relay yet. Attaching does, and so does a look from the relay's page.
+--failed has tasks whose worker has the hook (`ray-relay hook --help`) and whose node an agent, where the relay is to keep what is left of them ([post_mortem] in its configuration; `ray-relay doctor` says where that fails). What is kept is in the agents' memory, for a limited time, and as much of one job as leaves room for others.
+
 HOLDER is who has a debugger attached; - means that yours can. A debugger attaches to one of them with {\"rayRelay\": {\"breakpoint\": ID}}: `ray-relay launch-config --breakpoint ID` prints that.
 
 Exit codes: 0 done, 69 the relay cannot be reached, 77 it wants a token or the token does not permit it.";
 
 pub(super) async fn run(args: ListArgs) -> Result<(), Failure> {
+    if args.running {
+        return tasks::run(TasksArgs::from(args)).await;
+    }
+    if args.failed {
+        return failed::run(args).await;
+    }
     let client = RelayClient::new(args.relay)?;
     let choice = Choice {
         order: args.sort,

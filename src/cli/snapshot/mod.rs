@@ -13,6 +13,7 @@ use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep};
 
+use self::saved::SavedError;
 use crate::cli::relay_client::{RelayClient, RelayError};
 use crate::cli::release::called;
 use crate::cli::terminal::say;
@@ -38,8 +39,9 @@ Examples:
   ray-relay snapshot --job 01000000 --watch 5s
   ray-relay snapshot --job 01000000 --save hang.json
   ray-relay snapshot hang.json
+  ray-relay snapshot 7h2m4q0x --save failed.json
   ray-relay snapshot --job 01000000 --json
-      {\"looks\": [{\"tasks\": [{...}], \"look\": {\"threads\": [{\"name\", \"idle\", \"frames\": [{\"file\", \"line\", \"function\", \"locals\"}]}]}}], \"places\": [{\"group\", \"places\": [{\"tasks\", \"count\", \"waits_in\", \"at\", \"odd\"}]}]}; frames innermost first, \"error\" in place of \"look\" where there is none; with --watch one object a line
+      {\"looks\": [{\"tasks\": [{...}], \"look\": {\"threads\": [{\"name\", \"frames\": [...]}]}}], \"places\": [{\"group\", \"places\": [...]}]}; frames innermost first, \"error\" in place of \"look\" where there is none; with --watch one object a line
 
 Paused tasks stay paused exactly as they were: nothing is released, and another debugger can attach right after. For a moment the relay counts this command as the holder.
 
@@ -48,6 +50,8 @@ What it does not allow:
   - values are written by the program's own __repr__, in a thread of the debugger while the task's own thread waits. One that takes a lock which the task holds gives no answer, and the snapshot of that task fails after 30 s. --no-locals runs no code of the program.
 
 --running and --job look at what runs, wherever it is, and it runs on. First come those that are elsewhere than the others, with what each waits in (collectives of torch.distributed, ray.get, queues, sockets, locks, ...). Then come the stacks of all as one tree, with ranks where they part, and with variables where the source has them. Who does not answer is named. It takes the permission `view` on each, and a source of stacks. The agent of its node gives them with variables, by the hook in the worker or py-spy. Otherwise the Ray head's own py-spy gives them without variables, where the head lets it (from Ray 2.59 on RAY_DASHBOARD_ENABLE_PROFILING=1). What gives none says why, and what would.
+
+Of a task that has failed (an id of `ray-relay list --failed`) what its worker left is shown: the stack as the exception left it, with the variables of each call, and the exceptions that led to it. Its arguments are written by their type alone; no code of the program was run for it.
 
 Exit codes: 0 done, 1 not for all of several, 69 the relay or the task's debugger cannot be reached, 77 refused, 66 no such task waits or runs.";
 
@@ -66,7 +70,11 @@ pub(in crate::cli) async fn run(args: SnapshotArgs) -> Result<(), Failure> {
         Some(name) => {
             let chosen = called(&rows, name)?;
             if chosen.is_empty() {
-                return Err(SessionError::Unknown(replaced(name).into_owned()).into());
+                return failed(&client, &args, name).await;
+            }
+            if args.save.is_some() {
+                let usage = "--save keeps what runs (with --running or --job), or what is left of a failed task (by its id)";
+                return Err(SessionError::Usage(usage).into());
             }
             chosen
         }
@@ -109,6 +117,25 @@ pub(in crate::cli) async fn run(args: SnapshotArgs) -> Result<(), Failure> {
         Some(error) if shots.len() == 1 => Err(error.into()),
         Some(_) => Err(SessionError::Failed("some tasks could not be looked at".to_owned()).into()),
     }
+}
+
+/// What is left of the failed task that is called `name`, the latest of that name.
+async fn failed(client: &RelayClient, args: &SnapshotArgs, name: &str) -> Result<(), Failure> {
+    let told = client.failed_tasks().await?;
+    let rows = told["tasks"].as_array().cloned().unwrap_or_default();
+    let Some(row) = called(&rows, name)?.into_iter().next() else {
+        return Err(match saved::is_file(name) {
+            true => SavedError::Another(name.into()).into(),
+            false => SessionError::Unknown(replaced(name).into_owned()).into(),
+        });
+    };
+    let answer = client
+        .looks(&json!({ "failed": row["id"], "locals": !args.no_locals }))
+        .await?;
+    if let Some(path) = &args.save {
+        saved::write(path, &answer)?;
+    }
+    running::show(&answer, args)
 }
 
 /// The threads of the task that `row` of the list is about.

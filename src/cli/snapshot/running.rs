@@ -15,7 +15,8 @@ use crate::cli::worker_session::Error as SessionError;
 use crate::listing::fold::member::Member;
 use crate::listing::fold::places;
 use crate::listing::fold::text::{self, Shown};
-use crate::wire::human_time::utc;
+use crate::listing::row::Row;
+use crate::wire::human_time::{span, utc};
 use crate::wire::text::replaced;
 
 pub(super) async fn run(client: &RelayClient, args: &SnapshotArgs) -> Result<(), Failure> {
@@ -109,7 +110,11 @@ fn head(answer: &Value) -> String {
     let when = moment(answer)
         .map(|when| format!(" at {when}"))
         .unwrap_or_default();
-    let mut text = format!("{seen} of {} processes seen{when}\n", looks.len());
+    let failed = |look: &Value| look["tasks"][0]["state"] == "failed";
+    let mut text = match looks {
+        [only] if failed(only) => failed_head(&only["tasks"][0], &when),
+        looks => format!("{seen} of {} processes seen{when}\n", looks.len()),
+    };
     for cluster in answer["clusters"].as_array().into_iter().flatten() {
         if let Some(trouble) = cluster["trouble"].as_str() {
             let name = replaced(cluster["name"].as_str().unwrap_or("?"));
@@ -120,6 +125,18 @@ fn head(answer: &Value) -> String {
         None | Some(0) => text,
         Some(more) => text + &format!("! {more} more were not looked at: name fewer\n"),
     }
+}
+
+/// Which task has failed, when and where.
+fn failed_head(task: &Value, when: &str) -> String {
+    let row = Row::read(task);
+    let after = task["running_seconds"].as_f64();
+    let after = after.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let after = after.map_or(String::new(), |time| format!(", after {}", span(time)));
+    format!(
+        "{} ({}) of job {} on {} pid {} failed{when}{after}\n",
+        row.task, row.id, row.job, row.node, row.pid
+    )
 }
 
 fn moment(answer: &Value) -> Option<String> {

@@ -33,6 +33,10 @@ pub(in crate::cli) enum SavedError {
     Broken(PathBuf),
     #[error("{} is of a later version of ray-relay ({found}), and this one reads {VERSION}", path.display())]
     Later { path: PathBuf, found: u64 },
+    #[error(
+        "{} is a file, and not one of `ray-relay snapshot --save`; nor is a task called so", .0.display()
+    )]
+    Another(PathBuf),
 }
 
 impl Fails for SavedError {
@@ -58,6 +62,11 @@ pub(super) fn write(path: &Path, answer: &Value) -> Result<(), SavedError> {
             source,
         },
     })
+}
+
+/// Whether `name` is a file's.
+pub(super) fn is_file(name: &str) -> bool {
+    Path::new(name).is_file()
 }
 
 /// What is kept in the file `name`; `None` where there is no such file, or it says by its beginning that it is another one.

@@ -33,7 +33,7 @@ settings! {
         on: Vec<NoticeEvent> = NoticeEvent::all(), Kind::new(events, |events| listed(&words(events)));
         /// A breakpoint that has waited for so long is told of, once for each stop.
         paused_for: Duration = 30 * MINUTE, duration(SECOND..=30 * DAY);
-        /// The sentence for people.
+        /// The sentence for people, of breakpoints.
         text: Template = Template::usual(), Kind::new(template, quoted);
         /// The address of the relay as people reach it, without a slash at its end. Absent: notices have no link.
         link: Option<String> = None, Kind::new(link, quoted).shaped(Shape::Address).optional();
@@ -61,6 +61,8 @@ words! {
         Released = "released",
         /// A worker died while a session held it.
         Died = "died",
+        /// A task has raised an exception, and its stack is kept by `[post_mortem]`.
+        Failed = "failed",
     }
 }
 

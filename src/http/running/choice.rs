@@ -96,6 +96,14 @@ impl TaskChoice {
         self.cluster.as_ref().is_none_or(|p| p.matches(cluster))
     }
 
+    /// Whether `task` is of the job that is meant.
+    pub(super) fn fits_job(&self, task: &Running) -> bool {
+        let own = [&task.names.job_id, &task.names.submission_id];
+        self.job
+            .as_ref()
+            .is_none_or(|job| own.into_iter().flatten().any(|own| own == job))
+    }
+
     /// Whether `running` is meant at `now`, of which `row` is the JSON. One of which it is not known for how long it has run
     /// has not run for long enough.
     pub(super) fn fits(&self, running: &Running, row: &Value, now: SystemTime) -> bool {

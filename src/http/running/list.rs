@@ -1,7 +1,8 @@
 //! `GET /relay/v1/tasks`: what runs, a page at a time.
 //!
 //! The answer has `{"tasks": [ROW], "total", "next", "clusters": [{"name", "trouble", "complete"}]}`. The rows are those of
-//! this moment by Ray's last word, which is a second old; pages are in an order in which a row keeps its place.
+//! this moment by Ray's last word, which is a second old; pages are in an order in which a row keeps its place. With
+//! `state=failed` it has what agents keep of tasks that have failed, the latest first and in one page.
 
 use std::time::SystemTime;
 
@@ -12,7 +13,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::choice::TaskChoice;
-use super::{SLOW, clusters, may, row, running};
+use super::{SLOW, clusters, failed, may, row, running};
 use crate::http::answer::{self, Body};
 use crate::http::exchange::Exchange;
 use crate::http::query;
@@ -26,12 +27,13 @@ const PAGE: usize = 1000;
 const MOST: usize = 10_000;
 
 const PARAMETERS: &str = "the parameters of /relay/v1/tasks are cluster and name (patterns such as train*), job (its id or \
-    submission id), older_than (seconds), filter (as `ray-relay tasks --filter` takes it, again and again), limit (rows of a \
-    page) and after (`next` of the page before)";
+    submission id), older_than (seconds), filter (as `ray-relay tasks --filter` takes it, again and again), state (running, or \
+    failed: what is kept of those), limit (rows of a page) and after (`next` of the page before)";
 
 /// What a page is asked for with.
 struct Wanted {
     choice: TaskChoice,
+    failed: bool,
     limit: usize,
     after: Option<[String; 3]>,
 }
@@ -40,6 +42,7 @@ impl Wanted {
     fn read(query: Option<&str>) -> Result<Self, String> {
         let mut wanted = Self {
             choice: TaskChoice::default(),
+            failed: false,
             limit: PAGE,
             after: None,
         };
@@ -54,6 +57,13 @@ impl Wanted {
                     let key = serde_json::from_str(&value).ok();
                     let key = key.ok_or("after is `next` of the page before")?;
                     wanted.after = Some(key);
+                }
+                "state" => {
+                    wanted.failed = match &*value {
+                        "running" => false,
+                        "failed" => true,
+                        _ => return Err("state is running or failed".to_owned()),
+                    };
                 }
                 _ if wanted.choice.take(&name, &value)? => {}
                 _ => return Err(PARAMETERS.to_owned()),
@@ -81,6 +91,13 @@ pub(in crate::http) async fn list(
         Ok(wanted) => wanted,
         Err(sentence) => return answer::error(StatusCode::BAD_REQUEST, sentence),
     };
+    if wanted.failed {
+        let rows = failed::rows(ctx, principal, &wanted.choice);
+        let (total, keeps) = (rows.len(), ctx.config.post_mortem.enabled);
+        let told =
+            json!({ "tasks": rows, "total": total, "next": null, "clusters": [], "kept": keeps });
+        return held(exchange, principal, &told);
+    }
     let _share = match ctx.snapshots.take(principal) {
         Ok(share) => share,
         Err(_) => {

@@ -1,25 +1,24 @@
 //! `POST /relay/v1/looks`: where running tasks are, and what their variables hold. They run on as they did.
 //!
 //! The body says which (`name`, `job`, `cluster`, `filter`, `older_than` as of `/relay/v1/tasks`), and with `"locals": false`
-//! that no values are wanted. The answer has `{"looks": [{"tasks": [ROW], "look": LOOK}], "left_out", "taken", "clusters"}`, with
+//! that no values are wanted; or with `failed` alone, the id of a task that has failed, of which an agent keeps the stack. The answer has `{"looks": [{"tasks": [ROW], "look": LOOK}], "left_out", "taken", "clusters"}`, with
 //! `error` in place of `look` where there is none. One process is looked at once, whatever runs in it, and by whoever may
 //! `view` all of that. Each look is on record before it is taken.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _};
 use hyper::Response;
-use serde::{Deserialize, Serialize};
-use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::Value;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::choice::{TaskChoice, Written};
 use super::list::held;
-use super::{SLOW, clusters, may, row, running};
+use super::shown::{Looked, LooksAnswer, on_record, shown, text_of};
+use super::{SLOW, clusters, failed, may, row, running};
 use crate::agents::WorkerAt;
 use crate::context::Context;
 use crate::http::answer::{self, Body};
@@ -27,16 +26,14 @@ use crate::http::exchange::{Exchange, Post};
 use crate::http::refusal::HttpRefusal;
 use crate::http::{audit, body};
 use crate::identity::Principal;
-use crate::listing::json::seconds;
-use crate::masking::{Carries, MaskedSession};
 use crate::policy::Scope;
-use crate::ray::look::{Local, Look};
+use crate::ray::look::Look;
 use crate::ray::registry::{NoStack, Running};
 
 /// Largest body of a request, in bytes.
 const LARGEST: usize = 4096;
 /// What is wrong with a body.
-const WANTED: &str = "the body has to be {\"name\": \"PATTERN\", \"job\": \"ID\", \"cluster\": \"PATTERN\", \"filter\": [\"KEY=PATTERN\"], \"older_than\": SECONDS, \"locals\": false}, each of which may be left out";
+const WANTED: &str = "the body has to be {\"name\": \"PATTERN\", \"job\": \"ID\", \"cluster\": \"PATTERN\", \"filter\": [\"KEY=PATTERN\"], \"older_than\": SECONDS, \"locals\": false}, each of which may be left out; or {\"failed\": \"ID\"} alone, with \"locals\" or without";
 /// Processes that are looked at for one request.
 const MOST: usize = 512;
 /// Of these so many at a time.
@@ -52,6 +49,8 @@ const ROOM: usize = 24 << 20;
 struct Wanted {
     #[serde(flatten)]
     choice: Written,
+    /// A task that has failed.
+    failed: Option<String>,
     #[serde(default = "yes")]
     locals: bool,
 }
@@ -61,37 +60,21 @@ fn yes() -> bool {
 }
 
 /// The keys of a body.
-const KEYS: [&str; 6] = ["name", "job", "cluster", "filter", "older_than", "locals"];
+const KEYS: [&str; 7] = [
+    "name",
+    "job",
+    "cluster",
+    "filter",
+    "older_than",
+    "locals",
+    "failed",
+];
 
 /// A process that is meant, with what runs in it.
 struct Process<'a> {
     running: Vec<&'a Running>,
     /// The rows of these that may be told.
     told: Vec<Value>,
-}
-
-/// What is answered.
-#[derive(Serialize)]
-struct LooksAnswer {
-    looks: Vec<Looked>,
-    left_out: usize,
-    /// Unix time, in seconds.
-    taken: f64,
-    clusters: Value,
-}
-
-/// What was seen of one process, written once; or why nothing was.
-#[derive(Serialize)]
-struct Looked {
-    tasks: Vec<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    look: Option<Box<RawValue>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-}
-
-fn text_of(look: &Look) -> Result<Box<RawValue>, String> {
-    to_raw_value(look).map_err(|why| why.to_string())
 }
 
 /// Looks at the tasks that the body means.
@@ -101,11 +84,25 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
     let malformed = || HttpRefusal::Malformed(WANTED.into());
     let body: Option<Value> = body::json(post.body, LARGEST).await;
     let body = body.filter(is_of_keys).ok_or_else(malformed)?;
-    let Wanted { choice, locals } = serde_json::from_value(body).map_err(|_| malformed())?;
+    let alone = !body.as_object().is_some_and(|body| {
+        body.keys()
+            .any(|key| !["failed", "locals"].contains(&key.as_str()))
+    });
+    let Wanted {
+        choice,
+        failed,
+        locals,
+    } = serde_json::from_value(body).map_err(|_| malformed())?;
+    if failed.is_some() && !alone {
+        return Err(malformed());
+    }
     let choice = choice
         .read()
         .map_err(|why| HttpRefusal::Malformed(why.into()))?;
     let _share = ctx.snapshots.take(principal).map_err(HttpRefusal::Busy)?;
+    if let Some(id) = failed {
+        return failed::look(exchange, principal, &id, locals).await;
+    }
     let Some(found) = running(ctx, principal, Scope::View, &choice).await else {
         return Ok(answer::error(hyper::StatusCode::SERVICE_UNAVAILABLE, SLOW));
     };
@@ -134,23 +131,14 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
                 .ok_or("the answer has no room for it: ask for fewer")?;
             Ok(look)
         });
-        let (look, error) = match looked {
-            Ok(look) => (Some(look), None),
-            Err(why) => (None, Some(why)),
-        };
-        looks.push(Looked { tasks, look, error });
+        looks.push(Looked::of_text(tasks, looked));
     }
     // Whoever may not look any more sees nothing of what was looked at before.
     if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));
     }
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let told = LooksAnswer {
-        looks,
-        left_out,
-        taken: seconds(since.unwrap_or_default()),
-        clusters: clusters(&found),
-    };
+    let mut told = LooksAnswer::new(looks, SystemTime::now());
+    (told.left_out, told.clusters) = (left_out, clusters(&found));
     Ok(held(exchange, principal, &told))
 }
 
@@ -206,27 +194,7 @@ async fn look(
         let denied = audit::deny(exchange, principal, missing).await;
         return Err(denied.to_string());
     }
-    let mut entry = audit::command(exchange, principal, "look")
-        .with("cluster", &*first.cluster)
-        .with("worker_id", &*first.worker_id)
-        .with("node_id", &*first.node_id)
-        .with("name", first.name())
-        .with("locals", locals);
-    let known = [
-        ("job_id", &first.names.job_id),
-        ("task_id", &first.names.task_id),
-        ("actor_id", &first.names.actor_id),
-    ];
-    for (key, value) in known {
-        if let Some(value) = value {
-            entry = entry.with(key, &**value);
-        }
-    }
-    if let Some(pid) = first.pid {
-        entry = entry.with("pid", pid);
-    }
-    // What is not on record does not happen.
-    audit::on_record(ctx, entry)
+    on_record(exchange, principal, first, (locals, None))
         .await
         .map_err(|why| why.to_string())?;
     let looked = timeout(PATIENCE, seen(ctx, first)).await;
@@ -261,65 +229,4 @@ async fn seen(ctx: &Context, running: &Running) -> Result<Look, String> {
         NoStack::Gone | NoStack::Idle | NoStack::Nowhere => head.to_string(),
         head => format!("{head}; or, with variables, by an agent of its node: {why}"),
     })
-}
-
-/// `look` as `principal` may see it, by the least that it may of all that is `running` there.
-fn shown(
-    ctx: &Context,
-    principal: &Principal,
-    running: &[&Running],
-    mut look: Look,
-    locals: bool,
-) -> Look {
-    let rights = running
-        .iter()
-        .map(|one| principal.access().rights_on_running(one));
-    let rights: Vec<_> = rights.collect();
-    // Nothing records a look, so where a rule wants values on record none are shown.
-    let locals = locals && !rights.iter().any(|rights| rights.obligations.record);
-    let masks = rights
-        .iter()
-        .any(|rights| ctx.shown.masking.holds_for(rights));
-    let mut masking = masks.then(|| MaskedSession::new(Arc::clone(&ctx.shown.masking)));
-    for thread in &mut look.threads {
-        if let Some(masking) = &mut masking {
-            masked(masking, &mut thread.name);
-            if let Some(task) = &mut thread.task {
-                masked(masking, task);
-            }
-        }
-        for frame in &mut thread.frames {
-            if !locals {
-                (frame.locals, frame.locals_cut) = (None, 0);
-            }
-            if let (Some(masking), Some(locals)) = (&mut masking, &mut frame.locals) {
-                *locals = variables(masking, locals);
-            }
-        }
-    }
-    look
-}
-
-fn masked(masking: &mut MaskedSession, text: &mut String) {
-    let shown = masking.masked(Value::from(&**text), Carries::Texts);
-    *text = shown.as_str().unwrap_or_default().to_owned();
-}
-
-/// `locals` masked as a debugger's list of variables is: one may say what another is.
-fn variables(masking: &mut MaskedSession, locals: &[Local]) -> Vec<Local> {
-    let list: Vec<Value> = locals
-        .iter()
-        .map(|local| json!({ "name": local.name, "type": local.kind, "value": local.value }))
-        .collect();
-    let list = masking.masked(json!({ "variables": list }), Carries::Variables);
-    let list = list["variables"].as_array().into_iter().flatten();
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    list.zip(locals)
-        .map(|(shown, local)| Local {
-            name: text(&shown["name"]),
-            kind: local.kind.clone(),
-            value: text(&shown["value"]),
-            cut: local.cut,
-        })
-        .collect()
 }

@@ -1,11 +1,13 @@
-//! Tasks that run and wait at no breakpoint: the list of them, and looks at them.
+//! Tasks that run and wait at no breakpoint, and those that have failed: the list of them, and looks at them.
 //!
 //! Ray is asked when somebody asks, and never otherwise. What a principal may not see does not exist, by the same rules as of
 //! breakpoints (`clusters`, `jobs`, `namespaces`, `tasks`, `nodes`).
 
 mod choice;
+mod failed;
 mod list;
 pub(super) mod looks;
+mod shown;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

@@ -85,7 +85,15 @@ impl Member {
     /// Where it is.
     pub(super) fn place(&self) -> Option<Place> {
         let thread = *self.threads(false).first()?;
-        Some(Place::of(frames(thread), thread.idle))
+        Some(place(thread))
+    }
+}
+
+/// Where `thread` is.
+pub(super) fn place(thread: &Thread) -> Place {
+    match &thread.raised {
+        Some(raised) => Place::left_by(raised, frames(thread)),
+        None => Place::of(frames(thread), thread.idle),
     }
 }
 
@@ -97,10 +105,22 @@ pub(super) fn frames(thread: &Thread) -> &[Frame] {
 }
 
 /// The innermost frame of `thread` of somebody's own code, by its place in [`calls`].
-pub(super) fn own(thread: &Thread) -> Option<(usize, &Frame)> {
+fn own(thread: &Thread) -> Option<(usize, &Frame)> {
     let frames = frames(thread);
     let at = frames.iter().position(|frame| !is_library(&frame.file))?;
     Some((frames.len() - 1 - at, &frames[at]))
+}
+
+/// The frames of `thread` whose variables say something, by their places in [`calls`]: the innermost of somebody's own code,
+/// or all of that where an exception has left them.
+pub(super) fn told(thread: &Thread) -> Vec<(usize, &Frame)> {
+    if thread.raised.is_none() {
+        return own(thread).into_iter().collect();
+    }
+    let frames = frames(thread).iter().rev().enumerate();
+    frames
+        .filter(|(_, frame)| !is_library(&frame.file))
+        .collect()
 }
 
 /// The calls of `thread`, the outermost first.

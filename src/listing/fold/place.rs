@@ -11,6 +11,8 @@ use crate::ray::look::Frame;
 /// Where a stack is: in words, and by the innermost call of code that is no library's.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
+    /// What was raised there: it is over.
+    pub(super) raised: Option<String>,
     /// What it waits for, where that is known.
     pub(super) waits: Option<String>,
     /// `train (loop.py:41)`.
@@ -29,6 +31,7 @@ impl Place {
         let waits = waits.or_else(|| below.iter().find_map(in_c).map(str::to_owned));
         let at = own.or(frames.len().checked_sub(1).map(|_| 0));
         Self {
+            raised: None,
             in_c: waits.is_none() && idle == Some(true),
             waits,
             at: at.and_then(|at| Some(Call::of(frames.get(at)?).to_string())),
@@ -37,6 +40,16 @@ impl Place {
 }
 
 impl Place {
+    /// The same of a stack that an exception has left.
+    pub(super) fn left_by(raised: &str, frames: &[Frame]) -> Self {
+        Self {
+            raised: Some(raised.to_owned()),
+            waits: None,
+            in_c: false,
+            ..Self::of(frames, None)
+        }
+    }
+
     /// What it waits for, as far as that is known.
     pub(super) fn waits(&self) -> Option<&str> {
         let outside = self.in_c.then_some("outside Python");
@@ -46,6 +59,12 @@ impl Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(raised) = &self.raised {
+            return match &self.at {
+                Some(at) => write!(f, "raised {raised} in {at}"),
+                None => write!(f, "raised {raised}"),
+            };
+        }
         match (&self.waits, &self.at) {
             (Some(waits), Some(at)) => write!(f, "waits in {waits}, from {at}"),
             (Some(waits), None) => write!(f, "waits in {waits}"),

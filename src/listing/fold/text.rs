@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::member::{Member, Names, calls, own};
+use super::member::{self, Member, Names, calls, place};
 use super::place::{Call, Place};
 use super::places::{self, Group};
 use super::tree::{self, Node};
@@ -99,12 +99,15 @@ pub(crate) fn tree(members: &[Member], shown: Shown) -> String {
     for (at, member) in members.iter().enumerate() {
         for thread in member.threads(shown.all_threads) {
             let calls = calls(thread);
-            let place = Place::of(super::member::frames(thread), thread.idle);
-            if let Some(waits) = place.waits() {
-                let told = told.waits.entry(calls.clone()).or_default();
-                told.insert(waits.to_owned());
+            let place = place(thread);
+            let ends = match &place.raised {
+                Some(raised) => Some(format!("raised {raised}")),
+                None => place.waits().map(str::to_owned),
+            };
+            if let Some(ends) = ends {
+                told.ends.entry(calls.clone()).or_default().insert(ends);
             }
-            if let Some((depth, frame)) = own(thread).filter(|_| shown.locals) {
+            for (depth, frame) in member::told(thread).into_iter().filter(|_| shown.locals) {
                 let path = calls[..=depth].to_vec();
                 told.locals.entry(path).or_default().push((at, frame));
             }
@@ -144,7 +147,8 @@ struct Line {
 /// What is told at calls, by their paths from the outermost on.
 #[derive(Default)]
 struct Told<'a> {
-    waits: HashMap<Vec<Call>, BTreeSet<String>>,
+    /// What stacks that end there wait for, or raised.
+    ends: HashMap<Vec<Call>, BTreeSet<String>>,
     locals: HashMap<Vec<Call>, Vec<(usize, &'a Frame)>>,
 }
 
@@ -160,9 +164,9 @@ impl Told<'_> {
         for node in nodes {
             path.push(node.call.clone());
             let mut says = node.call.to_string();
-            if let Some(waits) = self.waits.get(path).filter(|_| !node.ends.is_empty()) {
-                let waits: Vec<&str> = waits.iter().map(String::as_str).collect();
-                says += &format!("  ← {}", waits.join(", "));
+            if let Some(ends) = self.ends.get(path).filter(|_| !node.ends.is_empty()) {
+                let ends: Vec<&str> = ends.iter().map(String::as_str).collect();
+                says += &format!("  ← {}", ends.join(", "));
             }
             let who = names.of(&node.members);
             lines.push(Line { who, depth, says });

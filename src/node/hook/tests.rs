@@ -11,6 +11,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 mod asking;
+mod environment;
+pub(in crate::node) mod failing;
 mod folder;
 mod values;
 

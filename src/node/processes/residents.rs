@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::Processes;
@@ -27,7 +28,46 @@ pub(in crate::node) struct Resident {
     pub(in crate::node) py_spy: Option<PathBuf>,
 }
 
+/// A session of Ray's on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::node) struct Session {
+    /// Where it has its sockets.
+    pub(in crate::node) folder: PathBuf,
+    /// The addresses of those of its nodes that are here; none where Ray does not say them.
+    pub(in crate::node) addresses: Vec<String>,
+}
+
 impl Processes {
+    /// The sessions of all raylets that are seen.
+    pub(in crate::node) fn sessions(&self) -> Vec<Session> {
+        let mut sessions: Vec<(Session, (u64, u64))> = Vec::new();
+        for raylet in self.all().filter(|pid| self.is_raylet(*pid)) {
+            let Some([inside, here]) = self.sockets_of(raylet) else {
+                continue;
+            };
+            let about = |folder: PathBuf| Some((folder.metadata().ok()?, folder));
+            let Some((about, folder)) = about(inside).or_else(|| about(here)) else {
+                continue;
+            };
+            let address = self.option(raylet, "--node_ip_address=");
+            let key = (about.dev(), about.ino());
+            match sessions.iter_mut().find(|(_, known)| *known == key) {
+                Some((session, _)) => session.addresses.extend(address),
+                None => {
+                    let addresses = address.into_iter().collect();
+                    sessions.push((Session { folder, addresses }, key));
+                }
+            }
+        }
+        sessions.into_iter().map(|(session, _)| session).collect()
+    }
+
+    /// The number by which the process `pid` calls itself, if it is a worker of the user `uid`.
+    pub(in crate::node) fn worker_of(&self, pid: u32, uid: u32) -> Option<u32> {
+        let is_it = self.id(pid, "Uid:") == Some(uid) && self.is_worker(pid);
+        is_it.then(|| self.own_number(pid))
+    }
+
     /// The workers that call themselves `number`: that which has the number here too, else those that have it in containers.
     pub(in crate::node) fn residents(&self, number: u32) -> Vec<Resident> {
         let worker = |pid: u32| {
@@ -49,13 +89,9 @@ impl Processes {
         };
         let mut folders: Vec<PathBuf> = Vec::new();
         for raylet in &raylets {
-            let socket = self.option(*raylet, "--raylet_socket_name=");
-            let folder = socket.and_then(|socket| Some(Path::new(&socket).parent()?.to_owned()));
-            if let Some(folder) = folder.filter(|folder| !folders.contains(folder)) {
-                // In a container its files are elsewhere.
-                let inside = folder.strip_prefix("/").unwrap_or(&folder);
-                folders.push(self.root.join(format!("{raylet}/root")).join(inside));
-                folders.push(folder);
+            let found = self.sockets_of(*raylet);
+            if let Some(found) = found.filter(|[_, here]| !folders.contains(here)) {
+                folders.extend(found);
             }
         }
         let own = |raylet: &&u32| self.id(**raylet, "Uid:") == Some(uid);
@@ -95,6 +131,15 @@ impl Processes {
             }
         }
         Some(found)
+    }
+
+    /// Where the session of `raylet` may have its sockets: in a container its files are elsewhere.
+    fn sockets_of(&self, raylet: u32) -> Option<[PathBuf; 2]> {
+        let socket = self.option(raylet, "--raylet_socket_name=")?;
+        let folder = Path::new(&socket).parent()?.to_owned();
+        let inside = folder.strip_prefix("/").unwrap_or(&folder);
+        let inside = self.root.join(format!("{raylet}/root")).join(inside);
+        Some([inside, folder])
     }
 
     /// The effective one of the ids of a process that its status has behind `label`.

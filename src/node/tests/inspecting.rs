@@ -57,6 +57,7 @@ impl Scene {
             pid: self.pid,
             what,
             patience_ms: 10_000,
+            failure: None,
         }
     }
 

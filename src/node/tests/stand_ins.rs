@@ -148,6 +148,10 @@ impl Proc {
         self.0.path().join(std::process::id().to_string())
     }
 
+    pub(super) fn path(&self) -> &std::path::Path {
+        self.0.path()
+    }
+
     /// The process `pid` is a worker of the other as well, which is of this test's own user.
     pub(in crate::node) fn worker(&self, pid: u32) {
         let (own, uid) = (

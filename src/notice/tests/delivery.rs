@@ -44,7 +44,7 @@ fn notice(id: &str) -> Notice {
     Notice {
         id: id.to_string(),
         event: NoticeEvent::Paused,
-        breakpoint: paused("square", 1).id,
+        about: paused("square", 1).id.to_string(),
         at: Instant::now(),
         body: Bytes::from_static(b"{}"),
     }

@@ -8,7 +8,9 @@ Put this file beside your job, as ray_relay_hook.py, and name the function as th
         --runtime-env-json '{"worker_process_setup_hook": "ray_relay_hook.setup"}' -- python my_job.py
 
 Where the package ray-relay is installed on the nodes no file is needed: the hook is "ray_relay.setup". A driver calls it
-by itself, after ray.init().
+by itself, after ray.init(). For all jobs of a cluster, whoever starts its nodes sets RAY_RUNTIME_ENV_HOOK=ray_relay.runtime_env
+in their environment; a relay with `[hook] inject = true` does that for jobs that are submitted through it. A setup hook of
+the job's own is called as well, after this one.
 
 Debug ports of the worker are on loopback, where only the agent of its node (`ray-relay node`) reaches them. What Ray
 lists stays as it is: the node, and the same port. The legacy debugger needs no hook: its socket is on loopback unless Ray
@@ -16,12 +18,15 @@ was started with --ray-debugger-external.
 
 A thread of the worker waits at a Unix socket in Ray's session folder, which takes the worker's own user and root alone,
 and does nothing until it is asked. Then it tells the stacks of all threads with their variables, as far as that runs none
-of your code, or has Ray open the debugger. The environment variable RAY_RELAY_HOOK says what it may: "look" opens no
-debugger, "off" begins no thread.
+of your code, or has Ray open the debugger. Where a relay keeps the black boxes of tasks that fail (`[post_mortem]`), the
+stack and the variables of one that raises go to the agent of its node before Ray has the error; the task does not wait
+for anybody. The environment variable RAY_RELAY_HOOK says what the hook may: "look" opens no debugger, "off" begins no
+thread and tells nothing.
 """
 import atexit
 import errno
 import functools
+import importlib
 import json
 import os
 import socket
@@ -33,14 +38,20 @@ import time
 import types
 from itertools import islice
 
-# Of its socket.
-_NAME = "ray-relay-%d"
+# Of its socket, and of the folder of the agent's where failures go, by the beginning of the node's id.
+_NAME, _AGENT = "ray-relay-%d", "ray-relay-node-%s"
 # Seconds for a request to come, for an answer to be taken, and for your own code where that is asked for.
 _ASKED, _TAKEN, _EVALUATED = 2, 5, 5
+# Seconds that a failing task spends on its agent at most, and for which a failure of the same kind is not told again.
+_KEPT, _AGAIN = 1, 60
 # Bytes of a request.
 _REQUEST = 4096
 # Threads, frames of each (innermost ones), variables of each; characters of a value, and of everything.
 _THREADS, _FRAMES, _LOCALS, _VALUE, _ROOM = 64, 64, 40, 200, 100000
+# Exceptions of one failure: the one that was raised, and those that led to it. Kinds of failures that are remembered.
+_CAUSES, _KINDS = 4, 256
+# When each kind was told, by the type and where it was raised.
+_TOLD = {}
 # What is inside of a value: how deep, how many, and characters of one.
 _DEPTH, _ITEMS, _ITEM = 2, 8, 60
 # One of them at a time may run your own code.
@@ -49,13 +60,61 @@ _BUSY = threading.Lock()
 _OPTIMIZED = 1
 
 
+# In a worker's environment, the setup hook of its job's own; in a driver's, what its RAY_RUNTIME_ENV_HOOK was.
+_THEN, _ENV_THEN = "RAY_RELAY_HOOK_THEN", "RAY_RELAY_ENV_THEN"
+
+
 def setup():
-    """Never fails: a task does not, because nobody can look at it."""
-    for step in (_keep_on_loopback, _begin):
+    """Never fails by itself: a task does not, because nobody can look at it. A hook of the job's own may."""
+    for step in (_keep_on_loopback, _begin, _tell_failures):
         try:
             step()
         except Exception as why:
             _complain(why)
+    own = os.environ.get(_THEN)
+    if own:
+        _load(own)()
+
+
+def runtime_env(env):
+    """For RAY_RUNTIME_ENV_HOOK: the runtime environment of a job, with this hook for its workers, and its own behind it."""
+    then = os.environ.get(_ENV_THEN)
+    if then:
+        env = _load(then)(env)
+    env = dict(env or {})
+    variables = dict(env.get("env_vars") or {})
+    own, mine = env.get("worker_process_setup_hook"), __name__ + ".setup"
+    if variables.get("RAY_RELAY_HOOK", os.environ.get("RAY_RELAY_HOOK")) == "off" or own == mine:
+        return env
+    if callable(own):
+        env["worker_process_setup_hook"] = _both(own, mine)
+        return env
+    if own:
+        env["env_vars"] = dict(variables, **{_THEN: own})
+    env["worker_process_setup_hook"] = mine
+    return env
+
+
+def _both(own, mine):
+    """For the workers, to whom it travels by value, as `own` does: what it needs of this module it imports there."""
+    def both():
+        import importlib
+
+        module, name = mine.rsplit(".", 1)
+        try:
+            hook = getattr(importlib.import_module(module), name)
+        except Exception:
+            hook = None  # The worker has no such module.
+        if hook is not None:
+            hook()
+        own()
+
+    return both
+
+
+def _load(path):
+    module, name = path.rsplit(".", 1)
+    return getattr(importlib.import_module(module), name)
 
 
 def _complain(why):
@@ -89,13 +148,20 @@ def _keep_on_loopback():
     debugpy.listen = on_loopback
 
 
-def _begin():
-    may = os.environ.get("RAY_RELAY_HOOK", "")
+def _worker():
+    """This process as Ray knows it, and the folder of its session's sockets; None: there is nothing to do here."""
     ray = sys.modules.get("ray._private.worker")
     worker, node = getattr(ray, "global_worker", None), getattr(ray, "_global_node", None)
-    if may == "off" or node is None or not sys.platform.startswith("linux"):
+    if os.environ.get("RAY_RELAY_HOOK") == "off" or node is None or not sys.platform.startswith("linux"):
+        return None
+    return worker, os.path.join(node.get_session_dir_path(), "sockets")
+
+
+def _begin():
+    found = _worker()
+    if found is None:
         return
-    folder = os.path.join(node.get_session_dir_path(), "sockets")
+    (worker, folder), may = found, os.environ.get("RAY_RELAY_HOOK", "")
     listener = _listener(folder)
     if listener is None:
         return  # It was called before.
@@ -221,9 +287,13 @@ def _reply(connection, worker, may, request):
             pass  # Nobody waits.
 
 
-def _answer(worker, may, request):
+def _id(worker):
     own = getattr(worker, "worker_id", None)
-    own = own.hex() if type(own) is bytes else ""
+    return own.hex() if type(own) is bytes else ""
+
+
+def _answer(worker, may, request):
+    own = _id(worker)
     if request.get("worker_id", own) != own:
         return {"error": "this process is another worker"}
     do = request.get("do")
@@ -270,6 +340,73 @@ def _open(worker):
     return {"host": getattr(listen, "host", worker.node_ip_address), "port": port}
 
 
+# What is asked of Ray's for each task that has raised, while its exception is being handled: whether to stop there.
+_ASKS_OF_RAY = ("_is_ray_debugger_post_mortem_enabled", "_is_ray_debugger_enabled")
+
+
+def _tell_failures():
+    """Has each failing task leave its stack with the agent of its node, where that wants it."""
+    rpdb = sys.modules.get("ray.util.rpdb")
+    name = next((name for name in _ASKS_OF_RAY if hasattr(rpdb, name)), None)
+    if name is None or _worker() is None or getattr(getattr(rpdb, name), "tells_failures", False):
+        return
+    asks = getattr(rpdb, name)
+
+    @functools.wraps(asks)
+    def tells_failures(*args, **kwargs):
+        try:
+            _tell(sys.exc_info()[1])
+        except Exception:
+            pass  # The task fails as it would without.
+        return asks(*args, **kwargs)
+
+    tells_failures.tells_failures = True
+    setattr(rpdb, name, tells_failures)
+
+
+def _tell(error):
+    found = _worker()
+    if error is None or found is None:
+        return
+    (worker, folder), stack, now = found, _raised(error), time.monotonic()
+    place = (stack[0][0].f_code.co_filename, stack[0][1]) if stack else ("", 0)
+    kind = (_type_name(type(error)), place)
+    if now - _TOLD.get(kind, now - _AGAIN) < _AGAIN:
+        return
+    try:
+        agent = _agent(folder, worker.current_node_id.hex())
+    except (FileNotFoundError, ConnectionRefusedError):
+        return  # Nobody keeps it.
+    with agent:
+        if len(_TOLD) >= _KINDS:
+            _TOLD.clear()
+        _TOLD[kind] = now
+        said = {"worker_id": _id(worker), "task_id": worker.current_task_id.hex(), "exception": kind[0],
+                "look": _post_mortem(error)}
+        agent.sendall(json.dumps(said, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+
+
+def _agent(folder, node_id):
+    """A connection to the agent of the node, which is root or this user: everybody may put things into the folder."""
+    inside = os.open(os.path.join(folder, _AGENT % node_id[:16]), os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        about = os.fstat(inside)
+        # What it is in nobody else can change.
+        if about.st_uid not in (0, os.geteuid()) or about.st_mode & 0o022:
+            raise OSError("what is called like the folder of the node's agent is another user's")
+        connection.settimeout(_KEPT)
+        connection.connect("/proc/self/fd/%d/failed" % inside)
+        if _peer(connection)[1] not in (0, os.geteuid()):
+            raise OSError("who listens in the folder of the node's agent is another user")
+        return connection
+    except BaseException:
+        connection.close()
+        raise
+    finally:
+        os.close(inside)
+
+
 # The look. None of the program's code is run: what is read of its objects is read by Python's own types, by their exact
 # identity. `isinstance`, `hasattr`, `len`, `==`, `in` and `hash` may all be the program's.
 
@@ -290,19 +427,44 @@ def _look(evaluate):
     for ident, name, native, task, stack in stacks[:_THREADS]:
         if room.left <= 0:
             break
-        shown = []
-        for frame, line in stack[:_FRAMES]:
-            if room.left <= 0:
-                break
-            shown.append(room.frame(frame, line))
-        threads.append({
-            "id": ident, "name": name, "native_id": native, "is_main": ident == main, "holds_gil": None, "idle": None,
-            "task": task, "frames": shown, "frames_cut": len(stack) - len(shown),
-        })
+        about = {"id": ident, "name": name, "native_id": native, "is_main": ident == main, "task": task}
+        threads.append(room.thread(about, stack))
+    return _seen(threads, len(stacks) - len(threads))
+
+
+def _seen(threads, cut):
     return {
         "pid": os.getpid(), "python": "%d.%d.%d" % sys.version_info[:3], "source": "hook", "threads": threads,
-        "threads_cut": len(stacks) - len(threads),
+        "threads_cut": cut,
     }
+
+
+_of_error = {name: BaseException.__dict__["__%s__" % name].__get__ for name in ("traceback", "cause", "context", "suppress_context")}
+
+
+def _raised(error):
+    """Where each frame stood that `error` has left, innermost first; without Ray's own in C, which have no variables."""
+    stack, at = [], _of_error["traceback"](error)
+    while at is not None:
+        if not at.tb_frame.f_code.co_filename.endswith(".pyx"):
+            stack.append((at.tb_frame, at.tb_lineno or 0))
+        at = at.tb_next
+    return stack[::-1]
+
+
+def _post_mortem(error):
+    """A look at what has failed: the stack of each exception, that which was raised first."""
+    thread, room, threads = threading.get_ident(), _Room(False), []
+    named = _attributes(threading._active.get(thread)) or {}
+    while error is not None and len(threads) < _CAUSES and room.left > 0:
+        first = not threads
+        about = {"id": thread, "name": _text(named.get("_name")) if first else "cause", "native_id": None,
+                 "is_main": first and thread == threading.main_thread().ident, "task": None,
+                 "raised": room.value(error, _VALUE, 0)[:_VALUE]}
+        threads.append(room.thread(about, _raised(error)))
+        cause = _of_error["cause"](error)
+        error = cause if cause is not None or _of_error["suppress_context"](error) else _of_error["context"](error)
+    return _seen(threads, 0)
 
 
 def _stack(frame):
@@ -383,6 +545,14 @@ class _Room:
 
     def __init__(self, evaluate):
         self.left, self.evaluate, self.cut = _ROOM, evaluate, False
+
+    def thread(self, about, stack):
+        shown = []
+        for frame, line in stack[:_FRAMES]:
+            if self.left <= 0:
+                break
+            shown.append(self.frame(frame, line))
+        return dict(about, frames=shown, frames_cut=len(stack) - len(shown))
 
     def frame(self, frame, line):
         code, shown, more = frame.f_code, [], 0

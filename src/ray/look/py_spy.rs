@@ -65,6 +65,7 @@ fn thread(dumped: Dumped) -> Thread {
         holds_gil: Some(dumped.owns_gil),
         idle: Some(!dumped.active),
         task: None,
+        raised: None,
         frames: dumped.frames.into_iter().map(frame).collect(),
         frames_cut: 0,
     }

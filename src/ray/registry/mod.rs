@@ -70,7 +70,7 @@ pub use id_prefix::{AmbiguousPrefix, BadPrefix, BreakpointIdPrefix};
 pub use list::List;
 pub use observe::{Observer, PollOutcome};
 pub use resources::{Amount, Resources};
-pub use running::{Running, RunningIn, RunningQuery, What};
+pub use running::{Running, RunningIn, RunningQuery, TaskOf, What};
 pub use snapshot::{ClusterStatus, LeftOut, Search, Snapshot};
 pub use stacks::NoStack;
 
@@ -182,6 +182,14 @@ impl Registry {
             .iter()
             .map(|cluster| running::ask(cluster, asked.job));
         join_all(found).await.into_iter().flatten().collect()
+    }
+
+    /// What Ray says of `tasks` of `cluster`, in their order. To be bounded by the caller. Cancel safe.
+    pub async fn tasks_of(&self, cluster: &str, tasks: &[TaskOf]) -> Vec<Option<Running>> {
+        match self.shared.clusters.named(cluster) {
+            Some(cluster) => running::tasks_of(&cluster, tasks).await,
+            None => Vec::new(),
+        }
     }
 
     /// Where the threads of `running` are, by Ray's own means: as the head lets it, and without variables. Within the time of

@@ -69,20 +69,7 @@ pub(super) fn of_tasks(rows: &[TaskRow]) -> Option<Found> {
     if distinct.len() > MAX_TASKS {
         name += ", …";
     }
-    let environment = first
-        .runtime_env_info
-        .as_ref()
-        .map(|info| &*info.serialized_runtime_env);
-    let names = Names {
-        rank: rank_in(&name),
-        name: Some(shortened(&name)),
-        job_id: known(&first.job_id),
-        task_id: known(&first.task_id),
-        actor_id: known(&first.actor_id),
-        unpacked_working_dir: environment.is_some_and(unpacks_serialized),
-        resources: held_by_task(first),
-        ..Names::default()
-    };
+    let names = of_task_called(first, &name);
     let stop = running().find_map(post_mortem);
     let certainty = if stop.is_some() {
         Certainty::Settled
@@ -94,6 +81,28 @@ pub(super) fn of_tasks(rows: &[TaskRow]) -> Option<Found> {
         stop,
         certainty,
     })
+}
+
+/// What the row of one task tells, whether it runs or not.
+pub(super) fn of_task(row: &TaskRow) -> Names {
+    of_task_called(row, &task_name(row))
+}
+
+fn of_task_called(row: &TaskRow, name: &str) -> Names {
+    let environment = row
+        .runtime_env_info
+        .as_ref()
+        .map(|info| &*info.serialized_runtime_env);
+    Names {
+        rank: rank_in(name),
+        name: Some(shortened(name)),
+        job_id: known(&row.job_id),
+        task_id: known(&row.task_id),
+        actor_id: known(&row.actor_id),
+        unpacked_working_dir: environment.is_some_and(unpacks_serialized),
+        resources: held_by_task(row),
+        ..Names::default()
+    }
 }
 
 /// A task that still runs although its function has raised waits in a post-mortem. Ray records the

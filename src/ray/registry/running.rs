@@ -167,6 +167,51 @@ async fn rows(
     Ok((rows, complete))
 }
 
+/// A task that a worker ran.
+#[derive(Debug, Clone)]
+pub struct TaskOf {
+    /// Ray's id of it.
+    pub task_id: String,
+    /// The worker.
+    pub worker_id: String,
+    /// Its node.
+    pub node_id: String,
+}
+
+/// What Ray lists of `tasks`, whatever has become of them; `None` where it does not say that they were those workers'.
+pub(super) async fn tasks_of(cluster: &ClusterHandle, tasks: &[TaskOf]) -> Vec<Option<Running>> {
+    let Some(head) = &cluster.head else {
+        return Vec::new();
+    };
+    let jobs = query::jobs(head).await.unwrap_or_default();
+    let mut found = Vec::new();
+    for wanted in tasks {
+        found.push(task_of(head, &cluster.name, &jobs, wanted).await);
+    }
+    found
+}
+
+async fn task_of(
+    head: &HeadClient,
+    cluster: &Arc<str>,
+    jobs: &[JobRow],
+    wanted: &TaskOf,
+) -> Option<Running> {
+    let rows = query::task(head, &wanted.task_id).await.ok()?.into_rows();
+    // One for each attempt.
+    let is_it = |row: &&TaskRow| {
+        row.task_id == wanted.task_id
+            && row.worker_id == wanted.worker_id
+            && (row.node_id.is_empty() || row.node_id == wanted.node_id)
+    };
+    let row = rows.iter().find(is_it)?;
+    let actors = match row.actor_id.is_empty() {
+        true => Vec::new(),
+        false => query::actor(head, &row.actor_id).await.ok()?.into_rows(),
+    };
+    Some(Rows::new(cluster, &[], &actors, jobs).task(row))
+}
+
 /// The job that is called `job`.
 fn job_id<'a>(jobs: &'a [JobRow], job: &'a str) -> &'a str {
     let submitted = jobs.iter().find(|row| row.submission_id == job);
@@ -221,7 +266,11 @@ impl<'a> Rows<'a> {
 
     /// All that runs, in the order of pages.
     fn all(&self, tasks: &[TaskRow]) -> Vec<Running> {
-        let mut rows: Vec<Running> = tasks.iter().filter_map(|task| self.task(task)).collect();
+        // Old versions skip filters that they do not know; what has no worker yet runs nowhere.
+        let run = tasks
+            .iter()
+            .filter(|task| task.state == "RUNNING" && !task.worker_id.is_empty());
+        let mut rows: Vec<Running> = run.map(|task| self.task(task)).collect();
         let busy: Vec<String> = rows.iter().map(|row| row.worker_id.clone()).collect();
         let busy: std::collections::HashSet<&str> = busy.iter().map(String::as_str).collect();
         let others = self
@@ -246,12 +295,8 @@ impl<'a> Rows<'a> {
         rows
     }
 
-    fn task(&self, task: &TaskRow) -> Option<Running> {
-        // Old versions skip filters that they do not know; what has no worker yet runs nowhere.
-        if task.state != "RUNNING" || task.worker_id.is_empty() {
-            return None;
-        }
-        let mut names = names::of_tasks(std::slice::from_ref(task))?.names;
+    fn task(&self, task: &TaskRow) -> Running {
+        let mut names = names::of_task(task);
         let actor = names.actor_id.as_deref();
         let actor = actor.and_then(|id| self.actors_by_id.get(id));
         let group = match actor {
@@ -272,7 +317,7 @@ impl<'a> Rows<'a> {
             ("", Some(worker)) => worker.node_id.clone(),
             (node_id, _) => node_id.to_owned(),
         };
-        Some(self.running(Running {
+        self.running(Running {
             cluster: Arc::clone(self.cluster),
             what,
             group,
@@ -282,7 +327,7 @@ impl<'a> Rows<'a> {
             worker_id: task.worker_id.clone(),
             pid: pid.and_then(|pid| u32::try_from(pid).ok()),
             started: task.start_time_ms.map(time),
-        }))
+        })
     }
 
     fn replica(&self, worker: &WorkerRow, actor: &ActorRow) -> Running {

@@ -8,9 +8,11 @@ use std::net::{IpAddr, SocketAddr};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
+mod failed;
 mod inspect;
 mod kept;
 
+pub use self::failed::{FailedTask, FailureId, Failures, MOST_FAILED, PostMortem};
 pub use self::inspect::{Inspect, Inspection, Listening};
 pub use self::kept::{Credential, EnteredText, Keep, KeptSession, LetRun, Parked, kept_fit};
 pub use super::text::{Hex, Text};
@@ -92,6 +94,8 @@ pub enum FromRelay {
     Open(Open),
     /// Asks for a stream with what a worker is found to do.
     Inspect(Inspect),
+    /// Says what the agent is to keep of tasks that fail; the last word of any relay counts.
+    PostMortem(PostMortem),
     /// Asks whether a process of Ray's with that title listens on that port of the agent's node.
     Locate {
         /// Names the question.
@@ -264,6 +268,9 @@ pub enum FromAgent {
     },
     /// A live worker of the agent's node has dialled a rendezvous.
     Arrived(Arrived),
+    /// All that the agent keeps of tasks that have failed, to a relay that has said [`FromRelay::PostMortem`]; comes again
+    /// whenever it changes.
+    Failed(Failures),
     /// Something that this version does not know.
     #[serde(other, skip_serializing)]
     Unknown,

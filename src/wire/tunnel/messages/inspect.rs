@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Name, StreamId};
+use super::{FailureId, Name, StreamId};
 use crate::wire::tunnel::text::Hex;
 
 /// Asks for a stream with what a worker is found to do, or with the port of its debugger, which is opened for that. Behind
@@ -23,6 +23,9 @@ pub struct Inspect {
     pub what: Inspection,
     /// How long the agent may take for that, in milliseconds.
     pub patience_ms: u64,
+    /// Which black box, where that is wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<FailureId>,
 }
 
 /// See [`Inspect`].
@@ -35,6 +38,8 @@ pub enum Inspection {
     Evaluate,
     /// A debugger: [`Listening`].
     Open,
+    /// The look that the worker has left when its task failed. It may be gone since.
+    Failed,
     /// Something that this version does not know.
     #[serde(other)]
     Unknown,

@@ -1,0 +1,190 @@
+//! A look as a client sees it, of a task that runs or of one that has failed: on record, masked, and answered in one form.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+use crate::audit::Unavailable;
+use crate::context::Context;
+use crate::http::audit;
+use crate::http::exchange::Exchange;
+use crate::identity::Principal;
+use crate::listing::json::seconds;
+use crate::masking::{Carries, MaskedSession};
+use crate::ray::look::{Local, Look};
+use crate::ray::registry::Running;
+
+/// What is answered.
+#[derive(Serialize)]
+pub(super) struct LooksAnswer {
+    looks: Vec<Looked>,
+    pub(super) left_out: usize,
+    /// Unix time, in seconds.
+    taken: f64,
+    pub(super) clusters: Value,
+}
+
+/// What was seen of one process, written once; or why nothing was.
+#[derive(Serialize)]
+pub(super) struct Looked {
+    tasks: Vec<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    look: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl LooksAnswer {
+    /// Of `looks` that were taken `at`.
+    pub(super) fn new(looks: Vec<Looked>, at: SystemTime) -> Self {
+        let since = at.duration_since(SystemTime::UNIX_EPOCH);
+        Self {
+            looks,
+            left_out: 0,
+            taken: seconds(since.unwrap_or_default()),
+            clusters: json!([]),
+        }
+    }
+}
+
+impl Looked {
+    /// What was seen of `tasks`, or why nothing was.
+    pub(super) fn new(tasks: Vec<Value>, look: Result<Look, String>) -> Self {
+        Self::of_text(tasks, look.and_then(|look| text_of(&look)))
+    }
+
+    /// The same of what is written already.
+    pub(super) fn of_text(tasks: Vec<Value>, look: Result<Box<RawValue>, String>) -> Self {
+        let (look, error) = match look {
+            Ok(look) => (Some(look), None),
+            Err(why) => (None, Some(why)),
+        };
+        Self { tasks, look, error }
+    }
+}
+
+/// `look` as it is answered.
+pub(super) fn text_of(look: &Look) -> Result<Box<RawValue>, String> {
+    to_raw_value(look).map_err(|why| why.to_string())
+}
+
+/// Puts a look at `first` on record, or at what was kept of it as `failed`: what is not on record does not happen.
+pub(super) async fn on_record(
+    exchange: &Exchange<'_>,
+    principal: &Principal,
+    first: &Running,
+    (locals, failed): (bool, Option<&str>),
+) -> Result<(), Unavailable> {
+    let mut entry = audit::command(exchange, principal, "look")
+        .with("cluster", &*first.cluster)
+        .with("worker_id", &*first.worker_id)
+        .with("node_id", &*first.node_id)
+        .with("name", first.name())
+        .with("locals", locals);
+    let known = [
+        ("job_id", &first.names.job_id),
+        ("task_id", &first.names.task_id),
+        ("actor_id", &first.names.actor_id),
+    ];
+    for (key, value) in known {
+        if let Some(value) = value {
+            entry = entry.with(key, &**value);
+        }
+    }
+    if let Some(pid) = first.pid {
+        entry = entry.with("pid", pid);
+    }
+    if let Some(id) = failed {
+        entry = entry.with("failed", id);
+    }
+    audit::on_record(exchange.ctx, entry).await
+}
+
+/// `look` as `principal` may see it, by the least that it may of all that is `running` there.
+pub(super) fn shown(
+    ctx: &Context,
+    principal: &Principal,
+    running: &[&Running],
+    mut look: Look,
+    locals: bool,
+) -> Look {
+    let rights = running
+        .iter()
+        .map(|one| principal.access().rights_on_running(one));
+    let rights: Vec<_> = rights.collect();
+    // Nothing records a look, so where a rule wants values on record none are shown.
+    let locals = locals && !rights.iter().any(|rights| rights.obligations.record);
+    let masks = rights
+        .iter()
+        .any(|rights| ctx.shown.masking.holds_for(rights));
+    let mut masking = masks.then(|| MaskedSession::new(Arc::clone(&ctx.shown.masking)));
+    let mut hidden = Vec::new();
+    for thread in &mut look.threads {
+        if let Some(masking) = &mut masking {
+            masked(masking, &mut thread.name);
+            if let Some(task) = &mut thread.task {
+                masked(masking, task);
+            }
+        }
+        for frame in &mut thread.frames {
+            if !locals {
+                (frame.locals, frame.locals_cut) = (None, 0);
+            }
+            if let (Some(masking), Some(locals)) = (&mut masking, &mut frame.locals) {
+                let shown = variables(masking, locals);
+                let all = locals.iter().zip(&shown);
+                hidden.extend(
+                    all.filter(|(a, b)| a.value != b.value)
+                        .map(|(a, _)| a.value.clone()),
+                );
+                *locals = shown;
+            }
+        }
+    }
+    let raised = look.threads.iter_mut();
+    for raised in raised.filter_map(|thread| thread.raised.as_mut()) {
+        // It may have been made of variables.
+        let tells = hidden.iter().any(|value| tells(raised, value));
+        if !locals || tells {
+            raised.truncate(raised.find('(').unwrap_or(raised.len()));
+        }
+        if let Some(masking) = &mut masking {
+            masked(masking, raised);
+        }
+    }
+    look
+}
+
+/// Whether `text` has in it what `value`, a text as Python writes it, holds. What is short is in everything.
+fn tells(text: &str, value: &str) -> bool {
+    const SHORTEST: usize = 4;
+    let held = value.trim_matches(['\'', '"', '…']);
+    held.chars().count() >= SHORTEST && text.contains(held)
+}
+
+fn masked(masking: &mut MaskedSession, text: &mut String) {
+    let shown = masking.masked(Value::from(&**text), Carries::Texts);
+    *text = shown.as_str().unwrap_or_default().to_owned();
+}
+
+/// `locals` masked as a debugger's list of variables is: one may say what another is.
+fn variables(masking: &mut MaskedSession, locals: &[Local]) -> Vec<Local> {
+    let list: Vec<Value> = locals
+        .iter()
+        .map(|local| json!({ "name": local.name, "type": local.kind, "value": local.value }))
+        .collect();
+    let list = masking.masked(json!({ "variables": list }), Carries::Variables);
+    let list = list["variables"].as_array().into_iter().flatten();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    list.zip(locals)
+        .map(|(shown, local)| Local {
+            name: text(&shown["name"]),
+            kind: local.kind.clone(),
+            value: text(&shown["value"]),
+            cut: local.cut,
+        })
+        .collect()
+}

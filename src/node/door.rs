@@ -1,0 +1,305 @@
+//! Where workers find the agent: a socket in a folder of the agent's own among those of Ray's session.
+//!
+//! Everybody on the node may put things into that session's folder, so what is called like the agent's is used only where
+//! it is the agent's own and nobody else may write to it. Who comes is seen by the credentials of its process: it has to be
+//! a worker of this machine. What it says is bounded, and so is for how long it is heard.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+use rustix::process::geteuid;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+use tracing::{debug, info};
+
+use super::agent::Agent;
+use crate::ray::look::{LARGEST, Look};
+use crate::wire::tunnel::messages::{FailedTask, Hex, Name, Node, Sentence};
+
+/// The name of the folder, before the beginning of the node's id; and of the socket in it.
+const FOLDER: &str = "ray-relay-node-";
+const SOCKET: &str = "failed";
+
+/// Characters of the node's id in it.
+const SHORT: usize = 16;
+
+/// The pause between two looks for sessions of Ray's, and at what has become old.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// How long one worker is heard, and how many are at a time.
+const HEARD: Duration = Duration::from_secs(5);
+const AT_A_TIME: usize = 8;
+
+/// Bytes of all that one says.
+const MOST: u64 = LARGEST as u64 + 4096;
+
+/// Bytes of a path in a row.
+const LONGEST_PATH: usize = 160;
+
+/// What a worker says.
+#[derive(Deserialize)]
+struct Said<'a> {
+    worker_id: String,
+    task_id: String,
+    exception: String,
+    #[serde(borrow)]
+    look: &'a RawValue,
+}
+
+/// A socket that workers of one node find.
+struct Door {
+    session: PathBuf,
+    node_id: Name,
+    /// The folder, however it may be called meanwhile.
+    folder: File,
+    listener: UnixListener,
+}
+
+/// Keeps what workers leave, where a relay wants that, until the agent ends.
+pub(super) async fn keep(agent: Arc<Agent>) {
+    let places = Arc::new(Semaphore::new(AT_A_TIME));
+    let mut doors: Vec<Door> = Vec::new();
+    let mut changes = agent.black_boxes.watch();
+    loop {
+        changes.mark_unchanged();
+        match agent.black_boxes.are_wanted() {
+            true => open(&agent, &mut doors).await,
+            false => doors.clear(),
+        }
+        agent.black_boxes.forget();
+        let pause = sleep(AGAIN);
+        tokio::pin!(pause);
+        loop {
+            tokio::select! {
+                () = agent.ending.cancelled() => return,
+                () = &mut pause => break,
+                _ = changes.changed() => {
+                    // What is kept changes often; that doors are wanted seldom.
+                    if agent.black_boxes.are_wanted() == doors.is_empty() { break }
+                }
+                come = next(&doors), if !doors.is_empty() => {
+                    let Some((stream, node_id)) = come else {
+                        // The agent has too many files open.
+                        tokio::select! {
+                            () = agent.ending.cancelled() => return,
+                            () = &mut pause => break,
+                        }
+                    };
+                    let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+                    let agent = Arc::clone(&agent);
+                    let tasks = agent.tasks.clone();
+                    tasks.spawn(async move {
+                        match timeout(HEARD, hear(&agent, stream, node_id)).await {
+                            Ok(Ok(())) => {}
+                            Ok(Err(why)) => debug!(why, "who has come with a failure is not heard"),
+                            Err(_) => debug!("a worker has not said in time what has failed"),
+                        }
+                        drop(place);
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// The next one who comes to any of `doors`; `None`: they are to be looked after.
+async fn next(doors: &[Door]) -> Option<(UnixStream, Name)> {
+    let accepting = doors
+        .iter()
+        .map(|door| Box::pin(async { (door.listener.accept().await, &door.node_id) }));
+    let ((accepted, node_id), ..) = futures_util::future::select_all(accepting).await;
+    match accepted {
+        Ok((stream, _)) => Some((stream, node_id.clone())),
+        Err(_) => None,
+    }
+}
+
+/// Has a door for each of this agent's nodes in each session of Ray's, and no others.
+async fn open(agent: &Agent, doors: &mut Vec<Door>) {
+    let nodes = agent.black_boxes.nodes();
+    let sessions = agent.look.sessions().await;
+    let mut trouble = None;
+    let is_of = |node: &Node, addresses: &[String]| {
+        addresses.is_empty() || addresses.contains(&node.address.to_string())
+    };
+    doors.retain(|door| {
+        let there = sessions
+            .iter()
+            .any(|session| session.folder == door.session);
+        there && nodes.iter().any(|node| node.node_id == door.node_id) && door.is_open()
+    });
+    for session in &sessions {
+        for node in nodes.iter().filter(|node| is_of(node, &session.addresses)) {
+            if doors
+                .iter()
+                .any(|door| door.session == session.folder && door.node_id == node.node_id)
+            {
+                continue;
+            }
+            match Door::open(&session.folder, &node.node_id) {
+                Ok(door) => {
+                    info!(node = %node.node_id, "black boxes of tasks that fail are kept");
+                    doors.push(door);
+                }
+                Err(why) => trouble = Some(why),
+            }
+        }
+    }
+    if doors.is_empty() && trouble.is_none() {
+        trouble = Some("the agent sees no session of Ray's on its node: run it as the workers' user and in their process namespace".to_owned());
+    }
+    if let Some(why) = &trouble {
+        debug!(why, "workers do not find the agent");
+    }
+    agent
+        .black_boxes
+        .set_trouble(trouble.as_deref().map(Sentence::new));
+}
+
+impl Door {
+    /// Opens one among the sockets in `session`. It blocks for a moment: it is all in memory.
+    fn open(session: &Path, node_id: &Name) -> Result<Self, String> {
+        let short = node_id.get(..SHORT).unwrap_or(node_id);
+        let wrong = |why: io::Error| {
+            format!("the folder for its socket among those of Ray's session cannot be used: {why}")
+        };
+        let sockets = directory(session).map_err(wrong)?;
+        let path = inside(&sockets, &format!("{FOLDER}{short}"));
+        match DirBuilder::new().mode(0o700).create(&path) {
+            Err(why) if why.kind() != io::ErrorKind::AlreadyExists => return Err(wrong(why)),
+            _ => {}
+        }
+        let folder = directory(&path).map_err(wrong)?;
+        let about = folder.metadata().map_err(wrong)?;
+        if about.uid() != geteuid().as_raw() || about.mode() & 0o022 != 0 {
+            return Err(format!(
+                "in Ray's session folder another user has something called {FOLDER}{short}: remove it"
+            ));
+        }
+        // From here on nobody else can change what is in it.
+        let root = geteuid().is_root();
+        let (of_folder, of_socket) = if root { (0o711, 0o666) } else { (0o700, 0o600) };
+        let own = format!("/proc/self/fd/{}", folder.as_raw_fd());
+        fs::set_permissions(&own, Permissions::from_mode(of_folder)).map_err(wrong)?;
+        let socket = inside(&folder, SOCKET);
+        match fs::remove_file(&socket) {
+            Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(wrong(why)),
+            _ => {}
+        }
+        let listener = UnixListener::bind(&socket).map_err(wrong)?;
+        fs::set_permissions(&socket, Permissions::from_mode(of_socket)).map_err(wrong)?;
+        Ok(Self {
+            session: session.to_owned(),
+            node_id: node_id.clone(),
+            folder,
+            listener,
+        })
+    }
+
+    /// Whether workers find it yet, by its name.
+    fn is_open(&self) -> bool {
+        let short = self.node_id.get(..SHORT).unwrap_or(&self.node_id);
+        let there = directory(&self.session.join(format!("{FOLDER}{short}")));
+        let is_it = |there: File| {
+            let (there, own) = (there.metadata().ok()?, self.folder.metadata().ok()?);
+            Some((there.dev(), there.ino()) == (own.dev(), own.ino()))
+        };
+        let is_it = there.ok().and_then(is_it).unwrap_or(false);
+        is_it && fs::symlink_metadata(inside(&self.folder, SOCKET)).is_ok()
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        let short = self.node_id.get(..SHORT).unwrap_or(&self.node_id);
+        if self.is_open() {
+            _ = fs::remove_file(inside(&self.folder, SOCKET));
+            _ = fs::remove_dir(self.session.join(format!("{FOLDER}{short}")));
+        }
+    }
+}
+
+/// The folder at `path`, which is no link.
+fn directory(path: &Path) -> io::Result<File> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits() as i32)
+        .open(path)
+}
+
+/// By the descriptor: that is short enough for an address, and remains the same folder.
+fn inside(folder: &File, name: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()))
+}
+
+/// Keeps what comes on `stream`. An error says why nothing is kept, and nothing of what was said.
+async fn hear(agent: &Agent, mut stream: UnixStream, node_id: Name) -> Result<(), &'static str> {
+    let peer = stream
+        .peer_cred()
+        .map_err(|_| "the system does not say who it is")?;
+    let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok());
+    let pid = pid
+        .filter(|pid| *pid != 0)
+        .ok_or("its process is in another namespace")?;
+    let worker = agent.look.worker(pid, peer.uid()).await;
+    let number = worker.ok_or("it is no worker of this machine")?;
+    let mut said = Vec::new();
+    let read = (&mut stream).take(MOST + 1).read_to_end(&mut said).await;
+    read.map_err(|_| "its connection broke")?;
+    if said.len() as u64 > MOST {
+        return Err("it says too much");
+    }
+    let said: Said<'_> = serde_json::from_slice(&said).map_err(|_| "it says something else")?;
+    let look = Look::read(said.look.get().as_bytes()).map_err(|_| "what it says is no look")?;
+    let innermost = look
+        .threads
+        .first()
+        .and_then(|thread| thread.frames.first());
+    let (file, function) = innermost.map_or(("", ""), |frame| (&*frame.file, &*frame.function));
+    // The end of a path says more than its beginning.
+    let mut file = file;
+    while file.len() > LONGEST_PATH {
+        file = file.split_once('/').map_or("", |(_, rest)| rest);
+    }
+    let id = Hex::random().ok_or("the system has no random numbers")?;
+    let task = FailedTask {
+        id,
+        node_id,
+        worker_id: Name::new(&said.worker_id),
+        task_id: Name::new(&said.task_id),
+        pid: number,
+        ago_ms: 0,
+        exception: said.exception.as_str().into(),
+        file: file.into(),
+        line: innermost.map_or(0, |frame| frame.line),
+        function: function.into(),
+    };
+    let look = Look {
+        pid: number,
+        ..look
+    };
+    // Strings and numbers: that does not fail.
+    let json = serde_json::to_vec(&look).unwrap_or_default();
+    if json.len() > LARGEST {
+        return Err("what it says is too long");
+    }
+    info!(
+        pid = number,
+        "what is left of a task that has failed is kept"
+    );
+    agent.black_boxes.put(task, json);
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! What is kept, and of whom.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn task(id: u8, job: u8) -> FailedTask {
+    FailedTask {
+        id: crate::wire::tunnel::text::Hex([id; 5]),
+        node_id: "aaaa".into(),
+        worker_id: "beef".into(),
+        task_id: format!("00{id:02x}{job:02x}000000").as_str().into(),
+        pid: 1,
+        ago_ms: 0,
+        exception: "KeyError".into(),
+        file: "a.py".into(),
+        line: 3,
+        function: "f".into(),
+    }
+}
+
+fn wanted(most: u32, bytes: u64) -> PostMortem {
+    PostMortem {
+        most,
+        bytes,
+        keep_ms: 60_000,
+    }
+}
+
+fn ids(boxes: &BlackBoxes) -> Vec<u8> {
+    let told = boxes.told().unwrap();
+    told.tasks.iter().map(|task| task.id.0[0]).collect()
+}
+
+#[test]
+fn nothing_is_kept_before_a_relay_wants_it_and_nothing_after_it_does_not() {
+    let boxes = BlackBoxes::new();
+    boxes.put(task(1, 1), vec![0]);
+    assert!(boxes.told().is_none() && !boxes.are_wanted());
+    boxes.want(wanted(2, 100), &[]);
+    boxes.put(task(2, 1), vec![0]);
+    assert_eq!(ids(&boxes), [2]);
+    let id = task(2, 1).id;
+    assert!(boxes.look(id, &"beef".into()).is_some());
+    assert!(boxes.look(id, &"dead".into()).is_none());
+    boxes.want(wanted(0, 100), &[]);
+    assert!(ids(&boxes).is_empty() && !boxes.are_wanted());
+}
+
+#[test]
+fn a_job_that_fails_again_and_again_leaves_those_of_others() {
+    let boxes = BlackBoxes::new();
+    boxes.want(wanted(3, 1000), &[]);
+    boxes.put(task(1, 1), vec![0]);
+    for id in 2..20 {
+        boxes.put(task(id, 2), vec![0]);
+    }
+    assert_eq!(ids(&boxes), [1, 18, 19]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_old_is_forgotten() {
+    let boxes = BlackBoxes::new();
+    boxes.want(wanted(3, 1000), &[]);
+    boxes.put(task(1, 1), vec![0]);
+    tokio::time::advance(Duration::from_secs(40)).await;
+    boxes.put(task(2, 1), vec![0]);
+    assert_eq!(boxes.told().unwrap().tasks[0].ago_ms, 40_000);
+    tokio::time::advance(Duration::from_secs(40)).await;
+    boxes.forget();
+    assert_eq!(ids(&boxes), [2]);
+}
+
+/// As many as there may be, each as long as it may be, are a message.
+#[test]
+fn all_rows_are_one_message() {
+    use crate::wire::tunnel::messages::{FromAgent, LARGEST, written};
+    let long = "\"".repeat(300);
+    let row = FailedTask {
+        node_id: long[..64].into(),
+        worker_id: long[..64].into(),
+        task_id: long[..64].into(),
+        pid: u32::MAX,
+        ago_ms: u64::MAX,
+        exception: long.as_str().into(),
+        file: long.as_str().into(),
+        function: long.as_str().into(),
+        line: u32::MAX,
+        ..task(1, 1)
+    };
+    let tasks = vec![row; MOST_FAILED];
+    let trouble = Some(Sentence::new(&"x".repeat(1000)));
+    let text = written(&FromAgent::Failed(Failures { tasks, trouble }));
+    assert!(text.len() < LARGEST, "{}", text.len());
+}
+
+proptest! {
+    #[test]
+    fn no_more_is_kept_than_is_wanted(most in 1u32..6, bytes in 1u64..40, put in proptest::collection::vec((0u8..4, 1usize..20), 0..40)) {
+        let boxes = BlackBoxes::new();
+        boxes.want(wanted(most, bytes), &[]);
+        for (at, (job, size)) in put.iter().enumerate() {
+            let before = ids(&boxes);
+            boxes.put(task(at as u8, *job), vec![0; *size]);
+            let kept = boxes.boxes.lock();
+            prop_assert!(kept.kept.len() <= most as usize);
+            prop_assert!(kept.kept.iter().map(|one| one.look.len() as u64).sum::<u64>() <= bytes);
+            drop(kept);
+            // Nothing comes back, and the order stays.
+            let after = ids(&boxes);
+            prop_assert!(after.iter().all(|id| before.contains(id) || *id == at as u8));
+            prop_assert!(after.windows(2).all(|two| two[0] < two[1]));
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! How the hook gets into workers: what it makes of a job's runtime environment, and that the job's own hook is called too.
+
+use super::*;
+
+/// A module of the job's own, and what the hook makes of environments.
+const JOB: &str = r#"
+import json
+mine = types.ModuleType("mine")
+mine.hook = lambda: called.append("mine")
+mine.env = lambda env: dict(env or {}, pip=["x"])
+sys.modules["mine"], sys.modules["ray_relay_hook"] = mine, types.ModuleType("ray_relay_hook")
+sys.modules["ray_relay_hook"].setup = lambda: called.append("relay")
+def made(env): print(json.dumps(hook["runtime_env"](env), sort_keys=True), flush=True)
+"#;
+
+#[test]
+fn a_runtime_environment_has_the_hook_and_its_own_behind_it() {
+    let program = r#"
+made(None)
+made({"worker_process_setup_hook": "mine.hook", "env_vars": {"A": "b"}})
+made({"worker_process_setup_hook": "ray_relay_hook.setup"})
+made({"env_vars": {"RAY_RELAY_HOOK": "off"}})
+both = hook["runtime_env"]({"worker_process_setup_hook": mine.hook})["worker_process_setup_hook"]
+both()
+print(called, flush=True)
+os.environ["RAY_RELAY_ENV_THEN"] = "mine.env"
+made({})
+"#;
+    let Some(mut hooked) = Hooked::runs(&format!("{JOB}ready()\n{program}\nready()")) else {
+        return;
+    };
+    let hook = r#""worker_process_setup_hook": "ray_relay_hook.setup""#;
+    assert_eq!(hooked.goes_on(), format!("{{{hook}}}"));
+    let own = r#"{"env_vars": {"A": "b", "RAY_RELAY_HOOK_THEN": "mine.hook"}, "#;
+    assert_eq!(hooked.line(), format!("{own}{hook}}}"));
+    assert_eq!(hooked.line(), format!("{{{hook}}}"));
+    assert_eq!(hooked.line(), r#"{"env_vars": {"RAY_RELAY_HOOK": "off"}}"#);
+    assert_eq!(hooked.line(), "['relay', 'mine']");
+    assert_eq!(hooked.line(), format!(r#"{{"pip": ["x"], {hook}}}"#));
+}
+
+/// A worker whose own hook fails does so as without.
+#[test]
+fn the_jobs_own_hook_is_called_and_may_fail() {
+    let program = r#"
+hook["setup"]()
+mine.hook = lambda: 1 / 0
+try: hook["setup"]()
+except ZeroDivisionError: called.append("failed")
+print(called, flush=True)
+ready()
+"#;
+    let env = [("RAY_RELAY_HOOK_THEN", "mine.hook")];
+    let Some(mut hooked) = Hooked::runs_with(&format!("{JOB}ready()\n{program}"), &env) else {
+        return;
+    };
+    assert_eq!(hooked.goes_on(), "['mine', 'failed']");
+}

@@ -1,0 +1,164 @@
+//! What a task leaves that raises: with whom, what of it, and that it fails as it would without.
+
+use super::*;
+
+/// What Ray asks when a task has raised, a task's ids, and an agent's folder at the name that the hook looks for.
+pub(in crate::node) const RAISES: &str = r#"
+import socket, json
+rpdb = types.ModuleType("ray.util.rpdb")
+rpdb._is_ray_debugger_post_mortem_enabled = lambda: "as Ray says"
+sys.modules["ray.util.rpdb"] = rpdb
+class Id:
+    def __init__(self, text): self.text = text
+    def hex(self): return self.text
+Worker.current_node_id, Worker.current_task_id = Id("aaaa"), Id("0a0b0c0d01000000")
+hook["setup"]()
+hook["setup"]()
+folder = os.path.join(sys.argv[1], "sockets", "ray-relay-node-aaaa")
+def listens():
+    os.mkdir(folder, 0o700)
+    agent = socket.socket(socket.AF_UNIX)
+    agent.bind(os.path.join(folder, "failed"))
+    agent.listen()
+    agent.settimeout(0)
+    return agent
+def heard(agent):
+    try: return agent.accept()[0].makefile().read()
+    except BlockingIOError: return "nothing"
+def fails(task):
+    try: task()
+    except Exception: return rpdb._is_ray_debugger_post_mortem_enabled()
+"#;
+
+#[test]
+fn what_raises_leaves_its_stack_with_the_agent_and_runs_nothing_of_the_program() {
+    let program = r#"
+agent = listens()
+class Trap:
+    def __repr__(self): called.append("repr"); return "x"
+    def __del__(self): called.append("del")
+class Wrong(Exception):
+    def __str__(self): called.append("str"); return "x"
+    __repr__ = __str__
+    def __getattribute__(self, name): called.append(name); return super().__getattribute__(name)
+def inner(step, trap):
+    password = "hunter2"
+    {}["shard"]
+def train(step):
+    try: inner(step, Trap())
+    except KeyError as why: raise Wrong("no", step) from why
+print(fails(lambda: train(7)), flush=True)
+print(called, flush=True)
+print(heard(agent), flush=True)
+ready()
+"#;
+    let Some(mut hooked) = Hooked::runs(&format!("{RAISES}ready()\n{program}")) else {
+        return;
+    };
+    assert_eq!(hooked.goes_on(), "as Ray says");
+    // Its values live no longer than without.
+    assert_eq!(hooked.line(), "['del']");
+    let said: Value = serde_json::from_str(&hooked.line()).unwrap();
+    assert_eq!(
+        (&said["worker_id"], &said["task_id"], &said["exception"]),
+        (
+            &WORKER.into(),
+            &"0a0b0c0d01000000".into(),
+            &"__main__.Wrong".into()
+        )
+    );
+    let look = crate::ray::look::Look::read(said["look"].to_string().as_bytes()).unwrap();
+    let [first, cause] = &look.threads[..] else {
+        panic!("{look:?}");
+    };
+    assert_eq!(first.raised.as_deref(), Some("Wrong('no', 7)"));
+    assert_eq!(cause.raised.as_deref(), Some("KeyError('shard')"));
+    assert_eq!((&*first.frames[0].function, first.is_main), ("train", true));
+    let frame = &cause.frames[0];
+    assert_eq!(&*frame.function, "inner");
+    let locals = frame.locals.as_ref().unwrap();
+    let value = |name: &str| &*locals.iter().find(|one| one.name == name).unwrap().value;
+    assert_eq!((value("password"), value("trap")), ("'hunter2'", "Trap()"));
+}
+
+#[test]
+fn a_failure_of_the_same_kind_is_told_once_and_where_nobody_listens_none_is() {
+    let program = r#"
+print(fails(lambda: 1 / 0), flush=True)
+agent = listens()
+for _ in range(3): fails(lambda: {}[1])
+print(len(heard(agent)) > 100, heard(agent), flush=True)
+fails(lambda: int("x"))
+print(len(heard(agent)) > 100, flush=True)
+agent.close()
+print(fails(lambda: [][1]), flush=True)
+ready()
+"#;
+    let Some(mut hooked) = Hooked::runs(&format!("{RAISES}ready()\n{program}")) else {
+        return;
+    };
+    assert_eq!(hooked.goes_on(), "as Ray says");
+    assert_eq!(hooked.line(), "True nothing");
+    assert_eq!(hooked.line(), "True");
+    assert_eq!(hooked.line(), "as Ray says");
+    assert_eq!(hooked.line(), "READY");
+    assert_eq!(hooked.complaint(), "");
+}
+
+#[test]
+fn what_is_called_like_the_agents_folder_and_is_not_is_not_spoken_to() {
+    let mut not_its = vec![
+        "os.rename(folder, folder + 'x'); os.symlink(folder + 'x', folder)",
+        "os.chmod(folder, 0o777)",
+        "os.rename(folder, folder + 'x'); open(folder, 'w').write('x')",
+    ];
+    if rustix::process::geteuid().is_root() {
+        not_its.push("os.chown(folder, 65534, 65534); os.seteuid(65533)");
+    }
+    for is in not_its {
+        let program = format!(
+            "{RAISES}agent = listens()\n{is}\nprint('READY', flush=True)\nsys.stdin.readline()\nprint(fails(lambda: 1 / 0), heard(agent), flush=True)\nready()"
+        );
+        let Some(mut hooked) = Hooked::runs(&program) else {
+            return;
+        };
+        assert_eq!(hooked.goes_on(), "as Ray says nothing", "{is}");
+    }
+}
+
+#[test]
+fn an_agent_that_takes_nothing_keeps_a_failing_task_for_a_moment_alone() {
+    // Its socket is listened at, and nobody accepts.
+    let program = r#"
+agent = listens()
+waiting = [socket.socket(socket.AF_UNIX) for _ in range(200)]
+for one in waiting:
+    one.setblocking(False)
+    try: one.connect(os.path.join(folder, "failed"))
+    except BlockingIOError: break
+before = hook["time"].monotonic()
+said = fails(lambda: 1 / 0)
+print(said, hook["time"].monotonic() - before < 3, flush=True)
+Worker.current_task_id = property(lambda self: 1 / 0)
+print(fails(lambda: {}[1]), flush=True)
+ready()
+"#;
+    let Some(mut hooked) = Hooked::runs(&format!("{RAISES}ready()\n{program}")) else {
+        return;
+    };
+    assert_eq!(hooked.goes_on(), "as Ray says True");
+    assert_eq!(hooked.line(), "as Ray says");
+    assert_eq!(hooked.line(), "READY");
+    assert_eq!(hooked.complaint(), "");
+}
+
+#[test]
+fn a_job_may_have_nothing_told() {
+    let program = format!(
+        "{RAISES}agent = listens()\nready()\nfails(lambda: 1 / 0)\nprint(heard(agent), flush=True)\nready()"
+    );
+    let Some(mut hooked) = Hooked::runs_with(&program, &[("RAY_RELAY_HOOK", "off")]) else {
+        return;
+    };
+    assert_eq!(hooked.goes_on(), "nothing");
+}
