@@ -7,9 +7,8 @@ use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::choice::TaskChoice;
-use super::list::held;
 use super::may;
-use super::shown::{Looked, LooksAnswer, on_record, shown};
+use super::shown::{Looked, LooksAnswer, held, on_record, shown};
 use crate::agents::Failed;
 use crate::context::Context;
 use crate::http::answer::{self, Body};

@@ -6,19 +6,17 @@
 
 use std::time::SystemTime;
 
-use http_body_util::BodyExt;
 use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
-use serde::Serialize;
 use serde_json::json;
 
 use super::choice::TaskChoice;
+use super::shown::held;
 use super::{SLOW, clusters, failed, may, row, running};
 use crate::http::answer::{self, Body};
 use crate::http::exchange::Exchange;
 use crate::http::query;
 use crate::identity::Principal;
-use crate::memory::Kind;
 use crate::policy::Scope;
 use crate::ray::registry::Running;
 
@@ -138,23 +136,4 @@ pub(in crate::http) async fn list(
     }
     let told = json!({ "tasks": rows, "total": total, "next": next, "clusters": clusters(&found) });
     held(exchange, principal, &told)
-}
-
-/// The answer `told`, for whose text there has to be memory until it has gone out.
-pub(super) fn held(
-    exchange: &Exchange<'_>,
-    principal: &Principal,
-    told: &impl Serialize,
-) -> Response<Body> {
-    // Strings and numbers: that does not fail.
-    let text = serde_json::to_string(told).unwrap_or_default();
-    let account = exchange.ctx.account(principal);
-    match account.take(Kind::Answers, text.len()) {
-        Ok(taken) => {
-            let body = answer::full(text);
-            let answer = answer::own(StatusCode::OK, "application/json", body);
-            answer.map(|body| answer::held(body, taken).boxed_unsync())
-        }
-        Err(short) => answer::error(StatusCode::SERVICE_UNAVAILABLE, short),
-    }
 }

@@ -16,8 +16,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::choice::{TaskChoice, Written};
-use super::list::held;
-use super::shown::{Looked, LooksAnswer, on_record, shown, text_of};
+use super::shown::{Looked, LooksAnswer, held, on_record, shown, text_of};
 use super::{SLOW, clusters, failed, may, row, running};
 use crate::agents::WorkerAt;
 use crate::context::Context;

@@ -3,17 +3,21 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use http_body_util::BodyExt;
+use hyper::{Response, StatusCode};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use crate::audit::Unavailable;
 use crate::context::Context;
+use crate::http::answer::{self, Body};
 use crate::http::audit;
 use crate::http::exchange::Exchange;
 use crate::identity::Principal;
 use crate::listing::json::seconds;
 use crate::masking::{Carries, MaskedSession};
+use crate::memory::Kind;
 use crate::ray::look::{Local, Look};
 use crate::ray::registry::Running;
 
@@ -187,4 +191,23 @@ fn variables(masking: &mut MaskedSession, locals: &[Local]) -> Vec<Local> {
             cut: local.cut,
         })
         .collect()
+}
+
+/// The answer `told`, for whose text there has to be memory until it has gone out.
+pub(super) fn held(
+    exchange: &Exchange<'_>,
+    principal: &Principal,
+    told: &impl Serialize,
+) -> Response<Body> {
+    // Strings and numbers: that does not fail.
+    let text = serde_json::to_string(told).unwrap_or_default();
+    let account = exchange.ctx.account(principal);
+    match account.take(Kind::Answers, text.len()) {
+        Ok(taken) => {
+            let body = answer::full(text);
+            let answer = answer::own(StatusCode::OK, "application/json", body);
+            answer.map(|body| answer::held(body, taken).boxed_unsync())
+        }
+        Err(short) => answer::error(StatusCode::SERVICE_UNAVAILABLE, short),
+    }
 }
