@@ -38,7 +38,8 @@ Columns to sort by, and to filter as KEY=PATTERN: waiting (to sort by), name, jo
 
 WHERE is - where Ray does not say it (2.59 and newer, unless the head has
 RAY_DASHBOARD_ENABLE_PROFILING=1) and no debugger has shown it to the relay yet. Attaching does, and so does a look from the relay's page.
---failed has tasks whose worker has the hook (`ray-relay hook --help`) and whose node an agent, where the relay is to keep what is left of them ([post_mortem] in its configuration; `ray-relay doctor` says where that fails). What is kept is in the agents' memory, for a limited time, and as much of one job as leaves room for others.
+
+--failed needs the hook in the worker (`ray-relay hook --help`) and an agent on its node. The relay's configuration has to keep failures ([post_mortem]); `ray-relay doctor` says where that does not work. The agents keep them in memory, for a limited time.
 
 HOLDER is who has a debugger attached; - means that yours can. A debugger attaches to one of them with {\"rayRelay\": {\"breakpoint\": ID}}: `ray-relay launch-config --breakpoint ID` prints that.
 

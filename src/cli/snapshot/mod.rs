@@ -51,7 +51,7 @@ What it does not allow:
 
 --running and --job look at what runs, wherever it is, and it runs on. First come those that are elsewhere than the others, with what each waits in (collectives of torch.distributed, ray.get, queues, sockets, locks, ...). Then come the stacks of all as one tree, with ranks where they part, and with variables where the source has them. Who does not answer is named. It takes the permission `view` on each, and a source of stacks. The agent of its node gives them with variables, by the hook in the worker or py-spy. Otherwise the Ray head's own py-spy gives them without variables, where the head lets it (from Ray 2.59 on RAY_DASHBOARD_ENABLE_PROFILING=1). What gives none says why, and what would.
 
-Of a task that has failed (an id of `ray-relay list --failed`) what its worker left is shown: the stack as the exception left it, with the variables of each call, and the exceptions that led to it. Its arguments are written by their type alone; no code of the program was run for it.
+Of a failed task (an id of `ray-relay list --failed`) it shows the stack as the exception left it, with the variables of each call. The exceptions that led to it follow. Their arguments are written by type alone; no code of the program ran for that.
 
 Exit codes: 0 done, 1 not for all of several, 69 the relay or the task's debugger cannot be reached, 77 refused, 66 no such task waits or runs.";
 
