@@ -31,6 +31,8 @@ mod panels;
 mod park;
 #[path = "door/proxy.rs"]
 mod proxy;
+#[path = "door/ranks.rs"]
+mod ranks;
 #[path = "door/takeover.rs"]
 mod takeover;
 #[path = "door/takeover_parks.rs"]

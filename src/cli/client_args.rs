@@ -4,6 +4,7 @@ use clap::{Args, ValueEnum};
 use clap_complete::ArgValueCompleter;
 
 use super::completions;
+use super::members::MembersArgs;
 use super::relay_args::RelayArgs;
 use crate::listing::select::{Filter, Order};
 
@@ -28,6 +29,9 @@ pub struct ListArgs {
     /// Also show the Ray nodes, each with its agent; with --running whole ids
     #[arg(long, short, conflicts_with = "watch")]
     pub verbose: bool,
+    /// List each on a terminal, also those of a group that stand at the same place
+    #[arg(long)]
+    pub flat: bool,
     /// Sort by this column, with ,desc the other way round: waiting, name, job, node, ...
     #[arg(long, value_name = "KEY[,desc]")]
     pub sort: Option<Order>,
@@ -85,29 +89,36 @@ pub struct LaunchConfigArgs {
 #[derive(Debug, Args)]
 pub struct DebugArgs {
     /// Debug this one: its id or name, as in `ray-relay list`, or its index in the list of `ray-relay debug`; with
-    /// --next a pattern such as 'train*', with --running a name, task id or worker id as in `ray-relay tasks`
+    /// --next, --all, --job or --ranks a pattern such as 'train*', with --running a name, task id or worker id as in
+    /// `ray-relay tasks`
     #[arg(add = tasks(), value_name = "ID|INDEX|NAME")]
     pub target: Option<String>,
     /// Wait for the next task that stops
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["all", "job", "ranks"])]
     pub next: bool,
     /// Stop one that runs and never called breakpoint(), by opening a debugger in it; needs `attach` besides `debug`
-    #[arg(long, requires = "target", conflicts_with_all = ["next", "take_over"])]
+    #[arg(long, requires = "target", conflicts_with_all = ["next", "take_over", "all", "job", "ranks"])]
     pub running: bool,
     /// Why, for the audit log
     #[arg(long, value_name = "TEXT", requires = "running")]
     pub reason: Option<String>,
+    /// One prompt for every paused task that fits
+    #[arg(long)]
+    pub all: bool,
+    /// Which of those.
+    #[command(flatten)]
+    pub members: MembersArgs,
     /// Resume the session that another user has parked at this id; needs `admin`
-    #[arg(long, requires = "target", conflicts_with = "next")]
+    #[arg(long, requires = "target", conflicts_with_all = ["next", "all", "job", "ranks"])]
     pub take_over: bool,
     /// Show more columns in the list: process, job, task and worker ids
     #[arg(long, short)]
     pub verbose: bool,
     /// Sort the list by this column, with ,desc the other way round: waiting, name, job, node, ...
-    #[arg(long, value_name = "KEY[,desc]", conflicts_with = "target")]
+    #[arg(long, value_name = "KEY[,desc]", conflicts_with_all = ["target", "all", "job", "ranks"])]
     pub sort: Option<Order>,
     /// List only what fits: a part of a name or id, a pattern such as 'train*', or KEY=PATTERN; may be repeated
-    #[arg(long, value_name = "PATTERN", conflicts_with = "target")]
+    #[arg(long, value_name = "PATTERN", conflicts_with_all = ["target", "all", "job", "ranks"])]
     pub filter: Vec<Filter>,
     /// Longest value that is printed, in characters
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -117,32 +128,45 @@ pub struct DebugArgs {
     pub relay: RelayArgs,
 }
 
+impl DebugArgs {
+    /// Whether several are meant.
+    pub(super) fn is_for_several(&self) -> bool {
+        self.all || self.members.are_several()
+    }
+}
+
 /// `exec`
 #[derive(Debug, Args)]
 pub struct ExecArgs {
-    /// Id or name of the task, as in `ray-relay list`; with --next a pattern such as 'train*', with --running a name, task
-    /// id or worker id as in `ray-relay tasks`
-    #[arg(add = tasks(), value_name = "ID|NAME", required_unless_present_any = ["next", "all"])]
+    /// Id or name of the task, as in `ray-relay list`; with --next, --all, --job or --ranks a pattern such as 'train*',
+    /// with --running a name, task id or worker id as in `ray-relay tasks`
+    #[arg(add = tasks(), value_name = "ID|NAME", required_unless_present_any = ["next", "all", "job", "ranks"])]
     pub target: Option<String>,
     /// Wait for the next task that stops
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["all", "job", "ranks"])]
     pub next: bool,
     /// Stop one that runs and never called breakpoint(), by opening a debugger in it; needs `attach` besides `debug`
-    #[arg(long, requires = "target", conflicts_with_all = ["next", "all"])]
+    #[arg(long, requires = "target", conflicts_with_all = ["next", "all", "job", "ranks"])]
     pub running: bool,
     /// Why, for the audit log
     #[arg(long, value_name = "TEXT", requires = "running")]
     pub reason: Option<String>,
-    /// In every paused task
-    #[arg(long, conflicts_with_all = ["target", "next"])]
+    /// In every paused task that fits, at once
+    #[arg(long)]
     pub all: bool,
+    /// Which of those.
+    #[command(flatten)]
+    pub members: MembersArgs,
+    /// Print what several answer as JSON
+    #[arg(long)]
+    pub json: bool,
     /// Leave the task where it is, parked for you, when the commands are done
     #[arg(long)]
     pub stay: bool,
     /// Run all commands, whatever becomes of them
     #[arg(long)]
     pub keep_going: bool,
-    /// Longest time for everything together
+    /// Longest time for everything together, in each task
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = crate::config::units::parse_duration)]
     pub timeout: std::time::Duration,
     /// Longest value that is printed, in characters
@@ -154,6 +178,13 @@ pub struct ExecArgs {
     /// How the relay is reached.
     #[command(flatten)]
     pub relay: RelayArgs,
+}
+
+impl ExecArgs {
+    /// Whether several are meant.
+    pub(super) fn is_for_several(&self) -> bool {
+        self.all || self.members.are_several()
+    }
 }
 
 /// `snapshot`

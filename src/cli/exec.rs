@@ -1,35 +1,36 @@
 //! `ray-relay exec`: pdb commands for scripts.
 
-use std::io::{self, IsTerminal, Write};
+pub(super) mod screen;
+pub(super) mod several;
+
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
+use self::screen::Screen;
 use super::ExecArgs;
 use super::failure::{Exit, Failure};
-use super::relay_client::RelayClient;
 use super::relay_dial::dial;
-use super::terminal::say;
 use super::worker_session::{Error as SessionError, Which, authorized_block, unexpected};
 use crate::config::units::format_duration;
-use crate::listing::row::{Row, kind};
 use crate::memory::Account;
 use crate::pdb::{After, End, Options, Piece, Prompt};
-use crate::wire::debugger::Kind;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
   ray-relay exec 3kfz0q8m -- where args 'pp locals()'
   ray-relay exec train_step -- 'p loss' 'learning_rate = 0.01' 'p learning_rate'
   ray-relay exec --next 'train*' -- 'b 41, loss > 10' c 'p batch'
-  ray-relay exec --all --stay -- 'p step, loss'
   ray-relay exec --running train_step --reason 'loss is nan' -- where 'p loss'
       stops a task that runs, by a debugger that is opened in it
+  ray-relay exec --all --stay -- 'p loss' 'p batch.shape'
+      in every paused task at once, the odd answer first
+  ray-relay exec --all 'Trainer*' --ranks 0-7,9 --stay --timeout 30s --json -- 'p loss'
   ray-relay exec 3kfz0q8m < commands.txt
 
 Each argument after -- is one line, as it would be typed at the prompt of `ray-relay debug`; without any, lines are read from standard input. Only what the commands print is printed.
@@ -37,98 +38,56 @@ Each argument after -- is one line, as it would be typed at the prompt of `ray-r
 The task runs on when the commands are done. With --stay it stays where it is, parked for you:
 `ray-relay exec` or `ray-relay debug` resumes it, `ray-relay release` lets it run. The first command that fails (***) ends the rest, unless --keep-going is given, and the task stays as well. Where the relay cannot park it, it runs on, and that is said.
 
---all runs the commands at once in every paused task, and in those that an `exec` has left. What they print comes task by task.
+--all, --job and --ranks run the commands at once in many paused tasks, and in those that an `exec` has left. ID|NAME is a pattern then. Tasks of one function or actor class are a group. Their numbers are the ranks in the names of tasks and actors, or count by node and worker where there are none; the output says which.
 
-Exit codes: 0 done, 1 a command failed or the task ended in between, 2 no command was given, 69 the relay or the task's debugger cannot be reached, or the connection broke, 77 refused (by the relay, or because another user debugs the task), 66 no such task waits (any more).";
+The same answers are one line, with who gave them (0-2,4-7: 0.6931). An answer other than that of most is odd, and so is a number far from the others. Numbers have their least, median and greatest below. A task that gives no answer (gone, held by another user, silent, not permitted) is named with the reason, and the others are shown.
+
+Each task has its own --timeout, and its own session on record. Output is kept up to 64 MiB, in equal parts for each task; what is cut is said.
+
+JSON of --all: {\"members\": [{\"group\", \"number\", \"numbers\": \"rank\"|\"ordinal\", \"breakpoint\": {...}, \"error\"}], \"commands\": [{\"command\", \"answers\": [{\"who\": \"0-2,4-7\", \"members\": [PLACE, ...], \"text\", \"odd\"}], \"figures\": {\"min\", \"median\", \"max\", ...}}]}
+
+Exit codes: 0 done, 1 a command failed or the task ended in between, of several tasks not all have done all, 2 no command was given, 69 the relay or the task's debugger cannot be reached, or the connection broke, 77 refused (by the relay, or because another user debugs the task), 66 no such task waits (any more).";
 
 /// What the relay is told, and shows as the holder.
 const CLIENT: &str = "ray-relay exec";
-
-/// Tasks in which commands run at once: what stops together may wait for each other when it runs.
-const AT_ONCE: usize = 256;
 
 /// How long a goodbye behind a command that does not end may take.
 const GOODBYE: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
-    if args.commands.is_empty() && io::stdin().is_terminal() {
-        return Err(no_command());
+    if args.json {
+        let why = "--json is for what several answer: with --all, --job or --ranks";
+        return Err(SessionError::Usage(why).into());
     }
     let deadline = Instant::now() + args.timeout;
-    let mut lines = Lines::new(std::mem::take(&mut args.commands));
+    let mut lines = Lines::new(std::mem::take(&mut args.commands))?;
     // Asked before a task is held.
     let first = lines.next().await?.ok_or_else(no_command)?;
-    if args.all {
-        let mut all = vec![first];
-        while let Some(line) = lines.next().await? {
-            all.push(line);
-        }
-        return in_all(&args, all, deadline).await;
-    }
     let which = match (args.target.take(), args.next) {
         (Some(name), false) if args.running => Which::Running(name, args.reason.take()),
         (Some(name), false) => Which::Named(name),
         (name, _) => Which::Next(name),
     };
     let mut screen = Screen::Now;
-    Box::pin(in_one(&args, which, (first, lines), deadline, &mut screen)).await
+    let shared = Shared {
+        account: Account::default(),
+        opening: Arc::new(Semaphore::new(1)),
+    };
+    let lines = (first, lines);
+    Box::pin(in_one(&args, which, lines, deadline, &mut screen, shared)).await
 }
 
 fn no_command() -> Failure {
     SessionError::Usage("no command was given: `ray-relay exec ID -- where`, or lines on standard input; `ray-relay debug ID` is for people").into()
 }
 
-/// Runs the commands in every task that waits, and in those that an `exec` has left.
-async fn in_all(args: &ExecArgs, lines: Vec<String>, deadline: Instant) -> Result<(), Failure> {
-    let client = RelayClient::new(args.relay.clone())?;
-    let list = client.breakpoints(false).await?;
-    let rows = list["breakpoints"].as_array().map(Vec::as_slice);
-    let rows = rows.unwrap_or_default().iter().filter(|row| is_meant(row));
-    let rows: Vec<Row> = rows.map(Row::read).collect();
-    if rows.is_empty() {
-        say("Nothing waits at a breakpoint.\n")?;
-        return Ok(());
-    }
-    let runs = rows.iter().map(|row| {
-        let which = Which::Named(row.id.clone());
-        let mut lines = Lines::Given(lines.clone().into_iter());
-        Box::pin(async move {
-            let mut screen = Screen::Later(String::new());
-            let done = match lines.next().await? {
-                Some(first) => in_one(args, which, (first, lines), deadline, &mut screen).await,
-                None => Ok(()),
-            };
-            Ok::<_, Failure>((screen, done))
-        })
-    });
-    let mut done = futures_util::stream::iter(rows.iter().zip(runs))
-        .map(async |(row, run)| (row, run.await))
-        .buffered(AT_ONCE);
-    let mut failed = false;
-    while let Some((row, ran)) = done.next().await {
-        let (screen, ran) = ran?;
-        let Screen::Later(mut text) = screen else {
-            continue;
-        };
-        if !text.is_empty() && !text.ends_with('\n') {
-            text.push('\n');
-        }
-        say(&format!("== {}  {}\n{text}", row.id, row.task))?;
-        if let Err(why) = ran {
-            failed = true;
-            if let Some(why) = why.sentence {
-                say(&format!("*** {why}\n"))?;
-            }
-        }
-    }
-    result(failed)
-}
-
-/// Whether `--all` means this row of the list.
-fn is_meant(row: &Value) -> bool {
-    let holder = &row["holder"];
-    let left = !holder["parked_until"].is_null() && holder["client"] == CLIENT;
-    kind(row).is_some_and(Kind::speaks_dap) && (row["state"] == "paused" || left)
+/// What runs beside each other shares.
+#[derive(Clone)]
+struct Shared {
+    /// What debuggers send is taken from here.
+    account: Account,
+    /// As many sessions are opened at a time.
+    opening: Arc<Semaphore>,
 }
 
 async fn in_one(
@@ -137,8 +96,14 @@ async fn in_one(
     (first, mut lines): (String, Lines),
     deadline: Instant,
     screen: &mut Screen,
+    shared: Shared,
 ) -> Result<(), Failure> {
     let mut next = Some(first);
+    let late = |what: &str| {
+        SessionError::Failed(format!("{what} within {}", format_duration(args.timeout)))
+    };
+    let turn = timeout_at(deadline, shared.opening.acquire()).await;
+    let turn = turn.map_err(|_| late("no session came about"))?;
     let stream = dial(&args.relay).await?;
     let (sender, mut pieces) = mpsc::channel(64);
     let options = Options {
@@ -148,10 +113,7 @@ async fn in_one(
         limit: args.limit as usize,
         patience: matches!(which, Which::Named(_)).then_some(Duration::from_secs(30)),
         local_sources: true,
-        account: Account::default(),
-    };
-    let late = |what: &str| {
-        SessionError::Failed(format!("{what} within {}", format_duration(args.timeout)))
+        account: shared.account,
     };
     let opening = timeout_at(deadline, Prompt::open(stream, &options, sender));
     // What is printed on arrival is for people.
@@ -159,6 +121,7 @@ async fn in_one(
         .await?
         .map_err(|_| late("no task stopped"))?
         .map_err(SessionError::from)?;
+    drop(turn);
     let interrupt = prompt.interrupter();
     #[expect(clippy::disallowed_methods, reason = "owned by this function")]
     let _interrupting = AbortOnDropHandle::new(tokio::spawn(async move {
@@ -173,6 +136,7 @@ async fn in_one(
         let lets_go = last && matches!(line.trim(), "c" | "cont" | "continue");
         // The last word of a script: nobody waits for what comes after it.
         let line = if lets_go { "q" } else { line.as_str() };
+        screen.begin();
         let done = timeout_at(deadline, printing(prompt.line(line), &mut pieces, screen)).await;
         let after = match done {
             Ok(after) => after?,
@@ -217,7 +181,7 @@ async fn leave<S: AsyncRead + AsyncWrite + Unpin>(
     }
     match prompt.stay().await {
         Ok(()) => {
-            screen.note("the task stays where it is, parked for you: `ray-relay exec` or `ray-relay debug` resumes it, `ray-relay release` lets it run")?;
+            screen.stays("the task stays where it is, parked for you: `ray-relay exec` or `ray-relay debug` resumes it, `ray-relay release` lets it run")?;
             Ok(())
         }
         Err(why) => {
@@ -235,45 +199,8 @@ fn result(failed: bool) -> Result<(), Failure> {
     }
 }
 
-/// Where the output of commands goes.
-enum Screen {
-    /// Nowhere.
-    None,
-    /// To standard output, as it comes.
-    Now,
-    /// To this text.
-    Later(String),
-}
-
-impl Screen {
-    fn put(&mut self, text: &str) -> io::Result<()> {
-        match self {
-            Self::None => {}
-            Self::Now => io::stdout().lock().write_all(text.as_bytes())?,
-            Self::Later(kept) => kept.push_str(text),
-        }
-        Ok(())
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        match self {
-            Self::Now => io::stdout().lock().flush(),
-            Self::None | Self::Later(_) => Ok(()),
-        }
-    }
-
-    /// A line that is no output of a command.
-    fn note(&mut self, text: &str) -> io::Result<()> {
-        match self {
-            Self::Now => writeln!(io::stderr(), "ray-relay: {text}"),
-            Self::None => Ok(()),
-            Self::Later(_) => self.put(&format!("({text})\n")),
-        }
-    }
-}
-
 /// Awaits `doing`, and prints what it writes.
-async fn printing<T>(
+pub(super) async fn printing<T>(
     doing: impl Future<Output = T>,
     pieces: &mut mpsc::Receiver<Piece>,
     screen: &mut Screen,
@@ -282,12 +209,12 @@ async fn printing<T>(
     let done = loop {
         tokio::select! {
             biased;
-            Some(piece) = pieces.recv() => screen.put(piece.text())?,
+            Some(piece) = pieces.recv() => screen.put(&piece)?,
             done = &mut doing => break done,
         }
     };
     while let Ok(piece) = pieces.try_recv() {
-        screen.put(piece.text())?;
+        screen.put(&piece)?;
     }
     screen.flush()?;
     Ok(done)
@@ -300,11 +227,13 @@ enum Lines {
 }
 
 impl Lines {
-    fn new(given: Vec<String>) -> Self {
-        if given.is_empty() {
-            Self::Typed(BufReader::new(tokio::io::stdin()).lines())
-        } else {
-            Self::Given(given.into_iter())
+    /// # Errors
+    /// None is given, and standard input is a person's.
+    fn new(given: Vec<String>) -> Result<Self, Failure> {
+        match given.is_empty() {
+            false => Ok(Self::Given(given.into_iter())),
+            true if io::stdin().is_terminal() => Err(no_command()),
+            true => Ok(Self::Typed(BufReader::new(tokio::io::stdin()).lines())),
         }
     }
 

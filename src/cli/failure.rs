@@ -63,6 +63,11 @@ impl Failure {
         }
     }
 
+    /// What the program ends with.
+    pub(super) fn code(&self) -> u8 {
+        self.code
+    }
+
     /// The same with the next step as `worded` has it.
     pub(super) fn hinting(mut self, worded: fn(&str) -> String) -> Self {
         self.hint = self.hint.map(|hint| worded(&hint).into());

@@ -17,6 +17,7 @@ mod dap;
 mod debug;
 mod demo;
 mod deploy;
+mod diff;
 mod doctor;
 mod exec;
 mod failure;
@@ -28,6 +29,7 @@ mod kube;
 mod launch_config;
 mod list;
 mod man;
+mod members;
 mod node;
 mod park;
 mod program;
@@ -63,9 +65,11 @@ pub use completions::CompletionsArgs;
 pub use config::ConfigCommand;
 pub use config_args::{AdvertiseMode, CheckConfigArgs, ConfigArgs, LogFormat};
 pub use connect::ConnectArgs;
+pub use diff::DiffArgs;
 pub use help::HelpArgs;
 pub use kube::KubeArgs;
 pub use man::ManArgs;
+pub use members::MembersArgs;
 pub use relay_args::RelayArgs;
 pub use relay_tls::RelayTlsArgs;
 pub use relay_token::RelayTokenArgs;
@@ -189,6 +193,9 @@ pub enum Command {
     /// Print where tasks are and what their variables hold: paused ones, or all that run, folded into one tree
     #[command(after_help = snapshot::AFTER_HELP)]
     Snapshot(SnapshotArgs),
+    /// Print what differs between the frames of paused tasks that run the same, the odd one out first
+    #[command(after_help = diff::AFTER_HELP)]
+    Diff(DiffArgs),
     /// Leave a paused task where it is, kept for you, to go on with later
     #[command(after_help = park::AFTER_HELP)]
     Park(ParkArgs),
@@ -304,6 +311,7 @@ impl Command {
             Self::Debug(args) => &mut args.relay,
             Self::Exec(args) => &mut args.relay,
             Self::Snapshot(args) => &mut args.relay,
+            Self::Diff(args) => &mut args.relay,
             Self::Park(args) => &mut args.relay,
             Self::Release(args) => &mut args.relay,
             Self::Sessions(args) => args.relay(),
@@ -329,9 +337,12 @@ async fn run(mut cli: Cli) -> Result<(), Failure> {
         Command::Health(args) => health::run(args).await,
         Command::LaunchConfig(args) => launch_config::run(&args),
         Command::Cert(args) => cert::run(args),
+        Command::Debug(args) if args.is_for_several() => Box::pin(debug::all::run(args)).await,
         Command::Debug(args) => debug::run(args).await,
+        Command::Exec(args) if args.is_for_several() => exec::several::run(args).await,
         Command::Exec(args) => exec::run(args).await,
         Command::Snapshot(args) => snapshot::run(args).await,
+        Command::Diff(args) => diff::run(args).await,
         Command::Park(args) => park::run(args).await,
         Command::Release(args) => release::run(args).await,
         Command::Sessions(args) => sessions::run(*args).await,

@@ -3,6 +3,7 @@
 pub(crate) mod browse;
 pub(crate) mod discovery;
 pub(crate) mod fold;
+pub(crate) mod grouped;
 mod holds;
 pub(crate) mod json;
 pub(crate) mod menu;

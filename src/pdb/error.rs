@@ -6,6 +6,9 @@ pub enum Lost {
     /// The other side closed.
     #[error("the connection was closed")]
     Closed,
+    /// The other side has said that the session is over, and answers nothing any more.
+    #[error("the worker process ended, or the relay closed the session")]
+    Terminated,
     /// The system's words, or what is wrong with what came.
     #[error("the connection broke: {0}")]
     Broken(String),

@@ -125,7 +125,10 @@ fn wrong_usage_is_exit_code_2() {
         &["what"],
         // Nothing is attached to for that.
         &["exec", "x", "--relay", "http://127.0.0.1:9"],
-        &["exec", "x", "--all", "--", "where"],
+        &["exec", "x", "--all", "--next", "--", "where"],
+        &["exec", "x", "--json", "--", "where"],
+        &["exec", "--ranks", "3-", "--", "where"],
+        &["debug", "--all", "--take-over", "x"],
     ] {
         let output = run(args);
         assert_eq!(output.status.code(), Some(2), "{output:?}");

@@ -1,5 +1,6 @@
 //! `ray-relay debug`: the list of what waits, and the prompt.
 
+pub(super) mod all;
 mod event_stream;
 mod history;
 mod input;
@@ -37,6 +38,8 @@ Examples:
       waits for the next task of that name that stops
   ray-relay debug --running train_step --reason 'no progress since noon'
       stops one that runs and never called breakpoint()
+  ray-relay debug --all 'Trainer*'
+      one prompt, (Pdb ×8), whose commands go to all that are paused and fit
 
 Without an argument: the list of paused tasks, kept up to date, what you have left parked first; pick one by its index, id or name, debug it, and come back to the list. The prompt is pdb's: `help` there lists its commands.
 
@@ -46,6 +49,12 @@ Without an argument: the list of paused tasks, kept up to date, what you have le
   c        runs on; when the task has ended, the list is back
   Ctrl-D   leaves the prompt, as `q` does: the task runs on. `q!` kills its worker process instead
   Tab      completes names as the worker knows them
+
+--all, --job and --ranks make one prompt for many, numbered by rank as in `ray-relay exec --all`: what they answer alike is there once with who it is of, the odd ones beside it.
+
+  focus 3    from now on commands go to that one alone; also focus 0-3,7
+  focus all  to all again
+  c          lets all in the focus go on, until each stops again or its task ends; q leaves all in the focus, Ctrl-D all
 
 --running takes a name, a task id or a worker id as `ray-relay tasks` shows them, and has to mean one process. A debugger is opened in its worker, by the hook (`ray-relay hook`) or else from outside, through the agent of its node, and the task stops at its next line of Python. While it is inside a call that runs none (time.sleep, ray.get, a collective) you are shown where it is; it stops when that returns, and Ctrl-C leaves it running. It takes the permissions `debug` and `attach`, is on record with --reason before anything is opened, and a job forbids it by RAY_RELAY_HOOK=look in its environment. `q` lets the task run on; the debugger stays in the worker, on its node's loopback address, until the worker ends.
 
@@ -76,6 +85,14 @@ struct Terminal {
 }
 
 impl Terminal {
+    fn open() -> io::Result<Self> {
+        Ok(Self {
+            input: Input::open()?,
+            screen: Screen::open(),
+            interrupted: signal(SignalKind::interrupt())?,
+        })
+    }
+
     fn refuse(&mut self, sentence: &str) -> io::Result<()> {
         self.input.say(&format!("*** {}\n", replaced(sentence)))
     }
@@ -91,11 +108,7 @@ impl Terminal {
 }
 
 pub(super) async fn run(args: DebugArgs) -> Result<(), Failure> {
-    let mut terminal = Terminal {
-        input: Input::open()?,
-        screen: Screen::open(),
-        interrupted: signal(SignalKind::interrupt())?,
-    };
+    let mut terminal = Terminal::open()?;
     let which = match (&args.target, args.next) {
         (target, true) => {
             let what = target

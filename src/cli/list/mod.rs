@@ -39,6 +39,8 @@ Columns to sort by, and to filter as KEY=PATTERN: waiting (to sort by), name, jo
 WHERE is - where Ray does not say it (2.59 and newer, unless the head has
 RAY_DASHBOARD_ENABLE_PROFILING=1) and no debugger has shown it to the relay yet. Attaching does, and so does a look from the relay's page.
 
+On a terminal, five or more tasks of a group that stand at the same place, and that are free, are one line with `7 of 8` in place of an id. --flat lists each. A group is the tasks of one function or actor class.
+
 --failed needs the hook in the worker (`ray-relay hook --help`) and an agent on its node. The relay's configuration has to keep failures ([post_mortem]); `ray-relay doctor` says where that does not work. The agents keep them in memory, for a limited time.
 
 HOLDER is who has a debugger attached; - means that yours can. A debugger attaches to one of them with {\"rayRelay\": {\"breakpoint\": ID}}: `ray-relay launch-config --breakpoint ID` prints that.
@@ -58,7 +60,11 @@ pub(super) async fn run(args: ListArgs) -> Result<(), Failure> {
         filters: args.filter,
     };
     if args.watch {
-        return watch::run(&client, args.json, args.ended, choice).await;
+        let how = view::How {
+            json: args.json,
+            flat: args.flat,
+        };
+        return watch::run(&client, how, args.ended, choice).await;
     }
     let fitting = client.breakpoints_fitting(args.ended, &choice.filters);
     let mut list = arranged(fitting.await?, &choice);
@@ -76,7 +82,10 @@ pub(super) async fn run(args: ListArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let columns = terminal::columns();
-    let mut text = page::page(&list, columns);
+    let mut text = match args.flat {
+        true => page::page(&list, columns),
+        false => page::folded(&list, columns),
+    };
     if let Some(nodes) = nodes {
         let (table, beside) = (nodes::table(&nodes, columns), nodes::beside(&nodes));
         text += &format!("\n{table}{beside}");

@@ -4,13 +4,32 @@ use serde_json::Value;
 
 use crate::doctor::lists;
 use crate::listing::NOTHING_KNOWN;
+use crate::listing::grouped;
 use crate::listing::row::List;
 use crate::listing::table::{self, Extras};
 
 /// Troubles, then the table or what to do where there is nothing to show.
 pub(super) fn page(list: &Value, columns: Option<usize>) -> String {
+    of(list, List::read(list), columns)
+}
+
+/// The same for people, to whom `columns` are shown: what is alike is one row.
+pub(super) fn folded(list: &Value, columns: Option<usize>) -> String {
+    let mut shown = List::read(list);
+    let (rows, is_any) = match columns {
+        Some(_) => grouped::rows(list),
+        None => (Vec::new(), false),
+    };
+    if !is_any {
+        return of(list, shown, columns);
+    }
+    shown.rows = rows;
+    of(list, shown, columns) + SEVERAL
+}
+
+fn of(list: &Value, shown: List, columns: Option<usize>) -> String {
     let places = lists::places(list);
-    let list = List::read(list);
+    let list = shown;
     let mut text = String::new();
     for trouble in list.troubles() {
         text += &format!("! {trouble}\n");
@@ -47,6 +66,9 @@ pub(super) fn page(list: &Value, columns: Option<usize>) -> String {
 /// It fits 80 columns: a line that is cut says nothing.
 const NO_PLACES: &str =
     "WHERE is -: the Ray head gives no stacks; `ray-relay doctor` says what helps.\n";
+
+const SEVERAL: &str =
+    "`7 of 8` stands for several alike: --flat lists each, `ray-relay diff` compares.\n";
 
 const EMPTY: &str = "\
 No task waits at a breakpoint.

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::page::page;
+use super::page::{folded, page};
 use crate::listing::row::{List, Row};
 use crate::listing::text::width;
 
@@ -33,6 +33,33 @@ ID        TASK                              WHERE                  NODE       WA
 3k9x7a2q  train_step rank 3                 src/model/train.py:26  10.0.0.7   2m 14s   -
 m4n8p2r6  Trainer.fit [数据] (post-mortem)  -                      10.0.0.12  3s       Visual Studio Code from 10.1.2.3:50000
 "
+    );
+}
+
+#[test]
+fn what_stands_at_one_place_is_one_line_for_people_alone() {
+    let mut list = list();
+    let rank = |rank: usize| {
+        json!({"id": format!("rank{rank:04}"), "state": "paused", "node_ip": "10.0.0.7", "name": "Trainer.step", "group": "Trainer",
+            "rank": rank, "location": {"file": if rank == 3 { "loss.py" } else { "train.py" }, "line": 42}, "waiting_seconds": 3.2})
+    };
+    list["breakpoints"] = (0..8).map(rank).collect();
+    assert_eq!(
+        folded(&list, Some(80)),
+        "\
+ID        TASK                        WHERE        NODE      WAITING  HOLDER
+7 of 8    Trainer.step ranks 0-2,4-7  train.py:42  10.0.0.7  3s       -
+rank0003  Trainer.step rank 3         loss.py:42   10.0.0.7  3s       -
+`7 of 8` stands for several alike: --flat lists each, `ray-relay diff` compares.
+"
+    );
+    assert_eq!(folded(&list, None), page(&list, None), "each line is a row");
+    assert_eq!(page(&list, Some(80)).lines().count(), 9);
+    list["breakpoints"] = (0..4).map(rank).collect();
+    assert_eq!(
+        folded(&list, Some(80)),
+        page(&list, Some(80)),
+        "few are shown each"
     );
 }
 

@@ -8,13 +8,21 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::page::page;
+use super::page::{folded, page};
 use crate::cli::failure::Failure;
 use crate::cli::terminal;
 use crate::listing::row::{List, Row};
 use crate::listing::text::{Keep, fit};
 use crate::wire::human_time::span;
 use crate::wire::text::replaced;
+
+/// What was asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct How {
+    pub(super) json: bool,
+    /// Each row, also those that are alike.
+    pub(super) flat: bool,
+}
 
 /// How changes are shown.
 pub(super) enum View {
@@ -28,11 +36,11 @@ pub(super) enum View {
 
 impl View {
     /// The one that fits standard output.
-    pub(super) fn open(as_json: bool) -> io::Result<Self> {
-        Ok(match (as_json, terminal::size()) {
+    pub(super) fn open(how: How) -> io::Result<Self> {
+        Ok(match (how.json, terminal::size()) {
             (true, _) => Self::Json,
             (false, None) => Self::Lines,
-            (false, Some(_)) => Self::Screen(Screen::open()?),
+            (false, Some(_)) => Self::Screen(Screen::open(how.flat)?),
         })
     }
 
@@ -166,21 +174,26 @@ pub(super) struct Screen {
     /// Lines of the last drawing, the cursor is below them.
     drawn: usize,
     changed: bool,
+    flat: bool,
 }
 
 impl Screen {
-    fn open() -> io::Result<Self> {
+    fn open(flat: bool) -> io::Result<Self> {
         // The cursor would flicker over the table.
         write!(io::stdout(), "\u{1b}[?25l")?;
         Ok(Self {
             drawn: 0,
             changed: false,
+            flat,
         })
     }
 
     fn draw(&mut self, list: &Value) -> io::Result<()> {
         let (columns, lines) = terminal::size().unwrap_or((80, 24));
-        let text = page(list, Some(columns));
+        let text = match self.flat {
+            true => page(list, Some(columns)),
+            false => folded(list, Some(columns)),
+        };
         let mut shown: Vec<&str> = text.lines().collect();
         // What has scrolled out of the terminal cannot be drawn over.
         let room = lines.saturating_sub(1).max(1);

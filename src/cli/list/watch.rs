@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use super::view::View;
+use super::view::{How, View};
 use crate::cli::failure::Failure;
 use crate::cli::relay_client::{RelayClient, RelayError};
 use crate::cli::sse::{self, Parser};
@@ -32,13 +32,13 @@ const AGAIN: Backoff = Backoff::new(Duration::from_millis(600), Duration::from_s
 /// Follows the stream until Ctrl-C or SIGTERM. The first connection has to succeed.
 pub(super) async fn run(
     client: &RelayClient,
-    as_json: bool,
+    how: How,
     ended: bool,
     choice: Choice,
 ) -> Result<(), Failure> {
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;
-    let mut view = View::open(as_json)?;
+    let mut view = View::open(how)?;
     // Dropping the future at a signal is safe: it holds a connection and the screen, whose drop
     // restores the cursor.
     tokio::select! {

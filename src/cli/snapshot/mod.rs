@@ -25,7 +25,7 @@ use crate::wire::human_time::span;
 use crate::wire::text::replaced;
 
 /// Tasks that are looked at at a time: as many as a relay lets one person.
-const AT_ONCE: usize = 4;
+pub(in crate::cli) const AT_ONCE: usize = 4;
 
 /// How long it is tried anew where the same person looks at as many elsewhere, and how often.
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_millis(500));
@@ -140,12 +140,23 @@ async fn failed(client: &RelayClient, args: &SnapshotArgs, name: &str) -> Result
 
 /// The threads of the task that `row` of the list is about.
 async fn look(client: &RelayClient, args: &SnapshotArgs, row: &Value) -> Result<Value, RelayError> {
-    let mut wanted = json!({ "id": row["id"] });
-    if args.no_locals {
+    let seen = seen(client, &row["id"], !args.no_locals, args.limit).await;
+    seen.map(|mut seen| threads(seen["threads"].take()))
+}
+
+/// What the relay shows of the paused task of this `id`: with values of so many characters, or without any.
+pub(in crate::cli) async fn seen(
+    client: &RelayClient,
+    id: &Value,
+    locals: bool,
+    limit: u32,
+) -> Result<Value, RelayError> {
+    let mut wanted = json!({ "id": id });
+    if !locals {
         wanted["locals"] = false.into();
     }
-    if args.limit as usize != Limits::default().value {
-        wanted["limit"] = args.limit.into();
+    if limit as usize != Limits::default().value {
+        wanted["limit"] = limit.into();
     }
     let (patience, again) = PATIENCE;
     let until = Instant::now() + patience;
@@ -156,7 +167,7 @@ async fn look(client: &RelayClient, args: &SnapshotArgs, row: &Value) -> Result<
             {
                 sleep(again).await;
             }
-            seen => return seen.map(|mut seen| threads(seen["threads"].take())),
+            seen => return seen,
         }
     }
 }

@@ -1,13 +1,21 @@
-//! Many looks as one: whose stacks are the same, and who is elsewhere than the others.
+//! What many are asked or seen to be, as one: what is the same is there once with who it is of, and who is odd is named.
 //!
-//! Pure. A [`Member`](member::Member) is one process, called by its rank among those that run the same, or by its name where it has none.
-//! [`tree`] has the stacks of all as one tree with members at its nodes, [`places`] where each is, in words, and [`text`]
-//! what people see of both.
+//! Pure. [`who`] has who a member is: its group among those that run the same, and its rank or what stands for it.
+//!
+//! - Of stacks: a [`Member`](member::Member) is one process that was looked at. [`tree`] has the stacks of all as one tree with
+//!   members at its nodes, [`places`] where each is, in words, and [`text`] what people see of both.
+//! - Of answers to one command: [`answers`] has them once each, with the odd ones and the figures of numbers, and [`told`] what people
+//!   and scripts see of them.
+//! - Of frames of paused tasks: [`differences`] compares their places and variables by name.
 
+pub(crate) mod answers;
+pub(crate) mod differences;
 mod known;
 pub(crate) mod member;
 mod place;
 pub(crate) mod places;
-mod ranks;
+pub(crate) mod ranks;
 pub(crate) mod text;
+pub(crate) mod told;
 mod tree;
+pub(crate) mod who;

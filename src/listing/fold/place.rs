@@ -86,10 +86,15 @@ pub(super) struct Call {
 impl Call {
     /// The call that `frame` is of.
     pub(super) fn of(frame: &Frame) -> Self {
+        Self::named(&frame.file, frame.function.clone(), frame.line)
+    }
+
+    /// The call of `function` at `line` of `file`.
+    pub(super) fn named(file: &str, function: String, line: u32) -> Self {
         Self {
-            file: short(&frame.file).to_owned(),
-            function: frame.function.clone(),
-            line: frame.line,
+            file: short(file).to_owned(),
+            function,
+            line,
         }
     }
 }

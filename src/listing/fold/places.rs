@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::member::{Member, Names};
+use super::member::Member;
 use super::place::Place;
+use super::who::Names;
 
 /// Those of one group that are at one place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +24,7 @@ pub(crate) struct Group {
 
 /// Where `members` are, the largest groups first.
 pub(crate) fn of(members: &[Member]) -> Vec<Group> {
-    let names = Names::new(members);
+    let names = Names::new(members.iter().map(|member| &member.who));
     in_groups(&names, members)
 }
 
@@ -66,7 +67,7 @@ impl Group {
 
 /// The same as JSON: `[{"group", "places": [{"tasks": "3", "count", "waits_in", "at", "odd"}]}]`.
 pub(crate) fn json(members: &[Member]) -> Value {
-    let names = Names::new(members);
+    let names = Names::new(members.iter().map(|member| &member.who));
     let groups = in_groups(&names, members);
     let groups = groups.iter().map(|group| {
         let odd = group.odd().map_or(0, |(odd, _)| odd.len());

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::member::{self, Member, Names, calls, place};
+use super::member::{self, Member, calls, place};
 use super::place::{Call, Place};
 use super::places::{self, Group};
 use super::tree::{self, Node};
+use super::who::Names;
 use crate::listing::text::width;
 use crate::ray::look::Frame;
 use crate::wire::text::shortened;
@@ -29,7 +30,7 @@ pub(crate) struct Shown {
 
 /// Who is elsewhere, of each group, and who could not be looked at.
 pub(crate) fn summary(members: &[Member]) -> String {
-    let names = Names::new(members);
+    let names = Names::new(members.iter().map(|member| &member.who));
     let mut text = String::new();
     for group in places::of(members) {
         text += &of_group(&names, &group);
@@ -37,7 +38,10 @@ pub(crate) fn summary(members: &[Member]) -> String {
     let mut silent: BTreeMap<(&str, &str), BTreeSet<usize>> = BTreeMap::new();
     for (at, member) in members.iter().enumerate() {
         if let Err(why) = &member.look {
-            silent.entry((&member.group, why)).or_default().insert(at);
+            silent
+                .entry((&member.who.group, why))
+                .or_default()
+                .insert(at);
         }
     }
     for ((group, why), some) in silent {
@@ -94,7 +98,7 @@ fn plural(place: &Place, count: usize) -> String {
 
 /// The stacks of `members` as one tree.
 pub(crate) fn tree(members: &[Member], shown: Shown) -> String {
-    let names = Names::new(members);
+    let names = Names::new(members.iter().map(|member| &member.who));
     let (mut stacks, mut told) = (Vec::new(), Told::default());
     for (at, member) in members.iter().enumerate() {
         for thread in member.threads(shown.all_threads) {

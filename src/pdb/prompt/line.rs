@@ -42,6 +42,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let line = line.trim_end_matches(['\r', '\n']);
         match self.take_line(line).await {
             Ok(after) => after,
+            Err(Lost::Terminated) => After::Ended(End::Terminated),
             Err(lost) => After::Ended(End::Lost(lost)),
         }
     }

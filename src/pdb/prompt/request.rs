@@ -79,6 +79,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                         self.put(piece).await;
                     }
                 }
+                // Nothing but a goodbye is answered behind it, and the relay waits for that one.
+                Incoming::Event {
+                    name: Some(Event::Terminated | Event::Exited),
+                    ..
+                } if command != Command::Disconnect => return Err(Lost::Terminated.into()),
                 Incoming::Event {
                     name:
                         Some(

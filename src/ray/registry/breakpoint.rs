@@ -131,6 +131,8 @@ impl fmt::Display for Location {
 pub struct Names {
     /// Readable name: `square`, `Counter.add`, `Serve app1:Echo`, `driver: python train.py`.
     pub name: Option<String>,
+    /// What it has in common with those that run the same: the function, or the class of the actor.
+    pub group: Option<String>,
     /// A better name may follow within two seconds: this one is an actor's whose method is not known yet, or may be
     /// that of the worker's last task.
     pub provisional: bool,

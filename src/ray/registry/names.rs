@@ -16,6 +16,9 @@ const MAX_NAME: usize = 60;
 /// How Serve's classes of replicas begin: `ServeReplica:app1:Echo`.
 const REPLICA: &str = "ServeReplica:";
 
+/// The group of a driver.
+pub(super) const DRIVER: &str = "driver";
+
 /// Names of concurrent tasks that are listed before an ellipsis.
 const MAX_TASKS: usize = 3;
 
@@ -96,6 +99,7 @@ fn of_task_called(row: &TaskRow, name: &str) -> Names {
     Names {
         rank: rank_in(name),
         name: Some(shortened(name)),
+        group: Some(function_of(row)),
         job_id: known(&row.job_id),
         task_id: known(&row.task_id),
         actor_id: known(&row.actor_id),
@@ -131,6 +135,7 @@ fn held_by_task(row: &TaskRow) -> Option<Resources> {
 pub(super) fn add_actor(names: &mut Names, actor: &ActorRow) {
     names.resources = actor.required_resources.as_ref().map(Resources::read);
     names.actor_id = known(&actor.actor_id);
+    names.group = Some(group_of(actor));
     names.unpacked_working_dir |= unpacks_serialized(&actor.serialized_runtime_env);
     if actor.class_name.starts_with(REPLICA) {
         // `SERVE_REPLICA::app1#Echo#oqmuf2kx` is Serve's own name for it, not the program's.
@@ -202,6 +207,7 @@ pub(super) fn of_driver(job_id: &str, job: Option<&JobRow>) -> Found {
     let environment = job.and_then(|job| job.runtime_env.as_ref());
     let names = Names {
         name: Some(shortened(&name)),
+        group: Some(DRIVER.to_owned()),
         job_id: known(job_id),
         submission_id: job.and_then(|job| known(&job.submission_id)),
         unpacked_working_dir: environment.is_some_and(unpacks),

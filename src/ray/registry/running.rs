@@ -353,7 +353,7 @@ impl<'a> Rows<'a> {
         Running {
             cluster: Arc::clone(self.cluster),
             what: What::Driver,
-            group: "driver".to_owned(),
+            group: names::DRIVER.to_owned(),
             names,
             node_id: worker.node_id.clone(),
             node_ip: worker.address(),

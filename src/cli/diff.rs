@@ -1,0 +1,154 @@
+//! `ray-relay diff`: what differs between the frames of paused tasks that run the same.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+
+use clap::Args;
+use clap_complete::ArgValueCompleter;
+use futures_util::stream::{self, StreamExt as _};
+use serde_json::{Value, json};
+
+use super::completions;
+use super::failure::{Exit, Failure};
+use super::members::{Members, MembersArgs};
+use super::relay_args::RelayArgs;
+use super::relay_client::RelayClient;
+use super::snapshot::{AT_ONCE, seen};
+use super::terminal::say;
+use super::worker_session::Error as SessionError;
+use crate::listing::fold::differences::{Comparison, Stands, compare};
+use crate::listing::fold::told;
+use crate::listing::fold::who::Names;
+use crate::wire::text::replaced;
+
+pub(super) const AFTER_HELP: &str = "\
+Examples:
+  ray-relay diff
+      what is different about rank 3?
+  ray-relay diff 'Trainer*' --ranks 0-7
+  ray-relay diff --job 01000000 --json
+      {\"members\": [{\"group\", \"number\", \"numbers\": \"rank\"|\"ordinal\", \"breakpoint\": {...}, \"error\"}], \"groups\": [{\"group\", \"odd\": [PLACE, ...], \"odd_in\", \"alike\", \"differences\": [{\"what\": \"place\"|\"callers\"|\"exception\"|\"line\"|\"variable\", \"name\", \"frame\", \"answers\": [{\"who\", \"members\", \"text\", \"odd\"}], \"figures\"}]}]}
+
+Tasks of one function or actor class are a group, and compared with each other: where they stand, by which calls they came there, and variables by name in each frame that several have. What is alike is counted. What differs is shown: first what the odd one has, last what is another one for each. Numbers are the ranks in the names of tasks and actors, or count by node and worker where there are none; the output says which.
+
+It takes the permission `view`. Paused tasks stay exactly as they were, as for `ray-relay snapshot`, and masking holds. Values are written by the program's own __repr__ and compared as far as --limit. --no-locals runs no code of the program and compares where tasks stand alone. Each look is on record as a session of its own.
+
+Exit codes: 0 done, whether anything differs or not, 1 not all could be looked at, 69 the relay or the tasks' debuggers cannot be reached, 77 refused, 66 no such task waits.";
+
+/// `diff`
+#[derive(Debug, Args)]
+pub struct DiffArgs {
+    /// Paused tasks by id or name, or a pattern such as 'train*'; without it all
+    #[arg(add = ArgValueCompleter::new(completions::tasks), value_name = "PATTERN")]
+    pub target: Option<String>,
+    /// Which of those.
+    #[command(flatten)]
+    pub members: MembersArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Only where they stand: no code of the program runs
+    #[arg(long)]
+    pub no_locals: bool,
+    /// Longest value, in characters
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub limit: u32,
+    /// How the relay is reached.
+    #[command(flatten)]
+    pub relay: RelayArgs,
+}
+
+pub(super) async fn run(args: DiffArgs) -> Result<(), Failure> {
+    let client = RelayClient::new(args.relay.clone())?;
+    let list = client.breakpoints(false).await?;
+    let members = Members::of(&list, args.target.as_deref(), &args.members)?;
+    let looked = async |(at, row): (usize, &Value)| {
+        let answer = seen(&client, &row["id"], !args.no_locals, args.limit).await;
+        (at, answer)
+    };
+    let looks = stream::iter(members.rows.iter().enumerate()).map(looked);
+    let mut looks = pin!(looks.buffer_unordered(AT_ONCE));
+    let (mut stands, mut silent) = (BTreeMap::new(), BTreeMap::new());
+    while let Some((at, answer)) = looks.next().await {
+        let why = match answer {
+            Ok(answer) => match Stands::read(&answer["threads"]) {
+                Some(seen) => {
+                    stands.insert(at, seen);
+                    continue;
+                }
+                None => SessionError::Failed(
+                    "no thread of it waits at a breakpoint any more".to_owned(),
+                ),
+            },
+            Err(why) => SessionError::of_refusal(why)?,
+        };
+        silent.insert(at, why);
+    }
+    let names = members.names();
+    let groups = names.groups().iter().map(|(group, all)| {
+        let of = stands.iter().filter(|(at, _)| all.contains(at));
+        let of: BTreeMap<usize, Stands> = of.map(|(at, seen)| (*at, seen.clone())).collect();
+        (*group, of.len(), compare(&of))
+    });
+    let groups: Vec<(&str, usize, Comparison)> = groups.collect();
+    let errors: BTreeMap<usize, String> = silent
+        .iter()
+        .map(|(at, why)| (*at, replaced(&why.to_string()).into_owned()))
+        .collect();
+    match args.json {
+        true => say(&format!(
+            "{:#}\n",
+            as_json(&members, &names, &groups, &errors)
+        ))?,
+        false => say(&text(&members, &names, &groups, &errors))?,
+    }
+    match silent.into_values().next_back() {
+        None => Ok(()),
+        // It has been said already.
+        Some(why) if stands.is_empty() => Err(Failure::told(Failure::from(why).code())),
+        Some(_) => Err(Failure::told(Exit::Failed as u8)),
+    }
+}
+
+fn text(
+    members: &Members,
+    names: &Names<'_>,
+    groups: &[(&str, usize, Comparison)],
+    errors: &BTreeMap<usize, String>,
+) -> String {
+    let mut text = members.legend();
+    for (group, size, comparison) in groups {
+        let head = match groups.len() {
+            1 => String::new(),
+            _ => format!("{group}: "),
+        };
+        text += "\n";
+        text += &head;
+        text += &match size {
+            0 => "none could be looked at.\n".to_owned(),
+            1 => "only one could be looked at: there is nothing to compare it with.\n".to_owned(),
+            _ => comparison.text(names),
+        };
+    }
+    let errors = errors.iter().map(|(at, why)| (*at, &**why));
+    let silent = told::silent(names, errors);
+    if !silent.is_empty() {
+        text += &format!("\n{silent}");
+    }
+    text
+}
+
+fn as_json(
+    members: &Members,
+    names: &Names<'_>,
+    groups: &[(&str, usize, Comparison)],
+    errors: &BTreeMap<usize, String>,
+) -> Value {
+    let all = (0..members.len()).map(|at| members.json(at, errors.get(&at).map(String::as_str)));
+    let groups = groups.iter().map(|(group, _, comparison)| {
+        let mut told = comparison.json(names);
+        told["group"] = (*group).into();
+        told
+    });
+    json!({"members": all.collect::<Vec<_>>(), "groups": groups.collect::<Vec<_>>()})
+}

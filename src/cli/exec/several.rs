@@ -1,0 +1,256 @@
+//! The same commands in many paused tasks at once, and their answers as one.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::screen::{Kept, Printed, Screen};
+use super::{CLIENT, Lines, Shared, in_one, no_command};
+use crate::cli::ExecArgs;
+use crate::cli::failure::{Exit, Failure};
+use crate::cli::members::{Members, ready};
+use crate::cli::relay_client::RelayClient;
+use crate::cli::terminal::say;
+use crate::cli::worker_session::Which;
+use crate::listing::fold::answers::{Answers, fold};
+use crate::listing::fold::told;
+use crate::listing::fold::who::Names;
+use crate::memory::Memory;
+use crate::wire::text::replaced;
+
+/// Tasks in which commands run at once: what stops together may wait for each other when it runs.
+pub(in crate::cli) const AT_ONCE: usize = 256;
+
+/// Sessions that are being opened at a time: a relay lets few connections wait of which it does not know yet who they are.
+pub(in crate::cli) const OPENING: usize = 32;
+
+/// Bytes of all output together that are kept.
+pub(in crate::cli) const KEPT: usize = 64 << 20;
+
+/// Memory for what debuggers send at a time, in bytes.
+pub(in crate::cli) const MESSAGES: usize = 512 << 20;
+
+/// What became of the commands in one task.
+struct Done {
+    kept: Kept,
+    /// Why it has not done all of them.
+    error: Option<String>,
+    /// The exit code, where it failed.
+    code: Option<u8>,
+}
+
+/// Runs the commands in each task that is meant, and shows what they answer.
+pub(in crate::cli) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
+    let mut given = Lines::new(std::mem::take(&mut args.commands))?;
+    let mut lines = Vec::new();
+    while let Some(line) = given.next().await? {
+        lines.push(line);
+    }
+    if lines.is_empty() {
+        return Err(no_command());
+    }
+    let args = &args;
+    let client = RelayClient::new(args.relay.clone())?;
+    let list = client.breakpoints(false).await?;
+    let members = Members::of(&list, args.target.as_deref(), &args.members)?;
+    let room = KEPT / members.len();
+    let shared = Shared {
+        account: Memory::new(MESSAGES).account(None),
+        opening: Arc::new(Semaphore::new(OPENING)),
+    };
+    let runs = members.rows.iter().map(|row| {
+        let (lines, shared) = (lines.clone(), shared.clone());
+        Box::pin(in_member(args, row, lines, room, shared))
+    });
+    let runs = futures_util::stream::iter(runs).buffered(AT_ONCE);
+    let done: Vec<Done> = runs.collect().await;
+    match args.json {
+        true => say(&format!("{:#}\n", as_json(&members, &lines, &done)))?,
+        false => say(&text(&members, &lines, &done))?,
+    }
+    let staying = done.iter().filter(|done| done.kept.stays).count();
+    if staying > 0 {
+        writeln!(
+            io::stderr(),
+            "ray-relay: {staying} of {} stay where they are, parked for you: the same command goes on with them, `ray-relay release --all` lets them run",
+            members.len()
+        )?;
+    }
+    ended(&done)
+}
+
+/// The commands in what `row` of the list is about.
+async fn in_member(
+    args: &ExecArgs,
+    row: &Value,
+    lines: Vec<String>,
+    room: usize,
+    shared: Shared,
+) -> Done {
+    let failed = |kept: Kept, why: &Failure| Done {
+        kept,
+        error: why
+            .sentence
+            .as_deref()
+            .map(|why| replaced(why).into_owned()),
+        code: Some(why.code()),
+    };
+    if let Err(why) = ready(row, CLIENT) {
+        return failed(Kept::new(room), &why.into());
+    }
+    let which = Which::Named(row["id"].as_str().unwrap_or_default().to_owned());
+    let mut screen = Screen::Kept(Kept::new(room));
+    let mut lines = Lines::Given(lines.into_iter());
+    let deadline = Instant::now() + args.timeout;
+    let done = async {
+        match lines.next().await? {
+            Some(first) => {
+                let lines = (first, lines);
+                in_one(args, which, lines, deadline, &mut screen, shared).await
+            }
+            None => Ok(()),
+        }
+    };
+    let done = done.await;
+    let kept = match screen {
+        Screen::Kept(kept) => kept,
+        Screen::None | Screen::Now => Kept::new(room),
+    };
+    match done {
+        Ok(()) => Done {
+            kept,
+            error: None,
+            code: None,
+        },
+        Err(why) => failed(kept, &why),
+    }
+}
+
+/// What one task has answered to one command.
+#[derive(Debug)]
+pub(in crate::cli) struct Answered {
+    /// With how much of it is not there.
+    answer: String,
+    /// What its program wrote meanwhile.
+    program: String,
+}
+
+impl Answered {
+    fn to(printed: &Printed) -> Self {
+        let answer = printed.answer.trim_end();
+        let answer = match printed.cut {
+            0 => answer.to_owned(),
+            cut => format!(
+                "{answer}\n[{cut} bytes more were not kept: print a part of it, or ask fewer tasks]"
+            ),
+        };
+        Self {
+            answer,
+            program: format!("{}{}", printed.program, printed.notes)
+                .trim_end()
+                .to_owned(),
+        }
+    }
+
+    /// The answer to the last command of `kept`.
+    pub(in crate::cli) fn of(kept: &mut Kept) -> Self {
+        Self::to(&kept.commands.pop().unwrap_or_default())
+    }
+
+    /// It alone.
+    pub(in crate::cli) fn alone(&self) -> String {
+        let lines = [&self.program, &self.answer].into_iter();
+        let lines = lines.filter(|text| !text.is_empty());
+        lines.map(|text| format!("{text}\n")).collect()
+    }
+
+    /// What `all` have answered to one command, as people see it; nothing where none has printed anything.
+    pub(in crate::cli) fn text(names: &Names<'_>, all: &[(usize, Self)]) -> String {
+        let (answers, program) = Self::folded(all);
+        let mut text = String::new();
+        if answers.same.iter().any(|same| !same.text.is_empty()) {
+            text += &told::text(names, &answers);
+        }
+        if !program.same.is_empty() {
+            text += &format!("[their programs wrote]\n{}", told::text(names, &program));
+        }
+        text
+    }
+
+    /// The answers, and what programs wrote, where any did.
+    fn folded(all: &[(usize, Self)]) -> (Answers, Answers) {
+        let answers = all.iter().map(|(member, said)| (*member, &*said.answer));
+        let wrote = all.iter().map(|(member, said)| (*member, &*said.program));
+        (
+            fold(answers),
+            fold(wrote.filter(|(_, program)| !program.is_empty())),
+        )
+    }
+}
+
+/// What all have answered to command `at`.
+fn answers(at: usize, done: &[Done]) -> Vec<(usize, Answered)> {
+    let answered = done.iter().enumerate().filter_map(|(member, done)| {
+        let printed = done.kept.commands.get(at)?;
+        // Of one that ended in the middle of it, what says that it failed is all that counts.
+        let is_last = at + 1 == done.kept.commands.len();
+        let is_whole = done.error.is_none() || !is_last || printed.answer.starts_with("***");
+        is_whole.then(|| (member, Answered::to(printed)))
+    });
+    answered.collect()
+}
+
+fn text(members: &Members, lines: &[String], done: &[Done]) -> String {
+    let names = members.names();
+    let mut text = members.legend();
+    for (at, line) in lines.iter().enumerate() {
+        let answers = answers(at, done);
+        if answers.is_empty() {
+            continue;
+        }
+        let said = match Answered::text(&names, &answers) {
+            said if said.is_empty() => "(nothing printed)\n".to_owned(),
+            said => said,
+        };
+        text += &format!("\n(Pdb) {}\n{said}", replaced(line));
+    }
+    let errors = done.iter().enumerate();
+    let errors = errors.filter_map(|(at, done)| Some((at, done.error.as_deref()?)));
+    let silent = told::silent(&names, errors);
+    if !silent.is_empty() {
+        text += &format!("\n{silent}");
+    }
+    text
+}
+
+fn as_json(members: &Members, lines: &[String], done: &[Done]) -> Value {
+    let names = members.names();
+    let all = done.iter().enumerate();
+    let all = all.map(|(at, done)| members.json(at, done.error.as_deref()));
+    let commands = lines.iter().enumerate().map(|(at, line)| {
+        let (answers, program) = Answered::folded(&answers(at, done));
+        let mut told = told::json(&names, &answers);
+        told["command"] = (&**line).into();
+        if !program.same.is_empty() {
+            told["program"] = told::json(&names, &program)["answers"].take();
+        }
+        told
+    });
+    json!({"members": all.collect::<Vec<_>>(), "commands": commands.collect::<Vec<_>>()})
+}
+
+/// How it went: with a code of its own where it is the same for all.
+fn ended(done: &[Done]) -> Result<(), Failure> {
+    let codes: Vec<u8> = done.iter().filter_map(|done| done.code).collect();
+    match codes.first() {
+        None => Ok(()),
+        Some(code) if codes.len() == done.len() && codes.iter().all(|one| one == code) => {
+            Err(Failure::told(*code))
+        }
+        Some(_) => Err(Failure::told(Exit::Failed as u8)),
+    }
+}

@@ -1,0 +1,546 @@
+//! What differs between the frames of paused tasks that run the same: where they stand, and their variables by name.
+//!
+//! Pure. Read from the threads of `/relay/v1/snapshot`. Of each task one thread counts, from the outermost frame of somebody's own
+//! code on, at a post-mortem the frames of the exception. Frames are the same where file and function are, however deep they are.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::answers::{Answers, fold};
+use super::place::{Call, is_library};
+use super::told::{json as as_json, lines};
+use super::who::Names;
+use crate::wire::text::{escaped, replaced};
+
+/// Differences that people are shown, and of each value so many characters.
+const SHOWN: usize = 40;
+const LONGEST: usize = 160;
+
+/// Values of a variable that is another one everywhere.
+const EXAMPLES: usize = 4;
+
+/// Variables of a frame that nobody else has.
+const OWN: usize = 8;
+
+/// Stands for a variable that is not there.
+const MISSING: &str = "(not there)";
+
+/// Where a task stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stands {
+    /// Outermost first.
+    frames: Vec<Frame>,
+    exception: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Frame {
+    call: Call,
+    locals: Vec<(String, String)>,
+}
+
+/// A frame, wherever it is called from: file, function, and how many of the same are above it.
+type Key<'a> = (&'a str, &'a str, usize);
+
+impl Stands {
+    /// Where the first of `threads` that has any frame stands.
+    pub(crate) fn read(threads: &Value) -> Option<Self> {
+        let mut threads = threads.as_array()?.iter();
+        threads.find_map(|thread| {
+            let frames = |key: &str| {
+                let frames = thread[key].as_array().into_iter().flatten();
+                frames.map(Frame::read).collect::<Vec<_>>()
+            };
+            let raised = frames("raised");
+            let mut frames = if raised.is_empty() {
+                frames("frames")
+            } else {
+                raised
+            };
+            let own = frames.iter().position(|f| !is_library(&f.call.file));
+            frames.drain(..own.unwrap_or_default());
+            let exception = thread["exception"].as_str().map(in_one_line);
+            (!frames.is_empty()).then_some(Self { frames, exception })
+        })
+    }
+
+    fn keyed(&self) -> BTreeMap<Key<'_>, &Frame> {
+        let mut keyed = BTreeMap::new();
+        for frame in &self.frames {
+            let mut key = (&*frame.call.file, &*frame.call.function, 0);
+            while keyed.contains_key(&key) {
+                key.2 += 1;
+            }
+            keyed.insert(key, frame);
+        }
+        keyed
+    }
+
+    fn place(&self) -> String {
+        self.frames
+            .last()
+            .map_or_else(String::new, |frame| frame.call.to_string())
+    }
+}
+
+impl Frame {
+    fn read(frame: &Value) -> Self {
+        let text = |key: &str| replaced(frame[key].as_str().unwrap_or("?")).into_owned();
+        let line = frame["line"]
+            .as_u64()
+            .and_then(|line| u32::try_from(line).ok());
+        let variables = frame["variables"].as_array().into_iter().flatten();
+        let local = |variable: &Value| {
+            let value = in_one_line(variable["value"].as_str()?);
+            Some((replaced(variable["name"].as_str()?).into_owned(), value))
+        };
+        Self {
+            call: Call::named(&text("file"), text("function"), line.unwrap_or_default()),
+            locals: variables.filter_map(local).collect(),
+        }
+    }
+
+    fn local(&self, name: &str) -> &str {
+        let found = self.locals.iter().find(|(known, _)| known == name);
+        found.map_or(MISSING, |(_, value)| value)
+    }
+}
+
+fn in_one_line(text: &str) -> String {
+    escaped(text).replace('\n', "\\n").replace('\t', "\\t")
+}
+
+/// Something that is not the same everywhere.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Difference {
+    what: What,
+    /// The function with its file, where it is about a frame.
+    frame: Option<String>,
+    answers: Answers,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum What {
+    /// Where a task stands.
+    Place,
+    /// By which calls it came there, where that is the same place.
+    Callers,
+    Exception,
+    /// At which line a frame is whose place is not where the task stands.
+    Line,
+    Variable(String),
+}
+
+impl What {
+    fn word(&self) -> &str {
+        match self {
+            Self::Place => "place",
+            Self::Callers => "callers",
+            Self::Exception => "exception",
+            Self::Line => "line",
+            Self::Variable(_) => "variable",
+        }
+    }
+}
+
+/// What differs, the odd ones first, and how much does not.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Comparison {
+    pub(crate) differences: Vec<Difference>,
+    /// Values that are the same wherever they are.
+    pub(crate) alike: usize,
+    /// Who is odd most often, and how often that is.
+    odd: (BTreeSet<usize>, usize),
+}
+
+impl Comparison {
+    fn add(&mut self, what: What, frame: Option<&Call>, answers: Answers) {
+        if answers.agree() {
+            self.alike += 1;
+            return;
+        }
+        let frame = frame.map(|call| format!("{} ({})", call.function, call.file));
+        self.differences.push(Difference {
+            what,
+            frame,
+            answers,
+        });
+    }
+}
+
+/// Compares where `all` stand, who run the same.
+pub(crate) fn compare(all: &BTreeMap<usize, Stands>) -> Comparison {
+    let mut seen = Comparison::default();
+    let of = |text: fn(&Stands) -> String| {
+        let texts: Vec<_> = all.iter().map(|(at, stands)| (*at, text(stands))).collect();
+        fold(texts.iter().map(|(at, text)| (*at, &**text)))
+    };
+    let place = of(Stands::place);
+    if place.agree() {
+        let callers = of(|stands| {
+            let calls = stands.frames.iter().map(|frame| &*frame.call.function);
+            calls.collect::<Vec<_>>().join(" > ")
+        });
+        seen.add(What::Callers, None, callers);
+    }
+    seen.add(What::Place, None, place);
+    if all.values().any(|stands| stands.exception.is_some()) {
+        let exception = of(|stands| {
+            stands
+                .exception
+                .clone()
+                .unwrap_or_else(|| MISSING.to_owned())
+        });
+        seen.add(What::Exception, None, exception);
+    }
+    in_frames(&mut seen, all);
+    seen.odd = odd(&seen.differences, all.len());
+    // What names the odd one is first, and what is another one everywhere tells least.
+    let key = |difference: &Difference| {
+        let odd = difference.answers.odd();
+        let tells = !odd.is_disjoint(&seen.odd.0);
+        (!tells, odd.is_empty(), difference.answers.all_differ())
+    };
+    let mut differences = std::mem::take(&mut seen.differences);
+    differences.sort_by_key(key);
+    seen.differences = differences;
+    seen
+}
+
+/// What differs in frames that several have, the innermost first, and what is in those that one alone stands in.
+fn in_frames(seen: &mut Comparison, all: &BTreeMap<usize, Stands>) {
+    let mut frames: BTreeMap<Key<'_>, BTreeMap<usize, &Frame>> = BTreeMap::new();
+    let mut order: Vec<Key<'_>> = Vec::new();
+    for (at, stands) in all {
+        let keyed = stands.keyed();
+        for (key, frame) in keyed {
+            let members = frames.entry(key).or_insert_with(|| {
+                order.push(key);
+                BTreeMap::new()
+            });
+            members.insert(*at, frame);
+        }
+    }
+    let depth = |key: &Key<'_>| {
+        let depths = all.values().map(|stands| {
+            let calls = stands.frames.iter().rev().map(|frame| &frame.call);
+            let mut calls = calls.map(|call| (&*call.file, &*call.function));
+            calls
+                .position(|call| call == (key.0, key.1))
+                .unwrap_or(usize::MAX)
+        });
+        depths.min()
+    };
+    order.sort_by_key(|key| (depth(key), *key));
+    for key in order {
+        let members = &frames[&key];
+        let stands_in = |at: &usize, frame: &&Frame| {
+            all[at]
+                .frames
+                .last()
+                .is_some_and(|last| std::ptr::eq(last, *frame))
+        };
+        let Some((_, first)) = members.first_key_value() else {
+            continue;
+        };
+        let mut names: Vec<&str> = Vec::new();
+        for name in members
+            .values()
+            .flat_map(|frame| &frame.locals)
+            .map(|(name, _)| &**name)
+        {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        let of = |name: &str| fold(members.iter().map(|(at, frame)| (*at, frame.local(name))));
+        if members.len() == 1 {
+            // There is nothing to compare it with: what it holds is shown where the task stands there.
+            if all.len() > 1 && members.iter().all(|(at, frame)| stands_in(at, frame)) {
+                for name in names.into_iter().take(OWN) {
+                    let frame = Some(format!("{} ({})", first.call.function, first.call.file));
+                    let what = What::Variable(name.to_owned());
+                    seen.differences.push(Difference {
+                        what,
+                        frame,
+                        answers: of(name),
+                    });
+                }
+            }
+            continue;
+        }
+        if !members.iter().all(|(at, frame)| stands_in(at, frame)) {
+            let at_line = |frame: &Frame| format!("line {}", frame.call.line);
+            let texts: Vec<_> = members
+                .iter()
+                .map(|(at, frame)| (*at, at_line(frame)))
+                .collect();
+            let answers = fold(texts.iter().map(|(at, text)| (*at, &**text)));
+            seen.add(What::Line, Some(&first.call), answers);
+        }
+        for name in names {
+            seen.add(What::Variable(name.to_owned()), Some(&first.call), of(name));
+        }
+    }
+}
+
+/// Who of so many is odd most often, and how often; nobody where that would be half of them.
+fn odd(differences: &[Difference], size: usize) -> (BTreeSet<usize>, usize) {
+    let mut times: BTreeMap<usize, usize> = BTreeMap::new();
+    for member in differences
+        .iter()
+        .flat_map(|difference| difference.answers.odd())
+    {
+        *times.entry(member).or_default() += 1;
+    }
+    let most = times.values().copied().max().unwrap_or_default();
+    let odd = times.iter().filter(|(_, count)| **count == most);
+    let odd: BTreeSet<usize> = odd.map(|(member, _)| *member).collect();
+    match 2 * odd.len() < size {
+        true => (odd, most),
+        false => (BTreeSet::new(), 0),
+    }
+}
+
+impl Comparison {
+    /// What people see of it.
+    pub(crate) fn text(&self, names: &Names<'_>) -> String {
+        let (alike, differ) = (self.alike, self.differences.len());
+        let values = |count: usize| match count {
+            1 => "1 value".to_owned(),
+            count => format!("{count} values"),
+        };
+        if differ == 0 {
+            return format!("Nothing differs: {} alike.\n", values(alike));
+        }
+        let mut text = match &self.odd {
+            (odd, times) if !odd.is_empty() => {
+                let (one, differs) = match odd.len() {
+                    1 => ("is the odd one out", "it differs"),
+                    _ => ("are the odd ones out", "each differs"),
+                };
+                let who = names.of(odd);
+                format!(
+                    "{who} {one}: {differs} from most in {times} of {}.\n",
+                    values(alike + differ)
+                )
+            }
+            _ => "None is the odd one out.\n".to_owned(),
+        };
+        for difference in self.differences.iter().take(SHOWN) {
+            text.push('\n');
+            text += &difference.text(names);
+        }
+        if differ > SHOWN {
+            text += &format!(
+                "\n… and {} more differences; --json has all\n",
+                differ - SHOWN
+            );
+        }
+        text + &format!("\n{} alike.\n", values(alike))
+    }
+
+    /// The same as JSON.
+    pub(crate) fn json(&self, names: &Names<'_>) -> Value {
+        let differences = self.differences.iter().map(|difference| {
+            let mut told = as_json(names, &difference.answers);
+            told["what"] = difference.what.word().into();
+            if let What::Variable(name) = &difference.what {
+                told["name"] = (&**name).into();
+            }
+            told["frame"] = difference.frame.clone().into();
+            told
+        });
+        json!({"odd": self.odd.0, "odd_in": self.odd.1, "alike": self.alike, "differences": differences.collect::<Vec<_>>()})
+    }
+}
+
+impl Difference {
+    fn text(&self, names: &Names<'_>) -> String {
+        let what = match &self.what {
+            What::Place => "stands at",
+            What::Callers => "was called by",
+            What::Exception => "raised",
+            What::Line => "is at",
+            What::Variable(name) => name,
+        };
+        let frame = self.frame.as_ref().map(|frame| format!(", in {frame}"));
+        let head = format!("{what}{}", frame.unwrap_or_default());
+        if self.answers.all_differ()
+            && self.answers.odd().is_empty()
+            && self.answers.same.len() > EXAMPLES
+        {
+            let mut some = self.answers.clone();
+            some.same.truncate(EXAMPLES);
+            let count = self.answers.same.len();
+            let lines = lines(names, &some, "  ", Some(LONGEST));
+            return format!("{head}: another one for each of {count}, such as\n{lines}");
+        }
+        format!(
+            "{head}\n{}",
+            lines(names, &self.answers, "  ", Some(LONGEST))
+        )
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::who::Who;
+    use super::*;
+
+    fn frame(function: &str, file: &str, line: u32, locals: &[(&str, &str)]) -> Value {
+        let variables = locals
+            .iter()
+            .map(|(name, value)| json!({"name": name, "type": "x", "value": value}));
+        json!({"file": file, "line": line, "function": function, "variables": variables.collect::<Vec<_>>()})
+    }
+
+    fn stands(frames: &[Value]) -> Stands {
+        Stands::read(&json!([{"name": "MainThread", "frames": frames}])).unwrap()
+    }
+
+    fn names(count: usize) -> Vec<Who> {
+        let who = |number: usize| Who {
+            group: "Trainer".to_owned(),
+            number: u32::try_from(number).ok(),
+            name: String::new(),
+        };
+        (0..count).map(who).collect()
+    }
+
+    fn told(all: Vec<Stands>) -> String {
+        let who = names(all.len());
+        let all: BTreeMap<usize, Stands> = all.into_iter().enumerate().collect();
+        compare(&all).text(&Names::new(&who))
+    }
+
+    /// A rank of eight at one line, of which the fourth has lost its loss and its batch.
+    fn rank(rank: usize, line: u32) -> Stands {
+        let (number, odd) = (rank.to_string(), rank == 3);
+        let loss = if odd { "nan" } else { "0.6931" };
+        let locals = [
+            ("rank", &*number),
+            ("loss", loss),
+            ("lr", "0.1"),
+            ("model", "<M at 0x7f>"),
+        ];
+        stands(&[
+            frame(
+                "main_loop",
+                "/v/lib/python3.11/site-packages/ray/_private/worker.py",
+                9,
+                &[],
+            ),
+            frame("train", "/srv/train.py", 88, &[("epochs", "3")]),
+            frame("step", "/srv/train.py", line, &locals),
+        ])
+    }
+
+    #[test]
+    fn the_odd_one_is_named_with_what_it_has_and_what_is_alike_is_counted() {
+        let text = told((0..8).map(|at| rank(at, 41)).collect());
+        assert_eq!(
+            text,
+            "\
+3 is the odd one out: it differs from most in 1 of 8 values.
+
+loss, in step (/srv/train.py)
+  3:       nan  ← odd
+  0-2,4-7: 0.6931
+
+rank, in step (/srv/train.py): another one for each of 8, such as
+  0: 0
+  1: 1
+  2: 2
+  3: 3
+
+6 values alike.
+"
+        );
+    }
+
+    #[test]
+    fn who_stands_elsewhere_is_odd_and_what_it_holds_there_is_shown() {
+        let mut all: Vec<Stands> = (0..8).map(|at| rank(at, 41)).collect();
+        all[3] = stands(&[
+            frame("train", "/srv/train.py", 86, &[("epochs", "3")]),
+            frame("load", "/srv/data.py", 17, &[("shard", "[]")]),
+        ]);
+        let text = told(all);
+        assert!(
+            text.starts_with("3 is the odd one out: it differs from most in 2 of "),
+            "{text}"
+        );
+        assert!(text.contains("\nstands at\n  3:       load (/srv/data.py:17)  ← odd\n  0-2,4-7: step (/srv/train.py:41)\n"), "{text}");
+        assert!(
+            text.contains("\nis at, in train (/srv/train.py)\n  3:       line 86  ← odd\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("\nshard, in load (/srv/data.py)\n  3: []\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn nothing_that_differs_is_said_to_be_nothing() {
+        let all = vec![rank(0, 41), rank(0, 41)];
+        assert_eq!(told(all), "Nothing differs: 8 values alike.\n");
+    }
+
+    #[test]
+    fn an_exception_is_compared_with_its_own_frames() {
+        let failed = |value: &str| {
+            let threads = json!([{"name": "MainThread", "exception": format!("ValueError: {value}"),
+                "frames": [frame("main", "/srv/a.py", 1, &[])], "raised": [frame("check", "/srv/a.py", 5, &[("x", value)])]}]);
+            Stands::read(&threads).unwrap()
+        };
+        let text = told(vec![failed("1"), failed("1"), failed("2")]);
+        assert!(
+            text.contains("raised\n  2:   ValueError: 2  ← odd\n  0,1: ValueError: 1\n"),
+            "{text}"
+        );
+        assert!(text.contains("x, in check (/srv/a.py)\n"), "{text}");
+    }
+
+    #[test]
+    fn values_that_part_late_are_shown_where_they_do() {
+        let of = |end: &str| {
+            stands(&[frame(
+                "f",
+                "/a.py",
+                1,
+                &[("x", &format!("{}{end}", "y".repeat(500)))],
+            )])
+        };
+        let text = told(vec![of("1"), of("1"), of("2")]);
+        assert!(
+            text.contains("  2:   …yyyyyyyyyyyyyyyyyyyy2  ← odd\n"),
+            "{text}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn every_value_is_alike_or_differs(values in proptest::collection::vec((0u8..3, 0u8..2, 1u32..3), 2..12)) {
+            let all: BTreeMap<usize, Stands> = values.iter().map(|(x, y, line)| {
+                let (x, y) = (x.to_string(), y.to_string());
+                stands(&[frame("f", "/a.py", 7, &[("y", &y)]), frame("g", "/a.py", *line, &[("x", &x)])])
+            }).enumerate().collect();
+            let seen = compare(&all);
+            let same = |of: fn(&(u8, u8, u32)) -> u32| values.iter().all(|value| of(value) == of(&values[0]));
+            let alike = [same(|v| v.0.into()), same(|v| v.1.into()), same(|v| v.2)];
+            let alike = alike.iter().filter(|same| **same).count();
+            // The line of the outer frame is alike, and the callers where the place is.
+            let place = usize::from(same(|v| v.2));
+            prop_assert_eq!(seen.alike, alike + 1 + place);
+            prop_assert_eq!(seen.differences.len(), 3 - alike);
+            let odd = &seen.odd.0;
+            prop_assert!(odd.is_empty() || 2 * odd.len() < values.len());
+        }
+    }
+}

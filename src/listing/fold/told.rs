@@ -1,0 +1,295 @@
+//! Folded answers as people and scripts see them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::answers::{Answers, Figures, Same};
+use super::who::{Names, Numbers, Who};
+use crate::listing::text::width;
+
+/// Different answers that people are shown.
+const SHOWN: usize = 32;
+
+/// Members that are named one by one where their numbers say nothing yet.
+const NAMED: usize = 16;
+
+/// The widest column of names; what is longer moves its own line alone.
+const WIDEST: usize = 32;
+
+/// What of a long text that all have in common is left of before they part.
+const IN_COMMON: usize = 20;
+
+/// What is said of an answer without a text.
+const NOTHING: &str = "(nothing printed)";
+
+/// Which tasks there are, and what their numbers are: `ids` name them, where those are no ranks.
+pub(crate) fn legend(members: &[(Who, Numbers)], ids: &[String]) -> String {
+    let mut groups: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (at, (who, _)) in members.iter().enumerate() {
+        groups.entry(&who.group).or_default().push(at);
+    }
+    let mut text = String::new();
+    for (group, mut all) in groups {
+        let count = all.len();
+        let tasks = if count == 1 { "task" } else { "tasks" };
+        if all.iter().all(|at| members[*at].1 == Numbers::Ranks) {
+            text += &format!("{group}: {count} {tasks} by rank\n");
+            continue;
+        }
+        text += &format!(
+            "{group}: {count} {tasks}, numbered by node and worker, as not all have a rank in their names\n"
+        );
+        all.sort_by_key(|at| members[*at].0.number);
+        for at in all.iter().take(NAMED) {
+            let who = &members[*at].0;
+            let number = who.number.unwrap_or_default();
+            text += &format!("  {number}  {}  {}\n", ids[*at], who.name);
+        }
+        if count > NAMED {
+            text += &format!("  … and {} more: --json names all\n", count - NAMED);
+        }
+    }
+    text
+}
+
+/// What all answered, the odd ones first, and the figures of numbers.
+pub(crate) fn text(names: &Names<'_>, all: &Answers) -> String {
+    lines(names, all, "", None) + &figures(names, all)
+}
+
+/// One line for each answer behind who gave it, or several where it has several. `longest`: characters of one that are shown.
+pub(super) fn lines(
+    names: &Names<'_>,
+    all: &Answers,
+    indent: &str,
+    longest: Option<usize>,
+) -> String {
+    let shown = &all.same[..all.same.len().min(SHOWN)];
+    let called = |same: &Same| format!("{}:", names.of(&same.members));
+    let is_long = shown.iter().any(|same| same.text.trim_end().contains('\n'));
+    let widths = shown.iter().map(|same| width(&called(same)));
+    let room = widths.filter(|width| *width <= WIDEST).max();
+    let skipped = longest.map_or(0, |longest| in_common(all, longest));
+    let mut text = String::new();
+    for same in shown {
+        let who = called(same);
+        let odd = if same.odd { "  ← odd" } else { "" };
+        let said = match (same.text.trim_end(), longest) {
+            ("", _) => NOTHING.to_owned(),
+            (said, Some(longest)) => part(said, skipped, longest),
+            (said, None) => said.to_owned(),
+        };
+        if is_long {
+            let said = said.lines().map(|line| format!("{indent}  {line}\n"));
+            text += &format!("{indent}{who}{odd}\n{}", said.collect::<String>());
+        } else {
+            let pad = room.unwrap_or_default().saturating_sub(width(&who));
+            text += &format!("{indent}{who}{:pad$} {said}{odd}\n", "");
+        }
+    }
+    if let Some(rest) = all.same.get(SHOWN..).filter(|rest| !rest.is_empty()) {
+        let who: BTreeSet<usize> = rest
+            .iter()
+            .flat_map(|same| &same.members)
+            .copied()
+            .collect();
+        text += &format!(
+            "{indent}{}: {} more different answers; --json has all\n",
+            names.of(&who),
+            rest.len()
+        );
+    }
+    text
+}
+
+/// Characters that all of `all` begin with, but for some before they part; 0 where that does not hide where they do.
+fn in_common(all: &Answers, longest: usize) -> usize {
+    let Some((first, rest)) = all.same.split_first() else {
+        return 0;
+    };
+    let same = |other: &Same| {
+        let both = first.text.chars().zip(other.text.chars());
+        both.take_while(|(one, other)| one == other).count()
+    };
+    match rest.iter().map(same).min() {
+        Some(common) if 2 * common > longest => common - IN_COMMON.min(common),
+        _ => 0,
+    }
+}
+
+/// `longest` characters of `text`, without the first `skipped`.
+fn part(text: &str, skipped: usize, longest: usize) -> String {
+    let mut part = if skipped > 0 {
+        "…".to_owned()
+    } else {
+        String::new()
+    };
+    part.extend(text.chars().skip(skipped).take(longest));
+    if text.chars().nth(skipped + longest).is_some() {
+        part.push('…');
+    }
+    part
+}
+
+/// The figures of numbers that differ by more than who is none.
+fn figures(names: &Names<'_>, all: &Answers) -> String {
+    let Some(figures) = all
+        .figures
+        .as_ref()
+        .filter(|figures| figures.min.0 < figures.max.0)
+    else {
+        return String::new();
+    };
+    let Figures {
+        min, median, max, ..
+    } = figures;
+    let mut text = format!(
+        "min {} ({}), median {}, max {} ({})",
+        figure(min.0),
+        names.of(&min.1),
+        figure(*median),
+        figure(max.0),
+        names.of(&max.1)
+    );
+    if !figures.not_finite.is_empty() {
+        text += &format!(", not finite: {}", names.of(&figures.not_finite));
+    }
+    text + "\n"
+}
+
+/// `number` as people write it.
+fn figure(number: f64) -> String {
+    if number.fract() == 0.0 && number.abs() < 1e15 {
+        format!("{number:.0}")
+    } else {
+        format!("{number:?}")
+    }
+}
+
+/// The same as JSON: members by their places in the list of all, and as people see them.
+pub(crate) fn json(names: &Names<'_>, all: &Answers) -> Value {
+    let same = all.same.iter().map(|same| {
+        json!({"who": names.of(&same.members), "members": same.members, "text": same.text, "odd": same.odd})
+    });
+    let figures = all.figures.as_ref().map(|figures| {
+        json!({"min": figures.min.0, "min_of": figures.min.1, "median": figures.median, "max": figures.max.0,
+            "max_of": figures.max.1, "not_finite": figures.not_finite})
+    });
+    json!({"answers": same.collect::<Vec<_>>(), "figures": figures})
+}
+
+/// Who gave no answer, with the sentences.
+pub(crate) fn silent<'a>(
+    names: &Names<'_>,
+    all: impl IntoIterator<Item = (usize, &'a str)>,
+) -> String {
+    let mut by_sentence: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+    for (at, why) in all {
+        by_sentence.entry(why).or_default().insert(at);
+    }
+    let mut told: Vec<_> = by_sentence.into_iter().collect();
+    told.sort_by_key(|(_, who)| who.first().copied());
+    let told = told
+        .iter()
+        .map(|(why, who)| format!("! {}: {why}\n", names.of(who)));
+    told.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::answers::fold;
+    use super::*;
+
+    fn eight() -> Vec<(Who, Numbers)> {
+        let member = |number| Who {
+            group: "Trainer".to_owned(),
+            number: Some(number),
+            name: format!("Trainer.step pid {number}"),
+        };
+        (0..8)
+            .map(|number| (member(number), Numbers::Ranks))
+            .collect()
+    }
+
+    fn told(answers: &[&str]) -> String {
+        let eight = eight();
+        let names = Names::new(eight.iter().map(|(who, _)| who));
+        text(&names, &fold(answers.iter().copied().enumerate()))
+    }
+
+    #[test]
+    fn the_odd_one_is_beside_the_others_and_numbers_have_a_line_of_figures() {
+        let mut losses = ["0.6931"; 8];
+        losses[3] = "nan\n";
+        assert_eq!(told(&losses), "3:       nan  ← odd\n0-2,4-7: 0.6931\n");
+        losses[3] = "17";
+        assert_eq!(
+            told(&losses),
+            "3:       17  ← odd\n0-2,4-7: 0.6931\nmin 0.6931 (0-2,4-7), median 0.6931, max 17 (3)\n"
+        );
+        assert_eq!(told(&["(32, 10)"; 8]), "0-7: (32, 10)\n");
+        assert_eq!(told(&[""; 8]), "0-7: (nothing printed)\n");
+    }
+
+    #[test]
+    fn an_answer_of_several_lines_is_below_who_gave_it() {
+        let mut places = ["> a.py(1)f()\n-> g()\n"; 8];
+        places[0] = "> a.py(2)f()\n-> h()\n";
+        assert_eq!(
+            told(&places),
+            "0:  ← odd\n  > a.py(2)f()\n  -> h()\n1-7:\n  > a.py(1)f()\n  -> g()\n"
+        );
+    }
+
+    #[test]
+    fn many_different_answers_are_counted() {
+        let all: Vec<(Who, Numbers)> = (0..40)
+            .map(|number| {
+                let (mut who, numbers) = eight().remove(0);
+                who.number = Some(number);
+                (who, numbers)
+            })
+            .collect();
+        let names = Names::new(all.iter().map(|(who, _)| who));
+        let texts: Vec<String> = (0..40).map(|n| format!("x{n}")).collect();
+        let text = text(&names, &fold(texts.iter().map(String::as_str).enumerate()));
+        assert!(
+            text.ends_with("32-39: 8 more different answers; --json has all\n"),
+            "{text}"
+        );
+        assert_eq!(text.lines().count(), 33);
+    }
+
+    #[test]
+    fn numbers_that_are_no_ranks_are_said_to_be_none() {
+        let mut all = eight();
+        assert_eq!(
+            legend(&all, &vec!["id".to_owned(); 8]),
+            "Trainer: 8 tasks by rank\n"
+        );
+        for (_, numbers) in &mut all {
+            *numbers = Numbers::Ordinals;
+        }
+        let text = legend(&all, &vec!["3kfz0q8m".to_owned(); 8]);
+        assert!(
+            text.starts_with("Trainer: 8 tasks, numbered by node and worker"),
+            "{text}"
+        );
+        assert!(
+            text.contains("\n  7  3kfz0q8m  Trainer.step pid 7\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn who_is_silent_for_the_same_reason_is_named_together() {
+        let eight = eight();
+        let names = Names::new(eight.iter().map(|(who, _)| who));
+        let told = silent(
+            &names,
+            [(5, "it is gone"), (2, "ann has it"), (4, "it is gone")],
+        );
+        assert_eq!(told, "! 2: ann has it\n! 4,5: it is gone\n");
+    }
+}

@@ -1,0 +1,261 @@
+//! Who is meant: the group of a member of many, its number there, and how some of a group are called.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use serde_json::Value;
+
+use super::ranks::ranges;
+use crate::listing::row::Row;
+use crate::wire::text::replaced;
+
+/// Members that are named one by one where they have no numbers.
+const NAMED: usize = 3;
+
+/// One of many.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Who {
+    /// Those that run the same.
+    pub(crate) group: String,
+    /// Its rank, or what stands for one.
+    pub(crate) number: Option<u32>,
+    /// What tells it from those without a number.
+    pub(crate) name: String,
+}
+
+/// What the numbers of a group are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Numbers {
+    /// Each member has a rank of its own.
+    Ranks,
+    /// Not each has: they are counted from zero, in the order of their nodes and workers.
+    Ordinals,
+}
+
+impl Numbers {
+    /// The word for it in JSON.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Ranks => "rank",
+            Self::Ordinals => "ordinal",
+        }
+    }
+}
+
+/// The rank of what `row` of the relay's JSON is about: as the relay has it from the names of tasks and actors, or from
+/// wherever else it knows it.
+fn rank(row: &Value) -> Option<u32> {
+    u32::try_from(row["rank"].as_u64()?).ok()
+}
+
+impl Who {
+    /// Who `row` of the relay's JSON is about, a task that runs or one that waits; `several_jobs`: there are members of more than
+    /// one.
+    pub(super) fn read(row: &Value, several_jobs: bool) -> Self {
+        let text = |key: &str| row[key].as_str().map(|text| replaced(text).into_owned());
+        let shown = Row::read(row);
+        // A relay of an older version tells no group of what waits.
+        let group = text("group").or_else(|| text("name"));
+        let mut group = group.unwrap_or_else(|| "?".to_owned());
+        if several_jobs && let Some(job) = text("job_id") {
+            group = format!("{job} {group}");
+        }
+        Self {
+            group,
+            number: rank(row),
+            name: format!("{} pid {} @ {}", shown.task, shown.pid, shown.node),
+        }
+    }
+}
+
+/// Who `rows` of the list are about, each with a number of its own in its group, and what those numbers are.
+pub(crate) fn numbered(rows: &[&Value]) -> Vec<(Who, Numbers)> {
+    let jobs: BTreeSet<_> = rows.iter().map(|row| row["job_id"].as_str()).collect();
+    let all = rows.iter().map(|row| Who::read(row, jobs.len() > 1));
+    let mut all: Vec<(Who, Numbers)> = all.map(|who| (who, Numbers::Ranks)).collect();
+    let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (at, (who, _)) in all.iter().enumerate() {
+        groups.entry(who.group.clone()).or_default().push(at);
+    }
+    for mut group in groups.into_values() {
+        let ranks: BTreeSet<_> = group.iter().filter_map(|at| all[*at].0.number).collect();
+        if ranks.len() == group.len() {
+            continue;
+        }
+        group.sort_by(|one, other| by_place(rows[*one], rows[*other]));
+        for (number, at) in (0..).zip(group) {
+            all[at].0.number = Some(number);
+            all[at].1 = Numbers::Ordinals;
+        }
+    }
+    all
+}
+
+/// By cluster, node and worker.
+fn by_place(one: &Value, other: &Value) -> Ordering {
+    let place = |row: &Value| {
+        let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+        let node = text("node_ip");
+        let ip: Option<IpAddr> = node.parse().ok();
+        (text("cluster"), ip, node, text("worker_id"), text("id"))
+    };
+    place(one).cmp(&place(other))
+}
+
+/// How some of many are called, by their groups: `0-2,4-7`, or with the group before where there are several.
+pub(crate) struct Names<'a> {
+    all: Vec<&'a Who>,
+    /// The members of each.
+    groups: BTreeMap<&'a str, BTreeSet<usize>>,
+}
+
+impl<'a> Names<'a> {
+    pub(crate) fn new(all: impl IntoIterator<Item = &'a Who>) -> Self {
+        let all: Vec<&Who> = all.into_iter().collect();
+        let mut groups: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+        for (at, who) in all.iter().enumerate() {
+            groups.entry(&who.group).or_default().insert(at);
+        }
+        Self { all, groups }
+    }
+
+    /// The groups, each with its members.
+    pub(crate) fn groups(&self) -> &BTreeMap<&'a str, BTreeSet<usize>> {
+        &self.groups
+    }
+
+    /// Whether each member of `group` has a number of its own.
+    fn are_numbered(&self, group: &str) -> bool {
+        let all = self.groups.get(group).into_iter().flatten();
+        let numbers: Vec<_> = all.map(|at| self.all[*at].number).collect();
+        let distinct: BTreeSet<u32> = numbers.iter().flatten().copied().collect();
+        distinct.len() == numbers.len()
+    }
+
+    /// What `some` are called, all of one group or of several.
+    pub(crate) fn of(&self, some: &BTreeSet<usize>) -> String {
+        let mut by_group: BTreeMap<&str, Vec<&Who>> = BTreeMap::new();
+        for who in some.iter().filter_map(|at| self.all.get(*at)) {
+            by_group.entry(&who.group).or_default().push(who);
+        }
+        let alone = self.groups.len() == 1;
+        let called =
+            by_group
+                .into_iter()
+                .map(|(group, members)| match (self.are_numbered(group), alone) {
+                    (true, true) => numbers(&members),
+                    (true, false) => format!("{group} {}", numbers(&members)),
+                    // All of them are no names that stand on each line.
+                    _ if members.len() == 1
+                        || members.len() <= NAMED && self.groups[group].len() != members.len() =>
+                    {
+                        let names: Vec<_> = members.iter().map(|who| &*who.name).collect();
+                        names.join(", ")
+                    }
+                    _ => format!("{group} ×{}", members.len()),
+                });
+        called.collect::<Vec<_>>().join("; ")
+    }
+
+    /// The same of one group, in a sentence.
+    pub(crate) fn in_words(&self, group: &str, some: &BTreeSet<usize>) -> String {
+        let members = some.iter().filter_map(|at| self.all.get(*at).copied());
+        let members: Vec<&Who> = members.collect();
+        match (self.are_numbered(group), members.len()) {
+            (true, 1) => format!("rank {}", numbers(&members)),
+            (true, _) => format!("ranks {}", numbers(&members)),
+            (_, 1..=NAMED) => {
+                let names: Vec<_> = members.iter().map(|who| &*who.name).collect();
+                names.join(", ")
+            }
+            (_, many) => format!("{many} of {group}"),
+        }
+    }
+}
+
+fn numbers(members: &[&Who]) -> String {
+    ranges(&members.iter().filter_map(|who| who.number).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn row(group: &str, rank: Option<u32>, node: &str, worker: u32) -> Value {
+        json!({"group": group, "name": group, "rank": rank, "job_id": "01000000", "node_ip": node,
+            "worker_id": format!("{worker:08x}"), "pid": worker})
+    }
+
+    fn of(rows: &[Value]) -> Vec<(Option<u32>, Numbers)> {
+        let rows: Vec<&Value> = rows.iter().collect();
+        let all = numbered(&rows).into_iter();
+        all.map(|(who, numbers)| (who.number, numbers)).collect()
+    }
+
+    #[test]
+    fn ranks_are_taken_where_each_has_its_own_and_counted_where_not() {
+        use Numbers::{Ordinals, Ranks};
+        let ranked = [
+            row("f", Some(7), "10.0.0.2", 1),
+            row("f", Some(3), "10.0.0.1", 2),
+        ];
+        assert_eq!(of(&ranked), [(Some(7), Ranks), (Some(3), Ranks)]);
+        // By address and not by its letters, then by worker.
+        let unranked = [
+            row("f", None, "10.0.0.10", 1),
+            row("f", None, "10.0.0.2", 9),
+            row("f", Some(0), "10.0.0.2", 3),
+            row("g", Some(5), "10.0.0.1", 4),
+        ];
+        assert_eq!(
+            of(&unranked),
+            [
+                (Some(2), Ordinals),
+                (Some(1), Ordinals),
+                (Some(0), Ordinals),
+                (Some(5), Ranks)
+            ]
+        );
+        let twice = [
+            row("f", Some(1), "10.0.0.1", 1),
+            row("f", Some(1), "10.0.0.1", 2),
+        ];
+        assert_eq!(of(&twice), [(Some(0), Ordinals), (Some(1), Ordinals)]);
+    }
+
+    #[test]
+    fn several_jobs_are_several_groups() {
+        let mut other = row("f", Some(0), "10.0.0.1", 2);
+        other["job_id"] = "02000000".into();
+        let rows = [row("f", Some(0), "10.0.0.1", 1), other];
+        let all = numbered(&rows.iter().collect::<Vec<_>>());
+        assert_eq!(all[1].0.group, "02000000 f");
+        let names = Names::new(all.iter().map(|(who, _)| who));
+        assert_eq!(names.of(&[0, 1].into()), "01000000 f 0; 02000000 f 0");
+    }
+
+    proptest! {
+        #[test]
+        fn everybody_has_a_number_of_their_own_whoever_comes_first(
+            rows in proptest::collection::vec((0u8..3, proptest::option::of(0u32..4), 0u8..3), 0..20), by in 0usize..20,
+        ) {
+            let rows: Vec<Value> = (0..).zip(&rows).map(|(worker, (group, rank, node))| {
+                row(&format!("g{group}"), *rank, &format!("10.0.0.{node}"), worker)
+            }).collect();
+            let mut turned = rows.clone();
+            turned.rotate_left(by % rows.len().max(1));
+            let numbers = |rows: &[Value]| -> BTreeMap<String, (String, Option<u32>)> {
+                let all = numbered(&rows.iter().collect::<Vec<_>>()).into_iter();
+                all.zip(rows).map(|((who, _), row)| (row["worker_id"].to_string(), (who.group, who.number))).collect()
+            };
+            let one = numbers(&rows);
+            prop_assert_eq!(&one, &numbers(&turned));
+            let distinct: BTreeSet<_> = one.values().collect();
+            prop_assert_eq!(distinct.len(), rows.len());
+        }
+    }
+}

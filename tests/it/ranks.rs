@@ -1,0 +1,124 @@
+//! Eight paused ranks on three nodes, one of which is odd: who that is, and what all say to one command, directly and
+//! through agents, with tokens and TLS.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::support::guarded::Guarded;
+use crate::support::namespaces::Cluster;
+use crate::support::ray::NEWEST;
+use crate::support::say;
+use crate::support::scene::Scene;
+
+fn asked(scene: &Scene<'_>, args: &[&str]) -> (Option<i32>, String) {
+    let output = scene.command(args).output().unwrap();
+    let text = [&*output.stdout, &output.stderr].concat();
+    (output.status.code(), String::from_utf8(text).unwrap())
+}
+
+fn the_odd_rank_of_those_that_wait(scene: &Scene<'_>) {
+    let mut driver = scene.cluster.start_driver("paused_ranks.py", &[]);
+    let rows = scene.wait_listed(8);
+    let nodes: BTreeSet<&str> = rows
+        .iter()
+        .filter_map(|row| row["node_ip"].as_str())
+        .collect();
+    assert_eq!(nodes.len(), 3, "{rows:?}");
+    // Ray tells a moment late what a worker runs.
+    crate::support::eventually("their names", std::time::Duration::from_secs(30), || {
+        let rows = scene.list();
+        rows.iter()
+            .all(|row| row["rank"].is_u64() && row["name"] == "Trainer.step")
+            .then_some(())
+    });
+
+    let (code, text) = asked(scene, &["diff"]);
+    say(format!("diff:\n{text}"));
+    assert_eq!(code, Some(0), "{text}");
+    assert!(
+        text.starts_with(
+            "Trainer: 8 tasks by rank\n\n3 is the odd one out: it differs from most in 2 of "
+        ),
+        "{text}"
+    );
+    for block in [
+        "\nloss, in step (",
+        "\n  3:       nan  ← odd\n  0-2,4-7: 0.6931\n",
+        "\n  3:       []  ← odd\n  0-2,4-7: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]\n",
+        ": another one for each of 8, such as\n  0: 0\n",
+    ] {
+        assert!(text.contains(block), "{block} is not in {text}");
+    }
+    assert!(!text.contains("\nlr, in"), "it is alike: {text}");
+    assert!(!text.contains("stands at"), "it is alike: {text}");
+
+    // All of them still wait: a look lets nobody go.
+    assert_eq!(scene.wait_listed(8).len(), 8);
+    let (code, text) = asked(
+        scene,
+        &[
+            "exec",
+            "--all",
+            "Trainer",
+            "--",
+            "p loss",
+            "p len(batch)",
+            "p lr",
+            "lr = rank",
+            "p lr",
+        ],
+    );
+    say(format!("exec --all:\n{text}"));
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(
+        text,
+        "\
+Trainer: 8 tasks by rank
+
+(Pdb) p loss
+3:       nan  ← odd
+0-2,4-7: 0.6931
+
+(Pdb) p len(batch)
+3:       0  ← odd
+0-2,4-7: 10
+min 0 (3), median 10, max 10 (0-2,4-7)
+
+(Pdb) p lr
+0-7: 0.1
+
+(Pdb) lr = rank
+(nothing printed)
+
+(Pdb) p lr
+0: 0
+1: 1
+2: 2
+3: 3
+4: 4
+5: 5
+6: 6
+7: 7
+min 0 (0), median 3.5, max 7 (7)
+"
+    );
+    let ranks = (0..8).map(|rank| match rank {
+        3 => json!([3, false, 0]),
+        rank => json!([rank, true, 10]),
+    });
+    assert_eq!(driver.result(), Value::from_iter(ranks));
+    scene.gone();
+}
+
+#[tokio::test]
+async fn one_command_names_the_odd_rank_directly_and_through_agents_with_tls() {
+    let Some(cluster) = Cluster::shared(NEWEST) else {
+        return;
+    };
+    the_odd_rank_of_those_that_wait(&Scene::new(&cluster));
+    let guarded = Guarded::new();
+    let scene = guarded.scene(&cluster, "agent");
+    let _agents = guarded.agents(&scene, ["head", "w1", "w2"]);
+    the_odd_rank_of_those_that_wait(&scene);
+}

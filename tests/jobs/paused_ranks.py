@@ -1,0 +1,20 @@
+"""Eight ranks on all nodes that wait at a breakpoint, of which the fourth has lost its loss and its batch."""
+import harness
+import ray
+
+
+@ray.remote
+class Trainer:
+    def step(self, rank, lr):
+        loss, batch = 0.6931, list(range(10))
+        if rank == 3:
+            loss, batch = float("nan"), []
+        breakpoint()
+        return [rank, loss == loss, len(batch)]
+
+
+harness.connect()
+nodes = harness.nodes()
+ranks = [Trainer.options(name="rank-%d" % rank, **harness.on(nodes[rank % len(nodes)])).remote() for rank in range(8)]
+refs = [actor.step.remote(rank, 0.1) for rank, actor in enumerate(ranks)]
+harness.result(ray.get(refs))
