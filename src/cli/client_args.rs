@@ -88,9 +88,8 @@ pub struct LaunchConfigArgs {
 /// `debug`
 #[derive(Debug, Args)]
 pub struct DebugArgs {
-    /// Debug this one: its id or name, as in `ray-relay list`, or its index in the list of `ray-relay debug`; with
-    /// --next, --all, --job or --ranks a pattern such as 'train*', with --running a name, task id or worker id as in
-    /// `ray-relay tasks`
+    /// The task: its id or name as in `ray-relay list`, or its index in the list of `ray-relay debug`. With --next, --all,
+    /// --job or --ranks a pattern such as 'train*'. With --running a name, task id or worker id as in `ray-relay tasks`
     #[arg(add = tasks(), value_name = "ID|INDEX|NAME")]
     pub target: Option<String>,
     /// Wait for the next task that stops
