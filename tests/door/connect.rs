@@ -336,7 +336,10 @@ async fn a_relay_that_does_not_hold_it_any_more_ends_it_and_new_ones_work() {
     let (mut dap, _) = attach(dial(connect.address).await, &json!({"all": true})).await;
     way.cut(Network::Down, Duration::from_millis(1500)).await;
     let gone = connect.event("gone").await;
-    assert!(gone["why"].as_str().unwrap().contains("no longer holds it"), "{gone}");
+    assert!(
+        gone["why"].as_str().unwrap().contains("no longer holds it"),
+        "{gone}"
+    );
     let ended = async { while dap.read().await.is_ok() {} };
     timeout(PATIENCE, ended).await.expect("the editor is told");
     let list = connect.get("/relay/v1/breakpoints", "").await;
