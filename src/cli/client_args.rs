@@ -29,7 +29,7 @@ pub struct ListArgs {
     /// Also show the Ray nodes, each with its agent; with --running whole ids
     #[arg(long, short, conflicts_with = "watch")]
     pub verbose: bool,
-    /// List each on a terminal, also those of a group that stand at the same place
+    /// List each, also where several stand at the same place
     #[arg(long)]
     pub flat: bool,
     /// Sort by this column, with ,desc the other way round: waiting, name, job, node, ...
