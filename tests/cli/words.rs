@@ -56,16 +56,16 @@ fn literals(source: &str) -> Vec<(usize, String)> {
             3
         } else if rest.starts_with("'\\") {
             4
-        } else if rest.starts_with('"') {
+        } else if let Some(text) = rest.strip_prefix('"') {
             let mut is_escaped = false;
-            let end = rest[1..].find(|c| {
+            let end = text.find(|c| {
                 let is_end = c == '"' && !is_escaped;
                 is_escaped = c == '\\' && !is_escaped;
                 is_end
             });
-            let end = 1 + end.expect("a literal ends");
-            all.push((line, rest[1..end].to_owned()));
-            end + 1
+            let end = end.expect("a literal ends");
+            all.push((line, text[..end].to_owned()));
+            end + 2
         } else {
             1
         };
