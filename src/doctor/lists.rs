@@ -30,7 +30,7 @@ const LONGEST: usize = 120;
 pub(super) const DEBUGPY_BY_DEFAULT: (u32, u32) = (2, 39);
 
 /// The first Ray whose head refuses stack dumps by default.
-const NO_STACKS: (u32, u32) = (2, 59);
+const NO_STACKS: (u32, u32) = (2, 56);
 
 /// All that `list` and `nodes` tell but what [`heads`] does; `nodes` is `None` where it was not given.
 pub(crate) fn findings(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {

@@ -36,7 +36,7 @@ Examples:
 
 Columns to sort by, and to filter as KEY=PATTERN: waiting (to sort by), name, job, node, where, kind, state, holder, cluster, pid, id, task, worker, gpus. On a terminal a long list is shown a page at a time; in a pipe, and with --json, whole.
 
-WHERE is - where Ray does not say it (2.59 and newer, unless the head has
+WHERE is - where Ray does not say it (2.56 and newer, unless the head has
 RAY_DASHBOARD_ENABLE_PROFILING=1) and no debugger has shown it to the relay yet. Attaching does, and so does a look from the relay's page.
 
 On a terminal, five or more tasks of a group that stand at the same place, and that are free, are one line with `7 of 8` in place of an id. --flat lists each. A group is the tasks of one function or actor class.

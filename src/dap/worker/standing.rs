@@ -1,4 +1,4 @@
-//! Where the program stands, told by the stacks that the client is shown: Ray itself says it of few (2.59 and later).
+//! Where the program stands, told by the stacks that the client is shown: Ray itself says it of few (2.56 and later).
 //!
 //! Only the first stacks behind a stop are looked at for that.
 

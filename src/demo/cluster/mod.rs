@@ -196,7 +196,7 @@ impl Cluster {
             ("HOME".into(), dir.join("home").display().to_string()),
             ("PATH".into(), search_path(plan.venv)),
             ("RAY_USAGE_STATS_ENABLED".into(), "0".into()),
-            // Where a task stopped is then known without attaching (off by default since 2.59).
+            // Where a task stopped is then known without attaching (off by default since 2.56).
             ("RAY_DASHBOARD_ENABLE_PROFILING".into(), "1".into()),
             // debugpy would print four lines of advice about Python's own modules in each worker.
             ("PYDEVD_DISABLE_FILE_VALIDATION".into(), "1".into()),

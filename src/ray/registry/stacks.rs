@@ -9,7 +9,7 @@ use crate::wire::text::one_line;
 /// Why Ray gives no stack. `Display` is a sentence that says what would let it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoStack {
-    /// From Ray 2.59 on, as it comes.
+    /// From Ray 2.56 on, as it comes.
     #[error(
         "the Ray head gives no stacks: start it (`ray start --head`) with RAY_DASHBOARD_ENABLE_PROFILING=1"
     )]

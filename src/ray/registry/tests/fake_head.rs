@@ -38,7 +38,7 @@ pub(super) struct World {
     pub(super) broken: Option<(u16, &'static str)>,
     /// Questions about workers are answered with an error, all others as ever.
     pub(super) broken_polls: bool,
-    /// Text of /worker/traceback; `None`: 403, as by default from Ray 2.59.
+    /// Text of /worker/traceback; `None`: 403, as by default from Ray 2.56.
     pub(super) stack: Option<&'static str>,
     /// Only filters with `job_id` find tasks, as before Ray 2.38 beyond 10,000 tasks.
     pub(super) crowded: bool,
