@@ -14,10 +14,10 @@ pub(crate) struct Turn;
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 impl Turn {
-    /// Waits for one. There are as many as cores.
+    /// Waits for one. There is one more than there are cores.
     pub(crate) fn take() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let more = |taken: usize| (taken < cores).then_some(taken + 1);
+        let more = |taken: usize| (taken <= cores).then_some(taken + 1);
         eventually("a turn", PATIENCE, || {
             let taken = TAKEN.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
             // Made for who has taken one alone: any that is dropped gives one back.
