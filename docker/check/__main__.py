@@ -81,7 +81,8 @@ def image():
             of_tests = "tests" in (part.removesuffix(".rs") for part in file.parts)
             if wanted.parts[0] != "src" and not of_tests:
                 refuse_unless(
-                    f"COPY {wanted} {wanted}\n" in copied and f"!{wanted}" in ignored,
+                    # Itself, or its folder.
+                    any(f"COPY {one} {one}\n" in copied and f"!{one}" in ignored for one in (wanted, *wanted.parents)),
                     f"{file.name} includes {wanted}, which the image's build does not get",
                 )
 
