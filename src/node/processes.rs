@@ -90,9 +90,11 @@ impl Processes {
             let Some((first, inodes)) = have.clone().next() else {
                 continue;
             };
+            // Before it is looked whose it is: an adapter that connects between the two looks would be another's.
+            let settles = self.is_adapter(*first) && !self.has_worker(inodes);
             match have.any(|(pid, inodes)| self.is_its(*pid, inodes, owner)) {
                 true => verdict = Verdict::Its,
-                false if self.is_adapter(*first) && !self.has_worker(inodes) => {
+                false if settles => {
                     return Verdict::Unsettled(*first, self.title(*first));
                 }
                 false => return Verdict::Anothers(*first, self.title(*first)),

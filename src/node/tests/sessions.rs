@@ -282,11 +282,14 @@ async fn an_adapter_that_is_connected_with_no_worker_yet_is_waited_for() {
     tell(&mut link, &FromRelay::Open(open(WORKER, port))).await;
     let at_once = timeout(Duration::from_millis(500), refused(&mut link)).await;
     assert!(at_once.is_err(), "{at_once:?}");
-    agent.proc.adapter_is_gone();
+    let between = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let adapter = TcpStream::connect(between.local_addr().unwrap()).await;
+    let (of_worker, _) = between.accept().await.unwrap();
+    agent.proc.adapter_connects_with(&of_worker);
     let (_stream, first) = relay.stream().await;
     assert_eq!(first, r#"{"type":"dialled"}"#);
     agent.end().await;
-    drop(debugger);
+    drop((debugger, adapter));
 }
 
 #[tokio::test]

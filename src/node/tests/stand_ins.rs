@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::ops::Deref;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -123,25 +124,22 @@ impl Proc {
         proc
     }
 
-    /// The port is a debugpy adapter's, with a process of its own, until [`adapter_is_gone`](Self::adapter_is_gone). It is
-    /// connected with nobody.
+    /// The port is a debugpy adapter's, with a process of its own that is connected with nobody.
     pub(super) fn adapter(&self) {
         let (adapter, own) = (self.0.path().join("2"), self.own());
         std::fs::create_dir(&adapter).unwrap();
         std::fs::rename(own.join("fd"), adapter.join("fd")).unwrap();
-        std::fs::create_dir(own.join("none")).unwrap();
-        symlink("none", own.join("fd")).unwrap();
+        std::fs::create_dir(own.join("fd")).unwrap();
         std::fs::write(adapter.join("status"), "PPid:\t0\n").unwrap();
         let line = "python\0/v/debugpy/adapter\0--for-server";
         std::fs::write(adapter.join("cmdline"), line).unwrap();
     }
 
-    /// The port is the worker's own once more. At no moment is it nobody's.
-    pub(super) fn adapter_is_gone(&self) {
-        let (adapter, own) = (self.0.path().join("2"), self.own());
-        symlink("/proc/self/fd", own.join("next")).unwrap();
-        std::fs::rename(own.join("next"), own.join("fd")).unwrap();
-        std::fs::remove_file(adapter.join("fd")).unwrap();
+    /// The other end of one of the adapter's connections, `worker`, is the worker's.
+    pub(super) fn adapter_connects_with(&self, worker: &TcpStream) {
+        let fd = worker.as_raw_fd();
+        let socket = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap();
+        symlink(socket, self.own().join("fd/3")).unwrap();
     }
 
     fn own(&self) -> PathBuf {

@@ -1,4 +1,5 @@
 use std::net::SocketAddr;
+use std::os::unix::fs::symlink;
 
 use super::super::tests::{ADAPTER, ESTABLISHED, LISTENS, NOBODY, Proc, RAYLET};
 use super::super::{Owner, Verdict};
@@ -88,6 +89,27 @@ fn an_adapter_is_a_workers_and_may_still_become_one() {
     assert!(unsettled(&adapter(ESTABLISHED, 10, 5)), "with no worker");
     let anothers = verdict(&adapter(ESTABLISHED, 11, 1));
     assert!(matches!(anothers, Verdict::Anothers(30, _)), "{anothers:?}");
+}
+
+/// The system is looked at piece by piece while it changes.
+#[test]
+fn an_adapter_that_connects_in_the_middle_of_a_look_is_nobody_elses() {
+    for _ in 0..200 {
+        let proc = adapter(ESTABLISHED, 10, 1);
+        let of_worker = proc.processes().root.join("10/fd/3");
+        std::fs::remove_file(&of_worker).unwrap();
+        let seen = std::thread::scope(|scope| {
+            let look = scope.spawn(|| {
+                let looks = std::iter::repeat_with(|| verdict(&proc));
+                let unsettled = |seen: &Verdict| matches!(seen, Verdict::Unsettled(..));
+                looks.skip_while(unsettled).next().unwrap()
+            });
+            std::thread::yield_now();
+            symlink("socket:[3]", &of_worker).unwrap();
+            look.join().unwrap()
+        });
+        assert_eq!(seen, Verdict::Its);
+    }
 }
 
 #[test]
