@@ -42,7 +42,7 @@ The task runs on when the commands are done. With --stay it stays where it is, p
 
 The same answers are one line, with who gave them (0-2,4-7: 0.6931). An answer other than that of most is odd, and so is a number far from the others. Numbers have their least, median and greatest below. A task that gives no answer (gone, held by another user, silent, not permitted) is named with the reason, and the others are shown.
 
-Each task has its own --timeout, and its own session on record. Output is kept up to 64 MiB, in equal parts for each task; what is cut is said.
+Each task has its own --timeout, and its own session on record, which names the line about the command (`group`). Output is kept up to 64 MiB, in equal parts for each task; what is cut is said.
 
 JSON of --all: {\"members\": [{\"group\", \"number\", \"numbers\": \"rank\"|\"ordinal\", \"breakpoint\": {...}, \"error\"}], \"commands\": [{\"command\", \"answers\": [{\"who\": \"0-2,4-7\", \"members\": [PLACE, ...], \"text\", \"odd\"}], \"figures\": {\"min\", \"median\", \"max\", ...}}]}
 
@@ -111,7 +111,8 @@ async fn in_one(
         relay: authorized_block(&args.relay, &which).await?,
         may_kill: true,
         limit: args.limit as usize,
-        patience: matches!(which, Which::Named(_)).then_some(Duration::from_secs(30)),
+        patience: matches!(which, Which::Named(_) | Which::Member(..))
+            .then_some(Duration::from_secs(30)),
         local_sources: true,
         account: shared.account,
     };

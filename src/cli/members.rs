@@ -3,6 +3,7 @@
 use clap::Args;
 use serde_json::Value;
 
+use super::relay_client::{RelayClient, RelayError};
 use super::worker_session::Error as SessionError;
 use crate::listing::fold::ranks::Ranks;
 use crate::listing::fold::told;
@@ -78,6 +79,23 @@ impl Members {
         }
         let (rows, who) = members.into_iter().unzip();
         Ok(Self { rows, who })
+    }
+
+    /// Has the relay put on record that `client` works in all of them, and gives the id of that.
+    ///
+    /// # Errors
+    /// What is not on record does not happen.
+    pub(super) async fn announced(
+        &self,
+        relay: &RelayClient,
+        client: &str,
+    ) -> Result<String, RelayError> {
+        let ids: Vec<&str> = self
+            .rows
+            .iter()
+            .filter_map(|row| row["id"].as_str())
+            .collect();
+        relay.group(&ids, client).await
     }
 
     pub(super) fn len(&self) -> usize {

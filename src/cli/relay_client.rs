@@ -13,7 +13,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE};
 use hyper::{Request, Response, StatusCode};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
 pub(super) use self::error::{RelayError, refusal};
@@ -267,6 +267,20 @@ impl RelayClient {
         let path = "/relay/v1/release";
         let response = self.post(path, wanted, RELEASE_DEADLINE).await?;
         self.answer(response, "results").await
+    }
+
+    /// Puts on record that `client` is about to work in those of `ids`, and gives the id of that for their sessions.
+    pub(super) async fn group(&self, ids: &[&str], client: &str) -> Result<String, RelayError> {
+        let wanted = json!({"ids": ids, "client": client});
+        let patience = CONNECT_DEADLINE + ANSWER_DEADLINE;
+        let response = self.post("/relay/v1/group", &wanted, patience).await?;
+        let status = response.status();
+        let body = self.body(response).await?;
+        let told: Value = serde_json::from_slice(&body).unwrap_or_default();
+        match told["group"].as_str() {
+            Some(id) if status.is_success() => Ok(id.to_owned()),
+            _ => Err(self.not_the_list(status, &body).await),
+        }
     }
 
     /// Has the relay park the task that `wanted` names, and gives its answer.

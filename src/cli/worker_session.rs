@@ -126,6 +126,8 @@ pub(super) fn unexpected(end: End) -> Result<(), Error> {
 pub(super) enum Which {
     /// One that waits: its id, or a name.
     Named(String),
+    /// One of many: its id, and that of the command for all of them.
+    Member(String, String),
     /// One that runs and waits at no breakpoint: its name or worker id, and why it is to stop, for the record.
     Running(String, Option<String>),
     /// The next that stops, of that name where one is given.
@@ -138,6 +140,7 @@ pub(super) fn relay_block(which: &Which) -> Value {
         Which::Named(name) if name.parse::<BreakpointId>().is_ok() => json!({ "breakpoint": name }),
         Which::Named(name) if is_worker_id(name) => json!({ "worker": name }),
         Which::Named(name) => json!({ "task": name }),
+        Which::Member(id, group) => json!({ "breakpoint": id, "group": group }),
         Which::Running(name, reason) => {
             let key = if is_worker_id(name) { "worker" } else { "task" };
             json!({ "running": true, (key): name, "reason": reason })

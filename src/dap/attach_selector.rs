@@ -10,6 +10,7 @@ use crate::config::units::parse_duration;
 use crate::policy::Pattern;
 use crate::ray::registry::{Breakpoint, BreakpointId, BreakpointIdPrefix};
 use crate::session::refusal::SessionRefusal;
+use crate::telemetry::request::RequestId;
 use crate::wire::text::{one_line, shortened};
 
 /// The keys of `rayRelay` that are for people, for the error that names the nearest one.
@@ -58,6 +59,8 @@ pub struct AttachSelector {
     pub on_close: Option<OnClose>,
     /// `parkFor`: for how long the task is kept when the client is lost or leaves it as it is.
     pub park_for: Option<Duration>,
+    /// `group`: the id of the command for many that this session is one of, for the record.
+    pub group: Option<String>,
     /// `family`: the cluster session that had the client open this one. The relay puts it there itself.
     pub family: Option<String>,
     /// `subProcessId` at the top level: a session for that subprocess of a worker that is being debugged.
@@ -158,6 +161,13 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal
                 let asked = asked.and_then(Result::ok).filter(|asked| !asked.is_zero());
                 selector.park_for =
                     Some(asked.ok_or_else(|| must_be("a time such as \"2h\" or \"45m\""))?);
+            }
+            "group" => {
+                let id = text()?;
+                if !RequestId::is_written_so(&id) {
+                    return Err(must_be("the id that POST /relay/v1/group answers"));
+                }
+                selector.group = Some(id);
             }
             "family" => selector.family = Some(text()?),
             // Taken out before; here where nothing was in them.
@@ -263,6 +273,21 @@ mod tests {
                 read_selector(&json!({"rayRelay": given})).is_err(),
                 "{given}"
             );
+        }
+    }
+
+    #[test]
+    fn a_group_is_named_by_the_id_of_a_request_alone() {
+        let read = |group: Value| read_selector(&json!({"rayRelay": {"group": group}}));
+        let selector = read(json!("7k3f9m2qxd.3")).unwrap();
+        assert_eq!(selector.group.as_deref(), Some("7k3f9m2qxd.3"));
+        for refused in [
+            json!("x"),
+            json!("7k3f9m2qxd.3 outcome=denied"),
+            json!(7),
+            json!(["7k3f9m2qxd.3"]),
+        ] {
+            assert!(read(refused.clone()).is_err(), "{refused}");
         }
     }
 

@@ -411,6 +411,7 @@ impl<'a> AttachFlow<'a> {
         };
         details.insert("scope".into(), scope.word().into());
         details.insert("subprocess".into(), (!permit.holds()).into());
+        details.extend(selector.group.clone().map(|id| ("group".into(), id.into())));
         if selector.running {
             details.insert("running".into(), true.into());
         }
@@ -493,6 +494,7 @@ impl<'a> AttachFlow<'a> {
         let breakpoint = named.and_then(|id| snapshot.find(id)).cloned();
         let mut details = self.details(SessionProtocol::Dap, &opened.client.name);
         details.insert("reason".into(), refusal.kind().label().into());
+        details.extend(selector.group.map(|id| ("group".into(), id.into())));
         if let Some(id) = named {
             details.insert("asked".into(), id.to_string().into());
         }

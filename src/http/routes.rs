@@ -16,7 +16,7 @@ use super::refusal::HttpRefusal;
 use super::route::CLUSTERS;
 use super::route::RouteAccess::{self, Authenticated, Relay, Somewhere};
 use super::{
-    api, audit, authenticate, connect, doctor, entrance, events, nodes, page, park, release,
+    api, audit, authenticate, connect, doctor, entrance, events, group, nodes, page, park, release,
     reverse, revocations, running, sessions, snapshot, terminal, whoami,
 };
 use crate::identity::Principal;
@@ -147,6 +147,9 @@ routes! {
     /// The way of a browser to a dashboard's origin, for `{"cluster": NAME, "path": "/"}`: `url`, and where there is
     /// a `ticket`, `at`, to which the page posts it. Takes `dashboard:read`.
     "/relay/v1/dashboard",              Yes,                 Authenticated,                          Page,        post(entrance::open, "{}");
+    /// Puts on record which tasks a command for many is for, those among them that you may see. `group` is the id for
+    /// `rayRelay.group`, by which the record of each session names the command.
+    "/relay/v1/group",                  Yes,                 Somewhere(Scope::View, BREAKPOINT),     Group,       post(group::answer, r#"{"ids": ["ID"], "client": "ray-relay exec"}"#);
     /// Lets tasks run on. Takes `debug`, `terminal` or `admin` on each. With `"force": true` it ends their workers,
     /// which takes `terminate`.
     "/relay/v1/release",                Yes,                 Authenticated,                          Release,     post(release::answer, r#"{"ids": ["ID"]}"#);

@@ -247,6 +247,8 @@ labels! {
         Release = "release",
         /// Tasks that are left where they are, `/relay/v1/park`.
         Park = "park",
+        /// Commands for many tasks at once, `/relay/v1/group`.
+        Group = "group",
         /// The nodes with their agents, their links and streams, below `/relay/v1/nodes`.
         Nodes = "nodes",
         /// Diagnoses, `/relay/v1/doctor`.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-use crate::wire::text::base32;
+use crate::wire::text::{BASE32, base32};
 
 /// Characters of the part that names the connection: 50 bits, so that ten million connections have hardly two alike.
 const LEN: usize = 10;
@@ -25,6 +25,14 @@ impl RequestId {
             connection: rand::random(),
             request: 0,
         }
+    }
+
+    /// Whether `text` is written as an id is.
+    pub fn is_written_so(text: &str) -> bool {
+        let (connection, request) = text.split_once('.').unwrap_or((text, "1"));
+        let is_count =
+            (1..=10).contains(&request.len()) && request.bytes().all(|b| b.is_ascii_digit());
+        is_count && connection.len() == LEN && connection.bytes().all(|b| BASE32.contains(&b))
     }
 
     /// The id of the request number `request` of the same connection, from 1.
@@ -54,7 +62,6 @@ impl Serialize for RequestId {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::text::BASE32;
 
     #[test]
     fn an_id_is_short_and_another_each_time() {
@@ -65,5 +72,23 @@ mod tests {
         assert!(ids.iter().all(fits));
         let id = RequestId::random();
         assert_eq!(id.of_request(3).to_string(), format!("{id}.3"));
+    }
+
+    #[test]
+    fn what_is_written_otherwise_is_no_id() {
+        let id = RequestId::random();
+        for id in [id, id.of_request(u32::MAX)] {
+            assert!(RequestId::is_written_so(&id.to_string()), "{id}");
+        }
+        let text = id.to_string();
+        for other in ["", "7k3f9m2qx", "7k3f9m2qxD", "7k3f9m2qx\n"] {
+            assert!(!RequestId::is_written_so(other), "{other}");
+        }
+        for behind in [".", ".x", ".1.2", ".12345678901", "x"] {
+            assert!(
+                !RequestId::is_written_so(&format!("{text}{behind}")),
+                "{behind}"
+            );
+        }
     }
 }

@@ -61,11 +61,12 @@ pub(in crate::cli) async fn run(args: DebugArgs) -> Result<(), Failure> {
     let list = client.breakpoints(false).await?;
     let members = Members::of(&list, args.target.as_deref(), &args.members)?;
     terminal.input.say(&members.legend())?;
+    let group = &members.announced(&client, CLIENT).await?;
     let account = Memory::new(MESSAGES).account(None);
     let room = KEPT / members.len();
     let opening = members.rows.iter().enumerate().map(|(at, row)| {
         let account = account.clone();
-        Box::pin(async move { (at, open(args, at, row, room, account).await) })
+        Box::pin(async move { (at, open(args, group, at, row, room, account).await) })
     });
     let opening = stream::iter(opening).buffered(OPENING).collect::<Vec<_>>();
     let opened = tokio::select! {
@@ -103,13 +104,17 @@ pub(in crate::cli) async fn run(args: DebugArgs) -> Result<(), Failure> {
 /// Why there is none.
 async fn open(
     args: &DebugArgs,
+    group: &str,
     at: usize,
     row: &Value,
     room: usize,
     account: Account,
 ) -> Result<(Live, Kept), String> {
     ready(row, CLIENT).map_err(|why| why.to_string())?;
-    let which = Which::Named(row["id"].as_str().unwrap_or_default().to_owned());
+    let which = Which::Member(
+        row["id"].as_str().unwrap_or_default().to_owned(),
+        group.to_owned(),
+    );
     let stream = dial(&args.relay).await.map_err(|why| why.to_string())?;
     let (sender, mut pieces) = mpsc::channel(64);
     let relay = authorized_block(&args.relay, &which).await;

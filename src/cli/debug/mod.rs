@@ -263,7 +263,9 @@ async fn one(
                 let mut events = EventStream::default();
                 events.legacy(&client, name.as_deref()).await
             }
-            Which::Named(_) | Which::Running(..) => std::future::pending().await,
+            Which::Named(_) | Which::Member(..) | Which::Running(..) => {
+                std::future::pending().await
+            }
         }
     });
     let opened = loop {

@@ -57,6 +57,7 @@ pub(in crate::cli) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
     let list = client.breakpoints(false).await?;
     let members = Members::of(&list, args.target.as_deref(), &args.members)?;
+    let group = &members.announced(&client, CLIENT).await?;
     let room = KEPT / members.len();
     let shared = Shared {
         account: Memory::new(MESSAGES).account(None),
@@ -64,7 +65,7 @@ pub(in crate::cli) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
     };
     let runs = members.rows.iter().map(|row| {
         let (lines, shared) = (lines.clone(), shared.clone());
-        Box::pin(in_member(args, row, lines, room, shared))
+        Box::pin(in_member(args, group, row, lines, room, shared))
     });
     let runs = futures_util::stream::iter(runs).buffered(AT_ONCE);
     let done: Vec<Done> = runs.collect().await;
@@ -86,6 +87,7 @@ pub(in crate::cli) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
 /// The commands in what `row` of the list is about.
 async fn in_member(
     args: &ExecArgs,
+    group: &str,
     row: &Value,
     lines: Vec<String>,
     room: usize,
@@ -102,7 +104,10 @@ async fn in_member(
     if let Err(why) = ready(row, CLIENT) {
         return failed(Kept::new(room), &why.into());
     }
-    let which = Which::Named(row["id"].as_str().unwrap_or_default().to_owned());
+    let which = Which::Member(
+        row["id"].as_str().unwrap_or_default().to_owned(),
+        group.to_owned(),
+    );
     let mut screen = Screen::Kept(Kept::new(room));
     let mut lines = Lines::Given(lines.into_iter());
     let deadline = Instant::now() + args.timeout;

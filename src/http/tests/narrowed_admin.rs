@@ -103,6 +103,13 @@ async fn every_route_takes_a_narrowed_admin_for_what_it_is() {
             404,
         ),
         ("POST", "/relay/v1/release", body!({"ids": []}), 200, 200),
+        (
+            "POST",
+            "/relay/v1/group",
+            body!({"ids": [here().id], "client": "x"}),
+            403,
+            403,
+        ),
         ("POST", "/relay/v1/park", body!({"id": here().id}), 403, 403),
         (
             "POST",
