@@ -20,7 +20,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 pub use self::slots::HOLD;
-use self::slots::{Slots, Standing};
+use self::slots::{Confidence, Slots};
 use crate::config::Advertise;
 use crate::ray::registry::{BreakpointId, List, Snapshot};
 
@@ -35,7 +35,7 @@ const PLACE: &str = "{id}";
 
 /// The address with which a client reached the relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reached {
+pub struct ExternalAddress {
     /// Canonical host without brackets: an IP address as the standard library prints it, or a
     /// name in lower case.
     pub host: String,
@@ -74,7 +74,7 @@ struct AdvertiserState {
 /// The addresses of all that one snapshot lists, for clients that reached the relay at one address.
 #[derive(Debug)]
 pub struct Listed {
-    reached: Reached,
+    reached: ExternalAddress,
     live: List,
     by_id: HashMap<BreakpointId, (String, u16)>,
 }
@@ -85,7 +85,7 @@ impl Listed {
         self.by_id.get(&id)
     }
 
-    fn is_of(&self, reached: &Reached, live: &List) -> bool {
+    fn is_of(&self, reached: &ExternalAddress, live: &List) -> bool {
         self.reached == *reached && self.live.is(live)
     }
 }
@@ -116,7 +116,7 @@ impl Table {
 
     /// The addresses of all that `snapshot` lists, for a client that reached the relay at `reached`. They stay what they are
     /// while the list does.
-    pub fn listed(&self, reached: &Reached, snapshot: &Snapshot) -> Arc<Listed> {
+    pub fn listed(&self, reached: &ExternalAddress, snapshot: &Snapshot) -> Arc<Listed> {
         let mut state = self.state.lock();
         let mut kept = state.listed.iter();
         if let Some(known) = kept.rposition(|listed| listed.is_of(reached, &snapshot.live)) {
@@ -152,19 +152,24 @@ impl Table {
     /// The host and port to give to a client that reached the relay at `reached`: those of the
     /// breakpoint `id`, which the registry lists, or the plain address without one, or where
     /// there is none to spare.
-    pub fn address(&self, reached: &Reached, id: Option<BreakpointId>) -> (String, u16) {
+    pub fn address(&self, reached: &ExternalAddress, id: Option<BreakpointId>) -> (String, u16) {
         match id {
-            Some(id) => self.address_of(reached, id, Standing::Listed),
+            Some(id) => self.address_of(reached, id, Confidence::Listed),
             None => (reached.host.clone(), reached.port),
         }
     }
 
     /// The same for a breakpoint that the registry does not list yet, although Ray has a row of it.
-    pub fn address_expected(&self, reached: &Reached, id: BreakpointId) -> (String, u16) {
-        self.address_of(reached, id, Standing::Expected)
+    pub fn address_expected(&self, reached: &ExternalAddress, id: BreakpointId) -> (String, u16) {
+        self.address_of(reached, id, Confidence::Expected)
     }
 
-    fn address_of(&self, reached: &Reached, id: BreakpointId, standing: Standing) -> (String, u16) {
+    fn address_of(
+        &self,
+        reached: &ExternalAddress,
+        id: BreakpointId,
+        standing: Confidence,
+    ) -> (String, u16) {
         let host = match &self.mode {
             Advertise::Single => self.spelling(&reached.host, id, standing),
             Advertise::Host(template) => template.replace(PLACE, &id.to_string()),
@@ -176,7 +181,7 @@ impl Table {
         (host, reached.port)
     }
 
-    fn spelling(&self, host: &str, id: BreakpointId, standing: Standing) -> String {
+    fn spelling(&self, host: &str, id: BreakpointId, standing: Confidence) -> String {
         // Slot 0 is the plain spelling.
         let range = 1..=host_alias::capacity(host) - 1;
         let mut state = self.state.lock();
@@ -194,7 +199,7 @@ impl Table {
         }
     }
 
-    fn port(&self, id: BreakpointId, standing: Standing) -> Option<u16> {
+    fn port(&self, id: BreakpointId, standing: Confidence) -> Option<u16> {
         let Advertise::Ports(range) = &self.mode else {
             return None;
         };
@@ -261,7 +266,7 @@ fn id_in(template: &str, host: &str) -> Option<String> {
     (!id.is_empty() && !id.contains('.')).then(|| id.to_owned())
 }
 
-impl Reached {
+impl ExternalAddress {
     /// `host[:port]` as in a `Host` header; `None` where it is no such thing. IP addresses may be
     /// spelled in any way that a resolver takes.
     pub fn parse(authority: &str) -> Option<Self> {

@@ -28,7 +28,7 @@ use crate::notice::Notices;
 use crate::ray::registry::Registry;
 use crate::release;
 use crate::shutdown::{Shutdown, Signals};
-use crate::takeover::{self, Door, Inherited, Waiting};
+use crate::takeover::{self, Inherited, ListenSocket, Waiting};
 use crate::telemetry::Metrics;
 use crate::telemetry::traces::Traces;
 use crate::tls::Tls;
@@ -185,7 +185,7 @@ pub async fn start(config: Config) -> Result<Running, Error> {
 }
 
 /// A socket that listens at `asked`: the predecessor's, where it has one.
-fn door(asked: SocketAddr, inherited: &mut Option<Inherited>) -> Result<Door, BindError> {
+fn door(asked: SocketAddr, inherited: &mut Option<Inherited>) -> Result<ListenSocket, BindError> {
     let socket = inherited
         .as_mut()
         .and_then(|inherited| inherited.door(asked));
@@ -193,7 +193,7 @@ fn door(asked: SocketAddr, inherited: &mut Option<Inherited>) -> Result<Door, Bi
         Some(socket) => socket,
         None => listener::bind(asked)?,
     };
-    Ok(Door {
+    Ok(ListenSocket {
         asked,
         socket: Arc::new(socket),
     })
@@ -202,7 +202,7 @@ fn door(asked: SocketAddr, inherited: &mut Option<Inherited>) -> Result<Door, Bi
 /// Starts what has to run for as long as the relay does.
 fn start_essential(
     context: &Arc<Context>,
-    doors: Vec<(Option<u16>, Door)>,
+    doors: Vec<(Option<u16>, ListenSocket)>,
     waiting: Option<Waiting>,
     tls: &Arc<Tls>,
     admission: &Arc<Admission>,

@@ -21,7 +21,7 @@ use crate::ray::registry::Registry;
 use crate::recording::CaptureStore;
 use crate::session::authenticate::{Authentication, Purpose};
 use crate::session::live::Services;
-use crate::session::shares::Shares;
+use crate::session::shares::Quotas;
 use crate::session::{Families, Parks, SessionTable};
 use crate::shutdown::Shutdown;
 use crate::takeover::Takeover;
@@ -59,9 +59,9 @@ pub struct Context {
     /// The metrics of the relay.
     pub metrics: Arc<Metrics>,
     /// Event streams of each principal.
-    pub(crate) event_streams: Arc<Shares>,
+    pub(crate) event_streams: Arc<Quotas>,
     /// Looks at tasks that wait, of each principal.
-    pub(crate) snapshots: Arc<Shares>,
+    pub(crate) snapshots: Arc<Quotas>,
     /// Traces of connections, where somebody is sent them.
     pub(crate) traces: Option<Arc<Traces>>,
     /// A token for each HTTP request in progress, which draining waits for.
@@ -81,7 +81,7 @@ pub struct Sessions {
     /// The sessions whose clients are lost.
     pub(crate) parks: Arc<Parks>,
     /// Cluster sessions of each principal.
-    pub(crate) cluster_sessions: Arc<Shares>,
+    pub(crate) cluster_sessions: Arc<Quotas>,
 }
 
 /// Who is linked with this relay.
@@ -154,7 +154,7 @@ impl Context {
             table: sessions,
             families,
             parks: Arc::default(),
-            cluster_sessions: Shares::new(usize::MAX, CLUSTER_SESSIONS_OF_ONE),
+            cluster_sessions: Quotas::new(usize::MAX, CLUSTER_SESSIONS_OF_ONE),
         };
         let peers = Peers {
             agents,
@@ -173,8 +173,8 @@ impl Context {
             peers,
             shown,
             metrics,
-            event_streams: Shares::new(most, (most / 4).max(1)),
-            snapshots: Shares::new(SNAPSHOTS, SNAPSHOTS / 4),
+            event_streams: Quotas::new(most, (most / 4).max(1)),
+            snapshots: Quotas::new(SNAPSHOTS, SNAPSHOTS / 4),
             traces: None,
             requests: TaskTracker::new(),
             port,

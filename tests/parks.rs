@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use ray_relay::app::{self, Running};
 use ray_relay::config::{self, Config};
-use ray_relay::moment::Moment;
 use ray_relay::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, Registry, State};
+use ray_relay::timestamp::Timestamp;
 use ray_relay::wire::dap::conversation::Conversation;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
@@ -83,7 +83,7 @@ fn paused(address: SocketAddr) -> Breakpoint {
         reason: Reason::Breakpoint,
         location: None,
         exception: None,
-        first_seen: Moment::now(),
+        first_seen: Timestamp::now(),
         stop: 1,
         state: State::Paused,
         task_ended: None,

@@ -13,8 +13,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use ray_relay::app::{self, Running};
 use ray_relay::config::{self, Config, TlsMode};
-use ray_relay::moment::Moment;
 use ray_relay::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};
+use ray_relay::timestamp::Timestamp;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -82,7 +82,7 @@ fn breakpoint(worker: SocketAddr, id: &str, job: &str) -> Breakpoint {
         reason: Reason::Breakpoint,
         location: None,
         exception: None,
-        first_seen: Moment::now(),
+        first_seen: Timestamp::now(),
         stop: 1,
         state: State::Paused,
         task_ended: None,

@@ -11,8 +11,8 @@ mod head;
 use std::time::{Duration, Instant};
 
 use ray_relay::config;
-use ray_relay::moment::Moment;
 use ray_relay::ray::registry::{Holder, Registry};
+use ray_relay::timestamp::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
 use tokio_util::sync::CancellationToken;
 
@@ -154,7 +154,7 @@ fn claim_all(registry: &Registry) -> Result<f64> {
             replica: None,
             parked_until: None,
             at_neighbour: false,
-            since: Moment::now(),
+            since: Timestamp::now(),
         };
         let claim = registry.claim(breakpoint.id, holder);
         drop(claim.map_err(|why| format!("{why:?}"))?);

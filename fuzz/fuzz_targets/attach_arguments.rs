@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use ray_relay::dap::attach::{RelayEndpoint, Pass, child_configuration, for_worker};
 use ray_relay::dap::selection::{Children, Hint, choose};
 use ray_relay::dap::attach_selector::read_selector;
-use ray_relay::moment::Moment;
+use ray_relay::timestamp::Moment;
 use ray_relay::ray::registry::Snapshot;
 use ray_relay_fuzz::paused;
 use serde_json::Value;

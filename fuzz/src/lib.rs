@@ -1,6 +1,6 @@
 //! What several fuzz targets compare with.
 
-use ray_relay::moment::Moment;
+use ray_relay::timestamp::Moment;
 use ray_relay::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};
 use serde_json::Value;
 

@@ -49,7 +49,7 @@ struct Slot {
 
 /// How sure it is that a breakpoint exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum Confidence {
     /// The registry lists it.
     Listed,
     /// A row of Ray's says so.
@@ -90,7 +90,7 @@ impl Slots {
         &mut self,
         id: BreakpointId,
         range: RangeInclusive<u32>,
-        standing: Standing,
+        standing: Confidence,
     ) -> Option<u32> {
         let now = Instant::now();
         self.used = Some(now);
@@ -98,11 +98,11 @@ impl Slots {
             let taken = self.by_slot.get_mut(&slot)?;
             let was_listed = taken.listed;
             let given = match standing {
-                Standing::Listed => {
+                Confidence::Listed => {
                     taken.is_listed();
                     true
                 }
-                Standing::Expected => taken.is_expected(now),
+                Confidence::Expected => taken.is_expected(now),
             };
             self.unlisted -= usize::from(taken.listed && !was_listed);
             return given.then_some(slot);
@@ -111,7 +111,7 @@ impl Slots {
             .checked_sub(*range.start())
             .filter(|count| *count > 0)?;
         let most = MAX_IDS.min(count as usize);
-        let expected = standing == Standing::Expected;
+        let expected = standing == Confidence::Expected;
         let full = |slots: &Self| {
             slots.by_id.len() >= most
                 || (expected && slots.unlisted >= most.div_ceil(EXPECTED_SHARE))

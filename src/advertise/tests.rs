@@ -11,7 +11,7 @@ fn id(n: u32) -> BreakpointId {
 }
 
 fn advertise(table: &Table, host: &str, n: u32) -> String {
-    table.spelling(host, id(n), Standing::Listed)
+    table.spelling(host, id(n), Confidence::Listed)
 }
 
 fn living(ids: impl IntoIterator<Item = BreakpointId>) -> Snapshot {
@@ -74,7 +74,7 @@ async fn one_that_comes_back_keeps_its_address() {
 #[tokio::test(start_paused = true)]
 async fn one_that_is_not_listed_yet_has_its_address_already() {
     let table = Table::new(Advertise::Ports(5700..=5707));
-    let reached = Reached::parse("relay:5678").unwrap();
+    let reached = ExternalAddress::parse("relay:5678").unwrap();
     let (_, port) = table.address_expected(&reached, id(1));
     assert_ne!(port, 5678);
     assert_eq!(table.breakpoint_at(port), Some(id(1)));
@@ -96,7 +96,7 @@ async fn one_that_is_not_listed_yet_has_its_address_already() {
 #[tokio::test(start_paused = true)]
 async fn those_that_never_turn_up_take_a_part_of_the_addresses_and_not_for_good() {
     let table = Table::new(Advertise::Ports(5700..=5707));
-    let reached = Reached::parse("relay:5678").unwrap();
+    let reached = ExternalAddress::parse("relay:5678").unwrap();
     let expect = |n| table.address_expected(&reached, id(n)).1;
     let list = |n| table.address(&reached, Some(id(n))).1;
     let (first, second) = (expect(0), expect(1));
@@ -126,7 +126,7 @@ async fn those_that_never_turn_up_take_a_part_of_the_addresses_and_not_for_good(
 #[test]
 fn ports_are_stable_and_run_out() {
     let table = Table::new(Advertise::Ports(5700..=5702));
-    let port = |n| table.port(id(n), Standing::Listed);
+    let port = |n| table.port(id(n), Confidence::Listed);
     let ports: Vec<u16> = (0..3).map(|n| port(n).unwrap()).collect();
     for (n, given) in (0..).zip(&ports) {
         assert!((5700..=5702).contains(given));
@@ -134,7 +134,7 @@ fn ports_are_stable_and_run_out() {
         assert_eq!(port(n), Some(*given));
     }
     assert_eq!(port(3), None);
-    let reached = Reached::parse("relay:5678").unwrap();
+    let reached = ExternalAddress::parse("relay:5678").unwrap();
     for (n, port) in [(3, 5678), (1, ports[1])] {
         let address = table.address(&reached, Some(id(n)));
         assert_eq!(address, ("relay".to_owned(), port));
@@ -145,7 +145,7 @@ fn ports_are_stable_and_run_out() {
 #[test]
 fn names_from_a_template() {
     let table = Table::new(Advertise::Host("{id}.debug.example.com".to_owned()));
-    let reached = Reached::parse("relay.example.com").unwrap();
+    let reached = ExternalAddress::parse("relay.example.com").unwrap();
     let (host, port) = table.address(&reached, Some(id(1)));
     assert_eq!(host, format!("{}.debug.example.com", id(1)));
     assert_eq!(port, 80);
@@ -192,7 +192,11 @@ fn hosts_as_clients_write_them() {
         ("relay_1.example.com:", "relay_1.example.com", 80),
     ] {
         let host = host.to_owned();
-        assert_eq!(Reached::parse(text), Some(Reached { host, port }), "{text}");
+        assert_eq!(
+            ExternalAddress::parse(text),
+            Some(ExternalAddress { host, port }),
+            "{text}"
+        );
     }
     for text in [
         "",
@@ -211,14 +215,14 @@ fn hosts_as_clients_write_them() {
         "1..",
         "[127.0.0.1]",
     ] {
-        assert_eq!(Reached::parse(text), None, "{text}");
+        assert_eq!(ExternalAddress::parse(text), None, "{text}");
     }
 }
 
 #[test]
 fn the_addresses_of_a_list_stay_while_the_list_does() {
     let table = Table::new(Advertise::Single);
-    let reached = |host: &str| Reached::parse(host).unwrap();
+    let reached = |host: &str| ExternalAddress::parse(host).unwrap();
     let here = reached("127.0.0.1:5678");
     let list = living((0..20).map(id));
     let listed = table.listed(&here, &list);
@@ -229,7 +233,7 @@ fn the_addresses_of_a_list_stay_while_the_list_does() {
         assert_eq!(table.address(&here, Some(id(n))).0, *host);
     }
     assert!(listed.address(id(20)).is_none());
-    let again = |reached: &Reached, list: &Snapshot| table.listed(reached, list);
+    let again = |reached: &ExternalAddress, list: &Snapshot| table.listed(reached, list);
     assert!(Arc::ptr_eq(&listed, &again(&here, &list)));
     let newer = Snapshot {
         live: list.live.clone(),
@@ -254,7 +258,7 @@ fn the_addresses_of_a_list_stay_while_the_list_does() {
 #[tokio::test(start_paused = true)]
 async fn who_goes_without_an_address_may_have_it_later() {
     let table = Table::new(Advertise::Single);
-    let here = Reached::parse("abc:5678").unwrap();
+    let here = ExternalAddress::parse("abc:5678").unwrap();
     let before = living((100..107).map(id));
     table.listed(&here, &before);
     let list = living((0..3).map(id));

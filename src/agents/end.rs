@@ -1,6 +1,6 @@
 //! Why a link ends, or never begins.
 
-use crate::identity::Ended;
+use crate::identity::PrincipalEnded;
 use crate::telemetry::metrics::LinkEnd;
 use crate::wire::link::{CloseReason, LinkError};
 
@@ -27,7 +27,7 @@ pub(crate) enum End {
     Contested(String),
     /// The time of its principal is over.
     #[error("{0}")]
-    Over(Ended),
+    Over(PrincipalEnded),
     /// It says more than an agent has to say.
     #[error("it sent too many messages")]
     Flood,

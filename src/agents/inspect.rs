@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::failures::Failed;
 use super::link::Link;
-use super::{Absence, Agents, NotOpened, Tunnel};
+use super::{Agents, NoAgentReason, NotOpened, Tunnel};
 use crate::ray::look::{LARGEST, Look};
 use crate::wire::tunnel::messages::{
     FailureId, FromRelay, Inspect, Inspection, Listening, Refusal, Sentence, read,
@@ -35,7 +35,7 @@ pub(crate) struct WorkerAt<'a> {
 pub(crate) enum NotInspected {
     /// Nobody is there who could.
     #[error("{0}")]
-    NoAgent(Absence),
+    NoAgent(NoAgentReason),
     /// The agent is of a version that does not.
     #[error("the agent of its node is older than this relay: update it")]
     Older,

@@ -10,11 +10,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout};
 
 use super::end::End;
-use super::table::{Instance, Standing};
+use super::table::{AgentProcess, Instance};
 use crate::identity::Principal;
-use crate::moment::Moment;
 use crate::ray::registry::RayNode;
-use crate::wire::tunnel::messages::{FromRelay, Held, Name, Sentence};
+use crate::timestamp::Timestamp;
+use crate::wire::tunnel::messages::{FromRelay, HoldRow, Name, Sentence};
 use crate::wire::tunnel::text::Hex;
 
 /// How long an agent that somebody else claims to be may take to show that it is there.
@@ -28,8 +28,8 @@ pub(crate) struct Link {
     pub(super) principal: Principal,
     pub(super) peer: SocketAddr,
     pub(super) about: About,
-    pub(super) since: Moment,
-    pub(super) standing: Arc<Standing>,
+    pub(super) since: Timestamp,
+    pub(super) standing: Arc<AgentProcess>,
     pub(super) outbox: mpsc::Sender<Outgoing>,
     pub(super) told: watch::Sender<Option<End>>,
     pub(super) heard: watch::Sender<Instant>,
@@ -55,7 +55,7 @@ pub(super) struct About {
 pub(super) struct State {
     nodes: Vec<RayNode>,
     pub(super) round_trip: Option<Duration>,
-    pub(super) held: Arc<[Held]>,
+    pub(super) held: Arc<[HoldRow]>,
     /// Whether the agent keeps what is left of tasks that fail: it has not said so, or it does, or why not.
     pub(super) keeps_failures: Option<Option<Sentence>>,
     pub(super) queries: HashMap<Hex<8>, oneshot::Sender<Option<Name>>>,
@@ -98,7 +98,7 @@ impl Link {
     }
 
     /// What sessions hold through the agent, by its last word.
-    pub(super) fn held(&self) -> Arc<[Held]> {
+    pub(super) fn held(&self) -> Arc<[HoldRow]> {
         Arc::clone(&self.state.lock().held)
     }
 

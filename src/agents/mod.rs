@@ -12,7 +12,6 @@
 //! Bounds: links in all (`upstream.max_agents`), those that are not believed yet ([`newcomers`]), [`STREAMS`] and [`WAITING`] for each agent, what it may say in a second
 //! ([`link`](crate::wire::link)), one message ([`LARGEST`](crate::wire::tunnel::messages::LARGEST)). Where anything is in doubt, nobody speaks for the node.
 
-mod elsewhere;
 mod end;
 mod failed;
 mod failures;
@@ -20,6 +19,7 @@ mod inspect;
 mod link;
 mod newcomers;
 mod open;
+mod peers;
 pub(crate) mod reverse;
 mod revoked;
 mod rows;
@@ -46,15 +46,15 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 pub(crate) use self::failures::Failed;
 pub(crate) use self::inspect::{NotInspected, WorkerAt};
-pub(crate) use self::open::{NotOpened, Wanted};
+pub(crate) use self::open::{NotOpened, OpenRequest};
 pub(crate) use self::rows::SessionElsewhere;
 pub use self::tunnel::Tunnel;
-pub(crate) use self::way::{Absence, NoWay, Way};
+pub(crate) use self::way::{NoAgentReason, NoRoute, WorkerRoute};
 
-use self::elsewhere::Elsewhere;
 use self::newcomers::{Newcomer, Newcomers};
-use self::open::{AskedAgent, Opened};
-use self::revoked::Heard;
+use self::open::{AskedAgent, OpenResult};
+use self::peers::RelayPeers;
+use self::revoked::SeenRevocations;
 use self::table::Table;
 use crate::audit::Audit;
 use crate::config::{Config, PostMortem, UpstreamPath};
@@ -93,13 +93,13 @@ pub(crate) struct Agents {
     audit: Arc<Audit>,
     metrics: Arc<Metrics>,
     /// Other relays.
-    elsewhere: Elsewhere,
+    elsewhere: RelayPeers,
     /// What other relays have said that is revoked.
-    heard: Mutex<Heard>,
+    heard: Mutex<SeenRevocations>,
     newcomers: Arc<Newcomers>,
     table: Mutex<Table>,
     /// Streams that were asked for and have not come.
-    streams: Awaited<AskedAgent, Opened>,
+    streams: Awaited<AskedAgent, OpenResult>,
     /// Where workers meet debuggers that listen.
     reverse: reverse::Table,
     /// What agents are to keep of tasks that fail, and what they keep.
@@ -157,7 +157,7 @@ impl Agents {
             auth,
             audit,
             metrics,
-            elsewhere: Elsewhere::default(),
+            elsewhere: RelayPeers::default(),
             heard: Mutex::default(),
             newcomers: Arc::default(),
             table: Mutex::new(Table::new(config.upstream.max_agents)),

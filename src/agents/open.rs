@@ -11,22 +11,23 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::link::Link;
-use super::table::{Instance, Standing};
+use super::table::{AgentProcess, Instance};
 use super::tunnel::Tunnel;
 use super::{Agents, Socket};
-use crate::identity::{Ended, Principal};
+use crate::identity::{Principal, PrincipalEnded};
 use crate::ray::registry::{Breakpoint, Holder, Kind};
 use crate::telemetry::metrics::StreamOutcome;
 use crate::wire::tunnel::ByteStream;
 use crate::wire::tunnel::awaited::Expected;
 use crate::wire::tunnel::messages::{
-    self, Dialled, Failure, FromRelay, Keep, Name, Open, Refusal, Sentence, StreamId, Subject,
+    self, Failure, FromRelay, Name, Open, ParkTerms, Refusal, Sentence, StreamGreeting, StreamId,
+    Subject,
 };
 use crate::wire::tunnel::text::Hex;
 
 /// What an agent is asked to dial.
 #[derive(Debug)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct OpenRequest<'a> {
     /// Whose debugger.
     pub(crate) breakpoint: &'a Breakpoint,
     /// The node that it is on.
@@ -96,7 +97,7 @@ pub(super) struct AskedAgent {
 }
 
 /// What came of asking.
-pub(super) type Opened = Result<Delivered, NotOpened>;
+pub(super) type OpenResult = Result<Delivered, NotOpened>;
 
 /// A stream that has come.
 pub(super) struct Delivered {
@@ -108,17 +109,17 @@ pub(super) struct Delivered {
 /// Whoever waits for a stream that an agent is about to open.
 pub(crate) struct Delivery {
     asked: AskedAgent,
-    deliver: oneshot::Sender<Opened>,
+    deliver: oneshot::Sender<OpenResult>,
 }
 
 /// A session whose stream can be broken by itself, until this is dropped.
 struct Breakable<'a> {
-    standing: &'a Standing,
+    standing: &'a AgentProcess,
     session: Option<Name>,
 }
 
 impl<'a> Breakable<'a> {
-    fn new(standing: &'a Standing, session: Option<Name>, cut: &CancellationToken) -> Self {
+    fn new(standing: &'a AgentProcess, session: Option<Name>, cut: &CancellationToken) -> Self {
         if let Some(session) = &session {
             standing
                 .sessions
@@ -139,7 +140,7 @@ impl Drop for Breakable<'_> {
 
 /// A stream that is waited for. Dropped before it has come, the agent is told.
 struct Awaiting<'a> {
-    expected: Expected<'a, AskedAgent, Opened>,
+    expected: Expected<'a, AskedAgent, OpenResult>,
     link: &'a Link,
 }
 
@@ -161,10 +162,10 @@ impl Agents {
     pub(crate) async fn open(
         &self,
         link: &Arc<Link>,
-        wanted: Wanted<'_>,
+        wanted: OpenRequest<'_>,
         patience: Duration,
     ) -> Result<Tunnel, NotOpened> {
-        let Wanted {
+        let OpenRequest {
             breakpoint,
             node_id,
             holder,
@@ -245,10 +246,10 @@ impl Agents {
             said = first_word(&mut socket) => said?,
             () = cut.cancelled() => return Err(NotOpened::LinkLost),
         };
-        let resumed: Option<Box<Keep>> = match said {
-            Dialled::Dialled => None,
-            Dialled::Resumed(keep) => Some(keep),
-            Dialled::Failed { kind, detail } => {
+        let resumed: Option<Box<ParkTerms>> = match said {
+            StreamGreeting::Dialled => None,
+            StreamGreeting::Resumed(keep) => Some(keep),
+            StreamGreeting::Failed { kind, detail } => {
                 debug!(%detail, agent = %link.about.hostname, "an agent does not reach a debugger");
                 return Err(NotOpened::Failed(kind));
             }
@@ -314,8 +315,8 @@ impl Delivery {
                 ended = principal.ended() => ended,
             };
             let vouched = match ended {
-                Ended::Expired => agents.vouched(&instance, principal.subject()),
-                Ended::Revoked | Ended::Withdrawn(_) => None,
+                PrincipalEnded::Expired => agents.vouched(&instance, principal.subject()),
+                PrincipalEnded::Revoked | PrincipalEnded::Withdrawn(_) => None,
             };
             match vouched {
                 Some(newer) => principal = newer,
@@ -336,7 +337,7 @@ impl Agents {
 }
 
 /// What the agent says first on a stream.
-async fn first_word(socket: &mut Socket) -> Result<Dialled, NotOpened> {
+async fn first_word(socket: &mut Socket) -> Result<StreamGreeting, NotOpened> {
     loop {
         match socket.next().await {
             Some(Ok(Message::Text(text))) => {

@@ -49,14 +49,14 @@ struct Entry {
     replaced: CancellationToken,
     /// Agents are told of it.
     open: bool,
-    arrivals: mpsc::Sender<Arrival>,
+    arrivals: mpsc::Sender<DialledWorker>,
     /// What each agent that was asked has said, by its link.
-    said: watch::Sender<HashMap<u64, Said>>,
+    said: watch::Sender<HashMap<u64, RendezvousEvent>>,
 }
 
 /// What an agent says of a rendezvous.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum RendezvousEvent {
     /// Nothing yet.
     Asked,
     /// It listens.
@@ -72,15 +72,15 @@ pub(crate) struct Rendezvous {
     /// Where workers dial it.
     pub(crate) port: u16,
     /// The next worker that has dialled.
-    pub(crate) arrivals: mpsc::Receiver<Arrival>,
+    pub(crate) arrivals: mpsc::Receiver<DialledWorker>,
     /// What agents say of it.
-    pub(crate) said: watch::Receiver<HashMap<u64, Said>>,
+    pub(crate) said: watch::Receiver<HashMap<u64, RendezvousEvent>>,
     /// Its owner has come anew.
     pub(crate) replaced: CancellationToken,
 }
 
 /// A worker that has dialled a rendezvous. Dropped, it is dismissed.
-pub(crate) struct Arrival {
+pub(crate) struct DialledWorker {
     link: Arc<Link>,
     id: ArrivalId,
     /// The worker's node, which the agent speaks for.
@@ -89,7 +89,7 @@ pub(crate) struct Arrival {
     pub(crate) worker_id: Name,
 }
 
-impl Drop for Arrival {
+impl Drop for DialledWorker {
     fn drop(&mut self) {
         // Where it was received already, the agent passes this over.
         self.link.tell(FromRelay::Dismiss { arrival: self.id });
@@ -278,8 +278,10 @@ impl Entry {
         let asked = self.said.send_if_modified(|said| {
             let new = !said.contains_key(&link.id);
             said.entry(link.id).or_insert_with(|| match covers {
-                true => Said::Asked,
-                false => Said::Refuses("its --reverse-ports do not include that port".into()),
+                true => RendezvousEvent::Asked,
+                false => {
+                    RendezvousEvent::Refuses("its --reverse-ports do not include that port".into())
+                }
             });
             new
         });
@@ -302,7 +304,7 @@ impl Table {
             entry.said.send_if_modified(|said| {
                 let asked = said.get_mut(&link.id);
                 asked.is_some_and(|said| {
-                    *said = refused.map_or(Said::Listens, Said::Refuses);
+                    *said = refused.map_or(RendezvousEvent::Listens, RendezvousEvent::Refuses);
                     true
                 })
             });
@@ -310,10 +312,10 @@ impl Table {
     }
 
     /// A worker has dialled a rendezvous at the agent of `link`.
-    pub(super) fn arrived(&self, link: &Arc<Link>, arrived: messages::Arrived) {
+    pub(super) fn arrived(&self, link: &Arc<Link>, arrived: messages::RendezvousArrival) {
         let is_it = |node: &&RayNode| *node.node_id == *arrived.node_id;
         let node = link.nodes().iter().find(is_it).cloned();
-        let arrival = node.map(|node| Arrival {
+        let arrival = node.map(|node| DialledWorker {
             link: Arc::clone(link),
             id: arrived.arrival,
             node,
@@ -338,7 +340,7 @@ impl Table {
     /// The link is over.
     pub(super) fn lose(&self, link: &Link) {
         for entry in self.entries.lock().values() {
-            let lose = |said: &mut HashMap<u64, Said>| said.remove(&link.id).is_some();
+            let lose = |said: &mut HashMap<u64, RendezvousEvent>| said.remove(&link.id).is_some();
             entry.said.send_if_modified(lose);
         }
     }
@@ -373,7 +375,7 @@ impl Drop for Rendezvous {
     }
 }
 
-impl Arrival {
+impl DialledWorker {
     /// A stream with the worker's bytes. Only for who may debug it: called by [`crate::reverse`] alone.
     ///
     /// # Errors

@@ -40,14 +40,14 @@ const KNOWN: usize = 1024;
 
 /// What other relays have said.
 #[derive(Default)]
-pub(super) struct Heard {
+pub(super) struct SeenRevocations {
     /// The newest last.
     macs: VecDeque<Hex<32>>,
     /// It was said in the log that something was not believed.
     doubted: bool,
 }
 
-impl Heard {
+impl SeenRevocations {
     fn knows(&self, said: &Revocations) -> bool {
         self.macs.contains(&said.mac)
     }

@@ -10,9 +10,9 @@ use super::Agents;
 use super::link::Link;
 use crate::config::UpstreamPath;
 use crate::identity::Principal;
-use crate::moment::Moment;
 use crate::policy::Scope;
 use crate::ray::registry::{BreakpointId, RayNode};
+use crate::timestamp::Timestamp;
 use crate::wire::tunnel::messages::{self, Replica};
 
 /// One live Ray node.
@@ -42,7 +42,7 @@ struct AgentRow {
     /// The ports on which it would listen for workers.
     #[serde(skip_serializing_if = "Option::is_none")]
     reverse_ports: Option<String>,
-    since: Moment,
+    since: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
     round_trip_ms: Option<f64>,
     /// Debugger connections through it.
@@ -58,7 +58,7 @@ struct AgentRow {
 
 #[derive(Debug, Serialize)]
 struct DownRow {
-    since: Moment,
+    since: Timestamp,
     why: String,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct SessionElsewhere {
     breakpoint: Option<BreakpointId>,
     name: Option<String>,
     cluster: Arc<str>,
-    since: Moment,
+    since: Timestamp,
 }
 
 impl AgentRow {

@@ -17,12 +17,12 @@ use super::{Agents, Carrier, Newcomer, NotOpened, Socket, trust};
 use crate::audit::{Action, Entry};
 use crate::hold::Holder;
 use crate::identity::Principal;
-use crate::moment::Moment;
 use crate::ray::registry::RayNode;
 use crate::telemetry::metrics::LinkEnd;
+use crate::timestamp::Timestamp;
 use crate::wire::link::ControlLink;
 use crate::wire::tunnel::messages::{
-    Announce, FromAgent, FromRelay, Held, Hex, Node, PROTOCOL, PostMortem, Refusal,
+    Announce, FromAgent, FromRelay, Hex, HoldRow, Node, PROTOCOL, PostMortem, Refusal,
 };
 
 /// The deadline from the connection to the announcement.
@@ -169,7 +169,7 @@ impl Agents {
                 keeps_prompts: announced.keeps_prompts,
                 inspects: announced.inspects,
             },
-            since: Moment::now(),
+            since: Timestamp::now(),
             standing,
             outbox,
             told,
@@ -353,8 +353,8 @@ impl Agents {
 
     /// The agent keeps workers that sessions of this relay believe to have: it has lost those streams, which here look whole
     /// for as long as nobody says otherwise.
-    fn break_lost(&self, link: &Link, workers: &[Held]) {
-        let lost = |held: &&Held| held.parked.is_some() && held.replica == self.replica;
+    fn break_lost(&self, link: &Link, workers: &[HoldRow]) {
+        let lost = |held: &&HoldRow| held.parked.is_some() && held.replica == self.replica;
         let sessions = link.standing.sessions.lock();
         for held in workers.iter().filter(lost) {
             if let Some(cut) = sessions.get(&held.session) {
@@ -372,7 +372,7 @@ impl Agents {
 
     /// Takes a link that is over out of the table, and what waits for it with it.
     fn leave(&self, link: &Arc<Link>, end: &End) {
-        let was_there = self.table.lock().leave(link, end, Moment::now());
+        let was_there = self.table.lock().leave(link, end, Timestamp::now());
         // Where it is not there any more, the agent has a newer one.
         if was_there && end.cuts() {
             link.standing.cut.cancel();

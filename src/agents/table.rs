@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 use super::end::End;
 use super::link::Link;
 use super::{INSPECTIONS, STREAMS, WAITING};
-use crate::moment::Moment;
 use crate::ray::registry::RayNode;
+use crate::timestamp::Timestamp;
 use crate::wire::tunnel::messages::Name;
 use crate::wire::tunnel::text::Hex;
 
@@ -34,7 +34,7 @@ pub(super) type Instance = Hex<16>;
 
 /// What the links of one agent's process have in common, and its streams with them, which may outlive a link.
 #[derive(Debug)]
-pub(super) struct Standing {
+pub(super) struct AgentProcess {
     /// A permit for each stream.
     pub(super) streams: Arc<Semaphore>,
     /// A permit for each stream that is waited for.
@@ -50,7 +50,7 @@ pub(super) struct Standing {
 /// When and why the agent of a node went.
 #[derive(Debug, Clone)]
 pub(super) struct Lost {
-    pub(super) since: Moment,
+    pub(super) since: Timestamp,
     pub(super) why: String,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Table {
     by_node: HashMap<NodeKey, u64>,
     contested: HashMap<NodeKey, Instant>,
     lost: HashMap<NodeKey, Lost>,
-    standings: HashMap<Instance, Weak<Standing>>,
+    standings: HashMap<Instance, Weak<AgentProcess>>,
 }
 
 /// What comes of a claim.
@@ -105,13 +105,13 @@ impl Table {
     }
 
     /// What the links and streams of `instance` have in common.
-    pub(super) fn standing(&mut self, instance: Instance) -> Arc<Standing> {
+    pub(super) fn standing(&mut self, instance: Instance) -> Arc<AgentProcess> {
         let known = self.standings.get(&instance).and_then(Weak::upgrade);
         if let Some(standing) = known.filter(|standing| !standing.cut.is_cancelled()) {
             return standing;
         }
         self.standings.retain(|_, known| known.strong_count() > 0);
-        let standing = Arc::new(Standing {
+        let standing = Arc::new(AgentProcess {
             streams: Arc::new(Semaphore::new(STREAMS)),
             waiting: Arc::new(Semaphore::new(WAITING)),
             inspections: Semaphore::new(INSPECTIONS),
@@ -177,7 +177,7 @@ impl Table {
     }
 
     /// Takes `link` out, which ended by `end`; says whether it was still in here.
-    pub(super) fn leave(&mut self, link: &Link, end: &End, now: Moment) -> bool {
+    pub(super) fn leave(&mut self, link: &Link, end: &End, now: Timestamp) -> bool {
         if self.links.remove(&link.id).is_none() {
             return false;
         }
@@ -188,7 +188,7 @@ impl Table {
         true
     }
 
-    fn lose(&mut self, node: NodeKey, end: &End, now: Moment) {
+    fn lose(&mut self, node: NodeKey, end: &End, now: Timestamp) {
         if self.lost.len() >= MOST_LOST && !self.lost.contains_key(&node) {
             let oldest = self.lost.iter().min_by_key(|(_, lost)| lost.since);
             if let Some(oldest) = oldest.map(|(node, _)| node.clone()) {

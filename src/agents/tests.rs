@@ -34,7 +34,7 @@ use crate::identity::Authenticator;
 use crate::identity::testing::{authenticator, token_of};
 use crate::ray::registry::RayNode;
 use crate::wire::tunnel::messages::{
-    Announce, Dialled, FromAgent, FromRelay, Open, PROTOCOL, PostMortem, StreamId,
+    Announce, FromAgent, FromRelay, Open, PROTOCOL, PostMortem, StreamGreeting, StreamId,
 };
 use crate::wire::tunnel::text::Hex;
 use crate::wire::tunnel::{self, LINK_PATH, LINK_PROTOCOL, SECRET_HEADER, STREAM_PATH};
@@ -310,7 +310,7 @@ impl StandIn {
 
 /// Says on a stream that the debugger is there.
 pub(crate) async fn dialled(stream: &mut WebSocketStream<TcpStream>) {
-    let said = tunnel::messages::written(&Dialled::Dialled);
+    let said = tunnel::messages::written(&StreamGreeting::Dialled);
     stream.send(Message::text(said)).await.unwrap();
 }
 

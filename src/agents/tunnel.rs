@@ -12,10 +12,10 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::Carrier;
-use super::table::Standing;
+use super::table::AgentProcess;
 use crate::debugger::Tunnelled;
 use crate::wire::tunnel::ByteStream;
-use crate::wire::tunnel::messages::Keep;
+use crate::wire::tunnel::messages::ParkTerms;
 
 /// Bytes to and from a worker's debugger. Once the agent's credential is no longer good, or its node contested, it is broken
 /// in both directions. That the agent has gone reads as an error, unlike the end of the debugger's connection.
@@ -29,11 +29,11 @@ pub struct Tunnel {
     _open: oneshot::Sender<()>,
     /// Of those that the agent may have.
     _slot: OwnedSemaphorePermit,
-    _standing: Arc<Standing>,
+    _standing: Arc<AgentProcess>,
     /// The agent can keep the debugger.
     pub(super) keeps: bool,
     /// By what the debugger was kept, where it is one that was.
-    resumed: Option<Box<Keep>>,
+    resumed: Option<Box<ParkTerms>>,
     /// The worker is to be left before the relay ends.
     _leaving: TaskTrackerToken,
 }
@@ -44,8 +44,8 @@ impl Tunnel {
         cut: CancellationToken,
         open: oneshot::Sender<()>,
         slot: OwnedSemaphorePermit,
-        standing: Arc<Standing>,
-        resumed: Option<Box<Keep>>,
+        standing: Arc<AgentProcess>,
+        resumed: Option<Box<ParkTerms>>,
         leaving: TaskTrackerToken,
     ) -> Self {
         Self {
@@ -87,7 +87,7 @@ impl Tunnelled for Tunnel {
         Box::pin(self.bytes.get_mut().say(text))
     }
 
-    fn take_resumed(&mut self) -> Option<Box<Keep>> {
+    fn take_resumed(&mut self) -> Option<Box<ParkTerms>> {
         self.resumed.take()
     }
 }

@@ -12,8 +12,8 @@ use super::link::Link;
 use super::table::Lost;
 use crate::config::{UpstreamPath, is_loopback_host};
 use crate::hold::KEPT;
-use crate::moment::Moment;
 use crate::ray::registry::{Breakpoint, Holder, Kind, RayNode};
+use crate::timestamp::Timestamp;
 use crate::wire::human_time::span;
 use crate::wire::tunnel::messages::Name;
 
@@ -25,11 +25,11 @@ const NOTICED: Duration = Duration::from_millis(500);
 
 /// How a session goes on its last hop.
 #[derive(Debug, Clone)]
-pub(crate) enum Way {
+pub(crate) enum WorkerRoute {
     /// The relay dials. Through an agent it would not have to: why there is none.
     Direct {
         /// `None`: no agent is wanted.
-        without: Option<Absence>,
+        without: Option<NoAgentReason>,
     },
     /// The agent of its node dials.
     Agent {
@@ -40,7 +40,7 @@ pub(crate) enum Way {
     },
 }
 
-impl Way {
+impl WorkerRoute {
     /// The word in the record.
     pub(crate) fn word(&self) -> &'static str {
         match self {
@@ -52,15 +52,15 @@ impl Way {
 
 /// Why no agent dials. `Display` is a clause.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub(crate) enum Absence {
+pub(crate) enum NoAgentReason {
     /// There has been none.
     #[error("no agent (`ray-relay node`) is linked for its node")]
     None,
     /// There was one.
-    #[error("the agent of its node has been gone for {} ({why})", span(.since.until(Moment::now())))]
+    #[error("the agent of its node has been gone for {} ({why})", span(.since.until(Timestamp::now())))]
     Down {
         /// Since when.
-        since: Moment,
+        since: Timestamp,
         /// Why its link ended.
         why: String,
     },
@@ -72,7 +72,7 @@ pub(crate) enum Absence {
     NotLocated,
 }
 
-impl From<&Lost> for Absence {
+impl From<&Lost> for NoAgentReason {
     fn from(lost: &Lost) -> Self {
         Self::Down {
             since: lost.since,
@@ -83,12 +83,12 @@ impl From<&Lost> for Absence {
 
 /// Why a breakpoint is reached by no way. `Display` is a sentence for the client.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub(crate) enum NoWay {
+pub(crate) enum NoRoute {
     /// It takes an agent.
     #[error(
         "it cannot be reached: {0}, and workers of cluster {1} are reached through agents alone"
     )]
-    NoAgent(Absence, Arc<str>),
+    NoAgent(NoAgentReason, Arc<str>),
     /// A session of another relay has it, by the word of the agent.
     #[error("it is being debugged by {0}")]
     Held(Box<Holder>),
@@ -97,7 +97,7 @@ pub(crate) enum NoWay {
         "this breakpoint can be entered only on its own node, because that node was started without `--ray-debugger-external`{}",
         .0.as_ref().map(|absence| format!(", and {absence}")).unwrap_or_default()
     )]
-    NotExternal(Option<Absence>),
+    NotExternal(Option<NoAgentReason>),
 }
 
 /// Whether a head at `ray_address` is on the relay's machine, so that its node's loopback address is the relay's.
@@ -110,17 +110,17 @@ impl Agents {
     /// The way to `breakpoint`. Agents are asked for at most 2 s, and only where Ray does not say on which node it is.
     ///
     /// # Errors
-    /// [`NoWay`].
-    pub(crate) async fn way(&self, breakpoint: &Breakpoint) -> Result<Way, NoWay> {
+    /// [`NoRoute`].
+    pub(crate) async fn way(&self, breakpoint: &Breakpoint) -> Result<WorkerRoute, NoRoute> {
         if let Some(holder) = self.holder_elsewhere(breakpoint) {
-            return Err(NoWay::Held(Box::new(holder)));
+            return Err(NoRoute::Held(Box::new(holder)));
         }
         let path = self.path(&breakpoint.cluster);
         let without = match path {
             UpstreamPath::Direct => None,
             UpstreamPath::Agent | UpstreamPath::PreferAgent => {
                 match self.speaker(breakpoint).await {
-                    Ok((link, node_id)) => return Ok(Way::Agent { link, node_id }),
+                    Ok((link, node_id)) => return Ok(WorkerRoute::Agent { link, node_id }),
                     Err(absence) => Some(absence),
                 }
             }
@@ -136,10 +136,10 @@ impl Agents {
         };
         match (path, without) {
             (UpstreamPath::Agent, Some(absence)) => {
-                Err(NoWay::NoAgent(absence, Arc::clone(&breakpoint.cluster)))
+                Err(NoRoute::NoAgent(absence, Arc::clone(&breakpoint.cluster)))
             }
-            (_, without) if on_loopback && !is_local() => Err(NoWay::NotExternal(without)),
-            (_, without) => Ok(Way::Direct { without }),
+            (_, without) if on_loopback && !is_local() => Err(NoRoute::NotExternal(without)),
+            (_, without) => Ok(WorkerRoute::Direct { without }),
         }
     }
 
@@ -147,17 +147,20 @@ impl Agents {
     ///
     /// # Errors
     /// [`NoWay::NoAgent`].
-    pub(crate) async fn way_to_agent(&self, breakpoint: &Breakpoint) -> Result<Way, NoWay> {
+    pub(crate) async fn way_to_agent(
+        &self,
+        breakpoint: &Breakpoint,
+    ) -> Result<WorkerRoute, NoRoute> {
         match self.speaker(breakpoint).await {
-            Ok((link, node_id)) => Ok(Way::Agent { link, node_id }),
-            Err(absence) => Err(NoWay::NoAgent(absence, Arc::clone(&breakpoint.cluster))),
+            Ok((link, node_id)) => Ok(WorkerRoute::Agent { link, node_id }),
+            Err(absence) => Err(NoRoute::NoAgent(absence, Arc::clone(&breakpoint.cluster))),
         }
     }
 
     /// Why nobody speaks any more for the node of a worker of `cluster` that was reached by `way`, and whose connection
     /// broke; `None`: somebody does, or `way` is no agent's. The link may be noticed later: it is waited for, for half a second.
-    pub(crate) async fn lost(&self, cluster: &str, way: &Way) -> Option<String> {
-        let Way::Agent { link, node_id } = way else {
+    pub(crate) async fn lost(&self, cluster: &str, way: &WorkerRoute) -> Option<String> {
+        let WorkerRoute::Agent { link, node_id } = way else {
             return None;
         };
         timeout(NOTICED, link.closed()).await.ok()?;
@@ -170,7 +173,11 @@ impl Agents {
 
     /// Why it is not known what became of the task of `breakpoint`, which is taken to run on since `at`: the agent of its node
     /// was lost with the session, and keeps what a relay has lost where it lives. `None`: it was not.
-    pub(crate) fn lost_with(&self, breakpoint: &Breakpoint, at: Moment) -> Option<Absence> {
+    pub(crate) fn lost_with(
+        &self,
+        breakpoint: &Breakpoint,
+        at: Timestamp,
+    ) -> Option<NoAgentReason> {
         let cluster = &*breakpoint.cluster;
         if self.path(cluster) == UpstreamPath::Direct {
             return None;
@@ -186,7 +193,7 @@ impl Agents {
     }
 
     /// The agent that speaks for the node of `breakpoint`.
-    async fn speaker(&self, breakpoint: &Breakpoint) -> Result<(Arc<Link>, Name), Absence> {
+    async fn speaker(&self, breakpoint: &Breakpoint) -> Result<(Arc<Link>, Name), NoAgentReason> {
         let cluster = &*breakpoint.cluster;
         if breakpoint.node_id.is_empty() {
             return self.locate(breakpoint).await;
@@ -196,24 +203,28 @@ impl Agents {
     }
 
     /// The agent that speaks for the node `node_id` of `cluster`.
-    pub(super) fn speaks_for(&self, cluster: &str, node_id: &str) -> Result<Arc<Link>, Absence> {
+    pub(super) fn speaks_for(
+        &self,
+        cluster: &str,
+        node_id: &str,
+    ) -> Result<Arc<Link>, NoAgentReason> {
         let table = self.table.lock();
         if let Some(link) = table.of_node(cluster, node_id) {
             return Ok(Arc::clone(link));
         }
         Err(match table.lost(cluster, node_id) {
-            _ if table.is_contested(cluster, node_id, Instant::now()) => Absence::Contested,
+            _ if table.is_contested(cluster, node_id, Instant::now()) => NoAgentReason::Contested,
             Some(lost) => lost.into(),
-            None => Absence::None,
+            None => NoAgentReason::None,
         })
     }
 
     /// The same for a legacy breakpoint of a Ray that does not say on which node it is (before 2.40): by its address, or,
     /// where that is `localhost`, by asking all.
-    async fn locate(&self, breakpoint: &Breakpoint) -> Result<(Arc<Link>, Name), Absence> {
+    async fn locate(&self, breakpoint: &Breakpoint) -> Result<(Arc<Link>, Name), NoAgentReason> {
         let links = self.table.lock().of_cluster(&breakpoint.cluster);
         if links.is_empty() {
-            return Err(Absence::None);
+            return Err(NoAgentReason::None);
         }
         let address = breakpoint.node_ip;
         if !address.is_loopback() {
@@ -225,7 +236,7 @@ impl Agents {
                 Some(((*node.node_id).into(), Arc::clone(link)))
             };
             let found = links.iter().find_map(has);
-            let (node_id, link) = found.ok_or(Absence::None)?;
+            let (node_id, link) = found.ok_or(NoAgentReason::None)?;
             return Ok((link, node_id));
         }
         let registered = breakpoint.registered.as_ref();
@@ -244,7 +255,7 @@ impl Agents {
         // Two with the same port and title: it is not known which.
         match (found.next(), found.next()) {
             (Some((node_id, link)), None) => Ok((link, node_id)),
-            _ => Err(Absence::NotLocated),
+            _ => Err(NoAgentReason::NotLocated),
         }
     }
 }

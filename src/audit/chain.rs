@@ -185,7 +185,7 @@ impl Head {
 
 /// A line whose hash is its own.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Opened {
+pub struct VerifiedLine {
     /// Head of the chain after it.
     pub head: Head,
     /// Hash of the line that it follows.
@@ -210,7 +210,7 @@ pub enum BadLine {
 ///
 /// # Errors
 /// [`BadLine`].
-pub fn open(hashing: &Hashing, line: &[u8]) -> Result<Opened, BadLine> {
+pub fn open(hashing: &Hashing, line: &[u8]) -> Result<VerifiedLine, BadLine> {
     let (hashed, hash) = split(line).ok_or(BadLine::Malformed)?;
     if hashing.hash(&hashed) != hash {
         return Err(BadLine::Changed { claimed: hash });
@@ -219,12 +219,12 @@ pub fn open(hashing: &Hashing, line: &[u8]) -> Result<Opened, BadLine> {
 }
 
 /// What `line` says, its hash unchecked.
-pub fn read(line: &[u8]) -> Option<Opened> {
+pub fn read(line: &[u8]) -> Option<VerifiedLine> {
     let (_, hash) = split(line)?;
     let members: Map<String, Value> = serde_json::from_slice(line).ok()?;
     let seq = members.get("seq")?.as_u64().filter(|seq| *seq > 0)?;
     let prev = members.get("prev")?.as_str()?.parse().ok()?;
-    Some(Opened {
+    Some(VerifiedLine {
         head: Head { seq, hash },
         prev,
         members,

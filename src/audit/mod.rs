@@ -38,9 +38,9 @@ pub use self::entry::{Action, Entry, OpenError, Unavailable};
 
 use self::chain::{Hashing, Head};
 use self::owed::Owed;
-use self::restraint::{Restraint, SUM_UP_EVERY, Verdict};
+use self::restraint::{RefusalCounts, SUM_UP_EVERY, Verdict};
 use self::sink::Sink;
-use self::writer::{Job, Whither, Writer};
+use self::writer::{Job, LogTarget, Writer};
 use crate::config::{self, AuditSync, OnFailure};
 use crate::key_mode::{Holds, warn_if_open};
 use crate::telemetry::Metrics;
@@ -80,7 +80,7 @@ struct Running {
     complained: AtomicU64,
     silent: AtomicU64,
     began: Instant,
-    restraint: Mutex<Restraint>,
+    restraint: Mutex<RefusalCounts>,
     /// Why the last entry was not written.
     failing: Mutex<Option<String>>,
     owed: Owed,
@@ -251,7 +251,7 @@ impl Audit {
     /// [`Unavailable`]: it goes on as before.
     pub(crate) async fn move_aside(&self) -> Result<(), Unavailable> {
         match &self.running {
-            Some(running) => running.move_to(Whither::Aside).await,
+            Some(running) => running.move_to(LogTarget::Aside).await,
             None => Ok(()),
         }
     }
@@ -262,7 +262,7 @@ impl Audit {
             return;
         };
         let until = Instant::now() + TAKEN_BACK;
-        while let Err(why) = running.move_to(Whither::Back).await {
+        while let Err(why) = running.move_to(LogTarget::Back).await {
             if Instant::now() > until {
                 error!(%why, "the audit log continues in the file beside the configured one");
                 return;
@@ -320,7 +320,7 @@ impl Running {
         Ok(())
     }
 
-    async fn move_to(&self, whither: Whither) -> Result<(), Unavailable> {
+    async fn move_to(&self, whither: LogTarget) -> Result<(), Unavailable> {
         let (done, moved) = oneshot::channel();
         let moving = async {
             match self.jobs.send(Job::Move(whither, done)).await {

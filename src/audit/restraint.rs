@@ -56,7 +56,7 @@ struct LeftOut {
 
 /// The accounts of all whose refusals are counted.
 #[derive(Debug, Default)]
-pub(super) struct Restraint {
+pub(super) struct RefusalCounts {
     accounts: HashMap<RestrainedSubject, RestraintAccount>,
 }
 
@@ -69,7 +69,7 @@ pub(super) enum Verdict {
     LeftOut,
 }
 
-impl Restraint {
+impl RefusalCounts {
     /// Whether `entry` is written at `now`, which the clock on the wall calls `time`.
     pub(super) fn judge(&mut self, entry: &Entry, now: Instant, time: SystemTime) -> Verdict {
         if !is_refusal(entry) {
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_flood_of_refusals_is_one_line_and_nobody_elses() {
-        let mut restraint = Restraint::default();
+        let mut restraint = RefusalCounts::default();
         let (now, time) = (Instant::now(), SystemTime::UNIX_EPOCH);
         let mut written = 0;
         for i in 0..10_000u64 {
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn people_beyond_the_bound_share_an_account() {
-        let mut restraint = Restraint::default();
+        let mut restraint = RefusalCounts::default();
         let now = Instant::now();
         for i in 0..3 * MOST {
             let [.., a, b] = i.to_be_bytes();
@@ -248,7 +248,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_was_done_is_never_left_out(action in 0..Action::ALL.len(), outcome in "(allowed|denied|refused|client|)") {
-            let mut restraint = Restraint::default();
+            let mut restraint = RefusalCounts::default();
             let entry = Entry::new(Action::ALL[action]).with("outcome", outcome.as_str());
             let done = !matches!(&*outcome, "denied" | "refused")
                 || !matches!(entry.action, Action::Authentication | Action::Decision | Action::Command | Action::Agent);

@@ -14,7 +14,7 @@ use crate::telemetry::Metrics;
 
 /// A line as it was written, without what chains it to the others.
 #[derive(Debug, Clone)]
-pub(crate) struct Line {
+pub(crate) struct AuditLine {
     pub(crate) action: Action,
     pub(crate) subject: Option<String>,
     pub(crate) session: Option<u64>,
@@ -23,7 +23,7 @@ pub(crate) struct Line {
     pub(crate) details: Value,
 }
 
-impl Line {
+impl AuditLine {
     fn read(line: &str) -> Self {
         let line: Value = serde_json::from_str(line).unwrap();
         let text = |key: &str| line[key].as_str().map(str::to_owned);
@@ -45,7 +45,7 @@ pub(crate) struct AuditSpy(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    lines: Vec<Line>,
+    lines: Vec<AuditLine>,
     /// Lines of this kind are not taken.
     refuses: Option<Action>,
     /// Nor is any other.
@@ -58,7 +58,7 @@ impl LineSink for AuditSpy {
     }
 
     fn append(&mut self, line: &str) -> Result<(), String> {
-        let line = Line::read(line);
+        let line = AuditLine::read(line);
         let mut state = self.0.lock();
         if state.refuses_all || state.refuses == Some(line.action) {
             return Err("the disk is full".to_owned());
@@ -100,12 +100,12 @@ impl AuditSpy {
     }
 
     /// All lines so far.
-    pub(crate) fn lines(&self) -> Vec<Line> {
+    pub(crate) fn lines(&self) -> Vec<AuditLine> {
         self.0.lock().lines.clone()
     }
 
     /// All lines so far but those about the record itself, and none of them again.
-    pub(crate) fn take(&self) -> Vec<Line> {
+    pub(crate) fn take(&self) -> Vec<AuditLine> {
         let mut lines = std::mem::take(&mut self.0.lock().lines);
         lines.retain(|line| line.action != Action::Audit);
         lines

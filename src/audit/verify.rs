@@ -15,14 +15,14 @@ const MOST: usize = 100;
 
 /// The place of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct LinePosition {
     /// The file as it was named.
     pub file: String,
     /// Number of the line in that file, from 1.
     pub line: u64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for LinePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} line {}", self.file, self.line)
     }
@@ -33,20 +33,20 @@ impl fmt::Display for Place {
 pub enum Finding {
     /// The line's hash is not that of its bytes.
     #[error("{0}: this line was changed, or was not written with this key")]
-    Changed(Place),
+    Changed(LinePosition),
     /// The line is no audit line at all.
     #[error("{0}: this is no audit line; one was changed, or text was inserted")]
-    Malformed(Place),
+    Malformed(LinePosition),
     /// The last line has no line feed, and cannot be read.
     #[error(
         "{0}: the last line is torn: the relay is writing it now, or died while writing it and has not been started since, or the line was cut"
     )]
-    Torn(Place),
+    Torn(LinePosition),
     /// Numbers are left out before the line.
     #[error("{place}: {}", missing(*.expected, *.found))]
     Missing {
         /// Place of the line behind the gap.
-        place: Place,
+        place: LinePosition,
         /// First number that is missing.
         expected: u64,
         /// The number that is there.
@@ -58,7 +58,7 @@ pub enum Finding {
     )]
     OutOfOrder {
         /// Place of the line.
-        place: Place,
+        place: LinePosition,
         /// The number that should be there.
         expected: u64,
         /// The number that is there.
@@ -66,10 +66,10 @@ pub enum Finding {
     },
     /// The line has the right number, and follows another line than the one that it was written behind.
     #[error("{0}: this line does not follow the one before it; one of the two was replaced")]
-    Unlinked(Place),
+    Unlinked(LinePosition),
     /// A file begins in the middle.
     #[error("{0}: no file begins with such a line; lines before it were removed from this file")]
-    Beheaded(Place),
+    Beheaded(LinePosition),
     /// The log begins in the middle.
     #[error(
         "{place}: the log begins with number {first}, and {} {} missing at its beginning: whole files were removed (`--beginning-removed` where that was on purpose)",
@@ -77,7 +77,7 @@ pub enum Finding {
     )]
     NoBeginning {
         /// Place of the first line.
-        place: Place,
+        place: LinePosition,
         /// The number that the first line has.
         first: u64,
     },
@@ -113,7 +113,7 @@ pub struct Report {
     /// The last good line.
     pub last: Option<Head>,
     /// Lines that the relay died over, and said so when it was started again.
-    pub torn: Vec<Place>,
+    pub torn: Vec<LinePosition>,
     /// Starts of a chain behind the first, with [`Verifier::collected`].
     pub restarts: u64,
 }
@@ -129,7 +129,7 @@ pub struct Verifier<'a> {
     /// What the next line has to follow; the number is not known behind a line that cannot be read.
     expected: Option<(Option<u64>, Hash)>,
     /// A line that is none, until the relay's own word on it comes.
-    torn: Option<(Place, u64, Hash)>,
+    torn: Option<(LinePosition, u64, Hash)>,
     report: Report,
 }
 
@@ -187,7 +187,7 @@ impl<'a> Verifier<'a> {
 
     /// Verifies the next line.
     pub fn line(&mut self, line: RawLine<'_>) {
-        let place = Place {
+        let place = LinePosition {
             file: self.file.clone(),
             line: line.number,
         };
@@ -224,7 +224,7 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    fn good(&mut self, place: Place, opened: &chain::Opened, begins: bool) {
+    fn good(&mut self, place: LinePosition, opened: &chain::VerifiedLine, begins: bool) {
         let about_itself = opened.members.get("action").is_some_and(|a| a == "audit");
         let details = opened.members.get("details");
         if let Some((_, bytes, sha256)) = &self.torn {

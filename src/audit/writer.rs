@@ -38,12 +38,12 @@ pub(super) enum Job {
     /// The last line, and the end.
     Close(Waiter),
     /// What follows goes into another file of this process's own, or into the configured one again.
-    Move(Whither, Waiter),
+    Move(LogTarget, Waiter),
 }
 
 /// Which of two files is written: another process writes the configured one while it takes over, and from then on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Whither {
+pub(super) enum LogTarget {
     Aside,
     Back,
 }
@@ -51,7 +51,7 @@ pub(super) enum Whither {
 /// What ends a batch.
 enum Last {
     Close(Waiter),
-    Move(Whither, Waiter),
+    Move(LogTarget, Waiter),
 }
 
 /// Somebody who waits for a line.
@@ -166,13 +166,13 @@ impl Writer {
 
     /// Goes on in another file, which has a chain of its own: the last line of the one names it, and its first line what it
     /// goes on from. Nothing where there is no file. Where the other one cannot be begun, this one goes on.
-    fn move_to(&mut self, whither: Whither) -> Result<(), String> {
+    fn move_to(&mut self, whither: LogTarget) -> Result<(), String> {
         let Sink::File(file) = &mut self.sink else {
             return Ok(());
         };
         let mut other = match whither {
-            Whither::Aside => file.aside(std::process::id()),
-            Whither::Back => file.back(),
+            LogTarget::Aside => file.aside(std::process::id()),
+            LogTarget::Back => file.back(),
         };
         if other.path() == file.path() {
             return Ok(());

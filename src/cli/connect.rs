@@ -6,7 +6,7 @@ mod clock;
 mod command;
 mod line;
 mod lines;
-mod told;
+mod printer;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ pub use self::args::ConnectArgs;
 use self::args::ConnectError;
 use self::command::Command;
 use self::lines::Lines;
-use self::told::Told;
+use self::printer::ConnectPrinter;
 use super::failure::Failure;
-use super::kube::Reached;
+use super::kube::KubeRelay;
 use super::relay_client::RelayError;
 use super::{RelayArgs, RelayUrl};
 use crate::shutdown::Signals;
@@ -55,7 +55,7 @@ const FAREWELL: Duration = Duration::from_secs(3);
 async fn found(
     args: &ConnectArgs,
     address: SocketAddr,
-) -> Result<(RelayUrl, Option<Reached>), Failure> {
+) -> Result<(RelayUrl, Option<KubeRelay>), Failure> {
     if !args.kube.is_wanted() {
         let url = args.url.clone().ok_or(ConnectError::Unnamed)?;
         return match url.port() == address.port() && is_this_machine(url.host()) {
@@ -66,7 +66,7 @@ async fn found(
     let mut told = String::new();
     let mut backoff = Backoff::new(line::FIRST, line::LONGEST);
     loop {
-        match Reached::of(&args.kube).await {
+        match KubeRelay::of(&args.kube).await {
             Ok((url, reached)) => return Ok((url, Some(reached))),
             Err(RelayError::Kube(why)) if why.is_passing() => {
                 let why = why.to_string();
@@ -96,7 +96,7 @@ pub(super) async fn run(args: ConnectArgs) -> Result<(), Failure> {
         found = Box::pin(found(&args, address)) => found?,
         () = signals.next() => return Ok(()),
     };
-    let told = Arc::new(Told::new(&args, &found.0, address));
+    let told = Arc::new(ConnectPrinter::new(&args, &found.0, address));
     let relay = RelayArgs {
         relay: found.0,
         tls: args.tls.clone(),

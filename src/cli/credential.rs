@@ -4,7 +4,7 @@ use hyper::header::HeaderValue;
 use zeroize::Zeroizing;
 
 use super::RelayArgs;
-use super::kube::Reached;
+use super::kube::KubeRelay;
 use super::relay_client::RelayError;
 use super::relay_token::bearer;
 use super::token_command::Dated;
@@ -16,7 +16,7 @@ impl RelayArgs {
     /// [`RelayError::Kube`].
     pub(super) async fn reach(&mut self) -> Result<(), RelayError> {
         if self.kube.is_wanted() {
-            let (relay, reached) = Reached::of(&self.kube).await?;
+            let (relay, reached) = KubeRelay::of(&self.kube).await?;
             self.relay = relay;
             self.reached = Some(reached.into());
         }
@@ -72,7 +72,7 @@ impl RelayArgs {
     }
 
     /// Whose token is shown, where none is given and the relay is in Kubernetes.
-    pub(super) fn by_kubernetes(&self) -> Option<&Reached> {
+    pub(super) fn by_kubernetes(&self) -> Option<&KubeRelay> {
         let reached = self.reached.as_deref()?;
         (reached.is_as_account() || !self.token.is_given()).then_some(reached)
     }

@@ -92,7 +92,7 @@ impl Fails for Contradiction {
 }
 
 /// The way to a relay in Kubernetes, and the token that there is for it.
-pub(super) struct Reached {
+pub(super) struct KubeRelay {
     cluster: Arc<KubeCluster>,
     forwarder: Arc<Forwarder>,
     name: Option<ServerName<'static>>,
@@ -109,7 +109,7 @@ struct AccountToken {
     is_stale: bool,
 }
 
-impl std::fmt::Debug for Reached {
+impl std::fmt::Debug for KubeRelay {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Reached")
             .field("forwarder", &self.forwarder)
@@ -117,7 +117,7 @@ impl std::fmt::Debug for Reached {
     }
 }
 
-impl Reached {
+impl KubeRelay {
     /// Finds the relay: how it is called, and the way there.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clap::Args;
 
-use super::kube::{KubeArgs, Reached};
+use super::kube::{KubeArgs, KubeRelay};
 use super::relay_tls::RelayTlsArgs;
 use super::relay_token::RelayTokenArgs;
 use crate::wire::relay_url::RelayUrl;
@@ -39,5 +39,5 @@ pub struct RelayArgs {
     pub kube: KubeArgs,
     /// The way there, once it is found.
     #[arg(skip)]
-    pub(super) reached: Option<Arc<Reached>>,
+    pub(super) reached: Option<Arc<KubeRelay>>,
 }

@@ -2,7 +2,7 @@
 
 mod args;
 mod link;
-mod told;
+mod printer;
 
 use std::io;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 pub use self::args::ReverseArgs;
-use self::link::{Broken, Line};
-use self::told::Told;
+use self::link::{Broken, ReverseLink};
+use self::printer::ReversePrinter;
 use super::failure::{Fails, Failure};
 use super::relay_client::RelayError;
 use crate::shutdown::Signals;
@@ -52,8 +52,8 @@ impl Fails for ReverseError {}
 
 pub(super) async fn run(args: ReverseArgs) -> Result<(), Failure> {
     let mut signals = Signals::new().map_err(ReverseError::Signal)?;
-    let told = Arc::new(Told::new(args.json, args.to.clone()));
-    let mut line = Line::new(args, Arc::clone(&told));
+    let told = Arc::new(ReversePrinter::new(args.json, args.to.clone()));
+    let mut line = ReverseLink::new(args, Arc::clone(&told));
     let kept = async {
         let mut backoff = Backoff::new(FIRST, LONGEST);
         loop {

@@ -115,13 +115,13 @@ impl<T: 'static> Kind<T> {
 }
 
 /// The words that a key takes, each with its meaning. Declared with `words!`.
-pub(super) trait Word: Copy + PartialEq + 'static {
+pub(super) trait Keyword: Copy + PartialEq + 'static {
     /// The words and their variants, in the order in which messages name them.
     const WORDS: &'static [(&'static str, Self)];
 }
 
 /// One of the words of `T`.
-pub(super) fn choice<T: Word>() -> Kind<T> {
+pub(super) fn choice<T: Keyword>() -> Kind<T> {
     Kind::new(|value| read::choice(value, T::WORDS), shown_word)
 }
 
@@ -203,7 +203,7 @@ pub(super) fn listed(values: &Vec<String>) -> String {
 }
 
 /// The word for `value`, as a TOML string.
-pub(super) fn shown_word<T: Word>(value: &T) -> String {
+pub(super) fn shown_word<T: Keyword>(value: &T) -> String {
     let word = T::WORDS.iter().find(|(_, meaning)| meaning == value);
     quoted(&word.map_or("", |(word, _)| word))
 }

@@ -7,7 +7,7 @@ use crate::memory::{self, Needed};
 
 /// How much memory the relay divides, and where that is from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Memory {
+pub struct MemoryBudget {
     /// What the process may have, in bytes.
     pub there: usize,
     /// Whether anybody has said so: `listen.memory`, or the system.
@@ -18,7 +18,7 @@ pub struct Memory {
 
 impl Config {
     /// The memory of a relay with this configuration.
-    pub fn memory(&self) -> Memory {
+    pub fn memory(&self) -> MemoryBudget {
         let known = self.listen.memory.or_else(memory::limit);
         let places = [
             self.listen.max_connections,
@@ -26,7 +26,7 @@ impl Config {
             self.upstream.max_agents,
         ];
         let places = places.into_iter().fold(0, usize::saturating_add);
-        Memory {
+        MemoryBudget {
             there: known.unwrap_or(memory::USUAL),
             is_known: known.is_some(),
             needed: memory::needed(places),
@@ -34,7 +34,7 @@ impl Config {
     }
 }
 
-impl Memory {
+impl MemoryBudget {
     /// What there is to divide among those who use the relay, in bytes.
     pub fn divided(&self) -> usize {
         self.needed.left_of(self.there)

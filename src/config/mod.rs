@@ -22,7 +22,7 @@ pub(crate) mod testing;
 pub mod units;
 
 pub(crate) use address::{is_host_label, is_loopback_host};
-pub use memory::Memory;
+pub use memory::MemoryBudget;
 pub use problem::{Problem, Problems};
 pub use resolve::{Checks, Fault, Resolved, resolve};
 pub use resolver::Setting;

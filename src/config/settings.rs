@@ -86,7 +86,7 @@ macro_rules! words {
             $($(#[$word_doc])* $meaning,)+
         }
 
-        impl $crate::config::kind::Word for $name {
+        impl $crate::config::kind::Keyword for $name {
             const WORDS: &'static [(&'static str, Self)] = &[$(($word, Self::$meaning)),+];
         }
     };

@@ -29,10 +29,10 @@ use crate::connection;
 use crate::connection::summary::Summary;
 use crate::identity::{Principal, Renewal};
 use crate::memory::Memory;
-use crate::session::shares::{Share, Shares, Shortage};
+use crate::session::shares::{QuotaExceeded, QuotaPermit, Quotas};
 use crate::shutdown::Shutdown;
 use crate::wire::peer_stream::PeerStream;
-use crate::wire::resumed::messages::{LinkId, LinkSecret, Opener, Said};
+use crate::wire::resumed::messages::{LinkId, LinkSecret, Opener, ResumeMessage};
 use crate::wire::resumed::{Cut, DOUBTED, DOWN, Link, LinkedStream, Phase, UP, carry};
 use crate::wire::tunnel::messages::{Replica, written};
 
@@ -46,7 +46,7 @@ const FAREWELL: Duration = Duration::from_secs(10);
 const ARRIVING: usize = 64;
 
 /// A connection within another one: what somebody has made at the other end of a link, or a terminal of the page.
-pub(crate) struct Arrived {
+pub(crate) struct InnerConnection {
     /// What is said on it.
     pub(crate) stream: ArrivedStream,
     /// Who opened the link, or the page.
@@ -77,41 +77,41 @@ impl PeerStream for ArrivedStream {
 /// All links. One for the process.
 #[derive(Debug)]
 pub(crate) struct Links {
-    table: Mutex<HashMap<LinkId, Arc<Held>>>,
-    places: Arc<Shares>,
+    table: Mutex<HashMap<LinkId, Arc<ResumableLink>>>,
+    places: Arc<Quotas>,
     resume: Duration,
     replica: Replica,
     memory: Memory,
     shutdown: Shutdown,
-    arriving: mpsc::Sender<Arrived>,
-    arrived: tokio::sync::Mutex<mpsc::Receiver<Arrived>>,
+    arriving: mpsc::Sender<InnerConnection>,
+    arrived: tokio::sync::Mutex<mpsc::Receiver<InnerConnection>>,
 }
 
 /// A link, for who resumes it.
 #[derive(Debug)]
-struct Held {
+struct ResumableLink {
     id: LinkId,
     secret: LinkSecret,
-    begun: Said,
+    begun: ResumeMessage,
     opener: Option<Opener>,
     principal: Principal,
     renewal: Renewal,
     link: Arc<Link>,
-    _place: Share,
+    _place: QuotaPermit,
 }
 
 /// Why a link is not opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotOpened {
     /// There are as many as there may be.
-    Crowded(Shortage),
+    Crowded(QuotaExceeded),
     /// The system has no randomness.
     NoSecrets,
 }
 
 /// A WebSocket that is to carry a link, once it is open.
 pub(crate) struct Transport {
-    held: Arc<Held>,
+    held: Arc<ResumableLink>,
     /// What the command says that it has; `None`: the link is new.
     received: Option<u64>,
 }
@@ -127,7 +127,7 @@ impl Links {
         let (arriving, arrived) = mpsc::channel(ARRIVING);
         Self {
             table: Mutex::default(),
-            places: Shares::new(config.max_links, (config.max_links / 4).max(1)),
+            places: Quotas::new(config.max_links, (config.max_links / 4).max(1)),
             resume: config.resume,
             replica,
             memory,
@@ -143,7 +143,7 @@ impl Links {
     }
 
     /// The next connection at the end of a link. Cancel safe; for one caller.
-    pub(crate) async fn arrived(&self) -> Arrived {
+    pub(crate) async fn arrived(&self) -> InnerConnection {
         match self.arrived.lock().await.recv().await {
             Some(arrived) => arrived,
             // It holds a sender itself.
@@ -152,7 +152,7 @@ impl Links {
     }
 
     /// Has `arrived` served as a connection to the one port is; whether the relay has time for it.
-    pub(crate) async fn deliver(&self, arrived: Arrived) -> bool {
+    pub(crate) async fn deliver(&self, arrived: InnerConnection) -> bool {
         let sent = timeout(OPENING, self.arriving.send(arrived)).await;
         matches!(sent, Ok(Ok(())))
     }
@@ -161,7 +161,7 @@ impl Links {
     fn leave_earlier(&self, principal: &Principal, opener: Opener) {
         let left: Vec<_> = {
             let table = self.table.lock();
-            let earlier = |held: &&Arc<Held>| {
+            let earlier = |held: &&Arc<ResumableLink>| {
                 held.is_of(principal) && held.opener.is_some_and(|of| opener.follows(&of))
             };
             table.values().filter(earlier).cloned().collect()
@@ -194,13 +194,13 @@ impl Links {
         let (principal, renewal) = principal.renewable();
         let account = self.memory.account(principal.known_subject().as_deref());
         let (link, stream) = Link::counted(DOWN, UP, &account);
-        let begun = Said::Begun {
+        let begun = ResumeMessage::Begun {
             link: id,
             secret,
             replica: self.replica,
             held: self.resume.as_secs(),
         };
-        let held = Arc::new(Held {
+        let held = Arc::new(ResumableLink {
             id,
             secret,
             begun,
@@ -248,11 +248,16 @@ impl Links {
     }
 
     /// Looks after a link to its end.
-    async fn keep(self: Arc<Self>, held: Arc<Held>, stream: LinkedStream, peer: SocketAddr) {
+    async fn keep(
+        self: Arc<Self>,
+        held: Arc<ResumableLink>,
+        stream: LinkedStream,
+        peer: SocketAddr,
+    ) {
         let link = &held.link;
         if self.opened(&held).await {
             debug!(?peer, "a client has connected through a link");
-            let arrived = Arrived {
+            let arrived = InnerConnection {
                 stream: Either::Left(stream),
                 principal: held.principal.clone(),
                 peer,
@@ -270,7 +275,7 @@ impl Links {
     }
 
     /// Whether somebody connects at the end of a link, before it is over.
-    async fn opened(&self, held: &Held) -> bool {
+    async fn opened(&self, held: &ResumableLink) -> bool {
         let lost = async {
             let mut phase = held.link.phase();
             loop {
@@ -301,7 +306,7 @@ impl Links {
     }
 
     /// Resolves when a link that is in use is over; it has been broken off where it did not end by itself.
-    async fn over(&self, held: &Held) {
+    async fn over(&self, held: &ResumableLink) {
         let link = &held.link;
         let mut phase = link.phase();
         let mut ended = pin!(async {
@@ -354,7 +359,7 @@ impl Links {
     }
 }
 
-impl Held {
+impl ResumableLink {
     /// Whether `principal` is the person who opened it, by whatever credential.
     fn is_of(&self, principal: &Principal) -> bool {
         self.principal.subject() == principal.subject()
@@ -374,7 +379,7 @@ impl Transport {
             Some(_) => {
                 info!("a link was resumed");
                 let received = attachment.received;
-                Said::Resumed { received }
+                ResumeMessage::Resumed { received }
             }
             None => held.begun,
         };

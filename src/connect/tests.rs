@@ -35,7 +35,7 @@ impl Scene {
         (self.person)(name)
     }
 
-    fn begin(&self, who: &Principal) -> Arc<Held> {
+    fn begin(&self, who: &Principal) -> Arc<ResumableLink> {
         self.links
             .begin(who, &Summary::new(PEER.into()), None)
             .unwrap()
@@ -43,7 +43,7 @@ impl Scene {
     }
 }
 
-impl Held {
+impl ResumableLink {
     fn names(&self) -> (String, String) {
         (self.id.digits(), self.secret.digits())
     }
@@ -114,7 +114,7 @@ async fn places_are_bounded_and_given_back() {
         .links
         .begin(&ada, &Summary::new(PEER.into()), None)
         .err();
-    assert_eq!(refused, Some(NotOpened::Crowded(Shortage::Yours(2))));
+    assert_eq!(refused, Some(NotOpened::Crowded(QuotaExceeded::Yours(2))));
     scene.begin(&scene.person("bob"));
     drop(held);
     sleep(OPENING + Duration::from_secs(1)).await;

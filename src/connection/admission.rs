@@ -12,7 +12,7 @@
 //!
 //! What carries the links and streams of agents has bounds of its own and takes none of these places ([`Place::set_apart`]).
 //!
-//! The listener holds a [`Guard`] for each connection; what is behind it has the [`Place`] in its
+//! The listener holds a [`Guard`] for each connection; what is behind it has the [`ConnectionPermit`] in its
 //! [`ConnectionInfo`](crate::connection::ConnectionInfo). Nothing in here waits while it holds the lock.
 
 mod table;
@@ -27,7 +27,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::table::{Known, Table};
+use self::table::{AdmissionError, Table};
 use crate::identity::Principal;
 use crate::memory::Memory;
 
@@ -74,7 +74,7 @@ pub struct Admission {
 
 /// The place of one connection. Cheap to clone; the default one is that of a connection that nobody counts.
 #[derive(Debug, Clone, Default)]
-pub struct Place(Option<Arc<Seat>>);
+pub struct ConnectionPermit(Option<Arc<Seat>>);
 
 #[derive(Debug)]
 struct Seat {
@@ -88,7 +88,7 @@ struct Seat {
 
 /// Gives the place back when the connection has ended.
 #[derive(Debug)]
-pub(crate) struct Guard(Place);
+pub(crate) struct Guard(ConnectionPermit);
 
 impl Admission {
     /// An admission of at most `most` connections at a time, of strangers and of others. All strangers together may make the
@@ -114,7 +114,7 @@ impl Admission {
             table.hurry(now.saturating_sub(millis(PATIENCE_UNDER_PRESSURE)));
         }
         drop(table);
-        Guard(Place(Some(Arc::new(Seat {
+        Guard(ConnectionPermit(Some(Arc::new(Seat {
             admission: Arc::clone(self),
             id,
             given_up,
@@ -155,7 +155,7 @@ fn millis(duration: Duration) -> u64 {
 }
 
 impl Guard {
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> ConnectionPermit {
         self.0.clone()
     }
 }
@@ -169,7 +169,7 @@ impl Drop for Guard {
     }
 }
 
-impl Place {
+impl ConnectionPermit {
     /// What this connection may make the relay hold from now on, in bytes, on top of what every connection costs.
     /// Strangers are given up for it, in the end this one.
     pub(crate) fn weigh(&self, bytes: usize) {
@@ -195,9 +195,9 @@ impl Place {
             .table()
             .know(seat.id, subject, Instant::now());
         known.map_err(|why| match why {
-            Known::TooMany(most) => Crowded::Yours { most },
-            Known::Full => Crowded::Full,
-            Known::Gone => Crowded::GivenUp,
+            AdmissionError::TooMany(most) => Crowded::Yours { most },
+            AdmissionError::Full => Crowded::Full,
+            AdmissionError::Gone => Crowded::GivenUp,
         })
     }
 

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tracing::field::{self, Empty};
 use tracing::{Span, error_span};
 
-use self::admission::Place;
+use self::admission::ConnectionPermit;
 use self::summary::Summary;
 use crate::identity::Principal;
 
@@ -31,7 +31,7 @@ pub struct ConnectionInfo {
     /// The advertised port that the client dialled, where that is not the one port.
     pub advertised_port: Option<u16>,
     /// The connection's place among all of them.
-    pub place: Place,
+    pub place: ConnectionPermit,
     /// What the log is told at its end.
     pub summary: Summary,
 }
@@ -59,7 +59,7 @@ impl ConnectionInfo {
             certificate: None,
             linked: false,
             advertised_port: None,
-            place: Place::default(),
+            place: ConnectionPermit::default(),
             summary,
         }
     }

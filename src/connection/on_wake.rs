@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use futures_util::task::AtomicWaker;
 
 /// What is woken in place of the task, and passes that on.
-pub(crate) struct OnWake {
+pub(crate) struct WakeForwarder {
     woken: Arc<Woken>,
     waker: Waker,
 }
@@ -23,7 +23,7 @@ struct Woken {
     task: AtomicWaker,
 }
 
-impl OnWake {
+impl WakeForwarder {
     pub(crate) fn new() -> Self {
         let woken = Arc::new(Woken::default());
         Self {
@@ -71,7 +71,7 @@ mod tests {
     #[tokio::test]
     async fn it_is_polled_when_it_is_woken_and_not_with_everything_else() {
         let (polls, ready, busy) = (Cell::new(0), Notify::new(), Notify::new());
-        let rare = OnWake::new();
+        let rare = WakeForwarder::new();
         let counted = pin!(async {
             let mut ready = pin!(ready.notified());
             std::future::poll_fn(|cx| {

@@ -10,11 +10,11 @@ use parking_lot::Mutex;
 use tracing::{debug, info};
 
 use crate::identity::Principal;
-use crate::moment::Moment;
 use crate::ray::registry::Breakpoint;
 use crate::telemetry::metrics::{Editor, Outcome, Protocol, Route};
 use crate::telemetry::request::RequestId;
 use crate::telemetry::traces::{Trace, Traces};
+use crate::timestamp::Timestamp;
 use crate::wire::text::shortened;
 
 /// The longest text of somebody else's, in characters.
@@ -32,7 +32,7 @@ pub struct Summary(Arc<Noted>);
 struct Noted {
     id: RequestId,
     peer: SocketAddr,
-    began: Moment,
+    began: Timestamp,
     facts: Mutex<Facts>,
 }
 
@@ -44,11 +44,11 @@ pub(crate) struct Facts {
     /// It is inside TLS.
     pub(crate) encrypted: bool,
     /// When that was known: TLS is taken off by then.
-    pub(crate) recognised: Option<Moment>,
+    pub(crate) recognised: Option<Timestamp>,
     /// Who it is; of a connection of HTTP, who asked last.
     pub(crate) principal: Option<Principal>,
     /// When that was first known.
-    pub(crate) authenticated: Option<Moment>,
+    pub(crate) authenticated: Option<Timestamp>,
     /// What the client calls itself.
     pub(crate) client: Option<String>,
     /// The same as statistics have it.
@@ -56,7 +56,7 @@ pub(crate) struct Facts {
     /// The worker that it was for, last.
     pub(crate) breakpoint: Option<Arc<Breakpoint>>,
     /// When its worker was reached, last.
-    pub(crate) attached: Option<Moment>,
+    pub(crate) attached: Option<Timestamp>,
     /// How its session ended, last.
     pub(crate) outcome: Option<Outcome>,
     /// What the client was told when it did not get what it wanted, last.
@@ -74,7 +74,7 @@ impl Summary {
         Self(Arc::new(Noted {
             id: RequestId::random(),
             peer,
-            began: Moment::now(),
+            began: Timestamp::now(),
             facts: Mutex::default(),
         }))
     }
@@ -90,7 +90,7 @@ impl Summary {
     }
 
     /// When it began.
-    pub(crate) fn began(&self) -> Moment {
+    pub(crate) fn began(&self) -> Timestamp {
         self.0.began
     }
 
@@ -109,7 +109,7 @@ impl Summary {
         self.note(|facts| {
             facts.protocol = Some(protocol);
             facts.encrypted = encrypted;
-            facts.recognised.get_or_insert_with(Moment::now);
+            facts.recognised.get_or_insert_with(Timestamp::now);
         });
     }
 
@@ -117,7 +117,7 @@ impl Summary {
     pub(crate) fn authenticated(&self, principal: &Principal) {
         self.note(|facts| {
             facts.principal = Some(principal.clone());
-            facts.authenticated.get_or_insert_with(Moment::now);
+            facts.authenticated.get_or_insert_with(Timestamp::now);
         });
     }
 
@@ -156,7 +156,7 @@ impl Summary {
     pub(crate) fn tell(&self, traces: Option<&Traces>) {
         let facts = self.facts();
         let aloud = facts.outcome.is_some() || facts.reason.is_some();
-        let seconds = |until: Option<Moment>| Some(self.began().until(until?).as_secs_f64());
+        let seconds = |until: Option<Timestamp>| Some(self.began().until(until?).as_secs_f64());
         macro_rules! told {
             ($level:ident) => {
                 $level!(
@@ -179,7 +179,7 @@ impl Summary {
                     recognised_seconds = seconds(facts.recognised),
                     authenticated_seconds = seconds(facts.authenticated),
                     attached_seconds = seconds(facts.attached),
-                    seconds = self.began().until(Moment::now()).as_secs_f64(),
+                    seconds = self.began().until(Timestamp::now()).as_secs_f64(),
                     "connection ended"
                 )
             };
@@ -195,7 +195,7 @@ impl Summary {
 
     /// The same as spans: the connection, and in it what came after another.
     fn trace(&self, facts: &Facts) -> Trace {
-        let (began, ended) = (self.began(), Moment::now());
+        let (began, ended) = (self.began(), Timestamp::now());
         let mut trace = Trace::new("connection", began, ended);
         let mut from = began;
         for (name, to) in [

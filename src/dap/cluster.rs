@@ -21,12 +21,12 @@ use super::refusal::hang_up;
 use super::rewrite::is_set;
 use crate::context::Context;
 use crate::identity::Principal;
-use crate::moment::Moment;
 use crate::policy::Scope;
 use crate::ray::registry::{Breakpoint, Snapshot};
 use crate::session::parks::{is_own, longest, with_parked};
-use crate::session::{Parent, within};
+use crate::session::{GroupRoot, within};
 use crate::telemetry::metrics::Outcome;
+use crate::timestamp::Timestamp;
 use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::dap::message::{Request, event, notice};
 use crate::wire::dap::names::{Command, Event};
@@ -46,7 +46,7 @@ pub(super) async fn run<S>(
     context: &Context,
     mut client: Conversation<S>,
     mut announcer: Announcer,
-    (mut parent, on_close): (Parent, Option<OnClose>),
+    (mut parent, on_close): (GroupRoot, Option<OnClose>),
     principal: &Principal,
 ) -> Outcome
 where
@@ -107,7 +107,7 @@ async fn relate<S>(
     context: &Context,
     client: &mut Conversation<S>,
     announcer: &mut Announcer,
-    (parent, close): (&mut Parent, (Option<OnClose>, Duration)),
+    (parent, close): (&mut GroupRoot, (Option<OnClose>, Duration)),
     principal: &Principal,
 ) -> Result<Outcome, Closed>
 where
@@ -184,7 +184,7 @@ where
             // What narrows the principal's rights may have become known since the last time.
             let list = offered(principal, &snapshots.borrow_and_update());
             let ticket = |breakpoint: &Breakpoint| context.auth.issue_ticket(principal, breakpoint);
-            let (messages, again) = announcer.announce(&list, Moment::now(), ticket);
+            let (messages, again) = announcer.announce(&list, Timestamp::now(), ticket);
             for message in &messages {
                 client.send(message).await?;
             }
@@ -206,7 +206,7 @@ where
 /// `kept`: for how long sessions without a client are.
 fn leave(
     goodbye: &Request,
-    parent: &mut Parent,
+    parent: &mut GroupRoot,
     (on_close, kept): (Option<OnClose>, Duration),
 ) -> Option<String> {
     let restarts = is_set(&goodbye.arguments, "restart");
@@ -242,7 +242,7 @@ fn greeting(snapshot: &Snapshot) -> String {
 /// Who has what is not opened, as the list tells it.
 fn holders(snapshot: &Snapshot) -> Option<String> {
     const SHOWN: usize = 5;
-    let now = Moment::now();
+    let now = Timestamp::now();
     let has = |b: &Arc<Breakpoint>| {
         let holder = b.holder()?;
         let held = match holder.parked_until {

@@ -13,7 +13,7 @@ mod client;
 mod cluster;
 mod commands;
 mod credential;
-mod farewell;
+mod linger;
 pub mod message_filter;
 pub mod messages;
 mod opened;
@@ -37,7 +37,7 @@ use tracing::debug;
 
 use self::attach::RelayEndpoint;
 use self::client::Client;
-use self::opened::{Initialize, Opened, refused};
+use self::opened::{ClientOpening, Initialize, refused};
 use self::refusal::{hang_up, refuse};
 use self::route::AttachFlow;
 use crate::connection::ConnectionInfo;
@@ -108,7 +108,7 @@ async fn recognise<S>(
     session: &Session,
     stream: S,
     connection: &ConnectionInfo,
-) -> Result<(Conversation<S>, Box<Opened>, Authenticated), Outcome>
+) -> Result<(Conversation<S>, Box<ClientOpening>, Authenticated), Outcome>
 where
     S: PeerStream,
 {
@@ -196,7 +196,13 @@ async fn open<S>(
     context: &Context,
     session: &Session,
     client: &mut Conversation<S>,
-) -> Result<Option<(Box<Opened>, Result<PresentedCredential, SessionRefusal>)>, Closed>
+) -> Result<
+    Option<(
+        Box<ClientOpening>,
+        Result<PresentedCredential, SessionRefusal>,
+    )>,
+    Closed,
+>
 where
     S: PeerStream,
 {
@@ -236,7 +242,7 @@ where
                 };
                 let presented = credential::take(&mut request.arguments);
                 let dialled = RelayEndpoint::read(&request.arguments, context.port);
-                let opened = Opened {
+                let opened = ClientOpening {
                     client: who,
                     initialize,
                     attach: request,

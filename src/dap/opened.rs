@@ -23,7 +23,7 @@ pub(super) struct Initialize {
 }
 
 /// What a client has said when it is known what it wants.
-pub(super) struct Opened {
+pub(super) struct ClientOpening {
     pub(super) client: Client,
     pub(super) initialize: Initialize,
     /// The `attach` request, without the credential.

@@ -12,27 +12,31 @@ use tokio::time::{Instant, timeout_at};
 use tracing::{debug, info};
 
 use super::attach_selector::read_selector;
-use super::{Opened, credential};
+use super::{ClientOpening, credential};
 use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::session::Session;
 use crate::session::authenticate::PresentedCredential;
 use crate::session::state::SessionState;
-use crate::takeover::{Home, Takeover, Wanted};
+use crate::takeover::{OwningProcess, RequestedSession, Takeover};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::wire::dap::codec::{frame, put_frame};
 use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::peer_stream::PeerStream;
-use crate::wire::tunnel::join::{Ended, Passed, join};
+use crate::wire::tunnel::join::{ByteCount, ClosedSide, join};
 
 /// The predecessor that has what `opened` asks for.
-pub(super) fn home(takeover: &Takeover, session: &Session, opened: &Opened) -> Option<Home> {
+pub(super) fn home(
+    takeover: &Takeover,
+    session: &Session,
+    opened: &ClientOpening,
+) -> Option<OwningProcess> {
     let selector = read_selector(&opened.attach.arguments).ok()?;
     let wanted = match (&selector.family, selector.subprocess, selector.breakpoint) {
-        (_, Some(_), Some(id)) => Wanted::Subprocess(id),
-        (Some(family), ..) => Wanted::Family(family),
-        (None, None, Some(id)) => Wanted::Parked(id),
-        _ => Wanted::Any {
+        (_, Some(_), Some(id)) => RequestedSession::Subprocess(id),
+        (Some(family), ..) => RequestedSession::Family(family),
+        (None, None, Some(id)) => RequestedSession::Parked(id),
+        _ => RequestedSession::Any {
             peer: session.peer().ip(),
             client: &opened.client.name,
         },
@@ -45,9 +49,9 @@ pub(super) async fn pass_on<S: PeerStream>(
     context: &Context,
     session: &Session,
     client: Conversation<S>,
-    opened: Box<Opened>,
+    opened: Box<ClientOpening>,
     presented: PresentedCredential,
-    (home, connection): (Home, &ConnectionInfo),
+    (home, connection): (OwningProcess, &ConnectionInfo),
 ) -> Outcome {
     let _busy = context.shutdown.busy.token();
     session.set_state(SessionProtocol::Dap, SessionState::PassedOn);
@@ -64,15 +68,15 @@ pub(super) async fn pass_on<S: PeerStream>(
             return Outcome::Failed;
         }
     };
-    let passed = Passed::default();
+    let passed = ByteCount::default();
     let joined = tokio::select! {
         joined = join(client, far, &passed) => joined,
         () = context.shutdown.abort.cancelled() => return Outcome::Drained,
     };
     session.set_bytes((passed.up(), passed.down()));
     match joined {
-        Ok(Ended::First) => Outcome::Client,
-        Ok(Ended::Second) => Outcome::Upstream,
+        Ok(ClosedSide::First) => Outcome::Client,
+        Ok(ClosedSide::Second) => Outcome::Upstream,
         Err(error) => {
             debug!(%error, "a forwarded connection broke");
             Outcome::Client
@@ -85,11 +89,11 @@ async fn introduce<S: PeerStream>(
     context: &Context,
     client: Conversation<S>,
     mut far: tokio::net::UnixStream,
-    opened: Opened,
+    opened: ClientOpening,
     presented: PresentedCredential,
     deadline: Instant,
 ) -> Result<(S, tokio::net::UnixStream), Closed> {
-    let Opened {
+    let ClientOpening {
         initialize, attach, ..
     } = opened;
     let mut arguments = attach.arguments;

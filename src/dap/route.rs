@@ -14,16 +14,15 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use tracing::{Instrument as _, Span};
 
-use self::advertised::Arrived;
+use self::advertised::WaitOutcome;
 use super::attach_selector::{AttachSelector, names, read_selector};
 use super::client::Client;
 use super::refusal::hang_up;
 use super::selection::{Choice, Hint, choose, completed};
-use super::worker::{Ended, Relaying};
-use super::{Opened, commands, refused, waiting, worker};
+use super::worker::{ActiveSession, SessionOutcome};
+use super::{ClientOpening, commands, refused, waiting, worker};
 use crate::context::Context;
 use crate::identity::Principal;
-use crate::moment::Moment;
 use crate::policy::Scope;
 use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
 use crate::recording::Protocol;
@@ -33,9 +32,10 @@ use crate::session::parks::{is_own, may_go_on, with_parked};
 use crate::session::refusal::SessionRefusal;
 use crate::session::state::SessionState;
 use crate::session::{
-    Authorized, Denied, Member, Permit, Session, audit, authorise, visible, within,
+    Authorized, Denied, GroupMember, Permit, Session, audit, authorise, visible, within,
 };
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use crate::timestamp::Timestamp;
 use crate::upstream::park::{Resumed, promise};
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::peer_stream::PeerStream;
@@ -60,12 +60,12 @@ impl<'a> AttachFlow<'a> {
     }
 
     /// Runs the session that [`Self::begin`] has made to its end.
-    pub(super) async fn run<S>(&self, relaying: Box<Relaying<'a, S>>, span: Span) -> Outcome
+    pub(super) async fn run<S>(&self, relaying: Box<ActiveSession<'a, S>>, span: Span) -> Outcome
     where
         S: PeerStream,
     {
         match relaying.run().instrument(span.clone()).await {
-            Ended::Over(outcome, farewell) => {
+            SessionOutcome::Over(outcome, farewell) => {
                 if let Some(farewell) = farewell {
                     self.session
                         .set_state(SessionProtocol::Dap, SessionState::Ended);
@@ -74,7 +74,7 @@ impl<'a> AttachFlow<'a> {
                 }
                 outcome
             }
-            Ended::Parked(park) => Box::pin(park.wait()).instrument(span).await,
+            SessionOutcome::Parked(park) => Box::pin(park.wait()).instrument(span).await,
         }
     }
 
@@ -86,18 +86,18 @@ impl<'a> AttachFlow<'a> {
     pub(super) async fn begin<S>(
         &self,
         mut client: Conversation<S>,
-        opened: Box<Opened>,
+        opened: Box<ClientOpening>,
         advertised: Option<u16>,
-    ) -> Result<(Box<Relaying<'a, S>>, Span), Outcome>
+    ) -> Result<(Box<ActiveSession<'a, S>>, Span), Outcome>
     where
         S: PeerStream,
     {
         let mut hint = self.hint(&opened.dialled, advertised);
         if let Hint::Breakpoint(id) = hint {
             match self.wait_until_visible(&mut client, id).await {
-                Ok(Arrived::Now) => {}
-                Ok(Arrived::Never) => hint = Hint::Stale,
-                Ok(Arrived::ClientLeft) => {
+                Ok(WaitOutcome::Now) => {}
+                Ok(WaitOutcome::Never) => hint = Hint::Stale,
+                Ok(WaitOutcome::ClientLeft) => {
                     hang_up(client).await;
                     return Err(Outcome::Client);
                 }
@@ -228,7 +228,7 @@ impl<'a> AttachFlow<'a> {
         &self,
         selector: &AttachSelector,
         hint: Hint,
-        opened: &Opened,
+        opened: &ClientOpening,
     ) -> Result<Choice, SessionRefusal> {
         if !self.principal.access().may_anywhere(Scope::View) {
             return Err(SessionRefusal::Forbidden(format!(
@@ -249,8 +249,15 @@ impl<'a> AttachFlow<'a> {
             return Ok(Choice::Cluster);
         }
         let all = self.context.registry.snapshot();
-        let pick =
-            |from: &Snapshot| choose(selector, hint, opened.client.children, from, Moment::now());
+        let pick = |from: &Snapshot| {
+            choose(
+                selector,
+                hint,
+                opened.client.children,
+                from,
+                Timestamp::now(),
+            )
+        };
         let reach_to = |id| {
             let may = |held: &Breakpoint| may_go_on(&self.principal, held, selector.take_over);
             with_parked(self.reach_to(&all, id), may)
@@ -380,17 +387,17 @@ impl<'a> AttachFlow<'a> {
     async fn attached<S>(
         &self,
         client: Conversation<S>,
-        opened: Box<Opened>,
+        opened: Box<ClientOpening>,
         selector: AttachSelector,
         permit: Permit,
         resumed: Option<Box<Resumed>>,
-    ) -> Result<Box<Relaying<'a, S>>, Outcome>
+    ) -> Result<Box<ActiveSession<'a, S>>, Outcome>
     where
         S: PeerStream,
     {
         let member = self.member(&selector, permit.breakpoint());
         let member = member.and_then(|member| {
-            let family = member.as_ref().map(Member::family);
+            let family = member.as_ref().map(GroupMember::family);
             let promised = |asked| promise(self.context, &permit, family, resumed.is_some(), asked);
             selector.park_for.map_or(Ok(()), promised)?;
             Ok(member)
@@ -478,7 +485,7 @@ impl<'a> AttachFlow<'a> {
     async fn deny<S>(
         &self,
         client: Conversation<S>,
-        opened: &Opened,
+        opened: &ClientOpening,
         hint: Hint,
         refusal: &SessionRefusal,
     ) -> Outcome

@@ -7,11 +7,11 @@
 use std::sync::Arc;
 
 use super::attach_selector::{AttachSelector, fits, names};
-use crate::moment::Moment;
 use crate::ray::registry::{
     AmbiguousPrefix, Breakpoint, BreakpointId, BreakpointIdPrefix, Holder, Snapshot,
 };
 use crate::session::refusal::{SessionRefusal, inventory};
+use crate::timestamp::Timestamp;
 use crate::wire::text::shortened;
 
 /// How a client can be asked to open further sessions.
@@ -86,7 +86,7 @@ pub fn choose(
     hint: Hint,
     children: Children,
     snapshot: &Snapshot,
-    now: Moment,
+    now: Timestamp,
 ) -> Result<Choice, SessionRefusal> {
     if let Some(cluster) = &selector.cluster
         && !snapshot.clusters.iter().any(|c| *c.name == **cluster)
@@ -146,7 +146,7 @@ pub fn choose(
 fn named(
     selector: &AttachSelector,
     snapshot: &Snapshot,
-    now: Moment,
+    now: Timestamp,
 ) -> Result<Choice, SessionRefusal> {
     let fitting = || snapshot.live.iter().filter(|b| fits(selector, b));
     let free = fitting().find(|b| b.is_paused());
@@ -202,7 +202,7 @@ fn subprocess(
     }
 }
 
-fn none_waits(selector: &AttachSelector, snapshot: &Snapshot, now: Moment) -> SessionRefusal {
+fn none_waits(selector: &AttachSelector, snapshot: &Snapshot, now: Timestamp) -> SessionRefusal {
     if let Some((held, holder)) = snapshot
         .live
         .iter()

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
-use crate::moment::testing::at;
 use crate::ray::registry::{
     Breakpoint, BreakpointId, ClusterStatus, Kind, Names, Reason, Registered, Registry, Snapshot,
     State,
 };
+use crate::timestamp::testing::at;
 
 /// A paused worker number `n` that runs `name`.
 pub(crate) fn paused(name: &str, n: u8) -> Breakpoint {

@@ -5,10 +5,10 @@
 mod attaching;
 mod ending;
 mod family;
-mod farewell;
 mod identity;
 mod leaving;
 mod limits;
+mod linger;
 mod memory;
 mod message_filter;
 mod parking;

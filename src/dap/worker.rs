@@ -29,26 +29,26 @@ use tracing::debug;
 
 use self::closing::Decision;
 pub(super) use self::opening::Opening;
-use self::opening::{Reached, not_reached};
+use self::opening::{OpenedDebugger, not_reached};
 pub(super) use self::parking::resume;
 use self::parking::{Resumption, remembered};
 use self::pausing::Pausing;
 use super::attach_selector::OnClose;
 use super::client::{Goodbye, Quirks};
-use super::farewell::Farewell;
+use super::linger::Linger;
 use super::message_filter::MessageFilter;
 use super::messages;
 use super::wall::Children;
-use crate::connection::on_wake::OnWake;
+use crate::connection::on_wake::WakeForwarder;
 use crate::context::Context;
 use crate::debugger::Worker;
 use crate::session::live::{Begun, Live, Signal};
-use crate::session::parks::{ParkShare, Place};
+use crate::session::parks::{ParkShare, ParkSlot};
 use crate::session::state::SessionState;
 use crate::session::worker_end::was_intended;
-use crate::session::{Ending, Member, Session};
+use crate::session::{Ending, GroupMember, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
-use crate::upstream::park::{Memory, Park};
+use crate::upstream::park::{Park, ResumeState};
 use crate::wire::dap::codec::{FrameError, frame};
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::{Request, event, notice, with_bare_failure};
@@ -64,7 +64,7 @@ use crate::wire::peer_stream::PeerStream;
 const WHY_AT_ONCE: Duration = Duration::from_millis(250);
 
 /// How long a client that was told of the end keeps the worker's debugger, which answers it meanwhile. Then the worker is
-/// left, and the client alone is kept ([`Farewell`]).
+/// left, and the client alone is kept ([`Linger`]).
 const LINGER: Duration = Duration::from_secs(5);
 
 /// How long the last words to a client may take.
@@ -81,9 +81,9 @@ const LET_GO: Duration = Duration::from_millis(400);
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 
 /// What came of a session.
-pub(super) enum Ended<'a, S> {
+pub(super) enum SessionOutcome<'a, S> {
     /// It is over; the client, where it is still connected.
-    Over(Outcome, Option<Box<Farewell<S>>>),
+    Over(Outcome, Option<Box<Linger<S>>>),
     /// Its client is lost, and it goes on without one.
     Parked(Box<Park<'a>>),
 }
@@ -99,14 +99,14 @@ pub(super) async fn reach<'a, S>(
     client: Conversation<S>,
     opening: Opening,
     begun: Begun<'a>,
-) -> Result<Box<Relaying<'a, S>>, Outcome>
+) -> Result<Box<ActiveSession<'a, S>>, Outcome>
 where
     S: PeerStream,
 {
     session.set_state(SessionProtocol::Dap, SessionState::Connecting);
     let filter = MessageFilter::new(begun.permit.rights(), Some(&context.shown.masking));
     let reached = opening.say(context, &begun.permit, &filter).await;
-    let Reached {
+    let OpenedDebugger {
         worker,
         capabilities,
         attach,
@@ -128,7 +128,7 @@ where
     }
     let account = context.account(live.worker.principal());
     let splice = Splice::new(account, client, from_client, up, worker, from_worker, down);
-    let mut relaying = Relaying::new(context, session, live, opening, splice, filter, memory);
+    let mut relaying = ActiveSession::new(context, session, live, opening, splice, filter, memory);
     relaying.tell_beginning(capabilities, note);
     Ok(relaying)
 }
@@ -167,7 +167,7 @@ fn rules(context: &Context, live: &Live<'_>, filter: &MessageFilter) -> (Rules, 
 }
 
 /// A session whose client and worker are both there.
-pub(super) struct Relaying<'a, S> {
+pub(super) struct ActiveSession<'a, S> {
     context: &'a Context,
     session: &'a Session,
     live: Live<'a>,
@@ -185,7 +185,7 @@ pub(super) struct Relaying<'a, S> {
     on_close: Option<OnClose>,
     quirks: Quirks,
     /// The cluster session that had the client open this one, where one did.
-    member: Option<Member>,
+    member: Option<GroupMember>,
     /// The client has said goodbye, and what that means is about to be known.
     closing: Option<Decision>,
     splice: Splice<S, Worker>,
@@ -208,7 +208,7 @@ pub(super) struct Relaying<'a, S> {
     /// Answers that are looked through still for where the program stands.
     standing: standing::Looks,
     /// What is remembered for the case that the client is lost; `None`: the session ends then.
-    memory: Option<Box<Memory>>,
+    memory: Option<Box<ResumeState>>,
     /// Whether the task, which runs, is to stop, and has not yet.
     pausing: Option<Pausing>,
     /// What a client that goes on with a parked session is to be told when it has configured.
@@ -218,7 +218,7 @@ pub(super) struct Relaying<'a, S> {
     /// What it needs to be kept.
     share: Option<Box<ParkShare>>,
     /// Where it will be kept, once that is settled.
-    place: Option<Box<Place>>,
+    place: Option<Box<ParkSlot>>,
     /// The last question whether the client is there that was put to it.
     question: u64,
 }
@@ -245,7 +245,7 @@ enum Rare {
     Tick,
 }
 
-impl<'a, S: PeerStream> Relaying<'a, S> {
+impl<'a, S: PeerStream> ActiveSession<'a, S> {
     /// In a box, because whoever awaits a session would hold it several times over.
     fn new(
         context: &'a Context,
@@ -254,7 +254,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
         opening: Opening,
         splice: Splice<S, Worker>,
         filter: MessageFilter,
-        memory: Option<Box<Memory>>,
+        memory: Option<Box<ResumeState>>,
     ) -> Box<Self> {
         Box::new(Self {
             context,
@@ -294,12 +294,12 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
     }
 
     /// Runs the session until its client is lost, or to its end, which is on record then.
-    pub(super) async fn run(mut self: Box<Self>) -> Ended<'a, S> {
+    pub(super) async fn run(mut self: Box<Self>) -> SessionOutcome<'a, S> {
         // Messages that only pass do not come by here, so the counters are brought up to date now and then.
         let every = self.live.sampling().unwrap_or(COUNT_EVERY);
         let mut count = tokio::time::interval(every.min(COUNT_EVERY));
         count.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let beside = OnWake::new();
+        let beside = WakeForwarder::new();
         loop {
             let next = self.next(&mut count, &beside).await;
             self.count();
@@ -341,7 +341,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
         }
         if self.vanished && self.may_park() {
             self = match self.parked().await {
-                Ok(park) => return Ended::Parked(park),
+                Ok(park) => return SessionOutcome::Parked(park),
                 Err(ends) => ends,
             };
         }
@@ -359,14 +359,14 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
         self.session.set_bytes(self.splice.bytes());
         let (farewell, closing) = self.part();
         closing.end(outcome).await;
-        Ended::Over(outcome, farewell.map(Box::new))
+        SessionOutcome::Over(outcome, farewell.map(Box::new))
     }
 
     /// What comes next; `count`: when the counters are to be brought up to date.
     ///
     /// Both branches that can be cut short by each other are cancel safe: the splice keeps what is under way, and
     /// [`Live::next`] looks at everything anew.
-    async fn next(&mut self, count: &mut Interval, beside: &OnWake) -> Next {
+    async fn next(&mut self, count: &mut Interval, beside: &WakeForwarder) -> Next {
         // Whoever is leaving, or recorded, has every message seen.
         let all_seen = self.live.capture.is_on()
             || self.live.is_cut_off()

@@ -14,8 +14,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
-use super::legacy::Entered;
-use super::unattended::{Line, Unattended};
+use super::legacy::LegacySession;
+use super::unattended::{IdleConnection, Unattended};
 use super::worker::Worker;
 use super::{Direct, PROBE_AFTER, Stream};
 use crate::memory::Account;
@@ -69,7 +69,7 @@ pub(crate) enum Attended {
     /// debugpy.
     Debugpy(Box<Worker>),
     /// The prompt of the legacy debugger.
-    Legacy(Box<Entered>),
+    Legacy(Box<LegacySession>),
 }
 
 impl Attended {
@@ -90,7 +90,7 @@ impl Attended {
             }
             Kind::Pdb => {
                 let stream = Stream::Direct(Direct::new(stream));
-                Ok(Self::Legacy(Box::new(Entered::new(stream, &tasks))))
+                Ok(Self::Legacy(Box::new(LegacySession::new(stream, &tasks))))
             }
         }
     }
@@ -155,13 +155,13 @@ impl Attended {
     pub(crate) fn again(debugger: Unattended) -> (Self, Vec<u8>) {
         let (line, kept) = debugger.into_line();
         match line {
-            Line::Worker(worker) => Self::again_of(worker, kept),
+            IdleConnection::Worker(worker) => Self::again_of(worker, kept),
             // No agent has one.
-            Line::Prompt(mut prompt) => {
+            IdleConnection::Prompt(mut prompt) => {
                 let worker = prompt.stream_mut().get_mut().moved();
                 Self::again_of(Box::new(worker), kept)
             }
-            Line::Legacy(mut entered) => {
+            IdleConnection::Legacy(mut entered) => {
                 let said = entered.said_meanwhile();
                 (Self::Legacy(entered), said)
             }
@@ -193,7 +193,7 @@ read_through!([] Attended { Self::Debugpy(worker) => worker, Self::Legacy(entere
 impl Worker {
     /// Everything that was sent is whole messages, or will be, and another client could go on.
     pub fn can_be_kept(&mut self) -> bool {
-        let whole = |line: &mut super::line::Line| line.ledger.between_messages();
+        let whole = |line: &mut super::line::DebuggerConnection| line.ledger.between_messages();
         self.stays() && self.line_mut().is_some_and(whole)
     }
 

@@ -21,9 +21,9 @@ use tokio::time::{sleep, sleep_until, timeout};
 use tracing::debug;
 
 use super::Tenant;
-use super::ledger::Ledger;
-use super::line::Line;
+use super::line::DebuggerConnection;
 use super::progress::Attach;
+use super::protocol_tracker::ProtocolTracker;
 use crate::wire::dap::codec::frame;
 use crate::wire::dap::mappings;
 use crate::wire::dap::message::request;
@@ -63,7 +63,7 @@ const READ: usize = 16 * 1024;
 ///
 /// The breakpoint is in the lists again when the debugger has answered. Whoever takes it before the debugger is over this
 /// session waits for that with dialling, which nobody else is made to do.
-pub(super) async fn say(line: Line) {
+pub(super) async fn say(line: DebuggerConnection) {
     // In boxes of their own: what looks after a task for seconds holds nothing of the connection that it had.
     if let Some(tenant) = Box::pin(end(line)).await {
         tenant.look_after().await;
@@ -71,7 +71,7 @@ pub(super) async fn say(line: Line) {
 }
 
 /// Ends the connection; gives the tenant whose task is to be looked after.
-async fn end(mut line: Line) -> Option<Box<dyn Tenant>> {
+async fn end(mut line: DebuggerConnection) -> Option<Box<dyn Tenant>> {
     line.finish().await;
     if let Some(since) = line.configured.filter(|_| !line.ledger.progress.stopped) {
         sleep_until(since + WRITTEN_DOWN).await;
@@ -84,7 +84,7 @@ async fn end(mut line: Line) -> Option<Box<dyn Tenant>> {
     if line.ledger.progress.attach != Attach::No {
         line.exchange(CLOSE, |_| false).await;
     }
-    let Line {
+    let DebuggerConnection {
         stream,
         ledger,
         tenant,
@@ -98,7 +98,7 @@ async fn end(mut line: Line) -> Option<Box<dyn Tenant>> {
     tenant.filter(|_| ledger.progress.configured)
 }
 
-impl Line {
+impl DebuggerConnection {
     async fn finish(&mut self) {
         self.exchange(GREETING, |ledger| ledger.progress.greeted)
             .await;
@@ -142,7 +142,7 @@ impl Line {
     }
 
     /// Sends what is to be sent and reads, until `done`, the debugger's end, or `patience` is over.
-    async fn exchange(&mut self, patience: Duration, done: impl Fn(&Ledger) -> bool) {
+    async fn exchange(&mut self, patience: Duration, done: impl Fn(&ProtocolTracker) -> bool) {
         let (ledger, unsent) = (&mut self.ledger, &mut self.unsent);
         let stream = &mut self.stream;
         // A debugger that takes nothing more is noticed by reading.

@@ -11,10 +11,10 @@ use tracing::debug;
 
 use super::progress::Progress;
 use crate::keeper::KeptSlot;
-use crate::moment::unix_ms;
+use crate::timestamp::unix_ms;
 use crate::wire::dap::kept::Kept;
 use crate::wire::dap::stands::Stands;
-use crate::wire::tunnel::messages::Keep;
+use crate::wire::tunnel::messages::ParkTerms;
 
 /// What is written down.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -22,7 +22,7 @@ pub(crate) struct Stored {
     /// Who has the worker, as whoever opened the connection says.
     pub(crate) tenant: Value,
     /// By what the session is kept, and when that was said, in milliseconds since 1970.
-    pub(crate) keep: Option<(Box<Keep>, u64)>,
+    pub(crate) keep: Option<(Box<ParkTerms>, u64)>,
     pub(super) progress: Progress,
     /// A part of a message was written: nothing can follow but its rest, which is lost with the process.
     pub(super) midway: bool,
@@ -51,7 +51,7 @@ pub(crate) struct AtPrompt {
 impl Stored {
     /// The same, where nobody hears it and it has said what is in `kept`.
     #[must_use]
-    pub(crate) fn unattended(self, keep: &Keep, kept: &mut Kept) -> Self {
+    pub(crate) fn unattended(self, keep: &ParkTerms, kept: &mut Kept) -> Self {
         let mut kept_by = self.kept_by(keep);
         let (cut, messages) = kept.messages();
         let text = |message: Box<[u8]>| String::from_utf8_lossy(&message).into_owned();
@@ -62,7 +62,7 @@ impl Stored {
 
     /// The same, which is kept by `keep`, as is said now.
     #[must_use]
-    pub(super) fn kept_by(mut self, keep: &Keep) -> Self {
+    pub(super) fn kept_by(mut self, keep: &ParkTerms) -> Self {
         let now = unix_ms(SystemTime::now());
         self.keep = Some((Box::new(keep.clone()), now));
         self
@@ -112,7 +112,7 @@ impl KeptConnection {
     }
 
     /// By what the session is kept from now on.
-    pub(super) fn keep_by(&mut self, keep: &Keep) {
+    pub(super) fn keep_by(&mut self, keep: &ParkTerms) {
         let now = unix_ms(SystemTime::now());
         self.stored.keep = Some((Box::new(keep.clone()), now));
         self.write();

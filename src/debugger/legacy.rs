@@ -1,6 +1,6 @@
 //! The prompt of Ray's legacy debugger (`RAY_DEBUG=legacy`): what it has said, and how it is left.
 //!
-//! A client that connects has entered that breakpoint for good, and a connection that closes makes the task fail. So [`Entered`]
+//! A client that connects has entered that breakpoint for good, and a connection that closes makes the task fail. So [`LegacySession`]
 //! says `c` before it closes, whatever ends the session, and what is written down of it says how far it is with that.
 
 use std::future::poll_fn;
@@ -22,7 +22,7 @@ use super::Stream;
 use super::kept::{AtPrompt, Stored};
 use crate::pdb::PROMPT;
 use crate::wire::dap::kept::MOST;
-use crate::wire::tunnel::messages::Keep;
+use crate::wire::tunnel::messages::ParkTerms;
 
 /// How long a prompt may take to obey the last `c`: a statement may still be running.
 const LET_GO: Duration = Duration::from_secs(600);
@@ -35,9 +35,9 @@ const NOTED: usize = 16 << 10;
 
 /// A prompt that was entered. Dropped with the connection open, it has the task run on.
 #[derive(Debug)]
-pub(crate) struct Entered {
+pub(crate) struct LegacySession {
     /// `None` once it has closed by itself, or was left.
-    line: Option<Line>,
+    line: Option<LegacyConnection>,
     /// The agent was told by what to keep it when this end is lost.
     at_agent: bool,
     tasks: TaskTracker,
@@ -45,21 +45,26 @@ pub(crate) struct Entered {
 
 /// The connection to it.
 #[derive(Debug)]
-struct Line {
+struct LegacyConnection {
     stream: Stream,
     /// In an agent, what has come of a line that is not whole yet.
     part: BytesMut,
     /// Whole lines that the prompt has not taken, of the first of them maybe only the rest.
     pending: BytesMut,
-    said: Said,
+    said: LegacyTranscript,
     /// Its last line is among those that were said, or are pending.
     leaves: bool,
 }
 
-impl Entered {
+impl LegacySession {
     /// `tasks` own what is left to do after a drop.
     pub(crate) fn new(stream: Stream, tasks: &TaskTracker) -> Self {
-        Self::over(stream, &AtPrompt::default(), Said::default(), tasks)
+        Self::over(
+            stream,
+            &AtPrompt::default(),
+            LegacyTranscript::default(),
+            tasks,
+        )
     }
 
     /// Over a connection that another process has had, of which that has written `stored` down.
@@ -67,7 +72,7 @@ impl Entered {
         let new = AtPrompt::default();
         let at = stored.prompt.as_ref().unwrap_or(&new);
         let (cut, missed) = &stored.missed;
-        let said = Said {
+        let said = LegacyTranscript {
             question: at.question.clone(),
             missed: missed.concat().into_bytes(),
             cut: *cut,
@@ -75,8 +80,8 @@ impl Entered {
         Self::over(stream, at, said, tasks)
     }
 
-    fn over(stream: Stream, at: &AtPrompt, said: Said, tasks: &TaskTracker) -> Self {
-        let line = Line {
+    fn over(stream: Stream, at: &AtPrompt, said: LegacyTranscript, tasks: &TaskTracker) -> Self {
+        let line = LegacyConnection {
             stream,
             part: BytesMut::new(),
             pending: (&*at.pending).into(),
@@ -97,7 +102,7 @@ impl Entered {
 
     /// It asks for a command and was told none, so that the task stands.
     pub(crate) fn stands(&self) -> bool {
-        let stands = |line: &Line| line.pending.is_empty() && line.said.asks();
+        let stands = |line: &LegacyConnection| line.pending.is_empty() && line.said.asks();
         self.line.as_ref().is_some_and(stands)
     }
 
@@ -113,7 +118,7 @@ impl Entered {
 
     /// How many bytes were not kept of what came while nobody was there, and those behind them. They are not kept any longer.
     pub(crate) fn take_missed(&mut self) -> (usize, Vec<u8>) {
-        let missed = |line: &mut Line| line.said.take_missed();
+        let missed = |line: &mut LegacyConnection| line.said.take_missed();
         self.line.as_mut().map(missed).unwrap_or_default()
     }
 
@@ -210,7 +215,7 @@ impl Entered {
 
     /// Has it kept by `keep` when this end is lost: by an agent, where one is in between that can, or by whoever keeps the
     /// connection beyond this process. The last word of this counts. Cancel safe.
-    pub(crate) async fn keep_by(&mut self, keep: &Keep) {
+    pub(crate) async fn keep_by(&mut self, keep: &ParkTerms) {
         if let Some(line) = &mut self.line {
             self.at_agent = line.stream.keep_by(keep).await;
         }
@@ -218,8 +223,8 @@ impl Entered {
 
     /// Somebody keeps it when this end is lost on purpose.
     pub(crate) fn is_kept(&self) -> bool {
-        let beyond = |line: &Line| line.stream.outlives_the_end();
-        let kept = |line: &Line| !line.leaves && (self.at_agent || beyond(line));
+        let beyond = |line: &LegacyConnection| line.stream.outlives_the_end();
+        let kept = |line: &LegacyConnection| !line.leaves && (self.at_agent || beyond(line));
         self.line.as_ref().is_some_and(kept)
     }
 
@@ -239,7 +244,11 @@ impl Entered {
 
     /// The connection and what is to be known of it, for another process that goes on with it for `tenant`, by `keep`. `None`: it is
     /// no connection of this process alone, or a line is on its way.
-    pub(crate) fn hand_over(&mut self, tenant: Value, keep: &Keep) -> Option<(OwnedFd, Stored)> {
+    pub(crate) fn hand_over(
+        &mut self,
+        tenant: Value,
+        keep: &ParkTerms,
+    ) -> Option<(OwnedFd, Stored)> {
         let can = self.stays() && self.pending() == 0;
         let line = self.line.as_ref().filter(|_| can)?;
         let connection = line.stream.socket()?.as_fd().try_clone_to_owned().ok()?;
@@ -265,7 +274,7 @@ impl Entered {
     }
 }
 
-impl Drop for Entered {
+impl Drop for LegacySession {
     fn drop(&mut self) {
         if let Some(line) = self.line.take()
             && tokio::runtime::Handle::try_current().is_ok()
@@ -276,7 +285,7 @@ impl Drop for Entered {
 }
 
 /// What it says, for an agent that passes it on.
-impl AsyncRead for Entered {
+impl AsyncRead for LegacySession {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -293,7 +302,7 @@ impl AsyncRead for Entered {
 }
 
 /// Meanwhile what is to be said is.
-impl AsyncRead for Line {
+impl AsyncRead for LegacyConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -308,7 +317,7 @@ impl AsyncRead for Line {
     }
 }
 
-impl Line {
+impl LegacyConnection {
     async fn hear(&mut self, heard: &mut BytesMut) -> io::Result<usize> {
         poll_fn(|cx| poll_read_buf(Pin::new(&mut *self), cx, heard)).await
     }
@@ -395,7 +404,7 @@ impl Line {
 
 /// What a prompt has said, as far as somebody who goes on with it has to see it.
 #[derive(Debug, Default)]
-pub(crate) struct Said {
+pub(crate) struct LegacyTranscript {
     /// The line that it has not ended: what it asks, to be asked again where a line did not reach it.
     question: Vec<u8>,
     /// What came while nobody was there.
@@ -404,7 +413,7 @@ pub(crate) struct Said {
     cut: usize,
 }
 
-impl Said {
+impl LegacyTranscript {
     /// The line that it has not ended.
     fn question(&self) -> &[u8] {
         &self.question

@@ -9,14 +9,14 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use super::ledger::Ledger;
+use super::protocol_tracker::ProtocolTracker;
 use super::{Stream, Tenant};
 
 /// What [`goodbye`](super::goodbye) takes over.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct DebuggerConnection {
     pub(super) stream: Stream,
-    pub(super) ledger: Ledger,
+    pub(super) ledger: ProtocolTracker,
     /// The rest of messages that were taken whole and could not be written yet.
     pub(super) unsent: Vec<u8>,
     /// In an agent, what has come of a message that is not whole yet; the ledger has it as sent.
@@ -33,7 +33,7 @@ pub(super) struct Line {
     pub(super) runtime: Handle,
 }
 
-impl Line {
+impl DebuggerConnection {
     /// Notes what goes to the debugger.
     pub(super) fn sent(&mut self, bytes: &[u8]) {
         self.ledger.sent(bytes);

@@ -9,11 +9,11 @@
 pub mod at_node;
 mod goodbye;
 pub(crate) mod kept;
-mod ledger;
 pub(crate) mod legacy;
 pub mod let_run;
 mod line;
 mod progress;
+mod protocol_tracker;
 mod resync;
 mod stream;
 mod tenant;

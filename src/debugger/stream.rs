@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::kept::KeptConnection;
-use crate::wire::tunnel::messages::{Keep, written};
+use crate::wire::tunnel::messages::{ParkTerms, written};
 use crate::wire::{read_through, write_through};
 
 /// How long an agent may take the end of a stream, or to be told by what to keep a debugger.
@@ -30,7 +30,7 @@ pub trait Tunnelled: AsyncRead + AsyncWrite + Debug + Send + Sync + Unpin {
     fn say(&mut self, text: String) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send + '_>>;
 
     /// By what the agent has kept the debugger; `None`: it was dialled.
-    fn take_resumed(&mut self) -> Option<Box<Keep>>;
+    fn take_resumed(&mut self) -> Option<Box<ParkTerms>>;
 }
 
 /// A socket that is connected to a debugger, and who else keeps it open.
@@ -100,7 +100,7 @@ impl Stream {
 
     /// Has the debugger kept by `keep` when this end is lost: by an agent, where one is in between that can, which this says, or
     /// by whoever keeps the connection beyond this process. Cancel safe.
-    pub(super) async fn keep_by(&mut self, keep: &Keep) -> bool {
+    pub(super) async fn keep_by(&mut self, keep: &ParkTerms) -> bool {
         match self {
             Self::Direct(Direct { kept, .. }) => {
                 if let Some(kept) = kept {

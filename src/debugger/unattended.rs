@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::Worker;
 use super::kept::Stored;
-use super::legacy::Entered;
+use super::legacy::LegacySession;
 use crate::memory::Account;
 use crate::pdb::Prompt;
 use crate::wire::dap::codec::{FrameError, parse};
@@ -21,7 +21,7 @@ use crate::wire::dap::peek::Depth;
 use crate::wire::dap::scanner::Rules;
 use crate::wire::dap::splice::{NullPeer, Side, Splice, SpliceEvent};
 use crate::wire::prefixed::Prefixed;
-use crate::wire::tunnel::messages::Keep;
+use crate::wire::tunnel::messages::ParkTerms;
 
 /// `seq` of the requests that the relay itself may put to a worker. A client counts upwards from 1 (Helix from 0), as far
 /// as it likes.
@@ -46,20 +46,20 @@ pub(crate) struct Unattended {
 enum Ear {
     Splice(Box<Splice<NullPeer, Worker>>),
     Prompt(Box<TerminalPrompt>),
-    Legacy(Box<Entered>),
+    Legacy(Box<LegacySession>),
 }
 
 /// A connection to a debugger, to which nothing is under way in either direction, for whoever goes on with it.
-pub(crate) enum Line {
+pub(crate) enum IdleConnection {
     /// debugpy, as an editor has left it.
     Worker(Box<Worker>),
     /// As a prompt has.
     Prompt(Box<TerminalPrompt>),
     /// The prompt of the legacy debugger.
-    Legacy(Box<Entered>),
+    Legacy(Box<LegacySession>),
 }
 
-impl Line {
+impl IdleConnection {
     /// The connection to debugpy alone; `None`: it is to another debugger, which is left.
     pub(crate) fn into_worker(self) -> Option<Worker> {
         match self {
@@ -82,7 +82,7 @@ pub(crate) enum Taker {
 }
 
 /// What a debugger without a client has said.
-pub(crate) enum Heard {
+pub(crate) enum UnattendedEvent {
     /// A thread has stopped.
     Stopped,
     /// No thread is known to stand any more.
@@ -105,7 +105,7 @@ struct UnattendedRequest(Option<Value>);
 
 impl UnattendedRequest {
     /// What the message with this body answers to it; `None`: it is no answer to that.
-    fn answered(&mut self, body: &[u8]) -> Option<Heard> {
+    fn answered(&mut self, body: &[u8]) -> Option<UnattendedEvent> {
         let seq = self.0.as_ref()?;
         let mut message = parse(body).ok()?;
         let is_answer = message["type"] == "response"
@@ -116,7 +116,7 @@ impl UnattendedRequest {
         }
         self.0 = None;
         let text = |value: Value| value.as_str().unwrap_or_default().to_owned();
-        Some(Heard::Value(match message["success"] == true {
+        Some(UnattendedEvent::Value(match message["success"] == true {
             true => Ok(text(message["body"]["result"].take())),
             false => Err(text(message["message"].take())),
         }))
@@ -137,7 +137,7 @@ impl Unattended {
     }
 
     /// The prompt of the legacy debugger.
-    pub(crate) fn legacy(entered: Box<Entered>) -> Self {
+    pub(crate) fn legacy(entered: Box<LegacySession>) -> Self {
         Self::by(Ear::Legacy(entered), Kept::default())
     }
 
@@ -147,53 +147,55 @@ impl Unattended {
     }
 
     /// The next thing that it says. Cancel safe.
-    pub(crate) async fn next(&mut self) -> Heard {
+    pub(crate) async fn next(&mut self) -> UnattendedEvent {
         match &mut self.line {
             Ear::Splice(splice) => match splice.next().await {
                 SpliceEvent::Captured(Side::Worker, body) => self.on_message(&body),
-                SpliceEvent::Failed(Side::Worker, _) if splice.worker().was_kept() => Heard::Closed,
+                SpliceEvent::Failed(Side::Worker, _) if splice.worker().was_kept() => {
+                    UnattendedEvent::Closed
+                }
                 SpliceEvent::Eof(Side::Worker) | SpliceEvent::Failed(Side::Worker, _) => {
-                    Heard::Gone
+                    UnattendedEvent::Gone
                 }
                 // Whoever comes again is told that something is missing.
                 SpliceEvent::Malformed(Side::Worker, FrameError::Short(_)) => {
                     splice.pass_over();
                     self.kept.passed_over();
-                    Heard::Nothing
+                    UnattendedEvent::Nothing
                 }
-                SpliceEvent::Malformed(Side::Worker, _) => Heard::Garbled,
+                SpliceEvent::Malformed(Side::Worker, _) => UnattendedEvent::Garbled,
                 // The rest of what the lost client has sent: what was not whole, or not acted on, never was.
                 SpliceEvent::Captured(Side::Client, _)
                 | SpliceEvent::Eof(Side::Client)
                 | SpliceEvent::Failed(Side::Client, _)
-                | SpliceEvent::Malformed(Side::Client, _) => Heard::Nothing,
+                | SpliceEvent::Malformed(Side::Client, _) => UnattendedEvent::Nothing,
             },
             Ear::Prompt(prompt) => match prompt.overhear().await {
                 Ok(Some(body)) => self.on_message(&body),
                 Ok(None) => {
                     self.kept.passed_over();
-                    Heard::Nothing
+                    UnattendedEvent::Nothing
                 }
-                Err(_) if prompt.stream().get_ref().was_kept() => Heard::Closed,
-                Err(_) => Heard::Gone,
+                Err(_) if prompt.stream().get_ref().was_kept() => UnattendedEvent::Closed,
+                Err(_) => UnattendedEvent::Gone,
             },
             Ear::Legacy(entered) => match entered.overhear().await {
-                Ok(1..) => Heard::Nothing,
+                Ok(1..) => UnattendedEvent::Nothing,
                 // It closed by itself.
-                Ok(0) | Err(_) => Heard::Closed,
+                Ok(0) | Err(_) => UnattendedEvent::Closed,
             },
         }
     }
 
-    fn on_message(&mut self, body: &[u8]) -> Heard {
+    fn on_message(&mut self, body: &[u8]) -> UnattendedEvent {
         if let Some(value) = self.asked.answered(body) {
             return value;
         }
         match self.kept.take(body) {
-            Meaning::Stopped => Heard::Stopped,
-            Meaning::Runs if self.kept.runs() => Heard::Runs,
-            Meaning::Runs | Meaning::Nothing => Heard::Nothing,
-            Meaning::Ended => Heard::Gone,
+            Meaning::Stopped => UnattendedEvent::Stopped,
+            Meaning::Runs if self.kept.runs() => UnattendedEvent::Runs,
+            Meaning::Runs | Meaning::Nothing => UnattendedEvent::Nothing,
+            Meaning::Ended => UnattendedEvent::Gone,
         }
     }
 
@@ -269,7 +271,11 @@ impl Unattended {
 
     /// The connection for another process, with what that has to know, which is `tenant` besides, and by what it is kept. `None`:
     /// it stays here.
-    pub(crate) fn hand_over(&mut self, tenant: Value, keep: &Keep) -> Option<(OwnedFd, Stored)> {
+    pub(crate) fn hand_over(
+        &mut self,
+        tenant: Value,
+        keep: &ParkTerms,
+    ) -> Option<(OwnedFd, Stored)> {
         let Self { line, kept, .. } = self;
         let worker = match line {
             Ear::Legacy(entered) => return entered.hand_over(tenant, keep),
@@ -281,11 +287,13 @@ impl Unattended {
 
     /// For whoever goes on with it: the connection, and what it has said since. Nothing is in between, as was
     /// [looked at](Self::is_ready).
-    pub(crate) fn into_line(self) -> (Line, Kept) {
+    pub(crate) fn into_line(self) -> (IdleConnection, Kept) {
         let line = match self.line {
-            Ear::Splice(mut splice) => Line::Worker(Box::new(splice.worker_mut().moved())),
-            Ear::Prompt(prompt) => Line::Prompt(prompt),
-            Ear::Legacy(entered) => Line::Legacy(entered),
+            Ear::Splice(mut splice) => {
+                IdleConnection::Worker(Box::new(splice.worker_mut().moved()))
+            }
+            Ear::Prompt(prompt) => IdleConnection::Prompt(prompt),
+            Ear::Legacy(entered) => IdleConnection::Legacy(entered),
         };
         (line, self.kept)
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::unattended::{Heard, Taker, Unattended};
+use super::unattended::{Taker, Unattended, UnattendedEvent};
 
 /// How long the debugger may still work on what the lost client has asked, when another one wants to go on.
 const BUSY: Duration = Duration::from_secs(5);
@@ -35,7 +35,7 @@ struct WaitRequest<W> {
 /// What has come of it.
 pub(crate) enum Next<W> {
     /// The debugger has said something.
-    Heard(Heard),
+    Heard(UnattendedEvent),
     /// This one can go on with it now.
     Ready(W),
     /// This one has waited in vain: the debugger is at work still.

@@ -19,19 +19,19 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
 use super::kept::Stored;
-use super::ledger::Ledger;
-use super::line::Line;
+use super::line::DebuggerConnection;
 use super::progress::Attach;
+use super::protocol_tracker::ProtocolTracker;
 use super::{Direct, Stream, Tenant, goodbye};
 use crate::wire::dap::kept::Kept;
 use crate::wire::peer_stream::PeerStream;
-use crate::wire::tunnel::messages::Keep;
+use crate::wire::tunnel::messages::ParkTerms;
 
 /// The stream to a worker's debugger. Whole messages only are to be written to it, each in one piece, or [passed](PeerStream::poll_pass).
 #[derive(Debug)]
 pub struct Worker {
     /// `None` once it has been left.
-    line: Option<Line>,
+    line: Option<DebuggerConnection>,
 }
 
 impl Worker {
@@ -44,9 +44,9 @@ impl Worker {
     pub(crate) fn new(stream: Stream, tenant: Option<Box<dyn Tenant>>, tasks: TaskTracker) -> Self {
         let stands = stream.kept().map(|_| Box::default());
         Self {
-            line: Some(Line {
+            line: Some(DebuggerConnection {
                 stream,
-                ledger: Ledger::that_knows(stands),
+                ledger: ProtocolTracker::that_knows(stands),
                 unsent: Vec::new(),
                 part: Vec::new(),
                 configured: None,
@@ -67,7 +67,7 @@ impl Worker {
     ) -> Self {
         let mut worker = Self::new(stream, tenant, tasks);
         if let Some(line) = &mut worker.line {
-            line.ledger = Ledger::resumed();
+            line.ledger = ProtocolTracker::resumed();
             // For the tenant.
             line.sent(&[]);
         }
@@ -83,7 +83,7 @@ impl Worker {
 
     /// Has the debugger kept by `keep` when this end is lost: by an agent, where one is in between that can, or by whoever keeps
     /// the connection beyond this process. The last word of this counts. Cancel safe.
-    pub(crate) async fn keep_by(&mut self, keep: &Keep) {
+    pub(crate) async fn keep_by(&mut self, keep: &ParkTerms) {
         if let Some(line) = &mut self.line {
             line.kept = line.stream.keep_by(keep).await;
         }
@@ -91,14 +91,15 @@ impl Worker {
 
     /// Somebody keeps the debugger when this end is lost on purpose: an agent, or whoever keeps the connection.
     pub fn is_kept(&self) -> bool {
-        let beyond = |line: &Line| line.stream.outlives_the_end();
-        let kept = |line: &Line| line.kept || beyond(line) && line.ledger.between_messages();
+        let beyond = |line: &DebuggerConnection| line.stream.outlives_the_end();
+        let kept =
+            |line: &DebuggerConnection| line.kept || beyond(line) && line.ledger.between_messages();
         self.stays() && self.line.as_ref().is_some_and(kept)
     }
 
     /// An agent keeps the debugger, where this end may be lost by now.
     pub fn was_kept(&self) -> bool {
-        let kept = |line: &Line| {
+        let kept = |line: &DebuggerConnection| {
             let ledger = &line.ledger;
             line.kept && ledger.progress.configured && !ledger.progress.disconnect
         };
@@ -165,7 +166,7 @@ impl Worker {
     ) -> Self {
         let mut worker = Self::new(stream, tenant, tasks);
         if let Some(line) = &mut worker.line {
-            line.ledger = Ledger::restored(stored);
+            line.ledger = ProtocolTracker::restored(stored);
             // For the tenant.
             line.sent(&[]);
         }
@@ -177,7 +178,7 @@ impl Worker {
     pub(crate) fn hand_over(
         &mut self,
         tenant: Value,
-        keep: &Keep,
+        keep: &ParkTerms,
         kept: &mut Kept,
     ) -> Option<(OwnedFd, Stored)> {
         let can = self.stays() && self.is_quiet() && self.can_be_kept();
@@ -190,7 +191,7 @@ impl Worker {
         Some((connection, Stored { progress, ..stored }))
     }
 
-    pub(super) fn line_mut(&mut self) -> Option<&mut Line> {
+    pub(super) fn line_mut(&mut self) -> Option<&mut DebuggerConnection> {
         self.line.as_mut()
     }
 
@@ -244,7 +245,7 @@ impl AsyncRead for Worker {
 /// It can be read past; what is written is always followed.
 impl PeerStream for Worker {
     fn source(&self) -> Option<&TcpStream> {
-        let waits = |line: &&Line| !line.unsent.is_empty() || !line.held.is_empty();
+        let waits = |line: &&DebuggerConnection| !line.unsent.is_empty() || !line.held.is_empty();
         let line = self.line.as_ref().filter(|line| !waits(line))?;
         line.stream.socket()
     }

@@ -5,8 +5,8 @@ use std::io::Write as _;
 use std::path::Path;
 
 use crate::app::Running;
-use crate::moment::Moment;
 use crate::ray::registry::Snapshot;
+use crate::timestamp::Timestamp;
 
 /// Prints the list of breakpoints and the next steps to standard output. `folder` holds the
 /// sample job, where there is one.
@@ -26,7 +26,7 @@ fn text(snapshot: &Snapshot, address: &str, folder: Option<&Path>, program: &str
         "\n{} paused behind {address}:\n\n",
         snapshot.paused().count()
     );
-    let now = Moment::now();
+    let now = Timestamp::now();
     for breakpoint in snapshot.paused() {
         let location = breakpoint.location.as_ref();
         let location = location.map(|at| format!("  {at}")).unwrap_or_default();

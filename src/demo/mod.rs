@@ -22,7 +22,7 @@ use std::time::Duration;
 use self::cluster::{Cluster, Plan};
 pub use self::error::Error;
 use self::job::Job;
-use self::processes::Family;
+use self::processes::ProcessGroup;
 use self::stop::Stop;
 use self::submitted::{Submitted, stops_before};
 use crate::app::{self, Running};
@@ -242,7 +242,7 @@ async fn clean_up(started: Started, stop: &Stop, progress: &Progress) -> Vec<i32
     let ending = tokio::task::spawn_blocking(move || {
         let mut left = started.cluster.map_or(Vec::new(), |c| c.stop(&hurry));
         // Whatever else descends from this process, such as an installation cut short.
-        left.extend(Family::everything().end(Duration::from_secs(1), &hurry, || {}));
+        left.extend(ProcessGroup::everything().end(Duration::from_secs(1), &hurry, || {}));
         left.sort_unstable();
         left.dedup();
         // The second round may have ended what the first could not.

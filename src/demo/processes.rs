@@ -79,7 +79,7 @@ fn environment_has(pid: i32, mark: &str) -> bool {
 
 /// Which processes belong together.
 #[derive(Debug, Default)]
-pub struct Family {
+pub struct ProcessGroup {
     roots: HashSet<i32>,
     /// `NAME=value` in the environment of orphans that belong.
     mark: Option<String>,
@@ -89,7 +89,7 @@ pub struct Family {
     members: HashSet<(i32, u64)>,
 }
 
-impl Family {
+impl ProcessGroup {
     /// Descendants of roots yet to be added, and orphans with `mark` (`NAME=value`).
     pub fn marked(mark: String) -> Self {
         Self {
@@ -224,7 +224,7 @@ mod tests {
             .unwrap();
         let mut up = [0; 3];
         std::io::Read::read_exact(&mut child.stdout.take().unwrap(), &mut up).unwrap();
-        let mut family = Family::marked(mark.clone());
+        let mut family = ProcessGroup::marked(mark.clone());
         family.add(child.id());
         assert!(!family.look().is_empty());
         let patience = CancellationToken::new();

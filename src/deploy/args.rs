@@ -102,7 +102,7 @@ fn name(text: &str) -> Result<String, &'static str> {
 }
 
 /// What is to be deployed.
-pub(super) struct Wanted {
+pub(super) struct DeployTarget {
     /// Arguments of the agents, but for those that the driver adds.
     node: Vec<String>,
     /// Arguments of the relay, if there is to be one, and its port.
@@ -115,7 +115,7 @@ pub(super) struct Wanted {
 
 impl Args {
     /// Reads the files.
-    pub(super) fn wanted(&self) -> Result<Wanted, Error> {
+    pub(super) fn wanted(&self) -> Result<DeployTarget, Error> {
         let mut files = Files::default();
         let mut node: Vec<String> = Vec::new();
         for url in &self.relay_url {
@@ -165,7 +165,7 @@ impl Args {
             let arguments = vec!["--listen".to_owned(), self.listen.to_string()];
             serve = Some((arguments, self.listen.port()));
         }
-        Ok(Wanted {
+        Ok(DeployTarget {
             node,
             serve,
             node_ray_address: self.node_ray_address.clone(),
@@ -183,7 +183,7 @@ impl Args {
     }
 }
 
-impl Wanted {
+impl DeployTarget {
     /// What the driver is started with: nothing that is secret.
     pub(super) fn plan(&self) -> Value {
         json!({
@@ -251,7 +251,7 @@ mod tests {
     }
 
     /// `line` with `DIR` for a directory that has a token, a secret for tokens, a certificate and its key.
-    fn wanted(line: &str) -> (Result<Wanted, Error>, String) {
+    fn wanted(line: &str) -> (Result<DeployTarget, Error>, String) {
         let dir = tempfile::tempdir().unwrap();
         let key = rcgen::KeyPair::generate().unwrap();
         let certificate = rcgen::CertificateParams::new(vec!["relay".to_owned()]).unwrap();

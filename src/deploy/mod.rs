@@ -20,10 +20,10 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 pub use self::args::Args;
-use self::args::Wanted;
+use self::args::DeployTarget;
 pub use self::deployed::{DeployedArgs, run as run_deployed};
 pub use self::error::Error;
-use self::state::{Said, State};
+use self::state::{DriverReport, State};
 use crate::ray::jobs::{JobState, Jobs};
 use crate::telemetry::progress::{Progress, Step};
 use crate::wire::text::{hex, one_line, replaced};
@@ -81,7 +81,7 @@ impl Deployment {
     ///
     /// Each has an id of its own: Ray appends to the log of a job whose id was used before, and on 2.60 the monitor of the
     /// old one marks the new one as failed.
-    async fn submit(&self, wanted: &Wanted) -> Result<String, Error> {
+    async fn submit(&self, wanted: &DeployTarget) -> Result<String, Error> {
         let id = format!("ray-relay-{}-{:016x}", self.name, rand::random::<u64>());
         // Whoever may not change anything is told before megabytes are sent: there is no such job.
         self.jobs.forget(&id).await?;
@@ -114,7 +114,12 @@ impl Deployment {
     }
 
     /// Waits for the driver's key, and gives it what is secret, sealed.
-    async fn hand_over(&self, id: &str, wanted: &Wanted, deadline: Instant) -> Result<(), Error> {
+    async fn hand_over(
+        &self,
+        id: &str,
+        wanted: &DeployTarget,
+        deadline: Instant,
+    ) -> Result<(), Error> {
         let mut step = self.progress.step(format_args!("the job {id} begins"));
         let key = loop {
             let said = self.said(id).await;
@@ -201,15 +206,15 @@ impl Deployment {
     }
 
     /// What the driver said so far. A job that begins has no output yet, for which Ray has an error.
-    async fn said(&self, id: &str) -> Said {
-        Said::read(&self.jobs.output(id).await.unwrap_or_default())
+    async fn said(&self, id: &str) -> DriverReport {
+        DriverReport::read(&self.jobs.output(id).await.unwrap_or_default())
     }
 
     async fn state(&self) -> Result<State, Error> {
         let job = self.mine().await?.into_iter().next();
         let said = match &job {
             Some(job) => self.said(&job.submission_id).await,
-            None => Said::default(),
+            None => DriverReport::default(),
         };
         let nodes = self.jobs.nodes_alive().await?;
         Ok(State::new(&self.name, job, &nodes, &said))

@@ -45,7 +45,7 @@ pub(super) struct Process {
 
 /// What the driver's output says.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct DriverReport {
     /// The key that it wants the credential sealed for.
     pub(super) key: Option<String>,
     /// Why it could not begin.
@@ -64,7 +64,7 @@ enum StateLine {
     Process(Process),
 }
 
-impl Said {
+impl DriverReport {
     /// Reads the output of the driver, whose last word on each process counts.
     pub(super) fn read(output: &str) -> Self {
         let mut said = Self::default();
@@ -107,7 +107,12 @@ pub(super) struct State {
 
 impl State {
     /// `rows` are those of the State API's nodes that are alive.
-    pub(super) fn new(name: &str, job: Option<JobState>, rows: &[Value], said: &Said) -> Self {
+    pub(super) fn new(
+        name: &str,
+        job: Option<JobState>,
+        rows: &[Value],
+        said: &DriverReport,
+    ) -> Self {
         let runs = job.as_ref().is_some_and(|job| !job.ended());
         let nodes = rows.iter().map(|row| {
             let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
@@ -263,12 +268,12 @@ mod tests {
             row("aa", "10.0.0.1", "head"),
             row("dd", "10.0.0.4", "w\u{1b}3"),
         ];
-        State::new("agents", Some(job), &rows, &Said::read(OUTPUT))
+        State::new("agents", Some(job), &rows, &DriverReport::read(OUTPUT))
     }
 
     #[test]
     fn the_last_word_on_each_process_counts_for_the_nodes_that_are_there() {
-        let said = Said::read(OUTPUT);
+        let said = DriverReport::read(OUTPUT);
         assert_eq!((said.key.as_deref(), said.left), (Some("AAAA"), None));
         let state = state_of("RUNNING");
         assert_eq!(state.running(), (1, 3));
@@ -301,6 +306,6 @@ mod tests {
     fn where_the_job_has_ended_nothing_runs() {
         assert_eq!(state_of("FAILED").running(), (0, 3));
         let ended = format!("{MARK}{{\"ended\": 3, \"left\": [\"aa\"]}}\n");
-        assert_eq!(Said::read(&ended).left.unwrap(), ["aa"]);
+        assert_eq!(DriverReport::read(&ended).left.unwrap(), ["aa"]);
     }
 }

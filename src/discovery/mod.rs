@@ -54,15 +54,15 @@ pub(crate) struct Discovery {
     api: Api,
     settings: ClusterDiscovery,
     configured: Vec<Cluster>,
-    known: Known,
+    known: KnownClusters,
     /// Somebody else has seen the API server answer again.
     answers_again: Arc<Notify>,
 }
 
 /// The RayClusters as they were last seen, by the watch that sees them, namespace and name.
 #[derive(Default)]
-struct Known {
-    seen: Mutex<BTreeMap<usize, Seen>>,
+struct KnownClusters {
+    seen: Mutex<BTreeMap<usize, SeenClusters>>,
     /// Why a watch sees nothing new.
     trouble: Mutex<BTreeMap<usize, String>>,
     /// All namespaces are asked for, and the relay may see its own alone.
@@ -70,11 +70,11 @@ struct Known {
     news: Notify,
 }
 
-type Seen = BTreeMap<(String, String), RayCluster>;
+type SeenClusters = BTreeMap<(String, String), RayCluster>;
 
-impl Known {
+impl KnownClusters {
     /// Has `all` as what the watch number `watch` sees.
-    fn replace(&self, watch: usize, all: Seen) {
+    fn replace(&self, watch: usize, all: SeenClusters) {
         self.seen.lock().insert(watch, all);
         self.trouble.lock().remove(&watch);
         self.news.notify_one();
@@ -141,7 +141,7 @@ impl Discovery {
             api: Api::new(server, config.kubernetes.timeout),
             settings: config.discovery.clone(),
             configured: config.clusters.clone(),
-            known: Known::default(),
+            known: KnownClusters::default(),
             answers_again,
         }))
     }

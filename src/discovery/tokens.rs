@@ -20,10 +20,10 @@ type Secret = (String, String);
 /// One token for each cluster, by its name.
 pub(super) struct Tokens {
     api: Api,
-    all: HashMap<String, Kept>,
+    all: HashMap<String, CachedToken>,
 }
 
-struct Kept {
+struct CachedToken {
     secret: Option<Secret>,
     token: GivenToken,
     /// Reads the Secret.
@@ -67,7 +67,7 @@ impl Tokens {
                 None
             }
         };
-        let kept = Kept {
+        let kept = CachedToken {
             secret,
             token: token.clone(),
             _reader: reader,

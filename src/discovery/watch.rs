@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::discovery::api::{ApiError, Event, Scope};
 use crate::discovery::pace::{BACKOFF, FIRST, LONGEST};
-use crate::discovery::{Discovery, MAX_KNOWN, NARROWED, Seen};
+use crate::discovery::{Discovery, MAX_KNOWN, NARROWED, SeenClusters};
 
 /// All are listed anew after this, whatever the watches said.
 const RESYNC: Duration = Duration::from_secs(600);
@@ -103,9 +103,9 @@ impl Discovery {
     }
 
     /// All RayClusters of `scope`, and the version of that list.
-    async fn list(&self, scope: &Scope) -> Result<(Seen, String), ApiError> {
+    async fn list(&self, scope: &Scope) -> Result<(SeenClusters, String), ApiError> {
         let selector = self.settings.label_selector.as_deref();
-        let mut all = Seen::new();
+        let mut all = SeenClusters::new();
         let (mut next, mut singly) = (None, false);
         loop {
             let page = match self

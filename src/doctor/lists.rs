@@ -136,7 +136,7 @@ fn ages(list: &Value) -> Vec<Finding> {
 fn agents(nodes: &Value) -> Vec<Finding> {
     let rows = || items(&nodes["nodes"]);
     let linked = rows().filter(|node| node["link"] == "linked").count();
-    let mut told = Told::new(Link::Agents, "nodes");
+    let mut told = FirstFindings::new(Link::Agents, "nodes");
     let mut without = 0;
     for node in rows() {
         let (cluster, node_name) = (text(&node["cluster"]), text(&node["address"]));
@@ -201,7 +201,7 @@ fn post_mortem(nodes: &Value) -> Vec<Finding> {
     if nodes["post_mortem"] != true {
         return Vec::new();
     }
-    let mut told = Told::new(Link::Agents, "nodes");
+    let mut told = FirstFindings::new(Link::Agents, "nodes");
     let (mut keep, mut kept) = (0, 0);
     for node in items(&nodes["nodes"]) {
         let name = text(&node["address"]);
@@ -311,9 +311,12 @@ fn tasks(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
             closed.insert((text(&node["cluster"]), text(&node["node_id"])));
         }
     }
-    let mut unreachable = Told::new(Link::Tasks, "tasks that cannot be reached");
-    let (mut open, mut held) = (0, Told::new(Link::Tasks, "tasks that are being debugged"));
-    let mut ended = Told::new(Link::Tasks, "tasks that have ended");
+    let mut unreachable = FirstFindings::new(Link::Tasks, "tasks that cannot be reached");
+    let (mut open, mut held) = (
+        0,
+        FirstFindings::new(Link::Tasks, "tasks that are being debugged"),
+    );
+    let mut ended = FirstFindings::new(Link::Tasks, "tasks that have ended");
     for row in items(&list["breakpoints"]) {
         let (id, name) = (text(&row["id"]), text(&row["name"]));
         let node = text(&row["node_ip"]);
@@ -373,14 +376,14 @@ fn tasks(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
 const NOTHING_WAITS: &str = "where a task should, install debugpy 1.8.0 or newer on the nodes (`pip install debugpy`): without it, and with RAY_DEBUG=0, Ray skips breakpoint()";
 
 /// Findings of one kind, of which only the first are told.
-struct Told {
+struct FirstFindings {
     link: Link,
     what: &'static str,
     findings: Vec<Finding>,
     more: usize,
 }
 
-impl Told {
+impl FirstFindings {
     fn new(link: Link, what: &'static str) -> Self {
         Self {
             link,

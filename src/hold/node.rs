@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::places::{NoPlace, PlacesOfOne};
 use crate::wire::tunnel::messages::{
-    Client, Held, Hex, Holder, Keep, KeptSession, LetRun, Name, Open, Parked, Replica, Subject,
-    kept_fit, written,
+    Client, Hex, HoldRow, Holder, KeptSession, LetRun, Name, Open, ParkTerms, Parked, Replica,
+    Subject, kept_fit, written,
 };
 
 /// Names a session's hold of a worker.
@@ -24,7 +24,7 @@ pub(crate) struct NodeHolds<A> {
 #[derive(Debug)]
 struct Row<A> {
     id: HoldId,
-    held: Held,
+    held: HoldRow,
     /// Connections of the session.
     streams: usize,
     /// Of a worker that is kept.
@@ -60,7 +60,7 @@ impl<A> NodeHolds<A> {
         open: &Open,
         replica: Replica,
         now_unix_ms: u64,
-    ) -> Result<HoldId, Box<Held>> {
+    ) -> Result<HoldId, Box<HoldRow>> {
         let of_worker = |row: &Row<A>| row.is_of(&open.worker_id, open.port);
         let others =
             |row: &&Row<A>| of_worker(row) && (row.held.replica != replica || row.kept.is_some());
@@ -82,7 +82,7 @@ impl<A> NodeHolds<A> {
             return Ok(row.id);
         }
         self.last += 1;
-        let mut held = Held {
+        let mut held = HoldRow {
             worker_id: open.worker_id.clone(),
             kind: open.kind,
             port: open.port,
@@ -137,7 +137,7 @@ impl<A> NodeHolds<A> {
     pub(crate) fn park(
         &mut self,
         id: HoldId,
-        keep: &Keep,
+        keep: &ParkTerms,
         until_unix_ms: u64,
         asks: A,
     ) -> Result<(), NoPlace> {
@@ -149,7 +149,7 @@ impl<A> NodeHolds<A> {
         let others: Vec<usize> = others.collect();
         let none = NoPlace::All(others.len());
         let row = self.rows.iter_mut().find(|row| row.id == id).ok_or(none)?;
-        let held = Held {
+        let held = HoldRow {
             parked: Some(Parked {
                 owner: keep.owner.clone(),
                 credential: keep.credential.clone(),
@@ -209,14 +209,14 @@ impl<A> NodeHolds<A> {
 
     /// What relays are told. A connection of nobody's session, such as a relay's look after a worker that was left, is not
     /// shown.
-    pub(crate) fn rows(&self) -> Arc<[Held]> {
+    pub(crate) fn rows(&self) -> Arc<[HoldRow]> {
         let named = self.rows.iter().filter(|row| !row.held.session.is_empty());
         named.map(|row| row.held.clone()).collect()
     }
 
     /// Whether the owner of `keep` may have one more of those that are kept. Where nobody is authenticated, nobody's share is
     /// known.
-    fn has_place(&self, keep: &Keep) -> Result<(), NoPlace> {
+    fn has_place(&self, keep: &ParkTerms) -> Result<(), NoPlace> {
         if keep.owner.is_empty() {
             return Ok(());
         }
@@ -237,7 +237,7 @@ impl<A> Row<A> {
     }
 }
 
-impl Held {
+impl HoldRow {
     fn show(&mut self, holder: &Holder) {
         self.name = holder.name.clone();
         self.session = holder.session.clone();

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::row::{Holder, RayNode, Worker};
-use crate::wire::tunnel::messages::{Held, Replica};
+use crate::wire::tunnel::messages::{HoldRow, Replica};
 
 /// How long the word of an agent stands whose link broke: as long as one that is silent is taken to be there.
 pub(crate) const KEPT: Duration = Duration::from_secs(15);
@@ -26,7 +26,7 @@ pub(crate) struct RemoteHold {
     /// The node of the worker.
     pub(crate) node: RayNode,
     /// The worker, and who holds it.
-    pub(crate) held: Held,
+    pub(crate) held: HoldRow,
     /// It is another relay process of this machine that says so.
     pub(crate) at_neighbour: bool,
 }
@@ -77,7 +77,7 @@ impl RemoteHold {
 impl RemoteHolds {
     /// The agent of the link `link`, which speaks for `nodes`, says that `held` is held through it by others than this relay's
     /// sessions.
-    pub(crate) fn hear(&mut self, link: u64, nodes: Vec<RayNode>, held: &[Held]) -> Touched {
+    pub(crate) fn hear(&mut self, link: u64, nodes: Vec<RayNode>, held: &[HoldRow]) -> Touched {
         let mut touched = self.forget(|report| report.link == link);
         for node in nodes {
             let key = (Arc::clone(&node.cluster), Arc::clone(&node.node_id));

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
-use crate::moment::{Moment, unix_ms};
-use crate::wire::tunnel::messages::{Held, Kind, Parked, Replica};
+use crate::timestamp::{Timestamp, unix_ms};
+use crate::wire::tunnel::messages::{HoldRow, Kind, Parked, Replica};
 
 /// A Ray node that its head lists as alive.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,13 +35,13 @@ pub struct Holder {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer: Option<SocketAddr>,
     /// When the client attached.
-    pub since: Moment,
+    pub since: Timestamp,
     /// The other relay whose session it is; `None`: this one's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replica: Option<Replica>,
     /// Until when its session waits for its client to come again, where that is lost; `None`: the client is there.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub parked_until: Option<Moment>,
+    pub parked_until: Option<Timestamp>,
     /// It is a session of another relay process of this machine, to which who names the breakpoint is passed on.
     #[serde(skip)]
     pub at_neighbour: bool,
@@ -89,8 +89,8 @@ impl fmt::Display for Holder {
 }
 
 /// A holder as another relay knows it that says `held`.
-impl From<&Held> for Holder {
-    fn from(held: &Held) -> Self {
+impl From<&HoldRow> for Holder {
+    fn from(held: &HoldRow) -> Self {
         let at = |ms| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms));
         let (name, until) = match &held.parked {
             Some(parked) => (&*parked.owner, Some(parked.until_unix_ms)),
@@ -101,9 +101,9 @@ impl From<&Held> for Holder {
             subject: (!name.is_empty()).then(|| name.to_owned()),
             client: held.client.to_string(),
             peer: held.peer,
-            since: Moment::written(at(held.since_unix_ms).unwrap_or(SystemTime::UNIX_EPOCH)),
+            since: Timestamp::written(at(held.since_unix_ms).unwrap_or(SystemTime::UNIX_EPOCH)),
             replica: Some(held.replica),
-            parked_until: until.and_then(at).map(Moment::announced),
+            parked_until: until.and_then(at).map(Timestamp::announced),
             at_neighbour: false,
         }
     }
@@ -123,7 +123,7 @@ pub(crate) struct Worker<'a> {
 
 impl Worker<'_> {
     /// Whether `held`, which is said of a worker of `node`, is this one.
-    pub(crate) fn is(&self, node: &RayNode, held: &Held) -> bool {
+    pub(crate) fn is(&self, node: &RayNode, held: &HoldRow) -> bool {
         let there = match self.node_id.is_empty() {
             true => self.node_ip == node.address || self.node_ip.is_loopback(),
             false => *self.node_id == *node.node_id,
@@ -137,9 +137,9 @@ impl Worker<'_> {
 }
 
 /// What other processes are told of `worker`, which `holder` has through the relay `replica`.
-pub(crate) fn held(worker: &Worker<'_>, holder: &Holder, replica: Replica) -> Held {
+pub(crate) fn held(worker: &Worker<'_>, holder: &Holder, replica: Replica) -> HoldRow {
     let subject = holder.subject.as_deref().unwrap_or_default();
-    Held {
+    HoldRow {
         worker_id: worker.worker_id.into(),
         kind: worker.kind,
         port: worker.port,

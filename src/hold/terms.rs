@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::wire::tunnel::messages::Keep;
+use crate::wire::tunnel::messages::ParkTerms;
 
-impl Keep {
+impl ParkTerms {
     /// For how long the worker is kept from now on, where this was said so long ago, and whoever said it is lost now.
     pub(crate) fn lasts(&self, said: Duration) -> Duration {
         let left = |ms: u64| Duration::from_millis(ms).saturating_sub(said);
@@ -45,7 +45,7 @@ mod tests {
             (Some(720), Some(60), 50),
             (None, Some(5), 0),
         ] {
-            let keep = Keep {
+            let keep = ParkTerms {
                 owner: "ada".into(),
                 credential: None,
                 keeps_ms: 15 * MINUTE,

@@ -16,7 +16,7 @@ use hyper::{Response, StatusCode};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::identity::{Ended, Principal};
+use crate::identity::{Principal, PrincipalEnded};
 use crate::ray::head::BodyError;
 use crate::telemetry::request::RequestId;
 
@@ -92,7 +92,7 @@ pub(crate) fn until_over<B>(body: B, principal: &Principal) -> UntilOver<B> {
 pub(crate) struct UntilOver<B> {
     body: B,
     /// Behind a lock that nobody ever waits for: request bodies have to be `Sync`.
-    over: Mutex<Pin<Box<dyn Future<Output = Ended> + Send>>>,
+    over: Mutex<Pin<Box<dyn Future<Output = PrincipalEnded> + Send>>>,
 }
 
 impl<B> hyper::body::Body for UntilOver<B>

@@ -14,7 +14,7 @@ use super::refusal::HttpRefusal;
 use super::tunnel::Handshake;
 use crate::connect::{Links, NotOpened};
 use crate::identity::Principal;
-use crate::session::shares::Shortage;
+use crate::session::shares::QuotaExceeded;
 use crate::wire::resumed::messages::Opener;
 use crate::wire::resumed::{CONNECT_PROTOCOL, OPENER_HEADER, RECEIVED_HEADER, REPLICA_HEADER};
 use crate::wire::tunnel::stream_config;
@@ -66,13 +66,13 @@ fn unknown(links: &Links) -> Response<Body> {
 
 fn not_opened(why: NotOpened) -> Response<Body> {
     let (status, sentence) = match why {
-        NotOpened::Crowded(Shortage::All(most)) => (
+        NotOpened::Crowded(QuotaExceeded::All(most)) => (
             StatusCode::SERVICE_UNAVAILABLE,
             format!(
                 "all {most} connections through `ray-relay connect` are in use: close one, or have `connect.max_links` raised"
             ),
         ),
-        NotOpened::Crowded(Shortage::Yours(most)) => (
+        NotOpened::Crowded(QuotaExceeded::Yours(most)) => (
             StatusCode::TOO_MANY_REQUESTS,
             format!(
                 "you have {most} connections through `ray-relay connect`, a quarter of `connect.max_links`, the most that one person may have: close one"

@@ -28,8 +28,8 @@ use super::refusal::chain;
 use super::route::{Destination, Which};
 use super::routes::Route;
 use super::{entrance, guard, page};
-use crate::connection::admission::Place;
-use crate::connection::on_wake::OnWake;
+use crate::connection::admission::ConnectionPermit;
+use crate::connection::on_wake::WakeForwarder;
 use crate::connection::{ConnectionInfo, request_span};
 use crate::context::Context;
 use crate::telemetry::metrics::{self, RefusalKind};
@@ -103,7 +103,7 @@ pub async fn serve_connection<S>(
             () = activity.idle_for(header_timeout) => GOODBYE,
         }
     });
-    let beside = OnWake::new();
+    let beside = WakeForwarder::new();
     let mut ending = pin!(beside.run(ending));
     let mut deadline: Option<Instant> = None;
     loop {
@@ -207,7 +207,7 @@ impl Activity {
 struct BusyConnection {
     _draining_waits: TaskTrackerToken,
     activity: Arc<Activity>,
-    place: Place,
+    place: ConnectionPermit,
     /// Weight of the connection without requests.
     weight: usize,
 }

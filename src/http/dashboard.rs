@@ -26,7 +26,7 @@ use hyper::http::uri::{PathAndQuery, Uri};
 use hyper::{Method, Request, Response, StatusCode, Version};
 use serde_json::Map;
 
-use self::buffered::{Job, Reader, View, rewritten};
+use self::buffered::{Job, View, Viewer, rewritten};
 use self::upstream::{Upstream, cluster};
 use super::answer::{self, Body};
 use super::exchange::Exchange;
@@ -234,7 +234,7 @@ impl ProxiedRequest<'_> {
             Err(response) => return response,
         };
         let is_list = response.status() == StatusCode::OK && is_json(response.headers());
-        if !is_list && matches!(view, View::Rows(_, Reader::List)) {
+        if !is_list && matches!(view, View::Rows(_, Viewer::List)) {
             let sentence = format!("the Ray head answered {}", response.status());
             let status = match response.status() {
                 StatusCode::OK => StatusCode::BAD_GATEWAY,
@@ -281,12 +281,12 @@ fn authorise(
         }
         RequiredAccess::Rows(rows) if !whole(Scope::DashboardRead) => {
             if access.may_somewhere_on(Scope::List, cluster) {
-                return Ok((View::Rows(rows, Reader::List), None));
+                return Ok((View::Rows(rows, Viewer::List), None));
             }
             Scope::DashboardRead
         }
         RequiredAccess::Rows(Rows::Workers) if !whole(Scope::List) => {
-            return Ok((View::Rows(Rows::Workers, Reader::Dashboard), None));
+            return Ok((View::Rows(Rows::Workers, Viewer::Dashboard), None));
         }
         RequiredAccess::Version
         | RequiredAccess::Rows(_)

@@ -16,10 +16,10 @@ use crate::context::Context;
 use crate::doctor::{Fault, Finding, Link, head, lists};
 use crate::identity::Principal;
 use crate::listing::json as rows;
-use crate::moment::Moment;
 use crate::policy::Scope;
 use crate::ray::registry::Examined;
 use crate::session::within;
+use crate::timestamp::Timestamp;
 
 /// How long one examination may take, those before it included.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -44,7 +44,7 @@ pub(super) async fn findings(
     let snapshot = within(principal, Scope::List, &ctx.registry.snapshot());
     let mut list = rows::list(&snapshot);
     if let Some(breakpoints) = list["breakpoints"].as_array_mut() {
-        let now = Moment::now();
+        let now = Timestamp::now();
         let ended = snapshot.ended.iter();
         breakpoints.extend(ended.map(|b| json!(rows::JsonRow::new(b, now))));
     }

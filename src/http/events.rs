@@ -27,13 +27,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::answer::{self, Body};
 use super::exchange::Exchange;
-use crate::identity::{Ended, Principal};
+use crate::identity::{Principal, PrincipalEnded};
 use crate::listing::json::Rest;
 use crate::listing::shared::SharedRows;
 use crate::policy::{Granted, Scope};
 use crate::ray::head::BodyError;
 use crate::ray::registry::{BreakpointId, Change, Event, Snapshot};
-use crate::session::shares::{Share, Shortage};
+use crate::session::shares::{QuotaExceeded, QuotaPermit};
 use crate::session::{may_list, within};
 use crate::telemetry::metrics::RefusalKind;
 
@@ -78,15 +78,15 @@ pub(super) async fn subscribe(
     answer::own(StatusCode::OK, KIND, feed.into_body())
 }
 
-fn crowded(shortage: Shortage) -> (StatusCode, String) {
+fn crowded(shortage: QuotaExceeded) -> (StatusCode, String) {
     match shortage {
-        Shortage::All(most) => (
+        QuotaExceeded::All(most) => (
             StatusCode::SERVICE_UNAVAILABLE,
             format!(
                 "all {most} event streams are in use: close one, poll /relay/v1/breakpoints, or raise `http.max_event_streams`"
             ),
         ),
-        Shortage::Yours(most) => (
+        QuotaExceeded::Yours(most) => (
             StatusCode::TOO_MANY_REQUESTS,
             format!(
                 "you have {most} event streams open, a quarter of `http.max_event_streams`, the most that one person may have: close one, or poll /relay/v1/breakpoints"
@@ -108,7 +108,7 @@ struct Feed {
     stage: Stage,
     /// The rest of a snapshot that has begun.
     rest: VecDeque<Bytes>,
-    _share: Share,
+    _share: QuotaPermit,
 }
 
 #[derive(PartialEq, Eq)]
@@ -286,10 +286,10 @@ async fn gained(gains: &mut Option<watch::Receiver<Arc<Granted>>>) {
     std::future::pending().await
 }
 
-fn farewell(ended: Ended) -> String {
+fn farewell(ended: PrincipalEnded) -> String {
     let reason = match ended {
-        Ended::Expired => "expired",
-        Ended::Revoked | Ended::Withdrawn(_) => "revoked",
+        PrincipalEnded::Expired => "expired",
+        PrincipalEnded::Revoked | PrincipalEnded::Withdrawn(_) => "revoked",
     };
     let data = serde_json::json!({ "reason": reason, "error": ended.to_string() });
     format!("event: ended\ndata: {data}\n\n")

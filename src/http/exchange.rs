@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Span;
 
-use super::guard::Arrived;
+use super::guard::RequestOrigin;
 use super::query;
 use crate::audit::{Action, Entry};
 use crate::connection::ConnectionInfo;
@@ -57,7 +57,7 @@ pub(crate) struct Connection {
 pub(crate) struct Exchange<'a> {
     pub(crate) ctx: &'a Arc<Context>,
     pub(crate) connection: &'a Connection,
-    pub(crate) arrived: &'a Arrived,
+    pub(crate) arrived: &'a RequestOrigin,
     pub(crate) asked: Asked,
     /// What its path has in place of the words in capitals of its route's, in their order.
     pub(crate) words: [Option<&'a str>; 2],

@@ -21,7 +21,7 @@ use hyper::{Method, StatusCode};
 
 use super::origin::{self, Origin};
 use super::route::{Destination, Which};
-use crate::advertise::{Reached, Table};
+use crate::advertise::{ExternalAddress, Table};
 use crate::config::Config;
 
 /// Why a request is not looked at. `Display` is a sentence for the client.
@@ -60,11 +60,11 @@ pub(crate) enum GuardRefusal {
 
 /// Where a request has arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Arrived {
+pub(crate) struct RequestOrigin {
     /// Whose origin that is.
     pub(crate) origin: Origin,
     /// The address with which the client reached the relay.
-    pub(crate) reached: Reached,
+    pub(crate) reached: ExternalAddress,
 }
 
 impl GuardRefusal {
@@ -86,15 +86,16 @@ pub(crate) fn check(
     request: &Parts,
     config: &Config,
     advertised: &Table,
-) -> Result<Arrived, GuardRefusal> {
+) -> Result<RequestOrigin, GuardRefusal> {
     let authority = authority(request)?;
-    let reached = Reached::parse(&authority).ok_or(GuardRefusal::BadHost)?;
+    let reached = ExternalAddress::parse(&authority).ok_or(GuardRefusal::BadHost)?;
     let Some(origin) = Origin::of(&reached, config, advertised) else {
         return Err(GuardRefusal::UnknownHost { host: reached.host });
     };
     if let Destination::Enter(_) = Destination::of(&origin, request.uri.path()) {
-        let of_relay =
-            |from: &Reached, at: &Reached| origin::is_relays(from, at, config, advertised);
+        let of_relay = |from: &ExternalAddress, at: &ExternalAddress| {
+            origin::is_relays(from, at, config, advertised)
+        };
         if request.method != Method::POST || !sent_from(&request.headers, &authority, of_relay) {
             return Err(GuardRefusal::NotFromRelay);
         }
@@ -106,7 +107,7 @@ pub(crate) fn check(
     if request.headers.contains_key("service-worker") {
         return Err(GuardRefusal::ServiceWorker);
     }
-    Ok(Arrived { origin, reached })
+    Ok(RequestOrigin { origin, reached })
 }
 
 /// `:authority` of HTTP/2, or the `Host` of HTTP/1; where a request has both they must agree.
@@ -214,7 +215,7 @@ fn same_origin(headers: &HeaderMap, authority: &str) -> bool {
 fn sent_from(
     headers: &HeaderMap,
     authority: &str,
-    known: impl Fn(&Reached, &Reached) -> bool,
+    known: impl Fn(&ExternalAddress, &ExternalAddress) -> bool,
 ) -> bool {
     let mut origins = headers.get_all(ORIGIN).iter();
     let (origin, more) = (origins.next(), origins.next());
@@ -225,14 +226,14 @@ fn sent_from(
 }
 
 /// The host of an `Origin`, and that of `authority` seen from there.
-fn both(origin: &HeaderValue, authority: &str) -> Option<(Reached, Reached)> {
+fn both(origin: &HeaderValue, authority: &str) -> Option<(ExternalAddress, ExternalAddress)> {
     let (default, host) = match origin.to_str().ok()?.split_once("://")? {
         ("http", host) => (80, host),
         ("https", host) => (443, host),
         _ => return None,
     };
-    let at = Reached::with_default(authority, default)?;
-    Some((Reached::with_default(host, default)?, at))
+    let at = ExternalAddress::with_default(authority, default)?;
+    Some((ExternalAddress::with_default(host, default)?, at))
 }
 
 #[cfg(test)]

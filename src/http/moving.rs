@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-use crate::connection::admission::Place;
+use crate::connection::admission::ConnectionPermit;
 use crate::wire::write_through;
 
 /// How long somebody who has shown no credential may leave an answer unread. Others may: a person can well leave
@@ -18,13 +18,13 @@ const UNREAD: Duration = Duration::from_secs(30);
 /// A client's stream that tells its place when something moved on it.
 pub(super) struct Moving<S> {
     inner: S,
-    place: Place,
+    place: ConnectionPermit,
     /// Runs while a stranger does not read.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Moving<S> {
-    pub(super) fn new(inner: S, place: Place) -> Self {
+    pub(super) fn new(inner: S, place: ConnectionPermit) -> Self {
         Self {
             inner,
             place,

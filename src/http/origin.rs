@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use aws_lc_rs::digest::{SHA256, digest};
 
-use crate::advertise::{Reached, Table};
+use crate::advertise::{ExternalAddress, Table};
 use crate::config::{Config, is_host_label, is_loopback_host};
 use crate::wire::text::hex;
 
@@ -33,7 +33,11 @@ pub(crate) enum Origin {
 
 impl Origin {
     /// Whose pages are at the host of `reached`; `None`: it is no name of this relay's.
-    pub(crate) fn of(reached: &Reached, config: &Config, advertised: &Table) -> Option<Self> {
+    pub(crate) fn of(
+        reached: &ExternalAddress,
+        config: &Config,
+        advertised: &Table,
+    ) -> Option<Self> {
         let host = reached.host.as_str();
         let allowed = &config.http.allowed_hosts;
         if advertised.covers(host) || allowed.iter().any(|own| own.eq_ignore_ascii_case(host)) {
@@ -64,7 +68,12 @@ pub(crate) fn all(config: &Config) -> String {
 
 /// Whether a page at `from` can be no other than the relay's own, seen from a dashboard at `at`. An address is nobody's name: on
 /// loopback the port is this relay's, and another one has to be among `http.allowed_hosts`.
-pub(crate) fn is_relays(from: &Reached, at: &Reached, config: &Config, advertised: &Table) -> bool {
+pub(crate) fn is_relays(
+    from: &ExternalAddress,
+    at: &ExternalAddress,
+    config: &Config,
+    advertised: &Table,
+) -> bool {
     let host = from.host.as_str();
     if from.port != at.port {
         return false;
@@ -95,7 +104,7 @@ fn is_below(host: &str, domain: &str) -> bool {
 
 /// The host of the dashboard of `cluster` for a browser that has `reached` the relay's own origin; `None`: there is none
 /// that would lead there.
-pub(crate) fn host(cluster: &str, reached: &Reached, config: &Config) -> Option<String> {
+pub(crate) fn host(cluster: &str, reached: &ExternalAddress, config: &Config) -> Option<String> {
     let domain = match is_loopback_host(&reached.host) {
         true => LOCAL,
         false => domain(config)?,
@@ -177,7 +186,7 @@ mod tests {
         config.http.allowed_hosts = vec!["relay.ray.example.com".to_owned(), ".example.com".into()];
         config.http.dashboard_hosts = Some("{cluster}.ray.example.com".to_owned());
         let table = Table::new(Advertise::Host("{id}.debug.localhost".to_owned()));
-        let of = |host: &str| Origin::of(&Reached::parse(host).unwrap(), &config, &table);
+        let of = |host: &str| Origin::of(&ExternalAddress::parse(host).unwrap(), &config, &table);
         for host in [
             "127.0.0.1:5678",
             "[::1]:5678",
@@ -208,7 +217,8 @@ mod tests {
     #[test]
     fn browsers_are_sent_where_they_come_back_to_this_relay() {
         let mut config = crate::http::tests::config();
-        let to = |at: &str, config: &Config| host("ml.a", &Reached::parse(at).unwrap(), config);
+        let to =
+            |at: &str, config: &Config| host("ml.a", &ExternalAddress::parse(at).unwrap(), config);
         assert_eq!(to("10.0.0.7:5678", &config), None);
         assert_eq!(to("relay.example.com", &config), None);
         config.http.dashboard_hosts = Some("{cluster}.ray.example.com".to_owned());

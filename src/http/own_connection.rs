@@ -5,7 +5,7 @@ use tokio::io::{DuplexStream, duplex};
 use tokio_util::either::Either;
 
 use super::exchange::Exchange;
-use crate::connect::Arrived;
+use crate::connect::InnerConnection;
 use crate::identity::Principal;
 use crate::pdb::PromptError;
 
@@ -15,7 +15,7 @@ const ROOM: usize = 16 * 1024;
 /// A connection of `principal`, as if it came from where that of `exchange` does. `None`: the relay is ending.
 pub(super) async fn dial(exchange: &Exchange<'_>, principal: &Principal) -> Option<DuplexStream> {
     let (near, far) = duplex(ROOM);
-    let arrived = Arrived {
+    let arrived = InnerConnection {
         stream: Either::Right(far),
         principal: principal.clone(),
         peer: exchange.connection.peer,

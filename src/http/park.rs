@@ -22,11 +22,11 @@ use crate::config::units::{format_duration, parse_duration};
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::listing::json::seconds;
-use crate::moment::Moment;
 use crate::pdb::{After, Options, Prompt, PromptError};
 use crate::policy::Scope;
 use crate::ray::registry::{BreakpointId, Kind, Snapshot};
 use crate::session::{Authorized, Denied, authorise, parks};
+use crate::timestamp::Timestamp;
 use crate::upstream::park::usual;
 
 /// Largest body of a request, in bytes.
@@ -134,7 +134,7 @@ async fn park(
             // Who asks for nothing loses nothing of what there is.
             let held = breakpoint.holder().and_then(|holder| holder.parked_until);
             let held = held.filter(|_| parks::is_own(principal, breakpoint));
-            if held.is_some_and(|until| until > Moment::now().after(usual)) {
+            if held.is_some_and(|until| until > Timestamp::now().after(usual)) {
                 return Ok(told(principal, breakpoint.id, held));
             }
             // Where it is none, that is said by whoever judges it.
@@ -176,10 +176,10 @@ async fn park(
 }
 
 /// The answer: until when the breakpoint `id` stays parked.
-fn told(principal: &Principal, id: BreakpointId, until: Option<Moment>) -> Value {
-    let left = until.map(|until| seconds(Moment::now().until(until)));
+fn told(principal: &Principal, id: BreakpointId, until: Option<Timestamp>) -> Value {
+    let left = until.map(|until| seconds(Timestamp::now().until(until)));
     let mut told = json!({"id": id, "parked_until": until, "seconds": left});
-    let expires = principal.expires().map(Moment::announced);
+    let expires = principal.expires().map(Timestamp::announced);
     if let Some(expires) = expires.filter(|at| until.is_some_and(|until| *at < until)) {
         told["credential_expires"] = json!(expires);
     }
@@ -187,7 +187,7 @@ fn told(principal: &Principal, id: BreakpointId, until: Option<Moment>) -> Value
 }
 
 /// Until when the task is parked, once the list says so.
-async fn until(ctx: &Context, id: BreakpointId) -> Option<Moment> {
+async fn until(ctx: &Context, id: BreakpointId) -> Option<Timestamp> {
     let mut lists = ctx.registry.watch();
     let is_parked = |list: &Arc<Snapshot>| {
         let holder = list.find(id).and_then(|row| row.holder());

@@ -11,10 +11,10 @@ use super::credential::Ambiguous;
 use crate::audit::Unavailable;
 use crate::connection::admission::Crowded;
 use crate::context::Context;
-use crate::identity::{AuthError, Ended};
+use crate::identity::{AuthError, PrincipalEnded};
 use crate::memory::Short;
 use crate::session::authenticate::NotAuthenticated;
-use crate::session::shares::Shortage;
+use crate::session::shares::QuotaExceeded;
 use crate::telemetry::metrics::RefusalKind;
 
 /// When who was told that there is no memory may ask again, in seconds.
@@ -31,7 +31,7 @@ pub(crate) enum HttpRefusal {
     Ambiguous(#[from] Ambiguous),
     /// The client is authenticated, and its credential has expired or was revoked since.
     #[error(transparent)]
-    Ended(Ended),
+    Ended(PrincipalEnded),
     /// A permission is missing.
     #[error(
         "{subject} may not do that here: it needs the permission `{scope}` {place}; ask the issuer of your token"
@@ -52,7 +52,7 @@ pub(crate) enum HttpRefusal {
     NoRecord(#[from] Unavailable),
     /// As many tasks are looked at or parked as may be.
     #[error("{}", busy(.0))]
-    Busy(Shortage),
+    Busy(QuotaExceeded),
     /// The request makes no sense, as this sentence says.
     #[error("{0}")]
     Malformed(Cow<'static, str>),
@@ -100,12 +100,12 @@ pub(crate) enum HttpRefusal {
     NoTicket,
 }
 
-fn busy(shortage: &Shortage) -> String {
+fn busy(shortage: &QuotaExceeded) -> String {
     match shortage {
-        Shortage::All(most) => {
+        QuotaExceeded::All(most) => {
             format!("{most} tasks are being looked at or parked, the most at a time: try again")
         }
-        Shortage::Yours(most) => format!(
+        QuotaExceeded::Yours(most) => format!(
             "you are looking at {most} tasks, or parking them, the most that one person may at a time: try again"
         ),
     }
@@ -133,12 +133,12 @@ impl HttpRefusal {
             Self::Authentication(NotAuthenticated::Ended(_)) | Self::Ended(_) => {
                 StatusCode::UNAUTHORIZED
             }
-            Self::Short(Short::Yours { .. }) | Self::Busy(Shortage::Yours(_)) => {
+            Self::Short(Short::Yours { .. }) | Self::Busy(QuotaExceeded::Yours(_)) => {
                 StatusCode::TOO_MANY_REQUESTS
             }
             Self::NoRecord(_)
             | Self::Short(Short::All | Short::Cluster { .. })
-            | Self::Busy(Shortage::All(_)) => StatusCode::SERVICE_UNAVAILABLE,
+            | Self::Busy(QuotaExceeded::All(_)) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Ambiguous(_) | Self::Malformed(_) => StatusCode::BAD_REQUEST,
             Self::NoWebSocket(_) | Self::WebSocketVersion => StatusCode::UPGRADE_REQUIRED,
             Self::NoCluster { .. } => StatusCode::NOT_FOUND,

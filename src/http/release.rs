@@ -17,11 +17,11 @@ use super::refusal::HttpRefusal;
 use super::{audit, body};
 use crate::context::Context;
 use crate::identity::Principal;
-use crate::moment::Moment;
 use crate::policy::Scope;
 use crate::ray::registry::{BreakpointId, Holder};
 use crate::release::{CLIENT, force, release};
 use crate::session::{Authorized, Denied, authorise, authorise_end};
+use crate::timestamp::Timestamp;
 
 /// Largest body of a request, in bytes.
 const LARGEST: usize = 64 * 1024;
@@ -108,7 +108,7 @@ async fn one(
         subject: principal.known_subject(),
         client: if force { force::CLIENT } else { CLIENT }.to_owned(),
         peer: Some(exchange.connection.peer),
-        since: Moment::now(),
+        since: Timestamp::now(),
         replica: None,
         parked_until: None,
         at_neighbour: false,

@@ -60,13 +60,13 @@ enum Handler {
     /// POST, and it says so itself to whoever does anything else.
     PostOnly(Posted),
     /// A WebSocket, which ends at the relay.
-    Socket(Opened),
+    Socket(StreamHandler),
     /// The same for a page, which cannot set a header for its token.
-    PageSocket(Opened),
+    PageSocket(StreamHandler),
 }
 
 type Posted = for<'a> fn(Post<'a>) -> BoxFuture<'a, Answered>;
-type Opened = for<'a> fn(&'a Exchange<'a>, Principal, Parts) -> BoxFuture<'a, Answered>;
+type StreamHandler = for<'a> fn(&'a Exchange<'a>, Principal, Parts) -> BoxFuture<'a, Answered>;
 
 macro_rules! routes {
     ($($(#[doc = $told:literal])+ $path:literal, $named:expr, $access:expr, $label:ident, $kind:ident($($handler:tt)*);)+) => {

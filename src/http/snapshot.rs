@@ -31,7 +31,7 @@ use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Kind, Location, Sna
 use crate::recording::{Direction, Protocol};
 use crate::session::live::Begun;
 use crate::session::refusal::SessionRefusal;
-use crate::session::shares::Share;
+use crate::session::shares::QuotaPermit;
 use crate::session::state::SessionState;
 use crate::session::{Authorized, Denied, Permit, authorise, leaving, parks};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
@@ -260,7 +260,7 @@ async fn looked(
     ctx: Arc<Context>,
     summary: Summary,
     (authorized, limits): (Authorized, Limits),
-    _share: Share,
+    _share: QuotaPermit,
 ) -> Result<(Value, Taken), NoSnapshot> {
     let (principal, breakpoint) = (
         authorized.principal().clone(),

@@ -25,7 +25,7 @@ use super::hop;
 use super::refusal::HttpRefusal;
 use super::tunnel::Handshake;
 use crate::agents::Socket;
-use crate::connect::Arrived;
+use crate::connect::InnerConnection;
 use crate::identity::Principal;
 use crate::wire::tunnel::stream_config;
 
@@ -54,7 +54,7 @@ pub(super) async fn open(
     let owner = principal.clone();
     let speak = async move |socket| {
         let (near, far) = duplex(ROOM);
-        let arrived = Arrived {
+        let arrived = InnerConnection {
             stream: Either::Right(far),
             principal: owner,
             peer,

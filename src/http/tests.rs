@@ -41,7 +41,7 @@ use tokio_util::sync::CancellationToken;
 use super::answer::{self, Body};
 use super::serve_connection;
 use crate::advertise;
-use crate::audit::testing::{AuditSpy, Line, spied};
+use crate::audit::testing::{AuditLine, AuditSpy, spied};
 
 use crate::config::{self, Config};
 use crate::connection::ConnectionInfo;
@@ -49,9 +49,9 @@ use crate::context::Context;
 use crate::dap::testing::paused;
 use crate::identity::testing::{authenticator, principal, revoke, token_of, token_until};
 use crate::identity::{Authenticator, Principal};
-use crate::moment::Moment;
 use crate::ray::registry::{Breakpoint, BreakpointId, Registry};
 use crate::session::SessionRow;
+use crate::timestamp::Timestamp;
 
 /// A paused worker of the cluster `default`.
 pub(crate) fn breakpoint(worker_id: &str) -> Breakpoint {
@@ -61,7 +61,7 @@ pub(crate) fn breakpoint(worker_id: &str) -> Breakpoint {
         worker_id: worker_id.into(),
         pid: 495,
         port: 38645,
-        first_seen: Moment::now(),
+        first_seen: Timestamp::now(),
         ..paused("square", 1)
     };
     breakpoint.names_mut().job_id = Some("01000000".to_owned());
@@ -120,8 +120,8 @@ pub(crate) fn config() -> Config {
 }
 
 /// Action, outcome, subject and path of each entry of the audit log.
-fn lines(entries: &[Line]) -> Vec<String> {
-    let line = |entry: &Line| {
+fn lines(entries: &[AuditLine]) -> Vec<String> {
+    let line = |entry: &AuditLine| {
         let of = |key: &str| {
             entry
                 .details

@@ -10,10 +10,10 @@ use super::exchange::Exchange;
 use super::query;
 use crate::context::Context;
 use crate::identity::Principal;
-use crate::moment::Moment;
 use crate::policy::{RelayScope, Scope, Scopes};
 use crate::ray::registry::BreakpointId;
 use crate::session::may_list;
+use crate::timestamp::Timestamp;
 
 /// What is told to `principal` of itself.
 pub(super) async fn answer(
@@ -41,7 +41,7 @@ pub(super) async fn answer(
         .collect();
     let told = json!({
         "subject": principal.known_subject(),
-        "expires": principal.expires().map(Moment::announced),
+        "expires": principal.expires().map(Timestamp::announced),
         "scopes": words,
         "relay_scopes": on_relay,
     });

@@ -40,7 +40,7 @@ pub use issuers::Issuers;
 pub use jws::Jws;
 pub use key_files::{KeyFileError, KeyFiles};
 pub(crate) use kubernetes::api::api_server;
-pub use principal::{CredentialId, Ended, Principal, Renewal, VerifiedIdentity};
+pub use principal::{CredentialId, Principal, PrincipalEnded, Renewal, VerifiedIdentity};
 pub use refusal::CredentialRefusal;
 pub use secret::Secret;
 pub use signing::{CannotSign, Generated, SigningKey, SigningKeyError};

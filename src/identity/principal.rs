@@ -66,7 +66,7 @@ impl fmt::Display for CredentialId {
 
 /// Why a principal's time is over. `Display` is a sentence for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Ended {
+pub enum PrincipalEnded {
     /// Its credential expired.
     #[error("your token has expired")]
     Expired,
@@ -289,28 +289,28 @@ impl Principal {
     }
 
     /// Whether its time is over now.
-    pub fn is_over(&self) -> Option<Ended> {
+    pub fn is_over(&self) -> Option<PrincipalEnded> {
         let revoked = |list: &watch::Receiver<Arc<RevocationList>>| {
             let (credential, issued) = (self.0.who.credential.id(), self.0.who.issued);
             list.borrow()
                 .revokes(&self.0.who.subject, credential, issued)
         };
         if self.0.revocations.as_ref().is_some_and(revoked) {
-            return Some(Ended::Revoked);
+            return Some(PrincipalEnded::Revoked);
         }
         if let Some(newest) = self.newest() {
             return newest.is_over();
         }
         let validity = self.0.who.validity.as_ref();
         if let Some(why) = validity.and_then(Validity::is_withdrawn) {
-            return Some(Ended::Withdrawn(why));
+            return Some(PrincipalEnded::Withdrawn(why));
         }
         let expired = self.0.who.expires.is_some_and(|at| at <= SystemTime::now());
-        expired.then_some(Ended::Expired)
+        expired.then_some(PrincipalEnded::Expired)
     }
 
     /// Resolves when its time is over. Cancel safe; never resolves for somebody who cannot end.
-    pub async fn ended(&self) -> Ended {
+    pub async fn ended(&self) -> PrincipalEnded {
         let mut revocations = self.0.revocations.clone();
         let mut renewed = self.0.renewed.clone();
         loop {
@@ -386,7 +386,7 @@ mod tests {
     async fn its_time_is_over_when_it_expires_or_is_revoked() {
         let (_sender, principal) = ada(Some(SystemTime::now() + Duration::from_millis(30)));
         assert_eq!(principal.is_over(), None);
-        assert_eq!(principal.ended().await, Ended::Expired);
+        assert_eq!(principal.ended().await, PrincipalEnded::Expired);
 
         let (sender, principal) = ada(Some(SystemTime::now() + Duration::from_secs(600)));
         let waiting = tokio::spawn({
@@ -401,7 +401,7 @@ mod tests {
         let what = Revoked::CredentialId("jti-ada".to_owned());
         list.add(Revocation { what, until: None }).unwrap();
         sender.send_replace(Arc::new(list));
-        assert_eq!(waiting.await.unwrap(), Ended::Revoked);
+        assert_eq!(waiting.await.unwrap(), PrincipalEnded::Revoked);
     }
 
     #[tokio::test]
@@ -429,7 +429,7 @@ mod tests {
         sleep(Duration::from_millis(100)).await;
         assert_eq!(
             (first.is_over(), principal.is_over()),
-            (Some(Ended::Expired), None)
+            (Some(PrincipalEnded::Expired), None)
         );
         assert!(!renewal.renew(&first));
         // What is revoked stays so.
@@ -437,7 +437,7 @@ mod tests {
         let what = Revoked::CredentialId("jti-ada".to_owned());
         list.add(Revocation { what, until: None }).unwrap();
         sender.send_replace(Arc::new(list));
-        assert_eq!(waiting.await.unwrap(), Ended::Revoked);
+        assert_eq!(waiting.await.unwrap(), PrincipalEnded::Revoked);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
 //! The prompt of Ray's legacy debugger: its socket, relayed as it is.
 //!
 //! Whoever connects has entered that breakpoint for good, and a connection that closes makes the task fail. So nothing
-//! is dialled before a person picks one, and [`Entered`] sends `c` before it closes, whatever ends the session.
+//! is dialled before a person picks one, and [`LegacySession`] sends `c` before it closes, whatever ends the session.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use bytes::BytesMut;
 use tokio::io::AsyncRead;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::debugger::legacy::Entered;
+use crate::debugger::legacy::LegacySession;
 use crate::lineproto::input::{Input, TOO_LONG, Typed};
 use crate::lineproto::output::{Out, Shown};
 use crate::lineproto::session::Log;
@@ -28,7 +28,7 @@ const FAILS: &str =
 
 /// How the relaying ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum LegacyOutcome {
     /// The prompt closed: the task runs on, or failed by `q`.
     Closed,
     /// The connection to it failed.
@@ -42,7 +42,7 @@ pub(super) enum Ended {
 }
 
 /// Shows what a prompt has said while nobody was there, and what it asks.
-pub(super) async fn show_missed(entered: &mut Entered, out: &Out, shown: &mut Shown) {
+pub(super) async fn show_missed(entered: &mut LegacySession, out: &Out, shown: &mut Shown) {
     let (cut, missed) = entered.take_missed();
     if cut > 0 {
         out.notice(&format!("{cut} bytes of output were dropped meanwhile"))
@@ -56,12 +56,12 @@ pub(super) async fn show_missed(entered: &mut Entered, out: &Out, shown: &mut Sh
 
 /// Relays until one side closes. Cancel safe in that the task runs on when `entered` is dropped.
 pub(super) async fn relay<R: AsyncRead + Unpin>(
-    entered: &mut Entered,
+    entered: &mut LegacySession,
     input: &mut Input<R>,
     out: &Out,
     shown: &mut Shown,
     log: &Log<'_>,
-) -> Ended {
+) -> LegacyOutcome {
     let mut bytes = BytesMut::with_capacity(4096);
     let mut last = String::new();
     let mut warned = false;
@@ -72,7 +72,7 @@ pub(super) async fn relay<R: AsyncRead + Unpin>(
         let leaving = leave_at.is_some();
         // What was typed is answered first.
         if leaving && !lets_run && entered.stands() {
-            return Ended::Lost;
+            return LegacyOutcome::Lost;
         }
         let until = leave_at.unwrap_or_else(Instant::now);
         let listening = !leaving && entered.pending() < PENDING;
@@ -86,10 +86,10 @@ pub(super) async fn relay<R: AsyncRead + Unpin>(
                 end => {
                     shown.quiet().await;
                     return match (leaving, &*last) {
-                        (false, "remote" | "get") => Ended::Continues,
-                        (false, _) if end.is_err() => Ended::Broken,
-                        (false, _) => Ended::Closed,
-                        (true, _) => Ended::Left,
+                        (false, "remote" | "get") => LegacyOutcome::Continues,
+                        (false, _) if end.is_err() => LegacyOutcome::Broken,
+                        (false, _) => LegacyOutcome::Closed,
+                        (true, _) => LegacyOutcome::Left,
                     };
                 }
             },
@@ -99,7 +99,7 @@ pub(super) async fn relay<R: AsyncRead + Unpin>(
                 shown.quiet().await;
                 continue;
             }
-            () = sleep_until(until), if leaving => return Ended::Left,
+            () = sleep_until(until), if leaving => return LegacyOutcome::Left,
         };
         match typed {
             // Half a line is what is left of a connection that broke.

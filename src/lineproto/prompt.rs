@@ -35,7 +35,7 @@ const HINT: Duration = Duration::from_secs(2);
 
 /// How the conversation at a prompt ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum PromptOutcome {
     By(End),
     /// The client is gone without a word about the task, which stands at the prompt.
     Lost,
@@ -141,7 +141,7 @@ pub(super) async fn converse<S, R>(
     out: &Out,
     shown: &mut Shown,
     log: &Log<'_>,
-) -> Ended
+) -> PromptOutcome
 where
     S: AsyncRead + AsyncWrite + Unpin,
     R: AsyncRead + Unpin,
@@ -156,7 +156,7 @@ where
             Some(typed) => typed,
             None => match typed(prompt, pieces, input, out, shown).await {
                 Ok(typed) => typed,
-                Err(end) => return Ended::By(end),
+                Err(end) => return PromptOutcome::By(end),
             },
         };
         let line = match typed {
@@ -173,7 +173,7 @@ where
             }
             Typed::End => {
                 prompt.abort_definition();
-                return Ended::Lost;
+                return PromptOutcome::Lost;
             }
         };
         if let Err(why) = log.command(&line).await {
@@ -246,11 +246,11 @@ where
             // Who had the task run, and had nothing to say about what comes then, is done with it.
             Some(After::Prompt) if may_leave && ahead.front() == Some(&Typed::End) => {}
             Some(After::Prompt) => continue,
-            Some(After::Ended(end)) => return Ended::By(end),
+            Some(After::Ended(end)) => return PromptOutcome::By(end),
             None => {}
         }
         prompt.leave().await;
-        return Ended::By(End::Left);
+        return PromptOutcome::By(End::Left);
     }
 }
 

@@ -26,19 +26,19 @@ use crate::identity::{Principal, Secret};
 use crate::lineproto::authenticate::Enter;
 use crate::lineproto::input::{Input, Typed};
 use crate::lineproto::output::Out;
-use crate::listing::browse::{Browse, Heard};
+use crate::listing::browse::{Browse, BrowseStep};
 use crate::listing::json;
 use crate::listing::menu::Menu;
 use crate::listing::select::Choice;
-use crate::moment::Moment;
 use crate::policy::Scope;
 use crate::ray::registry::{BadBreakpointId, Breakpoint, BreakpointId, BreakpointIdPrefix};
 use crate::session::authenticate::Authenticated;
 use crate::session::refusal::SessionRefusal;
 use crate::session::state::SessionState;
 use crate::session::{Authorized, Denied, Permit, Session, audit, authorise, leaving, visible};
-use crate::takeover::Wanted;
+use crate::takeover::RequestedSession;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use crate::timestamp::Timestamp;
 use crate::upstream::park::{self, Resumed, Terms};
 use crate::wire::text::replaced;
 
@@ -156,16 +156,16 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
                         return self.only(&enter).await;
                     }
                     match browse.hear(line, &menu) {
-                        Heard::Changed => {
+                        BrowseStep::Changed => {
                             show = true;
                             continue;
                         }
-                        Heard::Refused(sentence) => {
+                        BrowseStep::Refused(sentence) => {
                             let sentence = replaced(&sentence);
                             self.out.text(&format!("*** {sentence}\n")).await;
                             continue;
                         }
-                        Heard::Other => {}
+                        BrowseStep::Other => {}
                     }
                     let picked = menu.pick(line);
                     match picked.as_deref().map(str::parse) {
@@ -249,7 +249,12 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
     /// Sessions with the breakpoint `id`, wherever it goes on, also with what somebody else has parked there where it is to
     /// `take_over`.
     async fn enter(&mut self, id: BreakpointId, take_over: bool) -> Next {
-        if let Some(home) = self.context.peers.takeover.home_of(&Wanted::Parked(id)) {
+        if let Some(home) = self
+            .context
+            .peers
+            .takeover
+            .home_of(&RequestedSession::Parked(id))
+        {
             let id = id.to_string();
             return self.pass_on(&Enter { id, take_over }, &home).await;
         }
@@ -321,7 +326,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
     }
 
     fn acquire(&self, id: BreakpointId) -> Result<Permit, SessionRefusal> {
-        let now = Moment::now();
+        let now = Timestamp::now();
         let list = visible(&self.principal, &self.context.registry.snapshot());
         let unknown = || SessionRefusal::unknown(&format!("has the id {id}"), &list);
         let breakpoint = match (list.find(id), list.find_ended(id)) {

@@ -18,10 +18,10 @@ use super::{pass_on, pydevd};
 use crate::config::TlsMode;
 use crate::connect::ArrivedStream;
 use crate::connection::ConnectionInfo;
-use crate::connection::on_wake::OnWake;
+use crate::connection::on_wake::WakeForwarder;
 use crate::context::Context;
 use crate::identity::{AuthError, Authenticator, Principal};
-use crate::takeover::Home;
+use crate::takeover::OwningProcess;
 use crate::telemetry::metrics::{Handshake, Protocol, RefusalKind};
 use crate::tls::{Certificate, Tls};
 use crate::wire::prefixed::Prefixed;
@@ -73,13 +73,13 @@ struct Terminated {
 }
 
 /// A connection whose protocol is known.
-struct Recognised {
+struct DetectedConnection {
     /// What was read is replayed.
     stream: Prefixed<Wire>,
     detection: Detection,
     connection: ConnectionInfo,
     /// The predecessor whose it may be.
-    home: Option<Home>,
+    home: Option<OwningProcess>,
     /// What to answer where nobody here speaks it.
     unknown: &'static [u8],
 }
@@ -132,8 +132,8 @@ pub(super) async fn serve_link(
 }
 
 /// Has the protocol of a connection spoken, to its end.
-async fn speak(context: Arc<Context>, recognised: Recognised) {
-    let Recognised {
+async fn speak(context: Arc<Context>, recognised: DetectedConnection) {
+    let DetectedConnection {
         stream,
         detection,
         connection,
@@ -147,7 +147,7 @@ async fn speak(context: Arc<Context>, recognised: Recognised) {
         Detection::Http => {
             let leaving = context.shutdown.leaving.clone();
             let served = http::serve_connection(stream, connection, context.clone(), leaving);
-            let beside = OnWake::new();
+            let beside = WakeForwarder::new();
             let aborted = pin!(context.shutdown.abort.cancelled());
             tokio::select! {
                 biased;
@@ -175,7 +175,7 @@ async fn recognise(
     tls: &Tls,
     mut stream: TcpStream,
     mut connection: ConnectionInfo,
-) -> Option<Recognised> {
+) -> Option<DetectedConnection> {
     let listen = &context.config.listen;
     let deadline = connection.accepted + listen.handshake_timeout;
     let first = match read_first(&mut stream, deadline).await {
@@ -272,7 +272,7 @@ fn told_apart(
     wire: Wire,
     first: First,
     connection: ConnectionInfo,
-) -> Recognised {
+) -> DetectedConnection {
     known_as(context, &connection, first.detection);
     if let Some(tcp) = wire.tcp() {
         let bounded = match first.detection {
@@ -301,7 +301,7 @@ fn told_apart(
                 Detection::Tls | Detection::Unknown => 0,
             },
     );
-    Recognised {
+    DetectedConnection {
         stream: Prefixed::new(first.bytes.freeze(), wire),
         detection: first.detection,
         connection,

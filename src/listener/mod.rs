@@ -1,15 +1,15 @@
 //! The one port: accepts connections, and gives each a task, a deadline and a permit of its own.
 
+mod connection_log;
 pub mod detect;
 mod handshake;
 mod pass_on;
 pub(crate) mod passed;
 mod pydevd;
 mod refusal;
-mod told;
 mod wire;
 
-use self::told::Told;
+use self::connection_log::ConnectionLog;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -20,9 +20,9 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::sleep;
 use tracing::{Instrument as _, debug, warn};
 
-use crate::connect::Arrived;
-use crate::connection::admission::{Admission, Guard, Place};
-use crate::connection::on_wake::OnWake;
+use crate::connect::InnerConnection;
+use crate::connection::admission::{Admission, ConnectionPermit, Guard};
+use crate::connection::on_wake::WakeForwarder;
 use crate::connection::summary::Summary;
 use crate::connection::{self, ConnectionInfo};
 use crate::context::Context;
@@ -126,7 +126,7 @@ pub async fn run_links(context: Arc<Context>) {
     let closed = context.shutdown.closed.clone();
     let accept = async {
         loop {
-            let Arrived {
+            let InnerConnection {
                 stream,
                 principal,
                 peer,
@@ -142,7 +142,7 @@ pub async fn run_links(context: Arc<Context>) {
             // Owned by the tracker; ends by its own deadlines and by `abort`.
             let served = async move {
                 let _open = serving.metrics.connection_open();
-                let _told = Told::new(summary, &serving);
+                let _told = ConnectionLog::new(summary, &serving);
                 handshake::serve_link(serving.clone(), stream, connection).await;
             };
             context.shutdown.tasks.spawn(served.instrument(span));
@@ -197,7 +197,7 @@ async fn serve(
         return;
     }
     let _open = context.metrics.connection_open();
-    let _told = Told::new(summary.clone(), &context);
+    let _told = ConnectionLog::new(summary.clone(), &context);
     let connection = ConnectionInfo {
         advertised_port: advertised,
         place: guard.place(),
@@ -214,7 +214,7 @@ async fn serve(
             () = useless(&context, &place) => {}
         }
     });
-    let beside = OnWake::new();
+    let beside = WakeForwarder::new();
     tokio::select! {
         biased;
         () = handshake::serve(context.clone(), &tls, stream, connection) => {}
@@ -223,7 +223,7 @@ async fn serve(
 }
 
 /// Resolves when the relay has drained and this connection waits for nothing.
-async fn useless(context: &Context, place: &Place) {
+async fn useless(context: &Context, place: &ConnectionPermit) {
     context.shutdown.closed.cancelled().await;
     if !place.owes_a_credential() {
         std::future::pending().await

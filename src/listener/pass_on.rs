@@ -3,7 +3,7 @@
 use super::wire::Wire;
 use crate::connection::ConnectionInfo;
 use crate::context::{Context, Peers};
-use crate::takeover::Home;
+use crate::takeover::OwningProcess;
 use crate::wire::prefixed::Prefixed;
 use crate::wire::resumed::messages::LinkId;
 use crate::wire::tunnel::messages::StreamId;
@@ -17,7 +17,7 @@ const LINKS: &str = "/relay/v1/connect/";
 
 /// The predecessor that may have asked an agent, or a person's command, for the stream that `first`, the first bytes of a
 /// request, is of, or that may hold the link which is to be resumed: nobody here has.
-pub(super) fn home(peers: &Peers, first: &[u8]) -> Option<Home> {
+pub(super) fn home(peers: &Peers, first: &[u8]) -> Option<OwningProcess> {
     let predecessor = peers.takeover.predecessor()?;
     let line = first.split(|byte| *byte == b'\r').next()?;
     let path = std::str::from_utf8(line).ok()?.split(' ').nth(1)?;
@@ -40,13 +40,13 @@ pub(super) async fn pass_on(
     context: &Context,
     stream: Prefixed<Wire>,
     connection: &ConnectionInfo,
-    home: Home,
+    home: OwningProcess,
 ) {
     let _busy = context.shutdown.busy.token();
     let Some(far) = home.pass(connection) else {
         return;
     };
-    let passed = tunnel::join::Passed::default();
+    let passed = tunnel::join::ByteCount::default();
     tokio::select! {
         _ = tunnel::join::join(stream, far, &passed) => {}
         () = context.shutdown.abort.cancelled() => {}

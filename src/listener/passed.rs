@@ -8,21 +8,21 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tracing::{Instrument as _, debug, info};
 
+use super::connection_log::ConnectionLog;
 use super::handshake;
-use super::told::Told;
 use crate::connection::admission::{Admission, Guard};
-use crate::connection::on_wake::OnWake;
+use crate::connection::on_wake::WakeForwarder;
 use crate::connection::summary::Summary;
 use crate::connection::{self, ConnectionInfo};
 use crate::context::Context;
 use crate::identity::Principal;
-use crate::takeover::{Passed, PassedCertificate};
+use crate::takeover::{ForwardedConnection, PassedCertificate};
 use crate::telemetry::metrics::RefusalKind;
 
 /// Serves what comes in `arriving` until the relay has drained. Who it is decides this process itself, by what the client
 /// says; the successor is believed where the client comes from, and which certificate it has shown.
 pub(crate) async fn run(
-    mut arriving: mpsc::Receiver<(Passed, UnixStream)>,
+    mut arriving: mpsc::Receiver<(ForwardedConnection, UnixStream)>,
     context: Arc<Context>,
     admission: Arc<Admission>,
 ) {
@@ -47,12 +47,12 @@ pub(crate) async fn run(
 
 async fn serve(
     context: Arc<Context>,
-    about: Passed,
+    about: ForwardedConnection,
     stream: UnixStream,
     summary: Summary,
     guard: Guard,
 ) {
-    let Passed {
+    let ForwardedConnection {
         peer,
         encrypted,
         advertised_port,
@@ -63,7 +63,7 @@ async fn serve(
         known => known.flatten(),
     };
     let _open = context.metrics.connection_open();
-    let _told = Told::new(summary.clone(), &context);
+    let _told = ConnectionLog::new(summary.clone(), &context);
     info!("forwarded by the successor");
     let connection = ConnectionInfo {
         encrypted,
@@ -82,7 +82,7 @@ async fn serve(
         debug!("connection was evicted to make room for another");
         context.metrics.refused(RefusalKind::Limited);
     });
-    let beside = OnWake::new();
+    let beside = WakeForwarder::new();
     tokio::select! {
         biased;
         () = handshake::serve_passed(Arc::clone(&context), stream, connection) => {}

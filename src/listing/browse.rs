@@ -18,7 +18,7 @@ pub(crate) struct Browse {
 
 /// What became of a line.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum BrowseStep {
     /// The list looks different now.
     Changed,
     /// The line asks for something that cannot be done, for this reason.
@@ -82,7 +82,7 @@ impl Browse {
     }
 
     /// Takes a line that is about the list: `/PATTERN`, `sort KEY[,desc]`, `n` and `p` where there are pages.
-    pub(crate) fn hear(&mut self, line: &str, menu: &Menu) -> Heard {
+    pub(crate) fn hear(&mut self, line: &str, menu: &Menu) -> BrowseStep {
         let line = line.trim();
         if let Some(pattern) = line.strip_prefix('/') {
             if pattern.trim().is_empty() {
@@ -90,31 +90,31 @@ impl Browse {
             } else {
                 match pattern.parse() {
                     Ok(filter) => self.choice.filters = vec![filter],
-                    Err(error) => return Heard::Refused(error.to_string()),
+                    Err(error) => return BrowseStep::Refused(error.to_string()),
                 }
             }
             self.from = 0;
-            return Heard::Changed;
+            return BrowseStep::Changed;
         }
         let mut words = line.split_whitespace();
         if let (Some("sort"), key, None) = (words.next(), words.next(), words.next()) {
             match key.map(str::parse).transpose() {
                 Ok(order) => self.choice.order = order,
-                Err(error) => return Heard::Refused(error.to_string()),
+                Err(error) => return BrowseStep::Refused(error.to_string()),
             }
             self.from = 0;
-            return Heard::Changed;
+            return BrowseStep::Changed;
         }
         match (line, self.rows) {
             ("n", Some(rows)) if self.from + rows < menu.len() => self.from += rows,
             ("p", Some(rows)) if self.from > 0 => self.from = self.from.saturating_sub(rows),
             ("n" | "p", Some(rows)) if menu.len() > rows => {
                 let end = if line == "n" { "last" } else { "first" };
-                return Heard::Refused(format!("this is the {end} page"));
+                return BrowseStep::Refused(format!("this is the {end} page"));
             }
-            _ => return Heard::Other,
+            _ => return BrowseStep::Other,
         }
-        Heard::Changed
+        BrowseStep::Changed
     }
 
     fn foot(&self, menu: &Menu, to: usize) -> String {
@@ -177,9 +177,9 @@ mod tests {
         assert_eq!(ids(&text), (0..20).collect::<Vec<_>>());
         let foot = "0 to 19 of 10000: n and p turn the page";
         assert!(text.contains(foot), "{text}");
-        let first = Heard::Refused("this is the first page".to_owned());
+        let first = BrowseStep::Refused("this is the first page".to_owned());
         assert_eq!(browse.hear("p", &menu), first);
-        assert_eq!(browse.hear(" n ", &menu), Heard::Changed);
+        assert_eq!(browse.hear(" n ", &menu), BrowseStep::Changed);
         let text = browse.show(&menu, false, Some(100));
         assert_eq!(ids(&text), (20..40).collect::<Vec<_>>());
         // The number in front is what one types.
@@ -220,23 +220,26 @@ mod tests {
     fn a_slash_filters_and_sort_sorts() {
         let mut browse = Browse::new(Choice::default(), Some(20));
         let menu = browse.read(list(100));
-        assert_eq!(browse.hear("/load*", &menu), Heard::Changed);
+        assert_eq!(browse.hear("/load*", &menu), BrowseStep::Changed);
         let menu = browse.read(list(100));
         let text = browse.show(&menu, false, None);
         assert_eq!(ids(&text), (0..10).map(|i| i * 10).collect::<Vec<_>>());
         let foot = "90 more do not match load*; / shows them.";
         assert!(text.contains(foot), "{text}");
-        assert_eq!(browse.hear("sort waiting", &menu), Heard::Changed);
+        assert_eq!(browse.hear("sort waiting", &menu), BrowseStep::Changed);
         let menu = browse.read(list(100));
         assert_eq!(ids(&browse.show(&menu, false, None))[0], 90);
-        assert_eq!(browse.hear("/", &menu), Heard::Changed);
+        assert_eq!(browse.hear("/", &menu), BrowseStep::Changed);
         let menu = browse.read(list(100));
         assert_eq!(ids(&browse.show(&menu, false, None))[0], 99);
-        assert_eq!(browse.hear("sort", &menu), Heard::Changed);
+        assert_eq!(browse.hear("sort", &menu), BrowseStep::Changed);
         assert!(
-            matches!(browse.hear("sort colour", &menu), Heard::Refused(told) if told.contains("sort by one of"))
+            matches!(browse.hear("sort colour", &menu), BrowseStep::Refused(told) if told.contains("sort by one of"))
         );
-        assert!(matches!(browse.hear("/state=", &menu), Heard::Refused(_)));
+        assert!(matches!(
+            browse.hear("/state=", &menu),
+            BrowseStep::Refused(_)
+        ));
         // Nothing fits: that is said, and how to get out of it.
         browse.hear("/nosuch", &menu);
         let menu = browse.read(list(100));
@@ -252,12 +255,12 @@ mod tests {
         let mut browse = Browse::new(Choice::default(), Some(20));
         let menu = browse.read(list(3));
         for line in ["0", "n", "p", "step-1", "sort of task", "00000001"] {
-            assert_eq!(browse.hear(line, &menu), Heard::Other, "{line}");
+            assert_eq!(browse.hear(line, &menu), BrowseStep::Other, "{line}");
         }
         let mut pipe = Browse::new(Choice::default(), None);
         let menu = pipe.read(list(1000));
         assert_eq!(ids(&pipe.show(&menu, false, None)).len(), 1000);
-        assert_eq!(pipe.hear("n", &menu), Heard::Other);
+        assert_eq!(pipe.hear("n", &menu), BrowseStep::Other);
     }
 
     #[test]

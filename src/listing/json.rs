@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::moment::Moment;
 use crate::ray::registry::{
     Breakpoint, BreakpointId, Change, Holder, Kind, Location, Reason, Resources, Search, Snapshot,
     State,
 };
+use crate::timestamp::Timestamp;
 
 /// One breakpoint as clients see it: in the list and in events.
 #[derive(Debug, Serialize)]
@@ -39,19 +39,19 @@ pub(crate) struct JsonRow<'a> {
     location: Option<&'a Location>,
     exception: Option<&'a str>,
     stop: u64,
-    first_seen: Moment,
+    first_seen: Timestamp,
     waiting_seconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    unreachable_since: Option<Moment>,
+    unreachable_since: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    task_ended: Option<Moment>,
+    task_ended: Option<Timestamp>,
 }
 
 impl<'a> JsonRow<'a> {
     /// `breakpoint` at `now`.
-    pub(crate) fn new(breakpoint: &'a Breakpoint, now: Moment) -> Self {
+    pub(crate) fn new(breakpoint: &'a Breakpoint, now: Timestamp) -> Self {
         let names = &breakpoint.names;
         Self {
             id: breakpoint.id,
@@ -213,7 +213,7 @@ impl Hash for Rest<'_> {
 
 /// All that lives in `snapshot` as JSON. What somebody may not see has been taken out before.
 pub(crate) fn list(snapshot: &Snapshot) -> Value {
-    let now = Moment::now();
+    let now = Timestamp::now();
     let rows: Vec<JsonRow<'_>> = snapshot.live.iter().map(|b| JsonRow::new(b, now)).collect();
     let (total, next) = (rows.len(), None);
     let mut list = Map::new();

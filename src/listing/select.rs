@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::json::JsonRow;
 use super::row::Row;
-use crate::moment::Moment;
 use crate::policy::Pattern;
 use crate::ray::registry::{Breakpoint, Reason};
+use crate::timestamp::Timestamp;
 use crate::wire::text::replaced;
 
 /// A column that can be sorted by, and looked into.
@@ -169,7 +169,7 @@ impl Key {
     }
 
     /// What [`Self::text`] is of the row of `breakpoint` at `now`.
-    fn text_of(self, breakpoint: &Breakpoint, now: Moment) -> Cow<'_, str> {
+    fn text_of(self, breakpoint: &Breakpoint, now: Timestamp) -> Cow<'_, str> {
         let names = &breakpoint.names;
         let known = |text: &'_ Option<String>| match text.as_deref() {
             None | Some("") => Cow::Borrowed("-"),
@@ -258,7 +258,7 @@ impl Filter {
     }
 
     /// Whether the row of `breakpoint` at `now` is meant, which is not made for it.
-    pub(crate) fn fits_breakpoint(&self, breakpoint: &Breakpoint, now: Moment) -> bool {
+    pub(crate) fn fits_breakpoint(&self, breakpoint: &Breakpoint, now: Timestamp) -> bool {
         self.fits_where(|key| key.text_of(breakpoint, now))
     }
 

@@ -17,8 +17,8 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::json::{self, JsonRow, Rest};
-use crate::moment::Moment;
 use crate::ray::registry::{Breakpoint, Change, Event};
+use crate::timestamp::Timestamp;
 use crate::wire::gzip::Beginning;
 
 /// How long the rows of a list are given out as they are: so far behind `waiting_seconds` may be.
@@ -47,7 +47,7 @@ const FEW_ROWS: usize = 1024;
 pub(crate) struct SharedRows {
     rows: Mutex<Rows>,
     lists: Mutex<Lists>,
-    events: Mutex<Vec<Option<Told>>>,
+    events: Mutex<Vec<Option<WrittenChange>>>,
     /// What makes the tags of this process its own.
     tags: RandomState,
 }
@@ -95,7 +95,7 @@ struct List {
 }
 
 #[derive(Debug)]
-struct Told {
+struct WrittenChange {
     seq: u64,
     change: Change,
     text: Bytes,
@@ -164,7 +164,7 @@ impl SharedRows {
     }
 
     fn put_together(&self, breakpoints: &[&Arc<Breakpoint>]) -> Bytes {
-        let now = Moment::now();
+        let now = Timestamp::now();
         let mut rows = self.rows();
         let mut text = Vec::from(json::LIST);
         for (index, breakpoint) in breakpoints.iter().enumerate() {
@@ -198,14 +198,14 @@ impl SharedRows {
         let mut text = format!("id: {}\nevent: {name}\ndata: ", event.seq).into_bytes();
         // One line, because JSON escapes line breaks.
         let mut rows = self.rows();
-        rows.write(breakpoint, Moment::now(), &mut text);
+        rows.write(breakpoint, Timestamp::now(), &mut text);
         rows.sweep_if_many();
         drop(rows);
         text.extend(b"\n\n");
         let text = Bytes::from(text);
         if let Some(slot) = events.get_mut(slot) {
             let (seq, text) = (event.seq, text.clone());
-            *slot = Some(Told { seq, change, text });
+            *slot = Some(WrittenChange { seq, change, text });
         }
         text
     }
@@ -248,7 +248,7 @@ impl ListRows {
 }
 
 impl Rows {
-    fn write(&mut self, breakpoint: &Arc<Breakpoint>, now: Moment, out: &mut Vec<u8>) {
+    fn write(&mut self, breakpoint: &Arc<Breakpoint>, now: Timestamp, out: &mut Vec<u8>) {
         let key = Arc::as_ptr(breakpoint).addr();
         let row = self.by_address.entry(key);
         let row = row.or_insert_with(|| Row::new(Arc::clone(breakpoint)));

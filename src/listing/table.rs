@@ -5,7 +5,7 @@
 //! nothing is cut.
 
 use super::row::{List, Row};
-use super::text::{GAP, Keep, beside, fit, width};
+use super::text::{GAP, KeptEnd, beside, fit, width};
 use crate::wire::human_time::span;
 
 /// One column of the table.
@@ -13,7 +13,7 @@ struct Column {
     title: &'static str,
     /// Narrower than this says nothing; `None`: never shrinks.
     least: Option<usize>,
-    keep: Keep,
+    keep: KeptEnd,
     /// Order in which columns go where the terminal is too narrow; `None`: stays.
     goes: Option<u8>,
     cell: fn(usize, &Row) -> String,
@@ -35,7 +35,7 @@ pub(crate) struct Extras {
 const PLAIN: Column = Column {
     title: "",
     least: None,
-    keep: Keep::Start,
+    keep: KeptEnd::Start,
     goes: None,
     cell: |_, _| String::new(),
     wanted: |_, _| true,
@@ -78,7 +78,7 @@ const COLUMNS: [Column; 15] = [
     Column {
         title: "WHERE",
         least: Some(8),
-        keep: Keep::End,
+        keep: KeptEnd::End,
         goes: Some(0),
         cell: |_, row| row.location.clone(),
         ..PLAIN
@@ -87,7 +87,7 @@ const COLUMNS: [Column; 15] = [
         title: "NODE",
         // Half an address names nobody; that of IPv6 is told by its end.
         least: Some(15),
-        keep: Keep::End,
+        keep: KeptEnd::End,
         goes: Some(1),
         cell: |_, row| row.node.clone(),
         ..PLAIN

@@ -41,7 +41,7 @@ pub(crate) fn width(text: &str) -> usize {
 
 /// Which end of a text that is too long is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Keep {
+pub(crate) enum KeptEnd {
     /// The start is kept, as of names.
     Start,
     /// The end is kept, as of `long/path/train.py:26`.
@@ -49,7 +49,7 @@ pub(crate) enum Keep {
 }
 
 /// `text` in at most `columns`, with `…` where something was cut away.
-pub(crate) fn fit(text: &str, columns: usize, keep: Keep) -> Cow<'_, str> {
+pub(crate) fn fit(text: &str, columns: usize, keep: KeptEnd) -> Cow<'_, str> {
     if width(text) <= columns {
         return Cow::Borrowed(text);
     }
@@ -61,12 +61,12 @@ pub(crate) fn fit(text: &str, columns: usize, keep: Keep) -> Cow<'_, str> {
     };
     Cow::Owned(match (columns, keep) {
         (0, _) => String::new(),
-        (_, Keep::Start) => text
+        (_, KeptEnd::Start) => text
             .chars()
             .take_while(|c| take(c))
             .chain([ELLIPSIS])
             .collect(),
-        (_, Keep::End) => {
+        (_, KeptEnd::End) => {
             let kept: Vec<char> = text.chars().rev().take_while(|c| take(c)).collect();
             [ELLIPSIS]
                 .into_iter()
@@ -110,7 +110,7 @@ pub(crate) fn beside(
         pending = room.saturating_sub(width(&cell)) + GAP;
     }
     match columns {
-        Some(columns) => fit(&line, columns, Keep::Start).into_owned(),
+        Some(columns) => fit(&line, columns, KeptEnd::Start).into_owned(),
         None => line,
     }
 }
@@ -123,18 +123,18 @@ mod tests {
 
     #[test]
     fn wide_characters_are_measured() {
-        assert_eq!(fit("数数数数", 5, Keep::Start), "数数…");
-        assert_eq!(fit("数数数数", 4, Keep::Start), "数…");
-        assert_eq!(fit("src/train.py:26", 8, Keep::End), "…n.py:26");
-        assert_eq!(fit("abc", 3, Keep::Start), "abc");
-        assert_eq!(fit("abc", 1, Keep::Start), "…");
-        assert_eq!(fit("abc", 0, Keep::Start), "");
+        assert_eq!(fit("数数数数", 5, KeptEnd::Start), "数数…");
+        assert_eq!(fit("数数数数", 4, KeptEnd::Start), "数…");
+        assert_eq!(fit("src/train.py:26", 8, KeptEnd::End), "…n.py:26");
+        assert_eq!(fit("abc", 3, KeptEnd::Start), "abc");
+        assert_eq!(fit("abc", 1, KeptEnd::Start), "…");
+        assert_eq!(fit("abc", 0, KeptEnd::Start), "");
     }
 
     proptest! {
         #[test]
         fn what_fits_fits(text in ".{0,40}", columns in 0usize..50) {
-            for keep in [Keep::Start, Keep::End] {
+            for keep in [KeptEnd::Start, KeptEnd::End] {
                 prop_assert!(width(&fit(&replaced(&text), columns, keep)) <= columns);
             }
         }

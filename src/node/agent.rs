@@ -10,11 +10,11 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::board::Board;
 use super::failed::BlackBoxes;
+use super::gossip::RevocationGossip;
 use super::held::Table;
 use super::injection::Injections;
-use super::look::{Look, Place};
+use super::look::{NodeLocation, TargetVerifier};
 use super::py_spy::PySpy;
 use super::settings::{Error, Settings};
 use crate::config::is_loopback_host;
@@ -25,12 +25,12 @@ use crate::wire::tunnel::messages::{Hex, MOST_ROWS};
 pub(super) struct Agent {
     /// Tells this process from others that claim its node.
     pub(super) instance: Hex<16>,
-    pub(super) look: Look,
+    pub(super) look: TargetVerifier,
     pub(super) py_spy: PySpy,
     pub(super) injections: Injections,
     pub(super) black_boxes: BlackBoxes,
     pub(super) held: Table,
-    pub(super) board: Board,
+    pub(super) board: RevocationGossip,
     pub(super) reverse_ports: Option<RangeInclusive<u16>>,
     /// By which relays are reached, and never a head or a debugger.
     pub(super) proxies: Proxies,
@@ -44,7 +44,7 @@ impl Agent {
     pub(super) fn new(settings: &Settings, proc: &Path) -> Result<Arc<Self>, Error> {
         let uri: Option<Uri> = settings.cluster.ray_address.parse().ok();
         let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
-        let place = Place {
+        let place = NodeLocation {
             node_id: settings.node_id.clone(),
             given: settings.node_addresses.clone(),
             loopback: is_loopback_host(host),
@@ -55,12 +55,12 @@ impl Agent {
         let (tasks, ending) = (TaskTracker::new(), CancellationToken::new());
         Ok(Arc::new(Self {
             instance: Hex(rand::rng().random()),
-            look: Look::new(&settings.cluster, place, proc)?,
+            look: TargetVerifier::new(&settings.cluster, place, proc)?,
             py_spy: PySpy::new(),
             injections: Injections::new(tasks.clone(), ending.clone()),
             black_boxes: BlackBoxes::new(),
             held: Table::new(),
-            board: Board::new(),
+            board: RevocationGossip::new(),
             reverse_ports: settings.reverse_ports.clone(),
             proxies: Proxies::from_env(),
             places: Arc::new(Semaphore::new(MOST_ROWS)),

@@ -50,7 +50,7 @@ const LONGEST_PATH: usize = 160;
 
 /// What a worker says.
 #[derive(Deserialize)]
-struct Said<'a> {
+struct WorkerMessage<'a> {
     worker_id: String,
     task_id: String,
     exception: String,
@@ -59,7 +59,7 @@ struct Said<'a> {
 }
 
 /// A socket that workers of one node find.
-struct Door {
+struct HookSocket {
     session: PathBuf,
     node_id: Name,
     /// The folder, however it may be called meanwhile.
@@ -70,7 +70,7 @@ struct Door {
 /// Keeps what workers leave, where a relay wants that, until the agent ends.
 pub(super) async fn keep(agent: Arc<Agent>) {
     let places = Arc::new(Semaphore::new(AT_A_TIME));
-    let mut doors: Vec<Door> = Vec::new();
+    let mut doors: Vec<HookSocket> = Vec::new();
     let mut changes = agent.black_boxes.watch();
     loop {
         changes.mark_unchanged();
@@ -115,7 +115,7 @@ pub(super) async fn keep(agent: Arc<Agent>) {
 }
 
 /// The next one who comes to any of `doors`; `None`: they are to be looked after.
-async fn next(doors: &[Door]) -> Option<(UnixStream, Name)> {
+async fn next(doors: &[HookSocket]) -> Option<(UnixStream, Name)> {
     let accepting = doors
         .iter()
         .map(|door| Box::pin(async { (door.listener.accept().await, &door.node_id) }));
@@ -127,7 +127,7 @@ async fn next(doors: &[Door]) -> Option<(UnixStream, Name)> {
 }
 
 /// Has a door for each of this agent's nodes in each session of Ray's, and no others.
-async fn open(agent: &Agent, doors: &mut Vec<Door>) {
+async fn open(agent: &Agent, doors: &mut Vec<HookSocket>) {
     let nodes = agent.black_boxes.nodes();
     let sessions = agent.look.sessions().await;
     let mut trouble = None;
@@ -148,7 +148,7 @@ async fn open(agent: &Agent, doors: &mut Vec<Door>) {
             {
                 continue;
             }
-            match Door::open(&session.folder, &node.node_id) {
+            match HookSocket::open(&session.folder, &node.node_id) {
                 Ok(door) => {
                     info!(node = %node.node_id, "black boxes of tasks that fail are kept");
                     doors.push(door);
@@ -168,7 +168,7 @@ async fn open(agent: &Agent, doors: &mut Vec<Door>) {
         .set_trouble(trouble.as_deref().map(Sentence::new));
 }
 
-impl Door {
+impl HookSocket {
     /// Opens one among the sockets in `session`. It blocks for a moment: it is all in memory.
     fn open(session: &Path, node_id: &Name) -> Result<Self, String> {
         let short = node_id.get(..SHORT).unwrap_or(node_id);
@@ -221,7 +221,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for HookSocket {
     fn drop(&mut self) {
         let short = self.node_id.get(..SHORT).unwrap_or(&self.node_id);
         if self.is_open() {
@@ -262,7 +262,8 @@ async fn hear(agent: &Agent, mut stream: UnixStream, node_id: Name) -> Result<()
     if said.len() as u64 > MOST {
         return Err("it says too much");
     }
-    let said: Said<'_> = serde_json::from_slice(&said).map_err(|_| "it says something else")?;
+    let said: WorkerMessage<'_> =
+        serde_json::from_slice(&said).map_err(|_| "it says something else")?;
     let look = Look::read(said.look.get().as_bytes()).map_err(|_| "what it says is no look")?;
     let innermost = look
         .threads

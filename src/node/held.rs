@@ -7,31 +7,31 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::keeping::Keeping;
+use super::keeping::ParkedDebugger;
 use super::look::Refused;
 use crate::hold::{HoldId, NoPlace, NodeHolds};
-use crate::moment::unix_ms;
-use crate::wire::tunnel::messages::{Held, Keep, LetRun, Open, Refusal, Replica};
+use crate::timestamp::unix_ms;
+use crate::wire::tunnel::messages::{HoldRow, LetRun, Open, ParkTerms, Refusal, Replica};
 
 /// The table. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Table {
     holds: Arc<Mutex<NodeHolds<mpsc::Sender<Ask>>>>,
-    shown: Arc<watch::Sender<Arc<[Held]>>>,
+    shown: Arc<watch::Sender<Arc<[HoldRow]>>>,
 }
 
 /// What is asked of whoever keeps a worker. One whose time is over drops the question.
 #[derive(Debug)]
 pub(super) enum Ask {
     /// That somebody goes on with it.
-    HandOver(oneshot::Sender<Result<Box<Keeping>, Refused>>),
+    HandOver(oneshot::Sender<Result<Box<ParkedDebugger>, Refused>>),
     /// That its task runs on.
     LetRun,
 }
 
 /// A session's hold of a worker: given back when this and all others of the session are dropped.
 #[derive(Debug)]
-pub(super) struct Hold {
+pub(super) struct WorkerHold {
     table: Table,
     id: HoldId,
 }
@@ -45,7 +45,7 @@ impl Table {
     }
 
     /// All rows, and from now on whenever they change.
-    pub(super) fn watch(&self) -> watch::Receiver<Arc<[Held]>> {
+    pub(super) fn watch(&self) -> watch::Receiver<Arc<[HoldRow]>> {
         self.shown.subscribe()
     }
 
@@ -53,9 +53,9 @@ impl Table {
     ///
     /// # Errors
     /// As [`NodeHolds::take`].
-    pub(super) fn take(&self, open: &Open, replica: Replica) -> Result<Hold, Box<Held>> {
+    pub(super) fn take(&self, open: &Open, replica: Replica) -> Result<WorkerHold, Box<HoldRow>> {
         let id = self.change(|holds| holds.take(open, replica, now_unix_ms()))?;
-        Ok(Hold {
+        Ok(WorkerHold {
             table: self.clone(),
             id,
         })
@@ -65,7 +65,7 @@ impl Table {
     ///
     /// # Errors
     /// [`Refused`]: it is not kept, or for somebody else, or its debugger is at work.
-    pub(super) async fn hand_over(&self, open: &Open) -> Result<Box<Keeping>, Refused> {
+    pub(super) async fn hand_over(&self, open: &Open) -> Result<Box<ParkedDebugger>, Refused> {
         let gone = || Refused::new(Refusal::Other, "nothing is kept there for that owner");
         let asks = {
             let holds = self.holds.lock();
@@ -104,7 +104,7 @@ impl Table {
     }
 }
 
-impl Hold {
+impl WorkerHold {
     /// Resolves when no other session of the same relay still leaves the worker. Cancel safe.
     pub(super) async fn settled(&self) {
         let mut rows = self.table.watch();
@@ -122,7 +122,11 @@ impl Hold {
     ///
     /// # Errors
     /// [`NoPlace`]: that one, or all together, have as many as may be.
-    pub(super) fn park(&self, keep: &Keep, left: Duration) -> Result<mpsc::Receiver<Ask>, NoPlace> {
+    pub(super) fn park(
+        &self,
+        keep: &ParkTerms,
+        left: Duration,
+    ) -> Result<mpsc::Receiver<Ask>, NoPlace> {
         let (ask, asks) = mpsc::channel(1);
         let until = unix_ms(SystemTime::now() + left);
         self.table
@@ -141,7 +145,7 @@ fn now_unix_ms() -> u64 {
     unix_ms(SystemTime::now())
 }
 
-impl Drop for Hold {
+impl Drop for WorkerHold {
     fn drop(&mut self) {
         self.table.change(|holds| holds.give_back(self.id));
     }
@@ -200,8 +204,8 @@ mod tests {
         assert!(shown.borrow_and_update().is_empty());
     }
 
-    fn keep(owner: &str) -> Keep {
-        Keep {
+    fn keep(owner: &str) -> ParkTerms {
+        ParkTerms {
             owner: owner.into(),
             credential: None,
             keeps_ms: 1000,
@@ -258,7 +262,7 @@ mod tests {
         let mut park = |owner: &str, family: Option<u8>| {
             let worker = kept.len().to_string();
             let hold = table.take(&open(&worker, Some("7")), Hex([1; 8])).unwrap();
-            let keep = Keep {
+            let keep = ParkTerms {
                 cluster_session: family.map(|family| Hex([family; 8])),
                 ..keep(owner)
             };

@@ -23,7 +23,7 @@ use crate::ray::look::{self, Look};
 use crate::wire::text::one_line;
 use crate::wire::tunnel::ByteStream;
 use crate::wire::tunnel::messages::{
-    Dialled, FromAgent, Inspect, Inspection, Listening, Refusal, read, written,
+    FromAgent, Inspect, Inspection, Listening, Refusal, StreamGreeting, read, written,
 };
 
 /// How long anything may take at most, whatever a relay says.
@@ -63,7 +63,7 @@ pub(super) async fn serve(
     };
     info!(what = ?asked.what, "a worker was inspected");
     let telling = async {
-        relay.say(written(&Dialled::Dialled)).await?;
+        relay.say(written(&StreamGreeting::Dialled)).await?;
         relay.write_all(&answer).await?;
         relay.shutdown().await
     };

@@ -1,6 +1,6 @@
 //! A worker whose relay is lost: it stays stopped for the person who had it, at whatever relay that one comes to next.
 //!
-//! The relay has said on the stream by what ([`Keep`]), and [`super::held`] tells every relay. It waits as in a park of a
+//! The relay has said on the stream by what ([`ParkTerms`]), and [`super::held`] tells every relay. It waits as in a park of a
 //! relay's own ([`Waiting`]). It ends when somebody goes on with it, when its time is over, when a
 //! relay wants the task to run, with the debugger, or with the agent; in all cases but the first the debugger is left in
 //! order.
@@ -13,61 +13,64 @@ use tokio_util::task::TaskTracker;
 use tracing::info;
 
 use super::Agent;
-use super::held::{Ask, Hold};
+use super::held::{Ask, WorkerHold};
 use super::look::Refused;
 use crate::debugger::at_node::Attended;
-use crate::debugger::unattended::{Heard, Taker};
+use crate::debugger::unattended::{Taker, UnattendedEvent};
 use crate::debugger::waiting::{Next, Waiting};
-use crate::wire::tunnel::messages::{Keep, Refusal};
+use crate::wire::tunnel::messages::{ParkTerms, Refusal};
 
 /// The longest time that a relay may have a worker kept.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// By what a worker is kept, and since when that holds.
 #[derive(Debug, Clone)]
-pub(super) struct Said {
-    pub(super) keep: Keep,
+pub(super) struct KeepingTerms {
+    pub(super) keep: ParkTerms,
     pub(super) at: Instant,
 }
 
 /// A worker, its debugger, and what keeps it from everybody else. Dropped, the worker is left.
 #[derive(Debug)]
-pub(super) struct Tenure {
+pub(super) struct WorkerHandle {
     pub(super) debugger: Attended,
-    pub(super) hold: Hold,
+    pub(super) hold: WorkerHold,
     /// Its own, to know when this one debugger has been left.
     pub(super) leaving: TaskTracker,
 }
 
 /// See the module. Dropped, it leaves the worker.
 #[derive(Debug)]
-pub(super) struct Keeping {
-    waiting: Waiting<Wanted>,
-    said: Said,
+pub(super) struct ParkedDebugger {
+    waiting: Waiting<ResumeSender>,
+    said: KeepingTerms,
     asks: mpsc::Receiver<Ask>,
-    hold: Hold,
+    hold: WorkerHold,
     leaving: TaskTracker,
 }
 
 /// Who wants to go on with it.
-type Wanted = oneshot::Sender<Result<Box<Keeping>, Refused>>;
+type ResumeSender = oneshot::Sender<Result<Box<ParkedDebugger>, Refused>>;
 
-impl Keeping {
+impl ParkedDebugger {
     /// Of a worker whose relay is lost now.
     ///
     /// # Errors
     /// The worker, to be left: there are too many, or its debugger is gone.
-    pub(super) async fn begin(tenure: Box<Tenure>, said: Said) -> Result<Box<Self>, Box<Tenure>> {
+    pub(super) async fn begin(
+        tenure: Box<WorkerHandle>,
+        said: KeepingTerms,
+    ) -> Result<Box<Self>, Box<WorkerHandle>> {
         let now = Instant::now();
         let left = said.keep.lasts(now - said.at).min(LONGEST);
         let until = now + left;
-        let Tenure {
+        let WorkerHandle {
             debugger,
             hold,
             leaving,
         } = *tenure;
         let left_over = |debugger, hold, leaving| {
-            Box::new(Tenure {
+            Box::new(WorkerHandle {
                 debugger,
                 hold,
                 leaving,
@@ -99,7 +102,7 @@ impl Keeping {
     }
 
     /// Waits until somebody goes on with it, or to its end: then it is to be left.
-    pub(super) async fn wait(mut self: Box<Self>, agent: &Agent) -> Option<Tenure> {
+    pub(super) async fn wait(mut self: Box<Self>, agent: &Agent) -> Option<WorkerHandle> {
         loop {
             let over = tokio::select! {
                 biased;
@@ -127,8 +130,8 @@ impl Keeping {
                         _ = answer.send(Err(busy()));
                         continue;
                     }
-                    Next::Heard(Heard::Gone | Heard::Closed) => "the debugger is gone",
-                    Next::Heard(Heard::Garbled) => "the debugger is not understood",
+                    Next::Heard(UnattendedEvent::Gone | UnattendedEvent::Closed) => "the debugger is gone",
+                    Next::Heard(UnattendedEvent::Garbled) => "the debugger is not understood",
                     Next::Heard(_) => continue,
                     Next::Expired => "its time is over",
                 },
@@ -140,16 +143,16 @@ impl Keeping {
 
     /// For who goes on with it: the worker, by what it was kept, and, as its debugger would say it, what was said meanwhile and
     /// where it stands.
-    pub(super) fn resumed(self) -> (Tenure, Said, Vec<u8>) {
+    pub(super) fn resumed(self) -> (WorkerHandle, KeepingTerms, Vec<u8>) {
         let (tenure, missed, said) = self.into_tenure();
-        let said = Said {
+        let said = KeepingTerms {
             keep: said.keep.renewed(said.at.elapsed()),
             at: Instant::now(),
         };
         (tenure, said, missed)
     }
 
-    fn into_tenure(self) -> (Tenure, Vec<u8>, Said) {
+    fn into_tenure(self) -> (WorkerHandle, Vec<u8>, KeepingTerms) {
         let Self {
             waiting,
             said,
@@ -158,7 +161,7 @@ impl Keeping {
             ..
         } = self;
         let (debugger, missed) = Attended::again(waiting.debugger);
-        let tenure = Tenure {
+        let tenure = WorkerHandle {
             debugger,
             hold,
             leaving,

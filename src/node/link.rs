@@ -18,15 +18,15 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info};
 
-use super::board::{self, Only};
 use super::connect::{ConnectError, Dialler, Relay};
+use super::gossip::{self, ProcessLink};
 use super::reverse::Reverse;
 use super::{Agent, machine};
 use crate::dial::Stream;
 use crate::wire::link::{CloseReason, ControlLink, LinkError, SILENCE};
 use crate::wire::text::shortened;
 use crate::wire::tunnel::messages::{
-    Announce, FromAgent, FromRelay, Held, Hex, MOST_ROWS, Node, PROTOCOL, Replica, Revocations,
+    Announce, FromAgent, FromRelay, Hex, HoldRow, MOST_ROWS, Node, PROTOCOL, Replica, Revocations,
     StreamId,
 };
 use crate::wire::tunnel::{LINK_PATH, LINK_PROTOCOL, link_config};
@@ -46,7 +46,7 @@ const MOST_A_SECOND: u32 = 512;
 
 /// Why a link is over. `Display` is for the log.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Ended {
+pub(super) enum LinkEnded {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error("{0}")]
@@ -65,7 +65,7 @@ pub(super) enum Ended {
     Ending,
 }
 
-impl Ended {
+impl LinkEnded {
     fn close_reason(&self) -> CloseReason {
         match self {
             Self::Ending => CloseReason::Ending,
@@ -77,7 +77,7 @@ impl Ended {
     }
 }
 
-impl From<LinkError> for Ended {
+impl From<LinkError> for LinkEnded {
     fn from(error: LinkError) -> Self {
         match error {
             LinkError::Silent => Self::Silent,
@@ -94,10 +94,10 @@ pub(super) async fn run(
     agent: Arc<Agent>,
     relay: Relay,
     succeeded: CancellationToken,
-) -> (Ended, bool) {
+) -> (LinkEnded, bool) {
     let dialled = tokio::select! {
         dialled = Box::pin(Link::dial(&agent, relay)) => dialled,
-        () = agent.ending.cancelled() => return (Ended::Ending, false),
+        () = agent.ending.cancelled() => return (LinkEnded::Ending, false),
     };
     let mut link = match dialled {
         Ok(link) => Link { succeeded, ..link },
@@ -105,32 +105,32 @@ pub(super) async fn run(
     };
     loop {
         match Box::pin(serve(link)).await {
-            Over::Renewed(newer) => link = *newer,
-            Over::Ended(ended, welcome) => return (ended, welcome),
+            LinkOutcome::Renewed(newer) => link = *newer,
+            LinkOutcome::Ended(ended, welcome) => return (ended, welcome),
         }
     }
 }
 
 /// What a link comes to.
-pub(super) enum Over {
+pub(super) enum LinkOutcome {
     /// This one has taken its place.
     Renewed(Box<Link<Stream>>),
     /// Its end, and whether the agent was made welcome.
-    Ended(Ended, bool),
+    Ended(LinkEnded, bool),
 }
 
 /// Serves `link` until it is over.
-pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut link: Link<S>) -> Over {
+pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut link: Link<S>) -> LinkOutcome {
     let ended = match link.all().await {
-        Ok(newer) => return Over::Renewed(Box::new(newer)),
+        Ok(newer) => return LinkOutcome::Renewed(Box::new(newer)),
         Err(ended) => ended,
     };
-    if matches!(ended, Ended::Silent) {
+    if matches!(ended, LinkEnded::Silent) {
         link.lost.cancel();
     }
     let why = ended.to_string();
     link.wire.close(None, ended.close_reason(), &why).await;
-    Over::Ended(ended, link.nodes.is_some())
+    LinkOutcome::Ended(ended, link.nodes.is_some())
 }
 
 pub(super) struct Link<S> {
@@ -140,7 +140,7 @@ pub(super) struct Link<S> {
     answers: mpsc::Sender<FromAgent>,
     to_send: mpsc::Receiver<FromAgent>,
     /// Nobody else links to the same relay process.
-    only: Option<Only>,
+    only: Option<ProcessLink>,
     /// What the relay may call off.
     opening: HashMap<StreamId, CancellationToken>,
     replica: Replica,
@@ -161,10 +161,10 @@ pub(super) struct Link<S> {
 }
 
 /// What a relay is told without asking.
-struct News {
-    held: watch::Receiver<Arc<[Held]>>,
+struct Announcements {
+    held: watch::Receiver<Arc<[HoldRow]>>,
     relays: watch::Receiver<Vec<Replica>>,
-    others: board::Reader,
+    others: gossip::GossipReader,
     /// Of what is kept of tasks that failed.
     failed: watch::Receiver<u64>,
     /// When more of what others have said may be passed on.
@@ -181,11 +181,11 @@ impl Link<Stream> {
     }
 
     /// Another link with the process `replica` of `relay`, which has made the agent welcome on it.
-    async fn newer(agent: Arc<Agent>, relay: Relay, replica: Replica) -> Result<Self, Ended> {
+    async fn newer(agent: Arc<Agent>, relay: Relay, replica: Replica) -> Result<Self, LinkEnded> {
         let mut link = Self::dial(&agent, relay).await?;
         let nonce = link.hello().await?;
         if link.replica != replica {
-            return Err(Ended::Duplicate);
+            return Err(LinkEnded::Duplicate);
         }
         link.announce(nonce).await?;
         while link.nodes.is_none() {
@@ -220,14 +220,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
     }
 
     /// Everything, to the newer link that takes the place of this one, or to the end.
-    async fn all(&mut self) -> Result<Link<Stream>, Ended> {
+    async fn all(&mut self) -> Result<Link<Stream>, LinkEnded> {
         if self.only.is_none() {
             let nonce = self.hello().await?;
             let only = self.agent.board.claim(self.replica);
-            self.only = Some(only.ok_or(Ended::Duplicate)?);
+            self.only = Some(only.ok_or(LinkEnded::Duplicate)?);
             self.announce(nonce).await?;
         }
-        let mut news = News {
+        let mut news = Announcements {
             held: self.agent.held.watch(),
             relays: self.agent.board.relays(),
             others: self.agent.board.reader(self.replica),
@@ -244,12 +244,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             let made = tokio::select! {
                 made = &mut newer => made,
                 talked = self.talk(&mut news, false) => match talked {
-                    Err(ended) if !matches!(ended, Ended::Ending) => {
+                    Err(ended) if !matches!(ended, LinkEnded::Ending) => {
                         // The relay ends this one before it makes the agent welcome on the other.
                         let made = timeout(SILENCE, newer).await;
                         Ok(made.ok().and_then(Result::ok).ok_or(ended)?)
                     }
-                    talked => talked.and(Err(Ended::Ending)),
+                    talked => talked.and(Err(LinkEnded::Ending)),
                 },
             };
             match made {
@@ -260,7 +260,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                     debug!("a newer link has taken the place of this one");
                     return Ok(newer);
                 }
-                Err(Ended::Ending) => return Err(Ended::Ending),
+                Err(LinkEnded::Ending) => return Err(LinkEnded::Ending),
                 Err(why) => debug!(%why, "link renewal failed"),
             }
             self.renew_later();
@@ -279,9 +279,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
     }
 
     /// Hears which relay process this is, and what the announcement has to repeat.
-    async fn hello(&mut self) -> Result<Hex<16>, Ended> {
+    async fn hello(&mut self) -> Result<Hex<16>, LinkEnded> {
         let Some(hello) = self.wire.next().await? else {
-            return Err(Ended::Lost("the relay did not introduce itself".to_owned()));
+            return Err(LinkEnded::Lost(
+                "the relay did not introduce itself".to_owned(),
+            ));
         };
         let FromRelay::Hello {
             protocol,
@@ -290,19 +292,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             nonce,
         } = hello
         else {
-            return Err(Ended::Lost(
+            return Err(LinkEnded::Lost(
                 "the relay did not introduce itself first".to_owned(),
             ));
         };
         if protocol != PROTOCOL {
-            return Err(Ended::Version(protocol));
+            return Err(LinkEnded::Version(protocol));
         }
         debug!(%version, "a relay has introduced itself");
         self.replica = replica;
         Ok(nonce)
     }
 
-    async fn announce(&mut self, nonce: Hex<16>) -> Result<(), Ended> {
+    async fn announce(&mut self, nonce: Hex<16>) -> Result<(), LinkEnded> {
         let announcement = self.announcement(nonce).await;
         Ok(self.wire.say(&announcement).await?)
     }
@@ -331,13 +333,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
     }
 
     /// Until the link is to be renewed, or the end.
-    async fn talk(&mut self, news: &mut News, renews: bool) -> Result<(), Ended> {
+    async fn talk(&mut self, news: &mut Announcements, renews: bool) -> Result<(), LinkEnded> {
         let ending = self.agent.ending.clone();
         loop {
             let welcome = self.nodes.is_some();
             let renew_at = self.renew_at.filter(|_| renews);
             tokio::select! {
-                () = ending.cancelled() => return Err(Ended::Ending),
+                () = ending.cancelled() => return Err(LinkEnded::Ending),
                 () = sleep_until(renew_at.unwrap_or_else(Instant::now)), if renew_at.is_some() => return Ok(()),
                 _ = news.held.changed(), if welcome => {
                     let held = Arc::clone(&news.held.borrow_and_update());
@@ -345,7 +347,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                     self.wire.say(&FromAgent::Held { workers }).await?;
                 }
                 _ = news.relays.changed(), if welcome => {
-                    let replicas = board::few(&news.relays.borrow_and_update());
+                    let replicas = gossip::few(&news.relays.borrow_and_update());
                     self.wire.say(&FromAgent::Relays { replicas }).await?;
                 }
                 _ = news.failed.changed(), if welcome && self.wants_failures => {
@@ -373,7 +375,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         }
     }
 
-    async fn message(&mut self, message: FromRelay) -> Result<(), Ended> {
+    async fn message(&mut self, message: FromRelay) -> Result<(), LinkEnded> {
         match message {
             FromRelay::Welcome { nodes, good_for_ms } => {
                 if self.nodes.as_ref() != Some(&nodes) {
@@ -388,7 +390,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                 self.good_until = good_for.and_then(|good| Instant::now().checked_add(good));
                 self.renew_later();
             }
-            FromRelay::Refused { reason } => return Err(Ended::Refused(shortened(&reason, 512))),
+            FromRelay::Refused { reason } => {
+                return Err(LinkEnded::Refused(shortened(&reason, 512)));
+            }
             FromRelay::Open(open) => return self.open(open).await,
             FromRelay::Inspect(asked) => return self.inspect(asked).await,
             FromRelay::PostMortem(wanted) => {
@@ -443,7 +447,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             FromRelay::Succeeded => self.succeeded.cancel(),
             FromRelay::Dismiss { arrival } => self.reverse.dismiss(&arrival),
             FromRelay::Hello { .. } => {
-                return Err(Ended::Lost("the relay introduced itself twice".to_owned()));
+                return Err(LinkEnded::Lost(
+                    "the relay introduced itself twice".to_owned(),
+                ));
             }
             FromRelay::Unknown => {
                 debug!("the relay sent a message that this version does not know")

@@ -19,7 +19,7 @@ use super::processes::{self, Processes, Verdict};
 use crate::config;
 use crate::ray::head::HeadConfigError;
 use crate::ray::registry::{Attributed, Attribution, AttributionError, RayNode, Resident};
-use crate::wire::tunnel::messages::{Held, Open, Refusal, Sentence};
+use crate::wire::tunnel::messages::{HoldRow, Open, Refusal, Sentence};
 
 /// The deadline of one question to Ray.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -38,7 +38,7 @@ const NODES_KEPT: Duration = Duration::from_secs(10);
 
 /// What tells which nodes this machine is.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct NodeLocation {
     pub(super) node_id: Option<String>,
     /// The addresses that are given; where there are none, the machine's own.
     pub(super) given: Vec<IpAddr>,
@@ -46,7 +46,7 @@ pub(super) struct Place {
     pub(super) loopback: bool,
 }
 
-impl Place {
+impl NodeLocation {
     /// The addresses of this machine at this moment.
     pub(super) fn addresses(&self) -> Vec<IpAddr> {
         let mut all = match self.given.is_empty() {
@@ -76,7 +76,7 @@ pub(super) struct Refused {
     pub(super) kind: Refusal,
     pub(super) detail: Sentence,
     /// Who holds the worker, where that is why.
-    pub(super) holder: Option<Box<Held>>,
+    pub(super) holder: Option<Box<HoldRow>>,
 }
 
 impl Refused {
@@ -97,7 +97,7 @@ impl From<AttributionError> for Refused {
 
 /// Why who has dialled the agent is not heard. `Display` is for the log.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Stranger {
+pub(super) enum UnverifiedPeer {
     #[error(
         "it cannot be seen which process it is of; run the agent as the workers' user and in their process namespace"
     )]
@@ -114,7 +114,7 @@ pub(super) enum Stranger {
 
 /// Where a debugger may be dialled, and whose the process has to be that answers.
 #[derive(Debug, Clone)]
-pub(super) struct Way {
+pub(super) struct DialTarget {
     pub(super) address: SocketAddr,
     debugger: Attributed,
     /// Nothing was seen at the look.
@@ -123,8 +123,8 @@ pub(super) struct Way {
 
 /// What is seen of some ways.
 #[derive(Default)]
-struct Seen {
-    good: Vec<Way>,
+struct TargetScan {
+    good: Vec<DialTarget>,
     wrong: Option<(u32, String)>,
     unsettled: bool,
     /// No process can be seen, so that nothing is known of some of them.
@@ -132,23 +132,23 @@ struct Seen {
 }
 
 /// Looks, at Ray and at this machine.
-pub(super) struct Look {
+pub(super) struct TargetVerifier {
     ray: Attribution,
-    place: Place,
+    place: NodeLocation,
     processes: Arc<Processes>,
     nodes: Mutex<Option<(Instant, Arc<[RayNode]>)>>,
     /// It was said that it cannot be checked whose a socket is.
     said: AtomicBool,
 }
 
-impl Look {
+impl TargetVerifier {
     /// Asks the head of `cluster`; processes are those in `proc`.
     ///
     /// # Errors
     /// [`HeadConfigError`].
     pub(super) fn new(
         cluster: &config::Cluster,
-        place: Place,
+        place: NodeLocation,
         proc: &Path,
     ) -> Result<Self, HeadConfigError> {
         Ok(Self {
@@ -167,7 +167,7 @@ impl Look {
         looked.await.unwrap_or(false)
     }
 
-    pub(super) fn place(&self) -> &Place {
+    pub(super) fn place(&self) -> &NodeLocation {
         &self.place
     }
 
@@ -175,7 +175,7 @@ impl Look {
     ///
     /// # Errors
     /// [`Refused`], for the relay.
-    pub(super) async fn ways(&self, open: &Open) -> Result<Vec<Way>, Refused> {
+    pub(super) async fn ways(&self, open: &Open) -> Result<Vec<DialTarget>, Refused> {
         let found = self.ray.debuggers(open.kind, &open.worker_id, open.port);
         let found = found.await?;
         let nodes = self.nodes(&found).await?;
@@ -217,23 +217,23 @@ impl Look {
         &self,
         peer: SocketAddr,
         local: SocketAddr,
-    ) -> Result<Resident, Stranger> {
+    ) -> Result<Resident, UnverifiedPeer> {
         let processes = Arc::clone(&self.processes);
         let looked = tokio::task::spawn_blocking(move || processes.connected(peer, local));
         let mut pids = looked.await.unwrap_or_default();
         pids.retain(|pid| *pid != 0);
         pids.truncate(MOST_FORKS);
-        let first = *pids.first().ok_or(Stranger::Unseen)?;
+        let first = *pids.first().ok_or(UnverifiedPeer::Unseen)?;
         let mut found = Vec::new();
         for pid in pids {
             found.extend(self.ray.residents(pid).await?);
         }
-        let nodes = self.own_nodes().await.map_err(Stranger::Nodes)?;
+        let nodes = self.own_nodes().await.map_err(UnverifiedPeer::Nodes)?;
         found.retain(|one| nodes.iter().any(|node| *node.node_id == *one.node_id));
         match (found.pop(), found.pop()) {
             (Some(one), None) => Ok(one),
-            (None, _) => Err(Stranger::NotAWorker(first)),
-            (Some(_), Some(_)) => Err(Stranger::Several),
+            (None, _) => Err(UnverifiedPeer::NotAWorker(first)),
+            (Some(_), Some(_)) => Err(UnverifiedPeer::Several),
         }
     }
 
@@ -262,7 +262,10 @@ impl Look {
 
     /// Of `here` those behind which no process is seen that is not the worker's. An adapter that has just begun to listen is
     /// waited for, until it is connected with its worker.
-    async fn owned(&self, here: Vec<(Attributed, Vec<SocketAddr>)>) -> Result<Vec<Way>, Refused> {
+    async fn owned(
+        &self,
+        here: Vec<(Attributed, Vec<SocketAddr>)>,
+    ) -> Result<Vec<DialTarget>, Refused> {
         let until = Instant::now() + SETTLES;
         let seen = loop {
             let (processes, here) = (Arc::clone(&self.processes), here.clone());
@@ -300,7 +303,11 @@ impl Look {
     ///
     /// # Errors
     /// [`Refused`]: nothing may be said to it.
-    pub(super) async fn still(&self, ways: &[Way], stream: &TcpStream) -> Result<(), Refused> {
+    pub(super) async fn still(
+        &self,
+        ways: &[DialTarget],
+        stream: &TcpStream,
+    ) -> Result<(), Refused> {
         let gone = || {
             Refused::new(
                 Refusal::NotAWorker,
@@ -423,13 +430,13 @@ impl Look {
 }
 
 /// What is seen of each of `here`. It blocks.
-fn seen(processes: &Processes, here: Vec<(Attributed, Vec<SocketAddr>)>) -> Seen {
-    let (mut seen, mut any_unseen) = (Seen::default(), false);
+fn seen(processes: &Processes, here: Vec<(Attributed, Vec<SocketAddr>)>) -> TargetScan {
+    let (mut seen, mut any_unseen) = (TargetScan::default(), false);
     for (debugger, ways) in here {
         // Where nobody says the node, only the process's title tells that it is this one.
         let nameless = debugger.node_id().is_empty();
         for address in ways {
-            let way = |unseen| Way {
+            let way = |unseen| DialTarget {
                 address,
                 debugger: debugger.clone(),
                 unseen,

@@ -7,10 +7,10 @@
 //! they leave at the `door` when a task fails.
 
 mod agent;
-mod board;
 mod connect;
 mod door;
 mod failed;
+mod gossip;
 mod held;
 mod hook;
 mod injection;
@@ -40,7 +40,7 @@ use tracing::{Instrument as _, debug, error_span, info, warn};
 
 use self::agent::Agent;
 use self::connect::Relay;
-use self::link::Ended;
+use self::link::LinkEnded;
 use self::relays::Attempt;
 pub use self::reverse::reverse_ports;
 pub use self::settings::{Access, Error, Settings};
@@ -100,8 +100,8 @@ impl Agent {
             };
             let why = ended.to_string();
             match ended {
-                Ended::Ending => return Attempt::Linked,
-                Ended::Duplicate => {
+                LinkEnded::Ending => return Attempt::Linked,
+                LinkEnded::Duplicate => {
                     debug!(why, "not linked");
                     return Attempt::Needless;
                 }

@@ -26,12 +26,13 @@ use tracing::{Instrument as _, debug, info, info_span, warn};
 
 use super::Agent;
 use super::connect::Dialler;
-use super::look::Stranger;
+use super::look::UnverifiedPeer;
 use crate::dial::Stream;
 use crate::wire::tcp;
-use crate::wire::tunnel::join::{Passed, join};
+use crate::wire::tunnel::join::{ByteCount, join};
 use crate::wire::tunnel::messages::{
-    ArrivalId, Arrived, Dialled, FromAgent, Hex, Meeting, Refusal, RendezvousId, StreamId, written,
+    ArrivalId, FromAgent, Hex, Meeting, Refusal, RendezvousArrival, RendezvousId, StreamGreeting,
+    StreamId, written,
 };
 use crate::wire::tunnel::{self, ByteStream, handshake};
 
@@ -93,7 +94,7 @@ struct Site {
 /// Who has dialled.
 enum Looked {
     /// A worker of this node.
-    Worker(Arrived),
+    Worker(RendezvousArrival),
     /// Nobody of Ray's.
     Stranger,
     /// It is not known who.
@@ -235,7 +236,7 @@ impl Site {
         self.waiting.lock().remove(&arrival);
         drop(waits);
         if let Some(relay) = taken {
-            let passed = Passed::default();
+            let passed = ByteCount::default();
             tokio::select! {
                 joined = join(&mut worker, relay, &passed) => debug!(?joined, "the connection is over"),
                 () = self.agent.ending.cancelled() => {}
@@ -259,7 +260,7 @@ impl Site {
             () = self.over.cancelled() => return Looked::Unknown,
         };
         match looked {
-            Ok(Ok(resident)) => Looked::Worker(Arrived {
+            Ok(Ok(resident)) => Looked::Worker(RendezvousArrival {
                 rendezvous: self.meeting.rendezvous,
                 arrival: Hex(rand::rng().random()),
                 worker_id: resident.worker_id.as_str().into(),
@@ -268,7 +269,7 @@ impl Site {
             Ok(Err(stranger)) => {
                 warn!(%peer, why = %stranger, "a connection is closed unheard");
                 match stranger {
-                    Stranger::NotAWorker(_) => Looked::Stranger,
+                    UnverifiedPeer::NotAWorker(_) => Looked::Stranger,
                     _ => Looked::Unknown,
                 }
             }
@@ -280,7 +281,7 @@ impl Site {
     }
 
     /// The stream by which `arrived` goes on, once the relay has asked for it.
-    async fn taken(&self, arrived: Arrived) -> Option<ByteStream<Stream>> {
+    async fn taken(&self, arrived: RendezvousArrival) -> Option<ByteStream<Stream>> {
         let (give, asked) = oneshot::channel();
         let arrival = arrived.arrival;
         self.waiting.lock().insert(arrival, give);
@@ -307,7 +308,7 @@ impl Site {
             }
         };
         let mut relay = ByteStream::new(relay);
-        let said = timeout(SAID, relay.say(written(&Dialled::Dialled))).await;
+        let said = timeout(SAID, relay.say(written(&StreamGreeting::Dialled))).await;
         matches!(said, Ok(Ok(()))).then_some(relay)
     }
 }

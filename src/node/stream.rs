@@ -18,16 +18,16 @@ use tracing::{debug, info};
 
 use super::Agent;
 use super::connect::Dialler;
-use super::held::Hold;
-use super::keeping::{Keeping, Said, Tenure};
-use super::look::{Refused, Way};
+use super::held::WorkerHold;
+use super::keeping::{KeepingTerms, ParkedDebugger, WorkerHandle};
+use super::look::{DialTarget, Refused};
 use super::pump::{Debugger, End, Pump};
 use crate::debugger::SETTLED as DEBUGGER_SETTLED;
 use crate::debugger::at_node::{self, Attended};
 use crate::dial::Stream;
 use crate::dial::websocket::Socket;
 use crate::wire::tunnel::messages::{
-    Dialled, Failure, FromAgent, Hex, Open, Refusal, Replica, StreamId, read, written,
+    Failure, FromAgent, Hex, Open, Refusal, Replica, StreamGreeting, StreamId, read, written,
 };
 use crate::wire::tunnel::{self, ByteStream, handshake};
 
@@ -118,10 +118,10 @@ pub(super) async fn stream_for(
 }
 
 /// A stream that the relay waits on, and where its debugger is.
-struct Opened {
+struct PendingStream {
     relay: Socket,
-    ways: Vec<Way>,
-    hold: Hold,
+    ways: Vec<DialTarget>,
+    hold: WorkerHold,
 }
 
 async fn prepare(
@@ -129,7 +129,7 @@ async fn prepare(
     dialler: &Dialler,
     replica: Replica,
     open: &Open,
-) -> Result<Opened, Refused> {
+) -> Result<PendingStream, Refused> {
     let ways = agent.look.ways(open).await?;
     let hold = agent.held.take(open, replica).map_err(|held| {
         let who = match held.name.is_empty() {
@@ -145,10 +145,10 @@ async fn prepare(
     // A session that does not end in time is met by the debugger itself.
     _ = timeout(SETTLED, hold.settled()).await;
     let relay = stream_for(dialler, open.stream, &open.secret).await?;
-    Ok(Opened { relay, ways, hold })
+    Ok(PendingStream { relay, ways, hold })
 }
 
-impl Opened {
+impl PendingStream {
     async fn run(self, agent: &Agent, open: &Open, lost: &CancellationToken) {
         let Self { relay, ways, hold } = self;
         let addresses: Vec<SocketAddr> = ways.iter().map(|way| way.address).collect();
@@ -161,7 +161,7 @@ impl Opened {
         };
         if let Err(refused) = agent.look.still(&ways, &stream).await {
             info!(port = open.port, detail = %refused.detail, "a debugger is left before its first message");
-            let failed = Dialled::Failed {
+            let failed = StreamGreeting::Failed {
                 kind: Failure::Unreachable,
                 detail: refused.detail,
             };
@@ -171,7 +171,7 @@ impl Opened {
         let leaving = TaskTracker::new();
         match Attended::follow(open.kind, stream, leaving.clone()) {
             Ok(debugger) => {
-                let tenure = Tenure {
+                let tenure = WorkerHandle {
                     debugger,
                     hold,
                     leaving,
@@ -185,7 +185,7 @@ impl Opened {
 }
 
 /// Tells the relay that there is no debugger.
-async fn tell(mut relay: Socket, failed: Dialled) {
+async fn tell(mut relay: Socket, failed: StreamGreeting) {
     let told = async {
         _ = relay.send(Message::text(written(&failed))).await;
         _ = relay.close(None).await;
@@ -194,9 +194,9 @@ async fn tell(mut relay: Socket, failed: Dialled) {
 }
 
 /// What a session goes on with: by what its worker was kept, and what its relay hears first.
-type Resumed = (Said, Vec<u8>);
+type Resumed = (KeepingTerms, Vec<u8>);
 
-impl Tenure {
+impl WorkerHandle {
     /// Passes what both sides say, and keeps the worker where the relay is lost that has wanted it so.
     async fn serve(
         self,
@@ -212,9 +212,9 @@ impl Tenure {
         } = self;
         let relay = ByteStream::new(relay).with_texts();
         let (first, said, missed) = match resumed {
-            None => (Dialled::Dialled, None, Vec::new()),
+            None => (StreamGreeting::Dialled, None, Vec::new()),
             Some((said, missed)) => {
-                let first = Dialled::Resumed(Box::new(said.keep.clone()));
+                let first = StreamGreeting::Resumed(Box::new(said.keep.clone()));
                 (first, Some(said), missed)
             }
         };
@@ -231,7 +231,7 @@ impl Tenure {
             let text = pump.kept_by();
             let newer = text.and_then(|(at, text)| {
                 let keep = read(&text).ok()?;
-                Some(Said { keep, at })
+                Some(KeepingTerms { keep, at })
             });
             let stays = pump.is_lost() && !agent.ending.is_cancelled();
             keeps = newer
@@ -247,7 +247,7 @@ impl Tenure {
         let Some(said) = keeps else {
             return tenure.leave().await;
         };
-        match Keeping::begin(Box::new(tenure), said).await {
+        match ParkedDebugger::begin(Box::new(tenure), said).await {
             Ok(keeping) => wait(agent, keeping).await,
             Err(tenure) => tenure.leave().await,
         }
@@ -269,7 +269,7 @@ impl Tenure {
 }
 
 /// Keeps a worker until somebody goes on with it, or leaves it.
-async fn wait(agent: &Agent, keeping: Box<Keeping>) {
+async fn wait(agent: &Agent, keeping: Box<ParkedDebugger>) {
     if let Some(tenure) = Box::pin(keeping.wait(agent)).await {
         tenure.leave().await;
     }
@@ -334,13 +334,13 @@ async fn exchange<D: Debugger>(
     }
 }
 
-fn failure(error: &std::io::Error) -> Dialled {
+fn failure(error: &std::io::Error) -> StreamGreeting {
     let kind = match error.kind() {
         std::io::ErrorKind::ConnectionRefused => Failure::Refused,
         std::io::ErrorKind::TimedOut => Failure::TimedOut,
         _ => Failure::Unreachable,
     };
-    Dialled::Failed {
+    StreamGreeting::Failed {
         kind,
         detail: error.to_string().as_str().into(),
     }

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use crate::agents::Failed;
 use crate::config::{self, NoticeEvent, NoticeForm, Placeholder};
-use crate::moment::Moment;
 use crate::ray::registry::{Breakpoint, Holder, Location};
+use crate::timestamp::Timestamp;
 use crate::wire::human_time::span;
 use crate::wire::text::{hex, one_line, replaced};
 
@@ -36,10 +36,10 @@ impl Notice {
         event: NoticeEvent,
         breakpoint: &Breakpoint,
         holder: Option<&Holder>,
-        now: Moment,
+        now: Timestamp,
     ) -> Self {
         let id = hex(&rand::rng().random::<[u8; 16]>());
-        let said = Said {
+        let said = NoticeContent {
             config,
             event,
             breakpoint,
@@ -60,7 +60,7 @@ impl Notice {
     }
 
     /// That `failed` has.
-    pub(super) fn of_failed(config: &config::Notice, failed: &Failed, now: Moment) -> Self {
+    pub(super) fn of_failed(config: &config::Notice, failed: &Failed, now: Timestamp) -> Self {
         let id = hex(&rand::rng().random::<[u8; 16]>());
         let task = &failed.task;
         let at = failed.location.as_ref().map(ToString::to_string);
@@ -114,16 +114,16 @@ fn place(location: Option<&Location>) -> Option<Value> {
 }
 
 /// What there is to say.
-struct Said<'a> {
+struct NoticeContent<'a> {
     config: &'a config::Notice,
     event: NoticeEvent,
     breakpoint: &'a Breakpoint,
     /// Who has it; `Some(None)` is somebody whose name is not known.
     holder: Option<Option<String>>,
-    now: Moment,
+    now: Timestamp,
 }
 
-impl Said<'_> {
+impl NoticeContent<'_> {
     fn json(&self, id: &str) -> Value {
         let breakpoint = self.breakpoint;
         let location = place(breakpoint.location.as_deref());

@@ -16,10 +16,10 @@ use super::message::Notice;
 use super::queue::Queue;
 use crate::agents::Failed;
 use crate::config::{self, NoticeEvent};
-use crate::moment::Moment;
 use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Registry, Snapshot, State};
 use crate::release::auto;
 use crate::session::parks::is_parked;
+use crate::timestamp::Timestamp;
 
 /// Looks at the list in the time after which something is told, and the bounds of the pause between two.
 const LOOKS: u32 = 20;
@@ -53,7 +53,7 @@ pub(super) async fn failures(
     loop {
         match failing.recv().await {
             Ok(failed) if config.on.contains(&NoticeEvent::Failed) => {
-                queue.push(Notice::of_failed(config, &failed, Moment::now()));
+                queue.push(Notice::of_failed(config, &failed, Timestamp::now()));
             }
             Ok(_) => {}
             Err(RecvError::Lagged(missed)) => warn!(missed, "failed tasks were told of no webhook"),
@@ -166,7 +166,7 @@ impl<'a> Watch<'a> {
         if !wanted {
             return;
         }
-        let now = Moment::now();
+        let now = Timestamp::now();
         let told = std::mem::take(&mut self.told);
         for breakpoint in list.live.iter() {
             let known = told.get(&breakpoint.id) == Some(&breakpoint.stop);
@@ -190,7 +190,7 @@ impl<'a> Watch<'a> {
 
     fn tell(&self, event: NoticeEvent, breakpoint: &Breakpoint, holder: Option<&Holder>) {
         if self.config.on.contains(&event) {
-            let now = Moment::now();
+            let now = Timestamp::now();
             let notice = Notice::new(self.config, event, breakpoint, holder, now);
             self.queue.push(notice);
         }

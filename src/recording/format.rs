@@ -84,7 +84,7 @@ pub struct Header {
 
 /// One line that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Line {
+pub enum RecordedLine {
     /// A message of the session.
     Frame {
         /// Time since the header's.
@@ -143,7 +143,7 @@ pub fn read_header(line: &[u8]) -> Result<Header, BadRecording> {
 ///
 /// # Errors
 /// [`BadRecording::Line`].
-pub fn read_line(line: &[u8]) -> Result<Line, BadRecording> {
+pub fn read_line(line: &[u8]) -> Result<RecordedLine, BadRecording> {
     let (seconds, kind, message): (f64, String, Value) =
         serde_json::from_slice(line).map_err(|_| BadRecording::Line)?;
     let elapsed = Duration::try_from_secs_f64(seconds).map_err(|_| BadRecording::Line)?;
@@ -152,7 +152,7 @@ pub fn read_line(line: &[u8]) -> Result<Line, BadRecording> {
         ("up", _) => Direction::Up,
         ("down", _) => Direction::Down,
         ("end", Some(how)) => {
-            return Ok(Line::End {
+            return Ok(RecordedLine::End {
                 elapsed,
                 how: how.to_owned(),
             });
@@ -166,7 +166,7 @@ pub fn read_line(line: &[u8]) -> Result<Line, BadRecording> {
             .and_then(|text| STANDARD.decode(text).ok())
             .ok_or(BadRecording::Line)?,
     };
-    Ok(Line::Frame {
+    Ok(RecordedLine::Frame {
         elapsed,
         direction,
         bytes,

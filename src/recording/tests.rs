@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use proptest::prelude::*;
 
-use super::format::{Line, read_header, read_line};
+use super::format::{RecordedLine, read_header, read_line};
 use super::*;
 use crate::dap::testing::paused;
 use crate::identity::Principal;
@@ -87,7 +87,7 @@ async fn what_was_said_is_read_back() {
     assert_eq!(header.members["peer"], "10.0.0.9:5000");
     for (direction, bytes) in said {
         match read_line(lines.next().unwrap()).unwrap() {
-            Line::Frame {
+            RecordedLine::Frame {
                 direction: d,
                 bytes: b,
                 ..
@@ -96,7 +96,7 @@ async fn what_was_said_is_read_back() {
         }
     }
     match read_line(lines.next().unwrap()).unwrap() {
-        Line::End { how, .. } => assert_eq!(how, "client"),
+        RecordedLine::End { how, .. } => assert_eq!(how, "client"),
         line => panic!("{line:?}"),
     }
     assert_eq!(lines.next(), None);
@@ -209,7 +209,7 @@ proptest! {
         let line = format::frame(elapsed, direction, &bytes);
         prop_assert_eq!(line.matches('\n').count(), 1);
         match read_line(line.as_bytes()) {
-            Ok(Line::Frame { elapsed: e, direction: d, bytes: b }) => {
+            Ok(RecordedLine::Frame { elapsed: e, direction: d, bytes: b }) => {
                 prop_assert_eq!((d, b), (direction, bytes));
                 prop_assert!(e.abs_diff(elapsed) < Duration::from_millis(1));
             }

@@ -16,10 +16,10 @@ use super::{CLIENT, release};
 use crate::audit::{Action, Entry};
 use crate::context::Context;
 use crate::identity::Principal;
-use crate::moment::Moment;
 use crate::policy::Scope;
 use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Snapshot};
 use crate::session::authorise;
+use crate::timestamp::Timestamp;
 
 /// The longest pause between looks; each change of the list is one too.
 const LOOK: Duration = Duration::from_secs(30);
@@ -77,7 +77,7 @@ async fn step(
             continue;
         };
         let Some(one) = announced.get(&breakpoint.id).copied() else {
-            let waited = breakpoint.watched(Moment::now());
+            let waited = breakpoint.watched(Timestamp::now());
             let left = after.saturating_sub(waited);
             if left > policy.announce {
                 next = next.min(now + (left - policy.announce));
@@ -137,7 +137,7 @@ async fn let_go(context: &Arc<Context>, breakpoint: &Arc<Breakpoint>) {
         subject: None,
         client: CLIENT.to_owned(),
         peer: Some(NOWHERE),
-        since: Moment::now(),
+        since: Timestamp::now(),
         replica: None,
         parked_until: None,
         at_neighbour: false,

@@ -13,10 +13,10 @@ use crate::audit::testing::{AuditSpy, spied};
 use crate::config::Config;
 use crate::dap::testing::{assert_not_dialled, listed, paused, paused_in_pdb};
 use crate::identity::{Authenticator, Principal};
-use crate::moment::Moment;
 use crate::policy::Scope;
 use crate::ray::registry::Breakpoint;
 use crate::session::authorise;
+use crate::timestamp::Timestamp;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::event;
 
@@ -33,7 +33,7 @@ fn holder() -> Holder {
         subject: None,
         client: CLIENT.to_owned(),
         peer: Some(([127, 0, 0, 1], 1).into()),
-        since: Moment::now(),
+        since: Timestamp::now(),
         replica: None,
         parked_until: None,
         at_neighbour: false,

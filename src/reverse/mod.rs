@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, info, warn};
 
 use self::session::{Arriving, Failing, barred};
-use crate::agents::reverse::{Arrival, Rendezvous, Said};
+use crate::agents::reverse::{DialledWorker, Rendezvous, RendezvousEvent};
 use crate::agents::{Carrier, Socket};
 use crate::audit::{Action, Entry};
 use crate::connection::summary::Summary;
@@ -250,7 +250,7 @@ impl CommandLink {
         }
     }
 
-    fn arrive(&mut self, arrival: Arrival, port: u16) {
+    fn arrive(&mut self, arrival: DialledWorker, port: u16) {
         if self.sessions.len() >= SESSIONS {
             let reason =
                 format!("{SESSIONS} workers are connected, the most that one name may have");
@@ -293,11 +293,14 @@ impl CommandLink {
 }
 
 /// What a command is told of what agents say.
-fn status(said: &HashMap<u64, Said>) -> ToPerson {
-    let listens = said.values().filter(|said| **said == Said::Listens).count();
+fn status(said: &HashMap<u64, RendezvousEvent>) -> ToPerson {
+    let listens = said
+        .values()
+        .filter(|said| **said == RendezvousEvent::Listens)
+        .count();
     let refused = said.values().find_map(|said| match said {
-        Said::Refuses(why) => Some(why.clone()),
-        Said::Asked | Said::Listens => None,
+        RendezvousEvent::Refuses(why) => Some(why.clone()),
+        RendezvousEvent::Asked | RendezvousEvent::Listens => None,
     });
     ToPerson::Listening {
         nodes: u32::try_from(listens).unwrap_or(u32::MAX),

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, error_span, info};
 
 use crate::agents::Tunnel;
-use crate::agents::reverse::{Arrival, Delivered};
+use crate::agents::reverse::{Delivered, DialledWorker};
 use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::identity::Principal;
@@ -26,7 +26,7 @@ use crate::session::{Authorized, Session, authorise};
 use crate::shutdown::QUIET;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::wire::tunnel::ByteStream;
-use crate::wire::tunnel::join::{Ended, Passed, join};
+use crate::wire::tunnel::join::{ByteCount, ClosedSide, join};
 use crate::wire::tunnel::messages::{Sentence, StreamId};
 use crate::wire::tunnel::reverse::{self, RendezvousName, ToPerson};
 
@@ -54,7 +54,7 @@ pub(super) struct Arriving {
     pub(super) summary: Summary,
     pub(super) name: RendezvousName,
     pub(super) port: u16,
-    pub(super) arrival: Arrival,
+    pub(super) arrival: DialledWorker,
     pub(super) say: mpsc::Sender<ToPerson>,
     pub(super) failing: Failing,
     /// The link is over.
@@ -224,7 +224,7 @@ impl Arriving {
         })?;
         let (fail, failed) = oneshot::channel();
         self.failing.lock().insert(expected.stream, fail);
-        let arrived = reverse::Arrived {
+        let arrived = reverse::ReverseArrival {
             stream: expected.stream,
             secret: expected.secret,
             session: session.id(),
@@ -271,7 +271,7 @@ impl Arriving {
         let Delivered { socket, open } = person;
         // Dropped behind the stream.
         let _open = open;
-        let passed = Passed::default();
+        let passed = ByteCount::default();
         let mut joined = Box::pin(join(ByteStream::new(socket), worker, &passed));
         let obligations = &authorized.rights().obligations;
         let mut limits = Limits::new(obligations, Instant::now());
@@ -310,8 +310,8 @@ impl Arriving {
                     }
                 }
                 joined = &mut joined => break match joined {
-                    Ok(Ended::First) => SessionOver::new(Outcome::Client, "the debugger has closed the connection"),
-                    Ok(Ended::Second) => SessionOver::new(Outcome::Upstream, "the worker has closed the connection"),
+                    Ok(ClosedSide::First) => SessionOver::new(Outcome::Client, "the debugger has closed the connection"),
+                    Ok(ClosedSide::Second) => SessionOver::new(Outcome::Upstream, "the worker has closed the connection"),
                     Err(error) => SessionOver::new(Outcome::Failed, format!("the connection broke: {error}")),
                 },
             }

@@ -14,7 +14,7 @@ use super::{Session, audit};
 use crate::audit::{Action, Audit, Entry};
 use crate::connection::ConnectionInfo;
 use crate::connection::admission::Crowded;
-use crate::identity::{AuthError, Authenticator, Ended, Opens, Principal, Secret};
+use crate::identity::{AuthError, Authenticator, Opens, Principal, PrincipalEnded, Secret};
 use crate::ray::registry::BreakpointId;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::RefusalKind;
@@ -53,7 +53,7 @@ pub(crate) enum NotAuthenticated {
     Credential(AuthError, Option<Arc<str>>),
     /// It was somebody, by a certificate whose time has ended since the connection began.
     #[error(transparent)]
-    Ended(#[from] Ended),
+    Ended(#[from] PrincipalEnded),
     /// It is somebody, and there is no room for one more connection.
     #[error(transparent)]
     Crowded(#[from] Crowded),

@@ -31,7 +31,7 @@ pub struct Families(Mutex<HashMap<String, SessionFamily>>);
 
 #[derive(Debug)]
 struct SessionFamily {
-    founder: Founder,
+    founder: Initiator,
     /// Until when it waits for a parent; `None` while it has one. Closed with the family.
     waits: watch::Sender<Option<Instant>>,
     members: watch::Sender<Members>,
@@ -39,7 +39,7 @@ struct SessionFamily {
 
 /// Who opens a cluster session, as far as that tells a restart from somebody else's.
 #[derive(Debug, Clone)]
-pub struct Founder {
+pub struct Initiator {
     /// Whose session it is.
     pub principal: Principal,
     /// Address that the client came from.
@@ -50,7 +50,7 @@ pub struct Founder {
     pub arguments: Value,
 }
 
-impl Founder {
+impl Initiator {
     /// Where nobody is authenticated, the arguments tell people apart who come through the same forwarded port: the
     /// editor's folder is among them.
     fn is_again(&self, earlier: &Self) -> bool {
@@ -91,12 +91,12 @@ impl Families {
     }
 
     /// Whether a family waits for `founder` since a restart.
-    pub fn wait_for(&self, founder: &Founder) -> bool {
+    pub fn wait_for(&self, founder: &Initiator) -> bool {
         waiting(&self.lock(), founder).is_some()
     }
 
     /// Has `founder` lead a family: the one that waits for it since a restart, else a new one.
-    pub fn lead(self: &Arc<Self>, founder: Founder) -> Parent {
+    pub fn lead(self: &Arc<Self>, founder: Initiator) -> GroupRoot {
         let mut known = self.lock();
         let name = match waiting(&known, &founder) {
             Some(name) => name.to_owned(),
@@ -112,7 +112,7 @@ impl Families {
         family.members.send_modify(|members| {
             (members.parent_left, members.park) = (None, false);
         });
-        Parent {
+        GroupRoot {
             families: Arc::clone(self),
             name,
             members: family.members.subscribe(),
@@ -128,14 +128,14 @@ impl Families {
         principal: &Principal,
         session: u64,
         stop: Stop,
-    ) -> Option<Member> {
+    ) -> Option<GroupMember> {
         let known = self.lock();
         let family = open_to(&known, name, principal)?;
         let waits = family.waits.subscribe();
         family
             .members
             .send_modify(|members| _ = members.sessions.insert(session, One::new(stop)));
-        Some(Member {
+        Some(GroupMember {
             members: family.members.subscribe(),
             families: Arc::clone(self),
             name: name.to_owned(),
@@ -164,7 +164,7 @@ fn open_to<'a>(
     (!over && principal.is_same(&family.founder.principal)).then_some(family)
 }
 
-fn waiting<'a>(known: &'a HashMap<String, SessionFamily>, founder: &Founder) -> Option<&'a str> {
+fn waiting<'a>(known: &'a HashMap<String, SessionFamily>, founder: &Initiator) -> Option<&'a str> {
     let now = Instant::now();
     let waits = |family: &SessionFamily| {
         let until = *family.waits.borrow();
@@ -176,7 +176,7 @@ fn waiting<'a>(known: &'a HashMap<String, SessionFamily>, founder: &Founder) -> 
 
 /// The lead of a family. Dropping it ends the family, unless its sessions are to stay.
 #[derive(Debug)]
-pub struct Parent {
+pub struct GroupRoot {
     families: Arc<Families>,
     name: String,
     members: watch::Receiver<Members>,
@@ -184,7 +184,7 @@ pub struct Parent {
     stay: Option<Duration>,
 }
 
-impl Parent {
+impl GroupRoot {
     /// By which the sessions that it has opened join it.
     pub fn name(&self) -> &str {
         &self.name
@@ -242,7 +242,7 @@ impl Parent {
     }
 }
 
-impl Drop for Parent {
+impl Drop for GroupRoot {
     fn drop(&mut self) {
         let mut known = self.families.lock();
         match (known.get(&self.name), self.stay) {
@@ -256,7 +256,7 @@ impl Drop for Parent {
 
 /// A session that a cluster session had its client open.
 #[derive(Debug)]
-pub struct Member {
+pub struct GroupMember {
     families: Arc<Families>,
     name: String,
     session: u64,
@@ -273,7 +273,7 @@ pub enum Ending {
     Parked,
 }
 
-impl Member {
+impl GroupMember {
     /// By which further sessions, such as those of a subprocess, join the same family.
     pub fn family(&self) -> &str {
         &self.name
@@ -316,7 +316,7 @@ impl Member {
     }
 }
 
-impl Drop for Member {
+impl Drop for GroupMember {
     fn drop(&mut self) {
         let mut known = self.families.lock();
         let Some(family) = known.get(&self.name) else {

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::SessionTable;
 use crate::identity::Principal;
 use crate::ray::registry::{Breakpoint, Holder, Registry};
-use crate::session::table::{Doubt, Reply};
+use crate::session::table::{LivenessProbe, Reply};
 use crate::wire::proc_net;
 
 /// How long a breakpoint that is being left is waited for: longer than a debugger takes that has nothing to finish.
@@ -93,7 +93,7 @@ pub(crate) async fn made_sure(
 
 /// Those of `doubts` whose clients may not be there. Of a client behind a proxy the proxy's system answers, as it does to the
 /// probes of the connection itself.
-async fn unanswered(doubts: Vec<Doubt>) -> Vec<Doubt> {
+async fn unanswered(doubts: Vec<LivenessProbe>) -> Vec<LivenessProbe> {
     let mut open = Vec::new();
     let mut sent = Vec::new();
     for doubt in doubts {
@@ -106,7 +106,7 @@ async fn unanswered(doubts: Vec<Doubt>) -> Vec<Doubt> {
     if sent.is_empty() {
         return open;
     }
-    let peer = |doubt: &Doubt| {
+    let peer = |doubt: &LivenessProbe| {
         let peer = doubt.peer();
         SocketAddr::new(peer.ip().to_canonical(), peer.port())
     };

@@ -16,20 +16,20 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use self::late::Late;
-pub(crate) use self::left::Left;
+use self::late::ExpiredParks;
+pub(crate) use self::left::ParkView;
 use self::share::ParkPlaces;
 pub(crate) use self::share::ParkShare;
 use super::{Attached, Authorized};
-use crate::agents::Way;
+use crate::agents::WorkerRoute;
 use crate::audit::Unavailable;
 use crate::debugger::unattended::Taker;
 use crate::hold::NoPlace;
 use crate::identity::Principal;
-use crate::moment::Moment;
 use crate::policy::Scope;
 use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Snapshot, State};
 use crate::session::refusal::SessionRefusal;
+use crate::timestamp::Timestamp;
 
 /// Workers that are parked at a time: of what each debugger says meanwhile 32 KiB are kept.
 pub(crate) const MOST: usize = 1024;
@@ -41,7 +41,7 @@ pub struct Parks {
     places: Arc<ParkPlaces>,
     parked: Mutex<HashMap<BreakpointId, ParkEntry>>,
     /// What is over, for who comes too late.
-    late: Late,
+    late: ExpiredParks,
 }
 
 #[derive(Debug)]
@@ -72,7 +72,7 @@ pub(crate) struct Busy;
 #[derive(Debug)]
 pub(crate) struct Offer {
     /// By which way the worker is reached.
-    pub(crate) way: Option<Way>,
+    pub(crate) way: Option<WorkerRoute>,
     /// The session that was parked.
     pub(crate) session: u64,
     /// When the first session with the worker began: its limit counts on.
@@ -103,7 +103,7 @@ pub(crate) struct HandedOver {
 
 /// The place of one park. Dropped, nobody finds the park any more.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ParkSlot {
     parks: Arc<Parks>,
     id: BreakpointId,
     asks: mpsc::Receiver<Ask>,
@@ -144,7 +144,7 @@ impl Parks {
         principal: &Principal,
         id: BreakpointId,
         share: Box<ParkShare>,
-    ) -> Result<Place, NoPlace> {
+    ) -> Result<ParkSlot, NoPlace> {
         let (ask, asks) = mpsc::channel(1);
         let entry = ParkEntry {
             principal: principal.clone(),
@@ -156,7 +156,7 @@ impl Parks {
         }
         parked.insert(id, entry);
         drop(parked);
-        Ok(Place {
+        Ok(ParkSlot {
             parks: Arc::clone(self),
             id,
             asks,
@@ -213,7 +213,7 @@ impl Parks {
 
     /// The park of `principal` with `breakpoint` is over, because nobody came in time.
     pub(crate) fn missed(&self, principal: &Principal, breakpoint: &Breakpoint) {
-        self.late.add(principal, breakpoint, Moment::now());
+        self.late.add(principal, breakpoint, Timestamp::now());
     }
 
     /// Why there is no park of `principal` with the breakpoint `id` any more, where there was one not long ago.
@@ -222,12 +222,12 @@ impl Parks {
         principal: &Principal,
         id: BreakpointId,
     ) -> Option<SessionRefusal> {
-        self.late.of_one(principal, id, Moment::now())
+        self.late.of_one(principal, id, Timestamp::now())
     }
 
     /// The same of all parks of `principal`, in sentences that are told once.
     pub(crate) fn all_too_late(&self, principal: &Principal) -> Vec<String> {
-        self.late.tell(principal, Moment::now())
+        self.late.tell(principal, Timestamp::now())
     }
 
     /// Has the task of the park with the breakpoint of `authorized` run on. Resolves when the worker was left.
@@ -257,7 +257,9 @@ impl Parks {
         let entry = parked.get(&breakpoint.id).ok_or_else(|| over(breakpoint))?;
         match (may(&entry.principal), breakpoint.holder()) {
             (true, _) => Ok(entry.asks.clone()),
-            (false, Some(holder)) => Err(SessionRefusal::in_use(breakpoint, holder, Moment::now())),
+            (false, Some(holder)) => {
+                Err(SessionRefusal::in_use(breakpoint, holder, Timestamp::now()))
+            }
             (false, None) => Err(over(breakpoint)),
         }
     }
@@ -279,7 +281,7 @@ fn busy(breakpoint: &Breakpoint) -> SessionRefusal {
     ))
 }
 
-impl Place {
+impl ParkSlot {
     /// The next question. Cancel safe.
     pub(crate) async fn asked(&mut self) -> Ask {
         match self.asks.recv().await {
@@ -290,7 +292,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ParkSlot {
     fn drop(&mut self) {
         self.parks.parked.lock().remove(&self.id);
     }
@@ -334,7 +336,7 @@ pub(crate) fn may_let_run(authorized: &Authorized) -> Result<(), SessionRefusal>
     let administers = authorized.rights().scopes.contains(Scope::PlaceAdmin);
     match breakpoint.holder() {
         _ if administers || is_own(authorized.principal(), breakpoint) => Ok(()),
-        Some(holder) => Err(SessionRefusal::in_use(breakpoint, holder, Moment::now())),
+        Some(holder) => Err(SessionRefusal::in_use(breakpoint, holder, Timestamp::now())),
         None => Err(over(breakpoint)),
     }
 }

@@ -11,9 +11,8 @@ use tokio::time::timeout;
 use tracing::{Span, error_span};
 
 use super::{SessionTable, TaskEnd};
-use crate::agents::Way;
+use crate::agents::WorkerRoute;
 use crate::identity::Principal;
-use crate::moment::Moment;
 use crate::policy::Rights;
 use crate::ray::registry::{
     Breakpoint, Claim, ClaimError, Holder, Lease, Location, Registry, State,
@@ -21,6 +20,7 @@ use crate::ray::registry::{
 use crate::session::parks::{Offer, over};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Denied};
+use crate::timestamp::Timestamp;
 
 /// How long after it has appeared the name of a breakpoint is waited for: a task's row appears up to a second after it stops,
 /// and the registry asks once more where it may have seen the row of an earlier task.
@@ -34,7 +34,7 @@ pub struct Permit {
     /// Ray listed it as paused when it was taken.
     listed: bool,
     /// By which way the worker is reached, once that is settled.
-    way: Option<Way>,
+    way: Option<WorkerRoute>,
     /// What came with a worker that was parked.
     connection: Option<Box<dyn Any + Send + Sync>>,
     /// The breakpoint, where more has become known of it since it was taken.
@@ -78,7 +78,12 @@ impl Permit {
 
     /// The breakpoint of `claim`, which has stood in for a session that an agent keeps, for `holder` by the leave of
     /// `authorized`. The worker is reached by `way`.
-    pub(crate) fn kept(claim: Claim, authorized: Authorized, holder: Holder, way: Way) -> Self {
+    pub(crate) fn kept(
+        claim: Claim,
+        authorized: Authorized,
+        holder: Holder,
+        way: WorkerRoute,
+    ) -> Self {
         claim.held_by(holder);
         Self {
             grant: Grant::Holder(claim),
@@ -155,7 +160,7 @@ impl Permit {
     /// What was learned takes the authorisation away.
     pub(crate) async fn named(mut self) -> Result<Self, Denied> {
         let breakpoint = self.breakpoint();
-        let age = breakpoint.first_seen.until(Moment::now());
+        let age = breakpoint.first_seen.until(Timestamp::now());
         let left = NAME_PATIENCE.saturating_sub(age);
         if let Grant::Holder(claim) = &self.grant
             && !breakpoint.is_named()
@@ -230,12 +235,12 @@ impl Permit {
     }
 
     /// The worker is reached by `way` and by no other.
-    pub(crate) fn settle(&mut self, way: Way) {
+    pub(crate) fn settle(&mut self, way: WorkerRoute) {
         self.way = Some(way);
     }
 
     /// By which way the worker is reached, where that is settled.
-    pub(crate) fn way(&self) -> Option<&Way> {
+    pub(crate) fn way(&self) -> Option<&WorkerRoute> {
         self.way.as_ref()
     }
 
@@ -314,7 +319,7 @@ impl Attached {
     }
 
     /// By which way the worker was reached.
-    pub(crate) fn way(&self) -> Option<&Way> {
+    pub(crate) fn way(&self) -> Option<&WorkerRoute> {
         self.permit.way()
     }
 

@@ -1,9 +1,9 @@
 //! Why a client gets no session, in sentences that its editor or terminal shows.
 
-use crate::agents::{Agents, NoWay};
-use crate::moment::Moment;
+use crate::agents::{Agents, NoRoute};
 use crate::ray::registry::{Breakpoint, ClaimError, Holder, Snapshot, State};
 use crate::telemetry::metrics::RefusalKind;
+use crate::timestamp::Timestamp;
 use crate::wire::human_time::span;
 
 /// Why there is none: `Display` is for the client.
@@ -76,7 +76,7 @@ impl SessionRefusal {
     }
 
     /// For a breakpoint that `holder` has.
-    pub fn in_use(breakpoint: &Breakpoint, holder: &Holder, now: Moment) -> Self {
+    pub fn in_use(breakpoint: &Breakpoint, holder: &Holder, now: Timestamp) -> Self {
         if let Some(until) = holder.parked_until {
             return Self::Parked {
                 name: breakpoint.title(),
@@ -93,15 +93,15 @@ impl SessionRefusal {
     }
 
     /// For a breakpoint that is reached by no way.
-    pub(crate) fn no_way(breakpoint: &Breakpoint, why: NoWay) -> Self {
+    pub(crate) fn no_way(breakpoint: &Breakpoint, why: NoRoute) -> Self {
         match why {
-            NoWay::Held(holder) => Self::in_use(breakpoint, &holder, Moment::now()),
+            NoRoute::Held(holder) => Self::in_use(breakpoint, &holder, Timestamp::now()),
             why => Self::Unreachable(why.to_string()),
         }
     }
 
     /// For a breakpoint that is over, as far as `agents` let that be known, which keep what is lost.
-    pub(crate) fn over(breakpoint: &Breakpoint, agents: &Agents, now: Moment) -> Self {
+    pub(crate) fn over(breakpoint: &Breakpoint, agents: &Agents, now: Timestamp) -> Self {
         let lost = match &breakpoint.state {
             State::Released { at } => agents.lost_with(breakpoint, *at),
             _ => None,
@@ -116,7 +116,7 @@ impl SessionRefusal {
     }
 
     /// For a breakpoint that is over.
-    pub fn ended(breakpoint: &Breakpoint, now: Moment) -> Self {
+    pub fn ended(breakpoint: &Breakpoint, now: Timestamp) -> Self {
         let (at, what) = match &breakpoint.state {
             State::Died { at, why, .. } => (*at, why.to_string()),
             State::Released { at } => (*at, "the task was released and runs on".to_owned()),
@@ -138,8 +138,8 @@ impl SessionRefusal {
         unknown: impl FnOnce() -> Self,
     ) -> Self {
         match why {
-            ClaimError::InUse(holder) => Self::in_use(breakpoint, &holder, Moment::now()),
-            ClaimError::Ended(breakpoint) => Self::ended(&breakpoint, Moment::now()),
+            ClaimError::InUse(holder) => Self::in_use(breakpoint, &holder, Timestamp::now()),
+            ClaimError::Ended(breakpoint) => Self::ended(&breakpoint, Timestamp::now()),
             ClaimError::Unknown => unknown(),
         }
     }

@@ -9,7 +9,7 @@ use crate::identity::Principal;
 
 /// Places of one kind. Each principal has a few of them at most; who is anonymous may have all.
 #[derive(Debug)]
-pub(crate) struct Shares {
+pub(crate) struct Quotas {
     most: usize,
     each: usize,
     taken: Mutex<TakenShares>,
@@ -23,21 +23,21 @@ struct TakenShares {
 
 /// One place, given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Share {
-    of: Arc<Shares>,
+pub(crate) struct QuotaPermit {
+    of: Arc<Quotas>,
     subject: Option<Arc<str>>,
 }
 
 /// There is none left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shortage {
+pub(crate) enum QuotaExceeded {
     /// For anybody; so many there are.
     All(usize),
     /// For this principal; so many it may have.
     Yours(usize),
 }
 
-impl Shares {
+impl Quotas {
     /// `most` in all, `each` for one principal.
     pub(crate) fn new(most: usize, each: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -50,23 +50,26 @@ impl Shares {
     /// One for `principal`.
     ///
     /// # Errors
-    /// [`Shortage`].
-    pub(crate) fn take(self: &Arc<Self>, principal: &Principal) -> Result<Share, Shortage> {
+    /// [`QuotaExceeded`].
+    pub(crate) fn take(
+        self: &Arc<Self>,
+        principal: &Principal,
+    ) -> Result<QuotaPermit, QuotaExceeded> {
         let mut taken = self.taken();
         if taken.all >= self.most {
-            return Err(Shortage::All(self.most));
+            return Err(QuotaExceeded::All(self.most));
         }
         let subject: Option<Arc<str>> =
             (!principal.is_anonymous()).then(|| Arc::from(principal.subject()));
         if let Some(subject) = &subject {
             let count = taken.by_subject.entry(Arc::clone(subject)).or_default();
             if *count >= self.each {
-                return Err(Shortage::Yours(self.each));
+                return Err(QuotaExceeded::Yours(self.each));
             }
             *count += 1;
         }
         taken.all += 1;
-        Ok(Share {
+        Ok(QuotaPermit {
             of: Arc::clone(self),
             subject,
         })
@@ -77,7 +80,7 @@ impl Shares {
     }
 }
 
-impl Drop for Share {
+impl Drop for QuotaPermit {
     fn drop(&mut self) {
         let mut taken = self.of.taken();
         taken.all -= 1;
@@ -101,17 +104,17 @@ mod tests {
     fn one_takes_its_share_and_leaves_the_others_theirs() {
         let revoked = tokio::sync::watch::Sender::default();
         let person = |name: &str| somebody(name, [], &revoked);
-        let shares = Shares::new(5, 2);
+        let shares = Quotas::new(5, 2);
         let (ann, bob) = (person("ann"), person("bob"));
         let held: Vec<_> = [&ann, &ann, &bob]
             .into_iter()
             .map(|who| shares.take(who).unwrap())
             .collect();
-        assert_eq!(shares.take(&ann).unwrap_err(), Shortage::Yours(2));
+        assert_eq!(shares.take(&ann).unwrap_err(), QuotaExceeded::Yours(2));
         let nobody = Principal::anonymous();
         let _first = shares.take(&nobody).unwrap();
         let _second = shares.take(&nobody).unwrap();
-        assert_eq!(shares.take(&bob).unwrap_err(), Shortage::All(5));
+        assert_eq!(shares.take(&bob).unwrap_err(), QuotaExceeded::All(5));
         drop(held);
         let _again = shares.take(&ann).unwrap();
         assert_eq!(shares.taken().by_subject.len(), 1);

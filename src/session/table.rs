@@ -13,13 +13,13 @@ use tracing::Span;
 
 use crate::connection::summary::Summary;
 use crate::identity::Principal;
-use crate::moment::Moment;
 use crate::ray::registry::{Breakpoint, BreakpointId, Holder};
-use crate::session::parks::Left;
+use crate::session::parks::ParkView;
 use crate::session::state::SessionState;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::{Direction, Editor, OpenGuard, Outcome, SessionProtocol};
 use crate::telemetry::request::RequestId;
+use crate::timestamp::Timestamp;
 
 /// One live session, as `/relay/v1/sessions` shows it.
 #[derive(Debug, Clone, Serialize)]
@@ -45,7 +45,7 @@ pub struct SessionRow {
     /// Cluster of that breakpoint.
     pub cluster: Option<String>,
     /// When it began, in seconds since 1970.
-    pub since: Moment,
+    pub since: Timestamp,
     /// Bytes from the client.
     pub bytes_up: u64,
     /// Bytes to the client.
@@ -67,7 +67,7 @@ pub struct SessionTable {
 struct SessionEntry {
     id: u64,
     summary: Summary,
-    since: Moment,
+    since: Timestamp,
     bytes_up: AtomicU64,
     bytes_down: AtomicU64,
     /// Somebody who may has asked for its end.
@@ -109,12 +109,12 @@ pub(crate) enum Reply {
 
 /// Somebody asks whether the client of a session is still there. Dropped, nobody does.
 #[derive(Debug)]
-pub(crate) struct Doubt {
+pub(crate) struct LivenessProbe {
     entry: Arc<SessionEntry>,
     question: u64,
 }
 
-impl Doubt {
+impl LivenessProbe {
     /// The session.
     pub(crate) fn session(&self) -> u64 {
         self.entry.id
@@ -140,7 +140,7 @@ impl Doubt {
     }
 }
 
-impl Drop for Doubt {
+impl Drop for LivenessProbe {
     fn drop(&mut self) {
         self.entry.doubts.fetch_sub(1, Ordering::AcqRel);
         self.entry.doubted.notify_one();
@@ -169,7 +169,7 @@ impl SessionTable {
         let entry = Arc::new(SessionEntry {
             id: self.last.fetch_add(1, Ordering::Relaxed) + 1,
             summary: summary.clone(),
-            since: Moment::now(),
+            since: Timestamp::now(),
             bytes_up: AtomicU64::new(0),
             bytes_down: AtomicU64::new(0),
             end: CancellationToken::new(),
@@ -227,7 +227,7 @@ impl SessionTable {
     }
 
     /// Asks the session `id` with a debugger's client whether that is still there; `None`: there is no such session.
-    pub(crate) fn doubt(&self, id: u64) -> Option<Doubt> {
+    pub(crate) fn doubt(&self, id: u64) -> Option<LivenessProbe> {
         let entry = Arc::clone(self.live.get(&id)?.value());
         if entry.info.lock().protocol != SessionProtocol::Dap {
             return None;
@@ -235,7 +235,7 @@ impl SessionTable {
         entry.doubts.fetch_add(1, Ordering::AcqRel);
         let question = entry.questions.fetch_add(1, Ordering::AcqRel) + 1;
         entry.doubted.notify_one();
-        Some(Doubt { entry, question })
+        Some(LivenessProbe { entry, question })
     }
 
     /// The worker `id`, where a live session of `principal` reaches it: the worker itself or a subprocess of it.
@@ -316,7 +316,7 @@ impl Session {
             session: self.id(),
             client: client.to_owned(),
             peer: Some(self.peer()),
-            since: Moment::now(),
+            since: Timestamp::now(),
             replica: None,
             parked_until: None,
             at_neighbour: false,
@@ -324,9 +324,9 @@ impl Session {
     }
 
     /// As it is left by a client that is lost now, and is waited for `until` then.
-    pub(crate) fn left(&self, until: Moment) -> Left {
+    pub(crate) fn left(&self, until: Timestamp) -> ParkView {
         let client = self.entry.info.lock().client.clone();
-        Left {
+        ParkView {
             client: client.unwrap_or_default(),
             since: self.entry.since,
             until,
@@ -334,7 +334,7 @@ impl Session {
     }
 
     /// The holder of a breakpoint that `principal` has left like this.
-    pub(crate) fn parked(&self, principal: &Principal, left: &Left) -> Holder {
+    pub(crate) fn parked(&self, principal: &Principal, left: &ParkView) -> Holder {
         self.set_client(left.client.clone());
         Holder {
             since: left.since,
@@ -381,8 +381,8 @@ impl Session {
     }
 
     /// It has reached a worker that had waited since `listed`.
-    pub(crate) fn attached(&self, listed: Moment) {
-        let now = Moment::now();
+    pub(crate) fn attached(&self, listed: Timestamp) {
+        let now = Timestamp::now();
         let waited = listed.until(now);
         self.table.metrics.session_attached(self.protocol(), waited);
         self.entry.summary.note(|facts| facts.attached = Some(now));

@@ -6,8 +6,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-use crate::moment::Moment;
 use crate::ray::registry::CurrentTask;
+use crate::timestamp::Timestamp;
 
 /// Pauses between questions: the first, and the longest. Each is half as long again as the one before.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
@@ -30,7 +30,7 @@ pub struct TaskEnd {
     /// Whether it was let run since the session began.
     ran: bool,
     /// The last stop, while it is not known in which task.
-    stopped: Option<Moment>,
+    stopped: Option<Timestamp>,
 }
 
 /// A question that is out. The lock is never taken: it makes the session that owns this `Sync`.
@@ -70,7 +70,7 @@ impl TaskEnd {
     pub fn stopped(&mut self) {
         self.forget();
         if self.ran {
-            self.stopped = Some(Moment::now());
+            self.stopped = Some(Timestamp::now());
             self.ask_at = Some(Instant::now() + WHICH.0);
         }
     }

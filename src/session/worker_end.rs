@@ -70,8 +70,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::moment::Moment;
     use crate::ray::registry::State;
+    use crate::timestamp::Timestamp;
 
     #[test]
     fn an_end_that_was_meant_to_be_reads_as_one() {
@@ -81,7 +81,7 @@ mod tests {
         ] {
             let mut breakpoint = crate::dap::testing::paused("step", 1);
             breakpoint.state = State::Died {
-                at: Moment::now(),
+                at: Timestamp::now(),
                 why: why.into(),
                 intended,
             };

@@ -13,7 +13,7 @@ use tracing::{info, warn};
 
 use super::link::{Who, who};
 use super::messages::{Message, PROTOCOL};
-use super::{Door, Doors, Error, Takeover};
+use super::{Error, ListenSocket, ListenState, Takeover};
 use crate::wire::descriptors::{MessageReader, MessageWriter, channel};
 use crate::wire::own_socket::OwnSocket;
 
@@ -54,7 +54,7 @@ struct Successor {
 impl Takeover {
     /// Hands `doors` over to the first successor that dials `waiting` and becomes ready, and is linked with it from then on.
     /// Returns when the relay ends; where nobody has taken over by then, nothing is left at the path.
-    pub(crate) async fn hand_over(self: Arc<Self>, waiting: Waiting, doors: Vec<Door>) {
+    pub(crate) async fn hand_over(self: Arc<Self>, waiting: Waiting, doors: Vec<ListenSocket>) {
         let Waiting(place) = waiting;
         let closed = self.shutdown.closed.clone();
         let mut own = self.doors();
@@ -81,7 +81,7 @@ impl Takeover {
         closed.cancelled().await;
     }
 
-    async fn first(self: &Arc<Self>, place: &OwnSocket, doors: &[Door]) -> Successor {
+    async fn first(self: &Arc<Self>, place: &OwnSocket, doors: &[ListenSocket]) -> Successor {
         loop {
             let socket = match place.accept().await {
                 Ok(socket) => socket,
@@ -132,7 +132,7 @@ impl Takeover {
         reader: &mut MessageReader<Message>,
         writer: &MessageWriter,
         place: &OwnSocket,
-        doors: &[Door],
+        doors: &[ListenSocket],
     ) -> io::Result<Who> {
         writer.write(&self.hello(), None).await?;
         let who = who(reader).await?;
@@ -145,7 +145,7 @@ impl Takeover {
         info!(pid = who.pid, version = %who.version, "another process is about to take over");
         // One process at a time writes an audit file.
         self.audit.move_aside().await.map_err(io::Error::other)?;
-        for Door { asked, socket } in doors {
+        for ListenSocket { asked, socket } in doors {
             let listener = Message::Listener { asked: *asked };
             writer.write(&listener, Some(socket.as_fd())).await?;
         }
@@ -155,12 +155,12 @@ impl Takeover {
         self.say_state(writer).await?;
         writer.write(&Message::Prepared, None).await?;
         expect(reader, &Message::Ready, READY).await?;
-        self.doors.send_replace(Doors::Held);
+        self.doors.send_replace(ListenState::Held);
         // As it is now that nobody comes any more.
         self.say_state(writer).await?;
         writer.write(&Message::Yours, None).await?;
         expect(reader, &Message::Mine, ACCEPTS).await?;
-        self.doors.send_replace(Doors::Gone);
+        self.doors.send_replace(ListenState::Gone);
         Ok(who)
     }
 

@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tracing::{Instrument as _, debug, info, info_span};
 
-use super::messages::{Message, PROTOCOL, Passed, State};
-use super::{GENERATIONS, Takeover, Wanted};
+use super::messages::{ForwardedConnection, Message, PROTOCOL, State};
+use super::{GENERATIONS, RequestedSession, Takeover};
 use crate::ray::registry::{Breakpoint, BreakpointId, Holder};
 use crate::wire::descriptors::{self, MessageReader, MessageWriter, channel};
 use crate::wire::tunnel::messages::Name;
@@ -29,7 +29,7 @@ pub(super) const LOOK: Duration = Duration::from_millis(200);
 
 /// Another process, from which this one has taken over, or which has taken over from this one.
 #[derive(Debug)]
-pub(super) struct Neighbour {
+pub(super) struct PeerProcess {
     pub(super) pid: u32,
     pub(super) generation: u32,
     pub(super) is_predecessor: bool,
@@ -41,8 +41,8 @@ pub(super) struct Neighbour {
 pub(super) type Outgoing = descriptors::Outgoing<Message>;
 
 /// A neighbour with which there is no link yet.
-pub(super) struct Entered {
-    pub(super) neighbour: Arc<Neighbour>,
+pub(super) struct UnlinkedPeer {
+    pub(super) neighbour: Arc<PeerProcess>,
     to_say: mpsc::Receiver<Outgoing>,
 }
 
@@ -60,18 +60,20 @@ fn is_in(ids: &[Name], id: BreakpointId) -> bool {
     ids.iter().any(|known| **known == *id)
 }
 
-impl Neighbour {
+impl PeerProcess {
     /// It has what `wanted` belongs to.
-    pub(super) fn has(&self, wanted: &Wanted<'_>) -> bool {
+    pub(super) fn has(&self, wanted: &RequestedSession<'_>) -> bool {
         let state = self.state.lock();
         let Some(state) = &*state else {
             return false;
         };
         match wanted {
-            Wanted::Family(family) => state.families.iter().any(|name| **name == **family),
-            Wanted::Subprocess(id) => is_in(&state.reached, *id),
-            Wanted::Parked(id) => is_in(&state.parked, *id),
-            Wanted::Any { peer, client } => state
+            RequestedSession::Family(family) => {
+                state.families.iter().any(|name| **name == **family)
+            }
+            RequestedSession::Subprocess(id) => is_in(&state.reached, *id),
+            RequestedSession::Parked(id) => is_in(&state.parked, *id),
+            RequestedSession::Any { peer, client } => state
                 .restarts
                 .iter()
                 .any(|restart| restart.peer == *peer && *restart.client == **client),
@@ -110,7 +112,7 @@ impl Neighbour {
         (takes && !self.is_predecessor).then(|| outbox.try_reserve_owned().ok())?
     }
 
-    pub(super) fn pass(&self, about: Passed, connection: UnixStream) -> bool {
+    pub(super) fn pass(&self, about: ForwardedConnection, connection: UnixStream) -> bool {
         let Ok(connection) = connection.into_std() else {
             return false;
         };
@@ -151,7 +153,7 @@ impl Takeover {
     /// Is linked with `entered` until that goes, or this process ends.
     pub(super) fn link(
         self: &Arc<Self>,
-        entered: Entered,
+        entered: UnlinkedPeer,
         reader: MessageReader<Message>,
         writer: MessageWriter,
     ) {
@@ -161,9 +163,9 @@ impl Takeover {
     }
 
     /// Enters a process with which there will be a link.
-    pub(super) fn enter(&self, who: &Who, is_predecessor: bool) -> Entered {
+    pub(super) fn enter(&self, who: &Who, is_predecessor: bool) -> UnlinkedPeer {
         let (outbox, to_say) = mpsc::channel(OUTBOX);
-        let neighbour = Arc::new(Neighbour {
+        let neighbour = Arc::new(PeerProcess {
             pid: who.pid,
             generation: who.generation,
             is_predecessor,
@@ -174,16 +176,16 @@ impl Takeover {
         if is_predecessor {
             self.end_oldest();
         }
-        Entered { neighbour, to_say }
+        UnlinkedPeer { neighbour, to_say }
     }
 
     async fn keep(
         self: &Arc<Self>,
-        entered: Entered,
+        entered: UnlinkedPeer,
         reader: MessageReader<Message>,
         writer: MessageWriter,
     ) {
-        let Entered {
+        let UnlinkedPeer {
             neighbour,
             mut to_say,
         } = entered;
@@ -223,7 +225,7 @@ impl Takeover {
 
     async fn hear_all(
         self: &Arc<Self>,
-        neighbour: &Arc<Neighbour>,
+        neighbour: &Arc<PeerProcess>,
         mut reader: MessageReader<Message>,
     ) -> io::Result<()> {
         loop {
@@ -250,7 +252,7 @@ impl Takeover {
     }
 
     /// Tells what there is whenever it has changed.
-    async fn tell_state(&self, neighbour: &Neighbour) {
+    async fn tell_state(&self, neighbour: &PeerProcess) {
         let mut lists = self.registry.watch();
         let mut told = None;
         loop {
@@ -345,7 +347,7 @@ mod tests {
     fn what_belongs_to_it_is_told_apart() {
         let id = |worker: &str| BreakpointId::derive("default", worker);
         let name = |worker: &str| id(worker).to_string().as_str().into();
-        let predecessor = Neighbour::with(State {
+        let predecessor = PeerProcess::with(State {
             replica: Hex([1; 8]),
             holds: Vec::new(),
             reached: vec![name("reached")],
@@ -356,19 +358,19 @@ mod tests {
             revocations: Vec::new(),
         });
         for wanted in [
-            Wanted::Family("family"),
-            Wanted::Subprocess(id("reached")),
-            Wanted::Parked(id("parked")),
+            RequestedSession::Family("family"),
+            RequestedSession::Subprocess(id("reached")),
+            RequestedSession::Parked(id("parked")),
         ] {
             assert!(predecessor.has(&wanted), "{wanted:?}");
         }
         let peer = [10, 0, 0, 1].into();
         let client = "Visual Studio Code";
         for wanted in [
-            Wanted::Family("another"),
-            Wanted::Subprocess(id("parked")),
-            Wanted::Parked(id("reached")),
-            Wanted::Any { peer, client },
+            RequestedSession::Family("another"),
+            RequestedSession::Subprocess(id("parked")),
+            RequestedSession::Parked(id("reached")),
+            RequestedSession::Any { peer, client },
         ] {
             assert!(!predecessor.has(&wanted), "{wanted:?}");
         }

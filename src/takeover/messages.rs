@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::connection::ConnectionInfo;
 use crate::identity::{CredentialId, Principal};
-use crate::wire::tunnel::messages::{Client, Held, Name, Node, Replica, Sentence};
+use crate::wire::tunnel::messages::{Client, HoldRow, Name, Node, Replica, Sentence};
 use crate::wire::tunnel::text::Text;
 
 /// The version of what is said here.
@@ -61,7 +61,7 @@ pub(super) enum Message {
     /// What one relay has that others have to know of; comes again whenever it changes.
     State(Box<State>),
     /// The descriptor is a client's connection, which belongs to a session of the predecessor.
-    Passed(Passed),
+    Passed(ForwardedConnection),
     /// The descriptor is a connection to a debugger, whose session is parked and the successor's from now on.
     Parked {
         /// What is known of it.
@@ -111,12 +111,12 @@ pub(super) struct Restart {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Row {
     pub(super) node: Node,
-    pub(super) held: Held,
+    pub(super) held: HoldRow,
 }
 
 /// What is known of a client's connection beside its bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Passed {
+pub(crate) struct ForwardedConnection {
     /// The client's address.
     pub(crate) peer: SocketAddr,
     /// Whether the client's connection is inside TLS.
@@ -127,7 +127,7 @@ pub(crate) struct Passed {
     pub(crate) certificate: Option<PassedCertificate>,
 }
 
-impl Passed {
+impl ForwardedConnection {
     /// Of `connection`.
     pub(super) fn of(connection: &ConnectionInfo) -> Self {
         let certificate = connection.certificate.as_ref();

@@ -31,8 +31,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 pub(crate) use self::hand_over::Waiting;
-use self::link::Neighbour;
-pub(crate) use self::messages::{Passed, PassedCertificate};
+use self::link::PeerProcess;
+pub(crate) use self::messages::{ForwardedConnection, PassedCertificate};
 use self::parks::COMING;
 pub(crate) use self::parks::PassedPark;
 pub(crate) use self::succeed::{Inherited, join};
@@ -69,7 +69,7 @@ pub enum Error {
 
 /// A listening socket, with the address that the configuration names for it.
 #[derive(Debug, Clone)]
-pub(crate) struct Door {
+pub(crate) struct ListenSocket {
     /// As configured: port 0 stands for any.
     pub(crate) asked: SocketAddr,
     /// The socket.
@@ -78,7 +78,7 @@ pub(crate) struct Door {
 
 /// Whether clients are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Doors {
+enum ListenState {
     Open,
     /// Another process is about to take over, or has not handed over yet.
     Held,
@@ -96,13 +96,13 @@ pub(crate) struct Takeover {
     sessions: Arc<SessionTable>,
     families: Arc<Families>,
     shutdown: Shutdown,
-    doors: watch::Sender<Doors>,
+    doors: watch::Sender<ListenState>,
     /// Other processes that this one is linked with.
-    neighbours: Mutex<Vec<Arc<Neighbour>>>,
+    neighbours: Mutex<Vec<Arc<PeerProcess>>>,
     /// From how many processes in a row the sockets have come.
     generation: AtomicU32,
-    passed: mpsc::Sender<(Passed, UnixStream)>,
-    arriving: Mutex<Option<mpsc::Receiver<(Passed, UnixStream)>>>,
+    passed: mpsc::Sender<(ForwardedConnection, UnixStream)>,
+    arriving: Mutex<Option<mpsc::Receiver<(ForwardedConnection, UnixStream)>>>,
     parks: mpsc::Sender<PassedPark>,
     coming_parks: Mutex<Option<mpsc::Receiver<PassedPark>>>,
     /// Another process has taken over.
@@ -133,7 +133,7 @@ impl Takeover {
             sessions,
             families,
             shutdown,
-            doors: watch::Sender::new(Doors::Open),
+            doors: watch::Sender::new(ListenState::Open),
             neighbours: Mutex::default(),
             generation: AtomicU32::new(0),
             passed,
@@ -151,7 +151,7 @@ impl Takeover {
     }
 
     /// The connections that successors pass on; once.
-    pub(crate) fn arriving(&self) -> Option<mpsc::Receiver<(Passed, UnixStream)>> {
+    pub(crate) fn arriving(&self) -> Option<mpsc::Receiver<(ForwardedConnection, UnixStream)>> {
         self.arriving.lock().take()
     }
 
@@ -166,25 +166,25 @@ impl Takeover {
     }
 
     /// The predecessor that has what `wanted` belongs to.
-    pub(crate) fn home_of(&self, wanted: &Wanted<'_>) -> Option<Home> {
+    pub(crate) fn home_of(&self, wanted: &RequestedSession<'_>) -> Option<OwningProcess> {
         let neighbours = self.neighbours.lock();
         let mut predecessors = neighbours.iter().filter(|known| known.is_predecessor);
         let home = predecessors.find(|predecessor| predecessor.has(wanted))?;
-        Some(Home(Arc::clone(home)))
+        Some(OwningProcess(Arc::clone(home)))
     }
 
     /// The predecessor from which this process has its sockets: what is of nobody here is its, or of one before it.
-    pub(crate) fn predecessor(&self) -> Option<Home> {
+    pub(crate) fn predecessor(&self) -> Option<OwningProcess> {
         let neighbours = self.neighbours.lock();
         let predecessors = neighbours.iter().filter(|known| known.is_predecessor);
         let newest = predecessors.max_by_key(|predecessor| predecessor.generation)?;
-        Some(Home(Arc::clone(newest)))
+        Some(OwningProcess(Arc::clone(newest)))
     }
 }
 
 /// What a client asks for, as far as a session of a predecessor may have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Wanted<'a> {
+pub(crate) enum RequestedSession<'a> {
     /// To join the cluster session of that name.
     Family(&'a str),
     /// A subprocess of the worker of that breakpoint.
@@ -201,9 +201,9 @@ pub(crate) enum Wanted<'a> {
 }
 
 /// The predecessor to which a connection belongs.
-pub(crate) struct Home(Arc<Neighbour>);
+pub(crate) struct OwningProcess(Arc<PeerProcess>);
 
-impl Home {
+impl OwningProcess {
     /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.0.pid
@@ -214,7 +214,7 @@ impl Home {
     /// more.
     pub(crate) fn pass(&self, connection: &ConnectionInfo) -> Option<UnixStream> {
         let (near, far) = UnixStream::pair().ok()?;
-        if !self.0.pass(Passed::of(connection), far) {
+        if !self.0.pass(ForwardedConnection::of(connection), far) {
             debug!(pid = self.pid(), "the predecessor takes no connection");
             return None;
         }
@@ -224,19 +224,19 @@ impl Home {
 }
 
 /// Whether clients are to be accepted.
-pub(crate) struct Watched(watch::Receiver<Doors>);
+pub(crate) struct Watched(watch::Receiver<ListenState>);
 
 impl Watched {
     /// Resolves as soon as they are: `true`; `false`: they never will be again. Cancel safe.
     pub(crate) async fn open(&mut self) -> bool {
-        let decided = self.0.wait_for(|doors| *doors != Doors::Held).await;
-        decided.is_ok_and(|doors| *doors == Doors::Open)
+        let decided = self.0.wait_for(|doors| *doors != ListenState::Held).await;
+        decided.is_ok_and(|doors| *doors == ListenState::Open)
     }
 
     /// Resolves as soon as they are not. Cancel safe.
     pub(crate) async fn shut(&mut self) {
         // The sender lives as long as the relay.
-        let _ = self.0.wait_for(|doors| *doors != Doors::Open).await;
+        let _ = self.0.wait_for(|doors| *doors != ListenState::Open).await;
     }
 }
 

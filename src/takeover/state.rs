@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::Takeover;
-use super::link::Neighbour;
+use super::link::PeerProcess;
 use super::messages::{MOST_REVOKED, MOST_ROWS, Restart, Row, State};
 use crate::audit::{Action, Entry};
 use crate::hold::{RemoteHold, held};
@@ -87,7 +87,7 @@ impl Takeover {
     }
 
     /// Takes in what `neighbour` has told.
-    pub(super) async fn take_in(&self, neighbour: &Neighbour, state: State) {
+    pub(super) async fn take_in(&self, neighbour: &PeerProcess, state: State) {
         let holds = state.holds.iter().take(MOST_ROWS).map(|row| RemoteHold {
             node: RayNode {
                 cluster: (*row.node.cluster).into(),
@@ -103,7 +103,7 @@ impl Takeover {
         self.revoke(neighbour, &lines).await;
     }
 
-    async fn revoke(&self, neighbour: &Neighbour, lines: &[Text<2048>]) {
+    async fn revoke(&self, neighbour: &PeerProcess, lines: &[Text<2048>]) {
         let read = lines.iter().filter_map(|line| Revocation::from_line(line));
         let said: Vec<_> = read.collect();
         if said.is_empty() || !self.auth.is_on() {

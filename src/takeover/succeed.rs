@@ -15,7 +15,7 @@ use tracing::{info, warn};
 use super::hand_over::Waiting;
 use super::link::{Who, hello, stream, who};
 use super::messages::{Message, PROTOCOL, State};
-use super::{Doors, Error, Takeover};
+use super::{Error, ListenState, Takeover};
 use crate::wire::descriptors::{MessageReader, MessageWriter, channel};
 use crate::wire::own_socket::{OwnSocket, dial};
 
@@ -122,12 +122,12 @@ impl Inherited {
 impl Takeover {
     /// Accepts nobody until [`Self::succeed`].
     pub(crate) fn hold(&self) {
-        self.doors.send_replace(Doors::Held);
+        self.doors.send_replace(ListenState::Held);
     }
 
     /// Accepts whoever comes.
     pub(crate) fn open(&self) {
-        self.doors.send_replace(Doors::Open);
+        self.doors.send_replace(ListenState::Open);
     }
 
     /// Becomes ready, has the predecessor stop accepting, and accepts. Where the predecessor dies meanwhile, its sockets are

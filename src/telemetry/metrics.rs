@@ -12,7 +12,7 @@ use prometheus::{
     IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
-use self::held::Held;
+use self::held::HeldMetrics;
 use self::process::Process;
 use self::register::register;
 pub use super::labels::{
@@ -51,7 +51,7 @@ macro_rules! families {
         #[derive(Debug)]
         pub struct Metrics {
             registry: Registry,
-            held: Held,
+            held: HeldMetrics,
             process: Process,
             $($field: $kind,)+
         }
@@ -59,7 +59,7 @@ macro_rules! families {
         impl Metrics {
             fn empty(registry: Registry, started: f64) -> Result<Self, prometheus::Error> {
                 Ok(Self {
-                    held: Held::register(&registry)?,
+                    held: HeldMetrics::register(&registry)?,
                     process: Process::register(&registry, started)?,
                     $($field: register(&registry, family!($kind $([$($label),*])? = $name, $help $(, $buckets)?)?)?,)+
                     registry,

@@ -12,16 +12,16 @@ use tokio_util::task::TaskTracker;
 use tracing::{Instrument as _, debug};
 
 use super::error::ConnectError;
-use crate::agents::{Absence, Agents, NotOpened, Wanted, Way};
+use crate::agents::{Agents, NoAgentReason, NotOpened, OpenRequest, WorkerRoute};
 use crate::context::Context;
 use crate::debugger::kept::{KeptConnection, Stored};
 use crate::debugger::{Direct, PROBE_AFTER, Stream, Tenant, Worker};
 use crate::keeper::Keeper;
 use crate::memory::Account;
-use crate::moment::Moment;
 use crate::ray::registry::{self, Breakpoint, Kind};
 use crate::session::Permit;
 use crate::session::refusal::SessionRefusal;
+use crate::timestamp::Timestamp;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::tcp;
 use crate::wire::tunnel::messages::{Failure, Holder, Subject};
@@ -32,7 +32,7 @@ const DIAL: Duration = Duration::from_secs(30);
 /// What it takes to dial one worker's debugger.
 pub(super) struct Dialling {
     pub(super) breakpoint: Arc<Breakpoint>,
-    pub(super) way: Way,
+    pub(super) way: WorkerRoute,
     pub(super) agents: Arc<Agents>,
     /// For whom; `None` beside the session that holds it.
     pub(super) holder: Option<Holder>,
@@ -85,16 +85,16 @@ impl Dialling {
     pub(super) async fn dial(self, patience: Duration) -> Result<Stream, ConnectError> {
         let breakpoint = &self.breakpoint;
         let (link, node_id) = match &self.way {
-            Way::Direct { .. } => {
+            WorkerRoute::Direct { .. } => {
                 return match timeout(patience, TcpStream::connect(breakpoint.upstream())).await {
                     Ok(Ok(stream)) => Ok(Stream::Direct(self.kept(stream))),
                     Ok(Err(error)) => Err(ConnectError::Refused(error.kind())),
                     Err(_) => Err(ConnectError::TimedOut(patience)),
                 };
             }
-            Way::Agent { link, node_id } => (link, node_id),
+            WorkerRoute::Agent { link, node_id } => (link, node_id),
         };
-        let wanted = Wanted {
+        let wanted = OpenRequest {
             breakpoint,
             node_id,
             holder: self.holder,
@@ -108,7 +108,7 @@ impl Dialling {
             }
             Err(NotOpened::Failed(Failure::TimedOut)) => Err(ConnectError::TimedOut(patience)),
             Err(NotOpened::Held(holder)) => {
-                let refusal = SessionRefusal::in_use(breakpoint, &holder, Moment::now());
+                let refusal = SessionRefusal::in_use(breakpoint, &holder, Timestamp::now());
                 Err(ConnectError::NoWay(refusal.to_string()))
             }
             Err(why) => Err(ConnectError::NoWay(why.to_string())),
@@ -136,10 +136,10 @@ impl Dialling {
     }
 
     /// Why no agent dials, where one would.
-    pub(super) fn absence(&self) -> Option<Absence> {
+    pub(super) fn absence(&self) -> Option<NoAgentReason> {
         match &self.way {
-            Way::Direct { without } => without.clone(),
-            Way::Agent { .. } => None,
+            WorkerRoute::Direct { without } => without.clone(),
+            WorkerRoute::Agent { .. } => None,
         }
     }
 }

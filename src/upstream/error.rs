@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::agents::Absence;
+use crate::agents::NoAgentReason;
 use crate::ray::registry::BreakpointId;
 use crate::wire::dap::conversation::Closed;
 use crate::wire::text::shortened;
@@ -58,7 +58,7 @@ impl ConnectError {
     }
 
     /// The same, where the relay dialled because there was no agent.
-    pub(super) fn without(self, absence: Option<&Absence>) -> Self {
+    pub(super) fn without(self, absence: Option<&NoAgentReason>) -> Self {
         match (self, absence) {
             (why @ (Self::Refused(_) | Self::Gone(_) | Self::TimedOut(_)), Some(absence)) => {
                 Self::Closed(Box::new(why), absence.to_string())

@@ -27,8 +27,8 @@ use tracing::Instrument as _;
 
 use crate::agents::NotOpened;
 use crate::context::Context;
-use crate::debugger::legacy::Entered;
-use crate::debugger::unattended::Line;
+use crate::debugger::legacy::LegacySession;
+use crate::debugger::unattended::IdleConnection;
 use crate::debugger::{PROBE_AFTER, Stream, Worker};
 use crate::identity::Principal;
 use crate::identity::revocation::seconds;
@@ -37,7 +37,7 @@ use crate::ray::registry::Kind;
 use crate::session::Permit;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::tcp;
-use crate::wire::tunnel::messages::{Credential, Keep, Subject};
+use crate::wire::tunnel::messages::{Credential, ParkTerms, Subject};
 
 /// The deadline for a debugger to be over the session before: longer than its goodbye takes from the answer on.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -96,7 +96,7 @@ pub(crate) async fn resume(
     context: &Context,
     permit: &Permit,
     owner: Subject,
-) -> Result<(Line, Box<Keep>), ConnectError> {
+) -> Result<(IdleConnection, Box<ParkTerms>), ConnectError> {
     let mut dialling = Dialling::of(context, permit).await?;
     dialling.resume = Some(owner);
     // When it was claimed, it stood for the session that is lost.
@@ -114,13 +114,13 @@ pub(crate) async fn resume(
             Kind::Debugpy => {
                 let tenancy = Tenancy::boxed(permit.lease(), agents, tasks);
                 let worker = Worker::resumed(stream, Some(tenancy), tasks.clone());
-                Line::Worker(Box::new(worker))
+                IdleConnection::Worker(Box::new(worker))
             }
             Kind::Pdb => {
                 if let Some(lease) = permit.lease() {
                     lease.let_run();
                 }
-                Line::Legacy(Box::new(Entered::new(stream, tasks)))
+                IdleConnection::Legacy(Box::new(LegacySession::new(stream, tasks)))
             }
         };
         return Ok((line, keep));
@@ -156,7 +156,7 @@ pub(crate) fn credential(principal: &Principal) -> Option<Credential> {
 pub(crate) async fn connect_pdb(
     context: &Context,
     permit: &Permit,
-) -> Result<Entered, ConnectError> {
+) -> Result<LegacySession, ConnectError> {
     let patience = context.config.dap.connect_timeout;
     let mut dialling = Dialling::of(context, permit).await?;
     dialling.keeper = keeper(context, permit);
@@ -173,7 +173,7 @@ pub(crate) async fn connect_pdb(
                 Some(socket) => tcp::tune(socket, PROBE_AFTER),
                 None => Ok(()),
             };
-            let entered = Entered::new(stream, &tasks);
+            let entered = LegacySession::new(stream, &tasks);
             let tuned = tuned.map_err(|error| ConnectError::Refused(error.kind()));
             tuned.map(|()| entered)
         });

@@ -20,21 +20,21 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
 use self::look::Looking;
-pub(crate) use self::memory::Memory;
+pub(crate) use self::memory::ResumeState;
 pub(crate) use self::taking::{Origin, Parked, Resumed, Terms, YOUR, explained, parked_for, take};
 pub(crate) use self::terms::{Stay, keeps, promise, reserve, share, takes_in, usual};
 use super::restored::Ownership;
 use crate::audit::Unavailable;
 use crate::context::Context;
-use crate::debugger::unattended::{Heard, Unattended};
+use crate::debugger::unattended::{Unattended, UnattendedEvent};
 use crate::debugger::waiting::{Next, Waiting};
-use crate::moment::Moment;
 use crate::session::Session;
 use crate::session::live::{Live, SessionEvent, Signal};
-use crate::session::parks::{Ask, Busy, HandedOver, Left, Offer, Place};
+use crate::session::parks::{Ask, Busy, HandedOver, Offer, ParkSlot, ParkView};
 use crate::session::state::SessionState;
 use crate::session::worker_end::was_intended;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use crate::timestamp::Timestamp;
 
 /// How long the head is asked why a worker is gone.
 const WHY: Duration = Duration::from_millis(250);
@@ -54,8 +54,8 @@ pub(crate) struct Park<'a> {
     session: &'a Session,
     live: Live<'a>,
     waiting: Waiting<ParkAnswer>,
-    memory: Memory,
-    place: Place,
+    memory: ResumeState,
+    place: ParkSlot,
     since: Instant,
     /// No other process can go on with it.
     stays_here: bool,
@@ -68,8 +68,8 @@ pub(crate) async fn place(
     context: &Context,
     live: &Live<'_>,
     keeps: Duration,
-    reserved: Option<Place>,
-) -> Option<Place> {
+    reserved: Option<ParkSlot>,
+) -> Option<ParkSlot> {
     let id = live.worker.breakpoint().id;
     let mut details = Map::new();
     let place = match reserved
@@ -111,11 +111,11 @@ impl<'a> Park<'a> {
         (context, session): (&'a Context, &'a Session),
         protocol: SessionProtocol,
         mut live: Live<'a>,
-        place: Place,
-        mut left: Left,
-        (debugger, memory): (Unattended, Memory),
+        place: ParkSlot,
+        mut left: ParkView,
+        (debugger, memory): (Unattended, ResumeState),
     ) -> Box<Self> {
-        let now = Moment::now();
+        let now = Timestamp::now();
         if let Some(limit) = live.limited_to() {
             left.until = left.until.min(now.after(limit));
         }
@@ -242,7 +242,7 @@ impl<'a> Park<'a> {
                             return ParkEnding::HandedOver(taker);
                         }
                     }
-                    Next::Heard(Heard::Value(value)) => {
+                    Next::Heard(UnattendedEvent::Value(value)) => {
                         if let Some(looking) = looking.take() {
                             looking.done(value, &self.live.capture);
                         }
@@ -303,14 +303,14 @@ impl<'a> Park<'a> {
         }
     }
 
-    async fn on_heard(&mut self, heard: Heard) -> Option<Outcome> {
+    async fn on_heard(&mut self, heard: UnattendedEvent) -> Option<Outcome> {
         match heard {
-            Heard::Stopped => self.live.task.stopped(),
-            Heard::Runs => self.live.task.resumed(),
-            Heard::Value(_) | Heard::Nothing => {}
-            Heard::Gone => return Some(self.died().await),
-            Heard::Closed => return Some(Outcome::Upstream),
-            Heard::Garbled => return Some(Outcome::Failed),
+            UnattendedEvent::Stopped => self.live.task.stopped(),
+            UnattendedEvent::Runs => self.live.task.resumed(),
+            UnattendedEvent::Value(_) | UnattendedEvent::Nothing => {}
+            UnattendedEvent::Gone => return Some(self.died().await),
+            UnattendedEvent::Closed => return Some(Outcome::Upstream),
+            UnattendedEvent::Garbled => return Some(Outcome::Failed),
         }
         None
     }

@@ -17,25 +17,25 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
 use super::tenancy::Tenancy;
-use crate::agents::Way;
+use crate::agents::WorkerRoute;
 use crate::context::Context;
 use crate::debugger::kept::{KeptConnection, Stored};
-use crate::debugger::legacy::Entered;
+use crate::debugger::legacy::LegacySession;
 use crate::debugger::unattended::Unattended;
 use crate::debugger::{Direct, PROBE_AFTER, Stream, Tenant, Worker};
 use crate::identity::{CarriedIdentity, Principal};
 use crate::keeper::{KeptSlot, LeftConnection};
 use crate::memory::Account;
-use crate::moment::{Moment, unix_ms};
 use crate::policy::Scope;
 use crate::ray::registry::{
     Breakpoint, BreakpointId, Claim, ClaimError, EnteredBreakpoint, Holder,
 };
 use crate::session::{Authorized, Permit, authorise, parks};
 use crate::takeover::PassedPark;
+use crate::timestamp::{Timestamp, unix_ms};
 use crate::wire::dap::splice::Splice;
 use crate::wire::tcp;
-use crate::wire::tunnel::messages::Keep;
+use crate::wire::tunnel::messages::ParkTerms;
 
 /// How long Ray is asked for the worker of a session that is not to be kept.
 const FOUND: Duration = Duration::from_secs(5);
@@ -108,7 +108,7 @@ pub(crate) enum ClaimedDebugger {
     /// To debugpy.
     Debugpy(Box<Worker>),
     /// To a prompt of the legacy debugger.
-    Legacy(Box<Entered>),
+    Legacy(Box<LegacySession>),
 }
 
 impl ClaimedDebugger {
@@ -128,9 +128,9 @@ pub(crate) struct LostSession {
     /// From where its client was connected.
     pub(crate) peer: SocketAddr,
     /// By what it is kept.
-    pub(crate) keep: Keep,
+    pub(crate) keep: ParkTerms,
     /// How it is left.
-    pub(crate) left: parks::Left,
+    pub(crate) left: parks::ParkView,
     /// When the first session with the worker began.
     pub(crate) began: Instant,
 }
@@ -189,9 +189,9 @@ impl Restored {
     }
 
     /// Until when it is kept; `None`: it is not.
-    fn until(&self) -> Option<Moment> {
+    fn until(&self) -> Option<Timestamp> {
         let (keep, said_unix_ms) = self.stored.keep.as_ref()?;
-        let now = Moment::now();
+        let now = Timestamp::now();
         let passed = unix_ms(now.time).saturating_sub(*said_unix_ms);
         let lasts = keep.lasts(Duration::from_millis(passed));
         (!lasts.is_zero()).then(|| now.after(lasts))
@@ -201,7 +201,7 @@ impl Restored {
     pub(crate) async fn claim(mut self, context: &Context) -> Option<Claimed> {
         let until = self.until();
         let patience = match until {
-            Some(until) => Moment::now().until(until),
+            Some(until) => Timestamp::now().until(until),
             None => FOUND,
         };
         let permit = timeout(patience, self.permit(context)).await;
@@ -228,7 +228,7 @@ impl Restored {
                 ClaimedDebugger::Debugpy(Box::new(worker))
             }
             Some(_) => {
-                let entered = Entered::restored(stream, &stored, tasks);
+                let entered = LegacySession::restored(stream, &stored, tasks);
                 ClaimedDebugger::Legacy(Box::new(entered))
             }
         };
@@ -250,9 +250,9 @@ impl Restored {
             session: LostSession {
                 number: owner.session,
                 peer: owner.peer.unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0))),
-                left: parks::Left {
+                left: parks::ParkView {
                     client: owner.client,
-                    since: Moment::written(since.unwrap_or(UNIX_EPOCH)),
+                    since: Timestamp::written(since.unwrap_or(UNIX_EPOCH)),
                     until,
                 },
                 keep: *keep,
@@ -280,7 +280,7 @@ impl Restored {
             session: self.owner.session,
             client: self.owner.client.clone(),
             peer: self.owner.peer,
-            since: Moment::now(),
+            since: Timestamp::now(),
             replica: None,
             parked_until: self.until(),
             at_neighbour: false,
@@ -296,7 +296,7 @@ impl Restored {
             // It cannot be entered again.
             claim.lease().let_run();
         }
-        let way = Way::Direct { without: None };
+        let way = WorkerRoute::Direct { without: None };
         Some(Permit::kept(claim, authorized, holder, way))
     }
 

@@ -14,7 +14,7 @@ use crate::agents::Needed;
 use crate::debugger::Tenant;
 use crate::debugger::let_run::{NotLetRun, touch};
 use crate::memory::Account;
-use crate::ray::registry::{Lease, Left, Whereabouts};
+use crate::ray::registry::{Lease, ReleasedWorker, WorkerLocation};
 
 /// When a task is looked after, counted from the goodbye. It may come to its next stop while the goodbye is on its way, and
 /// then stand still with nobody attached and Ray not knowing, in no list (debugpy 1.8.0 to 1.8.22: about 1 in 110 quick
@@ -49,7 +49,7 @@ pub enum LetRunError {
 pub(super) struct Tenancy {
     /// `None` for a subprocess of a worker that a session holds, and once it was given back.
     lease: Option<Lease>,
-    left: Option<Left>,
+    left: Option<ReleasedWorker>,
     /// By whom the worker may be dialled again.
     agents: Needed,
     tasks: TaskTracker,
@@ -68,7 +68,7 @@ impl Tenancy {
 
     /// Attaches without configuring, and leaves. A thread that stands runs on then; one that waits for a debugger waits on, also
     /// where it comes to that meanwhile (debugpy 1.8.0, 1.8.14 and 1.8.22, each tried twelve times).
-    async fn free(&self, left: &Left) -> Result<(), LetRunError> {
+    async fn free(&self, left: &ReleasedWorker) -> Result<(), LetRunError> {
         let dialling = Dialling::again(left.breakpoint(), &self.agents).await?;
         let bounds = (LARGEST, Account::default());
         let tenant = Self::boxed(None, self.agents.needed(), &self.tasks);
@@ -94,9 +94,9 @@ impl Tenancy {
             let now = Box::pin(left.now()).await;
             debug!(breakpoint = %left.id(), ?now, "looks after a worker that was left");
             match now {
-                Whereabouts::Taken | Whereabouts::Dead => return,
-                Whereabouts::Listed | Whereabouts::Unknown => {}
-                Whereabouts::Unlisted => {
+                WorkerLocation::Taken | WorkerLocation::Dead => return,
+                WorkerLocation::Listed | WorkerLocation::Unknown => {}
+                WorkerLocation::Unlisted => {
                     if let Err(why) = Box::pin(self.free(left)).await {
                         debug!(%why, breakpoint = %left.id(), "could not be looked after");
                     }

@@ -37,9 +37,9 @@ async fn who_goes_home_leaves_a_task_for_the_night_and_release_all_ends_that() {
     let (code, text) = said(&ray_relay(address, &["park", "nosuch"]).await);
     assert_eq!(code, Some(66), "{text}");
     // What is not allowed is refused before anybody attaches.
-    let (code, text) = said(&ray_relay(address, &["park", &id, "--for", "13h"]).await);
+    let (code, text) = said(&ray_relay(address, &["park", &id, "--for", "17h"]).await);
     assert_eq!(code, Some(77), "{text}");
-    assert!(text.contains("parked here for 12h 00m at most"), "{text}");
+    assert!(text.contains("parked here for 16h 00m at most"), "{text}");
     // By the beginning of its id.
     let (code, text) = said(&ray_relay(address, &["park", &id[..4], "--for", "12h"]).await);
     assert_eq!(code, Some(0), "{text}");

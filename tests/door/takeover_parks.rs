@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ray_relay::config::Config;
-use ray_relay::moment::Moment;
 use ray_relay::ray::registry::{Breakpoint, BreakpointId, Kind, Registered};
+use ray_relay::timestamp::Timestamp;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -77,7 +77,9 @@ async fn what_a_predecessor_has_parked_is_listed_as_that_and_its_person_is_passe
         let row = list.find(id);
         let holder = row.and_then(|row| row.holder());
         holder.is_some_and(|holder| {
-            let until = holder.parked_until.map(|until| Moment::now().until(until));
+            let until = holder
+                .parked_until
+                .map(|until| Timestamp::now().until(until));
             let whole = Duration::from_secs(500)..Duration::from_secs(601);
             holder.subject.as_deref() == Some("ann")
                 && until.is_some_and(|left| whole.contains(&left))

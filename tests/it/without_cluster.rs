@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use ray_relay::app::{self, Running};
 use ray_relay::config::{Config, Gcs};
-use ray_relay::moment::Moment;
 use ray_relay::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};
+use ray_relay::timestamp::Timestamp;
 use ray_relay::wire::dap::conversation::Conversation;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
@@ -80,7 +80,7 @@ fn waiting(port: u16, stop: u64) -> Breakpoint {
         reason: Reason::Breakpoint,
         location: None,
         exception: None,
-        first_seen: Moment::now(),
+        first_seen: Timestamp::now(),
         stop,
         state: State::Paused,
         task_ended: None,

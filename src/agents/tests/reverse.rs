@@ -5,7 +5,7 @@ use crate::agents::reverse::{NotMet, chosen};
 use crate::audit::Action;
 use crate::dap::testing::paused;
 use crate::identity::testing::revoke;
-use crate::wire::tunnel::messages::{Arrived, Meeting, RendezvousId, read, written};
+use crate::wire::tunnel::messages::{Meeting, RendezvousArrival, RendezvousId, read, written};
 use crate::wire::tunnel::reverse::{
     self, FromPerson, REVERSE_PATH, REVERSE_PROTOCOL, REVERSE_STREAM_PROTOCOL, STREAM, ToPerson,
 };
@@ -57,7 +57,7 @@ impl Scene {
         &self,
         subject: &str,
         name: &str,
-        arrived: &reverse::Arrived,
+        arrived: &reverse::ReverseArrival,
     ) -> Result<Socket, StatusCode> {
         let path = format!("{REVERSE_PATH}{name}{STREAM}{}", arrived.stream.digits());
         let mut request = self.request(&path, subject, REVERSE_STREAM_PROTOCOL);
@@ -67,7 +67,7 @@ impl Scene {
     }
 
     fn of_sessions(&self) -> Vec<(Action, String)> {
-        let told = |line: &crate::audit::testing::Line| {
+        let told = |line: &crate::audit::testing::AuditLine| {
             let outcome = line.details["outcome"].as_str().unwrap_or_default();
             (line.action, outcome.to_owned())
         };
@@ -103,7 +103,7 @@ impl Person {
         }
     }
 
-    async fn arrived(&mut self) -> reverse::Arrived {
+    async fn arrived(&mut self) -> reverse::ReverseArrival {
         match self.hear().await {
             ToPerson::Arrived(arrived) => arrived,
             other => panic!("{other:?}"),
@@ -138,7 +138,7 @@ impl StandIn {
 
     /// Says that the worker has dialled.
     async fn arrives(&mut self, rendezvous: RendezvousId, worker_id: &str, node_id: &str) {
-        let arrived = Arrived {
+        let arrived = RendezvousArrival {
             rendezvous,
             arrival: Hex([3; 8]),
             worker_id: worker_id.into(),

@@ -4,11 +4,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
 use crate::agents::end::End;
-use crate::agents::{NotOpened, Tunnel, Wanted, Way};
+use crate::agents::{NotOpened, OpenRequest, Tunnel, WorkerRoute};
 use crate::dap::testing::paused;
 use crate::identity::testing::revoke;
 use crate::ray::registry::Breakpoint;
-use crate::wire::tunnel::messages::{self, Held, Parked, Refusal};
+use crate::wire::tunnel::messages::{self, HoldRow, Parked, Refusal};
 
 fn breakpoint() -> Breakpoint {
     let mut breakpoint = paused("square", 1);
@@ -30,10 +30,10 @@ fn asking_for(
     let agents = Arc::clone(&scene.context.peers.agents);
     tokio::spawn(async move {
         let breakpoint = breakpoint();
-        let Ok(Way::Agent { link, node_id }) = agents.way(&breakpoint).await else {
+        let Ok(WorkerRoute::Agent { link, node_id }) = agents.way(&breakpoint).await else {
             panic!("no agent");
         };
-        let wanted = Wanted {
+        let wanted = OpenRequest {
             breakpoint: &breakpoint,
             node_id: &node_id,
             holder,
@@ -100,7 +100,7 @@ async fn a_stream_is_broken_whose_worker_the_agent_keeps() {
     let mut stream = scene.stream("agent", &agent.asked().await).await.unwrap();
     dialled(&mut stream).await;
     let mut tunnel = asking.await.unwrap().unwrap();
-    let parked = |session: &str, replica| Held {
+    let parked = |session: &str, replica| HoldRow {
         worker_id: (&*breakpoint().worker_id).into(),
         kind: messages::Kind::Debugpy,
         port: breakpoint().port,
@@ -118,7 +118,7 @@ async fn a_stream_is_broken_whose_worker_the_agent_keeps() {
         }),
     };
     let own = scene.context.peers.agents.replica();
-    let going_on = Held {
+    let going_on = HoldRow {
         parked: None,
         ..parked("7", own)
     };
@@ -297,7 +297,8 @@ async fn the_streams_of_an_agent_that_is_silent_break_and_those_of_one_that_left
         let mut stream = scene.stream("agent", &open).await.unwrap();
         dialled(&mut stream).await;
         let mut tunnel = asking.await.unwrap().unwrap();
-        let Ok(Way::Agent { link, .. }) = scene.context.peers.agents.way(&breakpoint()).await
+        let Ok(WorkerRoute::Agent { link, .. }) =
+            scene.context.peers.agents.way(&breakpoint()).await
         else {
             panic!("no agent");
         };

@@ -12,7 +12,7 @@ use super::super::terminal::size;
 use super::lines::AuditError;
 use super::transcript::Transcript;
 use crate::cli::failure::Failure;
-use crate::recording::format::{Header, Line, read_header, read_line};
+use crate::recording::format::{Header, RecordedLine, read_header, read_line};
 use crate::recording::{Direction, Protocol};
 use crate::wire::text::replaced;
 
@@ -81,7 +81,7 @@ pub(super) async fn run(args: &ReplayArgs) -> Result<(), Failure> {
                 return Err(no_recording(number, &why).into());
             }
         };
-        let (Line::Frame { elapsed, .. } | Line::End { elapsed, .. }) = line;
+        let (RecordedLine::Frame { elapsed, .. } | RecordedLine::End { elapsed, .. }) = line;
         if waits {
             out.flush()?;
             let pause = elapsed.saturating_sub(now).min(LONGEST_PAUSE);
@@ -100,12 +100,12 @@ enum ShownMessage {
 }
 
 impl ShownMessage {
-    fn put(&mut self, out: &mut impl Write, line: Line) -> io::Result<()> {
+    fn put(&mut self, out: &mut impl Write, line: RecordedLine) -> io::Result<()> {
         match (self, line) {
             (Self::Json, line) => writeln!(out, "{}", as_json(line)),
             (
                 Self::Transcript(transcript),
-                Line::Frame {
+                RecordedLine::Frame {
                     elapsed,
                     direction,
                     bytes,
@@ -119,14 +119,14 @@ impl ShownMessage {
             // As the person at the terminal saw it; what was typed is in there as its echo.
             (
                 Self::Terminal,
-                Line::Frame {
+                RecordedLine::Frame {
                     direction: Direction::Down,
                     bytes,
                     ..
                 },
             ) => out.write_all(&bytes),
-            (Self::Terminal, Line::Frame { .. }) => Ok(()),
-            (_, Line::End { elapsed, how }) => {
+            (Self::Terminal, RecordedLine::Frame { .. }) => Ok(()),
+            (_, RecordedLine::End { elapsed, how }) => {
                 writeln!(
                     out,
                     "{:>9.3}  -- ended: {}",
@@ -138,9 +138,9 @@ impl ShownMessage {
     }
 }
 
-fn as_json(line: Line) -> Value {
+fn as_json(line: RecordedLine) -> Value {
     match line {
-        Line::Frame {
+        RecordedLine::Frame {
             elapsed,
             direction,
             bytes,
@@ -149,7 +149,7 @@ fn as_json(line: Line) -> Value {
                 .unwrap_or_else(|_| Value::from(String::from_utf8_lossy(&bytes)));
             json!({"seconds": elapsed.as_secs_f64(), "direction": direction.label(), "message": message})
         }
-        Line::End { elapsed, how } => json!({"seconds": elapsed.as_secs_f64(), "end": how}),
+        RecordedLine::End { elapsed, how } => json!({"seconds": elapsed.as_secs_f64(), "end": how}),
     }
 }
 

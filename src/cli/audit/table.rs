@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::listing::text::{Keep, beside, fit};
+use crate::listing::text::{KeptEnd, beside, fit};
 use crate::wire::text::replaced;
 
 /// Title, usual width, and what stands there.
@@ -53,7 +53,7 @@ fn row(cells: [(String, usize); 6], last: String, columns: Option<usize>) -> Str
     let cells = cells.into_iter().map(|(cell, room)| {
         let cell = match (cell.is_empty(), columns) {
             (true, _) => "-".to_owned(),
-            (false, Some(_)) => fit(&cell, room, Keep::Start).into_owned(),
+            (false, Some(_)) => fit(&cell, room, KeptEnd::Start).into_owned(),
             (false, None) => cell,
         };
         (cell, room)

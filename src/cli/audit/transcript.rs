@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use crate::listing::text::{Keep, fit};
+use crate::listing::text::{KeptEnd, fit};
 use crate::recording::Direction;
 use crate::wire::dap::names::{Command, Event};
 use crate::wire::text::replaced;
@@ -189,5 +189,5 @@ fn show(value: &Value) -> String {
 /// `text` on one line, without control characters, and cut where it is too long.
 fn short(text: &str) -> String {
     let text = text.trim_end().replace('\n', "⏎");
-    fit(&replaced(&text), LONGEST, Keep::Start).into_owned()
+    fit(&replaced(&text), LONGEST, KeptEnd::Start).into_owned()
 }

@@ -15,7 +15,7 @@ use crate::cli::relay_client::RelayError;
 use crate::cli::relay_dial::{NotOpened, open};
 use crate::dial::websocket::Socket;
 use crate::wire::backoff::Backoff;
-use crate::wire::resumed::messages::{LinkId, LinkSecret, Opener, Said};
+use crate::wire::resumed::messages::{LinkId, LinkSecret, Opener, ResumeMessage};
 use crate::wire::resumed::{
     CONNECT_PATH, CONNECT_PROTOCOL, Cut, DOWN, Link, LinkedStream, OPENER_HEADER, RECEIVED_HEADER,
     SILENCE, UP, carry,
@@ -34,7 +34,7 @@ pub(super) const LONGEST: Duration = Duration::from_secs(10);
 const ELSEWHERE: u32 = 8;
 
 /// A link, for who resumes it.
-pub(super) struct Line {
+pub(super) struct RelayLink {
     pub(super) link: Arc<Link>,
     id: LinkId,
     secret: LinkSecret,
@@ -60,7 +60,7 @@ pub(super) trait Watcher: Send + Sync {
 pub(super) async fn begin(
     args: &RelayArgs,
     opener: &Opener,
-) -> Result<(Line, LinkedStream, Socket), RelayError> {
+) -> Result<(RelayLink, LinkedStream, Socket), RelayError> {
     let mut headers = HeaderMap::new();
     if let Ok(opener) = HeaderValue::try_from(opener.text()) {
         headers.insert(OPENER_HEADER, opener);
@@ -69,14 +69,14 @@ pub(super) async fn begin(
     let opened = open(args, CONNECT_PATH, CONNECT_PROTOCOL, headers, config).await;
     let mut socket = opened.map_err(|refused| refused.error)?;
     match first(args, &mut socket).await? {
-        Said::Begun {
+        ResumeMessage::Begun {
             link: id,
             secret,
             replica,
             held,
         } => {
             let (link, stream) = Link::new(UP, DOWN);
-            let line = Line {
+            let line = RelayLink {
                 link,
                 id,
                 secret,
@@ -89,7 +89,7 @@ pub(super) async fn begin(
     }
 }
 
-async fn first(args: &RelayArgs, socket: &mut Socket) -> Result<Said, RelayError> {
+async fn first(args: &RelayArgs, socket: &mut Socket) -> Result<ResumeMessage, RelayError> {
     match timeout(PATIENCE, socket.next()).await {
         Ok(Some(Ok(Message::Text(text)))) => read(&text).map_err(|_| strange(args)),
         Ok(Some(Ok(_))) => Err(strange(args)),
@@ -112,7 +112,7 @@ fn unreachable(args: &RelayArgs, why: &str) -> RelayError {
     }
 }
 
-impl Line {
+impl RelayLink {
     /// Has the line carried, by `socket` first, until it is over. Each change of `cut` is a reason to have it carried anew, and
     /// each of `reached` to try that at once.
     pub(super) async fn keep(
@@ -221,7 +221,7 @@ impl Line {
         headers.insert(RECEIVED_HEADER, received);
         let mut socket = open(args, path, CONNECT_PROTOCOL, headers, stream_config()).await?;
         match first(args, &mut socket).await? {
-            Said::Resumed { received } => Ok((socket, received)),
+            ResumeMessage::Resumed { received } => Ok((socket, received)),
             _ => Err(strange(args).into()),
         }
     }

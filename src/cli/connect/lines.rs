@@ -13,8 +13,8 @@ use tokio::time::{sleep, timeout};
 use tokio_util::task::TaskTracker;
 
 use super::clock;
-use super::line::{self, FIRST, LONGEST, Line, Watcher};
-use super::told::Told;
+use super::line::{self, FIRST, LONGEST, RelayLink, Watcher};
+use super::printer::ConnectPrinter;
 use crate::cli::RelayArgs;
 use crate::cli::relay_client::RelayError;
 use crate::cli::token_command::Dated;
@@ -33,9 +33,9 @@ const LOOK: Duration = Duration::from_secs(10);
 pub(super) struct Lines {
     args: RelayArgs,
     opener: Opener,
-    told: Arc<Told>,
+    told: Arc<ConnectPrinter>,
     /// Opened ahead of time, for who connects next.
-    spare: Mutex<Option<(Arc<Line>, LinkedStream)>>,
+    spare: Mutex<Option<(Arc<RelayLink>, LinkedStream)>>,
     taken: Notify,
     /// Every line is to be carried anew.
     cut: watch::Sender<()>,
@@ -46,7 +46,7 @@ pub(super) struct Lines {
 
 impl Lines {
     /// Lines to the relay of `args`, for who connects to `address`.
-    pub(super) fn new(args: RelayArgs, address: SocketAddr, told: Arc<Told>) -> Self {
+    pub(super) fn new(args: RelayArgs, address: SocketAddr, told: Arc<ConnectPrinter>) -> Self {
         Self {
             args,
             opener: opener(address),
@@ -59,7 +59,7 @@ impl Lines {
         }
     }
 
-    pub(super) fn told(&self) -> &Told {
+    pub(super) fn told(&self) -> &ConnectPrinter {
         &self.told
     }
 
@@ -124,7 +124,7 @@ impl Lines {
     }
 
     /// A new line, which is carried from now on.
-    async fn open(self: &Arc<Self>) -> Result<(Arc<Line>, LinkedStream), RelayError> {
+    async fn open(self: &Arc<Self>) -> Result<(Arc<RelayLink>, LinkedStream), RelayError> {
         let (line, stream, socket) = line::begin(&self.args, &self.opener).await?;
         self.told.reached(None);
         self.reached.send_replace(());
@@ -168,7 +168,7 @@ impl Lines {
     }
 
     /// Resolves when the spare line was taken, or is over. Shows its round trip meanwhile.
-    async fn watched(&self, line: &Line) {
+    async fn watched(&self, line: &RelayLink) {
         let mut phase = line.link.phase();
         let over = phase.wait_for(|phase| *phase != Phase::Attached);
         tokio::pin!(over);

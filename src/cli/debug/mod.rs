@@ -23,7 +23,7 @@ use super::relay_dial::dial;
 use super::worker_session::{Error as SessionError, Which, authorized_block, unexpected};
 use super::{DebugArgs, Failure, terminal};
 use crate::dial::Stream;
-use crate::listing::browse::{Browse, Heard};
+use crate::listing::browse::{Browse, BrowseStep};
 use crate::listing::menu::Menu;
 use crate::listing::select::Choice;
 use crate::pdb::{After, End, Options, Piece, Prompt};
@@ -206,9 +206,9 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Failure> 
             "" => show = Show::List,
             "q" | "quit" | "exit" => return Ok(()),
             text => match browse.hear(text, &menu) {
-                Heard::Changed => show = Show::List,
-                Heard::Refused(sentence) => terminal.refuse(&sentence)?,
-                Heard::Other => match menu.pick(text) {
+                BrowseStep::Changed => show = Show::List,
+                BrowseStep::Refused(sentence) => terminal.refuse(&sentence)?,
+                BrowseStep::Other => match menu.pick(text) {
                     Ok(id) => {
                         // Whatever ends a session, the list is there again.
                         let ended = match menu.speaks_dap(&id) {

@@ -14,7 +14,7 @@ use tokio_rustls::TlsConnector;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::report::Report;
-use crate::cli::kube::Reached;
+use crate::cli::kube::KubeRelay;
 use crate::cli::relay_client::{RelayError, refusal};
 use crate::cli::{RELAY_BY_DEFAULT, RELAY_VARIABLE, RelayArgs};
 use crate::dial::http::{Roots, trusting};
@@ -106,7 +106,7 @@ pub(super) async fn find(args: &mut RelayArgs, report: &mut Report) -> io::Resul
 }
 
 /// Has the API server connect to the relay of a Service.
-async fn forwarded(args: &RelayArgs, reached: &Reached, report: &mut Report) -> io::Result<bool> {
+async fn forwarded(args: &RelayArgs, reached: &KubeRelay, report: &mut Report) -> io::Result<bool> {
     report.about("having the API server connect");
     let began = Instant::now();
     let stream = match reached.forwarder().open().await {

@@ -41,8 +41,8 @@ pub(super) fn findings(list: &Value, here: &Path) -> Vec<Finding> {
     let below = below(here);
     for file in files.iter().take(FILES) {
         match place(file, here, &below) {
-            Some(Place::AsItIs) => there += 1,
-            Some(Place::Below(folder)) => _ = folders.insert(folder),
+            Some(FileLocation::AsItIs) => there += 1,
+            Some(FileLocation::Below(folder)) => _ = folders.insert(folder),
             None => missing.push(*file),
         }
     }
@@ -97,7 +97,7 @@ fn is(count: usize) -> &'static str {
 
 /// Where a file is.
 #[derive(Debug, PartialEq, Eq)]
-enum Place {
+enum FileLocation {
     /// Where the node has it.
     AsItIs,
     /// Below this folder, as below the job's `working_dir`.
@@ -105,10 +105,10 @@ enum Place {
 }
 
 /// The place of `file` seen from `here`, of which `below` are the folders.
-fn place(file: &str, here: &Path, below: &[PathBuf]) -> Option<Place> {
+fn place(file: &str, here: &Path, below: &[PathBuf]) -> Option<FileLocation> {
     let path = Path::new(file);
     if path.is_absolute() && path.is_file() {
-        return Some(Place::AsItIs);
+        return Some(FileLocation::AsItIs);
     }
     let parts: Vec<Component<'_>> = path.components().collect();
     let names = |part: &Component<'_>| matches!(part, Component::Normal(_));
@@ -126,13 +126,13 @@ fn place(file: &str, here: &Path, below: &[PathBuf]) -> Option<Place> {
             // Within the job's folder: the one above stands for it.
             let inside = !path.is_absolute() && skipped > 0 && here.ends_with(&before);
             let root = here.ancestors().nth(if inside { skipped } else { 0 });
-            return root.map(|root| Place::Below(root.to_owned()));
+            return root.map(|root| FileLocation::Below(root.to_owned()));
         }
         // In one of the folders, by its whole short name: by the file's name alone any `__init__.py` would do.
         if skipped == 0 || path.is_absolute() && names.len() - skipped >= 2 {
             let found = below.iter().find(|folder| folder.join(&end).is_file());
             if let Some(folder) = found {
-                return Some(Place::Below(folder.clone()));
+                return Some(FileLocation::Below(folder.clone()));
             }
         }
     }

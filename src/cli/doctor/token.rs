@@ -20,7 +20,7 @@ const LONGEST: usize = 64 * 1024;
 const SOON: Duration = Duration::from_secs(600);
 
 /// What there is to show to the relay.
-pub(super) struct Given {
+pub(super) struct PresentedToken {
     /// Where the token comes from; `None`: there is none.
     source: Option<String>,
     /// What stands in it; `None`: it is none that can be read.
@@ -36,7 +36,7 @@ pub(super) struct Given {
 ///
 /// # Errors
 /// [`RelayError::Token`].
-pub(super) async fn given(args: &RelayArgs, now: SystemTime) -> Result<Given, RelayError> {
+pub(super) async fn given(args: &RelayArgs, now: SystemTime) -> Result<PresentedToken, RelayError> {
     let token = args.shown_token().await?;
     let of_kubernetes = args.by_kubernetes();
     let source = token
@@ -52,7 +52,7 @@ pub(super) async fn given(args: &RelayArgs, now: SystemTime) -> Result<Given, Re
         let jws = Jws::parse(token, LONGEST).ok()?;
         Claims::of(&jws).ok()
     });
-    Ok(Given {
+    Ok(PresentedToken {
         source,
         claims,
         of_kubernetes: of_kubernetes.is_some(),
@@ -61,7 +61,7 @@ pub(super) async fn given(args: &RelayArgs, now: SystemTime) -> Result<Given, Re
     })
 }
 
-impl Given {
+impl PresentedToken {
     /// The relay gives the list.
     pub(super) fn taken(&self) -> Vec<Finding> {
         let Some(source) = &self.source else {

@@ -59,14 +59,14 @@ impl FakeApiServer {
     }
 
     /// The relay, as who shows `account` reaches it.
-    async fn reached(&self, account: Option<&str>) -> Reached {
+    async fn reached(&self, account: Option<&str>) -> KubeRelay {
         let args = KubeArgs {
             kube: true,
             kubeconfig: Some(self.dir.path().join("config")),
             as_service_account: account.map(str::to_owned),
             ..KubeArgs::default()
         };
-        let (relay, reached) = Reached::of(&args).await.unwrap();
+        let (relay, reached) = KubeRelay::of(&args).await.unwrap();
         let called = "Service ray-relay in namespace ml (context work)";
         assert_eq!(relay.to_string(), called);
         assert_eq!(relay.uri("/x").unwrap(), "http://localhost:5678/x");
@@ -133,7 +133,7 @@ fn answer(asked: &str, state: &Held<State>) -> (u16, Value) {
     }
 }
 
-async fn shown(reached: &Reached) -> String {
+async fn shown(reached: &KubeRelay) -> String {
     reached.token().await.unwrap().unwrap().token.to_string()
 }
 

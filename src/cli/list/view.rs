@@ -12,7 +12,7 @@ use super::page::{folded, page};
 use crate::cli::failure::Failure;
 use crate::cli::terminal;
 use crate::listing::row::{List, Row};
-use crate::listing::text::{Keep, fit};
+use crate::listing::text::{KeptEnd, fit};
 use crate::wire::human_time::span;
 use crate::wire::text::replaced;
 
@@ -207,7 +207,7 @@ impl Screen {
         let mut out = io::stdout().lock();
         self.begin(&mut out)?;
         for line in &shown {
-            writeln!(out, "{}{CLEAR_LINE}", fit(line, columns, Keep::Start))?;
+            writeln!(out, "{}{CLEAR_LINE}", fit(line, columns, KeptEnd::Start))?;
         }
         write!(out, "{CLEAR_BELOW}")?;
         out.flush()?;

@@ -11,15 +11,16 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::args::{Debugger, ReverseArgs};
-use super::told::Told;
+use super::printer::ReversePrinter;
 use crate::cli::RelayArgs;
 use crate::cli::relay_client::RelayError;
 use crate::cli::relay_dial::open;
 use crate::wire::link::{ControlLink, LinkError};
 use crate::wire::text::replaced;
-use crate::wire::tunnel::join::{Passed, join};
+use crate::wire::tunnel::join::{ByteCount, join};
 use crate::wire::tunnel::reverse::{
-    Arrived, FromPerson, REVERSE_PATH, REVERSE_PROTOCOL, REVERSE_STREAM_PROTOCOL, STREAM, ToPerson,
+    FromPerson, REVERSE_PATH, REVERSE_PROTOCOL, REVERSE_STREAM_PROTOCOL, ReverseArrival, STREAM,
+    ToPerson,
 };
 use crate::wire::tunnel::{ByteStream, handshake, link_config, stream_config};
 
@@ -66,17 +67,17 @@ impl From<LinkError> for Broken {
 }
 
 /// The link, again and again.
-pub(super) struct Line {
+pub(super) struct ReverseLink {
     args: ReverseArgs,
-    told: Arc<Told>,
+    told: Arc<ReversePrinter>,
     /// The port, once there was one: to be the same when it is asked for anew.
     pub(super) port: Option<u16>,
     /// The last link was there.
     pub(super) linked: bool,
 }
 
-impl Line {
-    pub(super) fn new(args: ReverseArgs, told: Arc<Told>) -> Self {
+impl ReverseLink {
+    pub(super) fn new(args: ReverseArgs, told: Arc<ReversePrinter>) -> Self {
         Self {
             args,
             told,
@@ -136,7 +137,7 @@ impl Line {
     }
 }
 
-fn heard(told: &Told, message: ToPerson) -> Result<(), Broken> {
+fn heard(told: &ReversePrinter, message: ToPerson) -> Result<(), Broken> {
     match message {
         ToPerson::Ready { port } => told.ready(port),
         ToPerson::Listening { nodes, refused } => told.listening(nodes, refused.as_deref())?,
@@ -160,7 +161,7 @@ async fn passed_on(
     relay: RelayArgs,
     path: String,
     to: Debugger,
-    arrived: Arrived,
+    arrived: ReverseArrival,
     failing: mpsc::Sender<FromPerson>,
 ) {
     let failed = |detail: String| FromPerson::Failed {
@@ -186,7 +187,7 @@ async fn passed_on(
     match opened {
         Ok(socket) => {
             // Either end is told by the relay.
-            let _ = join(debugger, ByteStream::new(socket), &Passed::default()).await;
+            let _ = join(debugger, ByteStream::new(socket), &ByteCount::default()).await;
         }
         Err(refused) => drop(failing.send(failed(refused.error.to_string())).await),
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::config::kind::{Kind, Shape, Word, choice, duration, listed, path, quoted};
+use crate::config::kind::{Keyword, Kind, Shape, choice, duration, listed, path, quoted};
 use crate::config::problem::{Wrong, nearest};
 use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};

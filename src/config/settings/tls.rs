@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::config::kind::{Kind, Word, choice, file_path, shown_word};
+use crate::config::kind::{Keyword, Kind, choice, file_path, shown_word};
 use crate::config::problem::Wrong;
 use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};
@@ -76,7 +76,7 @@ impl Tls {
 }
 
 /// `key` is `value` where nobody said otherwise.
-fn follow<T: Word>(resolver: &mut Resolver, key: &'static str, slot: &mut T, value: T) {
+fn follow<T: Keyword>(resolver: &mut Resolver, key: &'static str, slot: &mut T, value: T) {
     if resolver.is_given("tls", key) {
         return;
     }

@@ -87,7 +87,7 @@ type Rank = (usize, Reverse<u64>, Source);
 
 /// Why somebody does not become known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Known {
+pub(super) enum AdmissionError {
     /// There are as many as this of one subject.
     TooMany(usize),
     Full,
@@ -278,21 +278,21 @@ impl Table {
         id: u64,
         subject: Option<&str>,
         now: Instant,
-    ) -> Result<(), Known> {
+    ) -> Result<(), AdmissionError> {
         let (most_known, most_of_one) = (self.most_known(), self.most_of_one());
-        let entry = self.entries.get_mut(&id).ok_or(Known::Gone)?;
+        let entry = self.entries.get_mut(&id).ok_or(AdmissionError::Gone)?;
         match entry.stage {
             AdmissionStage::Known(_) | AdmissionStage::Apart => return Ok(()),
-            AdmissionStage::GivenUp => return Err(Known::Gone),
+            AdmissionStage::GivenUp => return Err(AdmissionError::Gone),
             AdmissionStage::Stranger => {}
         }
         let subject: Option<Arc<str>> = subject.map(Arc::from);
         let taken = subject.as_ref().and_then(|of| self.by_subject.get(of));
         if taken.is_some_and(|taken| *taken >= most_of_one) {
-            return Err(Known::TooMany(most_of_one));
+            return Err(AdmissionError::TooMany(most_of_one));
         }
         if self.known >= most_known {
-            return Err(Known::Full);
+            return Err(AdmissionError::Full);
         }
         if let Some(subject) = &subject {
             *self.by_subject.entry(Arc::clone(subject)).or_default() += 1;

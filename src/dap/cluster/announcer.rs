@@ -12,10 +12,10 @@ use crate::dap::attach::{Pass, RelayEndpoint, child_configuration};
 use crate::dap::attach_selector::{AttachSelector, fits};
 use crate::dap::selection::Children;
 use crate::identity::Secret;
-use crate::moment::Moment;
 use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot, State};
-use crate::session::Parent;
+use crate::session::GroupRoot;
 pub(super) use crate::session::permit::NAME_PATIENCE;
+use crate::timestamp::Timestamp;
 use crate::wire::dap::message::{Request, event, notice, request};
 use crate::wire::dap::names::{Command, Event, Reverse};
 
@@ -38,7 +38,7 @@ pub(in crate::dap) struct Announcer {
     seq: u64,
     /// How long after one child the next is announced, and when that was.
     apart: Duration,
-    last: Option<Moment>,
+    last: Option<Timestamp>,
     /// How many wait beyond [`MAX_CHILDREN`], as last told.
     held_back: usize,
     trouble: Option<String>,
@@ -53,7 +53,7 @@ impl Announcer {
         dialled: RelayEndpoint,
         children: Children,
         selector: AttachSelector,
-        parent: &Parent,
+        parent: &GroupRoot,
     ) -> Self {
         let announced = parent.stops().into_iter().collect();
         let family = parent.name().to_owned();
@@ -87,7 +87,7 @@ impl Announcer {
     }
 
     /// Announces once more whatever no session of `parent` holds.
-    pub(super) fn again(&mut self, parent: &Parent) {
+    pub(super) fn again(&mut self, parent: &GroupRoot) {
         self.announced = parent.stops().into_iter().collect();
     }
 
@@ -96,7 +96,7 @@ impl Announcer {
     pub(super) fn announce(
         &mut self,
         snapshot: &Snapshot,
-        now: Moment,
+        now: Timestamp,
         ticket: impl Fn(&Breakpoint) -> Option<Secret>,
     ) -> (Vec<Value>, Option<Duration>) {
         let mut messages = Vec::new();
@@ -150,7 +150,7 @@ impl Announcer {
     }
 
     /// How long the next child has to wait, where it has to.
-    fn too_soon(&self, now: Moment) -> Option<Duration> {
+    fn too_soon(&self, now: Timestamp) -> Option<Duration> {
         let left = self.apart.checked_sub(self.last?.until(now))?;
         (!left.is_zero()).then_some(left)
     }

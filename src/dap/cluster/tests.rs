@@ -9,9 +9,9 @@ use crate::dap::attach_selector::AttachSelector;
 use crate::dap::selection::Children;
 use crate::dap::testing::{paused, snapshot};
 use crate::identity::Secret;
-use crate::moment::testing::at;
 use crate::ray::registry::{Holder, State};
-use crate::session::{Families, Founder};
+use crate::session::{Families, Initiator};
+use crate::timestamp::testing::at;
 
 impl Announcer {
     /// What is announced of these, long after they stopped.
@@ -37,8 +37,8 @@ fn announcer(children: Children) -> Announcer {
     Announcer::new(attach, dialled, children, all, &parent())
 }
 
-fn parent() -> Parent {
-    let founder = Founder {
+fn parent() -> GroupRoot {
+    let founder = Initiator {
         principal: Principal::anonymous(),
         peer: [127, 0, 0, 1].into(),
         client: "vscode".to_owned(),
@@ -51,7 +51,7 @@ fn no_ticket(_: &Breakpoint) -> Option<Secret> {
     None
 }
 
-fn later() -> Moment {
+fn later() -> Timestamp {
     at(2_000_000)
 }
 
@@ -79,7 +79,7 @@ fn each_stop_is_announced_once_and_the_next_stop_of_the_same_worker_again() {
 fn children_are_announced_one_after_another_to_a_client_that_mixes_them() {
     let list = snapshot(vec![paused("a", 1), paused("b", 2), paused("c", 3)]);
     let now = later();
-    let after = |wait: Duration| Moment {
+    let after = |wait: Duration| Timestamp {
         instant: now.instant + wait,
         ..now
     };
@@ -139,7 +139,7 @@ fn a_worker_waits_for_its_name_but_not_for_ever() {
     let mut nameless = paused("square", 1);
     nameless.names_mut().name = None;
     let nameless_since = nameless.first_seen;
-    let after = |by: Duration| Moment {
+    let after = |by: Duration| Timestamp {
         instant: nameless_since.instant + by,
         ..nameless_since
     };

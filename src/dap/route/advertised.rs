@@ -23,7 +23,7 @@ const KNOWN_WITHIN: Duration = Duration::from_secs(10);
 const NAMED_WITHIN: Duration = Duration::from_secs(5);
 
 /// What came of waiting for a breakpoint.
-pub(super) enum Arrived {
+pub(super) enum WaitOutcome {
     Now,
     /// It is not known, or not to this principal.
     Never,
@@ -50,7 +50,7 @@ impl AttachFlow<'_> {
         &self,
         client: &mut Conversation<S>,
         id: BreakpointId,
-    ) -> Result<Arrived, Closed>
+    ) -> Result<WaitOutcome, Closed>
     where
         S: PeerStream,
     {
@@ -67,19 +67,19 @@ impl AttachFlow<'_> {
             let list = visible(&self.principal, &list);
             // One that ended does not count: the same worker may have stopped again.
             if list.find(id).is_some() {
-                return Ok(Arrived::Now);
+                return Ok(WaitOutcome::Now);
             }
             tokio::select! {
                 changed = snapshots.changed() => {
                     if changed.is_err() {
-                        return Ok(Arrived::Never);
+                        return Ok(WaitOutcome::Never);
                     }
                 }
                 message = client.read() => {
                     let Some(request) = Request::read(&mut message?) else { continue };
                     if request.leaves() {
                         client.send(&request.success(Value::Null)).await?;
-                        return Ok(Arrived::ClientLeft);
+                        return Ok(WaitOutcome::ClientLeft);
                     }
                     client.send(&request.failure("the session is not attached yet")).await?;
                 }
@@ -87,8 +87,8 @@ impl AttachFlow<'_> {
                     let list = snapshots.borrow().of_one(id);
                     let known = visible(&self.principal, &list);
                     return Ok(match known.find(id).or_else(|| known.find_ended(id)) {
-                        Some(_) => Arrived::Now,
-                        None => Arrived::Never,
+                        Some(_) => WaitOutcome::Now,
+                        None => WaitOutcome::Never,
                     });
                 }
             }

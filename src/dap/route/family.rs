@@ -6,13 +6,13 @@ use tokio::time::sleep;
 
 use super::AttachFlow;
 use crate::dap::attach_selector::{AttachSelector, fits};
-use crate::dap::{Opened, cluster, refused};
+use crate::dap::{ClientOpening, cluster, refused};
 use crate::ray::registry::Breakpoint;
 use crate::session::audit::SessionAudit;
 use crate::session::refusal::SessionRefusal;
-use crate::session::shares::Shortage;
+use crate::session::shares::QuotaExceeded;
 use crate::session::state::SessionState;
-use crate::session::{Founder, Member};
+use crate::session::{GroupMember, Initiator};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::peer_stream::PeerStream;
@@ -24,7 +24,7 @@ impl AttachFlow<'_> {
     pub(super) async fn cluster<S>(
         &self,
         client: Conversation<S>,
-        opened: Box<Opened>,
+        opened: Box<ClientOpening>,
         selector: AttachSelector,
     ) -> Outcome
     where
@@ -32,7 +32,7 @@ impl AttachFlow<'_> {
     {
         let _share = match self.context.sessions.cluster_sessions.take(&self.principal) {
             Ok(share) => share,
-            Err(Shortage::Yours(most) | Shortage::All(most)) => {
+            Err(QuotaExceeded::Yours(most) | QuotaExceeded::All(most)) => {
                 let refusal = SessionRefusal::Throttled(format!(
                     "you have {most} cluster sessions , the most that one person may have: end one of them"
                 ));
@@ -92,8 +92,8 @@ impl AttachFlow<'_> {
     }
 
     /// Who opens a cluster session with these arguments.
-    pub(super) fn founder(&self, opened: &Opened) -> Founder {
-        Founder {
+    pub(super) fn founder(&self, opened: &ClientOpening) -> Initiator {
+        Initiator {
             principal: self.principal.clone(),
             peer: self.session.peer().ip(),
             client: opened.client.name.clone(),
@@ -106,7 +106,7 @@ impl AttachFlow<'_> {
         &self,
         selector: &AttachSelector,
         breakpoint: &Breakpoint,
-    ) -> Result<Option<Member>, SessionRefusal> {
+    ) -> Result<Option<GroupMember>, SessionRefusal> {
         let Some(family) = &selector.family else {
             return Ok(None);
         };

@@ -1,7 +1,7 @@
 //! Going on with a session of one's own whose connection was lost, or, as an administrator, with that of somebody else.
 
 use super::{AttachFlow, names_one};
-use crate::dap::Opened;
+use crate::dap::ClientOpening;
 use crate::dap::attach_selector::{AttachSelector, fits};
 use crate::dap::client::Client;
 use crate::dap::selection::{Choice, Hint};
@@ -19,7 +19,7 @@ impl AttachFlow<'_> {
         &self,
         selector: AttachSelector,
         hint: Hint,
-        opened: &Opened,
+        opened: &ClientOpening,
     ) -> Result<(AttachSelector, Choice), SessionRefusal> {
         let named = names_one(&selector, hint, &self.context.registry.snapshot());
         let mut choice = self.choose(&selector, hint, opened);

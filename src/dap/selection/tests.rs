@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 use super::*;
 use crate::dap::attach_selector::read_selector;
 use crate::dap::testing::{paused, snapshot};
-use crate::moment::testing::at;
 use crate::ray::registry::{Holder, State};
+use crate::timestamp::testing::at;
 use crate::wire::tunnel::text::Hex;
 
-fn now() -> Moment {
+fn now() -> Timestamp {
     at(1_000_100)
 }
 

@@ -3,7 +3,7 @@
 use std::mem::{size_of, size_of_val};
 
 use super::*;
-use crate::dap::worker::Relaying;
+use crate::dap::worker::ActiveSession;
 
 #[tokio::test]
 async fn what_runs_for_hours_holds_nothing_of_what_led_to_it() {
@@ -14,6 +14,6 @@ async fn what_runs_for_hours_holds_nothing_of_what_led_to_it() {
     // 13,200 and 18,800 bytes when there was room for every stage at once.
     assert!(size_of_val(&serving) <= 3216, "{}", size_of_val(&serving));
     // 24 of it for a task that runs and is to stop.
-    let relaying = size_of::<Relaying<'_, TcpStream>>();
+    let relaying = size_of::<ActiveSession<'_, TcpStream>>();
     assert!(relaying <= 2072, "{relaying}");
 }

@@ -6,7 +6,7 @@ use super::identity::with_token;
 use super::*;
 use crate::identity::testing::{authenticator, token_of};
 use crate::recording::Direction;
-use crate::recording::format::{Line, read_header, read_line};
+use crate::recording::format::{RecordedLine, read_header, read_line};
 
 const RECORDED: &str = "[[rule]]\nsubjects = [\"ann\"]\nscopes = [\"debug\"]\nrecord = true\n";
 
@@ -30,10 +30,10 @@ fn read(dir: &Path) -> (Vec<(Direction, String)>, String) {
     let (mut messages, mut end) = (Vec::new(), String::new());
     for line in lines {
         match read_line(line).unwrap() {
-            Line::Frame {
+            RecordedLine::Frame {
                 direction, bytes, ..
             } => messages.push((direction, String::from_utf8(bytes).unwrap())),
-            Line::End { how, .. } => end = how,
+            RecordedLine::End { how, .. } => end = how,
         }
     }
     (messages, end)

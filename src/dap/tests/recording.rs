@@ -3,15 +3,15 @@
 use super::identity::{relay, with_token, worker};
 use super::*;
 use crate::audit::Action;
-use crate::audit::testing::{AuditSpy, Line, spied};
+use crate::audit::testing::{AuditLine, AuditSpy, spied};
 use crate::identity::testing::token_of;
 
-fn actions(entries: &[Line]) -> Vec<Action> {
+fn actions(entries: &[AuditLine]) -> Vec<Action> {
     entries.iter().map(|entry| entry.action).collect()
 }
 
 /// Entries, once the relay has written `n`.
-async fn entries(kept: &AuditSpy, n: usize) -> Vec<Line> {
+async fn entries(kept: &AuditSpy, n: usize) -> Vec<AuditLine> {
     let mut all = Vec::new();
     let enough = async {
         while all.len() < n {

@@ -7,11 +7,11 @@ use crate::ray::registry::BreakpointId;
 use crate::takeover::PassedPark;
 use crate::upstream::park::restored;
 use crate::upstream::restored::Restored;
-use crate::wire::tunnel::messages::Keep;
+use crate::wire::tunnel::messages::ParkTerms;
 
 /// What the relay before has written down of a session with `breakpoint`, which is kept for so many milliseconds.
 fn stored(breakpoint: &Breakpoint, keeps_ms: u64, configured: bool) -> Value {
-    let keep = Keep {
+    let keep = ParkTerms {
         owner: "".into(),
         credential: None,
         keeps_ms,
@@ -23,7 +23,7 @@ fn stored(breakpoint: &Breakpoint, keeps_ms: u64, configured: bool) -> Value {
         cluster_session: None,
         entered: None,
     };
-    let said = crate::moment::unix_ms(std::time::SystemTime::now());
+    let said = crate::timestamp::unix_ms(std::time::SystemTime::now());
     json!({
         "tenant": {
             "identity": null,

@@ -14,8 +14,8 @@ use crate::config::UpstreamPath;
 use crate::identity::testing::{principal, revoke, token_of};
 use crate::wire::dap::message::RefusalCode;
 use crate::wire::tunnel::messages::{
-    Credential, Dialled, FromAgent, FromRelay, Held, Keep, Kind as TunnelKind, LetRun, Open,
-    Parked, Refusal, read, written,
+    Credential, FromAgent, FromRelay, HoldRow, Kind as TunnelKind, LetRun, Open, ParkTerms, Parked,
+    Refusal, StreamGreeting, read, written,
 };
 use crate::wire::tunnel::text::Hex;
 
@@ -189,8 +189,8 @@ async fn without_an_agent_it_is_said_which_is_missing_and_nothing_is_dialled() {
     assert!(live.live[0].is_paused(), "it waits as before");
 }
 
-fn held(worker: &Worker, replica: u8) -> Held {
-    Held {
+fn held(worker: &Worker, replica: u8) -> HoldRow {
+    HoldRow {
         worker_id: (&*worker.breakpoint.worker_id).into(),
         kind: TunnelKind::Debugpy,
         port: worker.breakpoint.port,

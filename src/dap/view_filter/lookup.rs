@@ -36,7 +36,7 @@ const SHOWN: [&str; 5] = [
 
 /// A request of the client's that waits.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct PendingLookup {
     pub(super) request: Request,
     /// The variable asked for.
     pub(super) name: String,
@@ -44,7 +44,7 @@ pub(super) struct Wanted {
 
 #[derive(Debug)]
 struct Lookup {
-    wanted: Wanted,
+    wanted: PendingLookup,
     /// References of the lists to look through next; `None`: the scopes are asked for.
     lists: Option<VecDeque<u64>>,
     left: usize,
@@ -69,7 +69,7 @@ impl Lookups {
     }
 
     /// Starts to look for a variable in `frame`.
-    pub(super) fn begin(&mut self, frame: u64, wanted: Wanted) -> Action {
+    pub(super) fn begin(&mut self, frame: u64, wanted: PendingLookup) -> Action {
         if self.under_way.len() >= MAX_LOOKUPS {
             return wanted.fail("too many names are being looked up; try again");
         }
@@ -154,7 +154,7 @@ impl Lookups {
     }
 }
 
-impl Wanted {
+impl PendingLookup {
     fn show(self, variable: &Value) -> Action {
         let mut body = Map::new();
         body.insert("result".into(), variable["value"].clone());

@@ -18,7 +18,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
 
-use self::lookup::{Lookups, Wanted};
+use self::lookup::{Lookups, PendingLookup};
 pub(super) use self::narrowed::narrowed;
 use self::requests::Verdict;
 pub(super) use self::requests::{FILTERS, is_name};
@@ -123,7 +123,7 @@ impl ViewFilter {
                 actions
             }
             Verdict::Show { frame, name } => {
-                vec![self.lookups.begin(frame, Wanted { request, name })]
+                vec![self.lookups.begin(frame, PendingLookup { request, name })]
             }
             Verdict::Answer(body) => vec![Action::ToClient(request.success(body))],
             Verdict::Refuse { missing, why } => refuse(&request, missing, &why),

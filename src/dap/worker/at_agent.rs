@@ -1,13 +1,13 @@
 //! Sessions whose worker the agent of its node keeps when this relay is lost, or ends.
 
-use super::Relaying;
+use super::ActiveSession;
 use crate::session::live::SessionEnd;
 use crate::wire::dap::message::{event, notice};
 use crate::wire::dap::names::Event;
 use crate::wire::human_time::span;
 use crate::wire::peer_stream::PeerStream;
 
-impl<S: PeerStream> Relaying<'_, S> {
+impl<S: PeerStream> ActiveSession<'_, S> {
     /// Ends the session because of `end` and leaves its worker to the agent, where that keeps it; `false`: it does not.
     pub(super) fn stays_at_agent(&mut self, end: &SessionEnd) -> bool {
         let Some(memory) = &self.memory else {

@@ -7,11 +7,11 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::Relaying;
+use super::ActiveSession;
 use crate::recording::{CaptureError, Direction};
 use crate::wire::peer_stream::PeerStream;
 
-impl<S: PeerStream> Relaying<'_, S> {
+impl<S: PeerStream> ActiveSession<'_, S> {
     /// The client sent this. Where it cannot be recorded, it must not be relayed.
     pub(super) fn capture_sent(&self, body: &[u8]) -> Result<(), CaptureError> {
         self.live.capture.take(Direction::Up, body)

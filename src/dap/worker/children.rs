@@ -3,10 +3,10 @@
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 
-use super::Relaying;
+use super::ActiveSession;
 use crate::dap::attach::{Pass, RelayEndpoint};
 use crate::dap::wall::{Child, Turn};
-use crate::session::Member;
+use crate::session::GroupMember;
 use crate::wire::dap::message::notice;
 use crate::wire::peer_stream::PeerStream;
 
@@ -18,7 +18,7 @@ pub(super) struct Attached {
     pub(super) arguments: Box<str>,
 }
 
-impl<S: PeerStream> Relaying<'_, S> {
+impl<S: PeerStream> ActiveSession<'_, S> {
     /// The worker's debugger asks for a session by `message`.
     pub(super) fn asked_for_child(&mut self, message: Value) {
         let Some(child) = Child::read(&message) else {
@@ -56,7 +56,7 @@ impl<S: PeerStream> Relaying<'_, S> {
         let ticket = self.context.auth.issue_ticket(principal, breakpoint);
         let pass = Pass {
             ticket: ticket.as_ref(),
-            family: self.member.as_ref().map(Member::family),
+            family: self.member.as_ref().map(GroupMember::family),
         };
         let attached = &self.attached;
         let asked = serde_json::from_str(&attached.arguments).unwrap_or_default();

@@ -5,7 +5,7 @@ use std::future::{pending, ready};
 use serde_json::Value;
 use tokio_util::sync::ReusableBoxFuture;
 
-use super::{HALF_CLOSED, Relaying};
+use super::{ActiveSession, HALF_CLOSED};
 use crate::dap::attach_selector::OnClose;
 use crate::dap::rewrite::is_set;
 use crate::telemetry::metrics::Outcome;
@@ -23,7 +23,7 @@ pub(super) async fn decided(closing: &mut Option<Decision>) -> bool {
     }
 }
 
-impl<S: PeerStream> Relaying<'_, S> {
+impl<S: PeerStream> ActiveSession<'_, S> {
     /// Nothing that the client says counts any more.
     pub(super) fn is_over_for_client(&self) -> bool {
         self.live.is_cut_off() || self.vanished || self.closing.is_some()

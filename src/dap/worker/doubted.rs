@@ -2,13 +2,13 @@
 
 use serde_json::json;
 
-use super::Relaying;
+use super::ActiveSession;
 use crate::session::table::Reply;
 use crate::wire::dap::message::event;
 use crate::wire::dap::names::Event;
 use crate::wire::peer_stream::PeerStream;
 
-impl<S: PeerStream> Relaying<'_, S> {
+impl<S: PeerStream> ActiveSession<'_, S> {
     /// Has a client that is gone without a word noticed soon, while there is a `question` whether it is there: by something to
     /// send it that no person sees, as debugpy's own telemetry. Whoever asks again is told how far that is.
     pub(super) fn doubt(&mut self, question: Option<u64>) {

@@ -4,11 +4,11 @@ use std::ops::ControlFlow;
 
 use serde_json::{Value, json};
 
-use super::{LET_GO, Relaying};
-use crate::dap::farewell::{Farewell, Unexplained};
+use super::{ActiveSession, LET_GO};
+use crate::dap::linger::{Linger, Unexplained};
 use crate::debugger::unattended::OWN_SEQ;
 use crate::session::live::{Closing, SessionEnd, SessionEvent};
-use crate::session::{Ending, Member};
+use crate::session::{Ending, GroupMember};
 use crate::telemetry::metrics::Outcome;
 use crate::wire::dap::codec::frame;
 use crate::wire::dap::conversation::Conversation;
@@ -22,14 +22,14 @@ use crate::wire::peer_stream::PeerStream;
 const PARENT_ENDED: &str = "the cluster session that opened it has ended";
 
 /// Resolves when the cluster session that opened this one has ended; never for one that was opened by itself. Cancel safe.
-pub(super) async fn parent_ended(member: &mut Option<Member>) -> Ending {
+pub(super) async fn parent_ended(member: &mut Option<GroupMember>) -> Ending {
     match member {
         Some(member) => Box::pin(member.ended()).await,
         None => std::future::pending().await,
     }
 }
 
-impl<'a, S: PeerStream> Relaying<'a, S> {
+impl<'a, S: PeerStream> ActiveSession<'a, S> {
     /// What befalls the session from neither side of it.
     pub(super) fn on_session(&mut self, event: SessionEvent) -> ControlFlow<()> {
         match event {
@@ -90,7 +90,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
     }
 
     /// Leaves the worker, and keeps a client that has yet to say goodbye.
-    pub(super) fn part(self) -> (Option<Farewell<S>>, Closing<'a>) {
+    pub(super) fn part(self) -> (Option<Linger<S>>, Closing<'a>) {
         let last = |said: &Request| self.parted && said.known() == Some(Command::Disconnect);
         let left = self.live.is_cut_off()
             || self.client_closed
@@ -109,7 +109,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
         let limit = self.context.config.dap.max_handshake_frame;
         let farewell = client
             .filter(|_| self.bereft && !left)
-            .map(|(stream, rest)| Farewell {
+            .map(|(stream, rest)| Linger {
                 client: Conversation::resume(stream, &rest, limit),
                 asked: parting.filter(|_| !self.parted).map(|asked| *asked),
                 unexplained,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::Relaying;
+use super::ActiveSession;
 use super::pausing::Pausing;
 use crate::dap::attach_selector::OnClose;
 use crate::dap::client::Goodbye;
@@ -23,7 +23,7 @@ use crate::wire::peer_stream::PeerStream;
 
 const NO_TERMINATE: &str = "ending a worker process takes the permission `terminate`, or `debug` on a relay with dap.allow_terminate on; disconnect instead, and the task runs on";
 
-impl<S: PeerStream> Relaying<'_, S> {
+impl<S: PeerStream> ActiveSession<'_, S> {
     pub(super) async fn on_client(&mut self, body: &[u8]) -> ControlFlow<Outcome, Option<Outcome>> {
         let unseen = self.filter.sees_nothing() && !self.live.capture.is_on();
         if unseen && !self.live.audit.wants_commands() && source_folder::is_expression(body) {

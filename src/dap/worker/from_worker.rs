@@ -6,8 +6,8 @@ use serde_json::Value;
 use tracing::warn;
 
 use super::opening::WHY_PATIENCE;
-use super::{Relaying, WHY_AT_ONCE};
-use crate::dap::farewell::gone;
+use super::{ActiveSession, WHY_AT_ONCE};
+use crate::dap::linger::gone;
 use crate::dap::message_filter::Action;
 use crate::dap::messages::{FromWorker, OfWorker};
 use crate::dap::{rewrite, wall};
@@ -25,7 +25,7 @@ use crate::wire::text::{one_line, shortened};
 /// Requests to the client that a worker's debugger is told of that they are refused. debugpy puts none that is.
 const MAX_REFUSED: u8 = 16;
 
-impl<S: PeerStream> Relaying<'_, S> {
+impl<S: PeerStream> ActiveSession<'_, S> {
     pub(super) async fn on_worker(&mut self, body: Vec<u8>) {
         if self.filter.sees_nothing() && wall::as_it_came(&body) {
             return self.pass_to_client(&body);

@@ -15,7 +15,7 @@ use crate::dap::message_filter::MessageFilter;
 use crate::dap::refusal::close_with;
 use crate::debugger::Worker;
 use crate::session::live::Begun;
-use crate::session::{Member, Permit, WorkerEnd};
+use crate::session::{GroupMember, Permit, WorkerEnd};
 use crate::telemetry::metrics::{Outcome, RefusalKind};
 use crate::upstream::{self, ConnectError};
 use crate::wire::dap::conversation::Conversation;
@@ -46,11 +46,11 @@ pub(in crate::dap) struct Opening {
     pub(in crate::dap) pauses: bool,
     pub(in crate::dap) quirks: Quirks,
     /// The cluster session that had the client open this one, where one did.
-    pub(in crate::dap) member: Option<Member>,
+    pub(in crate::dap) member: Option<GroupMember>,
 }
 
 /// The worker's debugger, with the client's `attach` on its way to it.
-pub(super) struct Reached {
+pub(super) struct OpenedDebugger {
     pub(super) worker: Conversation<Worker>,
     /// What it answered to `initialize`.
     pub(super) capabilities: Value,
@@ -67,7 +67,7 @@ impl Opening {
         context: &Context,
         permit: &Permit,
         filter: &MessageFilter,
-    ) -> Result<Reached, ConnectError> {
+    ) -> Result<OpenedDebugger, ConnectError> {
         let dap = &context.config.dap;
         let mut worker = upstream::connect(context, permit, dap.max_handshake_frame).await?;
         let replay = async {
@@ -93,7 +93,7 @@ impl Opening {
             Ok::<_, ConnectError>((capabilities, print, note))
         };
         match timeout(dap.connect_timeout, replay).await {
-            Ok(Ok((capabilities, attach, note))) => Ok(Reached {
+            Ok(Ok((capabilities, attach, note))) => Ok(OpenedDebugger {
                 worker,
                 capabilities,
                 attach,

@@ -5,20 +5,20 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::opening::not_reached;
-use super::{HALF_CLOSED, Opening, Relaying, rules};
+use super::{ActiveSession, HALF_CLOSED, Opening, rules};
 use crate::context::Context;
 use crate::dap::attach::{fingerprint, for_worker};
 use crate::dap::attach_selector::OnClose;
 use crate::dap::message_filter::MessageFilter;
 use crate::debugger::unattended::{self, Unattended};
-use crate::moment::Moment;
 use crate::session::live::Begun;
-use crate::session::parks::{Left, ParkShare};
+use crate::session::parks::{ParkShare, ParkView};
 use crate::session::state::SessionState;
-use crate::session::{Member, Session};
+use crate::session::{GroupMember, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use crate::timestamp::Timestamp;
 use crate::upstream::ConnectError;
-use crate::upstream::park::{self, Memory, Park, Resumed};
+use crate::upstream::park::{self, Park, ResumeState, Resumed};
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::kept::Kept;
 use crate::wire::dap::message::{Request, event, notice};
@@ -32,7 +32,7 @@ pub(in crate::dap) struct Resumption {
     attach: Request,
     kept: Kept,
     /// How it was left; `None`: it is to be left anew.
-    left: Option<Left>,
+    left: Option<ParkView>,
 }
 
 impl Resumption {
@@ -50,17 +50,17 @@ pub(super) fn remembered(
     opening: &Opening,
     capabilities: &Value,
     attach: u64,
-) -> Option<Box<Memory>> {
+) -> Option<Box<ResumeState>> {
     if opening.on_close == Some(OnClose::Continue) {
         return None;
     }
     let keeps = park::keeps(context, &begun.permit, opening.park_for)?;
-    let family = opening.member.as_ref().map(Member::family);
-    let memory = Memory::new(keeps.into(), capabilities, attach).in_family(family);
+    let family = opening.member.as_ref().map(GroupMember::family);
+    let memory = ResumeState::new(keeps.into(), capabilities, attach).in_family(family);
     Some(Box::new(memory))
 }
 
-impl<'a, S: PeerStream> Relaying<'a, S> {
+impl<'a, S: PeerStream> ActiveSession<'a, S> {
     /// Whether the session can be kept without a client: nobody has asked for its end, and its debugger is where another
     /// client could go on. Half a message of the lost one is none, because it has not been passed on.
     pub(super) fn may_park(&self) -> bool {
@@ -86,7 +86,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
         let reserved = self.place.take().map(|place| *place);
         // Who has not configured has changed nothing: it stays parked as it was.
         let as_it_was = self.resumption.as_ref().and_then(|one| one.left.clone());
-        let now = Moment::now();
+        let now = Timestamp::now();
         let left = as_it_was.unwrap_or_else(|| self.session.left(memory.stay.until(now)));
         let keeps = now.until(left.until);
         let placed = park::place(self.context, &self.live, keeps, reserved);
@@ -203,7 +203,7 @@ impl<'a, S: PeerStream> Relaying<'a, S> {
     }
 
     fn another_share(&self) -> Result<Box<ParkShare>, String> {
-        let family = self.member.as_ref().map(Member::family);
+        let family = self.member.as_ref().map(GroupMember::family);
         park::share(self.context, &self.live, family)
     }
 
@@ -261,7 +261,7 @@ pub(in crate::dap) async fn resume<'a, S>(
     opening: Opening,
     mut begun: Begun<'a>,
     resumed: Resumed,
-) -> Result<Box<Relaying<'a, S>>, Outcome>
+) -> Result<Box<ActiveSession<'a, S>>, Outcome>
 where
     S: PeerStream,
 {
@@ -327,7 +327,8 @@ where
         kept,
         left,
     };
-    let mut relaying = Relaying::new(context, session, live, opening, splice, filter, remembered);
+    let mut relaying =
+        ActiveSession::new(context, session, live, opening, splice, filter, remembered);
     relaying.stands = stands;
     relaying.resumption = Some(Box::new(resumption));
     relaying.tell_beginning(capabilities, None);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::Relaying;
+use super::ActiveSession;
 use crate::dap::source_folder::{done, put_into};
 use crate::wire::dap::mappings;
 use crate::wire::dap::message::Request;
@@ -17,7 +17,7 @@ pub(super) struct Asked {
     folder: String,
 }
 
-impl<S: PeerStream> Relaying<'_, S> {
+impl<S: PeerStream> ActiveSession<'_, S> {
     /// Has the worker's debugger tell the files anew, as `request` asks for.
     pub(super) fn map_to(&mut self, request: Request, folder: Result<String, &'static str>) {
         let attached = self.splice.worker().is_attached() && !self.live.is_leaving();

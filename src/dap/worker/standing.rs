@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::Relaying;
+use super::ActiveSession;
 use crate::ray::registry::Location;
 use crate::wire::peer_stream::PeerStream;
 
@@ -19,7 +19,7 @@ pub(super) struct Looks {
     told: bool,
 }
 
-impl<S: PeerStream> Relaying<'_, S> {
+impl<S: PeerStream> ActiveSession<'_, S> {
     /// The program has stopped: where, the next stacks tell. Not on the way out, where the relay waits for an answer of its own.
     pub(super) fn look_for_place(&mut self) {
         if self.live.worker.holds() && !self.live.is_leaving() {

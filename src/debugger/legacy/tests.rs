@@ -8,7 +8,7 @@ use crate::debugger::Direct;
 
 #[test]
 fn a_prompt_asks_until_it_is_answered() {
-    let mut said = Said::default();
+    let mut said = LegacyTranscript::default();
     said.hear(b"> job.py(8)f()\r\n-> x = 1\r\n(Pd");
     assert!(!said.asks());
     said.hear(b"b) ");
@@ -24,7 +24,7 @@ fn a_prompt_asks_until_it_is_answered() {
 
 #[test]
 fn of_what_nobody_hears_the_last_is_kept() {
-    let mut said = Said::default();
+    let mut said = LegacyTranscript::default();
     said.miss(b"\r\n(Pdb) ");
     for n in 0..100u8 {
         said.miss(&[n; 1000]);
@@ -53,7 +53,7 @@ async fn read(stream: &mut TcpStream, wanted: &str) {
 async fn an_agent_says_whole_lines_and_tells_what_was_missed() {
     let (near, mut far) = connection().await;
     let tasks = TaskTracker::new();
-    let mut entered = Entered::new(Stream::Direct(Direct::new(near)), &tasks);
+    let mut entered = LegacySession::new(Stream::Direct(Direct::new(near)), &tasks);
     for bytes in [&b"x = "[..], b"1\np", b" x\nde"] {
         let taken = poll_fn(|cx| entered.poll_forward(cx, bytes)).await;
         assert_eq!(taken.unwrap(), bytes.len());

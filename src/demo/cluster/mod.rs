@@ -26,7 +26,7 @@ use self::allocation::{node_addresses, random_token};
 use self::bounds::UP_DEADLINE;
 pub use self::error::ClusterError;
 use self::node::{Node, clean, search_path};
-use super::processes::Family;
+use super::processes::ProcessGroup;
 use super::venv::{Venv, major_minor};
 use crate::ray::jobs::Jobs;
 use crate::telemetry::progress::{Progress, Step};
@@ -58,7 +58,7 @@ pub struct Plan<'a> {
 pub struct Cluster {
     dir: PathBuf,
     nodes: Vec<Node>,
-    family: Family,
+    family: ProcessGroup,
     dashboard: String,
     gcs: SocketAddr,
     token: Option<String>,
@@ -219,7 +219,7 @@ impl Cluster {
         let cluster = Self {
             jobs: Jobs::new(&*dashboard, token_file, false)?,
             nodes: Vec::new(),
-            family: Family::marked(format!("{MARK}={id}")),
+            family: ProcessGroup::marked(format!("{MARK}={id}")),
             dashboard,
             gcs: SocketAddr::new(IpAddr::V4(head_ip), free_port()?),
             token,

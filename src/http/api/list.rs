@@ -12,7 +12,7 @@ use hyper::header::{
 };
 use hyper::{Response, StatusCode};
 
-use super::page::Wanted;
+use super::page::ListQuery;
 use crate::http::answer::{self, Body};
 use crate::http::{hop, query};
 use crate::identity::Principal;
@@ -34,7 +34,7 @@ pub(crate) async fn breakpoints(
     principal: &Principal,
 ) -> Response<Body> {
     let bad = |sentence: String| answer::error(StatusCode::BAD_REQUEST, sentence);
-    let wanted = match query::pairs(query).and_then(|pairs| Wanted::read(&pairs)) {
+    let wanted = match query::pairs(query).and_then(|pairs| ListQuery::read(&pairs)) {
         Ok(wanted) => wanted,
         Err(sentence) => return bad(sentence),
     };

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use crate::listing::select::{BadChoice, Filter};
-use crate::moment::{Moment, unix_ms};
 use crate::policy::Pattern;
 use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
+use crate::timestamp::{Timestamp, unix_ms};
 
 /// Rows of a page at most: as many as a head tells of workers.
 const MOST: usize = 10_000;
@@ -21,7 +21,7 @@ const LONGEST_FILTER: usize = 256;
 
 /// What of the list is asked for. The default is all that lives.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct ListQuery {
     /// Those that ended a short while ago too, behind the last page.
     pub(crate) ended: bool,
     limit: Option<usize>,
@@ -50,7 +50,7 @@ pub(crate) struct Page<'a> {
     pub(crate) next: Option<String>,
 }
 
-impl Wanted {
+impl ListQuery {
     /// Reads the query of a URL; an error is a sentence for who sent it.
     pub(crate) fn read(pairs: &[(String, String)]) -> Result<Self, String> {
         let mut wanted = Self::default();
@@ -91,7 +91,7 @@ impl Wanted {
     /// Those rows of `list`; an error is a sentence for who asked.
     pub(crate) fn of<'a>(&self, list: &'a Snapshot) -> Result<Page<'a>, String> {
         let place = self.after.map(|cursor| cursor.place(list)).transpose()?;
-        let now = Moment::now();
+        let now = Timestamp::now();
         let fitting = list.live.iter().filter(|b| self.fits(b, now));
         let mut fitting: Vec<&Arc<Breakpoint>> = fitting.collect();
         let total = fitting.len();
@@ -121,7 +121,7 @@ impl Wanted {
         })
     }
 
-    fn fits(&self, breakpoint: &Breakpoint, now: Moment) -> bool {
+    fn fits(&self, breakpoint: &Breakpoint, now: Timestamp) -> bool {
         self.has_name(breakpoint)
             && self
                 .filters
@@ -157,14 +157,14 @@ impl Cursor {
         }
     }
 
-    fn place(self, list: &Snapshot) -> Result<Place, String> {
+    fn place(self, list: &Snapshot) -> Result<SortPosition, String> {
         let known = list.find(self.id).or_else(|| list.find_ended(self.id));
         match (known, self.seen) {
             // A worker that has stopped again meanwhile stands elsewhere.
             (Some(known), seen) if seen.is_none_or(|seen| seen == millis(known)) => {
-                Ok(Place::Steady(known.first_seen, self.id))
+                Ok(SortPosition::Steady(known.first_seen, self.id))
             }
-            (_, Some(seen)) => Ok(Place::Shown(seen, self.id)),
+            (_, Some(seen)) => Ok(SortPosition::Shown(seen, self.id)),
             (_, None) => Err(format!(
                 "there is no breakpoint {} any more to go on after; begin again without `after`, and go on with `next` of each page",
                 self.id
@@ -175,13 +175,13 @@ impl Cursor {
 
 /// A place in the order of the list.
 #[derive(Debug, Clone, Copy)]
-enum Place {
-    Steady(Moment, BreakpointId),
+enum SortPosition {
+    Steady(Timestamp, BreakpointId),
     /// The time that is shown, in milliseconds since 1970, and the id: all that is known of a row that is gone.
     Shown(u64, BreakpointId),
 }
 
-impl Place {
+impl SortPosition {
     fn is_before(self, row: &Breakpoint) -> bool {
         match self {
             Self::Steady(seen, id) => (row.first_seen, row.id) > (seen, id),

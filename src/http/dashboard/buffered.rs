@@ -14,7 +14,7 @@ use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 
 use super::upstream::Upstream;
-use crate::advertise::Reached;
+use crate::advertise::ExternalAddress;
 use crate::context::Context;
 use crate::http::answer::{self, Body};
 use crate::http::filter::{NotAList, Row, RowFilter};
@@ -43,12 +43,12 @@ pub(super) enum View {
     /// All of it, as it comes.
     Whole,
     /// Those rows that are for the principal.
-    Rows(Rows, Reader),
+    Rows(Rows, Viewer),
 }
 
 /// For whom an answer is made, which decides what rows are left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reader {
+pub(super) enum Viewer {
     /// Somebody who may read the whole dashboard, and not list every breakpoint.
     Dashboard,
     /// Somebody who may list some breakpoints.
@@ -92,7 +92,7 @@ pub(super) async fn rewritten(
 pub(super) struct Job {
     pub(super) ctx: Arc<Context>,
     pub(super) cluster: Arc<str>,
-    pub(super) reached: Reached,
+    pub(super) reached: ExternalAddress,
     pub(super) principal: Principal,
     pub(super) view: View,
 }
@@ -148,7 +148,7 @@ impl Job {
     fn judge(
         &self,
         rows: Rows,
-        reader: Reader,
+        reader: Viewer,
     ) -> impl FnMut(&Row<'_>, &[u8], &mut Vec<u8>) -> Result<bool, NotChanged> + Send + use<> {
         let snapshot = self.ctx.registry.snapshot();
         let mut hidden = HashSet::new();
@@ -175,7 +175,7 @@ impl Job {
                 Rows::Workers => {
                     let id = row.worker_id().map(|id| BreakpointId::derive(&cluster, id));
                     id.is_some_and(|id| workers.contains(&id))
-                        || (reader == Reader::Dashboard
+                        || (reader == Viewer::Dashboard
                             && !row.has_debugger()
                             && id.is_some_and(|id| !hidden.contains(&id)))
                 }

@@ -15,7 +15,7 @@ fn feed(registry: &Registry) -> Feed {
         known: HashSet::new(),
         stage: Stage::Begins,
         rest: VecDeque::new(),
-        _share: crate::session::shares::Shares::new(1, 1)
+        _share: crate::session::shares::Quotas::new(1, 1)
             .take(&Principal::anonymous())
             .unwrap(),
     }

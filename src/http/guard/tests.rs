@@ -8,7 +8,7 @@ fn ask(
     method: &str,
     headers: &[(&str, &str)],
     change: impl FnOnce(&mut Config),
-) -> Result<Reached, GuardRefusal> {
+) -> Result<ExternalAddress, GuardRefusal> {
     ask_for(method, "/", headers, change)
 }
 
@@ -17,7 +17,7 @@ fn ask_for(
     path: &str,
     headers: &[(&str, &str)],
     change: impl FnOnce(&mut Config),
-) -> Result<Reached, GuardRefusal> {
+) -> Result<ExternalAddress, GuardRefusal> {
     let mut request = Request::builder().method(method).uri(path);
     for (name, value) in headers {
         request = request.header(*name, *value);
@@ -29,7 +29,7 @@ fn ask_for(
     check(&parts, &config, &table).map(|arrived| arrived.reached)
 }
 
-fn get(host: &str) -> Result<Reached, GuardRefusal> {
+fn get(host: &str) -> Result<ExternalAddress, GuardRefusal> {
     ask("GET", &[("host", host)], |_| {})
 }
 
@@ -191,7 +191,7 @@ fn fetch(
     site: &'static str,
     mode: &'static str,
     dest: &'static str,
-) -> Result<Reached, GuardRefusal> {
+) -> Result<ExternalAddress, GuardRefusal> {
     let headers = [
         ("host", "localhost:5678"),
         ("sec-fetch-site", site),

@@ -2,10 +2,10 @@
 
 use super::proxy::workers;
 use super::*;
-use crate::moment::Moment;
 use crate::ray::registry::Snapshot;
 use crate::session::state::SessionState;
 use crate::telemetry::request::RequestId;
+use crate::timestamp::Timestamp;
 use crate::wire::tunnel::text::Hex;
 use serde_json::Value;
 
@@ -443,7 +443,7 @@ fn sessions() -> Vec<SessionRow> {
         breakpoint: None,
         name: None,
         cluster: None,
-        since: Moment::now(),
+        since: Timestamp::now(),
         bytes_up: 0,
         bytes_down: 0,
         held: None,

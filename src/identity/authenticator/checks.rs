@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tracing::{debug, error, info};
 
 use crate::config::Auth;
-use crate::identity::Ended;
+use crate::identity::PrincipalEnded;
 use crate::identity::claims::Expectations;
 use crate::identity::error::{AuthError, SetupError};
 use crate::identity::issuers::Issuers;
@@ -185,8 +185,10 @@ impl Checks {
         let principal = Principal::issued(who, access, self.revocations.watch());
         match principal.is_over() {
             None => Ok(principal),
-            Some(Ended::Expired) => Err(CredentialRefusal::Expired),
-            Some(Ended::Revoked | Ended::Withdrawn(_)) => Err(CredentialRefusal::Revoked),
+            Some(PrincipalEnded::Expired) => Err(CredentialRefusal::Expired),
+            Some(PrincipalEnded::Revoked | PrincipalEnded::Withdrawn(_)) => {
+                Err(CredentialRefusal::Revoked)
+            }
         }
     }
 

@@ -9,12 +9,12 @@ use tokio::time::Instant;
 
 /// Something that is known until a time, at most `limit` of it. Where there is no room, what was to be forgotten
 /// first is.
-pub(super) struct Memory<K, V> {
+pub(super) struct ExpiringCache<K, V> {
     entries: HashMap<K, (Instant, V)>,
     limit: usize,
 }
 
-impl<K: Copy + Eq + Hash, V> Memory<K, V> {
+impl<K: Copy + Eq + Hash, V> ExpiringCache<K, V> {
     pub(super) fn new(limit: usize) -> Self {
         Self {
             entries: HashMap::new(),
@@ -67,7 +67,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn there_is_room_for_so_many_and_what_ends_first_goes_first() {
-        let mut memory = Memory::new(2);
+        let mut memory = ExpiringCache::new(2);
         let now = Instant::now();
         let at = |seconds| now + Duration::from_secs(seconds);
         memory.learn(1, "a", at(30), now);

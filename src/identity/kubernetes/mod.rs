@@ -35,7 +35,7 @@ use crate::config;
 use crate::policy::{BreakpointSelector, RelayScope, Scopes};
 use crate::wire::text::hex;
 use api::Api;
-use memory::Memory;
+use memory::ExpiringCache;
 use places::Places;
 use review::Kubernetes;
 use review::{Review, ReviewApi};
@@ -80,10 +80,10 @@ struct ReviewerInner {
 
 struct Known {
     asking: HashMap<Key, watch::Receiver<ReviewAnswer>>,
-    accepted: Memory<Key, VerifiedIdentity>,
-    refused: Memory<Key, ()>,
+    accepted: ExpiringCache<Key, VerifiedIdentity>,
+    refused: ExpiringCache<Key, ()>,
     /// Accepted ones that nobody shows again, for as long as an API server may be silent.
-    lapsed: Memory<Key, recheck::Lapsed>,
+    lapsed: ExpiringCache<Key, recheck::Lapsed>,
     /// Those that are shown again and again, by fingerprint.
     kept: HashMap<String, recheck::TrackedToken>,
 }
@@ -114,9 +114,9 @@ impl Reviewer {
             audience: config.audiences.first().map_or("", String::as_str).into(),
             known: Mutex::new(Known {
                 asking: HashMap::new(),
-                accepted: Memory::new(config.cache_entries),
-                refused: Memory::new(config.cache_entries),
-                lapsed: Memory::new(config.cache_entries),
+                accepted: ExpiringCache::new(config.cache_entries),
+                refused: ExpiringCache::new(config.cache_entries),
+                lapsed: ExpiringCache::new(config.cache_entries),
                 kept: HashMap::new(),
             }),
             first_reviews: Arc::new(Semaphore::new(FIRST_REVIEWS)),

@@ -17,7 +17,7 @@ const ALL_FOUND: &str = "*.*";
 
 /// Some clusters, and the name that a role for them has to have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct RoleScope {
     /// Their names, as a pattern.
     pub(super) clusters: String,
     /// `None`: the relay's own; empty: all, for which a ClusterRoleBinding alone counts.
@@ -27,11 +27,11 @@ pub(super) struct Place {
 }
 
 /// All that is asked about, in the order in which it is: whatever a stage allows, the later ones need not be asked for.
-pub(super) type Stages = [Vec<Place>; 3];
+pub(super) type Stages = [Vec<RoleScope>; 3];
 
 /// The clusters that roles are looked for.
 pub(in crate::identity) struct Places {
-    configured: Vec<Place>,
+    configured: Vec<RoleScope>,
     found: Option<Found>,
 }
 
@@ -48,7 +48,7 @@ impl Places {
         config: &Config,
         snapshot: watch::Receiver<Arc<Snapshot>>,
     ) -> Self {
-        let configured = config.clusters.iter().map(|cluster| Place {
+        let configured = config.clusters.iter().map(|cluster| RoleScope {
             clusters: cluster.name.clone(),
             namespace: None,
             name: Some(cluster.name.clone()),
@@ -87,7 +87,7 @@ impl Places {
         let Some(found) = &self.found else {
             return [first, Vec::new(), Vec::new()];
         };
-        first.push(Place {
+        first.push(RoleScope {
             clusters: ALL_FOUND.to_owned(),
             namespace: Some(String::new()),
             name: None,
@@ -107,12 +107,12 @@ impl Places {
         let several = seen.iter().filter(|(_, count)| **count > 1);
         let several = several.map(|(namespace, _)| *namespace);
         let namespaces: BTreeSet<&str> = named.chain(several).collect();
-        let whole = namespaces.into_iter().map(|namespace| Place {
+        let whole = namespaces.into_iter().map(|namespace| RoleScope {
             clusters: format!("{namespace}.*"),
             namespace: Some(namespace.to_owned()),
             name: None,
         });
-        let single = rayclusters.iter().map(|(namespace, name)| Place {
+        let single = rayclusters.iter().map(|(namespace, name)| RoleScope {
             clusters: format!("{namespace}.{name}"),
             namespace: Some((*namespace).to_owned()),
             name: Some((*name).to_owned()),

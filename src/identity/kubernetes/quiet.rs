@@ -7,8 +7,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::memory::Memory;
-use super::places::Place;
+use super::memory::ExpiringCache;
+use super::places::RoleScope;
 use crate::identity::secret::Digest as Key;
 use crate::policy::Scopes;
 
@@ -37,24 +37,27 @@ enum LastAnswer {
 }
 
 /// What was last answered, by who it was about.
-pub(super) struct Quiet(Mutex<Memory<Key, HashMap<String, LastAnswer>>>);
+pub(super) struct Quiet(Mutex<ExpiringCache<Key, HashMap<String, LastAnswer>>>);
 
 impl Default for Quiet {
     fn default() -> Self {
-        Self(Mutex::new(Memory::new(PEOPLE)))
+        Self(Mutex::new(ExpiringCache::new(PEOPLE)))
     }
 }
 
 impl Quiet {
     /// Of `places` those that `user` is to be asked about now, at most [`MOST`] that were not asked about before; the others;
     /// and whether there are more.
-    pub(super) fn part(&self, user: &Key, places: Vec<Place>) -> (Vec<Place>, Vec<Place>, bool) {
+    pub(super) fn part(
+        &self,
+        user: &Key,
+        places: Vec<RoleScope>,
+    ) -> (Vec<RoleScope>, Vec<RoleScope>, bool) {
         let last = self.0.lock();
         let now = Instant::now();
         let last = last.known(user, now);
-        let of = |place: &Place| last.and_then(|last| last.get(&place.clusters)).copied();
-        let is_quiet =
-            |place: &Place| matches!(of(place), Some(LastAnswer::Nothing(until)) if until > now);
+        let of = |place: &RoleScope| last.and_then(|last| last.get(&place.clusters)).copied();
+        let is_quiet = |place: &RoleScope| matches!(of(place), Some(LastAnswer::Nothing(until)) if until > now);
         let (quiet, mut asked): (Vec<_>, Vec<_>) = places.into_iter().partition(is_quiet);
         // What somebody has is looked at whatever there is beside it.
         asked.sort_by_key(|place| !matches!(of(place), Some(LastAnswer::Allowed(_))));

@@ -18,7 +18,7 @@ use k8s_openapi::api::authorization::v1::{
 use zeroize::Zeroize;
 
 use super::api::{Api, KubernetesError};
-use super::places::{Place, Places};
+use super::places::{Places, RoleScope};
 use super::quiet::Quiet;
 use crate::identity::Secret;
 use crate::identity::secret::Digest as Key;
@@ -198,7 +198,7 @@ impl Kubernetes {
         &self,
         user: &User,
         extra: &Extra,
-        places: Vec<Place>,
+        places: Vec<RoleScope>,
         known: &[(String, Scopes)],
     ) -> Result<Vec<(String, Scopes)>, KubernetesError> {
         let mut grants: Vec<_> = places

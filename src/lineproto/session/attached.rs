@@ -8,11 +8,11 @@ use tokio::io::AsyncRead;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::lineproto::legacy::{self, Ended};
+use crate::lineproto::legacy::{self, LegacyOutcome};
 use crate::lineproto::output::{Out, Shown};
 use crate::lineproto::prompt::{self, Opening};
 use crate::lineproto::session::log::Log;
-use crate::lineproto::session::reached::{Line, Reached};
+use crate::lineproto::session::reached::{ReachedWorker, SessionDebugger};
 use crate::lineproto::session::{Next, TerminalSession};
 use crate::masking::MaskedStream;
 use crate::pdb::{End, Lost, PromptError};
@@ -25,7 +25,7 @@ use crate::session::worker_end::{agent_lost, unexplained};
 use crate::session::{Permit, WorkerEnd};
 use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::upstream;
-use crate::upstream::park::{self, Memory, Resumed, Stay};
+use crate::upstream::park::{self, ResumeState, Resumed, Stay};
 use crate::wire::human_time::span;
 
 /// How long the head is asked why a worker died.
@@ -39,7 +39,7 @@ const RUNS_ON: &str = "The task runs on without a debugger.\n";
 /// What was done with a worker.
 enum Done {
     Prompt(Result<End, PromptError>),
-    Legacy(Ended),
+    Legacy(LegacyOutcome),
     /// The client's connection broke before anything was shown.
     Gone,
     /// The client is gone, and the task stands at the prompt.
@@ -86,7 +86,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         });
         let (origin, told) = resumes.unzip();
         // The breakpoint is given back before the list comes next, which is right then.
-        let reached = Box::pin(Reached::of(self.context, &mut begun.permit, origin)).await;
+        let reached = Box::pin(ReachedWorker::of(self.context, &mut begun.permit, origin)).await;
         let (closing, outcome, next) = match reached {
             Ok(reached) => {
                 if let Some((whose, for_how_long)) = told {
@@ -94,7 +94,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                     let text = reached.told(&whose, &title, &for_how_long);
                     self.out.notice(&text).await;
                 }
-                let Reached {
+                let ReachedWorker {
                     mut line,
                     mut memory,
                     began,
@@ -108,7 +108,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                         Ok(()) => return Next::Lost,
                         Err(ends) => ends,
                     };
-                    if let Line::Prompt(attached) = &mut line {
+                    if let SessionDebugger::Prompt(attached) = &mut line {
                         attached.prompt.leave().await;
                     }
                     self.out.text(RUNS_ON).await;
@@ -151,8 +151,8 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
     async fn work(
         &mut self,
         live: &mut Live<'_>,
-        line: &mut Line,
-        (stay, memory): (Option<Stay>, &mut Option<Memory>),
+        line: &mut SessionDebugger,
+        (stay, memory): (Option<Stay>, &mut Option<ResumeState>),
         tools: &mut Tools<'_>,
     ) -> Result<Done, SessionEnd> {
         let Tools {
@@ -162,8 +162,9 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             active,
         } = tools;
         let may_kill = self.context.may_end_worker(live.worker.rights().scopes);
-        if let Line::Opening(_) = line
-            && let Line::Opening(opening) = std::mem::replace(line, Line::Gone)
+        if let SessionDebugger::Opening(_) = line
+            && let SessionDebugger::Opening(opening) =
+                std::mem::replace(line, SessionDebugger::Gone)
         {
             // Whoever goes on with a task that stands does not let it run by leaving at this moment.
             let may_leave = matches!(opening, Opening::New(_));
@@ -187,14 +188,14 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 None => (Ok(attached.prompt.capabilities().clone()), 0),
             };
             let capabilities = capabilities.unwrap_or_default();
-            let new = |stay| Memory::new(stay, &capabilities, attach);
+            let new = |stay| ResumeState::new(stay, &capabilities, attach);
             let keep = match stay {
                 Some(stay) => memory.insert(new(stay)).keep(live, None),
                 // Not beyond this session.
                 None if resumes => new(Duration::ZERO.into()).keep(live, Some(Duration::ZERO)),
                 None => None,
             };
-            *line = Line::Prompt(attached);
+            *line = SessionDebugger::Prompt(attached);
             if let (Some(keep), Some(worker)) = (keep, line.worker()) {
                 Box::pin(worker.keep_by(&keep)).await;
             }
@@ -202,11 +203,11 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 return Ok(Done::Prompt(Ok(end)));
             }
         }
-        if let Line::Legacy(entered) = line {
+        if let SessionDebugger::Legacy(entered) = line {
             let before = memory.take().map(|_| Duration::ZERO.into());
             // Where it is not to be kept, not beyond this session.
             if let Some(stay) = stay.or(before) {
-                let own = Memory::of_prompt(stay);
+                let own = ResumeState::of_prompt(stay);
                 if let Some(keep) = own.keep(live, None) {
                     entered.keep_by(&keep).await;
                 }
@@ -217,20 +218,20 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         let input = &mut *self.input;
         let work = async {
             match line {
-                Line::Prompt(attached) => {
+                SessionDebugger::Prompt(attached) => {
                     match prompt::converse(attached, task, input, out, shown, log).await {
-                        prompt::Ended::By(end) => Done::Prompt(Ok(end)),
-                        prompt::Ended::Lost => Done::Lost,
+                        prompt::PromptOutcome::By(end) => Done::Prompt(Ok(end)),
+                        prompt::PromptOutcome::Lost => Done::Lost,
                     }
                 }
-                Line::Legacy(entered) => {
+                SessionDebugger::Legacy(entered) => {
                     legacy::show_missed(entered, out, shown).await;
                     match legacy::relay(entered, input, out, shown, log).await {
-                        Ended::Lost => Done::Lost,
+                        LegacyOutcome::Lost => Done::Lost,
                         ended => Done::Legacy(ended),
                     }
                 }
-                Line::Opening(_) | Line::Gone => Done::Gone,
+                SessionDebugger::Opening(_) | SessionDebugger::Gone => Done::Gone,
             }
         };
         watched(live, active, out, work).await
@@ -239,8 +240,8 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
     async fn run(
         &mut self,
         live: &mut Live<'_>,
-        line: &mut Line,
-        (stay, memory): (Option<Stay>, &mut Option<Memory>),
+        line: &mut SessionDebugger,
+        (stay, memory): (Option<Stay>, &mut Option<ResumeState>),
     ) -> (Outcome, Next) {
         let context = self.context;
         let breakpoint = live.worker.breakpoint().clone();
@@ -319,8 +320,8 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             }
             Done::Gone => (Outcome::Client, Next::Ended(Outcome::Client)),
             Done::Lost => (Outcome::Client, Next::Lost),
-            Done::Legacy(Ended::Closed) => (Outcome::Upstream, Next::List),
-            Done::Legacy(Ended::Broken) => {
+            Done::Legacy(LegacyOutcome::Closed) => (Outcome::Upstream, Next::List),
+            Done::Legacy(LegacyOutcome::Broken) => {
                 if let Some(mut told) = agent_lost(&context.peers.agents, &live.worker).await {
                     if let Some(stay) = stay.filter(|_| line.was_kept()) {
                         told = kept_there(&told, stay);
@@ -329,10 +330,10 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 }
                 (Outcome::Upstream, Next::List)
             }
-            Done::Legacy(Ended::Left | Ended::Lost) => {
+            Done::Legacy(LegacyOutcome::Left | LegacyOutcome::Lost) => {
                 (Outcome::Client, Next::Ended(Outcome::Client))
             }
-            Done::Legacy(Ended::Continues) => (Outcome::Upstream, Next::Follow(breakpoint)),
+            Done::Legacy(LegacyOutcome::Continues) => (Outcome::Upstream, Next::Follow(breakpoint)),
         }
     }
 }

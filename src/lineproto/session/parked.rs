@@ -4,12 +4,12 @@ use tokio::io::AsyncRead;
 use tracing::{Instrument as _, Span};
 
 use super::TerminalSession;
-use super::reached::Line;
+use super::reached::SessionDebugger;
 use crate::debugger::unattended::Unattended;
-use crate::moment::Moment;
 use crate::session::live::Live;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
-use crate::upstream::park::{self, Memory, Park, Stay};
+use crate::timestamp::Timestamp;
+use crate::upstream::park::{self, Park, ResumeState, Stay};
 use crate::wire::human_time::span;
 
 /// A session that goes on without its client.
@@ -33,22 +33,24 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
     pub(super) async fn park(
         &mut self,
         live: Live<'a>,
-        line: Line,
-        (stay, memory): (Option<Stay>, Option<Memory>),
-    ) -> Result<(), (Live<'a>, Line)> {
+        line: SessionDebugger,
+        (stay, memory): (Option<Stay>, Option<ResumeState>),
+    ) -> Result<(), (Live<'a>, SessionDebugger)> {
         let is_draining = self.context.shutdown.drain.is_cancelled();
         let can = match &line {
-            Line::Prompt(attached) => {
+            SessionDebugger::Prompt(attached) => {
                 let worker = attached.prompt.stream().get_ref();
                 worker.stays() && (!is_draining || worker.is_kept())
             }
-            Line::Legacy(entered) => entered.stays() && (!is_draining || entered.is_kept()),
-            Line::Opening(_) | Line::Gone => false,
+            SessionDebugger::Legacy(entered) => {
+                entered.stays() && (!is_draining || entered.is_kept())
+            }
+            SessionDebugger::Opening(_) | SessionDebugger::Gone => false,
         };
         let Some(stay) = stay.filter(|_| can && !live.is_cut_off()) else {
             return Err((live, line));
         };
-        let now = Moment::now();
+        let now = Timestamp::now();
         let until = stay.until(now);
         let keeps = now.until(until);
         let Some(place) = park::place(self.context, &live, keeps, None).await else {
@@ -59,7 +61,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         };
         let keep = memory.keep(&live, Some(keeps));
         let debugger = match line {
-            Line::Prompt(attached) => {
+            SessionDebugger::Prompt(attached) => {
                 let mut prompt = Box::new(attached.prompt);
                 if let Some(keep) = keep {
                     let worker = prompt.stream_mut().get_mut();
@@ -67,7 +69,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 }
                 Unattended::prompt(prompt)
             }
-            Line::Legacy(mut entered) => {
+            SessionDebugger::Legacy(mut entered) => {
                 if let Some(keep) = keep {
                     entered.keep_by(&keep).await;
                 }

@@ -16,7 +16,7 @@ use crate::lineproto::authenticate::Enter;
 use crate::lineproto::input::{TOO_LONG, Typed};
 use crate::lineproto::{TOKEN_NEEDED, TOKEN_QUESTION};
 use crate::session::state::SessionState;
-use crate::takeover::Home;
+use crate::takeover::OwningProcess;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 
 /// How long the other process may take a line.
@@ -27,7 +27,7 @@ const INTERRUPT: &[u8] = b"\x03";
 
 impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
     /// Passes the client, which enters a breakpoint as `enter` says, on to `home`, to the end of either.
-    pub(super) async fn pass_on(&mut self, enter: &Enter, home: &Home) -> Next {
+    pub(super) async fn pass_on(&mut self, enter: &Enter, home: &OwningProcess) -> Next {
         self.session
             .set_state(SessionProtocol::Terminal, SessionState::PassedOn);
         let pid = home.pid();

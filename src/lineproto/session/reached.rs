@@ -4,37 +4,37 @@ use tokio::time::Instant;
 
 use crate::context::Context;
 use crate::debugger::Worker;
-use crate::debugger::legacy::Entered;
+use crate::debugger::legacy::LegacySession;
 use crate::debugger::unattended;
 use crate::lineproto::prompt::{Attached, Opening};
 use crate::ray::registry::Kind;
 use crate::session::Permit;
 use crate::upstream;
-use crate::upstream::park::{Memory, Origin, YOUR};
+use crate::upstream::park::{Origin, ResumeState, YOUR};
 use crate::wire::prefixed::Prefixed;
 
 /// The debugger of a session. Dropped, it is left in order, and the task runs on.
-pub(super) enum Line {
+pub(super) enum SessionDebugger {
     /// debugpy, of which nothing was shown yet.
     Opening(Opening),
     /// The prompt on it.
     Prompt(Box<Attached<Prefixed<Worker>>>),
     /// Ray's own.
-    Legacy(Box<Entered>),
+    Legacy(Box<LegacySession>),
     /// None any more.
     Gone,
 }
 
 /// A worker that was reached.
-pub(super) struct Reached {
-    pub(super) line: Line,
+pub(super) struct ReachedWorker {
+    pub(super) line: SessionDebugger,
     /// What the session with debugpy before this one remembered.
-    pub(super) memory: Option<Memory>,
+    pub(super) memory: Option<ResumeState>,
     /// When the first session with it began.
     pub(super) began: Instant,
 }
 
-impl Reached {
+impl ReachedWorker {
     /// For a permit, or for what a session goes on with.
     pub(super) async fn of(
         context: &Context,
@@ -53,20 +53,26 @@ impl Reached {
                     let worker = upstream::connect(context, permit, most).await?;
                     let (stream, read) = worker.into_parts();
                     let stream = Prefixed::new(read.into(), stream);
-                    Ok(new(Line::Opening(Opening::New(Box::new(stream)))))
+                    Ok(new(SessionDebugger::Opening(Opening::New(Box::new(
+                        stream,
+                    )))))
                 }
                 Kind::Pdb => {
                     let entered = upstream::connect_pdb(context, permit).await?;
-                    Ok(new(Line::Legacy(Box::new(entered))))
+                    Ok(new(SessionDebugger::Legacy(Box::new(entered))))
                 }
             };
         };
         let (parked, began) = origin.reach(context, permit).await?;
         let kept = parked.kept;
         let line = match parked.line {
-            unattended::Line::Worker(worker) => Line::Opening(Opening::Kept(worker, kept)),
-            unattended::Line::Prompt(prompt) => Line::Opening(Opening::Prompt(prompt, kept)),
-            unattended::Line::Legacy(entered) => Line::Legacy(entered),
+            unattended::IdleConnection::Worker(worker) => {
+                SessionDebugger::Opening(Opening::Kept(worker, kept))
+            }
+            unattended::IdleConnection::Prompt(prompt) => {
+                SessionDebugger::Opening(Opening::Prompt(prompt, kept))
+            }
+            unattended::IdleConnection::Legacy(entered) => SessionDebugger::Legacy(entered),
         };
         Ok(Self {
             line,
@@ -78,7 +84,7 @@ impl Reached {
     /// What somebody is told who goes on with `whose` session with `title`, which was parked `for_how_long`.
     pub(super) fn told(&self, whose: &str, title: &str, for_how_long: &str) -> String {
         let standing = match &self.line {
-            Line::Opening(opening) => opening.standing(),
+            SessionDebugger::Opening(opening) => opening.standing(),
             _ => None,
         };
         match standing.filter(|_| whose == YOUR) {
@@ -90,7 +96,7 @@ impl Reached {
     }
 }
 
-impl Line {
+impl SessionDebugger {
     /// The connection to debugpy, where that is attached.
     pub(super) fn worker(&mut self) -> Option<&mut Worker> {
         match self {

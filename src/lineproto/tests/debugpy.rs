@@ -140,7 +140,7 @@ pub(super) fn stopped(reason: &str) -> Value {
 struct Scene {
     person: DuplexStream,
     worker: Worker,
-    ended: JoinHandle<Result<prompt::Ended, PromptError>>,
+    ended: JoinHandle<Result<prompt::PromptOutcome, PromptError>>,
     kept: AuditSpy,
 }
 
@@ -188,7 +188,7 @@ impl Scene {
     /// How it ended, how long that took from `since`, and all that was shown.
     async fn rest(mut self, since: Instant) -> (End, Duration, String) {
         let ended = self.ended.await.unwrap().unwrap();
-        let prompt::Ended::By(end) = ended else {
+        let prompt::PromptOutcome::By(end) = ended else {
             panic!("the client was lost");
         };
         let took = since.elapsed();
@@ -279,8 +279,8 @@ async fn a_client_that_is_gone_leaves_the_task_where_its_last_word_let_it_run() 
         scene.person.shutdown().await.unwrap();
         let ended = scene.ended.await.unwrap().unwrap();
         let wanted = match is_lost {
-            true => prompt::Ended::Lost,
-            false => prompt::Ended::By(End::Left),
+            true => prompt::PromptOutcome::Lost,
+            false => prompt::PromptOutcome::By(End::Left),
         };
         assert_eq!(ended, wanted, "{said:?}");
     }

@@ -3,23 +3,23 @@
 use serde_json::{Value, json};
 
 use super::parking::until_listed;
-use crate::audit::testing::Line as Audited;
+use crate::audit::testing::AuditLine as Audited;
 use crate::debugger::kept::Stored;
 use crate::identity::Principal;
 use crate::lineproto::tests::*;
-use crate::moment::unix_ms;
 use crate::policy::Scope;
 use crate::ray::registry::{BreakpointId, EnteredBreakpoint};
 use crate::session::authorise;
 use crate::takeover::PassedPark;
+use crate::timestamp::unix_ms;
 use crate::upstream::park::{RECORD_AGAIN, restored};
 use crate::upstream::restored::Restored;
-use crate::wire::tunnel::messages::Keep;
+use crate::wire::tunnel::messages::ParkTerms;
 
 /// What the relay before has written down of a prompt at `breakpoint`, which was so far and is kept for so many milliseconds.
 fn stored(breakpoint: &Breakpoint, keeps_ms: u64, at: Value) -> Value {
     let said = unix_ms(std::time::SystemTime::now());
-    let keep = Keep {
+    let keep = ParkTerms {
         owner: "".into(),
         credential: None,
         keeps_ms,

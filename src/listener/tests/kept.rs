@@ -11,10 +11,10 @@ use crate::agents::tests::Scene;
 use crate::config::UpstreamPath;
 use crate::hold::EACH;
 use crate::identity::testing::{principal, token_of};
-use crate::moment::unix_ms;
+use crate::timestamp::unix_ms;
 use crate::wire::dap::message::event;
 use crate::wire::tunnel::ByteStream;
-use crate::wire::tunnel::messages::{FromAgent, Held, Hex, Kind, Parked};
+use crate::wire::tunnel::messages::{FromAgent, Hex, HoldRow, Kind, Parked};
 
 /// What `who` is answered who looks at the breakpoint of that id.
 async fn looked(relay: SocketAddr, who: &str, id: &str) -> (String, Value) {
@@ -46,7 +46,7 @@ async fn its_owner_sees_it_and_it_is_parked_for_as_long_as_before() {
     breakpoint.node_id = "a1".into();
     let id = breakpoint.id;
     let until = unix_ms(SystemTime::now() + Duration::from_secs(600));
-    let held = Held {
+    let held = HoldRow {
         worker_id: (&*breakpoint.worker_id).into(),
         kind: Kind::Debugpy,
         port: breakpoint.port,

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::*;
 use crate::dap::testing::{paused, snapshot};
-use crate::moment::testing::ago;
 use crate::ray::registry::{Snapshot, State};
+use crate::timestamp::testing::ago;
 
 /// Breakpoints whose texts have in them what JSON escapes, and what is looked for in a row.
 fn breakpoints() -> Vec<Breakpoint> {

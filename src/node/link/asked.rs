@@ -7,7 +7,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, info_span};
 
-use super::{Ended, Link};
+use super::{Link, LinkEnded};
 use crate::node::{inspect, stream};
 use crate::wire::tunnel::messages::{FromAgent, Inspect, Open, Refusal, StreamId};
 
@@ -16,7 +16,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
     async fn admit(
         &mut self,
         stream: StreamId,
-    ) -> Result<Option<(OwnedSemaphorePermit, CancellationToken)>, Ended> {
+    ) -> Result<Option<(OwnedSemaphorePermit, CancellationToken)>, LinkEnded> {
         self.opening.retain(|_, opening| !opening.is_cancelled());
         let place = Arc::clone(&self.agent.places).try_acquire_owned();
         let detail = match place {
@@ -39,7 +39,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         Ok(None)
     }
 
-    pub(super) async fn open(&mut self, open: Open) -> Result<(), Ended> {
+    pub(super) async fn open(&mut self, open: Open) -> Result<(), LinkEnded> {
         let Some((place, cancelled)) = self.admit(open.stream).await? else {
             return Ok(());
         };
@@ -60,7 +60,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         Ok(())
     }
 
-    pub(super) async fn inspect(&mut self, asked: Inspect) -> Result<(), Ended> {
+    pub(super) async fn inspect(&mut self, asked: Inspect) -> Result<(), LinkEnded> {
         let Some((place, cancelled)) = self.admit(asked.stream).await? else {
             return Ok(());
         };

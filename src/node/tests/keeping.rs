@@ -10,13 +10,13 @@ use tokio::time::timeout;
 use super::stand_ins::*;
 use crate::wire::dap::codec::{Frames, frame, parse};
 use crate::wire::tunnel::messages::{
-    Dialled, FromAgent, FromRelay, Held, Hex, Keep, LetRun, Refusal, read, written,
+    FromAgent, FromRelay, Hex, HoldRow, LetRun, ParkTerms, Refusal, StreamGreeting, read, written,
 };
 
 const SOON: Duration = Duration::from_secs(10);
 
-fn keep(owner: &str, keeps: Duration) -> Keep {
-    Keep {
+fn keep(owner: &str, keeps: Duration) -> ParkTerms {
+    ParkTerms {
         owner: owner.into(),
         credential: None,
         keeps_ms: keeps.as_millis() as u64,
@@ -120,7 +120,7 @@ struct Scene {
 }
 
 impl Scene {
-    async fn new(keep: Option<Keep>) -> Self {
+    async fn new(keep: Option<ParkTerms>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let head = head(vec![worker(port)], vec![node(NODE, "127.0.0.1")]).await;
@@ -186,7 +186,7 @@ impl Scene {
     }
 
     /// The one row of what the second relay hears next.
-    async fn held(&mut self) -> Held {
+    async fn held(&mut self) -> HoldRow {
         match heard(self.second()).await {
             FromAgent::Held { mut workers } => workers.pop().unwrap(),
             other => panic!("{other:?}"),
@@ -205,14 +205,14 @@ impl Scene {
     }
 
     /// The second relay goes on with it for `ada`.
-    async fn resume(&mut self) -> Keep {
+    async fn resume(&mut self) -> ParkTerms {
         let open = self.open(Some("ada"));
         tell(self.second(), &open).await;
         let (mut socket, _) = self.other.accept().await;
         let first = next(&mut socket).await.into_text().unwrap();
         self.client = Dap::new(Stream::new(socket));
         match read(&first).unwrap() {
-            Dialled::Resumed(keep) => *keep,
+            StreamGreeting::Resumed(keep) => *keep,
             other => panic!("{other:?}"),
         }
     }
@@ -454,10 +454,10 @@ async fn kept_of_ten(cluster_session: Option<Hex<8>>) -> usize {
         let (mut socket, _) = one.accept().await;
         assert_eq!(
             next(&mut socket).await.to_text().unwrap(),
-            written(&Dialled::Dialled)
+            written(&StreamGreeting::Dialled)
         );
         let mut stream = Stream::new(socket);
-        let by = Keep {
+        let by = ParkTerms {
             cluster_session,
             ..keep("ada", minutes(15))
         };

@@ -13,7 +13,7 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 
 use super::super::Agent;
 use super::super::connect::{Dialler, Relay};
-use super::super::link::{self, Link, Over};
+use super::super::link::{self, Link, LinkOutcome};
 use super::stand_ins::{hello, open, settings};
 use crate::dial::{DialRoute, Proxies};
 use crate::wire::tunnel::link_config;
@@ -41,8 +41,8 @@ async fn linked(agent: &Arc<Agent>) -> (Far, tokio::task::JoinHandle<(String, bo
     let agent = Arc::clone(agent);
     let running = tokio::spawn(async move {
         match link::serve(Link::new(agent, near, dialler)).await {
-            Over::Ended(ended, welcome) => (ended.to_string(), welcome),
-            Over::Renewed(_) => panic!("nobody is there to link to"),
+            LinkOutcome::Ended(ended, welcome) => (ended.to_string(), welcome),
+            LinkOutcome::Renewed(_) => panic!("nobody is there to link to"),
         }
     });
     (far, running)

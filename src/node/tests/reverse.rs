@@ -12,7 +12,9 @@ use tokio::time::timeout;
 use super::super::Agent;
 use super::stand_ins::*;
 use crate::demo::cluster::free_port;
-use crate::wire::tunnel::messages::{Arrived, FromAgent, FromRelay, Hex, Meeting, Refusal};
+use crate::wire::tunnel::messages::{
+    FromAgent, FromRelay, Hex, Meeting, Refusal, RendezvousArrival,
+};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -54,7 +56,7 @@ async fn dial(port: u16) -> TcpStream {
     TcpStream::connect(to).await.unwrap()
 }
 
-async fn arrived(link: &mut Socket) -> Arrived {
+async fn arrived(link: &mut Socket) -> RendezvousArrival {
     match heard(link).await {
         FromAgent::Arrived(arrived) => arrived,
         other => panic!("{other:?}"),

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use super::ann;
 use crate::config::{self, NoticeEvent, NoticeForm};
 use crate::dap::testing::paused;
-use crate::moment::Moment;
-use crate::moment::testing::ago;
 use crate::notice::message::Notice;
 use crate::ray::registry::{Breakpoint, Holder, Location, State};
+use crate::timestamp::Timestamp;
+use crate::timestamp::testing::ago;
 
 fn stopped(name: &str) -> Breakpoint {
     let mut breakpoint = paused(name, 1);
@@ -30,7 +30,7 @@ fn said(
     breakpoint: &Breakpoint,
     holder: Option<&Holder>,
 ) -> Value {
-    let notice = Notice::new(config, event, breakpoint, holder, Moment::now());
+    let notice = Notice::new(config, event, breakpoint, holder, Timestamp::now());
     serde_json::from_slice(&notice.body).unwrap()
 }
 
@@ -62,7 +62,7 @@ fn a_notice_says_what_waits_where_and_for_how_long() {
 fn a_death_names_who_debugged_and_not_what_ray_says_of_it() {
     let mut breakpoint = stopped("square");
     breakpoint.state = State::Died {
-        at: Moment::now(),
+        at: Timestamp::now(),
         why: "ValueError: hunter2".into(),
         intended: false,
     };

@@ -10,9 +10,9 @@ use futures_util::FutureExt;
 use serde_json::Value;
 
 use super::queue::Queue;
-use crate::moment::Moment;
 use crate::ray::registry::{Holder, Snapshot};
 use crate::telemetry::Metrics;
+use crate::timestamp::Timestamp;
 
 /// Ann, whose editor is there.
 fn ann() -> Holder {
@@ -21,7 +21,7 @@ fn ann() -> Holder {
         subject: Some("ann".to_owned()),
         client: "VS Code".to_owned(),
         peer: Some(([10, 0, 0, 9], 5000).into()),
-        since: Moment::now(),
+        since: Timestamp::now(),
         replica: None,
         parked_until: None,
         at_neighbour: false,

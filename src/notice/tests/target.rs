@@ -15,12 +15,12 @@ use tokio::time::timeout;
 use super::ann;
 use crate::config::{self, Fault, NoticeEvent};
 use crate::dap::testing::paused;
-use crate::moment::Moment;
 use crate::notice::delivery::{Outcome, Post, run};
 use crate::notice::message::Notice;
 use crate::notice::queue::Queue;
 use crate::notice::target::{ID, SIGNATURE, Target};
 use crate::telemetry::Metrics;
+use crate::timestamp::Timestamp;
 use crate::wire::text::hex;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -57,7 +57,7 @@ fn notice(config: &config::Notice) -> Notice {
         NoticeEvent::Parked,
         &breakpoint,
         Some(&ann()),
-        Moment::now(),
+        Timestamp::now(),
     )
 }
 

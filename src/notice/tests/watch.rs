@@ -10,13 +10,13 @@ use tokio_util::sync::CancellationToken;
 use super::{ann, bodies};
 use crate::config::{self, NoticeEvent};
 use crate::dap::testing::{paused, snapshot};
-use crate::moment::Moment;
-use crate::moment::testing::ago;
 use crate::notice::queue::Queue;
 use crate::notice::watch::Watch;
 use crate::ray::registry::{Breakpoint, Holder, Registry, Snapshot, State};
 use crate::release::CLIENT;
 use crate::telemetry::Metrics;
+use crate::timestamp::Timestamp;
+use crate::timestamp::testing::ago;
 use crate::wire::tunnel::messages::Hex;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -48,18 +48,20 @@ fn with(breakpoint: &Breakpoint, state: State) -> Arc<Breakpoint> {
 
 fn died(intended: bool) -> State {
     State::Died {
-        at: Moment::now(),
+        at: Timestamp::now(),
         why: "it is gone".into(),
         intended,
     }
 }
 
 fn released() -> State {
-    State::Released { at: Moment::now() }
+    State::Released {
+        at: Timestamp::now(),
+    }
 }
 
 fn parked(by: Holder) -> State {
-    let until = Moment::announced(by.since.time + 10 * MINUTE);
+    let until = Timestamp::announced(by.since.time + 10 * MINUTE);
     State::Attached(Holder {
         parked_until: Some(until),
         at_neighbour: false,
@@ -105,7 +107,7 @@ async fn what_has_waited_for_long_is_told_once_for_each_stop() {
     assert!(timeout(60 * MINUTE, &mut watch).await.is_err());
     assert_eq!(told(&queue), [("paused".to_owned(), Value::Null)]);
     waiting.stop = 2;
-    waiting.first_seen = Moment::now();
+    waiting.first_seen = Timestamp::now();
     registry.insert(waiting.clone());
     assert!(timeout(29 * MINUTE, &mut watch).await.is_err());
     assert_eq!(events(&queue), [""; 0]);

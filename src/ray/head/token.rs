@@ -55,9 +55,9 @@ struct Cached {
 
 /// A token that somebody gives, and gives anew when the head does not take it.
 #[derive(Clone)]
-pub struct GivenToken(Arc<Given>);
+pub struct GivenToken(Arc<GivenState>);
 
-struct Given {
+struct GivenState {
     /// Where it comes from, for messages.
     name: String,
     /// `None`: it has not been given yet.
@@ -68,7 +68,7 @@ struct Given {
 impl GivenToken {
     /// None yet; `name` says where it will come from.
     pub fn new(name: impl Into<String>) -> Self {
-        Self(Arc::new(Given {
+        Self(Arc::new(GivenState {
             name: name.into(),
             header: watch::Sender::default(),
             refused: Notify::new(),

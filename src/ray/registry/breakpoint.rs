@@ -16,8 +16,8 @@ use tokio::time::Instant;
 
 pub use self::id::{BadBreakpointId, BreakpointId};
 use crate::hold::{Holder, Worker};
-use crate::moment::Moment;
 use crate::ray::registry::resources::Resources;
+use crate::timestamp::Timestamp;
 pub use crate::wire::debugger::Kind;
 use crate::wire::text::{one_line, shortened};
 
@@ -45,7 +45,7 @@ pub enum State {
     /// then dialled again.
     Unreachable {
         /// When it was found out.
-        since: Moment,
+        since: Timestamp,
     },
     /// Ray does not list it as paused; a client asked for it by its worker id, and only that client is offered it.
     Unlisted,
@@ -54,12 +54,12 @@ pub enum State {
     /// Its debugger was detached, and the task runs on.
     Released {
         /// When the relay saw it.
-        at: Moment,
+        at: Timestamp,
     },
     /// The worker process is gone. The word is `finished` where it was meant to end, such as with its job.
     Died {
         /// When the relay saw it.
-        at: Moment,
+        at: Timestamp,
         /// Ray's `exit_type` and `exit_detail`, or what became of the node, as one sentence.
         why: Arc<str>,
         /// It was meant to end: its job has, its actor is no longer wanted, or it said so itself.
@@ -200,14 +200,14 @@ pub struct Breakpoint {
     /// which only a session may show.
     pub exception: Option<String>,
     /// When the relay first saw this stop; of a legacy breakpoint the time that Ray wrote down.
-    pub first_seen: Moment,
+    pub first_seen: Timestamp,
     /// Counts the stops of this worker that the relay has told apart, from 1. A worker that is
     /// reused, or stops again, keeps its id and gets the next number.
     pub stop: u64,
     /// Where the stop is in its lifecycle.
     pub state: State,
     /// When the relay saw that the task of this stop had ended, where a session outlives it.
-    pub task_ended: Option<Moment>,
+    pub task_ended: Option<Timestamp>,
     /// The GCS entry of a legacy breakpoint; `None` for debugpy.
     pub registered: Option<Arc<Registered>>,
 }
@@ -337,12 +337,12 @@ impl Breakpoint {
     }
 
     /// Where it stands in a list: first what nobody has, and of each the one that has waited longest.
-    pub(crate) fn order(&self) -> (bool, Moment, BreakpointId) {
+    pub(crate) fn order(&self) -> (bool, Timestamp, BreakpointId) {
         (self.holder().is_some(), self.first_seen, self.id)
     }
 
     /// How long it has been waiting (or had been, once it has ended) at `now`.
-    pub fn waiting(&self, now: Moment) -> Duration {
+    pub fn waiting(&self, now: Timestamp) -> Duration {
         let end = match &self.state {
             State::Released { at } | State::Died { at, .. } => *at,
             State::Paused | State::Unreachable { .. } | State::Unlisted | State::Attached(_) => {
@@ -354,7 +354,7 @@ impl Breakpoint {
 
     /// The same as far as this relay has measured it itself: what is done to a task for having waited rests on no clock
     /// that somebody can set.
-    pub fn watched(&self, now: Moment) -> Duration {
+    pub fn watched(&self, now: Timestamp) -> Duration {
         match &self.registered {
             Some(registered) => now.instant.saturating_duration_since(registered.read),
             None => self.waiting(now),

@@ -205,9 +205,9 @@ impl Lease {
 
     /// The debugger is not over this session yet, so that the next one is not to dial it before what this returns is dropped,
     /// although the breakpoint may be given back until then.
-    pub fn settling(&self) -> Settling {
+    pub fn settling(&self) -> Cooldown {
         let shared = Arc::clone(&self.held.shared);
-        Settling {
+        Cooldown {
             settling: shared.settling(self.id()),
             id: self.id(),
             shared,
@@ -215,14 +215,14 @@ impl Lease {
     }
 
     /// Gives this share back, and keeps what it takes to look after the worker.
-    pub fn give_back(self) -> Left {
+    pub fn give_back(self) -> ReleasedWorker {
         let ClaimInUse {
             breakpoint,
             shared,
             cluster,
             ..
         } = &*self.held;
-        Left {
+        ReleasedWorker {
             breakpoint: Arc::clone(breakpoint),
             shared: Arc::clone(shared),
             cluster: Arc::clone(cluster),
@@ -231,26 +231,26 @@ impl Lease {
 }
 
 /// Keeps a breakpoint from being dialled, by whoever holds it.
-pub struct Settling {
+pub struct Cooldown {
     settling: watch::Sender<()>,
     id: BreakpointId,
     shared: Arc<Shared>,
 }
 
-impl Drop for Settling {
+impl Drop for Cooldown {
     fn drop(&mut self) {
         self.shared.settled(self.id, &self.settling);
     }
 }
 
 /// A worker that a session has left.
-pub struct Left {
+pub struct ReleasedWorker {
     breakpoint: Arc<Breakpoint>,
     shared: Arc<Shared>,
     cluster: Arc<ClusterHandle>,
 }
 
-impl Left {
+impl ReleasedWorker {
     /// The breakpoint that the session left, as it was when it was claimed.
     pub(crate) fn breakpoint(&self) -> &Arc<Breakpoint> {
         &self.breakpoint
@@ -263,31 +263,31 @@ impl Left {
 
     /// What the head says of it now. The list of the last poll does not count: it may be from before the end of the session,
     /// and is not renewed while the relay ends. Costs one question at most.
-    pub async fn now(&self) -> Whereabouts {
+    pub async fn now(&self) -> WorkerLocation {
         // It is never closed; each turn ends by the deadlines of a question to the head.
         let _turn = self.cluster.looks.acquire().await;
         let worker = &self.breakpoint.worker_id;
         let list = self.shared.snapshot();
         let taken = |row: &Arc<Breakpoint>| row.worker_id == *worker && row.holder().is_some();
         if list.find(self.breakpoint.id).is_some_and(taken) {
-            return Whereabouts::Taken;
+            return WorkerLocation::Taken;
         }
         let Some(head) = &self.cluster.head else {
-            return Whereabouts::Unknown;
+            return WorkerLocation::Unknown;
         };
         match query::worker(head, worker).await {
             Ok(list) => {
                 let rows = list.into_rows();
                 match rows.iter().find(|row| *row.worker_id == **worker) {
-                    Some(row) if !row.is_alive => Whereabouts::Dead,
-                    Some(row) if row.num_paused_threads == Some(0) => Whereabouts::Unlisted,
-                    Some(_) => Whereabouts::Listed,
-                    None => Whereabouts::Unknown,
+                    Some(row) if !row.is_alive => WorkerLocation::Dead,
+                    Some(row) if row.num_paused_threads == Some(0) => WorkerLocation::Unlisted,
+                    Some(_) => WorkerLocation::Listed,
+                    None => WorkerLocation::Unknown,
                 }
             }
             Err(error) => {
                 tracing::debug!(%error, breakpoint = %self.id(), "cannot ask whether a worker waits");
-                Whereabouts::Unknown
+                WorkerLocation::Unknown
             }
         }
     }
@@ -295,7 +295,7 @@ impl Left {
 
 /// Where a worker is that a session has left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whereabouts {
+pub enum WorkerLocation {
     /// Another session has it.
     Taken,
     /// Its process has ended.

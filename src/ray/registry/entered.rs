@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::breakpoint::{Breakpoint, BreakpointId, Location, Names, Reason, Registered, State};
 use super::state::is_registered;
-use crate::moment::{Moment, unix_ms};
+use crate::timestamp::{Timestamp, unix_ms};
 use crate::wire::debugger::Kind;
 use crate::wire::tunnel::messages::EnteredText;
 
@@ -96,7 +96,7 @@ impl EnteredBreakpoint {
             reason: self.reason,
             location: self.location.clone().map(Arc::new),
             exception: self.exception.clone(),
-            first_seen: Moment::written(since),
+            first_seen: Timestamp::written(since),
             stop: self.stop,
             state: State::Paused,
             task_ended: None,

@@ -35,7 +35,7 @@ const MAX_OVERDUE: usize = 32;
 
 /// What the latest poll has left.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Left {
+pub(super) struct PollResult {
     /// Paused before, absent now.
     pub(super) vanished: Vec<String>,
     /// When the poll was sent.
@@ -51,7 +51,7 @@ pub(super) struct Follow<'a> {
     head: &'a HeadClient,
     handle: Arc<ClusterHandle>,
     nodes: &'a Nodes<'a>,
-    left: watch::Receiver<Left>,
+    left: watch::Receiver<PollResult>,
     version_asked: bool,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Follow<'a> {
         cluster: Cluster,
         head: &'a HeadClient,
         nodes: &'a Nodes<'a>,
-        left: watch::Receiver<Left>,
+        left: watch::Receiver<PollResult>,
     ) -> Self {
         Self {
             shared,

@@ -36,7 +36,7 @@ pub struct FoundHead {
 
 /// The clusters that are found, as they were last told.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct Published {
     pub(super) found: Mutex<HashMap<Arc<str>, FoundCluster>>,
     pub(super) news: Notify,
 }

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use crate::moment::Moment;
 use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId};
+use crate::timestamp::Timestamp;
 
 /// The largest number of rows of a part: about as many as a list of 10,000 has parts.
 const PART: usize = 128;
@@ -110,7 +110,7 @@ impl List {
 }
 
 /// Where a breakpoint stands. Two whose ids happen to be the same are two.
-type ListSlot<'a> = ((bool, Moment, BreakpointId), &'a str, &'a str);
+type ListSlot<'a> = ((bool, Timestamp, BreakpointId), &'a str, &'a str);
 
 fn place(breakpoint: &Breakpoint) -> ListSlot<'_> {
     (breakpoint.order(), &breakpoint.cluster, breakpoint.key())
@@ -202,7 +202,7 @@ mod tests {
 
     use super::*;
     use crate::dap::testing::paused;
-    use crate::moment::testing::at;
+    use crate::timestamp::testing::at;
 
     fn breakpoint(seen: u64, n: u8) -> Arc<Breakpoint> {
         let mut breakpoint = paused("square", n);

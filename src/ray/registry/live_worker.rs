@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::moment::Moment;
 use crate::ray::registry::lookup::found_now;
 use crate::ray::registry::names::Certainty;
 use crate::ray::registry::rows::WorkerRow;
 use crate::ray::registry::state::Target;
 use crate::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, Registry, State, query};
+use crate::timestamp::Timestamp;
 
 /// How long the worker's names are waited for: Ray's workers report their tasks once a second.
 const NAMED: Duration = Duration::from_secs(3);
@@ -106,7 +106,7 @@ fn seen(cluster: Arc<str>, target: Target, names: Names) -> Breakpoint {
         reason: Reason::Unknown,
         location: None,
         exception: None,
-        first_seen: Moment::now(),
+        first_seen: Timestamp::now(),
         // A worker is reused: a name that is provisional may be that of what it ran before.
         stop: 2,
         state: State::Unlisted,

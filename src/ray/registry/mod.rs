@@ -61,7 +61,7 @@ pub use breakpoint::{
     BadBreakpointId, Breakpoint, BreakpointId, Kind, Location, Names, Reason, Registered, State,
 };
 pub use change::{Change, ClaimError, Event};
-pub use claim::{Claim, Lease, Left, Whereabouts};
+pub use claim::{Claim, Lease, ReleasedWorker, WorkerLocation};
 pub use current::CurrentTask;
 pub(crate) use entered::EnteredBreakpoint;
 pub use examine::Examined;

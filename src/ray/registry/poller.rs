@@ -14,7 +14,7 @@ use crate::config::Discovery;
 use crate::ray::head::{HeadClient, HeadError};
 use crate::ray::registry::bounded::{LONGEST_ID, LONGEST_ROW};
 use crate::ray::registry::clusters::ClusterHandle;
-use crate::ray::registry::follow::{Follow, Left};
+use crate::ray::registry::follow::{Follow, PollResult};
 use crate::ray::registry::gcs::GcsError;
 use crate::ray::registry::nodes::Nodes;
 use crate::ray::registry::query::Digest;
@@ -62,7 +62,7 @@ struct Poller<'a> {
     head: &'a HeadClient,
     handle: Arc<ClusterHandle>,
     nodes: &'a Nodes<'a>,
-    left: watch::Sender<Left>,
+    left: watch::Sender<PollResult>,
     /// What the last answer is known by, as long as it is the one that was taken in last.
     answer: Option<Digest>,
     /// When the last poll was sent that the head has answered.
@@ -78,7 +78,7 @@ struct Poller<'a> {
 /// Polls, and asks what that leaves, until cancelled by dropping it.
 pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
     let nodes = Nodes::new(shared, cluster, head);
-    let (left, follows) = watch::channel(Left::default());
+    let (left, follows) = watch::channel(PollResult::default());
     let (interval, backoff_max) = (shared.settings.poll_interval, shared.settings.backoff_max);
     let poller = Poller {
         shared,
@@ -216,7 +216,7 @@ impl Poller<'_> {
     /// Has others look after what the poll leaves.
     fn followed(&self, vanished: Vec<String>, sent: Instant, recovered: bool) {
         self.handle.lookup_now.notify_one();
-        self.left.send_replace(Left {
+        self.left.send_replace(PollResult {
             vanished,
             sent: Some(sent),
             recovered,

@@ -15,7 +15,7 @@ use crate::config;
 use crate::hold::{RayNode, RemoteHolds, Touched};
 use crate::memory::Memory;
 use crate::ray::registry::clusters::{ClusterHandle, Clusters};
-use crate::ray::registry::found_cluster::Told;
+use crate::ray::registry::found_cluster::Published;
 use crate::ray::registry::live_nodes;
 use crate::ray::registry::observe::Observer;
 use crate::ray::registry::snapshot::{ClusterStatus, Search, Snapshot};
@@ -28,7 +28,7 @@ const EVENT_BACKLOG: usize = 1024;
 pub(super) struct Shared {
     pub(super) settings: config::Registry,
     pub(super) clusters: Clusters,
-    pub(super) told: Told,
+    pub(super) told: Published,
     pub(super) observer: OnceLock<Arc<dyn Observer>>,
     /// What the answers of heads are taken from.
     pub(super) memory: OnceLock<Memory>,
@@ -87,7 +87,7 @@ impl Shared {
             examining: tokio::sync::Mutex::default(),
             settings,
             clusters: Clusters::new(clusters),
-            told: Told::default(),
+            told: Published::default(),
             observer: OnceLock::new(),
             memory: OnceLock::new(),
             snapshot: watch::Sender::new(Arc::new(snapshot)),

@@ -3,10 +3,10 @@
 
 use super::super::tests::{debugpy, relay};
 use super::*;
-use crate::audit::testing::{AuditSpy, Line};
+use crate::audit::testing::{AuditLine, AuditSpy};
 use crate::dap::testing::{assert_not_dialled, listed, listening, paused, paused_in_pdb};
-use crate::moment::testing::ago;
 use crate::ray::registry::Change;
+use crate::timestamp::testing::ago;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -18,7 +18,7 @@ fn policy(after: Duration) -> (Arc<Context>, AuditSpy) {
 }
 
 fn outcomes(kept: &AuditSpy) -> Vec<String> {
-    let text = |entry: Line| entry.details["outcome"].as_str().unwrap().to_owned();
+    let text = |entry: AuditLine| entry.details["outcome"].as_str().unwrap().to_owned();
     kept.take().into_iter().map(text).collect()
 }
 
@@ -68,7 +68,7 @@ async fn who_attaches_after_the_announcement_keeps_it_and_a_new_stop_has_its_own
         subject: None,
         client: "an editor".to_owned(),
         peer: Some(([127, 0, 0, 1], 1).into()),
-        since: Moment::now(),
+        since: Timestamp::now(),
         replica: None,
         parked_until: None,
         at_neighbour: false,
@@ -78,7 +78,7 @@ async fn who_attaches_after_the_announcement_keeps_it_and_a_new_stop_has_its_own
     step(&context, &context.registry.snapshot(), &mut announced).await;
     claim.lease().let_run();
     drop(claim);
-    breakpoint.first_seen = Moment::now();
+    breakpoint.first_seen = Timestamp::now();
     breakpoint.stop = 2;
     context.registry.insert(breakpoint);
     step(&context, &context.registry.snapshot(), &mut announced).await;
@@ -89,7 +89,7 @@ async fn who_attaches_after_the_announcement_keeps_it_and_a_new_stop_has_its_own
 #[tokio::test(start_paused = true)]
 async fn a_wall_clock_that_is_set_an_hour_ahead_releases_nothing() {
     let (context, kept) = policy(30 * MINUTE);
-    let first = Moment::now();
+    let first = Timestamp::now();
     let hour_less = first.time - 60 * MINUTE;
     let (listener, mut waiting) = listening(paused("square", 1)).await;
     // Seen before the clock was set: as the relay measured it, 8 s ago.
@@ -98,7 +98,7 @@ async fn a_wall_clock_that_is_set_an_hour_ahead_releases_nothing() {
     context.registry.insert(waiting);
     // The node that wrote this one down has a clock that is an hour late.
     let mut legacy = paused_in_pdb("cube", 2);
-    legacy.first_seen = Moment::written(hour_less);
+    legacy.first_seen = Timestamp::written(hour_less);
     context.registry.insert(legacy);
     tokio::time::advance(Duration::from_secs(8)).await;
     let (mut announced, mut events) = (HashMap::new(), context.registry.events());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::audit::testing::{AuditSpy, Line, spied};
+use crate::audit::testing::{AuditLine, AuditSpy, spied};
 use crate::config::Config;
 use crate::connection::admission::{Admission, Guard};
 use crate::context::Context;
@@ -73,8 +73,8 @@ impl Relay {
 
     /// What the record holds, and none of it again: outcome and path.
     fn record(&self) -> Vec<String> {
-        let of = |entry: &Line, key| entry.details.get(key).map(ToString::to_string);
-        let line = |entry: Line| {
+        let of = |entry: &AuditLine, key| entry.details.get(key).map(ToString::to_string);
+        let line = |entry: AuditLine| {
             assert_eq!(entry.action, Action::Authentication);
             let (outcome, path) = (of(&entry, "outcome"), of(&entry, "path"));
             format!("{} {}", outcome.unwrap(), path.unwrap_or_default())
@@ -153,7 +153,7 @@ async fn a_certificate_that_was_revoked_since_is_refused_by_its_reason_and_on_re
     let over = relay.ask(&machine, PresentedCredential::Nothing).await;
     assert_eq!(over.unwrap_err().to_string(), "your token was revoked");
     let over = relay.request(&machine, PresentedCredential::Nothing).await;
-    assert_eq!(over.unwrap_err(), Ended::Revoked.into());
+    assert_eq!(over.unwrap_err(), PrincipalEnded::Revoked.into());
     assert_eq!(relay.record(), ["\"refused\" ", "\"refused\" \"/nodes\""]);
     assert!(relay.counted("forbidden"));
 }

@@ -10,8 +10,8 @@ use super::*;
 use crate::identity::testing::somebody;
 use crate::ray::registry::BreakpointId;
 
-fn founder() -> Founder {
-    Founder {
+fn founder() -> Initiator {
+    Initiator {
         principal: Principal::anonymous(),
         peer: [127, 0, 0, 1].into(),
         client: "vscode".to_owned(),
@@ -23,7 +23,7 @@ fn stop(n: u64) -> Stop {
     (BreakpointId::derive("default", &n.to_string()), n)
 }
 
-fn join(families: &Arc<Families>, parent: &Parent, session: u64) -> Option<Member> {
+fn join(families: &Arc<Families>, parent: &GroupRoot, session: u64) -> Option<GroupMember> {
     families.join(
         parent.name(),
         &Principal::anonymous(),
@@ -113,19 +113,19 @@ async fn a_restart_that_does_not_come_ends_them() {
 async fn somebody_else_takes_nobody_in() {
     let ada = somebody("ada", [], &watch::Sender::default());
     let strangers = [
-        Founder {
+        Initiator {
             principal: ada.clone(),
             ..founder()
         },
-        Founder {
+        Initiator {
             peer: [10, 0, 0, 1].into(),
             ..founder()
         },
-        Founder {
+        Initiator {
             client: "neovim".to_owned(),
             ..founder()
         },
-        Founder {
+        Initiator {
             arguments: json!({"name": "Ray", "workspaceFolder": "/home/bob"}),
             ..founder()
         },

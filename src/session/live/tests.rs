@@ -17,12 +17,12 @@ use crate::dap::testing::paused;
 use crate::identity::Authenticator;
 use crate::identity::revocation::{Revocation, RevocationList, Revoked};
 use crate::identity::testing::somebody;
-use crate::moment::Moment;
 use crate::policy::{Rule, Scope, SessionObligations};
 use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Registry, Snapshot};
 use crate::recording::Direction;
 use crate::session::{SessionTable, authorise};
 use crate::telemetry::Metrics;
+use crate::timestamp::Timestamp;
 
 const SECOND: Duration = Duration::from_secs(1);
 const QUIET: Duration = crate::shutdown::QUIET;
@@ -93,7 +93,7 @@ impl Scene {
             session: self.session.id(),
             client: "test".to_owned(),
             peer: Some(self.session.peer()),
-            since: Moment::now(),
+            since: Timestamp::now(),
             replica: None,
             parked_until: None,
             at_neighbour: false,
@@ -364,7 +364,7 @@ async fn who_comes_before_the_name_is_known_is_on_record_with_the_name() {
     let known = scene.registry.snapshot().find(scene.id).unwrap().clone();
     let mut nameless = Breakpoint::clone(&known);
     nameless.names_mut().name = None;
-    nameless.first_seen = Moment::now();
+    nameless.first_seen = Timestamp::now();
     scene.registry.insert(nameless);
     let naming = async {
         let mut lists = scene.registry.watch();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::Live;
-use crate::identity::Ended;
+use crate::identity::PrincipalEnded;
 use crate::recording::{CaptureError, Protocol};
 use crate::session::Attached;
 use crate::session::limits::Due;
@@ -47,7 +47,7 @@ pub(crate) enum SessionEvent {
 pub(crate) enum SessionEnd {
     /// The time of its principal is over.
     #[error("{0}")]
-    Revoked(Ended),
+    Revoked(PrincipalEnded),
     /// Somebody who may has asked for its end, and not by its own connection.
     #[error("you, or an administrator, have asked for its end")]
     Asked,

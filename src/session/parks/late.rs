@@ -8,9 +8,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::identity::Principal;
-use crate::moment::Moment;
 use crate::ray::registry::{Breakpoint, BreakpointId};
 use crate::session::refusal::SessionRefusal;
+use crate::timestamp::Timestamp;
 use crate::wire::human_time::{span, utc};
 
 /// Parks of one person that are remembered.
@@ -24,36 +24,36 @@ const KEPT: Duration = Duration::from_secs(24 * 3600);
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Late(Mutex<VecDeque<Missed>>);
+pub(super) struct ExpiredParks(Mutex<VecDeque<ExpiredPark>>);
 
 /// One that is over.
 #[derive(Debug)]
-struct Missed {
+struct ExpiredPark {
     /// Whose it was; `None`: of somebody who was not authenticated.
     subject: Option<String>,
     id: BreakpointId,
     title: String,
-    at: Moment,
+    at: Timestamp,
 }
 
-impl Missed {
+impl ExpiredPark {
     fn is_of(&self, principal: &Principal) -> bool {
         self.subject == principal.known_subject()
     }
 
     /// A clause about the session.
-    fn what(&self, now: Moment) -> String {
+    fn what(&self, now: Timestamp) -> String {
         let until = utc(self.at.time).format("%H:%M UTC");
         let ago = span(self.at.until(now));
         format!("was kept until {until} ({ago} ago), and the task runs on since")
     }
 }
 
-impl Late {
-    pub(super) fn add(&self, principal: &Principal, breakpoint: &Breakpoint, now: Moment) {
+impl ExpiredParks {
+    pub(super) fn add(&self, principal: &Principal, breakpoint: &Breakpoint, now: Timestamp) {
         let mut all = self.0.lock();
         all.retain(|missed| missed.at.until(now) < KEPT);
-        let of_one = |missed: &Missed| missed.is_of(principal);
+        let of_one = |missed: &ExpiredPark| missed.is_of(principal);
         let too_many = all.iter().filter(|missed| of_one(missed)).count() >= EACH;
         if too_many && let Some(oldest) = all.iter().position(of_one) {
             all.remove(oldest);
@@ -61,7 +61,7 @@ impl Late {
         if all.len() >= MOST {
             all.pop_front();
         }
-        all.push_back(Missed {
+        all.push_back(ExpiredPark {
             subject: principal.known_subject(),
             id: breakpoint.id,
             title: breakpoint.title(),
@@ -74,7 +74,7 @@ impl Late {
         &self,
         principal: &Principal,
         id: BreakpointId,
-        now: Moment,
+        now: Timestamp,
     ) -> Option<SessionRefusal> {
         let mut all = self.0.lock();
         all.retain(|missed| missed.at.until(now) < KEPT);
@@ -87,12 +87,12 @@ impl Late {
     }
 
     /// A sentence about each of `principal`, which is forgotten then.
-    pub(super) fn tell(&self, principal: &Principal, now: Moment) -> Vec<String> {
+    pub(super) fn tell(&self, principal: &Principal, now: Timestamp) -> Vec<String> {
         let mut all = self.0.lock();
         all.retain(|missed| missed.at.until(now) < KEPT);
         let (told, others) = all.drain(..).partition(|missed| missed.is_of(principal));
         *all = others;
-        let told: VecDeque<Missed> = told;
+        let told: VecDeque<ExpiredPark> = told;
         let sentences = told.iter().map(|missed| {
             let what = missed.what(now);
             format!("your session with {} {what}", missed.title)
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use crate::dap::testing::paused;
     use crate::identity::testing::somebody;
-    use crate::moment::testing::at;
+    use crate::timestamp::testing::at;
 
     fn named(name: &str) -> Principal {
         somebody(name, [], &tokio::sync::watch::Sender::default())
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn its_owner_alone_hears_of_it_for_a_day_and_all_of_it_once() {
-        let (late, ann, ben) = (Late::default(), named("ann"), named("ben"));
+        let (late, ann, ben) = (ExpiredParks::default(), named("ann"), named("ben"));
         let stop = paused("square", 1);
         late.add(&ann, &stop, at(60));
         let hour = at(3660);
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn nobody_has_more_remembered_than_may_be_nor_crowds_out_another() {
-        let (late, ben) = (Late::default(), named("ben"));
+        let (late, ben) = (ExpiredParks::default(), named("ben"));
         late.add(&ben, &paused("square", 0), at(1));
         for n in 0..=u64::try_from(EACH).unwrap_or_default() {
             late.add(&named("ann"), &paused("square", 1), at(2 + n));

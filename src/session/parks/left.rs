@@ -1,20 +1,20 @@
 //! A park, for whoever is shown it.
 
-use crate::moment::Moment;
 use crate::ray::registry::Holder;
+use crate::timestamp::Timestamp;
 
 /// A park as it is shown, and until when it lasts.
 #[derive(Debug, Clone)]
-pub(crate) struct Left {
+pub(crate) struct ParkView {
     /// What the client called itself whose session it is.
     pub(crate) client: String,
     /// When that one attached.
-    pub(crate) since: Moment,
+    pub(crate) since: Timestamp,
     /// When its time is over.
-    pub(crate) until: Moment,
+    pub(crate) until: Timestamp,
 }
 
-impl Left {
+impl ParkView {
     /// How `holder` has left its session; `None`: it has not.
     pub(crate) fn of(holder: &Holder) -> Option<Self> {
         Some(Self {

@@ -32,7 +32,7 @@ const LONGEST: usize = 40;
 
 /// The families, and what they are made from.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldMetrics {
     accounts: Mutex<Accounts>,
     families: HeldFamilies,
 }
@@ -107,7 +107,7 @@ impl Sum {
     }
 }
 
-impl Held {
+impl HeldMetrics {
     pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let tasks = family!(
             IntGaugeVec["cluster", "kind", "ray_job"] = "ray_relay_held_tasks",
@@ -352,14 +352,14 @@ mod tests {
     use super::*;
     use crate::dap::testing::paused;
 
-    fn held() -> (Registry, Held) {
+    fn held() -> (Registry, HeldMetrics) {
         let registry = Registry::new();
-        let held = Held::register(&registry).unwrap();
+        let held = HeldMetrics::register(&registry).unwrap();
         (registry, held)
     }
 
     /// What the relay would tell: `held_tasks{job="01000000",kind="debugpy"} 1` and so on.
-    fn told(registry: &Registry, held: &Held) -> String {
+    fn told(registry: &Registry, held: &HeldMetrics) -> String {
         held.refresh();
         let mut text = String::new();
         let encoder = prometheus::TextEncoder::new();

@@ -32,7 +32,7 @@ use super::metrics::{Metrics, TraceOutcome};
 use crate::config;
 use crate::dial::http::{self, HttpClient, Roots};
 use crate::dial::{Connector, Proxies};
-use crate::moment::Moment;
+use crate::timestamp::Timestamp;
 use crate::wire::text::innermost_cause;
 
 /// Traces that wait for the collector: some megabytes.
@@ -62,12 +62,12 @@ const PATH: &str = "/v1/traces";
 #[derive(Debug)]
 pub struct Trace {
     spans: Vec<Span>,
-    began: Moment,
+    began: Timestamp,
 }
 
 impl Trace {
     /// With the span `name` of what began and ended then.
-    pub(crate) fn new(name: &str, began: Moment, ended: Moment) -> Self {
+    pub(crate) fn new(name: &str, began: Timestamp, ended: Timestamp) -> Self {
         let mut trace = Self {
             spans: Vec::new(),
             began,
@@ -94,7 +94,7 @@ impl Trace {
     }
 
     /// With the span `name` of a part of it; the first is of the whole.
-    pub(crate) fn part(&mut self, name: &str, from: Moment, to: Moment) {
+    pub(crate) fn part(&mut self, name: &str, from: Timestamp, to: Timestamp) {
         let id = |bytes: u64| bytes.to_be_bytes().to_vec();
         let (trace_id, parent_span_id, kind) = match self.spans.first() {
             Some(root) => (
@@ -108,7 +108,7 @@ impl Trace {
             }
         };
         // By one clock, however the other is set meanwhile.
-        let at = |moment: Moment| nanoseconds(self.began.time + self.began.until(moment));
+        let at = |moment: Timestamp| nanoseconds(self.began.time + self.began.until(moment));
         self.spans.push(Span {
             trace_id,
             span_id: id(rand::random()),

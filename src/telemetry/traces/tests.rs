@@ -10,8 +10,8 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::moment::testing::at;
 use crate::telemetry::Metrics;
+use crate::timestamp::testing::at;
 
 /// A collector that answers with `statuses`, one after another and the last for good, and what it was sent.
 async fn collector(

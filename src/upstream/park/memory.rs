@@ -6,17 +6,17 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 
 use super::terms::Stay;
-use crate::moment::Moment;
 use crate::ray::registry::EnteredBreakpoint;
 use crate::session::live::Live;
+use crate::timestamp::Timestamp;
 use crate::upstream::{credential, owner};
-use crate::wire::tunnel::messages::{Hex, Keep};
+use crate::wire::tunnel::messages::{Hex, ParkTerms};
 
 /// Bytes of a debugger's capabilities that are remembered at most: debugpy's have some 1,500.
 const LONGEST_CAPABILITIES: usize = 16 * 1024;
 
 /// What a session remembers for the case that its client is lost.
-pub(crate) struct Memory {
+pub(crate) struct ResumeState {
     /// How long it is kept then.
     pub(crate) stay: Stay,
     /// What the worker's debugger answered to `initialize`; empty where that was too long to be remembered.
@@ -27,7 +27,7 @@ pub(crate) struct Memory {
     pub(crate) cluster_session: Option<Hex<8>>,
 }
 
-impl Memory {
+impl ResumeState {
     /// Of a debugger that has answered `capabilities` and was sent an `attach` with this fingerprint.
     pub(crate) fn new(stay: Stay, capabilities: &Value, attach: u64) -> Self {
         let capabilities = capabilities.to_string();
@@ -51,7 +51,7 @@ impl Memory {
     }
 
     /// Of a session that was kept by `keep`.
-    pub(crate) fn of(keep: &Keep) -> Self {
+    pub(crate) fn of(keep: &ParkTerms) -> Self {
         Self {
             stay: Duration::from_millis(keep.keeps_ms).into(),
             capabilities: (&*keep.capabilities).into(),
@@ -75,7 +75,7 @@ impl Memory {
     }
 
     /// By what somebody else keeps the worker of `live`; for just so long as is `left`, where it is parked. `None`: by nothing.
-    pub(crate) fn keep(&self, live: &Live<'_>, left: Option<Duration>) -> Option<Box<Keep>> {
+    pub(crate) fn keep(&self, live: &Live<'_>, left: Option<Duration>) -> Option<Box<ParkTerms>> {
         let principal = live.worker.principal();
         let expires = principal.expires();
         let expires = expires.map(|at| at.duration_since(SystemTime::now()).unwrap_or_default());
@@ -83,7 +83,7 @@ impl Memory {
         let limit = live.worker.rights().obligations.session_limit;
         let limit = limit.map(|limit| limit.saturating_sub(lasted));
         let at_most = [expires, limit, left].into_iter().flatten().min();
-        let now = Moment::now();
+        let now = Timestamp::now();
         let at_least = self.stay.at_least.filter(|_| left.is_none());
         let at_least = at_least.map(|until| now.until(until));
         let credential = match principal.is_anonymous() {
@@ -92,7 +92,7 @@ impl Memory {
             false => Some(credential(principal)?),
         };
         // In a box: some who hold it wait for long.
-        Some(Box::new(Keep {
+        Some(Box::new(ParkTerms {
             owner: owner(principal)?,
             credential,
             keeps_ms: milliseconds(left.unwrap_or(self.stay.time)),

@@ -4,16 +4,16 @@ use serde_json::{Map, Value};
 use tokio::time::sleep;
 use tracing::{Instrument as _, info, warn};
 
-use super::{GIVEN_BACK, Memory, Park, RECORD_AGAIN, place};
+use super::{GIVEN_BACK, Park, RECORD_AGAIN, ResumeState, place};
 use crate::audit::{Action, Entry};
 use crate::connection::summary::Summary;
 use crate::context::Context;
-use crate::moment::Moment;
 use crate::ray::registry::Kind;
 use crate::recording::Protocol;
 use crate::session::live::Begun;
 use crate::session::{Permit, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use crate::timestamp::Timestamp;
 use crate::upstream::restored::{Claimed, LostSession};
 
 /// Keeps `claimed` until whoever had it comes again, or to its end.
@@ -81,7 +81,7 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
     if debugger.runs() {
         live.task.resumed();
     }
-    let keeps = Moment::now().until(left.until);
+    let keeps = Timestamp::now().until(left.until);
     let Some(place) = place(context, &live, keeps, None).await else {
         let (worker, closing) = live.part();
         drop(debugger);
@@ -90,7 +90,7 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
         return Outcome::Limit;
     };
     let relay = (context, session);
-    let waits = (debugger, Memory::of(&keep));
+    let waits = (debugger, ResumeState::of(&keep));
     Park::begin(relay, protocol, live, place, left, waits)
         .wait()
         .await

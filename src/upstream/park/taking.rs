@@ -6,15 +6,15 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use super::Memory;
+use super::ResumeState;
 use crate::context::Context;
-use crate::debugger::unattended::{Line, Taker};
+use crate::debugger::unattended::{IdleConnection, Taker};
 use crate::identity::Principal;
-use crate::moment::Moment;
 use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
-use crate::session::parks::{Left, is_own, longest, may_go_on, over};
+use crate::session::parks::{ParkView, is_own, longest, may_go_on, over};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Permit, Session};
+use crate::timestamp::Timestamp;
 use crate::upstream::{ConnectError, resume};
 use crate::wire::dap::kept::Kept;
 use crate::wire::human_time::span;
@@ -24,11 +24,11 @@ use crate::wire::tunnel::messages::Subject;
 /// either direction. Dropped, it is left in order.
 pub(crate) struct Parked {
     /// The connection to it.
-    pub(crate) line: Line,
+    pub(crate) line: IdleConnection,
     /// What it has said since.
     pub(crate) kept: Kept,
     /// What the session with it remembers.
-    pub(crate) memory: Memory,
+    pub(crate) memory: ResumeState,
 }
 
 /// What a session goes on with that is not the first with its worker.
@@ -36,7 +36,7 @@ pub(crate) struct Resumed {
     /// Where the worker is.
     pub(crate) origin: Origin,
     /// How it was left.
-    pub(crate) left: Option<Left>,
+    pub(crate) left: Option<ParkView>,
     /// The number of the last session with it.
     session: u64,
     /// Whose that was, where it was somebody else's.
@@ -105,7 +105,7 @@ pub(crate) fn explained(
     let is_kept = !longest(principal, context.config.park.r#for).is_zero();
     match list.find_ended(id) {
         Some(ended) if is_kept && matches!(why, SessionRefusal::Ended { .. }) => {
-            SessionRefusal::over(ended, &context.peers.agents, Moment::now())
+            SessionRefusal::over(ended, &context.peers.agents, Timestamp::now())
         }
         _ => why,
     }
@@ -141,7 +141,7 @@ pub(crate) async fn take(
             origin: Origin::Agent {
                 owner: last.subject.as_deref().unwrap_or_default().into(),
             },
-            left: Left::of(last),
+            left: ParkView::of(last),
             session: last.session,
             taken_from,
         };
@@ -156,7 +156,7 @@ pub(crate) async fn take(
             began: offer.began,
             since: offer.since,
         },
-        left: Left::of(last),
+        left: ParkView::of(last),
         session: offer.session,
         taken_from,
     };
@@ -173,7 +173,7 @@ impl Resumed {
     }
 
     /// Until when the park was to last.
-    pub(crate) fn until(&self) -> Option<Moment> {
+    pub(crate) fn until(&self) -> Option<Timestamp> {
         Some(self.left.as_ref()?.until)
     }
 
@@ -219,7 +219,7 @@ impl Origin {
             line,
             // The debugger's own messages say what was missed.
             kept: Kept::default(),
-            memory: Memory::of(&keep),
+            memory: ResumeState::of(&keep),
         };
         let now = Instant::now();
         let began = now.checked_sub(Duration::from_millis(keep.lasted_ms));

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use crate::context::Context;
-use crate::moment::Moment;
 use crate::policy::Rights;
 use crate::session::live::Live;
-use crate::session::parks::{ParkShare, Place};
+use crate::session::parks::{ParkShare, ParkSlot};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Permit};
+use crate::timestamp::Timestamp;
 use crate::wire::human_time::span;
 
 /// Why the sessions of somebody are not kept.
@@ -20,19 +20,19 @@ pub(crate) struct Stay {
     /// From then on.
     pub(crate) time: Duration,
     /// Until when the park that it goes on with was to last, which is no shorter for that.
-    pub(crate) at_least: Option<Moment>,
+    pub(crate) at_least: Option<Timestamp>,
 }
 
 impl Stay {
     /// Until when, where the client is lost `now`.
-    pub(crate) fn until(self, now: Moment) -> Moment {
+    pub(crate) fn until(self, now: Timestamp) -> Timestamp {
         let until = now.after(self.time);
         self.at_least.map_or(until, |least| least.max(until))
     }
 
     /// For how long, where it is lost now.
     pub(crate) fn left(self) -> Duration {
-        let now = Moment::now();
+        let now = Timestamp::now();
         now.until(self.until(now))
     }
 }
@@ -79,7 +79,7 @@ pub(crate) fn takes_in(context: &Context, authorized: &Authorized) -> Result<(),
     let principal = authorized.principal();
     let holder = authorized.breakpoint().holder();
     let until = holder.and_then(|holder| holder.parked_until);
-    let expires = principal.expires().map(Moment::announced);
+    let expires = principal.expires().map(Timestamp::announced);
     if expires.is_some_and(|at| until.is_some_and(|until| at.after(SLACK) < until)) {
         return Err("your credential expires before that".to_owned());
     }
@@ -154,7 +154,7 @@ pub(crate) fn reserve(
     context: &Context,
     live: &Live<'_>,
     share: Box<ParkShare>,
-) -> Result<Place, String> {
+) -> Result<ParkSlot, String> {
     let (principal, id) = (live.worker.principal(), live.worker.breakpoint().id);
     let place = context.sessions.parks.park(principal, id, share);
     place.map_err(|why| why.to_string())

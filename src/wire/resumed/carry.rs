@@ -13,7 +13,7 @@ use tokio_tungstenite::tungstenite::error::Error;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use super::link::{Attachment, Sent};
-use super::messages::Said;
+use super::messages::ResumeMessage;
 use super::{DOUBTED, HEARTBEAT, Link, Phase, SILENCE};
 use crate::wire::text::one_line;
 use crate::wire::tunnel::messages::{read, written};
@@ -116,7 +116,7 @@ where
             Some(Ok(Message::Binary(bytes))) if bytes.len() <= LARGEST_FRAME => {
                 of.link().receive(of, &bytes)
             }
-            Some(Ok(Message::Text(text))) => match read::<Said>(&text) {
+            Some(Ok(Message::Text(text))) => match read::<ResumeMessage>(&text) {
                 Ok(said) => of.link().hear(of, said),
                 Err(error) => {
                     of.link().break_off(&error.to_string());

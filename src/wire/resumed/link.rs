@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::stream::LinkedStream;
-use super::messages::Said;
+use super::messages::ResumeMessage;
 use super::offsets::{Incoming, Mismatch, Next, Outgoing};
 use crate::memory::{Account, Kind, Taken};
 use crate::wire::tunnel::LARGEST_FRAME;
@@ -91,7 +91,7 @@ pub(crate) struct Attachment {
 pub(super) enum Sent {
     Bytes(bytes::Bytes),
     End,
-    Said(Said),
+    Said(ResumeMessage),
     /// Nothing now.
     Nothing,
     /// Nothing more, ever.
@@ -273,10 +273,10 @@ impl Link {
         }
         if state.used && !state.used_told {
             state.used_told = true;
-            return Sent::Said(Said::Used);
+            return Sent::Said(ResumeMessage::Used);
         }
         if let Some(before) = state.incoming.tell(all) {
-            return Sent::Said(Said::Taken { before });
+            return Sent::Said(ResumeMessage::Taken { before });
         }
         match state.outgoing.send(LARGEST_FRAME) {
             Some(Next::Bytes(bytes)) => return Sent::Bytes(bytes),
@@ -285,7 +285,7 @@ impl Link {
         }
         if state.left && !state.left_told {
             (state.left_told, state.left_said) = (true, true);
-            return Sent::Said(Said::Gone);
+            return Sent::Said(ResumeMessage::Gone);
         }
         match state.is_done() {
             true => {
@@ -330,23 +330,29 @@ impl Link {
     ///
     /// # Errors
     /// [`Mismatch`].
-    pub(super) fn hear(&self, attachment: &Attachment, said: Said) -> Result<(), Mismatch> {
+    pub(super) fn hear(
+        &self,
+        attachment: &Attachment,
+        said: ResumeMessage,
+    ) -> Result<(), Mismatch> {
         let mut state = self.state.lock();
         if state.transport != attachment.number {
             return Ok(());
         }
         match said {
-            Said::Taken { before } => {
+            ResumeMessage::Taken { before } => {
                 state.outgoing.taken(before)?;
                 state.count();
             }
-            Said::Gone => {
+            ResumeMessage::Gone => {
                 state.gone = true;
                 state.outgoing.abandon();
                 state.count();
             }
-            Said::Used => self.used.cancel(),
-            Said::Begun { .. } | Said::Resumed { .. } | Said::Unknown => return Ok(()),
+            ResumeMessage::Used => self.used.cancel(),
+            ResumeMessage::Begun { .. }
+            | ResumeMessage::Resumed { .. }
+            | ResumeMessage::Unknown => return Ok(()),
         }
         if let Some(writer) = state.writer.take() {
             writer.wake();

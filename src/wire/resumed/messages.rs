@@ -45,7 +45,7 @@ impl Opener {
 /// A message of either side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Said {
+pub enum ResumeMessage {
     /// The relay's first word on a new link.
     Begun {
         /// Its name.

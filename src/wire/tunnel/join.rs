@@ -19,12 +19,12 @@ const LINGER: Duration = Duration::from_secs(10);
 
 /// How much has passed, for whoever looks on meanwhile.
 #[derive(Debug, Default)]
-pub struct Passed {
+pub struct ByteCount {
     up: AtomicU64,
     down: AtomicU64,
 }
 
-impl Passed {
+impl ByteCount {
     /// Bytes from the first side to the second.
     pub fn up(&self) -> u64 {
         self.up.load(Ordering::Relaxed)
@@ -38,7 +38,7 @@ impl Passed {
 
 /// Which side said first that nothing more comes from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum ClosedSide {
     /// The first.
     First,
     /// The second.
@@ -50,7 +50,7 @@ pub enum Ended {
 ///
 /// # Errors
 /// Where one of them breaks.
-pub async fn join<A, B>(first: A, second: B, passed: &Passed) -> io::Result<Ended>
+pub async fn join<A, B>(first: A, second: B, passed: &ByteCount) -> io::Result<ClosedSide>
 where
     A: AsyncRead + AsyncWrite,
     B: AsyncRead + AsyncWrite,
@@ -63,12 +63,12 @@ where
         up = &mut up => {
             up?;
             timeout(LINGER, down).await.unwrap_or(Ok(()))?;
-            Ok(Ended::First)
+            Ok(ClosedSide::First)
         }
         down = &mut down => {
             down?;
             timeout(LINGER, up).await.unwrap_or(Ok(()))?;
-            Ok(Ended::Second)
+            Ok(ClosedSide::Second)
         }
     }
 }
@@ -111,7 +111,7 @@ mod tests {
     async fn an_end_is_passed_on_and_the_other_side_still_has_its_last_word() {
         let (mut worker, first) = duplex(64);
         let (mut debugger, second) = duplex(64);
-        let passed = Passed::default();
+        let passed = ByteCount::default();
         let joined = join(first, second, &passed);
         let talk = async {
             worker.write_all(b"from the worker").await.unwrap();
@@ -126,7 +126,7 @@ mod tests {
             assert_eq!(last, b"last");
         };
         let (joined, ()) = tokio::join!(joined, talk);
-        assert_eq!(joined.unwrap(), Ended::Second);
+        assert_eq!(joined.unwrap(), ClosedSide::Second);
         assert_eq!((passed.up(), passed.down()), (19, 0));
     }
 
@@ -136,8 +136,11 @@ mod tests {
         let (debugger, second) = duplex(64);
         drop(worker);
         let began = tokio::time::Instant::now();
-        let passed = Passed::default();
-        assert_eq!(join(first, second, &passed).await.unwrap(), Ended::First);
+        let passed = ByteCount::default();
+        assert_eq!(
+            join(first, second, &passed).await.unwrap(),
+            ClosedSide::First
+        );
         assert_eq!(began.elapsed(), LINGER);
         drop(debugger);
     }

@@ -14,7 +14,7 @@ mod kept;
 
 pub use self::failed::{FailedTask, FailureId, Failures, MOST_FAILED, PostMortem};
 pub use self::inspect::{Inspect, Inspection, Listening};
-pub use self::kept::{Credential, EnteredText, Keep, KeptSession, LetRun, Parked, kept_fit};
+pub use self::kept::{Credential, EnteredText, KeptSession, LetRun, ParkTerms, Parked, kept_fit};
 pub use super::text::{Hex, Text};
 pub use crate::wire::debugger::Kind;
 
@@ -233,7 +233,7 @@ pub enum FromAgent {
         detail: Sentence,
         /// Who holds the worker, where that is why.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        holder: Option<Box<Held>>,
+        holder: Option<Box<HoldRow>>,
     },
     /// Answers [`FromRelay::Locate`].
     Located {
@@ -248,7 +248,7 @@ pub enum FromAgent {
     Held {
         /// The workers.
         #[serde(deserialize_with = "few")]
-        workers: Vec<Held>,
+        workers: Vec<HoldRow>,
     },
     /// The relays that the agent is linked with, this one among them, at most [`MOST_RELAYS`]; comes again whenever they
     /// change.
@@ -267,7 +267,7 @@ pub enum FromAgent {
         refused: Option<Sentence>,
     },
     /// A live worker of the agent's node has dialled a rendezvous.
-    Arrived(Arrived),
+    Arrived(RendezvousArrival),
     /// All that the agent keeps of tasks that have failed, to a relay that has said [`FromRelay::PostMortem`]; comes again
     /// whenever it changes.
     Failed(Failures),
@@ -278,7 +278,7 @@ pub enum FromAgent {
 
 /// A worker that has dialled a rendezvous.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Arrived {
+pub struct RendezvousArrival {
     /// The rendezvous.
     pub rendezvous: RendezvousId,
     /// Names the connection.
@@ -317,7 +317,7 @@ pub struct Announce {
     /// The first and the last port on which it would listen for workers; `None`: it listens on none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reverse_ports: Option<(u16, u16)>,
-    /// Whether it understands [`Keep`].
+    /// Whether it understands [`ParkTerms`].
     #[serde(default)]
     pub keeps: bool,
     /// Whether it does of a prompt of the legacy debugger, too.
@@ -353,7 +353,7 @@ pub enum Refusal {
 
 /// A worker that a session holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct HoldRow {
     /// The worker.
     pub worker_id: Name,
     /// What listens there.
@@ -383,11 +383,11 @@ pub struct Held {
 /// The first message of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Dialled {
+pub enum StreamGreeting {
     /// The debugger is there: what follows are its bytes.
     Dialled,
     /// The same of one that was kept: its bytes begin with the messages that say what the next client has to know.
-    Resumed(Box<Keep>),
+    Resumed(Box<ParkTerms>),
     /// It is not. The stream is closed.
     Failed {
         /// Why, to decide by.

@@ -100,7 +100,7 @@ pub enum ToPerson {
         refused: Option<Sentence>,
     },
     /// A worker has dialled, which the person may debug: the stream waits to be opened.
-    Arrived(Arrived),
+    Arrived(ReverseArrival),
     /// A worker has dialled that is passed on to nobody.
     TurnedAway {
         /// Why.
@@ -127,7 +127,7 @@ pub enum ToPerson {
 
 /// A worker that the person may debug.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Arrived {
+pub struct ReverseArrival {
     /// Names the stream.
     pub stream: StreamId,
     /// Shows that who opens the stream was told of it.

@@ -4,14 +4,14 @@ use super::*;
 use crate::identity::testing::principal;
 use crate::policy::Scope;
 use crate::session::authorise;
-use crate::session::parks::Left;
+use crate::session::parks::ParkView;
 
-fn left(context: &Context, id: BreakpointId) -> Left {
+fn left(context: &Context, id: BreakpointId) -> ParkView {
     let list = context.registry.snapshot();
-    Left::of(list.find(id).unwrap().holder().unwrap()).unwrap()
+    ParkView::of(list.find(id).unwrap().holder().unwrap()).unwrap()
 }
 
-fn assert_as_it_was(one: &Left, other: &Left) {
+fn assert_as_it_was(one: &ParkView, other: &ParkView) {
     assert_eq!(one.client, other.client);
     assert_eq!((one.since, one.until), (other.since, other.until));
 }

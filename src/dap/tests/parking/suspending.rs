@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::hold::EACH;
-use crate::moment::Moment;
+use crate::timestamp::Timestamp;
 
 fn suspend() -> Value {
     json!({"restart": false, "suspendDebuggee": true})
@@ -26,7 +26,7 @@ async fn who_leaves_and_suspends_finds_the_task_where_it_was() {
 fn seconds_left(context: &Context, id: BreakpointId) -> u64 {
     let list = context.registry.snapshot();
     let until = list.find(id).unwrap().holder().unwrap().parked_until;
-    Moment::now().until(until.unwrap()).as_secs()
+    Timestamp::now().until(until.unwrap()).as_secs()
 }
 
 fn park_for(who: &str, time: &str) -> Value {
@@ -42,7 +42,7 @@ async fn who_asks_for_it_has_a_task_kept_for_longer_as_far_as_is_allowed() {
     until_parked(&context, id).await;
     assert!(seconds_left(&context, id) <= 900);
     // More than there is is refused before the task is attached to, and the park stays.
-    for (time, most) in [("13h", "12h 00m"), ("25h", "12h 00m")] {
+    for (time, most) in [("17h", "16h 00m"), ("25h", "16h 00m")] {
         let said = refusal(&context, park_for("ann", time)).await;
         assert!(said.contains(most) && said.contains("[park] max"), "{said}");
     }

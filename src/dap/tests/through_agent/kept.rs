@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use super::*;
-use crate::moment::unix_ms;
+use crate::timestamp::unix_ms;
 
 /// What the agent says of a worker that it keeps for `owner`.
 fn parked(worker: &Worker, owner: &str) -> FromAgent {
@@ -19,7 +19,7 @@ fn parked(worker: &Worker, owner: &str) -> FromAgent {
         entered: None,
     };
     FromAgent::Held {
-        workers: vec![Held {
+        workers: vec![HoldRow {
             parked: Some(parked),
             ..held(worker, 9)
         }],
@@ -70,7 +70,7 @@ async fn what_an_agent_keeps_is_gone_on_with_by_its_owner_alone() {
         Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
     let open: Open = agent.asked().await;
     let mut stream = scene.stream("agent", &open).await.unwrap();
-    let keep = Keep {
+    let keep = ParkTerms {
         owner: "person".into(),
         credential: None,
         keeps_ms: 600_000,
@@ -82,11 +82,11 @@ async fn what_an_agent_keeps_is_gone_on_with_by_its_owner_alone() {
         cluster_session: None,
         entered: None,
     };
-    let first = written(&Dialled::Resumed(Box::new(keep)));
+    let first = written(&StreamGreeting::Resumed(Box::new(keep)));
     stream.send(Message::text(first)).await.unwrap();
     let again = loop {
         if let Some(Ok(Message::Text(text))) = stream.next().await {
-            break read::<Keep>(&text).unwrap();
+            break read::<ParkTerms>(&text).unwrap();
         }
     };
     assert_eq!((&*again.owner, again.attach), ("person", 7));
@@ -171,11 +171,11 @@ async fn what_an_agent_keeps_is_let_run_when_its_owners_credential_is_revoked() 
 }
 
 /// The relay's next word by what the worker is to be kept.
-async fn told(stream: &mut WebSocketStream<TcpStream>) -> Keep {
+async fn told(stream: &mut WebSocketStream<TcpStream>) -> ParkTerms {
     let told = async {
         loop {
             if let Some(Ok(Message::Text(text))) = stream.next().await {
-                return read::<Keep>(&text).unwrap();
+                return read::<ParkTerms>(&text).unwrap();
             }
         }
     };
@@ -222,7 +222,7 @@ async fn a_park_at_an_agent_is_no_shorter_for_who_goes_on_with_it() {
 
 #[tokio::test]
 async fn an_agent_is_told_which_sessions_are_of_one_cluster_session() {
-    let founder = |principal| crate::session::Founder {
+    let founder = |principal| crate::session::Initiator {
         principal,
         peer: "127.0.0.1".parse().unwrap(),
         client: String::new(),

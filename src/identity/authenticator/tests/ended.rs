@@ -1,13 +1,13 @@
 //! Revocation, and tickets, which end with their holder.
 
 use super::*;
-use crate::identity::Ended;
+use crate::identity::PrincipalEnded;
 use crate::identity::principal::VerifiedIdentity;
 use crate::identity::revocation::LiveRevocations;
 use crate::identity::testing::identity;
 use crate::identity::ticket::{Opens, Tickets};
 
-async fn ended(principal: &Principal) -> Ended {
+async fn ended(principal: &Principal) -> PrincipalEnded {
     let patience = Duration::from_secs(10);
     let ended = tokio::time::timeout(patience, principal.ended());
     ended.await.unwrap()
@@ -32,7 +32,7 @@ async fn revoking_ends_who_is_there_and_refuses_who_comes() {
     let also_ada = authenticator.token(&nameless, PEER).await.unwrap();
     let kept = revoke(&authenticator, id("one")).await;
     assert_eq!(kept.unwrap(), StoredIn::File);
-    assert_eq!(ended(&ada).await, Ended::Revoked);
+    assert_eq!(ended(&ada).await, PrincipalEnded::Revoked);
     assert_eq!(also_ada.is_over(), None);
     refused(&authenticator, &token, "revoked").await;
     // By what stands for the id, and by another relay that reads the same file.
@@ -45,7 +45,7 @@ async fn revoking_ends_who_is_there_and_refuses_who_comes() {
     });
     let begun = std::time::Instant::now();
     revoke(&authenticator, derived).await.unwrap();
-    assert_eq!(ended(&there).await, Ended::Revoked);
+    assert_eq!(ended(&there).await, PrincipalEnded::Revoked);
     let took = begun.elapsed();
     assert!(took < Duration::from_secs(1), "{took:?}");
     // A subject, with what it had; what is issued later counts.
@@ -124,7 +124,7 @@ async fn a_ticket_is_for_one_breakpoint_and_ends_with_its_holder() {
     assert!(scene.authenticator().ticket(&ticket, PEER).is_err());
     revoke(&authenticator, id("one")).await.unwrap();
     refused(&ticket);
-    assert_eq!(holder.is_over(), Some(Ended::Revoked));
+    assert_eq!(holder.is_over(), Some(PrincipalEnded::Revoked));
     let none = authenticator.issue_ticket(&Principal::anonymous(), &breakpoint);
     assert!(none.is_none());
 }

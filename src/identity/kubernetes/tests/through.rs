@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use super::*;
 use crate::config::Config;
 use crate::dap::testing::paused;
-use crate::identity::{Authenticator, Ended, Issuers, Withdrawn};
+use crate::identity::{Authenticator, Issuers, PrincipalEnded, Withdrawn};
 use crate::policy::Scope;
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -75,7 +75,7 @@ async fn a_principal_and_its_tickets_last_as_long_as_kubernetes_says_so() {
     scene.server.state().tokens = Mode::Refuse;
     let both = async { (principal.ended().await, child.ended().await) };
     let ended = timeout(Duration::from_secs(20), both).await.unwrap();
-    let refused = Ended::Withdrawn(Withdrawn::NotAccepted);
+    let refused = PrincipalEnded::Withdrawn(Withdrawn::NotAccepted);
     assert_eq!(ended, (refused, refused));
     let refused = scene.auth.ticket(&ticket, PEER);
     assert_eq!(refused.unwrap_err(), AuthError::Refused);
@@ -91,7 +91,7 @@ async fn a_removed_role_binding_ends_the_session_and_the_token_is_worth_less_aft
     let principal = scene.auth.token(&scene.token, PEER).await.unwrap();
     scene.server.state().allowed = HashSet::from(["default/list"]);
     let ended = timeout(Duration::from_secs(20), principal.ended()).await;
-    let less = Ended::Withdrawn(Withdrawn::AllowsLess);
+    let less = PrincipalEnded::Withdrawn(Withdrawn::AllowsLess);
     assert_eq!(ended.unwrap(), less);
     assert!(
         less.to_string()

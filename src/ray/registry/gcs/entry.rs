@@ -10,12 +10,12 @@ use std::time::{Duration, SystemTime};
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use crate::moment::Moment;
 use crate::ray::registry::breakpoint::{
     Breakpoint, BreakpointId, Kind, Location, Names, Reason, Registered, State,
 };
 use crate::ray::registry::traceback;
 use crate::ray::registry::traceback::Stopped;
+use crate::timestamp::Timestamp;
 use crate::wire::text::one_line;
 
 /// Longest value that is looked at: a traceback is the most of it.
@@ -93,7 +93,7 @@ pub(in crate::ray::registry) fn read(
             })
         }),
         exception: stopped.exception,
-        first_seen: since(value.timestamp).unwrap_or_else(Moment::now),
+        first_seen: since(value.timestamp).unwrap_or_else(Timestamp::now),
         stop: 1,
         state: State::Paused,
         task_ended: None,
@@ -136,10 +136,10 @@ fn is_raised(traceback: &str) -> bool {
 }
 
 /// Within what a `SystemTime` can hold, and not in the future.
-fn since(timestamp: Option<f64>) -> Option<Moment> {
+fn since(timestamp: Option<f64>) -> Option<Timestamp> {
     let after = Duration::try_from_secs_f64(timestamp?).ok()?;
     let at = SystemTime::UNIX_EPOCH.checked_add(after)?;
-    Some(Moment::written(at))
+    Some(Timestamp::written(at))
 }
 
 #[cfg(test)]

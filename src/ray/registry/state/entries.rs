@@ -10,10 +10,10 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use crate::hold::Hold;
-use crate::moment::Moment;
 use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, State};
 use crate::ray::registry::names::Found;
 use crate::ray::registry::pending_lookups::PendingLookups;
+use crate::timestamp::Timestamp;
 
 /// Who a lookup is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub(super) struct Entry {
     /// Who has it.
     pub(super) hold: Hold,
     /// Since when nothing listens on its port, by the last dial.
-    pub(super) unreachable: Option<Moment>,
+    pub(super) unreachable: Option<Timestamp>,
     /// Somebody asked for it, though Ray does not list it: kept until then without a word from Ray.
     pub(super) asked_for: Option<Instant>,
     /// Whether the debugger ended the session that holds it, and Ray does not say why.

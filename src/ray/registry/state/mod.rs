@@ -25,13 +25,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::hold::RemoteHolds;
-pub(super) use crate::moment::Moment as Now;
 use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, State as Life};
 use crate::ray::registry::change::Change;
 use crate::ray::registry::exit::Exit;
 use crate::ray::registry::list::List;
 use crate::ray::registry::pending_lookups::PendingLookups;
 use crate::ray::registry::rows::LIMIT;
+pub(super) use crate::timestamp::Timestamp as Now;
 pub(super) use entries::Target;
 use entries::{Entries, Entry, Row};
 

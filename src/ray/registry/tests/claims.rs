@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::dap::testing::paused;
-use crate::moment::Moment;
 use crate::ray::registry::tests::fake_head::*;
 use crate::ray::registry::{
-    Breakpoint, BreakpointId, Change, ClaimError, Holder, Registry, Whereabouts,
+    Breakpoint, BreakpointId, Change, ClaimError, Holder, Registry, WorkerLocation,
 };
+use crate::timestamp::Timestamp;
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_node_ends_its_breakpoints_and_their_sessions() {
@@ -44,7 +44,7 @@ async fn a_hold_can_be_parked_and_go_to_another_session() {
     registry.insert(row);
     let claim = registry.claim(id, holder(7)).unwrap();
     let parked = Holder {
-        parked_until: Some(Moment::now()),
+        parked_until: Some(Timestamp::now()),
         at_neighbour: false,
         ..holder(7)
     };
@@ -245,19 +245,19 @@ async fn of_a_worker_that_was_left_the_head_is_believed_and_not_the_last_list() 
     let left = lease.give_back();
     // Still paused at the last poll; nobody polls after it.
     live(&registry, |b| b.is_paused()).await;
-    assert_eq!(left.now().await, Whereabouts::Listed);
+    assert_eq!(left.now().await, WorkerLocation::Listed);
     drop(guard);
     head.with(|w| w.workers[0]["num_paused_threads"] = 0.into());
     assert!(!registry.snapshot().live.is_empty());
-    assert_eq!(left.now().await, Whereabouts::Unlisted);
+    assert_eq!(left.now().await, WorkerLocation::Unlisted);
     let id = registry.snapshot().live[0].id;
     let claim = registry.claim(id, holder(2)).unwrap();
-    assert_eq!(left.now().await, Whereabouts::Taken);
+    assert_eq!(left.now().await, WorkerLocation::Taken);
     drop(claim);
     head.with(|w| w.workers[0]["is_alive"] = false.into());
-    assert_eq!(left.now().await, Whereabouts::Dead);
+    assert_eq!(left.now().await, WorkerLocation::Dead);
     head.with(|w| w.workers.clear());
-    assert_eq!(left.now().await, Whereabouts::Unknown);
+    assert_eq!(left.now().await, WorkerLocation::Unknown);
 }
 
 #[tokio::test(start_paused = true)]
@@ -274,7 +274,7 @@ async fn thousands_that_are_left_at_once_are_asked_after_a_few_at_a_time() {
     let about_one = "filter_keys=worker_id";
     head.with(|w| w.slow = Some((about_one, SECOND)));
     let answers = futures_util::future::join_all((0..40).map(|_| left.now())).await;
-    assert!(answers.iter().all(|now| *now == Whereabouts::Listed));
+    assert!(answers.iter().all(|now| *now == WorkerLocation::Listed));
     let asked: Vec<Instant> = head.with(|w| {
         let all = w.asked.iter();
         // Its name is looked up beside.

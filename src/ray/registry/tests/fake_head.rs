@@ -329,7 +329,7 @@ pub(super) fn holder(session: u64) -> Holder {
         subject: None,
         client: "test".to_owned(),
         peer: Some(([127, 0, 0, 1], 1).into()),
-        since: crate::moment::Moment::now(),
+        since: crate::timestamp::Timestamp::now(),
         replica: None,
         parked_until: None,
         at_neighbour: false,

@@ -26,7 +26,7 @@ use crate::ray::registry::tests::fake_head::{
     FakeHead, SECOND, dead, holder, live, settings, until, watch, watch_with, worker,
 };
 use crate::ray::registry::{EnteredBreakpoint, Kind, RayNode, Reason};
-use crate::wire::tunnel::messages::{Held, Hex, Parked};
+use crate::wire::tunnel::messages::{Hex, HoldRow, Parked};
 
 const KEY: &str = "RAY_PDB_84ccee9342eb4d10a70c5c08b7a0424e";
 
@@ -313,7 +313,7 @@ async fn an_entered_breakpoint_that_an_agent_keeps_is_listed_as_long_as_it_says_
         node_id: Arc::clone(&row.node_id),
         address: row.node_ip,
     };
-    let parked = |port| Held {
+    let parked = |port| HoldRow {
         worker_id: (&*row.worker_id).into(),
         kind: Kind::Pdb,
         port,

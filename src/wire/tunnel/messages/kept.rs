@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Held, LARGEST, LARGEST_ROW, MOST_KEPT, MOST_ROWS, Name, Replica, Subject};
+use super::{HoldRow, LARGEST, LARGEST_ROW, MOST_KEPT, MOST_ROWS, Name, Replica, Subject};
 use crate::wire::tunnel::text::{Hex, Text};
 
 /// By what a stream is kept when its relay is lost: a text among its bytes, of which the last one counts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Keep {
+pub struct ParkTerms {
     /// Who alone may go on with it; empty where authentication is off.
     pub owner: Subject,
     /// By which credential the owner had it; `None` where authentication is off.
@@ -51,14 +51,14 @@ pub struct Credential {
 /// For whom and until when an agent keeps a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parked {
-    /// As in [`Keep`].
+    /// As in [`ParkTerms`].
     pub owner: Subject,
     /// The same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<Credential>,
     /// In milliseconds of Unix time.
     pub until_unix_ms: u64,
-    /// As in [`Keep`].
+    /// As in [`ParkTerms`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entered: Option<Box<EnteredText>>,
 }
@@ -87,7 +87,7 @@ pub struct KeptSession {
 
 impl LetRun {
     /// For what `held` says.
-    pub(crate) fn of(held: &Held) -> Self {
+    pub(crate) fn of(held: &HoldRow) -> Self {
         Self {
             worker_id: held.worker_id.clone(),
             port: held.port,

@@ -2,8 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn row() -> Held {
-    Held {
+fn row() -> HoldRow {
+    HoldRow {
         worker_id: "a".repeat(56).as_str().into(),
         kind: Kind::Debugpy,
         port: 65_535,
@@ -53,9 +53,9 @@ fn messages_are_spelled_as_the_protocol_says() {
     let text =
         r#"{"type":"refused","stream":"0101010101010101","kind":"not_a_worker","detail":"no"}"#;
     assert_eq!(written(&refused), text);
-    assert_eq!(written(&Dialled::Dialled), r#"{"type":"dialled"}"#);
+    assert_eq!(written(&StreamGreeting::Dialled), r#"{"type":"dialled"}"#);
     let failed = r#"{"type":"failed","kind":"timed_out","detail":"slow"}"#;
-    assert_eq!(written(&read::<Dialled>(failed).unwrap()), failed);
+    assert_eq!(written(&read::<StreamGreeting>(failed).unwrap()), failed);
 }
 
 #[test]
@@ -181,18 +181,18 @@ proptest! {
     fn whatever_comes_is_read_or_refused(text in "\\PC{0,200}|(\\{\"type\":\"(open|held|announce|hello|welcome)\".{0,100}\\})") {
         let _ = read::<FromRelay>(&text);
         let _ = read::<FromAgent>(&text);
-        let _ = read::<Dialled>(&text);
+        let _ = read::<StreamGreeting>(&text);
     }
 }
 
 #[test]
 fn what_a_stream_is_kept_by_is_spelled_as_the_protocol_says() {
     let text = r#"{"owner":"ada","keeps_ms":900000,"lasted_ms":5,"capabilities":"{}","attach":7}"#;
-    let keep: Keep = read(text).unwrap();
+    let keep: ParkTerms = read(text).unwrap();
     assert_eq!(written(&keep), text);
-    let resumed = written(&Dialled::Resumed(Box::new(keep)));
+    let resumed = written(&StreamGreeting::Resumed(Box::new(keep)));
     assert_eq!(resumed, format!(r#"{{"type":"resumed",{}"#, &text[1..]));
-    let longest = Keep {
+    let longest = ParkTerms {
         owner: "\"".repeat(256).as_str().into(),
         credential: Some(credential()),
         keeps_ms: u64::MAX,
@@ -204,7 +204,7 @@ fn what_a_stream_is_kept_by_is_spelled_as_the_protocol_says() {
         cluster_session: Some(Hex([255; 8])),
         entered: Some(Box::new("\"".repeat(4096).as_str().into())),
     };
-    let longest = written(&Dialled::Resumed(Box::new(longest)));
+    let longest = written(&StreamGreeting::Resumed(Box::new(longest)));
     assert!(longest.len() < crate::wire::tunnel::LARGEST_FRAME);
     let let_run = FromRelay::LetRun(LetRun {
         worker_id: "0c".into(),

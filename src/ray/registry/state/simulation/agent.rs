@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::table::{Agent, AtAgent, Entry, Kept, Said, Terms, replica};
+use super::table::{Agent, AtAgent, Entry, Kept, KeptSince, Terms, replica};
 use super::words::Row;
 use super::world::{Cause, Channel, Connection, Message, PEOPLE, World};
 use crate::hold::HoldId;
@@ -131,7 +131,7 @@ impl World {
         let at_agent = AtAgent {
             hold,
             worker: row.worker,
-            said: Some(Said {
+            said: Some(KeptSince {
                 keep,
                 at: ms,
                 terms,
@@ -192,7 +192,7 @@ impl World {
                 let worker = &mut self.workers[of.worker];
                 worker.promised = promised.or(worker.promised);
                 let terms = Terms::of(&keep, ms);
-                of.said = Some(Said {
+                of.said = Some(KeptSince {
                     keep: *keep,
                     at: ms,
                     terms,
@@ -218,7 +218,7 @@ impl World {
         let Some(AtAgent { hold, worker, said }) = at.streams.remove(&stream) else {
             return;
         };
-        let until = |said: &Said| {
+        let until = |said: &KeptSince| {
             let lasts = said.keep.lasts(Duration::from_millis(ms - said.at));
             let until = ms + u64::try_from(lasts.as_millis()).unwrap();
             assert_eq!(until, said.terms.until(ms), "{:?}", said.terms);

@@ -11,7 +11,7 @@ use crate::hold::{RayNode, RemoteHold};
 use crate::ray::registry::breakpoint::Breakpoint;
 use crate::ray::registry::rows::WorkerRow;
 use crate::ray::registry::state::State;
-use crate::wire::tunnel::messages::{Held, Hex, Replica};
+use crate::wire::tunnel::messages::{Hex, HoldRow, Replica};
 
 pub(super) struct Process {
     pub(super) is_alive: bool,
@@ -244,7 +244,7 @@ impl World {
         relay: usize,
         agent: usize,
         number: u64,
-        held: &[Held],
+        held: &[HoldRow],
         rows: Arc<[Row]>,
     ) {
         self.break_lost(relay, &rows);

@@ -5,15 +5,15 @@ use std::time::{Duration, SystemTime};
 use super::relay::{Phase, Session};
 use super::world::{Cause, Channel, Connection, KEEPS, Message, PEOPLE, Stream, World, name};
 use crate::hold::Holder;
-use crate::moment::{Moment, unix_ms};
 use crate::ray::registry::breakpoint::Breakpoint;
+use crate::timestamp::{Timestamp, unix_ms};
 use crate::wire::debugger::Kind;
-use crate::wire::tunnel::messages::{self, Hex, Keep, LetRun, Open};
+use crate::wire::tunnel::messages::{self, Hex, LetRun, Open, ParkTerms};
 
 impl World {
     pub(super) fn holder(&self, relay: usize, claim: u64) -> Holder {
         let session = self.relays[relay].sessions[&claim];
-        let until = |ms| Moment {
+        let until = |ms| Timestamp {
             instant: self.instant(ms),
             time: SystemTime::UNIX_EPOCH + Duration::from_millis(ms),
         };
@@ -234,7 +234,7 @@ impl World {
             Phase::Parked(until) => Some(to_go(until)),
             Phase::Opening | Phase::Attached | Phase::Leaving => None,
         };
-        let keep = Keep {
+        let keep = ParkTerms {
             owner: PEOPLE[session.person].into(),
             credential: None,
             keeps_ms: left.unwrap_or(session.keeps),

@@ -7,7 +7,7 @@ use super::digest::Digest;
 use super::words::Row;
 use super::world::{PEOPLE, name};
 use crate::hold::{HoldId, NodeHolds};
-use crate::wire::tunnel::messages::{Held, Hex, Keep, KeptSession, LetRun, Open, Replica};
+use crate::wire::tunnel::messages::{Hex, HoldRow, KeptSession, LetRun, Open, ParkTerms, Replica};
 
 #[derive(Default)]
 pub(super) struct Agent {
@@ -21,13 +21,13 @@ pub(super) struct Agent {
     pub(super) kept: Vec<Kept>,
     /// Whose debuggers are being left: their tasks run already.
     pub(super) leaving: Vec<HoldId>,
-    pub(super) told: Told,
+    pub(super) told: ToldLists,
     /// Words about parks that are over, which may still come.
     pub(super) late: Vec<LetRun>,
 }
 
 /// What relays are told, and what only the truth knows of it.
-type Told = (Arc<[Held]>, Arc<[Row]>);
+type ToldLists = (Arc<[HoldRow]>, Arc<[Row]>);
 
 pub(super) struct Entry {
     pub(super) row: Row,
@@ -39,12 +39,12 @@ pub(super) struct Entry {
 pub(super) struct AtAgent {
     pub(super) hold: HoldId,
     pub(super) worker: usize,
-    pub(super) said: Option<Said>,
+    pub(super) said: Option<KeptSince>,
 }
 
 /// By what a worker is kept, when that was said, and what it comes to.
-pub(super) struct Said {
-    pub(super) keep: Keep,
+pub(super) struct KeptSince {
+    pub(super) keep: ParkTerms,
     pub(super) at: u64,
     pub(super) terms: Terms,
 }
@@ -63,11 +63,11 @@ pub(super) struct Kept {
     pub(super) worker: usize,
     pub(super) person: usize,
     pub(super) until: u64,
-    pub(super) said: Said,
+    pub(super) said: KeptSince,
 }
 
 impl Terms {
-    pub(super) fn of(keep: &Keep, ms: u64) -> Self {
+    pub(super) fn of(keep: &ParkTerms, ms: u64) -> Self {
         Self {
             keeps: keep.keeps_ms,
             least: keep.at_least_ms.map(|least| ms + least),
@@ -143,7 +143,7 @@ impl Agent {
         }
     }
 
-    pub(super) fn keep(&mut self, id: HoldId, keep: &Keep, until: u64) {
+    pub(super) fn keep(&mut self, id: HoldId, keep: &ParkTerms, until: u64) {
         self.holds.park(id, keep, until, ()).unwrap();
         if let Some(entry) = self.table.get_mut(&id) {
             entry.row.parked = Some(until);
@@ -179,7 +179,7 @@ impl Agent {
     }
 
     /// What relays are to be told, where that has changed.
-    pub(super) fn news(&mut self) -> Option<Told> {
+    pub(super) fn news(&mut self) -> Option<ToldLists> {
         let (held, rows) = (self.holds.rows(), self.table.values());
         let is_old = held == self.told.0 && rows.clone().map(|e| &e.row).eq(&*self.told.1);
         if is_old {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::relay::{Phase, Process};
 use super::world::{PEOPLE, SILENT, World, id, name, worker_of};
 use crate::hold::{RemoteHolds, Touched};
-use crate::moment::unix_ms;
 use crate::ray::registry::breakpoint::Breakpoint;
 use crate::ray::registry::state::Changes;
 use crate::ray::registry::{Change, ClaimError};
+use crate::timestamp::unix_ms;
 
 /// Who has a worker, and what only the truth knows of that: at which stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,12 +26,12 @@ pub(super) struct Row {
 /// The last word of everybody to the relay `own`.
 pub(super) struct Words {
     own: usize,
-    agents: [Option<Word>; 2],
+    agents: [Option<AgentReport>; 2],
     /// What its predecessor has.
     pub(super) older: Vec<Row>,
 }
 
-struct Word {
+struct AgentReport {
     link: u64,
     rows: Arc<[Row]>,
     /// Until when it stands, where its link broke.
@@ -39,7 +39,7 @@ struct Word {
 }
 
 /// Who else has a worker, and whether that is the predecessor's session.
-type Told = Option<(Row, bool)>;
+type HolderSeen = Option<(Row, bool)>;
 
 impl Words {
     pub(super) fn new(own: usize) -> Self {
@@ -52,7 +52,7 @@ impl Words {
 
     pub(super) fn hear(&mut self, agent: usize, link: u64, rows: Arc<[Row]>) {
         let until = None;
-        self.agents[agent] = Some(Word { link, rows, until });
+        self.agents[agent] = Some(AgentReport { link, rows, until });
     }
 
     /// The link has ended at `ms`; its agent's word `stands` for the documented time, or not.
@@ -75,7 +75,7 @@ impl Words {
         }
     }
 
-    pub(super) fn told(&self, w: usize) -> Told {
+    pub(super) fn told(&self, w: usize) -> HolderSeen {
         if let Some(row) = self.older.iter().find(|row| row.worker == w) {
             return Some((*row, true));
         }
@@ -296,7 +296,7 @@ impl World {
 }
 
 /// Whether what was told first is over by what is told then; `None`: nobody can know.
-fn ends(before: Told, after: Told, gap: bool) -> Option<bool> {
+fn ends(before: HolderSeen, after: HolderSeen, gap: bool) -> Option<bool> {
     let ((before, by_older), (after, by_older_too)) = match (before, after) {
         (None, _) => return Some(false),
         (Some(_), None) => return Some(true),

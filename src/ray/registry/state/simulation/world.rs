@@ -13,10 +13,10 @@ use super::steps::Step;
 use super::table::Agent;
 use super::words::Row;
 use crate::hold::RemoteHold;
-use crate::moment::Moment;
 use crate::ray::registry::breakpoint::BreakpointId;
 use crate::ray::registry::rows::WorkerRow;
-use crate::wire::tunnel::messages::{Held, Keep, LetRun, Open};
+use crate::timestamp::Timestamp;
+use crate::wire::tunnel::messages::{HoldRow, LetRun, Open, ParkTerms};
 
 /// For how long a park lasts here, in milliseconds.
 pub(super) const KEEPS: u64 = 60_000;
@@ -124,7 +124,7 @@ pub(super) enum Channel {
 pub(super) enum Message {
     Rows(&'static [WorkerRow], u64),
     /// Each with what only the truth knows of it.
-    Held(Arc<[Held]>, Arc<[Row]>),
+    Held(Arc<[HoldRow]>, Arc<[Row]>),
     /// With the number of the stream.
     Open(Box<Open>, u64),
     /// With what is meant, and who has said so at which stop.
@@ -133,7 +133,7 @@ pub(super) enum Message {
     /// With how long it has lasted, where somebody goes on with it.
     Dialled(Option<u64>),
     /// With until when that is promised, where it is parked.
-    Keep(Box<Keep>, Option<u64>),
+    Keep(Box<ParkTerms>, Option<u64>),
     /// The session is over, and the task is to run on.
     Goodbye(Cause),
     Closed,
@@ -242,8 +242,8 @@ impl World {
         self.last
     }
 
-    pub(super) fn now(&self) -> Moment {
-        Moment {
+    pub(super) fn now(&self) -> Timestamp {
+        Timestamp {
             instant: self.instant(self.ms),
             time: SystemTime::UNIX_EPOCH + Duration::from_millis(self.ms),
         }

@@ -16,31 +16,31 @@ const OF_ONE: usize = 16;
 const MOST: usize = 64;
 
 /// What one relay has said.
-pub(super) type Notice = (Replica, Arc<Revocations>);
+pub(super) type Bulletin = (Replica, Arc<Revocations>);
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Board {
+pub(super) struct RevocationGossip {
     relays: Arc<watch::Sender<Vec<Replica>>>,
-    notices: watch::Sender<Arc<[Notice]>>,
+    notices: watch::Sender<Arc<[Bulletin]>>,
 }
 
 /// The one link with a relay process: a process that several addresses lead to has one.
-pub(super) struct Only {
+pub(super) struct ProcessLink {
     relays: Arc<watch::Sender<Vec<Replica>>>,
     replica: Replica,
 }
 
 /// What one link has passed on, and what it has still to.
 #[derive(Debug)]
-pub(super) struct Reader {
-    notices: watch::Receiver<Arc<[Notice]>>,
+pub(super) struct GossipReader {
+    notices: watch::Receiver<Arc<[Bulletin]>>,
     replica: Replica,
     /// What its relay knows.
     known: HashSet<Hex<32>>,
 }
 
-impl Board {
+impl RevocationGossip {
     pub(super) fn new() -> Self {
         Self {
             relays: Arc::default(),
@@ -49,7 +49,7 @@ impl Board {
     }
 
     /// Enters a link with `replica`; `None`: there is one.
-    pub(super) fn claim(&self, replica: Replica) -> Option<Only> {
+    pub(super) fn claim(&self, replica: Replica) -> Option<ProcessLink> {
         let entered = self.relays.send_if_modified(|relays| {
             let is_new = !relays.contains(&replica);
             if is_new {
@@ -58,7 +58,7 @@ impl Board {
             is_new
         });
         // Made only then: dropped, it would take the other one off.
-        entered.then(|| Only {
+        entered.then(|| ProcessLink {
             relays: Arc::clone(&self.relays),
             replica,
         })
@@ -80,7 +80,7 @@ impl Board {
             }
             let mut all = notices.to_vec();
             all.push((replica, Arc::new(said)));
-            let own = |(of, _): &Notice| *of == replica;
+            let own = |(of, _): &Bulletin| *of == replica;
             if all.iter().filter(|notice| own(notice)).count() > OF_ONE
                 && let Some(oldest) = all.iter().position(own)
             {
@@ -95,8 +95,8 @@ impl Board {
     }
 
     /// What the relay `replica` is to be told, from now on.
-    pub(super) fn reader(&self, replica: Replica) -> Reader {
-        Reader {
+    pub(super) fn reader(&self, replica: Replica) -> GossipReader {
+        GossipReader {
             notices: self.notices.subscribe(),
             replica,
             known: HashSet::new(),
@@ -104,7 +104,7 @@ impl Board {
     }
 }
 
-impl Reader {
+impl GossipReader {
     /// The next that the relay has not heard of.
     fn next(&mut self) -> Option<Arc<Revocations>> {
         let notices = Arc::clone(&self.notices.borrow_and_update());
@@ -133,7 +133,7 @@ impl Reader {
     }
 }
 
-impl Drop for Only {
+impl Drop for ProcessLink {
     fn drop(&mut self) {
         let replica = self.replica;
         self.relays
@@ -158,13 +158,13 @@ mod tests {
         }
     }
 
-    fn all(reader: &mut Reader) -> Vec<u8> {
+    fn all(reader: &mut GossipReader) -> Vec<u8> {
         std::iter::from_fn(|| Some(reader.next()?.mac.0[0])).collect()
     }
 
     #[test]
     fn what_one_has_said_all_others_hear_once_also_those_who_come_later() {
-        let board = Board::new();
+        let board = RevocationGossip::new();
         let (one, other) = (Hex([1; 8]), Hex([2; 8]));
         let (mut first, mut second) = (board.reader(one), board.reader(other));
         board.put(one, said(1));
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn one_relay_crowds_out_no_other() {
-        let board = Board::new();
+        let board = RevocationGossip::new();
         board.put(Hex([1; 8]), said(0));
         for mac in 1..=200 {
             board.put(Hex([2; 8]), said(mac));
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_relay_process_has_one_link() {
-        let board = Board::new();
+        let board = RevocationGossip::new();
         let relays = board.relays();
         let link = board.claim(Hex([1; 8])).unwrap();
         assert!(board.claim(Hex([1; 8])).is_none());

@@ -6,19 +6,19 @@ use crate::connection::summary::Summary;
 use crate::context::Context;
 
 /// Tells what is known of a connection when this is dropped, whatever ends it.
-pub(super) struct Told {
+pub(super) struct ConnectionLog {
     summary: Summary,
     context: Arc<Context>,
 }
 
-impl Told {
+impl ConnectionLog {
     pub(super) fn new(summary: Summary, context: &Arc<Context>) -> Self {
         let context = Arc::clone(context);
         Self { summary, context }
     }
 }
 
-impl Drop for Told {
+impl Drop for ConnectionLog {
     fn drop(&mut self) {
         self.summary.tell(self.context.traces.as_deref());
     }

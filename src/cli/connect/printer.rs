@@ -18,7 +18,7 @@ use crate::wire::text::{replaced, shortened};
 const MOST_REASONS: usize = 8;
 
 /// Prints.
-pub(super) struct Told {
+pub(super) struct ConnectPrinter {
     relay: String,
     address: SocketAddr,
     shared: bool,
@@ -65,7 +65,7 @@ impl ConnectDisplay {
 }
 
 /// A connection, for as long as it is there.
-pub(super) struct Counted<'a>(&'a Told);
+pub(super) struct Counted<'a>(&'a ConnectPrinter);
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
@@ -75,7 +75,7 @@ impl Drop for Counted<'_> {
     }
 }
 
-impl Told {
+impl ConnectPrinter {
     pub(super) fn new(args: &ConnectArgs, relay: &RelayUrl, address: SocketAddr) -> Self {
         let beside = !args.command.is_empty();
         let form = match args.json {

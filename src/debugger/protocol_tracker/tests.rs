@@ -18,7 +18,7 @@ fn event(name: &str) -> Value {
 
 #[test]
 fn a_session_is_followed_from_greeting_to_goodbye() {
-    let mut ledger = Ledger::default();
+    let mut ledger = ProtocolTracker::default();
     ledger.received(&frame(&event("output")));
     assert!(ledger.progress.greeted && ledger.progress.attach == Attach::No);
     ledger.sent(&frame(&request("attach")));
@@ -47,7 +47,7 @@ fn a_session_is_followed_from_greeting_to_goodbye() {
 
 #[test]
 fn evaluations_under_way_are_counted_and_a_goodbye_is_found_behind_what_comes_before_it() {
-    let mut ledger = Ledger::default();
+    let mut ledger = ProtocolTracker::default();
     ledger.sent(&frame(&request("evaluate")));
     ledger.sent(&frame(&request("evaluate")));
     ledger.received(&frame(&response("evaluate", false)));
@@ -79,7 +79,7 @@ fn an_attach_that_maps_paths_is_told_from_one_that_does_not() {
     ] {
         let mut attach = request("attach");
         attach["arguments"]["pathMappings"] = mappings;
-        let mut ledger = Ledger::default();
+        let mut ledger = ProtocolTracker::default();
         ledger.sent(&frame(&attach));
         assert_eq!(ledger.progress.mapped, wanted, "{attach}");
     }
@@ -87,7 +87,7 @@ fn an_attach_that_maps_paths_is_told_from_one_that_does_not() {
 
 #[test]
 fn a_refused_attach_is_told_from_one_that_is_at_work() {
-    let mut ledger = Ledger::default();
+    let mut ledger = ProtocolTracker::default();
     ledger.sent(&frame(&request("attach")));
     ledger.received(&frame(&response("attach", false)));
     assert_eq!(ledger.progress.attach, Attach::Refused);
@@ -95,7 +95,7 @@ fn a_refused_attach_is_told_from_one_that_is_at_work() {
 
 #[test]
 fn what_is_no_dap_is_given_up_on() {
-    let mut ledger = Ledger::default();
+    let mut ledger = ProtocolTracker::default();
     ledger.received(b"SSH-2.0-OpenSSH_9.2p1\r\n\r\n");
     assert!(ledger.lost && !ledger.progress.greeted);
     ledger.received(&frame(&event("initialized")));
@@ -112,7 +112,7 @@ proptest! {
         let events = ["output", "initialized", "stopped", "thread", "terminated", "process", "module"];
         let sent: Vec<u8> = names.iter().flat_map(|n| frame(&request(commands[*n]))).collect();
         let received: Vec<u8> = names.iter().flat_map(|n| frame(&event(events[*n]))).collect();
-        let (mut whole, mut pieces) = (Ledger::default(), Ledger::default());
+        let (mut whole, mut pieces) = (ProtocolTracker::default(), ProtocolTracker::default());
         whole.sent(&sent);
         whole.received(&received);
         for (bytes, up) in [(&sent, true), (&received, false)] {
@@ -137,7 +137,7 @@ proptest! {
                 rest = later;
             }
         }
-        let seen = |l: &Ledger| (l.progress.greeted, l.progress.attach, l.progress.configured, l.progress.disconnect, l.lost);
+        let seen = |l: &ProtocolTracker| (l.progress.greeted, l.progress.attach, l.progress.configured, l.progress.disconnect, l.lost);
         prop_assert_eq!(seen(&whole), seen(&pieces));
         prop_assert!(pieces.between_messages());
     }

@@ -10,9 +10,9 @@ use crate::config::Config;
 use crate::context::Context;
 use crate::dap::testing::paused;
 use crate::identity::Authenticator;
-use crate::moment::Moment;
 use crate::ray::registry::{BreakpointId, Change, ClaimError, Kind, State};
 use crate::session::refusal::SessionRefusal;
+use crate::timestamp::Timestamp;
 use crate::wire::tunnel::text::Hex;
 
 const OTHER: Replica = Hex([9; 8]);
@@ -44,8 +44,8 @@ impl Scene {
         }
     }
 
-    fn held(&self, session: &str) -> Held {
-        Held {
+    fn held(&self, session: &str) -> HoldRow {
+        HoldRow {
             worker_id: (&*self.breakpoint.worker_id).into(),
             kind: self.breakpoint.kind,
             port: self.breakpoint.port,
@@ -60,8 +60,8 @@ impl Scene {
     }
 
     /// What the agent of `a1` says on the link `link`, as soon as it was taken in.
-    async fn says(&self, link: u64, held: impl Into<Arc<[Held]>>) {
-        let (agents, held): (_, Arc<[Held]>) = (&self.context.peers.agents, held.into());
+    async fn says(&self, link: u64, held: impl Into<Arc<[HoldRow]>>) {
+        let (agents, held): (_, Arc<[HoldRow]>) = (&self.context.peers.agents, held.into());
         agents.hear_holds(link, vec![node("a1", "10.0.0.1")], &held);
     }
 
@@ -116,7 +116,7 @@ async fn what_another_relay_holds_is_shown_and_refused_as_if_it_were_held_here()
     let Err(ClaimError::InUse(by)) = refused else {
         panic!("{refused:?}");
     };
-    let words = SessionRefusal::in_use(&scene.breakpoint, &by, Moment::now()).to_string();
+    let words = SessionRefusal::in_use(&scene.breakpoint, &by, Timestamp::now()).to_string();
     let said = "is being debugged by bob with nvim from 192.0.2.1:5000 through another relay, for ";
     assert!(words.contains(said), "{words}");
     let way = scene.context.peers.agents.way(&scene.breakpoint).await;
@@ -180,15 +180,15 @@ async fn who_has_left_or_is_not_believed_holds_nothing() {
 #[tokio::test(start_paused = true)]
 async fn nobody_is_believed_of_what_is_not_on_its_node_or_of_this_relay() {
     let scene = Scene::new().await;
-    let own = Held {
+    let own = HoldRow {
         replica: scene.context.peers.agents.replica(),
         ..scene.held("7")
     };
-    let port = Held {
+    let port = HoldRow {
         port: 1,
         ..scene.held("7")
     };
-    let kind = Held {
+    let kind = HoldRow {
         kind: Kind::Pdb,
         ..scene.held("7")
     };
@@ -264,11 +264,11 @@ async fn relays_that_agents_know_are_counted_once() {
 #[tokio::test(start_paused = true)]
 async fn workers_that_an_agent_makes_up_are_asked_for_one_by_one() {
     let scene = Scene::new().await;
-    let made_up = (0..100).map(|n| Held {
+    let made_up = (0..100).map(|n| HoldRow {
         worker_id: format!("{n:056x}").as_str().into(),
         ..scene.held(&n.to_string())
     });
-    let made_up: Vec<Held> = made_up.collect();
+    let made_up: Vec<HoldRow> = made_up.collect();
     let agents = &scene.context.peers.agents;
     let nodes = vec![node("a1", "10.0.0.1")];
     agents.hear_holds(1, nodes, &made_up);

@@ -18,11 +18,11 @@ use tracing::{debug, info};
 
 use super::Agents;
 use super::end::End;
-use super::way::{NoWay, Way};
+use super::way::{NoRoute, WorkerRoute};
 use crate::hold::{Holder, RayNode, RemoteHold};
-use crate::identity::Ended;
+use crate::identity::PrincipalEnded;
 use crate::ray::registry::{Breakpoint, Snapshot};
-use crate::wire::tunnel::messages::{FromRelay, Held, LetRun, Replica};
+use crate::wire::tunnel::messages::{FromRelay, HoldRow, LetRun, Replica};
 
 /// How long after a worker was asked for in vain it is asked for again.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
@@ -42,7 +42,7 @@ const LOOK: Duration = Duration::from_secs(3600);
 
 /// Who else is there. One for the relay.
 #[derive(Default)]
-pub(super) struct Elsewhere {
+pub(super) struct RelayPeers {
     /// Which relays each link's agent is linked with.
     relays: Mutex<HashMap<u64, Vec<Replica>>>,
     news: watch::Sender<()>,
@@ -59,9 +59,9 @@ struct UnlistedLookups {
 
 impl Agents {
     /// The agent of the link `link`, which speaks for `nodes`, has said what is `held` through it.
-    pub(super) fn hear_holds(&self, link: u64, nodes: Vec<RayNode>, held: &[Held]) {
+    pub(super) fn hear_holds(&self, link: u64, nodes: Vec<RayNode>, held: &[HoldRow]) {
         // A session of this relay is one that it has, unless the agent keeps it.
-        let others = |held: &&Held| held.replica != self.replica || held.parked.is_some();
+        let others = |held: &&HoldRow| held.replica != self.replica || held.parked.is_some();
         let held: Vec<_> = held.iter().filter(others).cloned().collect();
         self.registry.hear(|said| said.hear(link, nodes, &held));
         self.elsewhere.news.send_replace(());
@@ -76,7 +76,10 @@ impl Agents {
     /// The link `link` has ended at `now`.
     pub(super) fn lose_holds(&self, link: u64, end: &End, now: Instant) {
         self.elsewhere.relays.lock().remove(&link);
-        let stands = matches!(end, End::Broken | End::Replaced | End::Over(Ended::Expired));
+        let stands = matches!(
+            end,
+            End::Broken | End::Replaced | End::Over(PrincipalEnded::Expired)
+        );
         self.registry.hear(|said| said.leave(link, stands, now));
         self.elsewhere.news.send_replace(());
     }
@@ -194,10 +197,10 @@ impl Agents {
     /// left, or after [`LEFT`] at the latest.
     ///
     /// # Errors
-    /// [`NoWay`].
-    pub(crate) async fn let_run_kept(&self, breakpoint: &Breakpoint) -> Result<(), NoWay> {
+    /// [`NoRoute`].
+    pub(crate) async fn let_run_kept(&self, breakpoint: &Breakpoint) -> Result<(), NoRoute> {
         let mut lists = self.registry.watch();
-        let Way::Agent { link, .. } = self.way_to_agent(breakpoint).await? else {
+        let WorkerRoute::Agent { link, .. } = self.way_to_agent(breakpoint).await? else {
             return Ok(());
         };
         let kept = self.registry.remote(|said| {
@@ -222,5 +225,5 @@ impl Agents {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-#[path = "elsewhere/tests.rs"]
+#[path = "peers/tests.rs"]
 mod tests;

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const WHY_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A client whose session is over.
-pub(super) struct Farewell<S> {
+pub(super) struct Linger<S> {
     pub(super) client: Conversation<S>,
     /// The goodbye that it has said already, where no worker has answered it.
     pub(super) asked: Option<Request>,
@@ -44,7 +44,7 @@ pub(super) struct Unexplained {
     pub(super) closed: bool,
 }
 
-impl<S: PeerStream> Farewell<S> {
+impl<S: PeerStream> Linger<S> {
     /// Answers the client until it has said goodbye, its time is over, or the relay ends.
     pub(super) async fn wait(mut self, context: &Context, principal: &Principal) {
         let until = Instant::now() + PATIENCE;

@@ -20,9 +20,9 @@ const KEPT: usize = 4096;
 
 /// How far a conversation with a worker's debugger has come, by what was sent and received.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
-    sent: Cutter,
-    received: Cutter,
+pub(super) struct ProtocolTracker {
+    sent: FrameSplitter,
+    received: FrameSplitter,
     /// How far it is, as another process that goes on with it has to know.
     pub(super) progress: Progress,
     /// Requests that were not answered yet. What cannot be told from one counts.
@@ -39,7 +39,7 @@ pub(super) struct Ledger {
     stands_changed: bool,
 }
 
-impl Ledger {
+impl ProtocolTracker {
     /// Of a conversation that begins; the threads that stand are known where they are given.
     pub(super) fn that_knows(stands: Option<Box<Kept>>) -> Self {
         Self {
@@ -243,7 +243,7 @@ impl Ledger {
 
     /// The message of which a part was noted as sent never was.
     pub(super) fn forget_part(&mut self) {
-        self.sent = Cutter::default();
+        self.sent = FrameSplitter::default();
     }
 
     /// What is still to come of the message that the debugger is in the middle of: so many bytes, or what follows on this
@@ -277,7 +277,7 @@ fn arguments(request: &[u8]) -> Option<Map<String, Value>> {
 /// Cuts a stream of bytes into bodies, and keeps no more of them than it must.
 #[cfg_attr(test, derive(Clone))]
 #[derive(Debug, Default)]
-struct Cutter {
+struct FrameSplitter {
     /// The part that has come of a header, or of the beginning of a body.
     part: Vec<u8>,
     /// Length of the body that is under way, and how much of it is still to come; `None` in a header.
@@ -288,7 +288,7 @@ struct Cutter {
 /// What passed is not DAP.
 struct Broken;
 
-impl Cutter {
+impl FrameSplitter {
     fn between(&self) -> bool {
         self.body.is_none() && self.part.is_empty()
     }

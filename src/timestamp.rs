@@ -10,14 +10,14 @@ use tokio::time::Instant;
 
 /// See the module. Ordered by the steady clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Moment {
+pub struct Timestamp {
     /// The monotonic time, to measure by.
     pub instant: Instant,
     /// The wall clock's time, to show.
     pub time: SystemTime,
 }
 
-impl Moment {
+impl Timestamp {
     /// The present moment.
     pub fn now() -> Self {
         Self {
@@ -70,7 +70,7 @@ pub(crate) fn unix_ms(time: SystemTime) -> u64 {
 }
 
 /// Serialised as every time in the relay's JSON: seconds since 1970 with milliseconds.
-impl Serialize for Moment {
+impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let since = self.time.duration_since(SystemTime::UNIX_EPOCH);
         to.serialize_f64(since.unwrap_or_default().as_millis() as f64 / 1000.0)
@@ -83,21 +83,21 @@ pub(crate) mod testing {
 
     use super::*;
 
-    static BEGAN: LazyLock<Moment> = LazyLock::new(Moment::now);
+    static BEGAN: LazyLock<Timestamp> = LazyLock::new(Timestamp::now);
 
     /// `seconds` after 1970 by the wall clock, and as far from each other by the steady one.
-    pub(crate) fn at(seconds: u64) -> Moment {
+    pub(crate) fn at(seconds: u64) -> Timestamp {
         let after = Duration::from_secs(seconds);
-        Moment {
+        Timestamp {
             instant: BEGAN.instant + after,
             time: SystemTime::UNIX_EPOCH + after,
         }
     }
 
     /// So long before now, as both clocks agree.
-    pub(crate) fn ago(by: Duration) -> Moment {
-        let now = Moment::now();
-        Moment {
+    pub(crate) fn ago(by: Duration) -> Timestamp {
+        let now = Timestamp::now();
+        Timestamp {
             instant: now.instant.checked_sub(by).unwrap_or(now.instant),
             time: now.time - by,
         }
@@ -112,21 +112,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_wall_clock_that_is_set_makes_nothing_longer_or_shorter() {
-        let began = Moment::now();
+        let began = Timestamp::now();
         tokio::time::advance(Duration::from_secs(8)).await;
-        let now = Moment::now();
+        let now = Timestamp::now();
         for time in [now.time + HOUR, now.time - HOUR] {
-            assert_eq!(began.until(Moment { time, ..now }).as_secs(), 8);
+            assert_eq!(began.until(Timestamp { time, ..now }).as_secs(), 8);
         }
         assert_eq!(now.until(began), Duration::ZERO);
     }
 
     #[test]
     fn what_somebody_else_wrote_is_as_long_ago_as_the_wall_clock_says() {
-        let now = Moment::now();
-        let ago = Moment::written(now.time - HOUR).until(now);
+        let now = Timestamp::now();
+        let ago = Timestamp::written(now.time - HOUR).until(now);
         assert!(ago.abs_diff(HOUR).as_secs() < 10, "{ago:?}");
-        let future = Moment::written(now.time + HOUR);
-        assert!(future.time < now.time + HOUR && future.until(Moment::now()).as_secs() < 10);
+        let future = Timestamp::written(now.time + HOUR);
+        assert!(future.time < now.time + HOUR && future.until(Timestamp::now()).as_secs() < 10);
     }
 }

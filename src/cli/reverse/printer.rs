@@ -11,10 +11,10 @@ use super::args::Debugger;
 use crate::cli::terminal;
 use crate::wire::human_time::span;
 use crate::wire::text::replaced;
-use crate::wire::tunnel::reverse::Arrived;
+use crate::wire::tunnel::reverse::ReverseArrival;
 
 /// Prints.
-pub(super) struct Told {
+pub(super) struct ReversePrinter {
     json: bool,
     to: Debugger,
     state: Mutex<ReverseDisplay>,
@@ -29,7 +29,7 @@ struct ReverseDisplay {
     sessions: HashMap<u64, (String, Instant)>,
 }
 
-impl Told {
+impl ReversePrinter {
     pub(super) fn new(json: bool, to: Debugger) -> Self {
         Self {
             json,
@@ -75,7 +75,7 @@ impl Told {
         terminal::say(&text)
     }
 
-    pub(super) fn arrived(&self, arrived: &Arrived) -> io::Result<()> {
+    pub(super) fn arrived(&self, arrived: &ReverseArrival) -> io::Result<()> {
         let title = replaced(&arrived.title).into_owned();
         let mut state = self.state.lock();
         let now = Instant::now();
