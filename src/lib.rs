@@ -48,7 +48,7 @@
 //! | [`wire`] | protocols alone, without the relay's part in them |
 //! | [`memory`] | how much memory there is, and who has taken how much of it |
 //! | `manual` | the pages of `docs/`, for `ray-relay help` and the page at `/relay/` |
-//! | [`moment`], [`shutdown`] | a time to show and a time to measure by; the stages of the end |
+//! | [`timestamp`], [`shutdown`] | a time to show and a time to measure by; the stages of the end |
 //!
 //! # Glossary
 //!

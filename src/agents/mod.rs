@@ -6,7 +6,7 @@
 //! asked for a stream ([`open`]), which becomes a [`Tunnel`]. Workers that dial out are met at a [`reverse`] rendezvous. [`way`] says by which way a breakpoint is reached, [`inspect`] what a worker does that
 //! waits for nobody, [`failures`] what agents keep of tasks that failed.
 //!
-//! Relays that are linked with the same agents know through them what each other's sessions hold ([`elsewhere`]), and what
+//! Relays that are linked with the same agents know through them what each other's sessions hold ([`peers`]), and what
 //! is revoked ([`revoked`]).
 //!
 //! Bounds: links in all (`upstream.max_agents`), those that are not believed yet ([`newcomers`]), [`STREAMS`] and [`WAITING`] for each agent, what it may say in a second

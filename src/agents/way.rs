@@ -146,7 +146,7 @@ impl Agents {
     /// The way to a worker that the agent of its node keeps.
     ///
     /// # Errors
-    /// [`NoWay::NoAgent`].
+    /// [`NoRoute::NoAgent`].
     pub(crate) async fn way_to_agent(
         &self,
         breakpoint: &Breakpoint,

@@ -15,8 +15,8 @@ use crate::wire::text::replaced;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
-  ray-relay park 3kfz0q8m --for 12h
-  ray-relay park train_step --for 12h --json
+  ray-relay park 3kfz0q8m --for 16h
+  ray-relay park train_step --for 16h --json
       {\"parked\": [{\"id\", \"parked_until\", \"seconds\"}]}, in seconds since 1970, with
       \"credential_expires\" where that is before; \"error\" in place of these where it is not parked
 

@@ -2,15 +2,15 @@
 //!
 //! A connection whose client has shown no credential is a stranger. Strangers share a small number of places and their part
 //! of [`Memory`], whatever they speak and however many they are; what each of them may make the relay hold is counted
-//! in full beforehand ([`Place::weigh`]). No connection queues: where there is no room, the stranger that
+//! in full beforehand ([`ConnectionPermit::weigh`]). No connection queues: where there is no room, the stranger that
 //! has stood still for longest is given up, of the address that takes most. So a client with a credential gets in
 //! behind any number of silent connections, also where a port-forward makes one address of all of them.
 //!
-//! Whoever shows a credential ([`Place::recognised`]) is never given up, and takes what is held from an account of
+//! Whoever shows a credential ([`ConnectionPermit::recognised`]) is never given up, and takes what is held from an account of
 //! [`Memory`] that is its own. Of one principal there are at most a quarter of
 //! the places, and an eighth is always left for newcomers.
 //!
-//! What carries the links and streams of agents has bounds of its own and takes none of these places ([`Place::set_apart`]).
+//! What carries the links and streams of agents has bounds of its own and takes none of these places ([`ConnectionPermit::set_apart`]).
 //!
 //! The listener holds a [`Guard`] for each connection; what is behind it has the [`ConnectionPermit`] in its
 //! [`ConnectionInfo`](crate::connection::ConnectionInfo). Nothing in here waits while it holds the lock.

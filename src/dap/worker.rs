@@ -1,6 +1,6 @@
 //! A session with one worker: replay of the client's opening, then the splice.
 //!
-//! [`Relaying`] owns the session; what passes is judged in `from_client` and `from_worker`. Whatever ends it, the worker is
+//! [`ActiveSession`] owns the session; what passes is judged in `from_client` and `from_worker`. Whatever ends it, the worker is
 //! detached and the task runs on, unless the client was allowed to end it and did. The connection to the worker is not closed
 //! here: [`crate::debugger::Worker`] leads it to its end, at whatever await this future is dropped.
 
@@ -88,7 +88,7 @@ pub(super) enum SessionOutcome<'a, S> {
     Parked(Box<Park<'a>>),
 }
 
-/// Reaches the worker, for a session that is to be [run](Relaying::run). In a box, because whoever awaits a session would
+/// Reaches the worker, for a session that is to be [run](ActiveSession::run). In a box, because whoever awaits a session would
 /// hold it several times over.
 ///
 /// # Errors

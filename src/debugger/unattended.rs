@@ -226,7 +226,7 @@ impl Unattended {
         }
     }
 
-    /// Asks for the value of `expression`, which [`Heard::Value`] answers; `false`: it takes no question now. It is evaluated in
+    /// Asks for the value of `expression`, which [`UnattendedEvent::Value`] answers; `false`: it takes no question now. It is evaluated in
     /// a thread of the debugger's own, and in no frame of the program's. To be polled to its end.
     pub(crate) async fn evaluate(&mut self, expression: &str) -> bool {
         if !self.is_ready(Taker::Editor) {

@@ -5,7 +5,7 @@
 //! can read the answers. All of that leaves marks: a `Host` that is not this relay's, an `Origin`
 //! that is not the `Host`, or `Sec-Fetch-Site`, with which a browser says whose page is asking.
 //! Reading is no safer than writing: Ray kills actors and starts profilers on GET. Called for every
-//! request before anything else looks at it; it yields whose [`Origin`] the request is on, and the [`Reached`] address that
+//! request before anything else looks at it; it yields whose [`Origin`] the request is on, and the [`ExternalAddress`] address that
 //! the rewriting needs. A dashboard's origin is another one than the relay's, so that what runs there is kept from the
 //! relay's page and API by the same marks as any other site. One request crosses, and from the relay's page alone: that by
 //! which a browser becomes known on a dashboard's origin, lest others have it known there as themselves.

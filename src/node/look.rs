@@ -212,7 +212,7 @@ impl TargetVerifier {
     /// The live worker of this machine's nodes whose process has the end at `peer` of a connection from there to `local`.
     ///
     /// # Errors
-    /// [`Stranger`]: whatever is not known to be a worker is none.
+    /// [`UnverifiedPeer`]: whatever is not known to be a worker is none.
     pub(super) async fn caller(
         &self,
         peer: SocketAddr,

@@ -188,7 +188,7 @@ pub struct Open {
     /// For whom the worker is taken; `None` for a further connection of a session that holds it, to a subprocess.
     pub holder: Option<Holder>,
     /// The owner of the worker, which the agent keeps: the stream goes on with the debugger's connection that is there
-    /// ([`Dialled::Resumed`]). `None`: it is dialled.
+    /// ([`StreamGreeting::Resumed`]). `None`: it is dialled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<Subject>,
 }

@@ -3,7 +3,7 @@
 //!
 //! An agent stands beside the workers of a Ray node and dials every relay. On the link, a WebSocket with [`messages`], the
 //! relay asks for connections; for each the agent opens one more WebSocket, the stream, whose first message is a
-//! [`StreamGreeting`](messages::Dialled) and in which [`ByteStream`] carries everything else. Flow control and fairness between
+//! [`StreamGreeting`](messages::StreamGreeting) and in which [`ByteStream`] carries everything else. Flow control and fairness between
 //! streams are the kernel's, and a stream that is lost disturbs one session.
 //!
 //! A person whose debugger listens ([`reverse`]) speaks the same way: a link, and a stream for each worker that dials out.

@@ -6,7 +6,7 @@ use super::{FailureId, Name, StreamId};
 use crate::wire::tunnel::text::Hex;
 
 /// Asks for a stream with what a worker is found to do, or with the port of its debugger, which is opened for that. Behind
-/// [`StreamGreeting`](super::Dialled) the stream has one JSON text, and ends.
+/// [`StreamGreeting`](super::StreamGreeting) the stream has one JSON text, and ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inspect {
     /// Names the stream.
