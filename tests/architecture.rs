@@ -41,7 +41,7 @@ const LAYERS: &[&[&str]] = &[
     &["keeper", "pdb", "dial"],
     &["wire"],
     &[
-        "memory", "moment", "shutdown", "key_mode", "fault", "manual",
+        "memory", "timestamp", "shutdown", "key_mode", "fault", "manual",
     ],
 ];
 
@@ -188,7 +188,7 @@ fn paths_are_read_off_every_form_of_an_import() {
         mod tests { use crate::also_only_in_tests::Thing; }
     ";
     let used: Vec<_> = rooms_used(&production(text)).into_iter().collect();
-    assert_eq!(used, ["audit", "config", "moment", "registry", "wire"]);
+    assert_eq!(used, ["audit", "config", "registry", "timestamp", "wire"]);
 }
 
 fn root() -> PathBuf {

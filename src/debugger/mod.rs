@@ -1,7 +1,7 @@
 //! The connection to a worker's debugger, debugpy or the legacy one, and how it is led to its end in the order that the
 //! debugger survives. It knows neither sessions nor people: a relay opens one for a permit, an agent for what Ray attributes.
 //!
-//! [`Worker`] is the connection to debugpy, over a [`Stream`]; `ledger` follows what passes over it; `goodbye` ends it, and
+//! [`Worker`] is the connection to debugpy, over a [`Stream`]; `protocol_tracker` follows what passes over it; `goodbye` ends it, and
 //! tells the [`Tenant`] how far it is. [`let_run`] attaches for no other purpose than to leave. [`legacy`] is the same for
 //! Ray's older debugger, [`unattended`] is a debugger of either kind without a client, [`waiting`] the park of relays and agents
 //! alike, and [`at_node`] what an agent needs of all that.
