@@ -80,6 +80,7 @@ fn run(options: &Options) -> Result<()> {
         .build()?
         .block_on(families::run(&mut contest));
     let Contest { table, failed, .. } = contest;
+    harness::process::stay_off_the_core(false)?;
     harness::report::print(&yard, &table);
     if let Some(file) = &options.json {
         std::fs::write(file, harness::report::json(&yard, &table).to_string())?;

@@ -20,6 +20,8 @@ const CLIENTS: usize = 16;
 
 pub(super) struct Attach {
     pub(super) access: Access,
+    /// Among so many that are paused, with the contestant on one core.
+    pub(super) among: Option<usize>,
 }
 
 /// Each of the workers is attached to once a round: its debugger needs a moment between two clients.
@@ -32,11 +34,21 @@ pub(super) struct Open {
 impl Family for Attach {
     type Open = Open;
 
+    fn pinned(&self) -> bool {
+        self.among.is_some()
+    }
+
     fn rows(&self, _yard: &Yard) -> Vec<Row> {
-        let (how, most) = match self.access {
-            Access::Everybody => ("", 1.5),
-            _ => (", token and audit", 4.0),
+        let (how, most) = match (self.access, self.among) {
+            (Access::Everybody, None) => ("", 1.5),
+            (Access::Everybody, Some(_)) => ("", 1.3),
+            (_, None) => (", token and audit", 4.0),
+            (_, Some(_)) => (", token and audit", 3.0),
         };
+        let among = self
+            .among
+            .map(|paused| format!(", one core, {paused} paused"));
+        let how = among.unwrap_or_default() + how;
         let together = Row::new(
             format!("attaches by {CLIENTS} at once{how}"),
             Unit::A_SECOND,
@@ -48,7 +60,9 @@ impl Family for Attach {
             )
             .goal(Goal::AtMost(most, Contestant::HaProxy)),
             match self.access {
-                Access::Everybody => together.goal(Goal::AtLeast(0.85, Contestant::HaProxy)),
+                Access::Everybody if self.among.is_none() => {
+                    together.goal(Goal::AtLeast(0.85, Contestant::HaProxy))
+                }
                 _ => together,
             },
             Row::new("  CPU of each", Unit::MICROSECONDS),
@@ -58,11 +72,14 @@ impl Family for Attach {
     async fn open(&self, yard: &Yard, contestant: Contestant) -> Result<Open> {
         let (singly, together) = yard.size((64, 448), (4, 32));
         let workers = singly + together;
+        let rows = self.among.map_or(0, |paused| paused - workers);
         let mut plan = Plan::new(Size {
             workers,
+            rows,
+            shown: rows,
             ..Size::default()
         });
-        plan.access = self.access;
+        (plan.pinned, plan.access) = (self.among.is_some(), self.access);
         let scene = Scene::open(yard, contestant, &plan).await?;
         let targets: Result<Vec<Target>> = (0..workers).map(|index| scene.target(index)).collect();
         let mut singly = targets?;

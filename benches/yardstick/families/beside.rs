@@ -21,6 +21,8 @@ const GET_GOING: Duration = Duration::from_millis(50);
 
 pub(super) struct Beside {
     pub(super) pinned: bool,
+    /// Half of the sessions send, and the others are sent to.
+    pub(super) both_ways: bool,
 }
 
 pub(super) struct Open {
@@ -32,10 +34,15 @@ pub(super) struct Open {
 impl Family for Beside {
     type Open = Open;
 
+    fn pinned(&self) -> bool {
+        self.pinned
+    }
+
     fn rows(&self, _yard: &Yard) -> Vec<Row> {
-        let (how, most) = match self.pinned {
-            true => (", one core", 12.0),
-            false => ("", 5.0),
+        let (how, most) = match (self.both_ways, self.pinned) {
+            (true, _) => (" both ways, one core", 15.0),
+            (_, true) => (", one core", 12.0),
+            (_, false) => ("", 5.0),
         };
         let trip = Row::new(
             format!("round trip beside {BULK} bulk{how}"),
@@ -60,7 +67,8 @@ impl Family for Beside {
         let scene = Scene::open(yard, contestant, &plan).await?;
         let editor = Session::open(&scene.target(0)?).await?;
         let targets: Result<_> = (1..=BULK).map(|index| scene.target(index)).collect();
-        let bulk = Bulk::open(targets?).await?;
+        let senders = if self.both_ways { BULK / 2 } else { 0 };
+        let bulk = Bulk::open(targets?, senders).await?;
         Ok(Open {
             _scene: scene,
             editor,

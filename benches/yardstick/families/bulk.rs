@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::Result;
-use crate::harness::client::Session;
+use crate::harness::client::{ASK, EDIT, SET, Session, Upload};
 use crate::harness::contest::{Contestant, Family};
 use crate::harness::scene::{Access, Plan, Scene};
 use crate::harness::table::{Goal, Row, Unit};
@@ -17,6 +17,7 @@ pub(super) const FRAME: usize = 64 << 10;
 const LARGE_FRAME: usize = 1 << 20;
 
 pub(super) struct Bulk {
+    pinned: bool,
     access: Access,
 }
 
@@ -28,12 +29,13 @@ pub(super) struct Open {
 #[derive(Clone, Copy)]
 enum Way {
     ToClient(usize),
-    ToWorker(usize),
+    /// So many bytes of body, and what they are.
+    ToWorker(usize, Upload, &'static str),
 }
 
 impl Bulk {
-    pub(super) fn new(access: Access) -> Self {
-        Self { access }
+    pub(super) fn new(pinned: bool, access: Access) -> Self {
+        Self { pinned, access }
     }
 
     fn ways(&self) -> &'static [Way] {
@@ -43,7 +45,9 @@ impl Bulk {
             _ => &[
                 Way::ToClient(FRAME),
                 Way::ToClient(LARGE_FRAME),
-                Way::ToWorker(FRAME),
+                Way::ToWorker(FRAME, SET, ""),
+                Way::ToWorker(FRAME, EDIT, " of lists"),
+                Way::ToWorker(FRAME, ASK, " captured"),
             ],
         }
     }
@@ -52,17 +56,26 @@ impl Bulk {
 impl Family for Bulk {
     type Open = Open;
 
+    fn pinned(&self) -> bool {
+        self.pinned
+    }
+
     fn rows(&self, _yard: &Yard) -> Vec<Row> {
         let view = self.access == Access::ViewMasked;
         let of_a_way = |way: &Way| {
-            let (name, size, rate, cpu) = match *way {
-                Way::ToClient(size) if view => ("to client", size, 0.5, None),
-                Way::ToClient(FRAME) => ("to client", FRAME, 1.5, Some(0.45)),
-                Way::ToClient(size) => ("to client", size, 1.6, Some(0.35)),
-                Way::ToWorker(size) => ("to worker", size, 1.35, Some(0.6)),
+            let (name, size, what, goals) = match *way {
+                Way::ToClient(size) if view => ("to client", size, "", (0.5, None)),
+                Way::ToClient(FRAME) => ("to client", FRAME, "", (1.5, Some(0.45))),
+                Way::ToClient(size) => ("to client", size, "", (1.6, Some(0.35))),
+                Way::ToWorker(size, _, what) => ("to worker", size, what, (1.35, Some(0.6))),
             };
-            let how = if view { ", view, masked" } else { "" };
-            let name = format!("bulk {name}, {} KiB frames{how}", size >> 10);
+            let how = match (view, self.pinned) {
+                (true, _) => ", view, masked",
+                (_, true) => ", one core",
+                (_, false) => "",
+            };
+            let name = format!("bulk {name}, {} KiB frames{what}{how}", size >> 10);
+            let (rate, cpu) = goals;
             let rate =
                 Row::new(name, Unit::MIB_A_SECOND).goal(Goal::AtLeast(rate, Contestant::HaProxy));
             let row = Row::new("  CPU", Unit::SECONDS_A_GIB);
@@ -79,7 +92,7 @@ impl Family for Bulk {
             workers: 1,
             ..Size::default()
         });
-        plan.access = self.access;
+        (plan.pinned, plan.access) = (self.pinned, self.access);
         let scene = Scene::open(yard, contestant, &plan).await?;
         let session = Session::open(&scene.target(0)?).await?;
         Ok(Open { scene, session })
@@ -98,7 +111,7 @@ impl Family for Bulk {
             let (start, before) = (Instant::now(), open.scene.cpu()?);
             match *way {
                 Way::ToClient(size) => open.session.download(bytes, size).await?,
-                Way::ToWorker(size) => open.session.upload(bytes, size).await?,
+                Way::ToWorker(size, upload, _) => open.session.upload(bytes, size, upload).await?,
             }
             figures.push(bytes as f64 / start.elapsed().as_secs_f64());
             figures.push((open.scene.cpu()? - before) / bytes as f64);

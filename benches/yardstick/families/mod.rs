@@ -38,16 +38,29 @@ pub(crate) async fn run(contest: &mut Contest<'_>) {
         let trips = trips::Trips::new(pinned, Everybody);
         contest.hold("trips", trips).await;
     }
-    contest.hold("bulk", bulk::Bulk::new(Everybody)).await;
     for pinned in [false, true] {
-        contest.hold("beside", beside::Beside { pinned }).await;
+        let bulk = bulk::Bulk::new(pinned, Everybody);
+        contest.hold("bulk", bulk).await;
     }
-    for access in [Everybody, Audited] {
-        contest.hold("attach", attach::Attach { access }).await;
+    for pinned in [false, true] {
+        let both_ways = false;
+        let beside = beside::Beside { pinned, both_ways };
+        contest.hold("beside", beside).await;
+    }
+    let (pinned, both_ways) = (true, true);
+    let beside = beside::Beside { pinned, both_ways };
+    contest.hold("beside", beside).await;
+    for among in [None, Some(2048)] {
+        for access in [Everybody, Audited] {
+            let attach = attach::Attach { access, among };
+            contest.hold("attach", attach).await;
+        }
     }
     let trips = trips::Trips::new(false, ViewMasked);
     contest.hold("view", trips).await;
-    contest.hold("view", bulk::Bulk::new(ViewMasked)).await;
+    contest
+        .hold("view", bulk::Bulk::new(false, ViewMasked))
+        .await;
     for sessions in idle::sizes(contest.yard) {
         for tls in [false, true] {
             contest.hold("idle", idle::Idle { sessions, tls }).await;

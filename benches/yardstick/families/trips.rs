@@ -38,6 +38,10 @@ impl Trips {
 impl Family for Trips {
     type Open = Open;
 
+    fn pinned(&self) -> bool {
+        self.pinned
+    }
+
     fn rows(&self, yard: &Yard) -> Vec<Row> {
         let sessions = Self::sessions(yard);
         let how = match (self.access, self.pinned) {

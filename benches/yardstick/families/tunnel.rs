@@ -7,7 +7,7 @@ use crate::Result;
 use crate::families::attach::one_after_another;
 use crate::families::{beside, bulk, trips};
 use crate::harness::background::Bulk;
-use crate::harness::client::{REQUEST, Session, Target};
+use crate::harness::client::{REQUEST, SET, Session, Target};
 use crate::harness::contest::{Contestant, Family};
 use crate::harness::scene::{Plan, Scene};
 use crate::harness::table::{Goal, Row, Unit, percentile};
@@ -108,7 +108,7 @@ impl Family for Tunnel {
         let bulk: Result<_> = targets(together + singly, beside::BULK).collect();
         Ok(Open {
             attached: attached?,
-            bulk: Bulk::open(bulk?).await?,
+            bulk: Bulk::open(bulk?, 0).await?,
             sessions,
             scene,
         })
@@ -127,7 +127,7 @@ impl Family for Tunnel {
         let down = start.elapsed().as_secs_f64();
         cpu.push(open.scene.cpu()?);
         let start = Instant::now();
-        open.sessions[0].upload(bytes, bulk::FRAME).await?;
+        open.sessions[0].upload(bytes, bulk::FRAME, SET).await?;
         let up = start.elapsed().as_secs_f64();
         cpu.push(open.scene.cpu()?);
         let [median, worst, meanwhile] =

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::Result;
-use crate::harness::client::{Session, Target};
+use crate::harness::client::{SET, Session, Target};
 
 /// Bytes that are asked for at once, and of a frame.
 const PORTION: usize = 2 << 20;
@@ -32,14 +32,15 @@ struct Run {
 }
 
 impl Bulk {
-    /// Opens a session to each target. The thread ends when this is dropped.
-    pub(crate) async fn open(targets: Vec<Target>) -> Result<Self> {
+    /// Opens a session to each target, of which the last `senders` send and the others are sent to. The thread ends when this
+    /// is dropped.
+    pub(crate) async fn open(targets: Vec<Target>, senders: usize) -> Result<Self> {
         let (runs, orders) = mpsc::channel(1);
         let (opened, ready) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        std::thread::spawn(move || runtime.block_on(serve(targets, opened, orders)));
+        std::thread::spawn(move || runtime.block_on(serve(targets, senders, opened, orders)));
         ready.await??;
         Ok(Self { runs })
     }
@@ -78,6 +79,7 @@ impl Running {
 
 async fn serve(
     targets: Vec<Target>,
+    senders: usize,
     opened: oneshot::Sender<Result<()>>,
     mut orders: mpsc::Receiver<Run>,
 ) {
@@ -91,13 +93,20 @@ async fn serve(
     let _ = opened.send(Ok(()));
     while let Some(run) = orders.recv().await {
         let (stop, bytes) = (&*run.stop, &*run.bytes);
-        let transfers = sessions.iter_mut().map(|session| async move {
-            while !stop.load(Ordering::Relaxed) {
-                session.download(PORTION, FRAME).await?;
-                bytes.fetch_add(PORTION, Ordering::Relaxed);
-            }
-            Result::Ok(())
-        });
+        let receivers = sessions.len() - senders;
+        let transfers = sessions
+            .iter_mut()
+            .enumerate()
+            .map(|(index, session)| async move {
+                while !stop.load(Ordering::Relaxed) {
+                    match index < receivers {
+                        true => session.download(PORTION, FRAME).await?,
+                        false => session.upload(PORTION, FRAME, SET).await?,
+                    }
+                    bytes.fetch_add(PORTION, Ordering::Relaxed);
+                }
+                Result::Ok(())
+            });
         let result = futures_util::future::try_join_all(transfers).await;
         let _ = run.ended.send(result.map(drop));
     }

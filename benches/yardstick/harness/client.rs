@@ -17,6 +17,36 @@ pub(crate) const REQUEST: usize = 300;
 /// Longest wait for anything that is measured.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The body of a request of so many bytes, which the worker does not answer.
+pub(crate) type Upload = fn(usize) -> String;
+
+/// A value in one long string.
+pub(crate) const SET: Upload = |size| {
+    padded(
+        r#""seq":1000000,"type":"request","command":"setVariable","arguments":{}"#,
+        size,
+    )
+};
+
+/// Many small values, as an editor's extension sends a table.
+pub(crate) const EDIT: Upload = |size| {
+    let front =
+        r#"{"seq":1000000,"type":"request","command":"setVariable","arguments":{},"rows":["#;
+    let row = r#"{"name":"loss","at":[1,2.5,null],"step":{"of":"epoch","n":12}}"#;
+    let rows = vec![row; (size - front.len() - 1) / (row.len() + 1)].join(",");
+    let space = size - front.len() - rows.len() - 2;
+    format!("{front}{rows}{}]}}", " ".repeat(space))
+};
+
+/// An expression of many lines, which the relay looks at itself.
+pub(crate) const ASK: Upload = |size| {
+    let front = r#"{"seq":1000000,"type":"request","command":"evaluate","arguments":{"context":"repl","expression":""#;
+    let line = r#"x = f(\"loss\", {'a': 1})\n"#;
+    let lines = line.repeat((size - front.len() - 3) / line.len());
+    let space = size - front.len() - lines.len() - 3;
+    format!(r#"{front}{lines}"}}{}}}"#, " ".repeat(space))
+};
+
 /// Where a session goes.
 #[derive(Clone)]
 pub(crate) struct Target {
@@ -126,12 +156,9 @@ impl Session {
             .map_err(|_| "no end of the download within the deadline")?
     }
 
-    /// Sends `bytes` in such frames; returns once the worker has taken all.
-    pub(crate) async fn upload(&mut self, bytes: usize, size: usize) -> Result<()> {
-        let load = frame(&padded(
-            r#""seq":1000000,"type":"request","command":"setVariable","arguments":{}"#,
-            size,
-        ));
+    /// Sends `bytes` in such frames, each a request that is `upload`; returns once the worker has taken all.
+    pub(crate) async fn upload(&mut self, bytes: usize, size: usize, upload: Upload) -> Result<()> {
+        let load = frame(&upload(size));
         let send = async {
             for _ in 0..bytes / size {
                 self.requests.write_all(&load).await?;

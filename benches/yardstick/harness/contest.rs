@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use crate::Result;
+use crate::harness::process;
 use crate::harness::table::{Row, Table};
 use crate::harness::yard::Yard;
 
@@ -66,6 +67,11 @@ pub(crate) trait Family {
     /// Who takes part.
     const CONTESTANTS: &'static [Contestant] = &Contestant::USUAL;
 
+    /// Whether contestants are on one core, and everything else on another.
+    fn pinned(&self) -> bool {
+        false
+    }
+
     /// Its rows, in the order in which a round gives their figures.
     fn rows(&self, yard: &Yard) -> Vec<Row>;
 
@@ -110,6 +116,7 @@ impl Contest<'_> {
     /// Has the contestants take turns, round by round, so that a slow moment of the machine meets all of them.
     async fn rounds<F: Family>(&mut self, family: &F) -> Result<()> {
         let yard = self.yard;
+        process::stay_off_the_core(family.pinned())?;
         let first = self.table.add(family.rows(yard), F::CONTESTANTS);
         let mut open = Vec::new();
         for contestant in F::CONTESTANTS.iter().copied().filter(|c| yard.has(*c)) {

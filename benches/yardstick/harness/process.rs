@@ -4,9 +4,11 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tokio::time::sleep;
 
 use crate::Result;
@@ -14,7 +16,7 @@ use crate::Result;
 /// How long a contestant may take to start, and to know of 10,000 workers.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Where a pinned contestant runs.
-const CORE: &str = "0";
+const CORE: usize = 0;
 /// What 10,000 sessions need on either side.
 const OPEN_FILES: u64 = 32_768;
 
@@ -42,8 +44,20 @@ pub(crate) fn command(program: impl AsRef<OsStr>, pinned: bool) -> Command {
     }
     // Replaces itself by the program, which so has the same process id.
     let mut command = Command::new("taskset");
-    command.args(["-c", CORE]).arg(program);
+    command.args(["-c", &CORE.to_string()]).arg(program);
     command
+}
+
+/// Keeps this thread, and the threads and processes that it starts from now on, off the core of pinned contestants, where
+/// `off` and there is another; else they may run anywhere.
+pub(crate) fn stay_off_the_core(off: bool) -> Result<()> {
+    static ALL: OnceLock<CpuSet> = OnceLock::new();
+    let now = sched_getaffinity(None)?;
+    let mut cores = *ALL.get_or_init(|| now);
+    if off && cores.count() > 1 {
+        cores.unset(CORE);
+    }
+    Ok(sched_setaffinity(None, &cores)?)
 }
 
 pub(crate) struct Process {

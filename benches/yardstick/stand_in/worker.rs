@@ -122,7 +122,7 @@ async fn session(mut stream: TcpStream, cluster: &Cluster, worker: &Worker) -> R
                 to.write_all(&response(seq, "variables", "{}")).await?;
             }
             // Bulk towards the worker.
-            "setVariable" => {}
+            "setVariable" | "evaluate" => {}
             "disconnect" => {
                 drop(attached.take());
                 to.write_all(&response(seq, "disconnect", "{}")).await?;
