@@ -2,6 +2,7 @@
 
 pub mod codec;
 pub mod conversation;
+mod inside;
 pub mod kept;
 pub mod mappings;
 pub mod message;

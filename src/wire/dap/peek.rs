@@ -8,6 +8,8 @@
 
 use memchr::memchr2;
 
+use super::inside::Inside;
+
 /// `type` of a protocol message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageType {
@@ -96,10 +98,10 @@ enum PeekState {
     Value(Option<PeekedField>),
     /// In a value that decides, which begins at this byte.
     InText(PeekedField, usize),
-    /// In a string, with so many brackets open around it.
-    InString(usize),
-    /// In a value, outside of strings, with so many brackets open.
-    Nested(usize),
+    /// In a value that is a string.
+    InString,
+    /// In a value that is a list or an object.
+    Nested(Inside),
     /// In a number or a word.
     Scalar,
     /// Behind a value.
@@ -201,8 +203,8 @@ impl Walk {
                     };
                 }
                 match first {
-                    b'"' => PeekState::InString(0),
-                    b'{' | b'[' => PeekState::Nested(1),
+                    b'"' => PeekState::InString,
+                    b'{' | b'[' => PeekState::Nested(Inside::begun()),
                     _ => PeekState::Scalar,
                 }
             }
@@ -224,24 +226,23 @@ impl Walk {
                     }
                 }
             },
-            PeekState::InString(open) => {
+            PeekState::InString => {
                 self.skip_string(body)?;
-                if open == 0 {
-                    PeekState::After
-                } else {
-                    PeekState::Nested(open)
-                }
+                PeekState::After
             }
-            PeekState::Nested(open) => match self.next_of(body, b"\"{[}]")? {
-                b'"' => PeekState::InString(open),
-                b'{' | b'[' => PeekState::Nested(open + 1),
-                _ if open == 1 => PeekState::After,
-                _ => PeekState::Nested(open - 1),
-            },
+            PeekState::Nested(mut inside) => {
+                self.at += inside.pass(&body[self.at..]);
+                if inside.open > 0 {
+                    self.state = PeekState::Nested(inside);
+                    return None;
+                }
+                PeekState::After
+            }
             PeekState::Scalar => {
-                self.next_of(body, b",}")?;
+                let found = memchr2(b',', b'}', &body[self.at..]);
                 // What ends it is looked at again.
-                self.at -= 1;
+                self.at = found.map_or(body.len(), |n| self.at + n);
+                found?;
                 PeekState::After
             }
             PeekState::After => match self.after_space(body)? {
@@ -272,13 +273,6 @@ impl Walk {
                 return Some(byte);
             }
         }
-    }
-
-    /// Takes the next byte that is one of `wanted`, and what is before it.
-    fn next_of(&mut self, body: &[u8], wanted: &[u8]) -> Option<u8> {
-        let found = body[self.at..].iter().position(|b| wanted.contains(b));
-        self.at = found.map_or(body.len(), |n| self.at + n + 1);
-        found.map(|_| body[self.at - 1])
     }
 
     /// Takes the rest of a string that began at `start`, and its closing quote; `Some(None)` if it has escapes.

@@ -6,6 +6,8 @@
 
 use memchr::memchr2;
 
+use super::inside::Inside;
+
 /// Keys of a message that stand before its rest, and are not to come again.
 const DECIDED: [&[u8]; 4] = [b"type", b"command", b"event", b"success"];
 
@@ -49,10 +51,10 @@ enum RestState {
     Colon(RestLevel, bool),
     /// Before the value of such a key.
     Value(RestLevel, bool),
-    /// In a string, with so many brackets open around it.
-    Text(RestLevel, usize),
-    /// In a value, outside of strings, with so many brackets open.
-    Nested(RestLevel, usize),
+    /// In a value that is a string.
+    Text(RestLevel),
+    /// In a value that is a list, or an object of which nothing is looked at.
+    Nested(RestLevel, Inside),
     /// In a number or a word.
     Scalar(RestLevel),
     /// Behind a value.
@@ -101,40 +103,30 @@ impl Rest {
                     (1, RestState::Value(level, body))
                 }
                 RestState::Value(level, body) => match first {
-                    b'"' => (1, RestState::Text(level, 0)),
+                    b'"' => (1, RestState::Text(level)),
                     b'{' if body => (1, RestState::Key(RestLevel::Body)),
-                    b'{' | b'[' => (1, RestState::Nested(level, 1)),
+                    b'{' | b'[' => (1, RestState::Nested(level, Inside::begun())),
                     _ => (0, RestState::Scalar(level)),
                 },
-                RestState::Text(level, open) => match memchr2(b'"', b'\\', rest) {
+                RestState::Text(level) => match memchr2(b'"', b'\\', rest) {
                     None => return Ok(bytes.len()),
-                    Some(n) if rest[n] == b'"' => match open {
-                        0 => (n + 1, RestState::After(level)),
-                        open => (n + 1, RestState::Nested(level, open)),
-                    },
+                    Some(n) if rest[n] == b'"' => (n + 1, RestState::After(level)),
                     // What is escaped is looked at with its backslash.
                     Some(n) if n + 1 == rest.len() => return Ok(at + n),
-                    Some(n) => (n + 2, RestState::Text(level, open)),
+                    Some(n) => (n + 2, RestState::Text(level)),
                 },
-                RestState::Nested(level, open) => {
-                    let bracket = |b: &u8| matches!(b, b'"' | b'{' | b'[' | b'}' | b']');
-                    let Some(n) = rest.iter().position(bracket) else {
-                        return Ok(bytes.len());
-                    };
-                    let next = match rest[n] {
-                        b'"' => RestState::Text(level, open),
-                        b'{' | b'[' => RestState::Nested(level, open + 1),
-                        _ if open == 1 => RestState::After(level),
-                        _ => RestState::Nested(level, open - 1),
-                    };
-                    (n + 1, next)
-                }
-                RestState::Scalar(level) => {
-                    match rest.iter().position(|b| matches!(b, b',' | b'}')) {
-                        None => return Ok(bytes.len()),
-                        Some(n) => (n, RestState::After(level)),
+                RestState::Nested(level, mut inside) => {
+                    let taken = inside.pass(rest);
+                    if inside.open > 0 {
+                        self.state = RestState::Nested(level, inside);
+                        return Ok(at + taken);
                     }
+                    (taken, RestState::After(level))
                 }
+                RestState::Scalar(level) => match memchr2(b',', b'}', rest) {
+                    None => return Ok(bytes.len()),
+                    Some(n) => (n, RestState::After(level)),
+                },
                 RestState::After(level) if *first == b',' => (1, RestState::Key(level)),
                 RestState::After(level) if *first == b'}' => (1, behind(level)),
                 RestState::Colon(..) | RestState::After(_) | RestState::Over => {

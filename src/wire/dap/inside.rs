@@ -1,0 +1,217 @@
+//! The inside of a JSON value, gone over 64 bytes at a time: nothing of it decides but where it ends.
+//!
+//! Pure. A bit for each byte tells quotes, backslashes and brackets; what is between quotes is told from those by arithmetic, and
+//! the brackets outside are gone through one by one.
+
+use memchr::memchr2;
+
+const BLOCK: usize = 64;
+
+/// Where in a value a reader is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Inside {
+    /// Brackets that are open; none: the value is at its end.
+    pub(super) open: usize,
+    /// In a string.
+    pub(super) text: bool,
+}
+
+/// The bytes of a block of each kind, its first byte in the lowest bit.
+#[derive(Debug, Clone, Copy)]
+struct Kinds {
+    quotes: u64,
+    backslashes: u64,
+    opening: u64,
+    closing: u64,
+}
+
+impl Inside {
+    /// Behind the first bracket of a value.
+    pub(super) fn begun() -> Self {
+        Self {
+            open: 1,
+            text: false,
+        }
+    }
+
+    /// Goes over `bytes` up to behind the bracket that closes the value: how many that are. A backslash at the very end of the
+    /// bytes, which says something of what follows, is not taken.
+    pub(super) fn pass(&mut self, bytes: &[u8]) -> usize {
+        let mut at = 0;
+        while self.open > 0 && at < bytes.len() {
+            let rest = &bytes[at..];
+            let taken = match rest.split_first_chunk() {
+                Some((block, _)) => self.pass_block(block, BLOCK),
+                None => {
+                    let mut block = [b' '; BLOCK];
+                    block[..rest.len()].copy_from_slice(rest);
+                    self.pass_block(&block, rest.len())
+                }
+            };
+            at += match taken {
+                // A long string.
+                None => memchr2(b'"', b'\\', rest).unwrap_or(rest.len()),
+                Some(0) => break,
+                Some(taken) => taken,
+            };
+        }
+        at
+    }
+
+    /// The same of the first `length` bytes of `block`. `None`: they are all in a string.
+    fn pass_block(&mut self, block: &[u8; BLOCK], length: usize) -> Option<usize> {
+        let kinds = Kinds::of(block);
+        if self.text && kinds.quotes | kinds.backslashes == 0 {
+            return None;
+        }
+        let escaped = escaped(kinds.backslashes);
+        let within = between(kinds.quotes & !escaped) ^ if self.text { u64::MAX } else { 0 };
+        if kinds.backslashes & !within != 0 {
+            // No JSON.
+            return Some(self.pass_bytes(&block[..length]));
+        }
+        let mut brackets = (kinds.opening | kinds.closing) & !within;
+        while brackets != 0 {
+            let bit = brackets & brackets.wrapping_neg();
+            if kinds.opening & bit != 0 {
+                self.open += 1;
+            } else {
+                self.open -= 1;
+                if self.open == 0 {
+                    self.text = false;
+                    return Some(bit.trailing_zeros() as usize + 1);
+                }
+            }
+            brackets ^= bit;
+        }
+        self.text = within >> (BLOCK - 1) == 1;
+        // What is escaped is looked at with its backslash.
+        let parts = (kinds.backslashes & !escaped) >> (length - 1) & 1 == 1;
+        Some(if parts { length - 1 } else { length })
+    }
+
+    /// The same byte by byte.
+    fn pass_bytes(&mut self, bytes: &[u8]) -> usize {
+        let mut at = 0;
+        while at < bytes.len() && self.open > 0 {
+            match (bytes[at], self.text) {
+                (b'\\', true) if at + 1 == bytes.len() => break,
+                (b'\\', true) => at += 1,
+                (b'"', text) => self.text = !text,
+                (b'{' | b'[', false) => self.open += 1,
+                (b'}' | b']', false) => self.open -= 1,
+                _ => {}
+            }
+            at += 1;
+        }
+        at
+    }
+}
+
+impl Kinds {
+    fn of(block: &[u8; BLOCK]) -> Self {
+        // Compared in wide registers, and then gathered bit by bit.
+        let mut kinds = [0; BLOCK];
+        for (kind, byte) in kinds.iter_mut().zip(block) {
+            let bracket = byte | 0x20;
+            *kind = u8::from(*byte == b'"')
+                | u8::from(*byte == b'\\') << 1
+                | u8::from(bracket == b'{') << 2
+                | u8::from(bracket == b'}') << 3;
+        }
+        let (mut quotes, mut backslashes, mut opening, mut closing) = (0, 0, 0, 0);
+        let (words, _) = kinds.as_chunks::<8>();
+        for (index, word) in words.iter().enumerate() {
+            let word = u64::from_le_bytes(*word);
+            quotes |= gathered(word) << (8 * index);
+            backslashes |= gathered(word >> 1) << (8 * index);
+            opening |= gathered(word >> 2) << (8 * index);
+            closing |= gathered(word >> 3) << (8 * index);
+        }
+        Self {
+            quotes,
+            backslashes,
+            opening,
+            closing,
+        }
+    }
+}
+
+/// The lowest bits of the eight bytes of `word`, side by side.
+fn gathered(word: u64) -> u64 {
+    (word & 0x0101_0101_0101_0101).wrapping_mul(0x0102_0408_1020_4080) >> 56
+}
+
+/// The bytes behind `backslashes`, but for those that are escaped themselves.
+fn escaped(mut backslashes: u64) -> u64 {
+    let mut escaped = 0;
+    while backslashes != 0 {
+        let bit = backslashes & backslashes.wrapping_neg();
+        escaped |= bit << 1;
+        backslashes &= !(bit | bit << 1);
+    }
+    escaped
+}
+
+/// A bit for each byte from a quote up to before the next.
+fn between(mut quotes: u64) -> u64 {
+    for distance in [1, 2, 4, 8, 16, 32] {
+        quotes ^= quotes << distance;
+    }
+    quotes
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn agree(mut bytes: &[u8], begin: Inside, cuts: &[usize]) {
+        let (mut fast, mut slow) = (begin, begin);
+        for end in cuts.iter().copied().chain([usize::MAX]) {
+            let shown = &bytes[..bytes.len().min(end)];
+            let taken = fast.pass(shown);
+            let expected = slow.pass_bytes(shown);
+            assert_eq!((taken, fast), (expected, slow), "{}", shown.escape_ascii());
+            bytes = &bytes[taken..];
+            if fast.open == 0 {
+                break;
+            }
+        }
+    }
+
+    #[test]
+    fn a_value_ends_where_its_last_bracket_does() {
+        let front = r#"{"x": ["}", "\"]", {}, "y"#.to_owned();
+        for length in 0..300 {
+            let value = front.clone() + &"z]".repeat(length) + r#"\\"], "n": 1}"#;
+            let mut inside = Inside {
+                open: 1,
+                text: false,
+            };
+            let bytes = format!("{}, more}}", &value[1..]);
+            assert_eq!(inside.pass(bytes.as_bytes()), value.len() - 1);
+            assert_eq!(inside.open, 0);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_ends_where_it_does_byte_by_byte_wherever_the_bytes_are_cut(
+            bytes in proptest::collection::vec(
+                proptest::sample::select(b"\"\"\\{}[]xx,:\0\x7b\x5b\x7d\x5d\xff;".to_vec()), 0..400),
+            dull in proptest::collection::vec((0usize..400, 0usize..150), 0..6),
+            cuts in proptest::collection::vec(0usize..200, 0..8),
+            open in 1usize..80,
+            text in any::<bool>(),
+        ) {
+            let mut bytes = bytes;
+            for (at, length) in dull {
+                let at = at.min(bytes.len());
+                bytes.splice(at..at, std::iter::repeat_n(b'y', length));
+            }
+            agree(&bytes, Inside { open, text }, &cuts);
+        }
+    }
+}
