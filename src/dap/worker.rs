@@ -374,6 +374,9 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             || self.terminated;
         let gone = self.live.is_cut_off() || self.closing.is_some() || self.vanished;
         let child = self.children.next().filter(|_| !gone);
+        let free = self.filter.sees_nothing()
+            && !self.live.audit.wants_commands()
+            && !self.is_over_for_client();
         let rare = pin!(async {
             tokio::select! {
                 signal = self.live.next() => Rare::Signal(signal),
@@ -385,11 +388,11 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                 _ = count.tick() => Rare::Tick,
             }
         });
-        let (splice, filter) = (&mut self.splice, &mut self.filter);
+        let (splice, filter) = (&mut self.splice, &self.filter);
         let passes = async move {
             match all_seen {
                 true => splice.next().await,
-                false => in_passing::next(splice, filter).await,
+                false => in_passing::next(splice, filter, free).await,
             }
         };
         tokio::select! {

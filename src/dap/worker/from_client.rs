@@ -25,11 +25,6 @@ const NO_TERMINATE: &str = "ending a worker process takes the permission `termin
 
 impl<S: PeerStream> ActiveSession<'_, S> {
     pub(super) async fn on_client(&mut self, body: &[u8]) -> ControlFlow<Outcome, Option<Outcome>> {
-        let unseen = self.filter.sees_nothing() && !self.live.capture.is_on();
-        if unseen && !self.live.audit.wants_commands() && source_folder::is_expression(body) {
-            self.splice.insert_body(Side::Worker, body);
-            return ControlFlow::Continue(None);
-        }
         let message = match parse(body) {
             Ok(message) => message,
             Err(error) => {

@@ -6,6 +6,7 @@
 use tokio::task::yield_now;
 
 use crate::dap::message_filter::MessageFilter;
+use crate::dap::source_folder;
 use crate::debugger::Worker;
 use crate::wire::dap::splice::{Side, Splice, SpliceEvent};
 use crate::wire::peer_stream::PeerStream;
@@ -13,11 +14,12 @@ use crate::wire::peer_stream::PeerStream;
 /// Bytes that are looked through before everybody else has a turn.
 const TURN: usize = 64 * 1024;
 
-/// The next event of `splice` that the session has to see; messages that `filter` alone decides on are passed on. Cancel
-/// safe: whatever it waits for, nothing is held here.
+/// The next event of `splice` that the session has to see; messages that `filter` alone decides on are passed on, and what is
+/// evaluated where it is `free`: neither on record nor refused. Cancel safe: whatever it waits for, nothing is held here.
 pub(super) async fn next<S: PeerStream>(
     splice: &mut Splice<S, Worker>,
-    filter: &mut MessageFilter,
+    filter: &MessageFilter,
+    free: bool,
 ) -> SpliceEvent {
     let mut looked_through = 0;
     loop {
@@ -25,11 +27,11 @@ pub(super) async fn next<S: PeerStream>(
             looked_through = 0;
             yield_now().await;
         }
-        match splice.next().await {
-            SpliceEvent::Captured(Side::Worker, body) if filter.passes(&body) => {
-                looked_through += body.len();
-                splice.insert_body(Side::Client, &body);
-            }
+        let passes = |from, body: &[u8]| match from {
+            Side::Worker => filter.passes(body),
+            Side::Client => free && source_folder::is_expression(body),
+        };
+        match splice.next_but(passes).await {
             SpliceEvent::Captured(Side::Client, body) => match filter.narrowed(&body) {
                 Some(request) => {
                     looked_through += body.len();

@@ -178,7 +178,12 @@ where
 
     /// The next event. Cancel safe: all state is in `self`.
     pub async fn next(&mut self) -> SpliceEvent {
-        std::future::poll_fn(|cx| self.poll_next(cx)).await
+        self.next_but(|_, _| false).await
+    }
+
+    /// The same, but that a message to be captured, from this side and with this body, goes on as it came where it `passes`.
+    pub async fn next_but(&mut self, passes: impl Fn(Side, &[u8]) -> bool) -> SpliceEvent {
+        std::future::poll_fn(|cx| self.poll_next(cx, &passes)).await
     }
 
     /// The client, for a conversation with it alone, and what it has sent that went nowhere. `None` in the middle of a
@@ -241,7 +246,7 @@ where
             if self.drained(to) {
                 return Poll::Ready(());
             }
-            match self.poll_next(cx) {
+            match self.poll_next(cx, &|_, _| false) {
                 Poll::Ready(SpliceEvent::Failed(..) | SpliceEvent::Malformed(..)) => {
                     Poll::Ready(())
                 }
@@ -263,13 +268,21 @@ where
         }
     }
 
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<SpliceEvent> {
+    fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+        passes: &impl Fn(Side, &[u8]) -> bool,
+    ) -> Poll<SpliceEvent> {
         // The small direction first: a person's "step" does not wait behind output.
         let Up { lane, worker } = &mut self.up;
-        if let Poll::Ready(turn) = lane.poll(cx, &mut self.client, worker) {
+        if let Poll::Ready(turn) = lane.poll(cx, &mut self.client, worker, |body| {
+            passes(Side::Client, body)
+        }) {
             return Poll::Ready(turn.event(Side::Client, Side::Worker));
         }
-        if let Poll::Ready(turn) = self.down.poll(cx, worker, &mut self.client) {
+        if let Poll::Ready(turn) = self.down.poll(cx, worker, &mut self.client, |body| {
+            passes(Side::Worker, body)
+        }) {
             return Poll::Ready(turn.event(Side::Worker, Side::Client));
         }
         Poll::Pending

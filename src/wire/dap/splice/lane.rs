@@ -10,10 +10,10 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use super::buffer::Buffer;
 use crate::memory::{Account, Kind, Short, Taken};
-use crate::wire::dap::codec::{FrameError, LITTLE, weight};
+use crate::wire::dap::codec::{FrameError, LITTLE, is_plain_header, weight};
 use crate::wire::dap::scanner::{Rules, Scanner, Step};
 use crate::wire::peer_stream::PeerStream;
-use crate::wire::turn::{SEALED_TURN, TURN, yield_turn};
+use crate::wire::turn::{Pace, SEALED_TURN, TURN};
 
 #[derive(Debug)]
 pub(super) struct Lane {
@@ -34,6 +34,7 @@ pub(super) struct Lane {
     inserted: usize,
     /// Something was written since the last flush.
     unflushed: bool,
+    pace: Pace,
     eof: Eof,
     pub(super) close: Close,
     pub(super) bytes: u64,
@@ -85,6 +86,7 @@ impl Lane {
             inserts: Vec::new(),
             inserted: 0,
             unflushed: false,
+            pace: Pace::default(),
             eof: Eof::Open,
             close: Close::No,
         }
@@ -95,13 +97,16 @@ impl Lane {
         cx: &mut Context<'_>,
         from: &mut R,
         to: &mut T,
+        passes: impl Fn(&[u8]) -> bool,
     ) -> Poll<Turn>
     where
         R: PeerStream,
         T: PeerStream,
     {
-        let turn = self.advance(cx, from, to);
-        if turn.is_pending() {
+        let turn = self.advance(cx, from, to, &passes);
+        // In the middle of a message it goes on at once.
+        let goes_on = self.pace.goes_on() && !self.buffer.filled().is_empty();
+        if turn.is_pending() && !goes_on {
             self.buffer.park();
         }
         turn
@@ -117,17 +122,23 @@ impl Lane {
         self.is_written() && self.inserts.is_empty() && !self.unflushed
     }
 
-    fn advance<R, T>(&mut self, cx: &mut Context<'_>, from: &mut R, to: &mut T) -> Poll<Turn>
+    fn advance<R, T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut R,
+        to: &mut T,
+        passes: &impl Fn(&[u8]) -> bool,
+    ) -> Poll<Turn>
     where
         R: PeerStream,
         T: PeerStream,
     {
-        let mut moved = 0;
+        let (began, mut moved) = (self.pace.begin(), 0);
         // Whoever polls again has looked at what was captured.
         self.looked_at.insist(0);
         loop {
-            self.scan();
-            let written = self.poll_write(cx, to);
+            self.scan(passes);
+            let written = self.poll_write(cx, to, passes);
             if let Some(LaneItem::Malformed(error)) = self.found.take_if(|f| f.is_end()) {
                 return Poll::Ready(self.malformed(error));
             }
@@ -168,12 +179,12 @@ impl Lane {
                     return Poll::Pending;
                 }
             }
-            let turn = match from.source() {
+            let most = match from.source() {
                 Some(_) => TURN,
                 None => SEALED_TURN,
             };
-            if moved >= turn {
-                return yield_turn(cx);
+            if self.pace.is_over(began, moved, most) {
+                return self.pace.end(cx);
             }
             let read = match ready!(self.poll_read(cx, from)) {
                 Ok(read) => read.inspect(|read| moved += read),
@@ -195,8 +206,9 @@ impl Lane {
         }
     }
 
-    /// Goes through what was read, up to where something has to be done first.
-    fn scan(&mut self) {
+    /// Goes through what was read, up to where something has to be done first. What is captured goes on as it came where its body
+    /// `passes`.
+    fn scan(&mut self, passes: &impl Fn(&[u8]) -> bool) {
         if self.eof == Eof::Short {
             return;
         }
@@ -212,6 +224,12 @@ impl Lane {
             match self.scanner.step(rest) {
                 Ok(Step::Forward(n)) => self.passing += n,
                 Ok(Step::More) => return,
+                // It would not be forwarded with another header.
+                Ok(Step::Captured { head, frame })
+                    if is_plain_header(&rest[..head]) && passes(&rest[head..frame]) =>
+                {
+                    self.passing += frame;
+                }
                 Ok(Step::Captured { head, frame }) => {
                     self.found = Some(LaneItem::Captured { head, frame });
                 }
@@ -230,6 +248,7 @@ impl Lane {
         &mut self,
         cx: &mut Context<'_>,
         to: &mut T,
+        passes: &impl Fn(&[u8]) -> bool,
     ) -> Poll<io::Result<()>> {
         loop {
             while self.passing > 0 {
@@ -248,7 +267,7 @@ impl Lane {
             }
             self.inserts = Vec::new();
             self.inserted = 0;
-            self.scan();
+            self.scan(passes);
         }
         if self.unflushed {
             ready!(Pin::new(to).poll_flush(cx))?;
@@ -262,8 +281,12 @@ impl Lane {
         cx: &mut Context<'_>,
         from: &mut R,
     ) -> Poll<Result<io::Result<usize>, Short>> {
+        let most = self.pace.step();
         let mut space = ReadBuf::new(match self.buffer.space(self.scanner.expected()) {
-            Ok(space) => space,
+            Ok(space) => {
+                let now = space.len().min(most);
+                &mut space[..now]
+            }
             Err(short) => return Poll::Ready(Err(short)),
         });
         let read = ready!(Pin::new(from).poll_read(cx, &mut space));

@@ -359,3 +359,77 @@ async fn what_is_left_of_a_message_to_the_worker_is_handed_over_when_the_session
         assert_eq!(*rest.lock().unwrap(), sent[10..], "own: {own}");
     }
 }
+
+#[tokio::test]
+async fn what_is_captured_and_passes_goes_on_in_its_place_and_as_it_came() {
+    for buffer in [7, 100, 1 << 16] {
+        let (mut client, mut worker, mut splice) = spliced(buffer);
+        let names = ["take", "pass", "take", "take", "pass"];
+        let sender = tokio::spawn(async move {
+            for (number, name) in names.iter().cycle().take(60).enumerate() {
+                let sent = frame(&message(name, number, number * 37));
+                worker.write_all(&sent).await.unwrap();
+            }
+            worker.shutdown().await.unwrap();
+            worker
+        });
+        let receiver = tokio::spawn(async move { read_all(&mut client).await });
+        let number = |body: &[u8]| parse(body).unwrap()["seq"].as_u64().unwrap();
+        let mut told = Vec::new();
+        loop {
+            match splice.next_but(|_, body| number(body) % 2 == 0).await {
+                SpliceEvent::Captured(Side::Worker, body) => {
+                    told.push(number(&body));
+                    splice.insert_body(Side::Client, &body);
+                }
+                SpliceEvent::Eof(Side::Worker) => break splice.close(Side::Client),
+                other => panic!("{other:?}"),
+            }
+        }
+        splice.flush(Side::Client).await;
+        let _ = timeout(Duration::from_millis(50), splice.next()).await;
+        let got = receiver.await.unwrap();
+        let numbers: Vec<_> = got.iter().map(|m| m["seq"].as_u64().unwrap()).collect();
+        assert_eq!(numbers, (0..60).collect::<Vec<_>>(), "buffer {buffer}");
+        assert!(!told.is_empty() && told.iter().all(|number| number % 2 == 1));
+        drop(sender.await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn what_is_captured_with_another_header_is_told_whether_or_not_it_passes() {
+    let (_client, mut worker, mut splice) = spliced(1 << 16);
+    let body = message("take", 1, 10).to_string();
+    let sent = format!("content-length: {}\r\n\r\n{body}", body.len());
+    worker.write_all(sent.as_bytes()).await.unwrap();
+    let told = splice.next_but(|_, _| true).await;
+    assert!(matches!(told, SpliceEvent::Captured(Side::Worker, _)));
+}
+
+#[tokio::test]
+async fn directions_whose_bytes_cost_much_take_turns_by_time() {
+    let costs = |_, _: &[u8]| {
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < Duration::from_millis(1) {}
+        true
+    };
+    let mut ends = Vec::new();
+    for _ in 0..2 {
+        let (client, mut worker, splice) = spliced(1 << 20);
+        for number in 0..30 {
+            let sent = frame(&message("take", number, 20_000));
+            worker.write_all(&sent).await.unwrap();
+        }
+        ends.push((client, worker, splice));
+    }
+    let mut sink = vec![0; 1 << 20];
+    for turn in 0..4 {
+        for (client, _, splice) in &mut ends {
+            assert!(splice.next_but(costs).now_or_never().is_none());
+            let moved = client.read(&mut sink).now_or_never();
+            let moved = moved.map_or(0, Result::unwrap);
+            // The first one to begin is alone, and does not know what is to come.
+            assert!(turn == 0 || moved < 3 * 20_000, "{turn}: {moved}");
+        }
+    }
+}
