@@ -22,6 +22,8 @@ use x509_parser::public_key::RSAPublicKey;
 use x509_parser::x509::SubjectPublicKeyInfo;
 use zeroize::Zeroizing;
 
+use super::verified::Verified;
+
 /// What a file with a secret of HS256 begins with; base64 of the secret follows.
 pub const SECRET_PREFIX: &str = "hs256:";
 
@@ -135,6 +137,7 @@ pub struct VerificationKey {
     kid: Option<String>,
     algorithm: Algorithm,
     decoding: DecodingKey,
+    verified: Arc<Verified>,
 }
 
 impl fmt::Debug for VerificationKey {
@@ -189,6 +192,7 @@ impl VerificationKey {
             kid,
             algorithm: Algorithm::Hs256,
             decoding: DecodingKey::from_secret(secret),
+            verified: Arc::default(),
         })
     }
 
@@ -280,6 +284,7 @@ impl VerificationKey {
             ))),
             algorithm: Algorithm::Rs256,
             decoding: DecodingKey::from_rsa_raw_components(n, e),
+            verified: Arc::default(),
         })
     }
 
@@ -302,6 +307,7 @@ impl VerificationKey {
             ))),
             algorithm: Algorithm::Es256,
             decoding: DecodingKey::from_ec_der(point),
+            verified: Arc::default(),
         })
     }
 
@@ -314,6 +320,7 @@ impl VerificationKey {
             ))),
             algorithm: Algorithm::EdDsa,
             decoding: DecodingKey::from_ed_der(key),
+            verified: Arc::default(),
         })
     }
 
@@ -330,7 +337,13 @@ impl VerificationKey {
     /// Whether `signature` (base64url without padding) is this key's over `message`.
     pub fn verifies(&self, message: &[u8], signature: &str) -> bool {
         let algorithm = self.algorithm.of_library();
-        jsonwebtoken::crypto::verify(signature, message, &self.decoding, algorithm).unwrap_or(false)
+        let verify = || jsonwebtoken::crypto::verify(signature, message, &self.decoding, algorithm);
+        let verify = || verify().unwrap_or(false);
+        match self.algorithm {
+            // It costs no more than to look whether it is remembered.
+            Algorithm::Hs256 => verify(),
+            _ => self.verified.or_else(message, signature, verify),
+        }
     }
 }
 

@@ -28,6 +28,7 @@ pub(crate) mod testing;
 mod throttle;
 mod ticket;
 mod validity;
+mod verified;
 mod verifier;
 
 pub use authenticator::Authenticator;

@@ -1,0 +1,82 @@
+//! Signatures that a key was found to have made: the same token comes again with each session of its holder, and to verify
+//! it is the dearest part of looking at it.
+//!
+//! That the key is among those that count, the times, the purpose and the revocations are asked each time. What is kept are
+//! digests of tokens: who has one of them has no token, and since none is a secret, they are compared as any bytes are.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use aws_lc_rs::digest::{Context, SHA256};
+
+/// How many a key remembers; then the oldest is forgotten.
+const MOST: usize = 1024;
+
+/// What one key has made. Forged ones are not remembered, and so take no place.
+#[derive(Default)]
+pub(super) struct Verified(Mutex<VecDeque<[u8; 32]>>);
+
+impl Verified {
+    /// Whether `signature` is the key's over `message`, as `verify` says where that is not remembered.
+    pub(super) fn or_else(
+        &self,
+        message: &[u8],
+        signature: &str,
+        verify: impl FnOnce() -> bool,
+    ) -> bool {
+        let digest = digest(message, signature);
+        let known = |all: &VecDeque<_>| all.contains(&digest);
+        if known(&self.0.lock().unwrap_or_else(PoisonError::into_inner)) {
+            return true;
+        }
+        let verified = verify();
+        if verified {
+            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            // Somebody else may have verified it meanwhile.
+            if !known(&all) {
+                all.truncate(MOST - 1);
+                all.push_front(digest);
+            }
+        }
+        verified
+    }
+}
+
+fn digest(message: &[u8], signature: &str) -> [u8; 32] {
+    let mut context = Context::new(&SHA256);
+    // Where the one ends and the other begins is part of it.
+    context.update(&message.len().to_be_bytes());
+    context.update(message);
+    context.update(signature.as_bytes());
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(context.finish().as_ref());
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_verified_is_known_again_and_nothing_else_is() {
+        let verified = Verified::default();
+        assert!(!verified.or_else(b"ann", "sig", || false));
+        assert!(verified.or_else(b"ann", "sig", || true), "asked again");
+        assert!(verified.or_else(b"ann", "sig", || false), "remembered");
+        for (message, signature) in [("anns", "ig"), ("ann", "sih"), ("bob", "sig")] {
+            assert!(!verified.or_else(message.as_bytes(), signature, || false));
+        }
+    }
+
+    #[test]
+    fn a_bounded_number_is_remembered_and_the_oldest_forgotten() {
+        let verified = Verified::default();
+        let of = |number: usize| number.to_string();
+        for number in 0..=MOST {
+            assert!(verified.or_else(of(number).as_bytes(), "", || true));
+        }
+        assert!(!verified.or_else(of(0).as_bytes(), "", || false));
+        assert!(verified.or_else(of(1).as_bytes(), "", || false));
+        assert!(verified.0.lock().is_ok_and(|all| all.len() == MOST));
+    }
+}
