@@ -1,5 +1,6 @@
 //! What workers do that wait for nobody, told by the agent of their node. Who may see it is judged by the caller.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use super::link::Link;
 use super::{Agents, NoAgentReason, NotOpened, Tunnel};
 use crate::ray::look::{LARGEST, Look};
 use crate::wire::tunnel::messages::{
-    FailureId, FromRelay, Inspect, Inspection, Listening, Refusal, Sentence, read,
+    FailureId, FromRelay, Hooked, Inspect, Inspection, Listening, Refusal, Sentence, read,
 };
 
 /// How much longer than the agent the relay waits: so that a sentence comes where nothing else does.
@@ -116,6 +117,30 @@ impl Agents {
             .await?;
         let text = str::from_utf8(&json).map_err(|_| NotInspected::Garbage)?;
         read(text).map_err(|_| NotInspected::Garbage)
+    }
+
+    /// The process ids of those workers of a node that have the hook, as they see them.
+    ///
+    /// # Errors
+    /// As of [`Self::look`].
+    pub(crate) async fn hooked(
+        &self,
+        cluster: &str,
+        node_id: &str,
+        patience: Duration,
+    ) -> Result<HashSet<u32>, NotInspected> {
+        let at = WorkerAt {
+            cluster,
+            node_id,
+            worker_id: "",
+            pid: 0,
+        };
+        let json = self
+            .inspected(&at, (Inspection::Hooked, None), patience)
+            .await?;
+        let text = str::from_utf8(&json).map_err(|_| NotInspected::Garbage)?;
+        let hooked: Hooked = read(text).map_err(|_| NotInspected::Garbage)?;
+        Ok(hooked.pids.into_iter().collect())
     }
 
     /// What is kept of `failed`.

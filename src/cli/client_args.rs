@@ -26,6 +26,9 @@ pub struct ListArgs {
     /// List tasks that raised an exception instead, of which stack and variables are kept
     #[arg(long, conflicts_with_all = ["watch", "ended", "running", "verbose"])]
     pub failed: bool,
+    /// With --running, also say which workers have the hook, by asking the agents of their nodes
+    #[arg(long, requires = "running")]
+    pub hooks: bool,
     /// Also show the Ray nodes, each with its agent; with --running whole ids
     #[arg(long, short, conflicts_with = "watch")]
     pub verbose: bool,

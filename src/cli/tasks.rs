@@ -37,6 +37,9 @@ pub struct TasksArgs {
     /// How long the second look of --hung is after the first
     #[arg(long, value_name = "DURATION", default_value = "5s", requires = "hung", value_parser = crate::config::units::parse_duration)]
     pub apart: Duration,
+    /// Say which workers have the hook, by asking the agents of their nodes
+    #[arg(long, conflicts_with = "hung")]
+    pub hooks: bool,
     /// Show whole ids, and what each holds of its node
     #[arg(long, short)]
     pub verbose: bool,
@@ -62,6 +65,7 @@ impl From<ListArgs> for TasksArgs {
             job: None,
             hung: None,
             apart: Duration::ZERO,
+            hooks: args.hooks,
             verbose: args.verbose,
             json: args.json,
             sort: args.sort,
@@ -76,12 +80,15 @@ Examples:
   ray-relay tasks
   ray-relay tasks 'train_*' --job 01000000
   ray-relay tasks --hung 10m
+  ray-relay tasks --hooks
   ray-relay tasks --filter node=10.0.0.7 --sort waiting,desc
   ray-relay tasks --json | jq -r '.tasks[] | [.job_id, .name, .running_seconds] | @tsv'
 
 Each Ray head is asked what runs at this moment; its answer is about a second old. Listed are tasks, methods of actors, replicas of Ray Serve (of whose requests Ray tells nothing) and drivers, by job and by function or class. What waits at a breakpoint runs too. You see what your permissions let you `list`, by the same rules as of breakpoints.
 
 --hung 10m looks twice, --apart from each other, at the processes of those that Ray started at least 10 minutes ago. It shows those with every thread that has a user's own code at the same line of the same functions both times. It does not say that nothing happened in between: a loop may have come round to the same line, and the two looks do not show where the task was in the 10 minutes before. Looking takes the permission `view`, and a source of stacks (`ray-relay snapshot --help`); what could not be looked at twice is named and not shown as hung.
+
+--hooks adds the column HOOK: `yes`, `no`, or `?` where nobody says it, with the reason above the table. A worker with the hook (`ray-relay hook --help`) is looked at with its variables, and its debugger can be opened.
 
 Then: `ray-relay snapshot --running 'train_*'` shows where all of them are.
 
@@ -110,6 +117,9 @@ fn query(args: &TasksArgs) -> Map<String, Value> {
         if let Some(value) = value {
             query.insert(key.to_owned(), (&**value).into());
         }
+    }
+    if args.hooks {
+        query.insert("hook".to_owned(), true.into());
     }
     query
 }
@@ -220,6 +230,13 @@ fn text(told: &Value, args: &TasksArgs, columns: Option<usize>) -> String {
         let why = replaced(look["error"].as_str().unwrap_or("?"));
         text += &format!("! {} pid {} on {}: {why}\n", row.task, row.pid, row.node);
     }
+    for (why, count) in hooks_unknown(told) {
+        let whose = match count {
+            1 => "of 1 process it is".to_owned(),
+            count => format!("of {count} processes it is"),
+        };
+        text += &format!("! {whose} not known whether it has the hook: {why}\n");
+    }
     if let Some(more) = told["left_out"].as_u64().filter(|more| *more > 0) {
         text += &format!("! {more} more processes were not looked at: name fewer\n");
     }
@@ -246,6 +263,22 @@ fn text(told: &Value, args: &TasksArgs, columns: Option<usize>) -> String {
     }
 }
 
+/// Why it is not known of how many processes whether they have the hook.
+fn hooks_unknown(told: &Value) -> BTreeMap<String, usize> {
+    let mut processes: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for row in told["tasks"].as_array().into_iter().flatten() {
+        if let Some(why) = row["hook_unknown"].as_str() {
+            let process = format!("{} {}", row["cluster"], row["worker_id"]);
+            processes
+                .entry(replaced(why).into_owned())
+                .or_default()
+                .insert(process);
+        }
+    }
+    let counted = processes.into_iter().map(|(why, all)| (why, all.len()));
+    counted.collect()
+}
+
 /// A column: its title, and what it says of a row.
 type Column = (&'static str, fn(&Value, &Row) -> String);
 
@@ -268,6 +301,14 @@ const VERBOSE: [Column; 3] = [
     ("TASK ID", |_, row| row.task_id.clone()),
     ("WORKER", |_, row| row.worker.clone()),
 ];
+const HOOK: Column = ("HOOK", |told, _| {
+    let word = match told["hook"].as_bool() {
+        Some(true) => "yes",
+        Some(false) => "no",
+        None => "?",
+    };
+    word.to_owned()
+});
 const PLACE: Column = ("PLACE", |told, _| {
     replaced(told["place"].as_str().unwrap_or("-")).into_owned()
 });
@@ -278,6 +319,12 @@ fn table(tasks: &[Value], verbose: bool, width_of_terminal: Option<usize>) -> St
     let mut columns: Vec<Column> = Vec::new();
     columns.extend((clusters.len() > 1).then_some(CLUSTER));
     columns.extend(USUAL);
+    columns.extend(
+        tasks
+            .iter()
+            .any(|row| row.get("hook").is_some())
+            .then_some(HOOK),
+    );
     match verbose {
         true => columns.extend(VERBOSE),
         false => columns.extend(SHORT),
@@ -310,6 +357,46 @@ mod tests {
             "running_seconds": seconds, "pid": 7}],
             "look": {"pid": 7, "source": "traceback", "threads": [{"id": 1, "is_main": true, "idle": true,
                 "frames": [{"file": "a.py", "line": line, "function": "f"}]}]}})
+    }
+
+    #[test]
+    fn who_has_the_hook_is_a_column_and_why_that_is_not_known_a_line() {
+        let row = |worker: &str, hook: Value| {
+            json!({"cluster": "default", "worker_id": worker, "name": "f", "group": "f", "pid": 7, "hook": hook,
+                "hook_unknown": hook.is_null().then_some("the agent of its node did not answer in time")})
+        };
+        let rows = [
+            row("aaa", true.into()),
+            row("bbb", false.into()),
+            row("ccc", Value::Null),
+            row("ccc", Value::Null),
+        ];
+        let told = json!({ "tasks": rows });
+        let why = "the agent of its node did not answer in time".to_owned();
+        assert_eq!(hooks_unknown(&told), BTreeMap::from([(why, 1)]));
+        let text = table(&rows, false, None);
+        let cells = |line: &str| {
+            let words: Vec<_> = line.split_ascii_whitespace().collect();
+            (
+                words[words.len() - 2].to_owned(),
+                words[words.len() - 1].to_owned(),
+            )
+        };
+        let all: Vec<_> = text.lines().map(cells).collect();
+        let expected = [
+            ("HOOK", "WORKER"),
+            ("yes", "aaa"),
+            ("no", "bbb"),
+            ("?", "ccc"),
+            ("?", "ccc"),
+        ];
+        let expected: Vec<_> = expected
+            .iter()
+            .map(|(a, b)| ((*a).to_owned(), (*b).to_owned()))
+            .collect();
+        assert_eq!(all, expected, "{text}");
+        let without = json!({"cluster": "default", "worker_id": "a", "name": "f"});
+        assert!(!table(&[without], false, None).contains("HOOK"));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! for it, because a connection to one can be the end of a task.
 
 pub(crate) mod head;
+pub(crate) mod hooks;
 pub(crate) mod lists;
 
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,8 @@ pub(crate) enum Link {
     List,
     /// The agents of Ray's nodes.
     Agents,
+    /// Which of the workers that run something have the hook.
+    Hook,
     /// Which debugger Ray starts.
     Debugger,
     /// What waits, and whether it can be attached to.
@@ -64,6 +67,7 @@ impl Link {
             Self::Head => "head",
             Self::List => "list",
             Self::Agents => "agents",
+            Self::Hook => "hook",
             Self::Debugger => "debugger",
             Self::Tasks => "tasks",
             Self::Folder => "folder",

@@ -19,6 +19,10 @@ use super::processes::Resident;
 use crate::ray::look::LARGEST;
 use crate::wire::text::one_line;
 
+mod present;
+
+pub(super) use self::present::present;
+
 /// What a hook is asked, in one line.
 #[derive(Debug, Serialize)]
 pub(super) struct Request<'a> {

@@ -23,7 +23,7 @@ use crate::ray::look::{self, Look};
 use crate::wire::text::one_line;
 use crate::wire::tunnel::ByteStream;
 use crate::wire::tunnel::messages::{
-    FromAgent, Inspect, Inspection, Listening, Refusal, StreamGreeting, read, written,
+    FromAgent, Hooked, Inspect, Inspection, Listening, Refusal, StreamGreeting, read, written,
 };
 
 /// How long anything may take at most, whatever a relay says.
@@ -87,6 +87,12 @@ async fn inspected(agent: &Agent, asked: &Inspect, until: Instant) -> Result<Vec
         };
         return look.map(|look| look.to_vec()).ok_or_else(gone);
     }
+    if asked.what == Inspection::Hooked {
+        let pids = hook::present(&agent.look, until).await;
+        let pids =
+            pids.ok_or_else(|| other("the node's agent has not seen all of its workers in time"))?;
+        return Ok(written(&Hooked { pids }).into_bytes());
+    }
     let workers = agent.look.residents(asked.pid).await?;
     match asked.what {
         Inspection::Look | Inspection::Evaluate => {
@@ -111,7 +117,7 @@ async fn inspected(agent: &Agent, asked: &Inspect, until: Instant) -> Result<Vec
             })?;
             Ok(written(&listening).into_bytes())
         }
-        Inspection::Failed | Inspection::Unknown => Err(other(
+        Inspection::Failed | Inspection::Hooked | Inspection::Unknown => Err(other(
             "the node's agent is older than the relay, and does not know that request",
         )),
     }

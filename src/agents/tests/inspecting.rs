@@ -167,6 +167,29 @@ async fn not_more_workers_are_asked_about_at_a_time_than_leave_room_for_sessions
 }
 
 #[tokio::test]
+async fn which_workers_have_the_hook_is_one_question_for_a_node() {
+    let scene = Scene::new().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let ask = |agents: Arc<crate::agents::Agents>| {
+        tokio::spawn(async move { agents.hooked("default", "a1", PATIENCE).await })
+    };
+    for (said, known) in [("{\"pids\":[41,7]}", true), ("[41]", false)] {
+        let asking = ask(Arc::clone(&scene.context.peers.agents));
+        let question = asked(&mut agent).await;
+        assert_eq!(
+            (question.what, &*question.node_id),
+            (Inspection::Hooked, "a1")
+        );
+        told(&scene, &question, said).await;
+        let pids = asking.await.unwrap();
+        match known {
+            true => assert_eq!(pids.unwrap(), [7, 41].into()),
+            false => assert_eq!(pids.unwrap_err(), NotInspected::Garbage),
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_debugger_is_opened_by_the_agent_of_the_node() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;

@@ -11,13 +11,13 @@ mod token;
 use std::path::Path;
 use std::time::SystemTime;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use self::connection::refused;
 use self::report::Report;
 use super::relay_client::{RelayClient, RelayError};
 use super::{DoctorArgs, Failure, RelayArgs};
-use crate::doctor::{Finding, Link, lists};
+use crate::doctor::{Finding, Link, hooks, lists};
 use crate::wire::text::shortened;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -85,6 +85,10 @@ async fn examine(args: &RelayArgs, report: &mut Report) -> Result<(), Failure> {
     for found in behind(client.findings().await, &list, nodes.as_ref()) {
         report.add(found)?;
     }
+    report.about("asking which workers have the hook");
+    for found in hooks(&client, nodes.as_ref()).await {
+        report.add(found)?;
+    }
     report.about("looking for the files of the tasks");
     if let Ok(here) = std::env::current_dir() {
         for found in folder::findings(&list, Path::new(&here)) {
@@ -92,6 +96,16 @@ async fn examine(args: &RelayArgs, report: &mut Report) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Which workers have the hook, as far as the token shows what runs.
+async fn hooks(client: &RelayClient, nodes: Option<&Value>) -> Vec<Finding> {
+    let wanted = Map::from_iter([("hook".to_owned(), Value::from(true))]);
+    match client.tasks(&wanted).await {
+        Ok(told) => hooks::findings(&told, nodes),
+        // What a relay of another version does not know, and what the token does not show, is no fault of the chain.
+        Err(_) => Vec::new(),
+    }
 }
 
 /// What there is behind the relay: its own findings where it gives them, or what its lists tell.

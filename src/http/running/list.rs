@@ -2,7 +2,7 @@
 //!
 //! The answer has `{"tasks": [ROW], "total", "next", "clusters": [{"name", "trouble", "complete"}]}`. The rows are those of
 //! this moment by Ray's last word, which is a second old; pages are in an order in which a row keeps its place. With
-//! `state=failed` it has what agents keep of tasks that have failed, the latest first and in one page.
+//! `hook=true` each row says whether its worker has the [hook](super::hooked). With `state=failed` the answer has what agents keep of tasks that have failed, the latest first and in one page.
 
 use std::time::SystemTime;
 
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::choice::TaskChoice;
 use super::shown::held;
-use super::{SLOW, clusters, failed, may, row, running};
+use super::{SLOW, clusters, failed, hooked, may, row, running};
 use crate::http::answer::{self, Body};
 use crate::http::exchange::Exchange;
 use crate::http::query;
@@ -26,12 +26,13 @@ const MOST: usize = 10_000;
 
 const PARAMETERS: &str = "the parameters of /relay/v1/tasks are cluster and name (patterns such as train*), job (its id or \
     submission id), older_than (seconds), filter (as `ray-relay tasks --filter` takes it, again and again), state (running, or \
-    failed: what is kept of those), limit (rows of a page) and after (`next` of the page before)";
+    failed: what is kept of those), hook (true: whether each has the hook), limit (rows of a page) and after (`next` of the page before)";
 
 /// What a page is asked for with.
 struct Wanted {
     choice: TaskChoice,
     failed: bool,
+    hook: bool,
     limit: usize,
     after: Option<[String; 3]>,
 }
@@ -41,6 +42,7 @@ impl Wanted {
         let mut wanted = Self {
             choice: TaskChoice::default(),
             failed: false,
+            hook: false,
             limit: PAGE,
             after: None,
         };
@@ -61,6 +63,13 @@ impl Wanted {
                         "running" => false,
                         "failed" => true,
                         _ => return Err("state is running or failed".to_owned()),
+                    };
+                }
+                "hook" => {
+                    wanted.hook = match &*value {
+                        "true" => true,
+                        "false" => false,
+                        _ => return Err("hook is true or false".to_owned()),
                     };
                 }
                 _ if wanted.choice.take(&name, &value)? => {}
@@ -108,7 +117,7 @@ pub(in crate::http) async fn list(
         return answer::error(StatusCode::SERVICE_UNAVAILABLE, SLOW);
     };
     let now = SystemTime::now();
-    let (mut total, mut rows, mut last) = (0, Vec::new(), None);
+    let (mut total, mut rows, mut told) = (0, Vec::new(), Vec::new());
     let mut next = None;
     found.sort_by(|a, b| a.cluster.cmp(&b.cluster));
     for one in found.iter().flat_map(|found| &found.rows) {
@@ -124,12 +133,15 @@ pub(in crate::http) async fn list(
             (false, _) => {}
             (true, true) => {
                 rows.push(json);
-                last = Some(one);
+                told.push(one);
             }
-            (true, false) => next = last,
+            (true, false) => next = told.last().copied(),
         }
     }
-    let next = next.map(|last| json!(last.key()).to_string());
+    let next = next.map(|last: &Running| json!(last.key()).to_string());
+    if wanted.hook {
+        hooked::tell(ctx, &told, &mut rows).await;
+    }
     // Whoever may not look any more sees nothing of what was asked before.
     if let Some(ended) = principal.is_over() {
         return answer::error(StatusCode::UNAUTHORIZED, ended);

@@ -5,6 +5,7 @@
 
 mod choice;
 mod failed;
+mod hooked;
 mod list;
 pub(super) mod looks;
 mod shown;

@@ -145,6 +145,21 @@ async fn a_list_is_chosen_from_and_comes_in_pages() {
 }
 
 #[tokio::test]
+async fn who_has_the_hook_is_told_where_that_is_asked_for_and_why_it_is_not_known() {
+    let (address, _head) = ray(waits).await;
+    let ann = Person::new("ann", "\"list\"", "");
+    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
+    let (_, told) = tasks(&relay, "ann", "").await;
+    assert!(told["tasks"][0].get("hook").is_none(), "{told}");
+    let (_, told) = tasks(&relay, "ann", "?hook=true").await;
+    let row = &told["tasks"][0];
+    assert!(row["hook"].is_null(), "{told}");
+    let why = row["hook_unknown"].as_str().unwrap();
+    assert!(why.contains("ray-relay node"), "{why}");
+    assert_eq!(tasks(&relay, "ann", "?hook=maybe").await.0, 400);
+}
+
+#[tokio::test]
 async fn a_look_takes_view_is_on_record_and_masked() {
     let (address, _head) = ray(waits).await;
     let ann = Person::new("ann", "\"list\", \"view\"", "");

@@ -136,6 +136,43 @@ async fn a_hook_tells_the_relay_what_its_worker_does() {
 }
 
 #[tokio::test]
+async fn an_agent_knows_which_workers_have_the_hook_and_believes_no_name() {
+    let others = "
+import socket
+def listens(number):
+    one = socket.socket(socket.AF_UNIX)
+    one.bind(os.path.join(sys.argv[1], 'sockets', 'ray-relay-%d' % number))
+    one.listen()
+    return one
+another = listens(1)
+stale = listens(2)
+stale.close()
+os.symlink(name, os.path.join(sys.argv[1], 'sockets', 'ray-relay-3'))
+ready()
+hook['setup']()
+ready()";
+    let Some(mut hooked) = Hooked::runs(others) else {
+        return;
+    };
+    let mut scene = Scene::of(&hooked, row(1)).await;
+    let asked = || Inspect {
+        worker_id: "".into(),
+        pid: 0,
+        ..scene.inspect(Inspection::Hooked)
+    };
+    let asked = [asked(), asked()];
+    let [first, second] = asked;
+    scene.asks(first).await;
+    assert_eq!(scene.answer().await, r#"{"pids":[]}"#);
+    assert_eq!(hooked.goes_on(), "READY");
+    scene.asks(second).await;
+    let pids = json!({ "pids": [hooked.pid()] });
+    assert_eq!(scene.answer().await, pids.to_string());
+    // Nothing was asked of it, and it answers as before.
+    assert_eq!(scene.looked().await.source, Source::Hook);
+}
+
+#[tokio::test]
 async fn without_a_hook_py_spy_is_asked_for_a_worker_that_ray_lists_by_that_process() {
     let Some(hooked) = Hooked::runs("ready()") else {
         return;

@@ -26,7 +26,7 @@ thread and tells nothing.
 import atexit
 import errno
 import functools
-import importlib
+import importlib.util
 import json
 import os
 import socket
@@ -125,10 +125,48 @@ def _complain(why):
 
 
 def _keep_on_loopback():
-    try:
-        import debugpy
-    except ImportError:
-        return  # No debugger here, so no port.
+    """As soon as there is a debugger: to have it imported before it is wanted takes 100 KiB of every worker."""
+    if "debugpy" not in sys.modules:
+        if not any(getattr(finder, "keeps_on_loopback", False) for finder in sys.meta_path):
+            sys.meta_path.insert(0, _Import())
+    elif sys.modules["debugpy"] is not None:
+        import debugpy  # Whoever is about to import it has done so then.
+
+        _wrap(debugpy)
+
+
+class _Import:
+    """Finds debugpy as others do, and wraps it before whoever imports it has it."""
+
+    keeps_on_loopback = True
+
+    def __init__(self):
+        self.finds = threading.local()
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "debugpy" or getattr(self.finds, "others", False):
+            return None
+        self.finds.others = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.finds.others = False
+        executes = getattr(getattr(spec, "loader", None), "exec_module", None)
+        if executes is None:
+            return spec
+
+        def executes_and_wraps(module):
+            executes(module)
+            try:
+                _wrap(module)
+            except Exception as why:
+                _complain(why)
+
+        spec.loader.exec_module = executes_and_wraps
+        return spec
+
+
+def _wrap(debugpy):
     listen = debugpy.listen
     if getattr(listen, "on_loopback", False):
         return

@@ -13,7 +13,7 @@ mod inspect;
 mod kept;
 
 pub use self::failed::{FailedTask, FailureId, Failures, MOST_FAILED, PostMortem};
-pub use self::inspect::{Inspect, Inspection, Listening};
+pub use self::inspect::{Hooked, Inspect, Inspection, Listening};
 pub use self::kept::{Credential, EnteredText, KeptSession, LetRun, ParkTerms, Parked, kept_fit};
 pub use super::text::{Hex, Text};
 pub use crate::wire::debugger::Kind;

@@ -226,3 +226,35 @@ fn a_job_may_forbid_that_its_debugger_is_opened() {
     assert_eq!(hooked.look()["pid"], hooked.pid());
     assert_eq!(hooked.complaint(), "");
 }
+
+/// Its import takes as much memory as all of the hook.
+#[test]
+fn debugpy_is_imported_by_whoever_wants_it_and_listens_on_loopback_then() {
+    let program = r#"
+del sys.modules['debugpy']
+sys.path.insert(0, sys.argv[1])
+with open(os.path.join(sys.argv[1], 'debugpy.py'), 'w') as source:
+    source.write('def listen(address): return address\n')
+hook['setup']()
+hook['setup']()
+print('debugpy' in sys.modules, flush=True)
+ready()
+import debugpy
+print(*debugpy.listen(('10.0.0.7', 5)), flush=True)
+import importlib
+print(*importlib.reload(debugpy).listen(6), flush=True)
+try: import debugpyx
+except ImportError: print('no other module', flush=True)
+ready()
+"#;
+    let Some(mut hooked) = Hooked::runs(&format!("ready()\n{program}")) else {
+        return;
+    };
+    assert_eq!(hooked.goes_on(), "False");
+    assert_eq!(hooked.line(), "READY");
+    assert_eq!(hooked.goes_on(), "127.0.0.1 5");
+    assert_eq!(hooked.line(), "127.0.0.1 6");
+    assert_eq!(hooked.line(), "no other module");
+    assert_eq!(hooked.line(), "READY");
+    assert_eq!(hooked.complaint(), "");
+}

@@ -40,9 +40,18 @@ pub enum Inspection {
     Open,
     /// The look that the worker has left when its task failed. It may be gone since.
     Failed,
+    /// Which workers of the node have the hook, whatever worker is named: [`Hooked`].
+    Hooked,
     /// Something that this version does not know.
     #[serde(other)]
     Unknown,
+}
+
+/// The workers of a node that have the hook.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hooked {
+    /// Their process ids, as they see them.
+    pub pids: Vec<u32>,
 }
 
 /// Where a debugger that was opened listens.
