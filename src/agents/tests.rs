@@ -5,6 +5,7 @@ mod failing;
 mod inspecting;
 mod linking;
 mod reverse;
+mod running;
 mod sharing;
 mod streams;
 mod trouble;

@@ -10,7 +10,7 @@ use crate::support::agent::{Agent, linked};
 use crate::support::dap_client::{DapClient, Editor};
 use crate::support::eventually;
 use crate::support::namespaces::{Cluster, Driver};
-use crate::support::ray::NEWEST;
+use crate::support::ray::{NEWEST, OLDEST};
 use crate::support::scene::Scene;
 
 /// Where the driver's tasks are told to end, and the hook that their workers have.
@@ -120,6 +120,26 @@ async fn stops_in(scene: &Scene<'_>, name: &str, function: &str, counts: &str) {
     client.disconnect().await;
 }
 
+fn who_has_the_hook_and_whose_object_is_waited_for(scene: &Scene<'_>) {
+    let (code, said) = ran(scene, &["list", "--running", "--hooks", "--json"]);
+    let told: Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{code:?} {said}"));
+    for name in ["spin", "waits", "Fetcher.fetch"] {
+        let tasks = told["tasks"].as_array().unwrap();
+        let task = tasks.iter().find(|task| task["name"] == name).unwrap();
+        assert_eq!(task["hook"], true, "{task}");
+    }
+    let (_, said) = ran(scene, &["doctor"]);
+    assert!(said.contains("that run something have the hook"), "{said}");
+    let (code, said) = ran(scene, &["snapshot", "--running", "waits", "--objects"]);
+    assert_eq!(code, Some(0), "{said}");
+    let line = said.lines().find(|line| line.starts_with("→ waits"));
+    let line = line.unwrap_or_else(|| panic!("{said}"));
+    assert!(line.contains(" waits for object "), "{line}");
+    assert!(line.contains(" of gate pid "), "{line}");
+    assert!(line.contains("it has not ended"), "{line}");
+    assert!(line.contains(", owned by driver"), "{line}");
+}
+
 #[tokio::test]
 async fn what_runs_is_stopped_by_a_debugger_that_its_hook_opens() {
     let Some(cluster) = Cluster::up(NEWEST, 0, &[]) else {
@@ -156,6 +176,7 @@ async fn what_runs_is_stopped_by_a_debugger_that_its_hook_opens() {
 
     let _agent = Agent::on(&scene, "head", &["--allow-plaintext"]);
     linked(&scene, 1);
+    who_has_the_hook_and_whose_object_is_waited_for(&scene);
     let (code, said) = ran(
         &scene,
         &[
@@ -258,6 +279,32 @@ async fn what_runs_is_stopped_by_a_debugger_that_its_hook_opens() {
     ]);
     assert_eq!(driver.result(), done);
     scene.gone();
+}
+
+#[tokio::test]
+async fn what_runs_is_stopped_on_the_oldest_ray_too() {
+    let Some(cluster) = Cluster::up(OLDEST, 0, &[]) else {
+        return;
+    };
+    let place = Place::new();
+    let scene = place.scene(&cluster);
+    let hook = place.path("hook");
+    let mut driver = place.driver(&cluster, "spin,waits,fetch", &[("HOOK_DIR", &hook)]);
+    let _agent = Agent::on(&scene, "head", &["--allow-plaintext"]);
+    linked(&scene, 1);
+    for name in ["spin", "waits", "Fetcher.fetch"] {
+        runs(&scene, name);
+    }
+    who_has_the_hook_and_whose_object_is_waited_for(&scene);
+    stops_in(&scene, "spin", "spin", "steps").await;
+    stops_in(&scene, "Fetcher.fetch", "fetch", "rounds").await;
+    for name in ["spin", "gate", "fetch"] {
+        place.end(name);
+    }
+    assert_eq!(
+        driver.result(),
+        json!(["fetch 7", "spin", "waits after gate"])
+    );
 }
 
 /// `ray-relay debug --running spin` at `scene` is refused with `code` and a sentence that has `words`, and nothing is opened.

@@ -33,8 +33,8 @@ subjects = ["dan"]
 scopes = ["list"]
 "#;
 
-/// Lists one task that has failed, of the job 1 in the worker `beef` of the node `a1`, whatever is asked.
-async fn head() -> SocketAddr {
+/// Lists one task that is in `state`, of the job 1 in the worker `beef` of the node `a1`, and nothing else.
+pub(super) async fn head(state: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -44,10 +44,15 @@ async fn head() -> SocketAddr {
                 let mut asked = vec![0; 4096];
                 let read = stream.read(&mut asked).await.unwrap();
                 let line = String::from_utf8_lossy(&asked[..read]).into_owned();
-                let task = json!({"task_id": "0a01000000", "name": "train", "func_or_class_name": "train", "state": "FAILED",
+                let task = json!({"task_id": "0a01000000", "name": "train", "func_or_class_name": "train", "state": state,
                     "job_id": "01000000", "worker_id": "beef", "node_id": "a1", "worker_pid": 41});
-                let list = json!({"total": 1, "num_after_truncation": 1, "result": [task]});
-                let body = match line.contains("/api/v0/tasks") {
+                let tasks: Vec<_> = line
+                    .contains("/api/v0/tasks")
+                    .then_some(task)
+                    .into_iter()
+                    .collect();
+                let list = json!({"total": tasks.len(), "num_after_truncation": tasks.len(), "result": tasks});
+                let body = match line.contains("/api/v0/") {
                     true => json!({"result": true, "msg": "", "data": {"result": list}}),
                     false => json!([]),
                 };
@@ -65,7 +70,7 @@ async fn head() -> SocketAddr {
 
 async fn scene() -> Scene {
     let mut config = Config::default();
-    config.clusters[0].ray_address = format!("http://{}", head().await);
+    config.clusters[0].ray_address = format!("http://{}", head("FAILED").await);
     config.post_mortem.enabled = true;
     let registry = Registry::new(&config.clusters, &config.registry).unwrap();
     let (audit, record) = spied(false);
@@ -90,7 +95,7 @@ fn task(id: u8, worker_id: &str) -> FailedTask {
 
 impl Scene {
     /// The answer of the API to `subject`: its status, and JSON.
-    async fn asks(&self, subject: &str, request: &str, body: &str) -> (u16, Value) {
+    pub(super) async fn asks(&self, subject: &str, request: &str, body: &str) -> (u16, Value) {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let head = format!(
             "{request} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",

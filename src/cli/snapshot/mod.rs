@@ -36,6 +36,7 @@ Examples:
   ray-relay snapshot --all --json > paused.json
       {\"snapshots\": [{\"breakpoint\": {...}, \"threads\": [{\"name\", \"frames\": [{\"file\", \"line\", \"function\", \"source\", \"locals\": {NAME: TEXT}}]}]}]}; \"error\" in place of \"threads\" where there is none; \"exception\" and \"raised\" besides \"frames\" at a post-mortem
   ray-relay snapshot --running 'train_*'
+  ray-relay snapshot --running 'train_*' --objects
   ray-relay snapshot --job 01000000 --watch 5s
   ray-relay snapshot --job 01000000 --save hang.json
   ray-relay snapshot hang.json
@@ -50,6 +51,8 @@ What it does not allow:
   - values are written by the program's own __repr__, in a thread of the debugger while the task's own thread waits. One that takes a lock which the task holds gives no answer, and the snapshot of that task fails after 30 s. --no-locals runs no code of the program.
 
 --running and --job look at what runs, wherever it is, and it runs on. First come those that are elsewhere than the others, with what each waits in (collectives of torch.distributed, ray.get, queues, sockets, locks, ...). Then come the stacks of all as one tree, with ranks where they part, and with variables where the source has them. Who does not answer is named. It takes the permission `view` on each, and a source of stacks. The agent of its node gives them with variables, by the hook in the worker or py-spy. Otherwise the Ray head's own py-spy gives them without variables, where the head lets it (from Ray 2.56 on RAY_DASHBOARD_ENABLE_PROFILING=1). What gives none says why, and what would.
+
+--objects also says, of those that wait in ray.get, which task makes the object, in which state it is, and who owns the object. Ray's head is asked for up to four objects, and asks all workers of the cluster for each. Which object it is only the hook in the worker tells. Of an `await` in an asyncio actor nothing is told.
 
 Of a failed task (an id of `ray-relay list --failed`) it shows the stack as the exception left it, with the variables of each call. The exceptions that led to it follow. Their arguments are written by type alone; no code of the program ran for that.
 

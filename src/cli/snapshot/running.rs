@@ -15,6 +15,7 @@ use crate::cli::worker_session::Error as SessionError;
 use crate::listing::fold::member::Member;
 use crate::listing::fold::places;
 use crate::listing::fold::text::{self, Shown};
+use crate::listing::fold::waits;
 use crate::listing::row::Row;
 use crate::wire::human_time::{span, utc};
 use crate::wire::text::replaced;
@@ -25,6 +26,9 @@ pub(super) async fn run(client: &RelayClient, args: &SnapshotArgs) -> Result<(),
         if let Some(value) = value {
             wanted[key] = (&**value).into();
         }
+    }
+    if args.objects {
+        wanted["objects"] = true.into();
     }
     let answer = client.looks(&wanted).await?;
     if let Some(path) = &args.save {
@@ -85,7 +89,11 @@ fn told(answer: &Value, args: &SnapshotArgs, behind: &str) -> Result<(), Failure
         locals: !args.no_locals,
     };
     let (summary, tree) = (text::summary(&members), text::tree(&members, shown));
-    say(&format!("{}\n{summary}\n{tree}{behind}", head(answer)))?;
+    let objects = waits::text(&members, looks(answer));
+    say(&format!(
+        "{}\n{summary}{objects}\n{tree}{behind}",
+        head(answer)
+    ))?;
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! `POST /relay/v1/looks`: where running tasks are, and what their variables hold. They run on as they did.
 //!
 //! The body says which (`name`, `job`, `cluster`, `filter`, `older_than` as of `/relay/v1/tasks`), and with `"locals": false`
-//! that no values are wanted; or with `failed` alone, the id of a task that has failed, of which an agent keeps the stack. The answer has `{"looks": [{"tasks": [ROW], "look": LOOK}], "left_out", "taken", "clusters"}`, with
+//! that no values are wanted, with `"objects": true` that Ray is asked for the [objects] that they wait for; or with `failed` alone, the id of a task that has failed, of which an agent keeps the stack. The answer has `{"looks": [{"tasks": [ROW], "look": LOOK}], "left_out", "taken", "clusters"}`, with
 //! `error` in place of `look` where there is none. One process is looked at once, whatever runs in it, and by whoever may
 //! `view` all of that. Each look is on record before it is taken.
 
@@ -16,6 +16,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::choice::{TaskChoice, Written};
+use super::objects::{self, Awaits};
 use super::shown::{Looked, LooksAnswer, held, on_record, shown, text_of};
 use super::{SLOW, clusters, failed, may, row, running};
 use crate::agents::WorkerAt;
@@ -32,7 +33,7 @@ use crate::ray::registry::{NoStack, Running};
 /// Largest body of a request, in bytes.
 const LARGEST: usize = 4096;
 /// What is wrong with a body.
-const WANTED: &str = "the body has to be {\"name\": \"PATTERN\", \"job\": \"ID\", \"cluster\": \"PATTERN\", \"filter\": [\"KEY=PATTERN\"], \"older_than\": SECONDS, \"locals\": false}, each of which may be left out; or {\"failed\": \"ID\"} alone, with \"locals\" or without";
+const WANTED: &str = "the body has to be {\"name\": \"PATTERN\", \"job\": \"ID\", \"cluster\": \"PATTERN\", \"filter\": [\"KEY=PATTERN\"], \"older_than\": SECONDS, \"locals\": false, \"objects\": true}, each of which may be left out; or {\"failed\": \"ID\"} alone, with \"locals\" or without";
 /// Processes that are looked at for one request.
 const MOST: usize = 512;
 /// Of these so many at a time.
@@ -52,6 +53,8 @@ struct Wanted {
     failed: Option<String>,
     #[serde(default = "yes")]
     locals: bool,
+    #[serde(default)]
+    objects: bool,
 }
 
 fn yes() -> bool {
@@ -59,13 +62,14 @@ fn yes() -> bool {
 }
 
 /// The keys of a body.
-const KEYS: [&str; 7] = [
+const KEYS: [&str; 8] = [
     "name",
     "job",
     "cluster",
     "filter",
     "older_than",
     "locals",
+    "objects",
     "failed",
 ];
 
@@ -91,6 +95,7 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
         choice,
         failed,
         locals,
+        objects: asks_objects,
     } = serde_json::from_value(body).map_err(|_| malformed())?;
     if failed.is_some() && !alone {
         return Err(malformed());
@@ -116,14 +121,19 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
             let look = look(exchange, principal, &process.running, locals);
             let looked = timeout_at(until, look).await;
             let looked = looked.unwrap_or_else(|_| Err("there was no time left for it".to_owned()));
-            (process.told, looked.and_then(|look| text_of(&look)))
+            let awaits = looked
+                .as_ref()
+                .map_or_else(|_| Awaits::default(), Awaits::of);
+            let cluster = process.running.first().map_or("", |one| &*one.cluster);
+            let looked = looked.and_then(|look| text_of(&look));
+            (process.told, looked, (cluster, awaits))
         }
         .boxed()
     });
     let looked: Vec<_> = looked.collect();
     let mut looked = stream::iter(looked).buffered(AT_ONCE);
-    let (mut looks, mut room) = (Vec::new(), ROOM);
-    while let Some((tasks, looked)) = looked.next().await {
+    let (mut looks, mut room, mut awaited) = (Vec::new(), ROOM, Vec::new());
+    while let Some((tasks, looked, awaits)) = looked.next().await {
         let looked = looked.and_then(|look| {
             room = room
                 .checked_sub(look.get().len())
@@ -131,6 +141,17 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
             Ok(look)
         });
         looks.push(Looked::of_text(tasks, looked));
+        awaited.push(awaits);
+    }
+    if asks_objects {
+        let awaited: Vec<_> = awaited
+            .iter()
+            .map(|(cluster, awaits)| (*cluster, awaits))
+            .collect();
+        let told = objects::told(ctx, principal, &found, &awaited).await;
+        for (look, waits_for) in looks.iter_mut().zip(told) {
+            look.waits_for = waits_for;
+        }
     }
     // Whoever may not look any more sees nothing of what was looked at before.
     if let Some(ended) = principal.is_over() {

@@ -8,6 +8,7 @@ mod failed;
 mod hooked;
 mod list;
 pub(super) mod looks;
+pub(in crate::http) mod objects;
 mod shown;
 
 use std::sync::Arc;

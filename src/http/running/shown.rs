@@ -39,6 +39,9 @@ pub(super) struct Looked {
     look: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+    /// The objects that it waits for in `ray.get`, where that was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) waits_for: Vec<Value>,
 }
 
 impl LooksAnswer {
@@ -66,7 +69,12 @@ impl Looked {
             Ok(look) => (Some(look), None),
             Err(why) => (None, Some(why)),
         };
-        Self { tasks, look, error }
+        Self {
+            tasks,
+            look,
+            error,
+            waits_for: Vec::new(),
+        }
     }
 }
 

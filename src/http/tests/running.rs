@@ -3,6 +3,9 @@
 use serde_json::{Value, json as object};
 
 use super::*;
+use crate::http::running::objects::{self, Awaits};
+use crate::ray::look::Look;
+use crate::ray::registry::RunningQuery;
 
 /// A head at which `square` of job 1, `step` of an actor of job 2 and a driver run, and which gives stacks as `stack` says.
 async fn ray(stack: fn(&str) -> Response<Body>) -> (SocketAddr, JoinSet<()>) {
@@ -16,7 +19,29 @@ async fn ray(stack: fn(&str) -> Response<Body>) -> (SocketAddr, JoinSet<()>) {
         };
         let worker = |n: u32| object!({"worker_id": format!("w{n}"), "is_alive": true, "worker_type": "WORKER", "node_id": "aaaa",
             "ip": "10.0.0.7", "pid": 500 + n});
+        // The task that makes an object has the first 48 digits of its id.
+        let made = |digit: &str, job: &str, name: &str| {
+            let asked = path.contains(&format!("filter_values={}", digit.repeat(48)));
+            let row = object!({"task_id": digit.repeat(48), "name": name, "state": "PENDING_NODE_ASSIGNMENT", "job_id": job});
+            asked.then_some(row)
+        };
+        let of_object = |digit: &str, status: &str, pid: u32| {
+            let asked = path.contains(&digit.repeat(56));
+            let row = object!({"object_id": digit.repeat(56), "task_status": status, "pid": pid, "ip": "10.0.0.7"});
+            asked.then_some(row)
+        };
         let rows = match path.split('?').next().unwrap() {
+            "/api/v0/tasks" if path.contains("task_id") => {
+                [made("a", "01000000", "load"), made("b", "02000000", "hidden_load")].into_iter().flatten().collect()
+            }
+            "/api/v0/objects" => [
+                of_object("a", "NIL", 502),
+                of_object("a", "PENDING_NODE_ASSIGNMENT", 501),
+                of_object("b", "SUBMITTED_TO_WORKER", 502),
+            ]
+            .into_iter()
+            .flatten()
+            .collect(),
             "/api/v0/tasks" => [task(1, "01000000", "square", Value::Null), task(2, "02000000", "Trainer.step", "a2".into())]
                 .into_iter()
                 .filter(|task| of_job(task["job_id"].as_str().unwrap()))
@@ -235,4 +260,86 @@ async fn what_gives_no_stack_says_what_would_let_it() {
     };
     let why = one["error"].as_str().unwrap();
     assert!(why.contains("RAY_DASHBOARD_ENABLE_PROFILING=1"), "{why}");
+}
+
+/// A look at a worker whose `ray.get` waits for objects of these digits.
+fn waits_for(digits: &str) -> Look {
+    let refs: Vec<_> = digits
+        .chars()
+        .map(|digit| format!("ObjectRef({})", digit.to_string().repeat(56)))
+        .collect();
+    let refs = object!([{"name": "object_refs", "value": format!("[{}]", refs.join(", "))}]);
+    let frame = object!({"file": "/v/ray/_private/worker.py", "line": 1, "function": "get", "locals": refs});
+    let look = object!({"pid": 1, "source": "hook", "threads": [{"id": 1, "frames": [frame]}]});
+    Look::read(look.to_string().as_bytes()).unwrap()
+}
+
+#[tokio::test]
+async fn whose_object_is_waited_for_is_told_to_whoever_may_know_of_what_makes_it() {
+    let (address, _head) = ray(waits).await;
+    let ann = Person::new("ann", "\"view\"", "");
+    let ben = Person::new("ben", "\"view\"", "jobs = [\"01000000\"]");
+    let relay = Relay::guarded(&[("default", address)], &[&ann, &ben]).await;
+    let on = |_: &str| true;
+    let asked = RunningQuery { on: &on, job: None };
+    let found = relay.registry.running(&asked).await;
+    let (first, second) = (Awaits::of(&waits_for("ab")), Awaits::of(&waits_for("bcde")));
+    let awaits = [("default", &first), ("default", &second)];
+    let told = async |who: &str| {
+        let principal = principal(&relay.ctx.auth, who).await;
+        objects::told(&relay.ctx, &principal, &found, &awaits).await
+    };
+    let all = told("ann").await;
+    let [a, b] = &all[0][..] else {
+        panic!("{all:?}");
+    };
+    assert_eq!(
+        (&a["task"]["name"], &a["task"]["state"]),
+        (&"load".into(), &"PENDING_NODE_ASSIGNMENT".into())
+    );
+    assert_eq!(
+        (&a["owner"]["name"], &a["owner"]["pid"]),
+        (&"square".into(), &501.into())
+    );
+    assert_eq!(
+        (&b["owner"]["name"], &b["state"]),
+        (&"Trainer.step".into(), &"SUBMITTED_TO_WORKER".into())
+    );
+    let unknown: Vec<_> = all[1]
+        .iter()
+        .map(|one| one["unknown"].as_str().unwrap_or_default())
+        .collect();
+    assert!(
+        unknown[0].is_empty() && unknown[1].contains("nothing that makes or owns it"),
+        "{unknown:?}"
+    );
+    // Ray is asked for four.
+    assert!(unknown[3].contains("look at fewer"), "{unknown:?}");
+
+    let some = told("ben").await;
+    assert_eq!(some[0][0], *a);
+    let text = object!(some[0][1]).to_string();
+    assert!(text.contains("of what you may see"), "{text}");
+    for hidden in ["hidden_load", "Trainer", "SUBMITTED"] {
+        assert!(!text.contains(hidden), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn ray_is_asked_for_objects_where_that_is_wanted_and_known() {
+    let in_get = |_: &str| {
+        ok(
+            "Process 501: ray::square\nPython v3.11.7 (/p)\n\nThread 501 (idle): \"MainThread\"\n    get (ray/_private/worker.py:3)\n    square (a.py:3)\n",
+        )
+    };
+    let (address, _head) = ray(in_get).await;
+    let ann = Person::new("ann", "\"view\"", "");
+    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
+    let (_, told) = looks(&relay, "ann", "{\"name\": \"square\"}").await;
+    assert!(told["looks"][0].get("waits_for").is_none(), "{told}");
+    let (_, told) = looks(&relay, "ann", "{\"name\": \"square\", \"objects\": true}").await;
+    let why = told["looks"][0]["waits_for"][0]["unknown"]
+        .as_str()
+        .unwrap();
+    assert!(why.contains("only the hook"), "{told}");
 }

@@ -18,4 +18,5 @@ pub(crate) mod ranks;
 pub(crate) mod text;
 pub(crate) mod told;
 mod tree;
+pub(crate) mod waits;
 pub(crate) mod who;

@@ -52,8 +52,8 @@ _THREADS, _FRAMES, _LOCALS, _VALUE, _ROOM = 64, 64, 40, 200, 100000
 _CAUSES, _KINDS = 4, 256
 # When each kind was told, by the type and where it was raised.
 _TOLD = {}
-# What is inside of a value: how deep, how many, and characters of one.
-_DEPTH, _ITEMS, _ITEM = 2, 8, 60
+# What is inside of a value: how deep, how many, and characters of one: an ObjectRef has 67.
+_DEPTH, _ITEMS, _ITEM = 2, 8, 72
 # One of them at a time may run your own code.
 _BUSY = threading.Lock()
 # Of a code object: its variables are no dictionary (CO_OPTIMIZED).

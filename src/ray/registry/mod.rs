@@ -26,6 +26,7 @@ mod live_worker;
 mod lookup;
 mod names;
 mod nodes;
+mod objects;
 mod observe;
 mod pending_lookups;
 mod poller;
@@ -68,6 +69,7 @@ pub use examine::Examined;
 pub use found_cluster::{API_SERVER, FoundCluster, FoundHead};
 pub use id_prefix::{AmbiguousPrefix, BadPrefix, BreakpointIdPrefix};
 pub use list::List;
+pub use objects::{Awaited, OwnedBy};
 pub use observe::{Observer, PollOutcome};
 pub use resources::{Amount, Resources};
 pub use running::{Running, RunningIn, RunningQuery, TaskOf, What};
@@ -188,6 +190,15 @@ impl Registry {
     pub async fn tasks_of(&self, cluster: &str, tasks: &[TaskOf]) -> Vec<Option<Running>> {
         match self.shared.clusters.named(cluster) {
             Some(cluster) => running::tasks_of(&cluster, tasks).await,
+            None => Vec::new(),
+        }
+    }
+
+    /// What Ray says of the objects `ids` of `cluster`, in their order; an error is a sentence. Each is a question that the head
+    /// passes on to every worker, so that `ids` are few. To be bounded by the caller. Cancel safe.
+    pub async fn objects(&self, cluster: &str, ids: &[String]) -> Vec<Result<Awaited, String>> {
+        match self.shared.clusters.named(cluster) {
+            Some(cluster) => objects::ask(&cluster, ids).await,
             None => Vec::new(),
         }
     }

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use crate::ray::head::{Answer as Body, HeadClient, HeadError};
 use crate::ray::registry::bounded::Rows;
 use crate::ray::registry::rows::{
-    ActorRow, Envelope, JobRow, LIMIT, List, NodeRow, TaskRow, Version, WorkerRow,
+    ActorRow, Envelope, JobRow, LIMIT, List, NodeRow, ObjectRow, TaskRow, Version, WorkerRow,
 };
 use crate::wire::text::{one_line, percent_encoded};
 
@@ -79,6 +79,11 @@ pub(super) async fn tasks_of_worker(head: &HeadClient, worker_id: &str) -> Answe
 /// One task, every attempt. The GCS itself filters by the id (2.9 to 2.60).
 pub(super) async fn task(head: &HeadClient, task_id: &str) -> Answer<TaskRow> {
     list(head, "tasks", &[("task_id", "%3D", task_id)]).await
+}
+
+/// What each process has of one object: for that the head asks every worker of the cluster.
+pub(super) async fn object(head: &HeadClient, object_id: &str) -> Answer<ObjectRow> {
+    list(head, "objects", &[("object_id", "%3D", object_id)]).await
 }
 
 /// Asks for the rows of all running tasks.

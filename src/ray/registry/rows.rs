@@ -106,6 +106,12 @@ pub(super) const LIMIT: u64 = 10_000;
 /// Events of one task that are read: it has about five.
 const EVENTS: usize = 64;
 
+/// `ip` as Ray writes it: of IPv6 bare; brackets are tolerated.
+pub(super) fn address(ip: &str) -> Option<IpAddr> {
+    let bare = ip.trim_start_matches('[').trim_end_matches(']');
+    bare.parse().ok()
+}
+
 /// A row of `/api/v0/workers?detail=1`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(super) struct WorkerRow {
@@ -142,9 +148,7 @@ impl WorkerRow {
 
     /// The address of its node.
     pub(super) fn address(&self) -> Option<IpAddr> {
-        // Ray writes IPv6 bare; brackets are tolerated.
-        let bare = self.ip.trim_start_matches('[').trim_end_matches(']');
-        bare.parse().ok()
+        address(&self.ip)
     }
 
     /// Threads that wait for a client.
@@ -200,6 +204,20 @@ pub(super) struct TaskRow {
     pub(super) runtime_env_info: Option<RuntimeEnvInfo>,
     #[serde(default, deserialize_with = "lenient")]
     pub(super) profiling_data: Option<ProfilingData>,
+}
+
+/// A row of `/api/v0/objects?detail=1`: what one process has of one object.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub(super) struct ObjectRow {
+    #[serde(default, deserialize_with = "id")]
+    pub(super) object_id: String,
+    /// `NIL` but in the process that owns it.
+    #[serde(default, deserialize_with = "text")]
+    pub(super) task_status: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) ip: String,
+    #[serde(default, deserialize_with = "number")]
+    pub(super) pid: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -204,7 +204,16 @@ async fn task_of(
             && row.worker_id == wanted.worker_id
             && (row.node_id.is_empty() || row.node_id == wanted.node_id)
     };
-    let row = rows.iter().find(is_it)?;
+    of_row(head, cluster, jobs, rows.iter().find(is_it)?).await
+}
+
+/// The task of `row`, with what Ray says of its actor; `None` where that is not told.
+pub(super) async fn of_row(
+    head: &HeadClient,
+    cluster: &Arc<str>,
+    jobs: &[JobRow],
+    row: &TaskRow,
+) -> Option<Running> {
     let actors = match row.actor_id.is_empty() {
         true => Vec::new(),
         false => query::actor(head, &row.actor_id).await.ok()?.into_rows(),
