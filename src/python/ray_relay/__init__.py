@@ -573,8 +573,10 @@ def _array(value, kind, name):
         return "ndarray(shape=%r, dtype=%s)" % (tuple(value.shape), value.dtype.str)
     if name == "torch.Tensor" and _of_module(kind, "torch", "Tensor"):
         return "Tensor(shape=%r, dtype=%s, device=%s)" % (tuple(value.shape), value.dtype, value.device)
-    if name.startswith("ray._raylet.") and _of_module(kind, "ray._raylet", name[12:]) and name.endswith(("ID", "Ref")):
-        return "%s(%s)" % (name[12:], value.hex())
+    own = name.rpartition(".")[2]
+    # As of 2.60 ObjectRef says that it is of the module `ray`.
+    if own.endswith(("ID", "Ref")) and _of_module(kind, "ray._raylet", own):
+        return "%s(%s)" % (own, value.hex())
     return None
 
 

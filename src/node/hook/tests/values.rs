@@ -216,3 +216,34 @@ holds()
     }
     assert_eq!(local(&hooked.look(), "holds", "hangs"), "Hangs()");
 }
+
+/// By their identity: what only calls itself so is not asked.
+#[test]
+fn ids_of_rays_own_are_told_also_where_they_say_another_module() {
+    let program = r#"
+hook["setup"]()
+class ObjectRef:
+    __module__ = "ray"
+    def hex(self): return "ab" * 28
+class Own(ObjectRef): pass
+Impostor = type("ObjectRef", (), {"__module__": "ray", "hex": lambda self: called.append("hex")})
+raylet = types.ModuleType("ray._raylet")
+raylet.ObjectRef, sys.modules["ray._raylet"] = ObjectRef, raylet
+def holds():
+    ref, several, own, impostor = ObjectRef(), [ObjectRef()], Own(), Impostor()
+    ready()
+    print(called, flush=True)
+    ready()
+holds()
+"#;
+    let Some(mut hooked) = Hooked::runs(program) else {
+        return;
+    };
+    let look = hooked.look();
+    let reference = format!("ObjectRef({})", "ab".repeat(28));
+    assert_eq!(local(&look, "holds", "ref"), reference);
+    assert_eq!(local(&look, "holds", "several"), format!("[{reference}]"));
+    assert_eq!(local(&look, "holds", "own"), "Own()");
+    assert_eq!(local(&look, "holds", "impostor"), "ObjectRef()");
+    assert_eq!(hooked.goes_on(), "[]");
+}
