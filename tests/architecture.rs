@@ -41,7 +41,12 @@ const LAYERS: &[&[&str]] = &[
     &["keeper", "pdb", "dial"],
     &["wire"],
     &[
-        "memory", "timestamp", "shutdown", "key_mode", "fault", "manual",
+        "memory",
+        "timestamp",
+        "shutdown",
+        "key_mode",
+        "fault",
+        "manual",
     ],
 ];
 

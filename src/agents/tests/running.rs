@@ -113,7 +113,7 @@ async fn no_debugger_is_opened_that_is_not_on_record() {
     scene.record.refuse(Action::Audit);
     let heard = async {
         let asked = asked(&mut agent).await;
-        let of_ben = |line: &&crate::audit::testing::Line| {
+        let of_ben = |line: &&crate::audit::testing::AuditLine| {
             line.details.get("reason") == Some(&"it hangs".into())
         };
         (asked, scene.record.lines().iter().filter(of_ben).count())

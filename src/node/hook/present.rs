@@ -7,7 +7,7 @@ use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout_at};
 
 use super::connect_in;
-use crate::node::look::Look;
+use crate::node::look::TargetVerifier;
 
 /// Workers that are told of.
 const MOST: usize = 4096;
@@ -16,11 +16,11 @@ const MOST: usize = 4096;
 const MOST_NAMES: usize = 1 << 16;
 
 /// The workers that have one, by the numbers by which they call themselves; `None`: that is not known until then.
-pub(in crate::node) async fn present(look: &Look, until: Instant) -> Option<Vec<u32>> {
+pub(in crate::node) async fn present(look: &TargetVerifier, until: Instant) -> Option<Vec<u32>> {
     timeout_at(until, all(look)).await.ok()
 }
 
-async fn all(look: &Look) -> Vec<u32> {
+async fn all(look: &TargetVerifier) -> Vec<u32> {
     let mut found = Vec::new();
     for session in look.sessions().await {
         let folder = session.folder.clone();
@@ -44,7 +44,7 @@ async fn all(look: &Look) -> Vec<u32> {
 }
 
 /// Whether the worker that calls itself `number` has the other end: everybody may put a socket there.
-async fn is_its(look: &Look, stream: &UnixStream, number: u32) -> bool {
+async fn is_its(look: &TargetVerifier, stream: &UnixStream, number: u32) -> bool {
     let Ok(peer) = stream.peer_cred() else {
         return false;
     };
