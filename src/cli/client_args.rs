@@ -27,7 +27,7 @@ pub struct ListArgs {
     #[arg(long, conflicts_with_all = ["watch", "ended", "running", "verbose"])]
     pub failed: bool,
     /// With --running, also say which workers have the hook, by asking the agents of their nodes
-    #[arg(long, requires = "running")]
+    #[arg(long, requires = "running", hide_short_help = true)]
     pub hooks: bool,
     /// Also show the Ray nodes, each with its agent; with --running whole ids
     #[arg(long, short, conflicts_with = "watch")]
