@@ -207,7 +207,9 @@ pub struct SnapshotArgs {
     /// Look again and again at what runs, so far apart, and show what moves; ends with Ctrl-C
     #[arg(long, value_name = "DURATION", conflicts_with_all = ["target", "all", "save"], value_parser = crate::config::units::parse_duration)]
     pub watch: Option<std::time::Duration>,
-    /// Also ask Ray for the objects that ray.get waits for: what makes them, who owns them, their state
+    /// Also ask Ray for the objects that ray.get waits for
+    ///
+    /// What makes them, who owns them, and their state.
     #[arg(long, conflicts_with_all = ["target", "all", "watch", "no_locals"])]
     pub objects: bool,
     /// Keep what is seen in a new file, readable for you alone

@@ -35,7 +35,6 @@ Examples:
   ray-relay snapshot 3kfz0q8m
   ray-relay snapshot --all --json > paused.json
       {\"snapshots\": [{\"breakpoint\": {...}, \"threads\": [{\"name\", \"frames\": [{\"file\", \"line\", \"function\", \"source\", \"locals\": {NAME: TEXT}}]}]}]}; \"error\" in place of \"threads\" where there is none; \"exception\" and \"raised\" besides \"frames\" at a post-mortem
-  ray-relay snapshot --running 'train_*'
   ray-relay snapshot --running 'train_*' --objects
   ray-relay snapshot --job 01000000 --watch 5s
   ray-relay snapshot --job 01000000 --save hang.json
