@@ -4,9 +4,9 @@
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
+use ray_relay::dap::messages::{captures_from_client, captures_from_worker};
 use ray_relay::wire::dap::codec::{Frames, put_frame};
 use ray_relay::wire::dap::peek::{Depth, MessageType};
-use ray_relay::dap::messages::{captures_from_client, captures_from_worker};
 use ray_relay::wire::dap::scanner::{Rules, Scanner, Step};
 use ray_relay_fuzz::{as_python, pieces};
 

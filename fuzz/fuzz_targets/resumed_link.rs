@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use ray_relay::wire::resumed::messages::Said;
+use ray_relay::wire::resumed::messages::ResumeMessage;
 use ray_relay::wire::resumed::offsets::{Incoming, Outgoing};
 use ray_relay::wire::tunnel::messages::{read, written};
 
@@ -44,10 +44,10 @@ fuzz_target!(|steps: Vec<Step>| {
             Step::Resume => incoming.resume(),
             Step::Discard => incoming.discard(),
             Step::Text(text) => {
-                if let Ok(said) = read::<Said>(&text)
-                    && said != Said::Unknown
+                if let Ok(said) = read::<ResumeMessage>(&text)
+                    && said != ResumeMessage::Unknown
                 {
-                    assert_eq!(read::<Said>(&written(&said)).unwrap(), said);
+                    assert_eq!(read::<ResumeMessage>(&written(&said)).unwrap(), said);
                 }
             }
         }

@@ -5,7 +5,7 @@ use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use std::net::IpAddr;
 
-use ray_relay::advertise::Reached;
+use ray_relay::advertise::ExternalAddress;
 use ray_relay::advertise::host_alias::{capacity, parse_ipv4, read, spell};
 
 #[derive(Debug, Arbitrary)]
@@ -28,12 +28,12 @@ fuzz_target!(|input: Input<'_>| {
     if capacity(&host) > 1 {
         round_trip(&host, input.slot);
     }
-    if let Some(reached) = Reached::parse(input.text) {
+    if let Some(reached) = ExternalAddress::parse(input.text) {
         let host = match reached.host.contains(':') {
             true => format!("[{}]", reached.host),
             false => reached.host.clone(),
         };
         let again = format!("{host}:{}", reached.port);
-        assert_eq!(Reached::parse(&again), Some(reached), "{again}");
+        assert_eq!(ExternalAddress::parse(&again), Some(reached), "{again}");
     }
 });

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use ray_relay::identity::revocation::Revocation;
-use ray_relay::identity::{Claims, Expectations, Jws, CredentialRefusal};
+use ray_relay::identity::{Claims, CredentialRefusal, Expectations, Jws};
 use serde_json::Value;
 
 const LONGEST: usize = 4096;

@@ -3,7 +3,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ray_relay::wire::tunnel::messages::{Dialled, FromAgent, FromRelay, LARGEST, read, written};
+use ray_relay::wire::tunnel::messages::{
+    FromAgent, FromRelay, LARGEST, StreamGreeting, read, written,
+};
 
 fuzz_target!(|text: &str| {
     if let Ok(message) = read::<FromRelay>(text)
@@ -19,7 +21,7 @@ fuzz_target!(|text: &str| {
         let again = written(&message);
         assert_eq!(read::<FromAgent>(&again).unwrap(), message);
     }
-    if let Ok(message) = read::<Dialled>(text) {
-        assert_eq!(read::<Dialled>(&written(&message)).unwrap(), message);
+    if let Ok(message) = read::<StreamGreeting>(text) {
+        assert_eq!(read::<StreamGreeting>(&written(&message)).unwrap(), message);
     }
 });

@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ray_relay::dap::view_filter::{FIRST_OWN_SEQ, ViewFilter};
 use ray_relay::dap::message_filter::Action;
+use ray_relay::dap::view_filter::{FIRST_OWN_SEQ, ViewFilter};
 use ray_relay::policy::{Scope, Scopes};
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! What several fuzz targets compare with.
 
-use ray_relay::timestamp::Moment;
 use ray_relay::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};
+use ray_relay::timestamp::Timestamp;
 use serde_json::Value;
 
 /// `text` as Python's `json.loads` reads it (debugpy does), or `None` where that fails. Python
@@ -83,7 +83,7 @@ pub fn paused(worker_id: &str) -> Breakpoint {
         reason: Reason::Breakpoint,
         location: None,
         exception: None,
-        first_seen: Moment::now(),
+        first_seen: Timestamp::now(),
         stop: 1,
         state: State::Paused,
         task_ended: None,
