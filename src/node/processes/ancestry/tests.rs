@@ -100,9 +100,9 @@ fn an_adapter_that_connects_in_the_middle_of_a_look_is_nobody_elses() {
         std::fs::remove_file(&of_worker).unwrap();
         let seen = std::thread::scope(|scope| {
             let look = scope.spawn(|| {
-                let looks = std::iter::repeat_with(|| verdict(&proc));
-                let unsettled = |seen: &Verdict| matches!(seen, Verdict::Unsettled(..));
-                looks.skip_while(unsettled).next().unwrap()
+                let mut looks = std::iter::repeat_with(|| verdict(&proc));
+                let settled = |seen: &Verdict| !matches!(seen, Verdict::Unsettled(..));
+                looks.find(settled).unwrap()
             });
             std::thread::yield_now();
             symlink("socket:[3]", &of_worker).unwrap();
