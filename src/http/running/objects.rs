@@ -198,7 +198,7 @@ mod tests {
             "Worker.get_objects",
             Some(&format!("[ObjectRef({a})]")),
         );
-        assert_eq!(Awaits::of(&one).ids, [a.clone()]);
+        assert_eq!(Awaits::of(&one).ids, std::slice::from_ref(&a));
         let several = format!("[ObjectRef({a}), ObjectRef({b}), ObjectRef({a}), ObjectRef(abc");
         let several = Awaits::of(&look("hook", "get", Some(&several)));
         assert_eq!((several.ids, several.unknown), (vec![a, b], None));
