@@ -155,7 +155,7 @@ async fn in_one(
                 leave(&mut prompt, true, screen).await?;
                 return result(failed);
             }
-            After::Prompt => {}
+            After::Prompt => screen.ends(line, prompt.calls()),
             After::Ended(End::Left | End::Killed) => return result(failed),
             After::Ended(End::TaskEnded) => {
                 return match next {

@@ -32,6 +32,11 @@ pub(crate) use prompt::{COMMANDS_PROMPT, PROMPT};
 pub use snapshot::{Limits, snapshot};
 pub(crate) use snapshot::{expression as snapshot_expression, read as read_snapshot, visit};
 
+/// Whether `line` asks for the stack, and for nothing else.
+pub(crate) fn shows_stack(line: &str) -> bool {
+    grammar::parse(line.trim()) == grammar::Command::Where
+}
+
 /// Whether `line` has the task run, and so may take for ever.
 pub(crate) fn resumes(line: &str) -> bool {
     grammar::resumes(&grammar::parse(line.trim()))

@@ -51,6 +51,17 @@ fn threads(rank: u32, does: &Does) -> Value {
     json!({"threads": [{"name": "MainThread", "frames": [frame]}]})
 }
 
+/// The same as the debugger tells it, the innermost first, with what Ray has around every task.
+fn stack(rank: u32, does: &Does) -> Value {
+    let step = &threads(rank, does)["threads"][0]["frames"][0]["line"];
+    let frame = |name: &str, file: &str, line: &Value| json!({"id": 1, "name": name, "line": line, "source": {"path": file}});
+    json!({"stackFrames": [
+        frame("step", "/job.py", step),
+        frame("run", "/job.py", &json!(30)),
+        frame("main_loop", "/usr/lib/python3/site-packages/ray/_private/worker.py", &json!(900)),
+    ]})
+}
+
 /// Plays the debugger of rank `rank`, whoever connects.
 async fn stand_in(listener: TcpListener, rank: u32, does: Does) {
     while let Ok((stream, _)) = listener.accept().await {
@@ -75,9 +86,7 @@ async fn one(stream: TcpStream, rank: u32, does: &Does) -> Option<()> {
         let asks = |op: &str| expression.contains(&format!(r#"\"op\":\"{op}\""#));
         let mut body = match &*command {
             "initialize" => json!({"supportSuspendDebuggee": true}),
-            "stackTrace" => {
-                json!({"stackFrames": [{"id": 1, "name": "step", "line": 9, "source": {"path": "/job.py"}}]})
-            }
+            "stackTrace" => stack(rank, does),
             _ => json!({}),
         };
         if asks("snapshot") {
@@ -203,12 +212,15 @@ async fn who_gives_no_answer_is_named_and_the_others_are_shown() {
         "--timeout",
         "15s",
         "--",
+        "where",
         "p loss",
     ];
     let (output, text) = ray_relay(address, None, &words).await;
     assert_eq!(output.status.code(), Some(1), "{text}");
     for says in [
-        "Trainer: 8 tasks by rank\n\n(Pdb) p loss\n3:   nan  ← odd\n6:   *** the answer of ",
+        "Trainer: 8 tasks by rank\n\n(Pdb) where\n0-6      run (/job.py:30)\n",
+        "\n0-2,4-6    step (/job.py:9)\n3          step (/job.py:12)\n\n(Pdb) p loss\n",
+        "3:   nan  ← odd\n6:   *** the answer of ",
         "\n0-2: 0.6931\n",
         "\n! 4: `p loss` did not end within 15s",
         "\n! 5: the ",
@@ -382,7 +394,7 @@ async fn one_prompt_asks_all_or_those_in_the_focus() {
     command.stdin(std::process::Stdio::piped());
     command.stdout(std::process::Stdio::piped());
     let mut child = command.spawn().unwrap();
-    let typed = "focus 0,1\np loss\nfocus 1\np loss\nfocus 9\nfocus all\np loss\nq\n";
+    let typed = "focus 0,1\np loss\nfocus 1\np loss\nfocus 9\nfocus all\nwhere\np loss\nq\n";
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(typed.as_bytes()).await.unwrap();
     drop(stdin);
@@ -390,14 +402,18 @@ async fn one_prompt_asks_all_or_those_in_the_focus() {
     let output = output.expect("in time").unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
-    let begun = "Trainer: 4 tasks by rank\n0-3: > /job.py(9)step()\n";
+    let begun =
+        "Trainer: 4 tasks by rank\n1:     > /job.py(12)step()  ← odd\n0,2,3: > /job.py(9)step()\n";
     assert!(text.starts_with(begun), "{text}");
     let talk = "\
 (Pdb ×4) (Pdb ×2 of 4) 0: 0.6931
 1: nan
 (Pdb ×2 of 4) (Pdb 1) nan
 (Pdb 1) *** none of these is at the prompt; 0-3 are
-(Pdb 1) (Pdb ×4) 1:   nan  ← odd
+(Pdb 1) (Pdb ×4) 0-3    run (/job.py:30)
+0,2,3    step (/job.py:9)
+1        step (/job.py:12)
+(Pdb ×4) 1:   nan  ← odd
 0,2: 0.6931
 ! 3: the debugger of ";
     assert!(text.contains(talk), "{text}");

@@ -298,6 +298,7 @@ impl Group<'_> {
             let mut screen = Screen::Kept(Kept::new(room));
             screen.begin();
             let after = printing(one.prompt.line(line), &mut one.pieces, &mut screen).await;
+            screen.ends(line, one.prompt.calls());
             (one.at, after, screen)
         });
         let mut running: FuturesUnordered<_> = running.collect();

@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use crate::pdb::Piece;
+use crate::pdb::{Piece, shows_stack};
+use crate::ray::look::Frame;
 
 /// How what the relay says of itself begins.
 const NOTICE: &str = "ray-relay: ";
@@ -38,6 +39,8 @@ pub(in crate::cli) struct Printed {
     pub(in crate::cli) notes: String,
     /// Bytes for which there was no room.
     pub(in crate::cli) cut: usize,
+    /// The calls that it shows, the innermost first, where it has shown the stack.
+    pub(in crate::cli) stack: Option<Vec<Frame>>,
 }
 
 impl Kept {
@@ -91,6 +94,31 @@ impl Screen {
             Self::Kept(kept) => kept.put(piece),
         }
         Ok(())
+    }
+
+    /// The command was `line`; afterwards the task stood in `calls`.
+    pub(in crate::cli) fn ends(
+        &mut self,
+        line: &str,
+        calls: impl Iterator<Item = (String, u32, String)>,
+    ) {
+        let Self::Kept(Kept { commands, .. }) = self else {
+            return;
+        };
+        // As bounded as what is printed of it.
+        if let Some(last) = commands.last_mut()
+            && last.cut == 0
+            && shows_stack(line)
+        {
+            let frame = |(file, line, function)| Frame {
+                file,
+                line,
+                function,
+                locals: None,
+                locals_cut: 0,
+            };
+            last.stack = Some(calls.map(frame).collect());
+        }
     }
 
     pub(in crate::cli) fn flush(&self) -> io::Result<()> {

@@ -16,10 +16,12 @@ use crate::cli::members::{Members, ready};
 use crate::cli::relay_client::RelayClient;
 use crate::cli::terminal::say;
 use crate::cli::worker_session::Which;
-use crate::listing::fold::answers::{Answers, fold};
+use crate::listing::fold::answers::{self, Answers};
+use crate::listing::fold::text::stacks as as_tree;
 use crate::listing::fold::told;
 use crate::listing::fold::who::Names;
 use crate::memory::Memory;
+use crate::ray::look::Frame;
 use crate::wire::text::replaced;
 
 /// Tasks in which commands run at once: what stops together may wait for each other when it runs.
@@ -142,6 +144,8 @@ pub(in crate::cli) struct Answered {
     answer: String,
     /// What its program wrote meanwhile.
     program: String,
+    /// The calls that the answer shows, where it is a stack.
+    stack: Option<Vec<Frame>>,
 }
 
 impl Answered {
@@ -158,6 +162,7 @@ impl Answered {
             program: format!("{}{}", printed.program, printed.notes)
                 .trim_end()
                 .to_owned(),
+            stack: printed.stack.clone(),
         }
     }
 
@@ -177,7 +182,13 @@ impl Answered {
     pub(in crate::cli) fn text(names: &Names<'_>, all: &[(usize, Self)]) -> String {
         let (answers, program) = Self::folded(all);
         let mut text = String::new();
-        if answers.same.iter().any(|same| !same.text.is_empty()) {
+        let stacks = all
+            .iter()
+            .map(|(at, said)| Some((*at, &**said.stack.as_ref()?)));
+        let stacks: Option<Vec<_>> = stacks.filter(|_| all.len() > 1).collect();
+        if let Some(stacks) = stacks.filter(|stacks| !stacks.is_empty()) {
+            text += &as_tree(names, stacks);
+        } else if answers.same.iter().any(|same| !same.text.is_empty()) {
             text += &told::text(names, &answers);
         }
         if !program.same.is_empty() {
@@ -191,8 +202,8 @@ impl Answered {
         let answers = all.iter().map(|(member, said)| (*member, &*said.answer));
         let wrote = all.iter().map(|(member, said)| (*member, &*said.program));
         (
-            fold(answers),
-            fold(wrote.filter(|(_, program)| !program.is_empty())),
+            answers::fold(answers),
+            answers::fold(wrote.filter(|(_, program)| !program.is_empty())),
         )
     }
 }

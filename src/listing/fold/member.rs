@@ -78,8 +78,13 @@ pub(super) fn place(thread: &Thread) -> Place {
 /// The frames of `thread`, innermost first, from the outermost one of somebody's own code on: what Ray and Python have around
 /// every task tells nothing. Where there is none of that, all.
 pub(super) fn frames(thread: &Thread) -> &[Frame] {
-    let own = thread.frames.iter().rposition(|f| !is_library(&f.file));
-    own.map_or(&thread.frames, |own| &thread.frames[..=own])
+    from_own(&thread.frames)
+}
+
+/// The same of `frames`.
+pub(super) fn from_own(frames: &[Frame]) -> &[Frame] {
+    let own = frames.iter().rposition(|frame| !is_library(&frame.file));
+    own.map_or(frames, |own| &frames[..=own])
 }
 
 /// The innermost frame of `thread` of somebody's own code, by its place in [`calls`].

@@ -118,27 +118,25 @@ pub(crate) fn tree(members: &[Member], shown: Shown) -> String {
             stacks.push((at, calls));
         }
     }
-    let nodes = tree::fold(stacks.iter().map(|(at, calls)| (*at, &**calls)));
-    let mut lines = Vec::new();
-    told.lines(&names, &nodes, &mut Vec::new(), 0, &mut lines);
-    let widest = lines
-        .iter()
-        .map(|line| width(&line.who))
-        .filter(|w| *w <= WIDEST);
-    let room = widest.max().unwrap_or_default();
-    let mut text = String::new();
-    for line in lines {
-        let pad = room.saturating_sub(width(&line.who));
-        text += &format!(
-            "{}{:pad$}  {:depth$}{}\n",
-            line.who,
-            "",
-            "",
-            line.says,
-            depth = 2 * line.depth
-        );
+    told.tree(&names, &stacks)
+}
+
+/// Where each of some stands, by its place among all and its frames, the innermost first, as one tree.
+pub(crate) fn stacks<'a>(
+    names: &Names<'_>,
+    all: impl IntoIterator<Item = (usize, &'a [Frame])>,
+) -> String {
+    let (mut stacks, mut told) = (Vec::new(), Told::default());
+    for (at, frames) in all {
+        let frames = member::from_own(frames);
+        let calls: Vec<Call> = frames.iter().rev().map(Call::of).collect();
+        if let Some(waits) = Place::of(frames, None).waits() {
+            let ends = told.ends.entry(calls.clone()).or_default();
+            ends.insert(waits.to_owned());
+        }
+        stacks.push((at, calls));
     }
-    text
+    told.tree(names, &stacks)
 }
 
 /// One line of a tree.
@@ -157,6 +155,31 @@ struct Told<'a> {
 }
 
 impl Told<'_> {
+    /// The tree of `stacks`, with what is told.
+    fn tree(&self, names: &Names<'_>, stacks: &[(usize, Vec<Call>)]) -> String {
+        let nodes = tree::fold(stacks.iter().map(|(at, calls)| (*at, &**calls)));
+        let mut lines = Vec::new();
+        self.lines(names, &nodes, &mut Vec::new(), 0, &mut lines);
+        let widest = lines
+            .iter()
+            .map(|line| width(&line.who))
+            .filter(|w| *w <= WIDEST);
+        let room = widest.max().unwrap_or_default();
+        let mut text = String::new();
+        for line in lines {
+            let pad = room.saturating_sub(width(&line.who));
+            text += &format!(
+                "{}{:pad$}  {:depth$}{}\n",
+                line.who,
+                "",
+                "",
+                line.says,
+                depth = 2 * line.depth
+            );
+        }
+        text
+    }
+
     fn lines(
         &self,
         names: &Names<'_>,

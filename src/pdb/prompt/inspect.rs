@@ -28,6 +28,12 @@ const LONGEST_LOCAL: u64 = 4 << 20;
 const MOST_DISPLAYS: usize = 100;
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
+    /// The calls that `where` shows, the innermost first: file, line and function of each, as a terminal may show them.
+    pub fn calls(&self) -> impl Iterator<Item = (String, u32, String)> + '_ {
+        let shown = self.stack.iter().skip(self.hidden);
+        shown.map(|frame| (escaped(&frame.file), frame.line, escaped(&frame.name)))
+    }
+
     pub(super) async fn where_(&mut self) -> Result<(), Lost> {
         let shown: Vec<usize> = (self.hidden..self.stack.len()).rev().collect();
         self.print_entries(&shown, true).await
