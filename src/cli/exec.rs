@@ -123,6 +123,7 @@ async fn in_one(
         .map_err(|_| late("no task stopped"))?
         .map_err(SessionError::from)?;
     drop(turn);
+    prompt.set_digests(matches!(screen, Screen::Kept(_)));
     let interrupt = prompt.interrupter();
     #[expect(clippy::disallowed_methods, reason = "owned by this function")]
     let _interrupting = AbortOnDropHandle::new(tokio::spawn(async move {

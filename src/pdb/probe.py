@@ -78,6 +78,71 @@ def _repr(value, what):
         return "*** repr(%s) failed: %s ***" % (what, traceback.format_exception_only(type(e), e)[-1].strip())
 
 
+# The largest array of which all elements are looked at.
+_MOST_ELEMENTS = 1 << 27
+
+
+def _kind(value):
+    # Which array it is, by the libraries that this process has loaded; none is imported for it.
+    np, torch = _sys.modules.get("numpy"), _sys.modules.get("torch")
+    if isinstance(value, getattr(np, "ndarray", ())):
+        return "array"
+    if isinstance(value, getattr(torch, "Tensor", ())):
+        return "tensor"
+    return None
+
+
+def _figures(value, kind):
+    # Of all elements, where they are: how many are not finite, the norm, and a checksum of their bytes.
+    if kind == "array":
+        import zlib
+
+        np = _sys.modules["numpy"]
+        if type(value) is not np.ndarray or value.dtype.kind not in "biufc":
+            return None
+        bad = int(value.size - np.count_nonzero(np.isfinite(value)))
+        wide = value.astype(np.float32) if value.dtype == np.float16 else value
+        norm = float(np.linalg.norm(wide.ravel()))
+        return bad, norm, zlib.crc32(np.ascontiguousarray(value).view(np.uint8).data)
+    torch = _sys.modules["torch"]
+    plain = type(value) is torch.Tensor or type(value).__name__ == "Parameter"
+    # What is spread over processes asks them all, and they stand.
+    if not plain or value.layout is not torch.strided or value.is_quantized or value.device.type == "meta":
+        return None
+    value = value.detach()
+    bad = int(value.numel() - torch.isfinite(value).sum())
+    floats = value if value.is_floating_point() or value.is_complex() else value.double()
+    norm = float(torch.linalg.vector_norm(floats if floats.element_size() > 2 else floats.float()))
+    whole = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+    by_size = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    summed = int(whole.contiguous().view(by_size[whole.element_size()]).sum(dtype=torch.int64))
+    return bad, norm, summed & 0xFFFFFFFF
+
+
+def _digest(value):
+    # One line that tells an array from another, without its elements; None for anything else, and for the shortest.
+    kind = _kind(value)
+    if kind is None or not value.shape:
+        return None
+    size = 1
+    for n in value.shape:
+        size *= int(n)
+    if size <= 8:
+        return None
+    text = "%s %s %s" % (kind, tuple(int(n) for n in value.shape), str(value.dtype).replace("torch.", ""))
+    if kind == "tensor":
+        text += " %s" % value.device
+    try:
+        figures = _figures(value, kind) if size <= _MOST_ELEMENTS else None
+    except Exception:
+        figures = None
+    if figures is None:
+        return text
+    bad, norm, checksum = figures
+    finite = "not finite: %d of %d" % (bad, size) if bad else "finite"
+    return "%s, %s, norm %.6g, checksum %08x" % (text, finite, norm, checksum)
+
+
 def _args(frame, names):
     code = frame.f_code
     count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
@@ -290,8 +355,10 @@ def _run(ask):
                 text = pprint.pformat(value)
             elif op == "repr":
                 text = _repr(value, ask["text"])
+            elif op == "p":
+                text = (_digest(value) if ask.get("digest") else None) or repr(value)
             else:
-                text = repr(value) if op == "p" else _whatis(value)
+                text = _whatis(value)
         except BaseException:
             return {"text": _error() + "\n", "failed": True}
         end = "" if op == "repr" else "\n"

@@ -54,6 +54,80 @@ mod tests {
         assert!(!expression.contains('\n'));
     }
 
+    /// What `p` says of `value` where `before` has run, in a process of its own.
+    fn digest(before: &str, value: &str) -> Option<String> {
+        let ask = serde_json::json!({"op": "p", "text": value, "limit": 1000, "digest": true});
+        let program = format!("{before}\nprint({})\n", super::expression(&ask));
+        let python = std::process::Command::new("python3")
+            .arg("-c")
+            .arg(program)
+            .output();
+        let Ok(python) = python else {
+            eprintln!("not tried in a process: there is no python3");
+            return None;
+        };
+        let told = serde_json::from_slice::<Value>(&python.stdout).unwrap();
+        Some(told["text"].as_str().unwrap().trim_end().to_owned())
+    }
+
+    #[test]
+    fn an_array_is_told_by_what_tells_it_from_another_and_not_by_its_elements() {
+        // As numpy has them, as far as the probe asks.
+        let numpy = r#"
+import sys, types
+class ndarray:
+    def __init__(self, *all): self.all, self.size = all, len(all)
+    shape = property(lambda self: (self.size // 2, 2))
+    dtype = type("dtype", (), {"kind": "f", "__str__": lambda self: "float32"})()
+    def ravel(self): return self
+    def view(self, _): return types.SimpleNamespace(data=bytes(int(x) % 256 for x in self.all if x == x))
+    def __repr__(self): return "its elements"
+class Own(ndarray): pass
+np = types.ModuleType("numpy")
+np.ndarray, np.uint8, np.float16 = ndarray, "uint8", "float16"
+np.isfinite = lambda a: [x == x for x in a.all]
+np.count_nonzero = sum
+np.ascontiguousarray = lambda a: a
+np.linalg = types.SimpleNamespace(norm=lambda a: sum(x * x for x in a.all) ** 0.5)
+sys.modules["numpy"] = np
+"#;
+        let cases = [
+            (
+                "ndarray(*[2.0] * 16)",
+                "array (8, 2) float32, finite, norm 8, checksum ",
+            ),
+            (
+                "ndarray(float('nan'), *[2.0] * 15)",
+                "array (8, 2) float32, not finite: 1 of 16, norm nan, checksum ",
+            ),
+            // What is no array of the library's own is not asked for more than it says by itself.
+            ("Own(*[2.0] * 16)", "array (8, 2) float32"),
+            ("ndarray(*'x' * 16)", "array (8, 2) float32"),
+            ("ndarray(1.0, 2.0)", "its elements"),
+            ("[0] * 3", "[0, 0, 0]"),
+        ];
+        for (value, says) in cases {
+            let Some(told) = digest(numpy, value) else {
+                return;
+            };
+            let known = says.ends_with("checksum ");
+            assert!(
+                told == says || known && told.starts_with(says) && told.len() == says.len() + 8,
+                "{value}: {told}"
+            );
+        }
+        assert_ne!(
+            digest(numpy, "ndarray(*[2.0] * 16)"),
+            digest(numpy, "ndarray(*[3.0] + [2.0] * 15)")
+        );
+        // A library that the process has not loaded is not loaded for it.
+        let loaded = digest(
+            "import sys",
+            "[i for i in [[0] * 20] if 'numpy' in sys.modules]",
+        );
+        assert_eq!(loaded.as_deref(), Some("[]"));
+    }
+
     #[test]
     fn an_answer_is_read_and_anything_else_is_not() {
         let wanted = serde_json::json!({"a": "it's \"x\"\\"});

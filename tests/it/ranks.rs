@@ -53,6 +53,16 @@ fn the_odd_rank_of_those_that_wait(scene: &Scene<'_>) {
     assert!(!text.contains("\nlr, in"), "it is alike: {text}");
     assert!(!text.contains("stands at"), "it is alike: {text}");
 
+    // Their stacks as one tree, from their own code on.
+    let (code, text) = asked(
+        scene,
+        &["exec", "--all", "Trainer", "--stay", "--", "where"],
+    );
+    assert_eq!(code, Some(0), "{text}");
+    let tree = "(Pdb) where\n0-7  step (";
+    assert!(text.contains(tree), "{text}");
+    assert!(!text.contains("main_loop"), "{text}");
+
     // All of them still wait: a look lets nobody go.
     assert_eq!(scene.wait_listed(8).len(), 8);
     let (code, text) = asked(
@@ -64,6 +74,7 @@ fn the_odd_rank_of_those_that_wait(scene: &Scene<'_>) {
             "--",
             "p loss",
             "p len(batch)",
+            "p self.grads",
             "p lr",
             "lr = rank",
             "p lr",
@@ -84,6 +95,10 @@ Trainer: 8 tasks by rank
 3:       0  ← odd
 0-2,4-7: 10
 min 0 (3), median 10, max 10 (0-2,4-7)
+
+(Pdb) p self.grads
+3:       array (32, 10) float64, not finite: 320 of 320, norm nan, checksum d5922eca  ← odd
+0-2,4-7: array (32, 10) float64, finite, norm 12.3985, checksum c31df3c0
 
 (Pdb) p lr
 0-7: 0.1

@@ -1,5 +1,6 @@
 """Eight ranks on all nodes that wait at a breakpoint, of which the fourth has lost its loss and its batch."""
 import harness
+import numpy
 import ray
 
 
@@ -9,6 +10,7 @@ class Trainer:
         loss, batch = 0.6931, list(range(10))
         if rank == 3:
             loss, batch = float("nan"), []
+        self.grads = numpy.full((32, 10), loss)
         breakpoint()
         return [rank, loss == loss, len(batch)]
 

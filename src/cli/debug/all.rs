@@ -286,6 +286,7 @@ impl Group<'_> {
     ) -> io::Result<(Vec<(usize, Answered)>, Vec<(usize, End, String)>)> {
         let focused = self.focused();
         let room = self.room;
+        let digests = focused.len() > 1;
         let mut waited = focused.clone();
         let interrupts: Vec<_> = self
             .live
@@ -297,6 +298,7 @@ impl Group<'_> {
         let running = running.map(|one| async move {
             let mut screen = Screen::Kept(Kept::new(room));
             screen.begin();
+            one.prompt.set_digests(digests);
             let after = printing(one.prompt.line(line), &mut one.pieces, &mut screen).await;
             screen.ends(line, one.prompt.calls());
             (one.at, after, screen)

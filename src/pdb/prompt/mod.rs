@@ -102,6 +102,8 @@ pub struct Prompt<S> {
     limit: usize,
     may_kill: bool,
     local_sources: bool,
+    /// What `p` says of an array is a line that tells it from others, and not its elements.
+    digests: bool,
     /// What the debugger has answered to `initialize`.
     capabilities: Value,
     /// Memory for what is kept of that answer.
@@ -144,6 +146,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             Mode::Commands { .. } => COMMANDS_PROMPT,
             Mode::ClearAll => "Clear all breaks? ",
         }
+    }
+
+    /// Whether `p` shows an array by its shape, norm and checksum, as it is compared with those of other tasks.
+    pub fn set_digests(&mut self, digests: bool) {
+        self.digests = digests;
     }
 
     /// A handle that interrupts [`Prompt::line`].

@@ -70,6 +70,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             limit: options.limit,
             may_kill: options.may_kill,
             local_sources: options.local_sources,
+            digests: false,
             capabilities: Value::Null,
             opened: options.account.nothing(Kind::Messages),
             events: VecDeque::new(),

@@ -149,7 +149,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
 
     /// Prints the outcome of an expression or a statement.
     pub(super) async fn value(&mut self, op: &str, text: &str) -> Result<(), Failure> {
-        let ask = json!({"op": op, "text": text, "limit": self.limit});
+        let mut ask = json!({"op": op, "text": text, "limit": self.limit});
+        if self.digests && op == "p" {
+            ask["digest"] = true.into();
+        }
         let answer = self.probe(&ask).await?;
         let total = answer["total"].as_u64().unwrap_or_default();
         let mut text = escaped(answer["text"].as_str().unwrap_or_default());
