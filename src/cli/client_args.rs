@@ -265,6 +265,9 @@ pub struct ReleaseArgs {
     /// Only those of this job, such as 01000000
     #[arg(long, value_name = "JOB")]
     pub job: Option<String>,
+    /// Only those of this cluster: job ids count anew in each
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
     /// End the worker process through Ray: for a task whose debugger is gone
     #[arg(long)]
     pub force: bool,

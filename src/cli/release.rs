@@ -18,6 +18,7 @@ pub(super) const AFTER_HELP: &str = "\
 Examples:
   ray-relay release 3kfz0q8m
   ray-relay release --older-than 30m --job 01000000 --yes
+  ray-relay release --all --cluster ml.train
   ray-relay release --force 3kfz0q8m
 
 A released task runs on as if it had never stopped; one that waits after an exception fails with it. Tasks that are being debugged are left alone, and with --all or --older-than those that others have parked. Your own parked session with a task ends. With more than one task you are asked first, unless --yes is there.
@@ -39,15 +40,17 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
     let list = client.breakpoints(false).await?;
     let rows = list["breakpoints"].as_array().cloned().unwrap_or_default();
-    // Several at once means one's own parks as well, and nobody else's.
+    // Several at once means one's own parks as well, and no other person's.
     let is_parked = |row: &Value| row["state"] == PARKED && args.target.is_none();
     let own = match rows.iter().any(is_parked) {
         true => client.subject().await?,
         false => None,
     };
     let chosen = chosen(&args, own.as_ref(), rows)?;
-    // A worker of Ray's that is in no list: the relay asks the head for it.
-    let unlisted = args.target.as_deref().filter(|target| is_worker_id(target));
+    // A worker of Ray's that is in no list: the relay asks the head for it. Of which job and cluster it is, nothing says here.
+    let is_narrowed = args.job.is_some() || args.cluster.is_some();
+    let unlisted = args.target.as_deref();
+    let unlisted = unlisted.filter(|target| !is_narrowed && is_worker_id(target));
     if chosen.is_empty() && unlisted.is_none() {
         if let Some(target) = &args.target {
             return Err(SessionError::Unknown(replaced(target).into_owned()).into());
@@ -97,7 +100,7 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Failure> {
     }
 }
 
-/// Of `rows` of the list those that are meant; `own`: the subject of whoever asks, where any is parked.
+/// Of `rows` of the list those that are meant; `own`: the subject of the person who asks, where any is parked.
 fn chosen(
     args: &ReleaseArgs,
     own: Option<&Value>,
@@ -113,11 +116,12 @@ fn chosen(
 
 fn fits(args: &ReleaseArgs, own: Option<&Value>, row: &Value) -> bool {
     args.job.as_deref().is_none_or(|job| is(row, "job_id", job))
+        && args.cluster.as_deref().is_none_or(|cluster| is(row, "cluster", cluster))
         && args.older_than.is_none_or(|age| {
             let waiting = row["waiting_seconds"].as_f64();
             waiting.is_some_and(|waiting| waiting >= age.as_secs_f64())
         })
-        // Several at once never means those that somebody works on.
+        // Several at once never means those that a person works on.
         && (args.target.is_some()
             || match args.force {
                 true => row["state"] == "unreachable",
@@ -229,6 +233,11 @@ mod tests {
         assert!(fits(&of_job, &row));
         assert!(!fits(&args(&["--older-than", "40m"]), &row));
         assert!(!fits(&args(&["--all", "--job", "02000000"]), &row));
+        let mut placed = row.clone();
+        placed["cluster"] = "ml.train".into();
+        assert!(fits(&args(&["--all", "--cluster", "ml.train"]), &placed));
+        assert!(!fits(&args(&["--all", "--cluster", "ml.serve"]), &placed));
+        assert!(!fits(&args(&["step", "--cluster", "ml.serve"]), &placed));
         let gone = json!({"id": "3kfz0q8m", "name": "step", "state": "unreachable"});
         let by_force = args(&["--all", "--force"]);
         assert!(!fits(&args(&["--all"]), &gone) && fits(&by_force, &gone));

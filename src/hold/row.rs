@@ -24,25 +24,25 @@ pub struct RayNode {
 /// Who has a debugger attached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Holder {
-    /// The session that holds the breakpoint, as in `/relay/v1/sessions`.
+    /// The number of the session, as in `/relay/v1/sessions`.
     pub session: u64,
-    /// Who: the subject of its principal, where clients are authenticated.
+    /// The person, if the relay authenticates clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// What the client calls itself (`clientName` or `clientID` of `initialize`), cleaned for display.
+    /// What the client calls itself (an editor: `clientName` or `clientID` of `initialize`), cleaned for display.
     pub client: String,
-    /// Address that the client came from; `None` where another relay's agent does not tell it.
+    /// Where the client connected from. An agent of another relay may not tell it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer: Option<SocketAddr>,
     /// When the client attached.
     pub since: Timestamp,
-    /// The other relay whose session it is; `None`: this one's.
+    /// The other relay whose session it is. Without it the session is this relay's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replica: Option<Replica>,
-    /// Until when its session waits for its client to come again, where that is lost; `None`: the client is there.
+    /// Until when the task is parked for that person. Without it the client is there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parked_until: Option<Timestamp>,
-    /// It is a session of another relay process of this machine, to which who names the breakpoint is passed on.
+    /// It is a session of another relay process of this machine, to which a client that names the breakpoint is passed on.
     #[serde(skip)]
     pub at_neighbour: bool,
 }
@@ -53,7 +53,7 @@ impl Holder {
         self.replica.is_none()
     }
 
-    /// Who has it, for those whom it is no concern by which client and from where. Of somebody who is not authenticated that
+    /// Who has it, for those whom it is no concern by which client and from where. Of a client that is not authenticated that
     /// is all that is known.
     pub fn who(&self) -> String {
         let person = self.subject.is_some();

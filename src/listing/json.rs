@@ -17,34 +17,61 @@ use crate::timestamp::Timestamp;
 /// One breakpoint as clients see it: in the list and in events.
 #[derive(Debug, Serialize)]
 pub(crate) struct JsonRow<'a> {
+    /// The id by which commands, editors and the API name it.
     id: BreakpointId,
+    /// `debugpy`, or `pdb` for Ray's legacy debugger.
     kind: Kind,
+    /// One of the [states](#states) of a breakpoint.
     state: &'static str,
+    /// Who has a debugger attached, or has it parked.
     holder: Option<&'a Holder>,
+    /// The cluster's name.
     cluster: &'a str,
+    /// Ray's id of the node.
     node_id: &'a str,
+    /// The node's address.
     node_ip: std::net::IpAddr,
+    /// Ray's id of the worker process.
     worker_id: &'a str,
+    /// The process id on the node.
     pid: u32,
+    /// Ray's job id.
     job_id: Option<&'a str>,
+    /// Ray's task id.
     task_id: Option<&'a str>,
+    /// The task, actor method, replica or driver.
     name: String,
+    /// The same with what tells it from others of that name, as editors show it.
     title: String,
+    /// What the ranks of one job have in common: the function, or the class of the actor.
     group: Option<&'a str>,
+    /// Ray's actor id.
     actor_id: Option<&'a str>,
+    /// The name that the program gave to the actor.
     actor_name: Option<&'a str>,
+    /// The rank in its group, where a name says it.
     rank: Option<u32>,
+    /// What the task holds of its node, such as `{"CPU": 1.0, "GPU": 1.0}`.
     resources: Option<&'a Resources>,
+    /// Why it stopped: `breakpoint`, `post_mortem`, or `unknown`.
     reason: Reason,
+    /// Where it stands.
     location: Option<&'a Location>,
+    /// The type of the exception, at a post-mortem.
     exception: Option<&'a str>,
+    /// Counts the stops of this worker.
     stop: u64,
+    /// When the relay first saw this stop.
     first_seen: Timestamp,
+    /// For how long it has stood since then.
     waiting_seconds: f64,
+    /// Why it died, or why its debugger cannot be reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<&'a str>,
+    /// When the relay found out that nothing listens on its debugger's port.
     #[serde(skip_serializing_if = "Option::is_none")]
     unreachable_since: Option<Timestamp>,
+    /// When its task ended, if a session outlives it.
     #[serde(skip_serializing_if = "Option::is_none")]
     task_ended: Option<Timestamp>,
 }
@@ -100,7 +127,7 @@ impl<'a> JsonRow<'a> {
             ..JsonRow::new(breakpoint, breakpoint.first_seen)
         };
         let mut text = serde_json::to_vec(&row).unwrap_or_default();
-        // In no text of somebody else's: a quote within one has a backslash before it.
+        // In no text from elsewhere: a quote within one has a backslash before it.
         let end = memchr::memmem::find(&text, UNMEASURED).map_or(0, |at| at + UNMEASURED.len());
         let waited = end.saturating_sub(b"0.0".len());
         text.drain(waited..end);
@@ -108,7 +135,7 @@ impl<'a> JsonRow<'a> {
     }
 }
 
-/// What a row says of how long it has waited where nobody has looked at the time.
+/// What a row says of how long it has waited before it is measured.
 const UNMEASURED: &[u8] = br#","waiting_seconds":0.0"#;
 
 /// `duration` in seconds, to the millisecond.
@@ -131,50 +158,76 @@ pub(crate) struct Rest<'a> {
     pub(crate) hidden: Option<usize>,
     /// What to ask for `after` these rows.
     pub(crate) next: Option<&'a str>,
-    /// Where the rows are from. What somebody may not see has been taken out before.
+    /// Where the rows are from. What the principal may not see has been taken out before.
     pub(crate) snapshot: &'a Snapshot,
+}
+
+/// A list, but for `breakpoints`, its rows.
+#[derive(Debug, Serialize)]
+struct ListEnd<'a> {
+    /// The number of rows on all pages.
+    total: usize,
+    /// What to ask for as `&after=` to get the next page.
+    next: Option<&'a str>,
+    /// The age of the oldest cluster's list.
+    snapshot_age_seconds: Option<f64>,
+    /// The clusters, also those without a row.
+    clusters: Vec<ClusterRow<'a>>,
+    /// The number of rows that a filter left out, if there is a filter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hidden: Option<usize>,
+    /// Which RayClusters are found and watched, with [discovery](operate.md#discovery).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    discovery: Option<Value>,
+}
+
+/// One cluster, in `clusters`.
+#[derive(Debug, Serialize)]
+struct ClusterRow<'a> {
+    /// Its name.
+    name: &'a str,
+    /// The version of Ray, as its head tells it.
+    ray_version: Option<&'a str>,
+    /// For how long its list has not been read anew.
+    snapshot_age_seconds: Option<f64>,
+    /// Why its list is old or incomplete, with the next step.
+    trouble: Option<&'a str>,
+    /// Whether the list has every paused task of the cluster.
+    complete: bool,
+    /// The RayJob that it was made for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ray_job: Option<&'a str>,
+    /// It was found, and its head does not serve yet.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pending: bool,
 }
 
 impl Rest<'_> {
     fn members(&self) -> Map<String, Value> {
         let now = Instant::now();
-        let clusters = self.snapshot.clusters.iter().map(|cluster| {
-            let age = cluster
+        let clusters = self.snapshot.clusters.iter().map(|cluster| ClusterRow {
+            name: &cluster.name,
+            ray_version: cluster.ray_version.as_deref(),
+            snapshot_age_seconds: cluster
                 .polled
-                .map(|at| seconds(now.saturating_duration_since(at)));
-            let mut told = json!({
-                "name": *cluster.name,
-                "ray_version": cluster.ray_version,
-                "snapshot_age_seconds": age,
-                "trouble": cluster.trouble.as_ref().or(cluster.incomplete.as_ref()),
-                "complete": cluster.incomplete.is_none(),
-            });
-            if let Some(job) = &cluster.ray_job {
-                told["ray_job"] = Value::from(&**job);
-            }
-            if cluster.pending {
-                told["pending"] = true.into();
-            }
-            told
+                .map(|at| seconds(now.saturating_duration_since(at))),
+            trouble: cluster.trouble.as_deref().or(cluster.incomplete.as_deref()),
+            complete: cluster.incomplete.is_none(),
+            ray_job: cluster.ray_job.as_deref(),
+            pending: cluster.pending,
         });
-        let members = [
-            ("total", self.total.into()),
-            ("next", self.next.into()),
-            (
-                "snapshot_age_seconds",
-                self.snapshot.age(now).map(seconds).into(),
-            ),
-            ("clusters", clusters.collect()),
-        ];
-        let hidden = self.hidden.map(|hidden| ("hidden", hidden.into()));
-        let search = self.snapshot.search.as_deref();
-        let search = search.map(|search| ("discovery", discovery(search)));
-        members
-            .into_iter()
-            .chain(hidden)
-            .chain(search)
-            .map(|(key, value)| (key.to_owned(), value))
-            .collect()
+        let end = ListEnd {
+            total: self.total,
+            next: self.next,
+            snapshot_age_seconds: self.snapshot.age(now).map(seconds),
+            clusters: clusters.collect(),
+            hidden: self.hidden,
+            discovery: self.snapshot.search.as_deref().map(discovery),
+        };
+        match json!(end) {
+            Value::Object(members) => members,
+            _ => Map::new(),
+        }
     }
 
     /// The end of the list behind its last row, on one line.
@@ -211,7 +264,7 @@ impl Hash for Rest<'_> {
     }
 }
 
-/// All that lives in `snapshot` as JSON. What somebody may not see has been taken out before.
+/// All that lives in `snapshot` as JSON. What the principal may not see has been taken out before.
 pub(crate) fn list(snapshot: &Snapshot) -> Value {
     let now = Timestamp::now();
     let rows: Vec<JsonRow<'_>> = snapshot.live.iter().map(|b| JsonRow::new(b, now)).collect();

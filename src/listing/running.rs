@@ -12,7 +12,7 @@ use super::json::seconds;
 use crate::policy::Pattern;
 use crate::ray::registry::{BreakpointId, Location, Resources, Running};
 
-/// Whether `running` is what somebody calls so: by its name, its function or class, its actor's name, or its task's id.
+/// Whether `running` is what a person calls so: by its name, its function or class, its actor's name, or its task's id.
 pub(crate) fn is_called(running: &Running, pattern: &Pattern) -> bool {
     let names = &running.names;
     let names = [&names.actor_name, &names.task_id].into_iter().flatten();
@@ -29,32 +29,48 @@ const FAILED: &str = "failed";
 /// One running task as clients see it.
 #[derive(Debug, Serialize)]
 pub(crate) struct RunningRow<'a> {
+    /// The cluster's name.
     cluster: &'a str,
+    /// `task`, `method`, `replica` or `driver`.
     what: &'static str,
+    /// `running` or `failed`.
     state: &'static str,
+    /// The task, actor method, replica or driver.
     name: &'a str,
+    /// What the ranks of one job have in common: the function, or the class of the actor.
     group: &'a str,
+    /// The rank in its group, where a name says it.
     rank: Option<u32>,
+    /// Ray's job id.
     job_id: Option<&'a str>,
+    /// The id that the job was submitted with.
     submission_id: Option<&'a str>,
+    /// Ray's task id.
     task_id: Option<&'a str>,
+    /// Ray's actor id.
     actor_id: Option<&'a str>,
+    /// The name that the program gave to the actor.
     actor_name: Option<&'a str>,
+    /// Ray's id of the node.
     node_id: &'a str,
+    /// The node's address.
     node_ip: Option<IpAddr>,
+    /// Ray's id of the worker process.
     worker_id: &'a str,
+    /// The process id on the node.
     pid: Option<u32>,
+    /// What the task holds of its node, such as `{"CPU": 1.0, "GPU": 1.0}`.
     resources: Option<&'a Resources>,
+    /// When it began, in seconds since 1970.
     started: Option<f64>,
-    /// As what waits has it: filters and orders know it by this name.
-    #[serde(rename = "running_seconds")]
-    running: Option<f64>,
-    /// Where its worker waits at one.
+    /// For how long it runs, or ran until it failed.
+    running_seconds: Option<f64>,
+    /// The id of the breakpoint at which its worker waits.
     breakpoint: Option<BreakpointId>,
 }
 
 impl<'a> RunningRow<'a> {
-    /// `running` at `now`; `breakpoint`: where its worker waits, for whoever may know of it.
+    /// `running` at `now`; `breakpoint`: where its worker waits, for people who may know of it.
     pub(crate) fn new(
         running: &'a Running,
         now: SystemTime,
@@ -80,7 +96,7 @@ impl<'a> RunningRow<'a> {
             pid: running.pid,
             resources: names.resources.as_ref(),
             started: running.started.map(|time| seconds(since(time))),
-            running: running.running_for(now).map(seconds),
+            running_seconds: running.running_for(now).map(seconds),
             breakpoint,
         }
     }
@@ -89,12 +105,15 @@ impl<'a> RunningRow<'a> {
 /// A task that has failed as clients see it.
 #[derive(Debug, Serialize)]
 pub(crate) struct FailedRow<'a> {
+    /// The id for `ray-relay snapshot`.
     id: &'a str,
     #[serde(flatten)]
     task: RunningRow<'a>,
-    /// The type of what was raised, and where.
+    /// The type of the exception.
     exception: &'a str,
+    /// Where it was raised.
     location: Option<&'a Location>,
+    /// When, in seconds since 1970.
     failed: f64,
     /// How long ago that was.
     failed_seconds: f64,

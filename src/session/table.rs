@@ -24,27 +24,27 @@ use crate::timestamp::Timestamp;
 /// One live session, as `/relay/v1/sessions` shows it.
 #[derive(Debug, Clone, Serialize)]
 pub struct SessionRow {
-    /// Counts the sessions of this process.
+    /// The number that `ray-relay sessions end` takes. It counts the sessions of this relay.
     pub id: u64,
     /// `dap`, `dap_cluster`, `terminal`, `websocket` or `reverse`.
     pub protocol: &'static str,
-    /// How far it has come.
+    /// One of the [states](#states) of a session.
     pub state: SessionState,
     /// The id of its connection, as the log and the audit log have it.
     pub request: RequestId,
     /// Where the client connected from.
     pub peer: SocketAddr,
-    /// Who: the subject of its principal, once that is known.
+    /// The person, as the credential names them.
     pub subject: Option<String>,
     /// What the client calls itself, cleaned for display.
     pub client: Option<String>,
     /// The breakpoint it holds.
     pub breakpoint: Option<BreakpointId>,
-    /// Readable name of that breakpoint.
+    /// The name of that breakpoint's task.
     pub name: Option<String>,
     /// Cluster of that breakpoint.
     pub cluster: Option<String>,
-    /// When it began, in seconds since 1970.
+    /// When it began.
     pub since: Timestamp,
     /// Bytes from the client.
     pub bytes_up: u64,
@@ -70,7 +70,7 @@ struct SessionEntry {
     since: Timestamp,
     bytes_up: AtomicU64,
     bytes_down: AtomicU64,
-    /// Somebody who may has asked for its end.
+    /// A permitted person has asked for its end.
     end: CancellationToken,
     /// How many ask whether its client is there, and whether that has changed.
     doubts: AtomicUsize,
@@ -107,7 +107,7 @@ pub(crate) enum Reply {
     There,
 }
 
-/// Somebody asks whether the client of a session is still there. Dropped, nobody does.
+/// Another client asks whether the client of a session is still there. Dropped, none does.
 #[derive(Debug)]
 pub(crate) struct LivenessProbe {
     entry: Arc<SessionEntry>,
@@ -294,7 +294,7 @@ impl Session {
         self.entry.id
     }
 
-    /// Fires when somebody who may has asked for its end.
+    /// Fires when a permitted person has asked for its end.
     pub(crate) fn asked_to_end(&self) -> CancellationToken {
         self.entry.end.clone()
     }
@@ -424,8 +424,8 @@ impl Session {
         )
     }
 
-    /// Resolves when whether its client is there begins or ceases to be [doubted](SessionTable::doubt), or whoever doubts it
-    /// wants to know how far that is: with the last question, or none where nobody asks any more. Cancel safe.
+    /// Resolves when whether its client is there begins or ceases to be [doubted](SessionTable::doubt), or the client that doubts it
+    /// wants to know how far that is: with the last question, or none where no client asks any more. Cancel safe.
     pub(crate) async fn doubted(&self) -> Option<u64> {
         self.entry.doubted.notified().await;
         let is_doubted = self.entry.doubts.load(Ordering::Acquire) > 0;

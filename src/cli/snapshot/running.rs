@@ -20,6 +20,9 @@ use crate::listing::row::Row;
 use crate::wire::human_time::{span, utc};
 use crate::wire::text::replaced;
 
+/// Tasks at breakpoints that are named one by one.
+const NAMED: usize = 8;
+
 pub(super) async fn run(client: &RelayClient, args: &SnapshotArgs) -> Result<(), Failure> {
     let mut wanted = json!({ "locals": !args.no_locals });
     for (key, value) in [("name", &args.running), ("job", &args.job)] {
@@ -129,9 +132,35 @@ fn head(answer: &Value) -> String {
             text += &format!("! cluster {name}: {}\n", replaced(trouble));
         }
     }
+    text += &waiting(looks);
     match answer["left_out"].as_u64() {
         None | Some(0) => text,
         Some(more) => text + &format!("! {more} more were not looked at: name fewer\n"),
+    }
+}
+
+/// Which of `looks` wait at a breakpoint, by the ids that other commands take.
+fn waiting(looks: &[Value]) -> String {
+    let tasks = looks
+        .iter()
+        .flat_map(|look| look["tasks"].as_array().into_iter().flatten());
+    let waiting = tasks.filter_map(|task| Some((task["breakpoint"].as_str()?, task)));
+    // Several tasks of one process wait at its one breakpoint.
+    let waiting: BTreeMap<&str, &Value> = waiting.collect();
+    let named = waiting.iter().take(NAMED).map(|(id, task)| {
+        let row = Row::read(task);
+        format!("  {} ({})\n", row.task, replaced(id))
+    });
+    let named: String = named.collect();
+    let more = match waiting.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!("  and {more} more: `ray-relay list` has their ids\n"),
+    };
+    match &*named {
+        "" => String::new(),
+        named => {
+            format!("At a breakpoint, and `ray-relay release ID` lets it run on:\n{named}{more}")
+        }
     }
 }
 
@@ -201,6 +230,25 @@ mod tests {
         json!({"tasks": [{"cluster": "default", "worker_id": rank.to_string(), "name": "f", "group": "f", "rank": rank}],
             "look": {"pid": 7, "source": "traceback", "threads": [{"id": 1, "is_main": true, "idle": false,
                 "frames": [{"file": "a.py", "line": line, "function": "f"}]}]}})
+    }
+
+    #[test]
+    fn what_waits_at_a_breakpoint_is_named_by_its_id() {
+        assert_eq!(waiting(&[entry(0, 1)]), "");
+        let mut all: Vec<Value> = (0..10).map(|rank| entry(rank, 1)).collect();
+        all[3]["tasks"][0]["breakpoint"] = "7k2m9qxd".into();
+        assert_eq!(
+            waiting(&all),
+            "At a breakpoint, and `ray-relay release ID` lets it run on:\n  f rank 3 (7k2m9qxd)\n"
+        );
+        for (at, entry) in all.iter_mut().enumerate() {
+            entry["tasks"][0]["breakpoint"] = format!("{at}k2m9qxd").into();
+        }
+        let text = waiting(&all);
+        assert!(
+            text.ends_with("  f rank 7 (7k2m9qxd)\n  and 2 more: `ray-relay list` has their ids\n"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -11,9 +11,12 @@ use crate::audit::Action;
 use crate::config::explain::explained;
 use crate::policy::Scope;
 use crate::session::state::SessionState;
+use crate::timestamp::Timestamp;
 use crate::{http, telemetry};
 
 const PAGE: &str = "docs/reference.md";
+const LISTED: &str = "src/listing/json.rs";
+const RUNNING: &str = "src/listing/running.rs";
 const AGAIN: &str = "INSTA_UPDATE=always cargo test --locked --lib reference";
 
 fn read(path: &str) -> String {
@@ -167,6 +170,76 @@ fn exit_codes() -> String {
     table(["code", "meaning"], [done].into_iter().chain(rows))
 }
 
+/// The fields of a struct as they are in JSON: each with what it holds, whether it can be missing, and its documentation.
+fn fields(path: &str, name: &str) -> Vec<[String; 3]> {
+    let source = read(path);
+    let opening = ["<'a> {", " {"]
+        .map(|end| format!("struct {name}{end}"))
+        .into_iter()
+        .find(|opening| source.contains(opening));
+    let opening = opening.unwrap_or_else(|| panic!("{path} has no struct {name}"));
+    let (_, block) = source.split_once(&opening).unwrap();
+    let (block, _) = block.split_once("\n}\n").unwrap();
+    let (mut rows, mut text, mut attributes) = (Vec::new(), Vec::new(), String::new());
+    for line in block.lines().map(str::trim) {
+        if let Some(comment) = line.strip_prefix("///") {
+            text.push(comment.trim().to_owned());
+        } else if line.starts_with("#[") {
+            attributes += line;
+        } else if let Some((name, kind)) = line.split_once(": ") {
+            let name = name.rsplit(' ').next().unwrap();
+            let (text, attributes) = (
+                std::mem::take(&mut text).join(" "),
+                std::mem::take(&mut attributes),
+            );
+            if attributes.contains("flatten") || attributes.contains("serde(skip)") {
+                continue;
+            }
+            assert!(
+                !attributes.contains("rename"),
+                "{name} of {path} is renamed"
+            );
+            assert!(!text.is_empty(), "{name} of {path} has no documentation");
+            let can_miss = attributes.contains("skip_serializing_if");
+            let kind = kind.trim_end_matches(',');
+            rows.push([code(name), value(kind, can_miss), plain(&text)]);
+        }
+    }
+    rows
+}
+
+/// What JSON has for a field of this type.
+fn value(kind: &str, can_miss: bool) -> String {
+    let (inner, is_option) = match kind.strip_prefix("Option<") {
+        Some(inner) => (inner.strip_suffix('>').unwrap(), true),
+        None => (kind, false),
+    };
+    let word = match inner
+        .trim_start_matches("&'a ")
+        .trim_start_matches("&'static ")
+    {
+        "u32" | "u64" | "usize" | "f64" | "u16" => "number",
+        "bool" => "true or false",
+        "Timestamp" => "seconds since 1970",
+        "Location" => "`{\"file\", \"line\", \"function\"}`",
+        "Resources" | "Value" => "object",
+        "Holder" => "[holder](#the-holder)",
+        kind if kind.starts_with("Vec<") => "list",
+        "str" | "String" | "Arc<str>" | "IpAddr" | "std::net::IpAddr" | "SocketAddr"
+        | "BreakpointId" | "Kind" | "Reason" | "RequestId" | "SessionState" | "Replica" => "text",
+        other => panic!("what is {other} in JSON?"),
+    };
+    match (is_option, can_miss) {
+        (_, true) => format!("{word}, or not there"),
+        (true, false) => format!("{word}, or `null`"),
+        (false, false) => word.to_owned(),
+    }
+}
+
+fn json(rows: impl IntoIterator<Item = [String; 3]>) -> String {
+    table(["field", "holds", "meaning"], rows)
+}
+
 fn metrics() -> String {
     let rows = telemetry::metrics::described().unwrap();
     table(["metric", "type", "labels", "meaning"], rows)
@@ -245,6 +318,13 @@ fn written_anew(page: &str) -> String {
             "events" => events(),
             "actions" => actions(),
             "notices" => notices(),
+            "list" => json(fields(LISTED, "ListEnd")),
+            "clusters" => json(fields(LISTED, "ClusterRow")),
+            "breakpoints" => json(fields(LISTED, "JsonRow")),
+            "holder" => json(fields("src/hold/row.rs", "Holder")),
+            "tasks" => json(fields(RUNNING, "RunningRow")),
+            "failed tasks" => json(fields(RUNNING, "FailedRow")),
+            "sessions" => json(fields("src/session/table.rs", "SessionRow")),
             "exit codes" => exit_codes(),
             "metrics" => metrics(),
             "labels" => labels(),
@@ -296,6 +376,13 @@ fn no_table_is_left_out() {
         "events",
         "actions",
         "notices",
+        "list",
+        "clusters",
+        "breakpoints",
+        "holder",
+        "tasks",
+        "failed tasks",
+        "sessions",
         "exit codes",
         "metrics",
         "labels",
@@ -303,6 +390,42 @@ fn no_table_is_left_out() {
     ] {
         let marker = format!("<!-- table: {name} -->");
         assert!(page.contains(&marker), "{PAGE} has no {marker}");
+    }
+}
+
+/// The tables of JSON are made from source: this is what comes out of it.
+#[test]
+fn a_row_has_the_fields_of_the_reference() {
+    let row = crate::http::tests::breakpoint("w");
+    let row = serde_json::json!(crate::listing::json::JsonRow::new(&row, Timestamp::now()));
+    let row = row.as_object().unwrap();
+    let told = fields(LISTED, "JsonRow");
+    let names: Vec<_> = told
+        .iter()
+        .map(|[name, _, _]| name.trim_matches('`'))
+        .collect();
+    for key in row.keys() {
+        assert!(names.contains(&&**key), "{key} is not in {PAGE}");
+    }
+    for [name, holds, _] in &told {
+        let name = name.trim_matches('`');
+        assert!(
+            row.contains_key(name) || holds.ends_with("or not there"),
+            "{name} is in {PAGE} alone"
+        );
+    }
+    let list = crate::listing::json::list(&crate::ray::registry::Snapshot::default());
+    let told = fields(LISTED, "ListEnd");
+    for key in list
+        .as_object()
+        .unwrap()
+        .keys()
+        .filter(|key| *key != "breakpoints")
+    {
+        assert!(
+            told.iter().any(|[name, _, _]| *name == code(key)),
+            "{key} is not in {PAGE}"
+        );
     }
 }
 
