@@ -50,7 +50,7 @@ pub enum Resolved {
     Plain,
     /// This breakpoint (which may have ended meanwhile).
     Breakpoint(BreakpointId),
-    /// The form of an address for one breakpoint, but nobody was given it, or long ago.
+    /// The form of an address for one breakpoint, but no client was given it, or long ago.
     Unknown,
 }
 
@@ -224,7 +224,7 @@ impl Table {
                 let state = self.state.lock();
                 let Some(slots) = state.hosts.get(&host) else {
                     // Under this host nothing was advertised. People write names in mixed case;
-                    // nobody writes addresses with odd zeros.
+                    // addresses are not written with odd zeros.
                     let name = host.parse::<IpAddr>().is_err();
                     return if name {
                         Resolved::Plain

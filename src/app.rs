@@ -48,10 +48,10 @@ pub enum Error {
     /// A part could not be built from the configuration.
     #[error("{0}")]
     Setup(String),
-    /// Nobody keeps sessions where somebody is to.
+    /// Sessions are to be kept, and no keeper takes them.
     #[error(transparent)]
     Keeper(#[from] keeper::Error),
-    /// There is somebody to take over from, and it does not come to that.
+    /// There is a predecessor, and the takeover fails.
     #[error(transparent)]
     Takeover(#[from] takeover::Error),
     /// What is done here could not be put on record.
@@ -110,7 +110,7 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     let notices = Notices::new(&config.notice).map_err(Error::Setup)?;
     let discovery = Discovery::from_config(&config, answers_again).await?;
     let kept = Keeper::open(config.listen.keeper.as_deref()).await?;
-    // After everything that is only read: who is told of a wrong file has not taken the port from anybody.
+    // After everything that is only read: a process that fails on a wrong file has not taken the port from another.
     let mut inherited = match &config.listen.takeover {
         Some(path) => takeover::join(path).await?,
         None => None,
@@ -177,7 +177,7 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     if let Some(inherited) = inherited
         && let Err(why) = running.context.peers.takeover.succeed(inherited).await
     {
-        // It has served nobody.
+        // It has served no client.
         running.abort().await;
         return Err(why.into());
     }
@@ -300,7 +300,7 @@ impl Running {
     }
 
     /// Tells the sessions, ends each as soon as nothing is done in it, and waits for them, and for requests in progress,
-    /// for `listen.drain_timeout`; then ends what is left. Meanwhile whoever comes is answered: lists as ever, an attach
+    /// for `listen.drain_timeout`; then ends what is left. Meanwhile new clients are answered: lists as ever, an attach
     /// with a sentence. Cancelling it cuts the wait short; call [`Running::abort`] then.
     pub async fn drain(&self) {
         let patience = self.context.config.listen.drain_timeout;
@@ -327,13 +327,13 @@ impl Running {
         self.end(WORKERS_LEFT).await;
     }
 
-    /// Resolves when another process has taken over ([`crate::config::Listen::takeover`]): nobody comes any more. Call
+    /// Resolves when another process has taken over ([`crate::config::Listen::takeover`]): no new client comes. Call
     /// [`Running::finish`] then. Cancel safe.
     pub async fn succeeded(&self) {
         self.context.peers.takeover.succeeded().await;
     }
 
-    /// Serves what is left after another process has taken over, until sessions, requests and whoever had been accepted
+    /// Serves what is left after another process has taken over, until sessions, requests and accepted connections
     /// have come to their end: `listen.drain_timeout` at the most, less where there are too many such processes. Then
     /// drains. Cancelling it leaves everything as it is.
     ///
@@ -375,7 +375,7 @@ impl Running {
     }
 }
 
-/// Resolves when nobody is served, nor waits to be.
+/// Resolves when no client is served, nor waits to be.
 async fn idle(context: &Context, admission: &Admission) {
     let mut waits = Some(context.config.listen.handshake_timeout);
     let mut idle = 0;

@@ -46,9 +46,9 @@ pub struct Context {
     pub recording: Arc<CaptureStore>,
     /// The registry of breakpoints.
     pub registry: Registry,
-    /// Who keeps connections to debuggers beyond this process, where somebody does.
+    /// The keeper of connections to debuggers beyond this process, where there is one.
     pub(crate) keeper: Option<Arc<Keeper>>,
-    /// The memory for everything that is held for somebody.
+    /// The memory for everything that is held for clients.
     pub(crate) memory: Memory,
     /// Live sessions, and those whose clients are lost.
     pub sessions: Sessions,
@@ -62,7 +62,7 @@ pub struct Context {
     pub(crate) event_streams: Arc<Quotas>,
     /// Looks at tasks that wait, of each principal.
     pub(crate) snapshots: Arc<Quotas>,
-    /// Traces of connections, where somebody is sent them.
+    /// Traces of connections, where a collector is sent them.
     pub(crate) traces: Option<Arc<Traces>>,
     /// A token for each HTTP request in progress, which draining waits for.
     pub requests: TaskTracker,
@@ -204,12 +204,12 @@ impl Context {
         self.memory.account(principal.known_subject().as_deref())
     }
 
-    /// Whether somebody with `scopes` may end a worker process, on this relay. Nothing else asks for `dap.allow_terminate`.
+    /// Whether a principal with `scopes` may end a worker process, on this relay. Nothing else asks for `dap.allow_terminate`.
     pub(crate) fn may_end_worker(&self, scopes: Scopes) -> bool {
         scopes.may_end_worker(self.config.dap.allow_terminate)
     }
 
-    /// Whether somebody with `scopes` may open a debugger in a task that runs and asked for none, on this relay. Nothing else
+    /// Whether a principal with `scopes` may open a debugger in a task that runs and asked for none, on this relay. Nothing else
     /// asks for `dap.allow_attach`.
     pub(crate) fn may_open_debugger(&self, scopes: Scopes) -> bool {
         scopes.may_open_debugger(self.config.dap.allow_attach)

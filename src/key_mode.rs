@@ -9,9 +9,9 @@ use tracing::warn;
 /// What a file holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Holds {
-    /// Nobody else may know it.
+    /// Only its owner may know it.
     Secret,
-    /// Whoever may write it decides who is trusted; everybody may read it.
+    /// A writer of it decides who is trusted; all may read it.
     Trust,
 }
 

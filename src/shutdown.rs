@@ -10,13 +10,13 @@ use tokio_util::task::TaskTracker;
 /// client has said something within that time.
 pub const QUIET: Duration = Duration::from_secs(3);
 
-/// What somebody is told who comes while the relay drains.
+/// What a client is told that comes while the relay drains.
 pub const DRAINING: &str = "the relay is being shut down; try again in a moment";
 
 /// The stages of the end, and the tasks that have to see them. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Shutdown {
-    /// No new sessions, and those that are there end as soon as they are idle. Whoever comes is told so, lists are
+    /// No new sessions, and those that are there end as soon as they are idle. A new client is told so, lists are
     /// answered, and requests served.
     pub drain: CancellationToken,
     /// Connections of HTTP end when what is in progress on them is done: the relay drains, or another process has taken over

@@ -1,7 +1,7 @@
 //! A moment as both clocks tell it: the one that is shown, and the one that is measured by.
 //!
 //! The wall clock can be set, by an hour at a time. So every duration of the relay's own is taken from the steady clock,
-//! and the wall clock is for showing, for records, and for times that somebody else wrote (`exp` of a token).
+//! and the wall clock is for showing, for records, and for times from elsewhere (`exp` of a token).
 
 use std::time::{Duration, SystemTime};
 
@@ -26,7 +26,7 @@ impl Timestamp {
         }
     }
 
-    /// A `time` that somebody else wrote down, as long ago as the wall clock says now; the future is now.
+    /// A `time` that another process wrote down, as long ago as the wall clock says now; the future is now.
     pub fn written(time: SystemTime) -> Self {
         let now = Self::now();
         match now.time.duration_since(time) {
@@ -39,7 +39,7 @@ impl Timestamp {
         }
     }
 
-    /// A `time` to come that somebody else wrote down, as far ahead as the wall clock says now; the past is now.
+    /// A `time` to come that another process wrote down, as far ahead as the wall clock says now; the past is now.
     pub fn announced(time: SystemTime) -> Self {
         let now = Self::now();
         let ahead = time.duration_since(now.time).unwrap_or_default();

@@ -4,7 +4,7 @@ use crate::identity::PrincipalEnded;
 use crate::telemetry::metrics::LinkEnd;
 use crate::wire::link::{CloseReason, LinkError};
 
-/// See the module. `Display` is a sentence for the agent's log, for the relay's, and for whoever asks why a worker cannot
+/// See the module. `Display` is a sentence for the agent's log, for the relay's, and for a person who asks why a worker cannot
 /// be reached.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum End {
@@ -20,7 +20,7 @@ pub(crate) enum End {
     /// The same agent has another link.
     #[error("another link of the same agent has taken its place")]
     Replaced,
-    /// Somebody else says the same.
+    /// Another agent says the same.
     #[error(
         "two agents claim node {0}: both are refused for a minute. Stop one of them, and check its token"
     )]
@@ -34,7 +34,7 @@ pub(crate) enum End {
     /// There is no memory for what it says.
     #[error("its messages need too much memory: {0}")]
     Short(String),
-    /// It says what is no message.
+    /// It sends an invalid message.
     #[error("it sent an invalid link message: {0}")]
     Garbage(String),
     /// It did not say who it is in time.
@@ -88,8 +88,8 @@ impl End {
         )
     }
 
-    /// The streams of the agent break with it: it is no longer to be trusted with them, or as silent on them, where nobody
-    /// who has said something would hear of that for many minutes.
+    /// The streams of the agent break with it: it is no longer to be trusted with them, or as silent on them, where no client
+    /// that has said something would hear of that for many minutes.
     pub(super) fn cuts(&self) -> bool {
         matches!(self, Self::Contested(_) | Self::Over(_) | Self::Silent)
     }

@@ -230,7 +230,7 @@ impl Failures {
         }
         entry.ask = next.filter(|_| !is_named);
         if entry.ask.is_none() && std::mem::take(&mut entry.is_news) {
-            // Fails only where nobody listens.
+            // Fails only without a listener.
             _ = self.news.send(Arc::clone(&entry.failed));
         }
     }

@@ -1,4 +1,4 @@
-//! What workers do that wait for nobody, told by the agent of their node. Who may see it is judged by the caller.
+//! What workers do that wait at no breakpoint, told by the agent of their node. Who may see it is judged by the caller.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(crate) struct WorkerAt<'a> {
 /// Why a worker is not looked at, or no debugger opened in it. `Display` is a clause for people.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub(crate) enum NotInspected {
-    /// Nobody is there who could.
+    /// There is no agent that could.
     #[error("{0}")]
     NoAgent(NoAgentReason),
     /// The agent is of a version that does not.

@@ -17,7 +17,7 @@ use crate::timestamp::Timestamp;
 use crate::wire::tunnel::messages::{FromRelay, HoldRow, Name, Sentence};
 use crate::wire::tunnel::text::Hex;
 
-/// How long an agent that somebody else claims to be may take to show that it is there.
+/// How long an agent that another claims to be may take to show that it is there.
 const PROBED: Duration = Duration::from_secs(3);
 
 /// One agent's link, for everybody who asks it for something.
@@ -77,7 +77,7 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    /// Both are links of one process: of that only it knows, as somebody of that name.
+    /// Both are links of one process: of that only it knows, as the principal of that name.
     pub(super) fn is_of_same_agent(&self, other: &Self) -> bool {
         self.instance.is_same_secret(&other.instance)
             && self.principal.subject() == other.principal.subject()

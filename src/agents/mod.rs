@@ -2,15 +2,15 @@
 //!
 //! An agent (`ray-relay node`) stands beside the workers of a node and dials the relay. On its link ([`serve`], [`link`]) it says which
 //! node it stands on; which nodes it may speak for is decided by its credential, the address that it comes from and what
-//! the head lists ([`trust`]), and by nobody else speaking for them ([`table`]). For each connection to a debugger it is
+//! the head lists ([`trust`]), and by no other agent speaking for them ([`table`]). For each connection to a debugger it is
 //! asked for a stream ([`open`]), which becomes a [`Tunnel`]. Workers that dial out are met at a [`reverse`] rendezvous. [`way`] says by which way a breakpoint is reached, [`inspect`] what a worker does that
-//! waits for nobody, [`failures`] what agents keep of tasks that failed.
+//! waits at no breakpoint, [`failures`] what agents keep of tasks that failed.
 //!
 //! Relays that are linked with the same agents know through them what each other's sessions hold ([`peers`]), and what
 //! is revoked ([`revoked`]).
 //!
 //! Bounds: links in all (`upstream.max_agents`), those that are not believed yet ([`newcomers`]), [`STREAMS`] and [`WAITING`] for each agent, what it may say in a second
-//! ([`link`](crate::wire::link)), one message ([`LARGEST`](crate::wire::tunnel::messages::LARGEST)). Where anything is in doubt, nobody speaks for the node.
+//! ([`link`](crate::wire::link)), one message ([`LARGEST`](crate::wire::tunnel::messages::LARGEST)). Where anything is in doubt, no agent speaks for the node.
 
 mod end;
 mod failed;
@@ -134,7 +134,7 @@ struct Cluster {
 }
 
 impl Agents {
-    /// None yet. Links end after `closed`, as soon as nobody needs one to leave a worker.
+    /// None yet. Links end after `closed`, as soon as none is needed to leave a worker.
     pub(crate) fn new(
         config: &Config,
         registry: Registry,

@@ -1,5 +1,5 @@
-//! Links that have not said who they are, or are not believed yet: whoever has a credential for one node can open any number
-//! of them, and they take nobody's place.
+//! Links that have not said who they are, or are not believed yet: the holder of a credential for one node can open any number
+//! of them, and they take no other's place.
 //!
 //! A place among the agents is taken with the claim ([`super::table`]).
 

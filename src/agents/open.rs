@@ -1,4 +1,4 @@
-//! Streams: asked for over a link, opened by the agent, handed to whoever waits.
+//! Streams: asked for over a link, opened by the agent, handed to the task that waits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(crate) struct OpenRequest<'a> {
     pub(crate) node_id: &'a str,
     /// For whom; `None` for a further connection beside the session that holds the worker.
     pub(crate) holder: Option<messages::Holder>,
-    /// The owner, where the agent keeps the worker for somebody who goes on with it now.
+    /// The owner, where the agent keeps the worker for a person who goes on with it now.
     pub(crate) resume: Option<Subject>,
 }
 
@@ -106,7 +106,7 @@ pub(super) struct Delivered {
     open: oneshot::Sender<()>,
 }
 
-/// Whoever waits for a stream that an agent is about to open.
+/// The task that waits for a stream that an agent is about to open.
 pub(crate) struct Delivery {
     asked: AskedAgent,
     deliver: oneshot::Sender<OpenResult>,

@@ -24,7 +24,7 @@ use crate::identity::PrincipalEnded;
 use crate::ray::registry::{Breakpoint, Snapshot};
 use crate::wire::tunnel::messages::{FromRelay, HoldRow, LetRun, Replica};
 
-/// How long after a worker was asked for in vain it is asked for again.
+/// How long after a failed search a worker is asked for again.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Workers that are asked for at a time, and the pause between two: an agent that makes them up costs the head no more.
@@ -193,7 +193,7 @@ impl Agents {
         next
     }
 
-    /// Has the agent of its node let the task of `breakpoint` run on, which it keeps for somebody. Resolves when the worker was
+    /// Has the agent of its node let the task of `breakpoint` run on, which it keeps for a person. Resolves when the worker was
     /// left, or after [`LEFT`] at the latest.
     ///
     /// # Errors

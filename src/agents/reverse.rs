@@ -1,4 +1,4 @@
-//! Where workers meet debuggers that listen: agents listen on a port of their nodes' loopback address for somebody who waits
+//! Where workers meet debuggers that listen: agents listen on a port of their nodes' loopback address for a person who waits
 //! at this relay, and tell of each worker that dials it.
 //!
 //! A rendezvous has a name, which is its owner's as long as it is there, and a port, which no other of this relay has. Agents
@@ -103,7 +103,7 @@ pub(crate) struct Delivered {
     pub(crate) open: oneshot::Sender<()>,
 }
 
-/// Whoever waits for a stream that a person's command is about to open.
+/// The task that waits for a stream that a person's command is about to open.
 pub(crate) struct Handover(oneshot::Sender<Delivered>);
 
 impl Handover {

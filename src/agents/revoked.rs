@@ -163,7 +163,7 @@ impl Agents {
         }
     }
 
-    /// Has agents let the tasks run that they keep for somebody whose credential is revoked. Agents know of no revocations:
+    /// Has agents let the tasks run that they keep for a person whose credential is revoked. Agents know of no revocations:
     /// whichever relay is linked with them looks.
     pub(super) fn end_revoked(&self) {
         let Some(revocations) = self.auth.revocations() else {

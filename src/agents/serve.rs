@@ -56,7 +56,7 @@ struct Serving {
 }
 
 impl Agents {
-    /// Serves the link of somebody who was recognised as `principal`, to its end.
+    /// Serves the link of the agent that was recognised as `principal`, to its end.
     pub(crate) async fn serve(
         self: Arc<Self>,
         socket: Socket,
@@ -189,7 +189,7 @@ impl Agents {
         })
     }
 
-    /// Has `link` speak for `nodes`, unless somebody else who is there does.
+    /// Has `link` speak for `nodes`, unless another linked agent does.
     async fn claim(&self, link: &Arc<Link>, nodes: &[RayNode]) -> Result<(), End> {
         for _ in 0..TRIES {
             let claim = self.table.lock().claim(link, nodes, Instant::now());
@@ -328,7 +328,7 @@ impl Agents {
             } => {
                 let asker = link.state.lock().queries.remove(&query);
                 if let Some(asker) = asker {
-                    // Nobody may be waiting any more.
+                    // No task may be waiting any more.
                     let _ = asker.send(node_id.filter(|_| found));
                 }
             }
@@ -352,7 +352,7 @@ impl Agents {
     }
 
     /// The agent keeps workers that sessions of this relay believe to have: it has lost those streams, which here look whole
-    /// for as long as nobody says otherwise.
+    /// for as long as no agent says otherwise.
     fn break_lost(&self, link: &Link, workers: &[HoldRow]) {
         let lost = |held: &&HoldRow| held.parked.is_some() && held.replica == self.replica;
         let sessions = link.standing.sessions.lock();

@@ -1,6 +1,6 @@
 //! Who speaks for which node. No I/O and no clock; under the lock of [`super::Agents`].
 //!
-//! Invariants: at most one link speaks for a node; of one agent there is at most one link; for a contested node nobody
+//! Invariants: at most one link speaks for a node; of one agent there is at most one link; for a contested node no agent
 //! speaks. A link is in here from its claim to its end.
 
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ use crate::timestamp::Timestamp;
 use crate::wire::tunnel::messages::Name;
 use crate::wire::tunnel::text::Hex;
 
-/// How long nobody speaks for a node that two claimed.
+/// How long no agent speaks for a node that two claimed.
 const CONTESTED: Duration = Duration::from_secs(60);
 
 /// Nodes whose agent is gone that are remembered.
@@ -165,7 +165,7 @@ impl Table {
         Claim::Taken { replaced }
     }
 
-    /// Two claim `nodes`: nobody speaks for them for a while.
+    /// Two claim `nodes`: no agent speaks for them for a while.
     pub(super) fn contest<'a>(
         &mut self,
         nodes: impl IntoIterator<Item = &'a RayNode>,

@@ -120,7 +120,7 @@ mod tests {
             ids(&announcement(None, &[]), "10.0.0.1", &access(&["*"])),
             ""
         );
-        // Whoever is nobody in particular is held to the address.
+        // An unauthenticated agent is held to the address.
         let anybody = Principal::anonymous();
         assert_eq!(ids(&by_id("b2"), "10.0.0.1", anybody.access()), "");
         assert_eq!(ids(&by_id("b2"), "10.0.0.2", anybody.access()), "b2");

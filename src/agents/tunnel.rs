@@ -20,7 +20,7 @@ use crate::wire::tunnel::messages::ParkTerms;
 /// Bytes to and from a worker's debugger. Once the agent's credential is no longer good, or its node contested, it is broken
 /// in both directions. That the agent has gone reads as an error, unlike the end of the debugger's connection.
 pub struct Tunnel {
-    /// Behind a lock that nobody ever waits for: what holds a worker has to be `Sync`.
+    /// Behind a lock that is never waited for: what holds a worker has to be `Sync`.
     bytes: Mutex<ByteStream<Carrier>>,
     cut: CancellationToken,
     /// The same, to be woken by.

@@ -157,8 +157,8 @@ impl Agents {
         }
     }
 
-    /// Why nobody speaks any more for the node of a worker of `cluster` that was reached by `way`, and whose connection
-    /// broke; `None`: somebody does, or `way` is no agent's. The link may be noticed later: it is waited for, for half a second.
+    /// Why no agent speaks any more for the node of a worker of `cluster` that was reached by `way`, and whose connection
+    /// broke; `None`: an agent does, or `way` is no agent's. The link may be noticed later: it is waited for, for half a second.
     pub(crate) async fn lost(&self, cluster: &str, way: &WorkerRoute) -> Option<String> {
         let WorkerRoute::Agent { link, node_id } = way else {
             return None;

@@ -14,7 +14,7 @@ const RESERVE: usize = 64;
 const LEAST: usize = 4;
 
 /// Raises the limit of open files as far as the system lets, and lowers the bounds of `config` to what fits: so strangers, of
-/// whom there may be half of `listen.max_connections`, never take what somebody with a credential, or a look at the
+/// whom there may be half of `listen.max_connections`, never take what a client with a credential, or a look at the
 /// revocations, needs.
 pub(super) fn fit(config: &mut Config) {
     let raised = raise();

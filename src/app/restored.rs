@@ -1,4 +1,4 @@
-//! What a relay has left that was killed, or that has ended beside a keeper: held again before anybody is served. What a
+//! What a relay has left that was killed, or that has ended beside a keeper: held again before any client is served. What a
 //! predecessor passes on is held in the same way.
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const CLAIMED: Duration = Duration::from_secs(15);
 /// Connections that are waited for at a time, where they come later.
 const LATER: usize = 1024;
 
-/// Has what is `left` held again, serves whoever comes then where nobody else `opens` the doors, and takes in what is left
+/// Has what is `left` held again, serves new clients then where no other process `opens` the doors, and takes in what is left
 /// later.
 pub(super) async fn run(
     context: &Arc<Context>,

@@ -64,7 +64,7 @@ pub struct BadHash;
 impl FromStr for Hash {
     type Err = BadHash;
 
-    /// Lower case only: a digit in upper case would be a change that nobody finds.
+    /// Lower case only: a digit in upper case would be a change that no check finds.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text.len() != HEX {
             return Err(BadHash);
@@ -89,7 +89,7 @@ impl FromStr for Hash {
 /// How lines are hashed.
 #[derive(Clone)]
 pub enum Hashing {
-    /// SHA-256 alone, which anybody can compute.
+    /// SHA-256 alone, which any process can compute.
     Plain,
     /// HMAC with the secret of `audit.key_file`.
     Keyed(Box<hmac::Key>),

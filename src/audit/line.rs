@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::chain::{Hash, MAX_LINE};
 use super::{Action, Entry};
 
-/// How much of an entry is written out. What is not is told by its length and its SHA-256, so that whoever has it can
+/// How much of an entry is written out. What is not is told by its length and its SHA-256, so that a person who has it can
 /// be sure that this was it.
 #[derive(Debug, Clone, Copy)]
 struct Bounds {

@@ -365,7 +365,7 @@ impl Running {
         }
     }
 
-    /// Whether lines are written, for whoever asks how the relay is.
+    /// Whether lines are written, for health checks.
     fn shows(&self, failing: Option<String>) {
         self.metrics.audit_failing(failing.is_some());
         *self.failing.lock() = failing;

@@ -2,7 +2,7 @@
 //!
 //! Pure. A principal that may do next to nothing can still be refused as often as they like, and every line takes the place of
 //! one that tells of something done. So refusals beyond [`FREE`] and then one in [`EVERY`] are counted instead, for each
-//! person (for each address, of those who are nobody yet), and one line says how many and from when to when. What was
+//! person (for each address, of unrecognised clients), and one line says how many and from when to when. What was
 //! done is never left out.
 
 use std::collections::HashMap;

@@ -2,7 +2,7 @@
 //!
 //! Pure. Fed line by line in the order of writing. Found are a changed, removed, inserted or moved line anywhere, and
 //! lines missing at the beginning, of a file or of the whole log. Not found by the hashes alone: lines missing at the very
-//! end (an anchor finds them: the hash of a line that was there), and a chain made anew by somebody who can compute its
+//! end (an anchor finds them: the hash of a line that was there), and a chain made anew by a writer who can compute its
 //! hashes (a key prevents it).
 
 use std::fmt;
@@ -278,7 +278,7 @@ impl<'a> Verifier<'a> {
         self.report.last = Some(opened.head);
     }
 
-    /// Nobody has said that the relay died there.
+    /// No line says that the relay died there.
     fn settle_torn(&mut self) {
         if let Some((place, ..)) = self.torn.take() {
             self.found(Finding::Malformed(place));

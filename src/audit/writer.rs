@@ -54,7 +54,7 @@ enum Last {
     Move(LogTarget, Waiter),
 }
 
-/// Somebody who waits for a line.
+/// A task that waits for a line.
 pub(super) type Waiter = oneshot::Sender<Result<(), String>>;
 
 /// What the thread works with.
@@ -150,7 +150,7 @@ impl Writer {
             crate::fault::strike("audit");
             let result = self.write(&lines);
             for waiter in waiters {
-                // Whoever has given up was counted by itself.
+                // A task that has given up has counted itself.
                 let _ = waiter.send(result.clone());
             }
         }

@@ -138,7 +138,7 @@ fn make(
     params
         .distinguished_name
         .push(DnType::CommonName, "ray-relay, self-signed");
-    // Not an authority: whoever trusts it, and loses its key, is not to trust certificates for other names.
+    // Not an authority: a client that trusts it, where its key is lost, is not to trust certificates for other names.
     params.is_ca = IsCa::ExplicitNoCa;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

@@ -136,7 +136,7 @@ async fn in_one(
         next = lines.next().await?;
         let last = next.is_none() && !args.stay;
         let lets_go = last && matches!(line.trim(), "c" | "cont" | "continue");
-        // The last word of a script: nobody waits for what comes after it.
+        // The last word of a script: nothing waits for what comes after it.
         let line = if lets_go { "q" } else { line.as_str() };
         screen.begin();
         let done = timeout_at(deadline, printing(prompt.line(line), &mut pieces, screen)).await;

@@ -79,7 +79,7 @@ impl Failure {
         if let Some(sentence) = &self.sentence {
             let hint = self.hint.as_ref().map(|hint| format!("\n  {hint}"));
             let hint = hint.unwrap_or_default();
-            // Nobody is left to tell where standard error is gone too.
+            // There is no one to tell where standard error is gone too.
             let _ = writeln!(io::stderr(), "{} {sentence}{hint}", prefix());
         }
         ExitCode::from(self.code)

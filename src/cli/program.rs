@@ -72,7 +72,7 @@ pub(super) fn names_relay(matches: &ArgMatches) -> bool {
         matches = deeper;
     }
     ["relay", "url"].iter().any(|id| {
-        // What is no argument of the command is not asked for: that is a mistake to clap.
+        // Only arguments of the command are asked for: another is a mistake to clap.
         matches.try_contains_id(id).unwrap_or_default()
             && matches.value_source(id) == Some(ValueSource::CommandLine)
     })

@@ -12,7 +12,7 @@ use crate::wire::relay_url::RelayUrl;
 /// Where the environment may name the relay.
 pub(super) const RELAY_VARIABLE: &str = "RAY_RELAY_URL";
 
-/// The relay where nobody names one.
+/// The relay where none is named.
 pub(super) const RELAY_BY_DEFAULT: &str = "http://127.0.0.1:5678";
 
 /// Which relay a client command talks to.

@@ -169,7 +169,7 @@ impl RelayClient {
         }
     }
 
-    /// By which name the relay knows who asks, null for nobody in particular; `None` where it does not say.
+    /// By which name the relay knows who asks, null without authentication; `None` where it does not say.
     pub(super) async fn subject(&self) -> Result<Option<Value>, RelayError> {
         let response = self.get("/relay/v1/whoami", "application/json").await?;
         let status = response.status();
@@ -189,7 +189,7 @@ impl RelayClient {
         }
     }
 
-    /// The relay's time, to the second; `None` where it does not tell. Whoever asks need not be known to it.
+    /// The relay's time, to the second; `None` where it does not tell. The client need not be known to it.
     pub(super) async fn time(&self) -> Result<Option<SystemTime>, RelayError> {
         let response = self.get("/relay/healthz", "application/json").await?;
         let told = response
@@ -388,7 +388,7 @@ impl RelayClient {
                     .map(|text| replaced(text).into_owned())
             })
         };
-        // By which whoever runs the relay finds the request in its log.
+        // By which the operator finds the request in its log.
         let words = |value: &Value| {
             let words = words(value)?;
             Some(match value["request"].as_str() {

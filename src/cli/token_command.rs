@@ -73,7 +73,7 @@ pub(super) fn run(command: &str) -> Result<Dated, String> {
         thread::spawn(move || {
             let mut text = Zeroizing::new(String::new());
             let read = output.take(LONGEST + 1).read_to_string(&mut text);
-            // Whoever has given up is not there any more.
+            // A caller that has given up is not there any more.
             let _ = done.send(read.map(|_| text));
         });
     }
@@ -139,7 +139,7 @@ fn taken_off(output: &str) -> Result<Dated, String> {
     Ok(Dated { token, expires })
 }
 
-/// When `token` expires, where it is a JWT that says so. Nobody's word is taken for it: the relay decides.
+/// When `token` expires, where it is a JWT that says so. Its word is not trusted: the relay decides.
 pub(super) fn expiry(token: &str) -> Option<SystemTime> {
     #[derive(Deserialize)]
     struct Claims {

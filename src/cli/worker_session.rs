@@ -112,7 +112,7 @@ impl From<PromptError> for Error {
     }
 }
 
-/// What an end that nobody asked for comes to.
+/// What an end that was not asked for comes to.
 pub(super) fn unexpected(end: End) -> Result<(), Error> {
     match end {
         End::Left | End::TaskEnded | End::Killed => Ok(()),

@@ -31,7 +31,7 @@ pub(super) struct Kind<T> {
     read: Reading<T>,
     show: Showing<T>,
     shape: Shape,
-    /// Whether there is something to show where nobody gave the key.
+    /// Whether there is something to show where the key is not given.
     has_default: bool,
 }
 

@@ -10,9 +10,9 @@ use crate::memory::{self, Needed};
 pub struct MemoryBudget {
     /// What the process may have, in bytes.
     pub there: usize,
-    /// Whether anybody has said so: `listen.memory`, or the system.
+    /// Where the figure comes from: `listen.memory`, or the system.
     pub is_known: bool,
-    /// What of it may be taken while nobody does anything.
+    /// What of it may be taken while no client does anything.
     needed: Needed,
 }
 

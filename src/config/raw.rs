@@ -1,4 +1,4 @@
-//! Raw values: settings as they were written, before anybody knows what they mean.
+//! Raw values: settings as they were written, before they are interpreted.
 //!
 //! The TOML file, the environment and the flags all become [`Entry`] values, so that each key is
 //! checked once and in the same way wherever it was given. Deserialising into a struct would

@@ -169,7 +169,7 @@ fn is_service_variable(name: &str, value: &str) -> bool {
         ["PORT", port, "TCP" | "UDP" | "SCTP"] => port.parse::<u16>().is_ok(),
         _ => false,
     };
-    // The value decides: RAY_RELAY_PORT=5679 is somebody's attempt to set the port.
+    // The value decides: RAY_RELAY_PORT=5679 is an attempt to set the port.
     let is_url = || {
         let scheme = value.split_once("://").map(|(scheme, _)| scheme);
         matches!(scheme, Some("tcp" | "udp" | "sctp"))

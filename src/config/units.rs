@@ -1,6 +1,6 @@
 //! Durations and sizes as people write them: `500ms`, `1m30s`, `64MiB`.
 //!
-//! Pure. A bare number is refused, because nobody agrees on what `timeout = 5` means.
+//! Pure. A bare number is refused, because people disagree on what `timeout = 5` means.
 
 use std::time::Duration;
 

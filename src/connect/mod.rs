@@ -1,8 +1,8 @@
 //! Connections that come through `ray-relay connect`: one link for each, which outlives its transport.
 //!
 //! A command opens a link ahead of time; once a client has connected at its end, the link's stream is [served](Links::arrived) as a
-//! connection to the one port is, of a principal that was authenticated already. When its transport is lost, the stream waits: nobody
-//! who reads or writes it notices, and nobody else can take its place. The command resumes it with the secret that it was given,
+//! connection to the one port is, of a principal that was authenticated already. When its transport is lost, the stream waits: no one
+//! who reads or writes it notices, and no other can take its place. The command resumes it with the secret that it was given,
 //! as the same person. It is over when both sides have ended it, when no command has resumed it for `connect.resume`, or when the time of its
 //! principal is over, which a newer credential of the same rights puts off.
 //!
@@ -36,7 +36,7 @@ use crate::wire::resumed::messages::{LinkId, LinkSecret, Opener, ResumeMessage};
 use crate::wire::resumed::{Cut, DOUBTED, DOWN, Link, LinkedStream, Phase, UP, carry};
 use crate::wire::tunnel::messages::{Replica, written};
 
-/// How long a link may be without a transport before somebody has connected at its end.
+/// How long a link may be without a transport before a client has connected at its end.
 const OPENING: Duration = Duration::from_secs(30);
 
 /// How long the sessions of a link have, to end in order, when the time of its principal is over.
@@ -45,7 +45,7 @@ const FAREWELL: Duration = Duration::from_secs(10);
 /// Streams that wait to be served.
 const ARRIVING: usize = 64;
 
-/// A connection within another one: what somebody has made at the other end of a link, or a terminal of the page.
+/// A connection within another one: what a client has made at the other end of a link, or a terminal of the page.
 pub(crate) struct InnerConnection {
     /// What is said on it.
     pub(crate) stream: ArrivedStream,
@@ -157,7 +157,7 @@ impl Links {
         matches!(sent, Ok(Ok(())))
     }
 
-    /// Ends what nobody will resume: the links without a transport of a command whose place `opener` has taken.
+    /// Ends what will not be resumed: the links without a transport of a command whose place `opener` has taken.
     fn leave_earlier(&self, principal: &Principal, opener: Opener) {
         let left: Vec<_> = {
             let table = self.table.lock();
@@ -274,7 +274,7 @@ impl Links {
         debug!("a link has ended");
     }
 
-    /// Whether somebody connects at the end of a link, before it is over.
+    /// Whether a client connects at the end of a link, before it is over.
     async fn opened(&self, held: &ResumableLink) -> bool {
         let lost = async {
             let mut phase = held.link.phase();
@@ -319,7 +319,7 @@ impl Links {
             sleep(FAREWELL).await;
         });
         let mut doubted = link.doubted();
-        // Nobody here has anything to say on it any more, and the rest is on its way.
+        // Nothing here has anything to say on it any more, and the rest is on its way.
         let mut left_until = None;
         loop {
             let lost_until = match &*phase.borrow_and_update() {

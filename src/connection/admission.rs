@@ -6,7 +6,7 @@
 //! has stood still for longest is given up, of the address that takes most. So a client with a credential gets in
 //! behind any number of silent connections, also where a port-forward makes one address of all of them.
 //!
-//! Whoever shows a credential ([`ConnectionPermit::recognised`]) is never given up, and takes what is held from an account of
+//! A client that shows a credential ([`ConnectionPermit::recognised`]) is never given up, and takes what is held from an account of
 //! [`Memory`] that is its own. Of one principal there are at most a quarter of
 //! the places, and an eighth is always left for newcomers.
 //!
@@ -72,7 +72,7 @@ pub struct Admission {
     started: Instant,
 }
 
-/// The place of one connection. Cheap to clone; the default one is that of a connection that nobody counts.
+/// The place of one connection. Cheap to clone; the default one is that of a connection that is not counted.
 #[derive(Debug, Clone, Default)]
 pub struct ConnectionPermit(Option<Arc<Seat>>);
 
@@ -180,7 +180,7 @@ impl ConnectionPermit {
         }
     }
 
-    /// Its client is `principal`. From then on it is not given up any more. For somebody who is anonymous, because nobody
+    /// Its client is `principal`. From then on it is not given up any more. For an anonymous client, because none
     /// is authenticated here, that is so as well.
     ///
     /// # Errors
@@ -211,7 +211,7 @@ impl ConnectionPermit {
         }
     }
 
-    /// Something went through just now. It counts for those who are served: whoever still has to show a credential
+    /// Something went through just now. It counts for those who are served: a client that still has to show a credential
     /// stands still from the beginning, however many bytes come.
     pub(crate) fn moved(&self) {
         if let Some(seat) = &self.0

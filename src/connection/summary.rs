@@ -1,6 +1,6 @@
 //! What is known of one connection, told at its end in one line of the log: who, with what, where to, how it ended.
 //!
-//! Whoever learns something of the connection notes it here; nobody decides anything by it. Bounded: texts are shortened,
+//! Code that learns something of the connection notes it here; nothing is decided by it. Bounded: texts are shortened,
 //! and of the requests of HTTP the last that failed is kept. No credential and no value of a variable is ever noted.
 
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use crate::telemetry::traces::{Trace, Traces};
 use crate::timestamp::Timestamp;
 use crate::wire::text::shortened;
 
-/// The longest text of somebody else's, in characters.
+/// The longest text of a client, in characters.
 const LONGEST: usize = 300;
 
 /// Requests of one connection that the log has a line for when they fail. A client that fails all the time is told of in
@@ -151,7 +151,7 @@ impl Summary {
         }
     }
 
-    /// Tells the log all of it, and `traces` where the log is told aloud: where there was a session, or somebody did not get
+    /// Tells the log all of it, and `traces` where the log is told aloud: where there was a session, or a client did not get
     /// what they wanted.
     pub(crate) fn tell(&self, traces: Option<&Traces>) {
         let facts = self.facts();

@@ -70,14 +70,14 @@ fn map_files(
         (Some(root), _) => json!([{"localRoot": root, "remoteRoot": "."}]),
         (None, Some(folder)) if unpacked => json!([{"localRoot": folder, "remoteRoot": "."}]),
         (None, Some(folder)) => json!([{"localRoot": folder, "remoteRoot": folder}]),
-        // A package that Ray has unpacked is nobody's folder. Who says that paths stand for themselves is taken at that.
+        // A package that Ray has unpacked is no person's folder. Who says that paths stand for themselves is taken at that.
         (None, None) if unpacked && !arguments.contains_key("pathMappings") => mappings::nowhere(),
         (None, None) => return,
     };
     arguments.insert("pathMappings".into(), mapping);
 }
 
-/// What somebody has to know whose editor does not find a file: which folder stands for the job's `working_dir`, by the
+/// What a person has to know whose editor does not find a file: which folder stands for the job's `working_dir`, by the
 /// arguments that were `sent` to the worker. `None` where the files are where the cluster has them.
 pub fn source_note(sent: &Value, breakpoint: &Breakpoint) -> Option<String> {
     let mappings = || sent["pathMappings"].as_array().into_iter().flatten();
@@ -86,7 +86,7 @@ pub fn source_note(sent: &Value, breakpoint: &Breakpoint) -> Option<String> {
     let folder = match here.and_then(|one| one["localRoot"].as_str()) {
         Some(folder) => crate::wire::text::shortened(folder, 200),
         None if !breakpoint.names.unpacked_working_dir || maps => return None,
-        // Whoever is shown the worker's own files has no use for how to come by them.
+        // A person who is shown the worker's own files has no use for how to come by them.
         None if sent["pathMappings"] == mappings::nowhere() => {
             return Some(format!(
                 "no local folder stands for the job's working_dir, so its files are shown as the worker has them, read-only; type `{WORDS} FOLDER` here with the folder that holds them, or set rayRelay.localRoot in the configuration"

@@ -53,7 +53,7 @@ pub struct AttachSelector {
     pub cluster: Option<String>,
     /// `localRoot`: local folder that stands for the worker's working_dir; empty where none does.
     pub local_root: Option<String>,
-    /// `takeOver`: an administrator goes on with the session that somebody else has parked at `breakpoint`.
+    /// `takeOver`: an administrator goes on with the session that another person has parked at `breakpoint`.
     pub take_over: bool,
     /// `onClose`: what becomes of the task when the client says goodbye.
     pub on_close: Option<OnClose>,

@@ -59,7 +59,7 @@ pub fn difference(announced: &Value, true_now: &Value) -> Map<String, Value> {
     changed
 }
 
-/// The answer to the `initialize` of a client that leaves by `goodbye`: nobody knows yet who that is, so it is what somebody
+/// The answer to the `initialize` of a client that leaves by `goodbye`: it is not known yet who that is, so it is what a person
 /// with `debug` alone may do.
 pub(super) fn announced(context: &Context, goodbye: Goodbye) -> Value {
     let may_end_worker = context.may_end_worker(Scopes::default().with(Scope::Debug));
@@ -73,7 +73,7 @@ pub(super) fn for_goodbye(mut capabilities: Value, goodbye: Goodbye) -> Value {
     match goodbye {
         Goodbye::Disconnect => {}
         Goodbye::Terminate => capabilities["supportsTerminateRequest"] = true.into(),
-        // Whoever may not end a worker is told so, and the task runs on.
+        // A person who may not end a worker is told so, and the task runs on.
         Goodbye::DisconnectOrSuspend => {
             capabilities["supportTerminateDebuggee"] =
                 capabilities["supportSuspendDebuggee"].clone();

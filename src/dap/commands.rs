@@ -1,7 +1,7 @@
 //! Which requests of a client go on record, and how: those that could run code or change something, as they were sent.
 //!
 //! Pure. Only where the audit log wants commands are these requests parsed at all. What is known to be harmless leaves
-//! no line ([`OnRecord`]); everything else does, with all of its arguments, so that what nobody here has thought of is on
+//! no line ([`OnRecord`]); everything else does, with all of its arguments, so that what was not thought of here is on
 //! record too. Nothing is cut here: [`crate::audit`] does that, and says what it cut.
 
 use serde_json::{Map, Value};

@@ -40,7 +40,7 @@ pub(super) struct Linger<S> {
 pub(super) struct Unexplained {
     /// The hold with which it can be asked for; given back then.
     pub(super) worker: Attached,
-    /// The connection to the worker's debugger ended, which is worth a word even where nobody knows why.
+    /// The connection to the worker's debugger ended, which is worth a word even where the reason is not known.
     pub(super) closed: bool,
 }
 

@@ -29,7 +29,7 @@ pub struct MessageFilter {
 }
 
 impl MessageFilter {
-    /// The filter for somebody who has `rights`, with `masking` as far as it holds for them.
+    /// The filter for a principal with `rights`, with `masking` as far as it holds for them.
     pub fn new(rights: &Rights, masking: Option<&Arc<Masking>>) -> Self {
         let view_only = !rights.scopes.contains(Scope::Debug);
         Self {

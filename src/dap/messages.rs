@@ -3,7 +3,7 @@
 //! Pure. There is a row for each name that the relay knows. A name without a row does not compile, and neither does a row
 //! whose handling has no arm where it is carried out: [`super::worker`] for what the relay does itself,
 //! [`super::view_filter`] for a principal that may only look, [`super::commands`] for the record, [`crate::masking`] for
-//! values. Which messages are captured, for whom, follows from the rows. What nobody here has thought of is treated as
+//! values. Which messages are captured, for whom, follows from the rows. What was not thought of here is treated as
 //! the most dangerous of its kind: refused where code must not be run, put on record, masked in all of its texts, and
 //! kept from the client: its editor would act upon it ([`super::wall`]).
 //! Source: debugpy 1.8.0 to 1.8.22, its adapter and pydevd, read and on the wire.
@@ -303,7 +303,7 @@ pub fn captures_from_client(kind: MessageType, name: &[u8]) -> bool {
 pub fn captures_for_record(kind: MessageType, name: &[u8]) -> bool {
     match kind {
         MessageType::Request => Request::of(name).on_record(),
-        // The protocol knows no events of a client's, so nobody knows what they do.
+        // The protocol knows no events of a client's, so it is not known what they do.
         MessageType::Event => true,
         MessageType::Response => false,
     }

@@ -53,7 +53,7 @@ use crate::wire::dap::names::Command;
 use crate::wire::peer_stream::PeerStream;
 use crate::wire::text::shortened;
 
-/// Largest message of somebody who has yet to say who that is, in bytes. VS Code's `attach` has some 1,000, with a token
+/// Largest message of a client that is not authenticated yet, in bytes. VS Code's `attach` has some 1,000, with a token
 /// twice that.
 const MAX_UNKNOWN_FRAME: usize = 16 * 1024;
 

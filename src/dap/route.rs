@@ -369,7 +369,7 @@ impl<'a> AttachFlow<'a> {
         selector: &AttachSelector,
         breakpoint: &Arc<Breakpoint>,
     ) -> Result<Permit, SessionRefusal> {
-        // That would be a session with the task which nobody holds, so that a second one could be let in.
+        // That would be a session with the task which is free, so that a second one could be let in.
         if selector.subprocess == Some(u64::from(breakpoint.pid)) {
             return Err(SessionRefusal::BadSelector(
                 "`subProcessId` names the process of the task itself; leave it out to attach to that".into(),

@@ -150,7 +150,7 @@ fn named(
 ) -> Result<Choice, SessionRefusal> {
     let fitting = || snapshot.live.iter().filter(|b| fits(selector, b));
     let free = fitting().find(|b| b.is_paused());
-    // Asked for by name, what nobody else is offered is tried.
+    // Asked for by name, what is offered to no other client is tried.
     if let Some(free) = free.or_else(|| fitting().find(|b| b.is_free())) {
         return Ok(Choice::Worker(free.clone()));
     }

@@ -1,7 +1,7 @@
 //! `ray-relay localRoot FOLDER`, typed where an editor takes expressions: which folder stands for the job's `working_dir`,
 //! said while the task stands.
 //!
-//! Pure. Nobody but the editor sees its disk, and what it does not find there it asks no debugger for. Attaching again with
+//! Pure. Only the editor sees its disk, and what it does not find there it asks no debugger for. Attaching again with
 //! another `rayRelay.localRoot` would let the task run on.
 
 use memchr::memmem;

@@ -75,7 +75,7 @@ pub(crate) async fn listed(registry: &Registry, breakpoint: Breakpoint) -> TcpLi
     listener
 }
 
-/// Nobody has so much as connected.
+/// No client has so much as connected.
 pub(crate) fn assert_not_dialled(listener: TcpListener) {
     let heard = listener.into_std().unwrap().accept();
     let nothing = heard.is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock);

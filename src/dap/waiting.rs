@@ -76,7 +76,7 @@ where
                 }
                 let list = within(principal, Scope::View, &snapshots.borrow_and_update());
                 let new = list.paused().filter(|b| !before.contains(&(b.id, b.stop)) && fits(selector, b));
-                // Somebody else may be quicker; then it is the one after.
+                // Another client may be quicker; then it is the one after.
                 if let Some(permit) = new.into_iter().find_map(|b| try_acquire(b.id).ok()) {
                     return Ok((client, permit));
                 }

@@ -88,7 +88,7 @@ pub(super) enum SessionOutcome<'a, S> {
     Parked(Box<Park<'a>>),
 }
 
-/// Reaches the worker, for a session that is to be [run](ActiveSession::run). In a box, because whoever awaits a session would
+/// Reaches the worker, for a session that is to be [run](ActiveSession::run). In a box, because what awaits a session would
 /// hold it several times over.
 ///
 /// # Errors
@@ -246,7 +246,7 @@ enum Rare {
 }
 
 impl<'a, S: PeerStream> ActiveSession<'a, S> {
-    /// In a box, because whoever awaits a session would hold it several times over.
+    /// In a box, because what awaits a session would hold it several times over.
     fn new(
         context: &'a Context,
         session: &'a Session,
@@ -367,7 +367,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     /// Both branches that can be cut short by each other are cancel safe: the splice keeps what is under way, and
     /// [`Live::next`] looks at everything anew.
     async fn next(&mut self, count: &mut Interval, beside: &WakeForwarder) -> Next {
-        // Whoever is leaving, or recorded, has every message seen.
+        // Of a client that is leaving, or recorded, every message is seen.
         let all_seen = self.live.capture.is_on()
             || self.live.is_cut_off()
             || self.client_closed

@@ -27,7 +27,7 @@ use crate::wire::debugger::Kind;
 use crate::wire::peer_stream::PeerStream as _;
 use crate::wire::{read_through, tcp};
 
-/// Bytes of a message that nobody hears any more that are read at once.
+/// Bytes of a message that is not heard any more that are read at once.
 const READ: usize = 16 * 1024;
 
 /// Bytes of a message that waits for its end before any of it is written.
@@ -36,7 +36,7 @@ const LONGEST: usize = 1 << 24;
 /// Bytes of one message of a debugger without a relay that is looked at.
 const LARGEST: usize = 1 << 24;
 
-/// How long a debugger may take for the rest of a message that nobody hears any more.
+/// How long a debugger may take for the rest of a message that is not heard any more.
 const REST: Duration = Duration::from_secs(10);
 
 /// Dials the first of `ways` that accepts, each within `patience`: another one is tried only where nothing listens.
@@ -233,7 +233,7 @@ impl Worker {
     }
 
     /// Takes what can be taken of `bytes`, cut anywhere: a relay has put its messages in order already. No message is written
-    /// before it is whole: a debugger that has half a message of a relay that is lost could hear nobody else. One of more
+    /// before it is whole: a debugger that has half a message of a relay that is lost could hear no other. One of more
     /// than [`LONGEST`] bytes goes as it comes. The rest of what was begun to be written is to be [handed
     /// over](crate::wire::peer_stream::PeerStream::complete) at the end.
     ///

@@ -2,12 +2,12 @@
 //!
 //! What the client or the relay has left open is finished first: the greeting is read, a running `attach` comes to its
 //! `initialized`, every `evaluate` to its answer; function breakpoints, which would stop the task at the next call with
-//! nobody there, are cleared, and path mappings, which the next person would meet; then `disconnect`, its answer, the
+//! no client there, are cleared, and path mappings, which the next person would meet; then `disconnect`, its answer, the
 //! end of the stream, and a moment for the adapter. Every step has its deadline, after which the next is taken: a debugger that does not answer is no
 //! worse off.
 //!
 //! It runs in a task of its own that nothing cancels but the end of the process. It keeps the breakpoint taken until the
-//! answer, and whoever takes it then from dialling until the end, so that nobody attaches to a debugger that is being left.
+//! answer, and the next client from dialling until the end, so that none attaches to a debugger that is being left.
 
 use std::future::poll_fn;
 use std::mem::MaybeUninit;
@@ -46,14 +46,14 @@ const ANSWER: Duration = Duration::from_secs(10);
 const CLOSE: Duration = Duration::from_millis(500);
 /// The pause for what the adapter still does after its end of the connection is closed. A client that comes before its
 /// session is over there ends the thread that accepts connections (debugpy 1.8.22, an idle machine: 1 in 40 that came
-/// at once; the session was over within 5 ms of the close, beside three busy loops too), and the worker can be reached
-/// by nobody any more. Whoever waits for it dials at its very end, and 100 ms were too few once beside several compilers
+/// at once; the session was over within 5 ms of the close, beside three busy loops too), and the worker cannot be reached
+/// any more. A client that waits for it dials at its very end, and 100 ms were too few once beside several compilers
 /// (debugpy 1.8.14).
 pub const SETTLED: Duration = Duration::from_millis(300);
 /// How long Ray takes, from `configurationDone` on, to write down that a thread no longer waits, where that thread has not
 /// stopped: a list from before would have the task as waiting once more.
 const WRITTEN_DOWN: Duration = Duration::from_millis(100);
-/// `seq` of these requests: whoever had other requests under way is gone.
+/// `seq` of these requests: the client with other requests under way is gone.
 const SEQ: u64 = 0x7fff_5678;
 
 /// Bytes of a debugger's that are read at once.
@@ -61,8 +61,8 @@ const READ: usize = 16 * 1024;
 
 /// Says goodbye over `line`, gives the breakpoint back, ends the connection, and looks after the task.
 ///
-/// The breakpoint is in the lists again when the debugger has answered. Whoever takes it before the debugger is over this
-/// session waits for that with dialling, which nobody else is made to do.
+/// The breakpoint is in the lists again when the debugger has answered. A client that takes it before the debugger is over this
+/// session waits for that with dialling, which no other client is made to do.
 pub(super) async fn say(line: DebuggerConnection) {
     // In boxes of their own: what looks after a task for seconds holds nothing of the connection that it had.
     if let Some(tenant) = Box::pin(end(line)).await {

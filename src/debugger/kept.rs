@@ -1,7 +1,7 @@
 //! What is known of a connection to a debugger, so that another process can go on with it where this one was killed.
 //!
 //! Pure but for [`KeptConnection`], which has it written down at each change. It holds who has the worker and by what that
-//! session is kept, as whoever opened the connection says, and how far the conversation is.
+//! session is kept, as the opener of the connection says, and how far the conversation is.
 
 use std::time::SystemTime;
 
@@ -19,7 +19,7 @@ use crate::wire::tunnel::messages::ParkTerms;
 /// What is written down.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Stored {
-    /// Who has the worker, as whoever opened the connection says.
+    /// Who has the worker, as the opener of the connection says.
     pub(crate) tenant: Value,
     /// By what the session is kept, and when that was said, in milliseconds since 1970.
     pub(crate) keep: Option<(Box<ParkTerms>, u64)>,
@@ -28,7 +28,7 @@ pub(crate) struct Stored {
     pub(super) midway: bool,
     /// The threads that stand.
     pub(super) stands: Stands,
-    /// What the debugger has said while nobody heard it, where it is handed over: how many messages were cut, and those behind
+    /// What the debugger has said unheard, where it is handed over: how many messages were cut, and those behind
     /// them.
     #[serde(default)]
     pub(super) missed: (usize, Vec<String>),
@@ -49,7 +49,7 @@ pub(crate) struct AtPrompt {
 }
 
 impl Stored {
-    /// The same, where nobody hears it and it has said what is in `kept`.
+    /// The same, where it is not heard and it has said what is in `kept`.
     #[must_use]
     pub(crate) fn unattended(self, keep: &ParkTerms, kept: &mut Kept) -> Self {
         let mut kept_by = self.kept_by(keep);
@@ -68,7 +68,7 @@ impl Stored {
         self
     }
 
-    /// What it has said while nobody heard it, with the threads that stand.
+    /// What it has said unheard, with the threads that stand.
     pub(super) fn kept(&self) -> Kept {
         let (cut, messages) = &self.missed;
         let messages = messages.iter().map(|message| message.as_bytes().into());

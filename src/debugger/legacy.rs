@@ -116,7 +116,7 @@ impl LegacySession {
         self.line.as_ref().is_some_and(|line| line.said.asks())
     }
 
-    /// How many bytes were not kept of what came while nobody was there, and those behind them. They are not kept any longer.
+    /// How many bytes were not kept of what came without a client, and those behind them. They are not kept any longer.
     pub(crate) fn take_missed(&mut self) -> (usize, Vec<u8>) {
         let missed = |line: &mut LegacyConnection| line.said.take_missed();
         self.line.as_mut().map(missed).unwrap_or_default()
@@ -161,7 +161,7 @@ impl LegacySession {
         self.unless_over(heard)
     }
 
-    /// The same while nobody is there: it is kept for whoever comes.
+    /// The same without a client: it is kept for the next one.
     ///
     /// # Errors
     /// The same.
@@ -213,7 +213,7 @@ impl LegacySession {
         }
     }
 
-    /// Has it kept by `keep` when this end is lost: by an agent, where one is in between that can, or by whoever keeps the
+    /// Has it kept by `keep` when this end is lost: by an agent, where one is in between that can, or by the keeper of the
     /// connection beyond this process. The last word of this counts. Cancel safe.
     pub(crate) async fn keep_by(&mut self, keep: &ParkTerms) {
         if let Some(line) = &mut self.line {
@@ -221,7 +221,7 @@ impl LegacySession {
         }
     }
 
-    /// Somebody keeps it when this end is lost on purpose.
+    /// It is kept when this end is lost on purpose.
     pub(crate) fn is_kept(&self) -> bool {
         let beyond = |line: &LegacyConnection| line.stream.outlives_the_end();
         let kept = |line: &LegacyConnection| !line.leaves && (self.at_agent || beyond(line));
@@ -233,7 +233,7 @@ impl LegacySession {
         self.at_agent
     }
 
-    /// Loses this end where somebody keeps it then, and says whether it does.
+    /// Loses this end where it is kept then, and says whether it is.
     pub(crate) fn abandon(&mut self) -> bool {
         let is_kept = self.is_kept();
         if is_kept && let Some(line) = self.line.take() {
@@ -342,7 +342,7 @@ impl LegacyConnection {
         self.part.extend_from_slice(bytes);
         let whole = match memchr::memrchr(b'\n', &self.part) {
             Some(end) => self.part.split_to(end + 1),
-            // Nobody types that.
+            // No person types that.
             None if self.part.len() > NOTED => self.part.split(),
             None => return,
         };
@@ -366,7 +366,7 @@ impl LegacyConnection {
         }
     }
 
-    /// Has it written down how far it is, where somebody keeps the connection.
+    /// Has it written down how far it is, where the connection is kept.
     fn note(&mut self) {
         let at = (&*self.said.question, self.unsaid(), self.leaves);
         if self.stream.kept().is_some_and(|kept| !kept.is_at(at)) {
@@ -402,12 +402,12 @@ impl LegacyConnection {
     }
 }
 
-/// What a prompt has said, as far as somebody who goes on with it has to see it.
+/// What a prompt has said, as far as a person who goes on with it has to see it.
 #[derive(Debug, Default)]
 pub(crate) struct LegacyTranscript {
     /// The line that it has not ended: what it asks, to be asked again where a line did not reach it.
     question: Vec<u8>,
-    /// What came while nobody was there.
+    /// What came without a client.
     missed: Vec<u8>,
     /// How many bytes before that were not kept.
     cut: usize,
@@ -445,7 +445,7 @@ impl LegacyTranscript {
         }
     }
 
-    /// The same, which was heard by nobody: the last [`MOST`] bytes of that are kept.
+    /// The same, which was not heard: the last [`MOST`] bytes of that are kept.
     fn miss(&mut self, said: &[u8]) {
         self.missed.extend_from_slice(said);
         let over = self.missed.len().saturating_sub(MOST);

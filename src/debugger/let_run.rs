@@ -34,7 +34,7 @@ const STANDS_TOO: Duration = Duration::from_millis(300);
 /// leaves it: every one of them runs on. A debugger that does not answer is left to [`super::goodbye`].
 ///
 /// A thread that were let in and not awaited would run with a debugger attached, and past its next breakpoint where it
-/// comes to that before the goodbye: Ray waits for nobody then, and pydevd stops in no helper of Ray's with `justMyCode`
+/// comes to that before the goodbye: Ray waits for no client then, and pydevd stops in no helper of Ray's with `justMyCode`
 /// (debugpy 1.8.22: five of eight stops of a task that has one each millisecond). One that stands comes to its next
 /// breakpoint when the debugger has noted the goodbye, and waits.
 ///

@@ -46,7 +46,7 @@ impl DebuggerConnection {
         }
     }
 
-    /// Has it written down how far the conversation is, where somebody keeps the connection.
+    /// Has it written down how far the conversation is, where the connection is kept.
     pub(super) fn note(&mut self) {
         let Some(kept) = self.stream.kept_mut() else {
             return;

@@ -25,7 +25,7 @@ pub(super) struct Progress {
     /// Whether the last message of the greeting is here too, where the debugger has that one (debugpy 1.8.14 and later).
     pub(super) welcomed: bool,
     pub(super) attach: Attach,
-    /// Whether the `attach` mapped paths, which debugpy keeps for whoever comes next.
+    /// Whether the `attach` mapped paths, which debugpy keeps for the next client.
     pub(super) mapped: bool,
     /// Whether `configurationDone` was sent: from then on the task may run.
     pub(super) configured: bool,

@@ -33,7 +33,7 @@ pub(super) struct ProtocolTracker {
     pub(super) closed: bool,
     /// What passed is not DAP: no more is known.
     pub(super) lost: bool,
-    /// The threads that stand, where somebody wants to know: an agent, and who keeps the connection beyond this process.
+    /// The threads that stand, for those who want to know: an agent, and the keeper of the connection beyond this process.
     pub(super) stands: Option<Box<Kept>>,
     /// They have changed since that was last [asked](Self::stands_if_changed).
     stands_changed: bool,

@@ -129,7 +129,7 @@ mod tests {
     use crate::debugger::{Direct, Stream};
     use crate::wire::dap::codec::put_frame;
 
-    /// A debugger that was at work for somebody whose relay is gone says the rest of a message first.
+    /// A debugger that was at work for a person whose relay is gone says the rest of a message first.
     #[tokio::test]
     async fn it_goes_on_behind_what_was_cut_and_is_quiet_when_all_is_answered() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();

@@ -55,7 +55,7 @@ impl Direct {
 }
 
 impl Drop for Direct {
-    /// Closing alone would not end a connection that somebody else has open.
+    /// Closing alone would not end a connection that another process has open.
     fn drop(&mut self) {
         if self.kept.is_some() {
             // It may have ended by itself.
@@ -99,7 +99,7 @@ impl Stream {
     }
 
     /// Has the debugger kept by `keep` when this end is lost: by an agent, where one is in between that can, which this says, or
-    /// by whoever keeps the connection beyond this process. Cancel safe.
+    /// by the keeper of the connection beyond this process. Cancel safe.
     pub(super) async fn keep_by(&mut self, keep: &ParkTerms) -> bool {
         match self {
             Self::Direct(Direct { kept, .. }) => {
@@ -117,19 +117,19 @@ impl Stream {
         }
     }
 
-    /// Somebody keeps it beyond an end of this process that is meant.
+    /// It is kept beyond an end of this process that is meant.
     pub(super) fn outlives_the_end(&self) -> bool {
         self.kept().is_some_and(KeptConnection::outlives_the_end)
     }
 
-    /// Closes it here alone: another process has it, and nobody has to keep it for this one any more.
+    /// Closes it here alone: another process has it, and it need not be kept for this one any more.
     pub(super) fn forget(mut self) {
         if let Self::Direct(direct) = &mut self {
             direct.kept = None;
         }
     }
 
-    /// Leaves it to whoever keeps it.
+    /// Leaves it to its keeper.
     pub(super) fn leave(mut self) {
         if let Self::Direct(direct) = &mut self
             && let Some(kept) = direct.kept.take()

@@ -10,7 +10,7 @@ pub(crate) trait Tenant: Debug + Send + Sync {
     /// The task may run from now on.
     fn let_run(&self);
 
-    /// The debugger is not over this session yet: whoever gets the worker next is not to dial it before what this returns is
+    /// The debugger is not over this session yet: the next client of the worker is not to dial it before what this returns is
     /// dropped. `None`: there is no worker to give back.
     fn settling(&self) -> Option<Box<dyn Any + Send>>;
 
@@ -18,6 +18,6 @@ pub(crate) trait Tenant: Debug + Send + Sync {
     fn give_back(&mut self);
 
     /// The debugger was left after it had been configured: sees to it that the task stands nowhere unseen. To be owned by
-    /// whoever has left it.
+    /// the session that has left it.
     fn look_after(self: Box<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }

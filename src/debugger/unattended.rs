@@ -49,7 +49,7 @@ enum Ear {
     Legacy(Box<LegacySession>),
 }
 
-/// A connection to a debugger, to which nothing is under way in either direction, for whoever goes on with it.
+/// A connection to a debugger, to which nothing is under way in either direction, for the one who goes on with it.
 pub(crate) enum IdleConnection {
     /// debugpy, as an editor has left it.
     Worker(Box<Worker>),
@@ -70,7 +70,7 @@ impl IdleConnection {
     }
 }
 
-/// By what somebody is to go on with it.
+/// By what a session is to go on with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Taker {
     /// A debugger's client.
@@ -89,7 +89,7 @@ pub(crate) enum UnattendedEvent {
     Runs,
     /// What was [asked](Unattended::evaluate) has this value, or none, because of this.
     Value(Result<String, String>),
-    /// Nothing that matters to whoever keeps it.
+    /// Nothing that matters to its keeper.
     Nothing,
     /// Its connection or its process is gone, for a reason that the head may know.
     Gone,
@@ -157,7 +157,7 @@ impl Unattended {
                 SpliceEvent::Eof(Side::Worker) | SpliceEvent::Failed(Side::Worker, _) => {
                     UnattendedEvent::Gone
                 }
-                // Whoever comes again is told that something is missing.
+                // A client that comes again is told that something is missing.
                 SpliceEvent::Malformed(Side::Worker, FrameError::Short(_)) => {
                     splice.pass_over();
                     self.kept.passed_over();
@@ -199,7 +199,7 @@ impl Unattended {
         }
     }
 
-    /// Every answer to the lost client is here and thrown away, so that none of them comes to whoever is next.
+    /// Every answer to the lost client is here and thrown away, so that none of them comes to the next client.
     pub(crate) fn is_quiet(&self) -> bool {
         match &self.line {
             Ear::Splice(splice) => splice.is_ready(),
@@ -261,7 +261,7 @@ impl Unattended {
         }
     }
 
-    /// Loses this end where somebody keeps the debugger then, and says whether it does.
+    /// Loses this end where the debugger is kept then, and says whether it is.
     pub(crate) fn abandon(&mut self) -> bool {
         match &mut self.line {
             Ear::Legacy(entered) => entered.abandon(),
@@ -285,7 +285,7 @@ impl Unattended {
         worker.hand_over(tenant, keep, kept)
     }
 
-    /// For whoever goes on with it: the connection, and what it has said since. Nothing is in between, as was
+    /// For the one who goes on with it: the connection, and what it has said since. Nothing is in between, as was
     /// [looked at](Self::is_ready).
     pub(crate) fn into_line(self) -> (IdleConnection, Kept) {
         let line = match self.line {
@@ -305,7 +305,7 @@ impl fmt::Debug for Unattended {
     }
 }
 
-/// Of a worker's messages those that whoever keeps it has to see, of at most `max_captured` bytes.
+/// Of a worker's messages those that its keeper has to see, of at most `max_captured` bytes.
 pub(crate) fn rules(max_captured: usize) -> Rules {
     Rules {
         depth: Depth::Deciding,

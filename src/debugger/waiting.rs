@@ -14,7 +14,7 @@ const BUSY: Duration = Duration::from_secs(5);
 /// How often it is looked at meanwhile.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// See the module; `W` answers whoever wants to go on with it. Dropped, the debugger is left in order.
+/// See the module; `W` answers the one who wants to go on with it. Dropped, the debugger is left in order.
 #[derive(Debug)]
 pub(crate) struct Waiting<W> {
     /// What waits.
@@ -38,7 +38,7 @@ pub(crate) enum Next<W> {
     Heard(UnattendedEvent),
     /// This one can go on with it now.
     Ready(W),
-    /// This one has waited in vain: the debugger is at work still.
+    /// This one is refused: the debugger is at work still.
     Busy(W),
     /// Its time is over.
     Expired,
@@ -57,7 +57,7 @@ impl<W> Waiting<W> {
     /// `who` wants to go on with it by `taker`.
     ///
     /// # Errors
-    /// The same, where somebody else does at this moment.
+    /// The same, where another does at this moment.
     pub(crate) fn want(&mut self, taker: Taker, who: W) -> Result<(), W> {
         if self.wanted.is_some() {
             return Err(who);

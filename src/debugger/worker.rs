@@ -2,7 +2,7 @@
 //!
 //! debugpy's adapter does not survive a client that leaves at the wrong moment: one that closes while `attach` is at
 //! work, or that ends its stream right behind `disconnect`, takes the adapter with it, and the task (or the worker's next
-//! breakpoint) then waits for ever (debugpy 1.8.0 to 1.8.22, seen each time). So nobody but [`goodbye`] closes this
+//! breakpoint) then waits for ever (debugpy 1.8.0 to 1.8.22, seen each time). So only [`goodbye`] closes this
 //! connection: dropping a [`Worker`], at any await of any task, hands it to a task of its own that says goodbye, and
 //! the breakpoint stays taken until that is done.
 
@@ -35,7 +35,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Over a connection that was just made for nobody's session here, as an agent's are. To be called inside a runtime.
+    /// Over a connection that was just made for no session here, as an agent's are. To be called inside a runtime.
     pub(crate) fn over(stream: TcpStream, tasks: TaskTracker) -> Self {
         Self::new(Stream::Direct(Direct::new(stream)), None, tasks)
     }
@@ -81,7 +81,7 @@ impl Worker {
         }
     }
 
-    /// Has the debugger kept by `keep` when this end is lost: by an agent, where one is in between that can, or by whoever keeps
+    /// Has the debugger kept by `keep` when this end is lost: by an agent, where one is in between that can, or by the keeper of
     /// the connection beyond this process. The last word of this counts. Cancel safe.
     pub(crate) async fn keep_by(&mut self, keep: &ParkTerms) {
         if let Some(line) = &mut self.line {
@@ -89,7 +89,7 @@ impl Worker {
         }
     }
 
-    /// Somebody keeps the debugger when this end is lost on purpose: an agent, or whoever keeps the connection.
+    /// The debugger is kept when this end is lost on purpose: by an agent, or the keeper of the connection.
     pub fn is_kept(&self) -> bool {
         let beyond = |line: &DebuggerConnection| line.stream.outlives_the_end();
         let kept =
@@ -106,7 +106,7 @@ impl Worker {
         self.line.as_ref().is_some_and(kept)
     }
 
-    /// Loses this end where somebody keeps the debugger then, and says whether it does.
+    /// Loses this end where the debugger is kept then, and says whether it is.
     pub fn abandon(&mut self) -> bool {
         let is_kept = self.is_kept();
         if is_kept && let Some(line) = self.line.take() {
@@ -202,7 +202,7 @@ impl Worker {
             if line.ledger.progress.attach == Attach::No
                 && let Some(tenant) = &mut line.tenant
             {
-                // The debugger has nothing to do with its client yet: somebody else may come.
+                // The debugger has nothing to do with its client yet: another client may come.
                 tenant.give_back();
             }
             let (tasks, runtime) = (line.tasks.clone(), line.runtime.clone());

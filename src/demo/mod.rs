@@ -66,7 +66,7 @@ pub struct Args {
 struct Started {
     relay: Option<Running>,
     cluster: Option<Cluster>,
-    /// Through which a job in a cluster of somebody else's is stopped.
+    /// Through which a job in another's cluster is stopped.
     job: Option<(Jobs, String)>,
     folder: Option<PathBuf>,
     ready: bool,

@@ -121,7 +121,7 @@ fn become_(arguments: &[String]) -> Result<(), Error> {
 
     use rustix::process::{Signal, set_parent_process_death_signal};
 
-    // Before anything is answered: whoever starts this has not gone yet when it gives the files.
+    // Before anything is answered: the process that starts this has not gone yet when it gives the files.
     let with_parent = set_parent_process_death_signal(Some(Signal::TERM));
     with_parent.map_err(|error| Error::Pipe(error.into()))?;
     let recipient = Recipient::new()?;

@@ -83,7 +83,7 @@ impl Deployment {
     /// old one marks the new one as failed.
     async fn submit(&self, wanted: &DeployTarget) -> Result<String, Error> {
         let id = format!("ray-relay-{}-{:016x}", self.name, rand::random::<u64>());
-        // Whoever may not change anything is told before megabytes are sent: there is no such job.
+        // A person who may not change anything is told before megabytes are sent: there is no such job.
         self.jobs.forget(&id).await?;
         let step = self.progress.step("packing this program");
         let package = match tokio::task::spawn_blocking(package).await {

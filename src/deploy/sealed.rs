@@ -44,7 +44,7 @@ impl Recipient {
     }
 }
 
-/// `content`, for whoever has the other half of `key`.
+/// `content`, for the holder of the other half of `key`.
 pub(super) fn seal(key: &str, content: &[u8]) -> Result<String, Error> {
     let key = STANDARD.decode(key.trim()).map_err(|_| Error::Seal)?;
     if key.len() != KEY {

@@ -121,7 +121,7 @@ impl State {
                 process.filter(|_| runs).cloned()
             };
             let agent = of(Role::Agent);
-            // Ray's own name for a node is its address, unless somebody gave it another.
+            // Ray's own name for a node is its address, unless it was given another.
             let name = agent.as_ref().map(|agent| agent.name.clone());
             Node {
                 id: text("node_id"),

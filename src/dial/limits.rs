@@ -11,5 +11,5 @@ pub(crate) const STEP: Duration = Duration::from_secs(10);
 pub(crate) const USER_AGENT: HeaderValue =
     HeaderValue::from_static(concat!("ray-relay/", env!("CARGO_PKG_VERSION")));
 
-/// What is read ahead of an answer, in bytes: each answer under way takes as much, and somebody may not read his.
+/// What is read ahead of an answer, in bytes: each answer under way takes as much, and a caller may not read its own.
 pub(crate) const MAX_BUFFER: usize = 32 * 1024;

@@ -1,5 +1,5 @@
 //! The HTTP proxy on the way to a server, as the environment names it: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, and what
-//! `NO_PROXY` excepts. Whatever goes to the server goes through it as through a tunnel (CONNECT), also what is no TLS.
+//! `NO_PROXY` excepts. Whatever goes to the server goes through it as through a tunnel (CONNECT), also without TLS.
 //!
 //! The user name and password of a proxy are in nothing that is shown.
 
@@ -29,7 +29,7 @@ use crate::wire::text::{innermost_cause, shortened};
 /// The deadline of the look-up of a name that may be excepted by its address.
 const LOOKUP: Duration = Duration::from_secs(2);
 
-/// Longest scheme of somebody's that is shown, in characters.
+/// Longest scheme from a variable that is shown, in characters.
 const LONGEST: usize = 20;
 
 /// Where the proxy for a server stands, by its scheme; the first that is not empty holds.

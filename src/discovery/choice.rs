@@ -44,7 +44,7 @@ pub(super) struct HeadAt {
 }
 
 /// Chooses from `all`. Where there are more than `settings.max_clusters`, those whose heads serve come first, and of them every
-/// namespace has as many as the others: nobody's clusters can crowd out those of another namespace. Of one namespace those
+/// namespace has as many as the others: no one's clusters can crowd out those of another namespace. Of one namespace those
 /// that are `in_use` come first, by their names, and then the oldest; one that comes up takes no place from one that serves.
 /// `home` is the relay's own namespace.
 pub(super) fn choose<'a>(
@@ -114,7 +114,7 @@ pub(super) fn choose<'a>(
 
 /// A RayCluster that may become a cluster.
 struct Candidate<'a> {
-    /// Nobody has a session there.
+    /// There is no session there.
     is_free: bool,
     one: &'a RayCluster,
     name: String,
@@ -156,7 +156,7 @@ fn head(one: &RayCluster, settings: &ClusterDiscovery) -> Result<HeadAt, String>
     })
 }
 
-/// Where the head is, if the relay has what that takes. It does not send its own token of Kubernetes: whoever runs the head
+/// Where the head is, if the relay has what that takes. It does not send its own token of Kubernetes: the owner of the head
 /// could be the relay with it.
 fn usable(one: &RayCluster, at: HeadAt) -> Result<HeadAt, String> {
     match one.takes_kubernetes_tokens {

@@ -55,7 +55,7 @@ pub(crate) struct Discovery {
     settings: ClusterDiscovery,
     configured: Vec<Cluster>,
     known: KnownClusters,
-    /// Somebody else has seen the API server answer again.
+    /// Another task has seen the API server answer again.
     answers_again: Arc<Notify>,
 }
 
@@ -186,7 +186,7 @@ impl Discovery {
         }
     }
 
-    /// What an empty list would not say: that nobody can tell which clusters there are.
+    /// What an empty list would not say: that it is not known which clusters there are.
     fn api_server(&self) -> Option<FoundCluster> {
         let trouble = self.known.trouble.lock();
         let why = trouble.values().next()?;

@@ -95,7 +95,7 @@ async fn read(api: Api, (namespace, name): Secret, token: GivenToken) {
             Err(error) => {
                 if backoff.is_fresh() {
                     tracing::warn!(namespace, secret = name, %error, "cannot read Ray's token of a cluster that was found");
-                    // What was read before may still be right; at first, nobody waits longer.
+                    // What was read before may still be right; at first, no caller waits longer.
                     token.none_yet();
                 }
                 sleep(backoff.pause()).await;

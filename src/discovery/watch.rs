@@ -94,7 +94,7 @@ impl Discovery {
         }
     }
 
-    /// As long as `pause`, and no longer than until somebody else has seen the API server answer again.
+    /// As long as `pause`, and no longer than until another task has seen the API server answer again.
     async fn pause(&self, pause: Duration) {
         tokio::select! {
             () = sleep(pause) => {}

@@ -13,7 +13,7 @@ use crate::wire::text::shortened;
 const LONGEST_WHY: usize = 300;
 
 /// Of the workers in `tasks`, which are rows of `/relay/v1/tasks?hook=true`, how many have it. Without an agent in `nodes`
-/// nobody knows, and the findings about agents say so.
+/// it is not known, and the findings about agents say so.
 pub(crate) fn findings(tasks: &Value, nodes: Option<&Value>) -> Vec<Finding> {
     let linked = |node: &Value| node["link"] == "linked";
     let rows = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();

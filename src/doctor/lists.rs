@@ -163,7 +163,7 @@ fn agents(nodes: &Value) -> Vec<Finding> {
             }
             _ => continue,
         };
-        // Where nothing is reached through agents, one that is gone is missed by nobody.
+        // Where nothing is reached through agents, one that is gone is not missed.
         told.push(match node["path"].as_str() {
             Some("direct") => Finding::note(Link::Agents, says),
             _ if alone => Finding::error(Link::Agents, Fault::Unreachable, says).next(START_AGENT),
@@ -271,7 +271,7 @@ fn debuggers(list: &Value) -> Vec<Finding> {
     all
 }
 
-/// Of how many nobody says where they stand, as their head gives no stacks.
+/// Of how many it is not known where they stand, as their head gives no stacks.
 pub(crate) fn places(list: &Value) -> Vec<Finding> {
     let gives_none = |cluster: &&Value| {
         let version = cluster["ray_version"].as_str().and_then(release);

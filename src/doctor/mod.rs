@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::wire::text::shortened;
 
-/// Longest sentence of somebody else's that is shown, in characters.
+/// Longest sentence from elsewhere that is shown, in characters.
 const LONGEST: usize = 500;
 
 /// The parts of the chain, in the order in which a client meets them.
@@ -92,7 +92,7 @@ pub(crate) enum Severity {
 /// What an error comes to, as an exit code of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Somebody cannot be reached: 69.
+    /// A server cannot be reached: 69.
     Unreachable,
     /// A credential is missing, or does not permit it: 77.
     NotPermitted,
@@ -151,7 +151,7 @@ impl Finding {
         Self::new(link, Severity::Error, says, exit_code)
     }
 
-    /// The same for a terminal, where somebody else has written it.
+    /// The same for a terminal, where it comes from elsewhere.
     pub(crate) fn cleaned(mut self) -> Self {
         self.says = shortened(&self.says, LONGEST);
         self.next = self.next.map(|next| shortened(&next, LONGEST));
@@ -173,7 +173,7 @@ pub(crate) fn exit_code(findings: &[Finding]) -> u8 {
     error.map(|f| f.exit_code).or_else(worst).unwrap_or(0)
 }
 
-/// What the sentence of somebody else says, and the next step that stands in it behind a semicolon or a colon.
+/// What a sentence from elsewhere says, and the next step that stands in it behind a semicolon or a colon.
 pub(crate) fn said_and_next(sentence: &str) -> (String, Option<String>) {
     let sentence = shortened(sentence, LONGEST);
     let parted = sentence.rsplit_once("; ").or_else(|| {

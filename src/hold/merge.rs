@@ -8,7 +8,7 @@ use super::row::Holder;
 pub(crate) struct Hold {
     /// A session of this relay, by the number of its claim.
     own: Option<(u64, Holder)>,
-    /// Whoever else says that he has it, whether or not it is held here.
+    /// Who else says that they have it, whether or not it is held here.
     remote: Option<(RemoteHold, Holder)>,
 }
 
@@ -19,20 +19,20 @@ pub(crate) enum Step {
     Same,
     /// This one has it from now on, or is shown in another way.
     Held(Holder),
-    /// Nobody has it, and it stands as it did.
+    /// It is free, and it stands as it did.
     Free,
-    /// Nobody has it, and its task may run on: if it stands, that is another stop.
+    /// It is free, and its task may run on: if it stands, that is another stop.
     Over,
 }
 
 impl Hold {
-    /// Who has it: whoever was first here keeps it until the agent of its node, which decides, says no.
+    /// Who has it: the first one here keeps it until the agent of its node, which decides, says no.
     pub(crate) fn holder(&self) -> Option<&Holder> {
         let own = self.own.as_ref().map(|(_, holder)| holder);
         own.or(self.remote.as_ref().map(|(_, holder)| holder))
     }
 
-    /// Somebody has it.
+    /// It is held.
     pub(crate) fn is_held(&self) -> bool {
         self.own.is_some() || self.remote.is_some()
     }
@@ -89,7 +89,7 @@ impl Hold {
         }
     }
 
-    /// Others say of it what `remote` is; `None`: nobody else has it.
+    /// Others say of it what `remote` is; `None`: no other has it.
     pub(crate) fn hear(&mut self, remote: Option<RemoteHold>) -> Step {
         let before = match (self.remote.take(), &remote) {
             (Some((old, holder)), Some(new)) if old == *new => {

@@ -10,8 +10,8 @@
 //!          │                        │ own: a session of this    │◄┐ parked, resumed
 //!          │    ┌───────────────────┤ relay, live or parked     ├─┘
 //!          │    │ give back,        └──▲──────────────────────┬─┘
-//!          │    │ as it was            │ take over            │ give back, somebody
-//!       ┌──┴────▼──┐                   │ (what is parked)     │ else says that he has it
+//!          │    │ as it was            │ take over            │ give back, another
+//!       ┌──┴────▼──┐                   │ (what is parked)     │ holder says it has it
 //!       │   free   │                   │                      │
 //!       └──┬────▲──┘                ┌──┴──────────────────────▼─┐
 //!          │    │                   │ remote: an agent, or      │◄┐ parked, resumed

@@ -207,14 +207,14 @@ impl<A> NodeHolds<A> {
         })
     }
 
-    /// What relays are told. A connection of nobody's session, such as a relay's look after a worker that was left, is not
+    /// What relays are told. A connection without a session, such as a relay's look after a worker that was left, is not
     /// shown.
     pub(crate) fn rows(&self) -> Arc<[HoldRow]> {
         let named = self.rows.iter().filter(|row| !row.held.session.is_empty());
         named.map(|row| row.held.clone()).collect()
     }
 
-    /// Whether the owner of `keep` may have one more of those that are kept. Where nobody is authenticated, nobody's share is
+    /// Whether the owner of `keep` may have one more of those that are kept. Where authentication is off, no person's share is
     /// known.
     fn has_place(&self, keep: &ParkTerms) -> Result<(), NoPlace> {
         if keep.owner.is_empty() {

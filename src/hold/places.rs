@@ -1,7 +1,7 @@
 //! How many sessions are kept without their clients: one rule, at relays and at agents.
 //!
 //! A session takes one of the [`EACH`] places of its person. Those that a cluster session has opened share one, [`FAMILY`] of
-//! them each. How many places there are in all is up to whoever keeps them. Pure.
+//! them each. How many places there are in all is up to the relay or agent that keeps them. Pure.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -20,7 +20,7 @@ pub(crate) enum NoPlace {
         "you have {EACH} parked sessions, the most that one person may have (a cluster session counts as one)"
     )]
     Yours,
-    /// There are so many, and no more are kept of anybody.
+    /// There are so many, and no more are kept.
     #[error("at most {0} sessions are parked here")]
     All(usize),
 }

@@ -20,7 +20,7 @@ pub(crate) const KEPT: Duration = Duration::from_secs(15);
 /// Cluster and id of a node.
 type NodeKey = (Arc<str>, Arc<str>);
 
-/// A worker that somebody else than this relay's own sessions has.
+/// A worker that is held elsewhere than by this relay's own sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RemoteHold {
     /// The node of the worker.
@@ -31,7 +31,7 @@ pub(crate) struct RemoteHold {
     pub(crate) at_neighbour: bool,
 }
 
-/// The last word of everybody. Bounded by who may speak: so many agents, and the rows of one message for each.
+/// The last word of each. Bounded by who may speak: so many agents, and the rows of one message for each.
 #[derive(Debug, Default)]
 pub(crate) struct RemoteHolds {
     nodes: HashMap<NodeKey, NodeReport>,

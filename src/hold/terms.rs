@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::wire::tunnel::messages::ParkTerms;
 
 impl ParkTerms {
-    /// For how long the worker is kept from now on, where this was said so long ago, and whoever said it is lost now.
+    /// For how long the worker is kept from now on, where this was said so long ago, and the relay that said it is lost now.
     pub(crate) fn lasts(&self, said: Duration) -> Duration {
         let left = |ms: u64| Duration::from_millis(ms).saturating_sub(said);
         let lasts = Duration::from_millis(self.keeps_ms);

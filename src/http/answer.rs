@@ -91,7 +91,7 @@ pub(crate) fn until_over<B>(body: B, principal: &Principal) -> UntilOver<B> {
 /// The body that [`until_over`] makes: it ends where the principal does.
 pub(crate) struct UntilOver<B> {
     body: B,
-    /// Behind a lock that nobody ever waits for: request bodies have to be `Sync`.
+    /// Behind a lock that is never waited for: request bodies have to be `Sync`.
     over: Mutex<Pin<Box<dyn Future<Output = PrincipalEnded> + Send>>>,
 }
 
@@ -171,7 +171,7 @@ enum ErrorSentence {
     Text(String),
 }
 
-/// `response` to the request `id` with that in its head, and in its body where that tells of an error: whoever reports the
+/// `response` to the request `id` with that in its head, and in its body where that tells of an error: a person who reports the
 /// error has the id at hand.
 pub(crate) fn marked(mut response: Response<Body>, id: RequestId) -> Response<Body> {
     let marked = match response.extensions_mut().remove::<ErrorSentence>() {

@@ -67,7 +67,7 @@ pub(crate) fn healthz() -> Response<Body> {
 }
 
 /// `GET /relay/readyz`: this process serves. Heads that are away are no reason to send people elsewhere: here is what
-/// says so. `audit`: why the record cannot be written, which somebody has to mend. With `?cluster=NAME` whether that cluster's list is fresh, for somebody who may list something there; without
+/// says so. `audit`: why the record cannot be written, which the operator has to mend. With `?cluster=NAME` whether that cluster's list is fresh, for a principal that may list something there; without
 /// such a `principal` nothing is told of any.
 pub(crate) fn readyz(
     snapshot: &Snapshot,

@@ -1,7 +1,7 @@
 //! What goes on record of requests: denied ones, commands, and every change through the dashboard before it is made.
 //!
-//! Refused credentials are put on record by [`crate::session::authenticate`]. Not on record is whoever presents nothing at
-//! all: anybody can do that as often as they like.
+//! Refused credentials are put on record by [`crate::session::authenticate`]. Not on record is a client that presents nothing at
+//! all: any client can do that as often as it likes.
 
 use hyper::StatusCode;
 use serde_json::{Map, Value};

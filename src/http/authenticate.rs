@@ -36,7 +36,7 @@ pub(crate) async fn authenticate(
 ) -> Result<Authenticated, HttpRefusal> {
     let info = &exchange.connection.info;
     let presented = match credential::presented(&parts.headers, &parts.uri, info) {
-        // What nobody looks at need not be clear.
+        // What is not looked at need not be clear.
         Err(_) if !exchange.ctx.auth.is_on() => PresentedCredential::Nothing,
         presented => presented?,
     };
@@ -80,7 +80,7 @@ pub(crate) fn presents_nothing(connection: &Connection, parts: &Parts) -> bool {
     connection.info.certificate.is_none() && matches!(presented, Ok(PresentedCredential::Nothing))
 }
 
-/// `POST /api/authenticate`, with which the dashboard's page turns the token that somebody typed in into a cookie, as
+/// `POST /api/authenticate`, with which the dashboard's page turns the token that a person typed in into a cookie, as
 /// Ray's own answer to it does.
 pub(crate) async fn sign_in(exchange: &Exchange<'_>, parts: &Parts) -> Response<Body> {
     let authentication = authentication(exchange);
@@ -136,14 +136,14 @@ pub(crate) fn cookie(
 
 /// `GET /api/authentication_mode`: Ray's tools and its page are to ask for a token.
 pub(crate) fn mode(connection: &Connection) -> Response<Body> {
-    // Whoever comes through a person's link is that person.
+    // A client that comes through a person's link is that person.
     match connection.info.linked {
         true => no_mode(),
         false => answer::json(StatusCode::OK, &json!({ "authentication_mode": "token" })),
     }
 }
 
-/// The same for somebody who is known already.
+/// The same for a principal that is known already.
 pub(crate) fn no_mode() -> Response<Body> {
     answer::json(
         StatusCode::OK,
@@ -151,7 +151,7 @@ pub(crate) fn no_mode() -> Response<Body> {
     )
 }
 
-/// What depends on who asks must not be kept for somebody else.
+/// What depends on who asks must not be kept for another person.
 pub(crate) fn keep_private(headers: &mut HeaderMap) {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
 }

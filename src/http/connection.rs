@@ -36,13 +36,13 @@ use crate::telemetry::metrics::{self, RefusalKind};
 use crate::telemetry::request::RequestId;
 
 /// Largest head of a request, and most that is held of an answer that is not read. With every chunk of the head's answer
-/// that is under way this bounds what one connection costs, whoever is at its other end.
+/// that is under way this bounds what one connection costs, for each client.
 const MAX_HEAD: usize = 32 * 1024;
 
 /// What an HTTP connection takes between requests, in bytes: the head of the next one, in a buffer that grows by doubling.
 pub(crate) const IDLE_WEIGHT: usize = 40 * 1024;
 
-/// What an HTTP/2 client may send before somebody reads it, for one request and in all.
+/// What an HTTP/2 client may send before it is read, for one request and in all.
 const WINDOW: u32 = 64 * 1024;
 
 /// Requests at a time on one HTTP/2 connection. A dashboard page opens some dozens.
@@ -98,7 +98,7 @@ pub async fn serve_connection<S>(
     let mut served = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
     let ending = pin!(async {
         tokio::select! {
-            // Whoever comes while the relay drains is answered once: before the first request there is nothing to finish.
+            // A client that comes while the relay drains is answered once: before the first request there is nothing to finish.
             () = async { shutdown.cancelled().await; activity.begun.cancelled().await; } => drain_timeout,
             () = activity.idle_for(header_timeout) => GOODBYE,
         }
@@ -153,7 +153,7 @@ fn builder(header_timeout: Duration) -> auto::Builder<TokioExecutor> {
     builder
 }
 
-/// What goes on on one connection. Nobody is woken for a request that comes or goes.
+/// What goes on on one connection. No task is woken for a request that comes or goes.
 #[derive(Debug, Default)]
 struct Activity {
     requests: Mutex<Requests>,

@@ -26,7 +26,7 @@ pub(crate) enum Ambiguous {
         "the request presents several credentials that are not the same: keep one of client certificate, Authorization, X-Ray-Authorization and the cookie ray-authentication-token (`POST /api/authenticate` replaces the cookie)"
     )]
     Several,
-    /// A token in the URL, which would be passed on, and logged by everybody on the way.
+    /// A token in the URL, which would be passed on, and logged by each host on the way.
     #[error(
         "the token stands in the request's URL, where it ends up in logs: treat it as lost, and put a new one into the Authorization header"
     )]
@@ -92,7 +92,7 @@ fn one(
         (None, [token]) => {
             let in_url = uri.path_and_query().is_some_and(|target| {
                 let target = target.as_str();
-                // As it is, and as everybody reads it who decodes it.
+                // As it is, and as it reads when it is decoded.
                 target.contains(token)
                     || memchr::memmem::find(&unescaped(target), token.as_bytes()).is_some()
             });
@@ -114,7 +114,7 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<Secret> {
     }
 }
 
-/// The tokens after `Bearer`. Another scheme is for somebody else, such as a proxy on the way.
+/// The tokens after `Bearer`. Another scheme is for another server, such as a proxy on the way.
 fn bearers<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     headers
         .get_all(name)
@@ -126,7 +126,7 @@ fn bearers<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item 
         .filter(|token| !token.is_empty())
 }
 
-/// The relay's own cookie for `port`; without one, Ray's. Those of other ports are for somebody else.
+/// The relay's own cookie for `port`; without one, Ray's. Those of other ports are for other servers.
 fn cookies(headers: &HeaderMap, port: Option<u16>) -> Vec<&str> {
     let own = called(headers, &hop::cookie_name(port));
     match own.is_empty() {

@@ -37,7 +37,7 @@ use super::{audit, authenticate, credential, entrance, hop, websocket};
 use crate::identity::Principal;
 use crate::policy::Scope;
 
-/// One request to a dashboard, before anybody has looked at who sent it.
+/// One request to a dashboard, before its sender is known.
 pub(crate) struct ProxiedRequest<'a> {
     pub(crate) exchange: &'a Exchange<'a>,
     pub(crate) which: Which<'a>,
@@ -75,7 +75,7 @@ impl ProxiedRequest<'_> {
                 RequiredAccess::SignIn => {
                     return Ok(Box::pin(authenticate::sign_in(exchange, &parts)).await);
                 }
-                // Other clusters' names are not for everybody; whoever signs in at the first page is signed in there too.
+                // Other clusters' names are not for everybody; a person who signs in at the first page is signed in there too.
                 RequiredAccess::Page
                     if matches!(self.which, Which::Default) && body.is_end_stream() =>
                 {
@@ -174,7 +174,7 @@ impl ProxiedRequest<'_> {
         })
     }
 
-    /// The page that asks for a token, for anybody: of the request only the path goes on, and what a cache needs.
+    /// The page that asks for a token, for each visitor: of the request only the path goes on, and what a cache needs.
     async fn page(&self, asked: &Parts) -> Result<Response<Body>, HttpRefusal> {
         let cluster = self.exchange.ctx.registry.default_cluster();
         let upstream = self.upstream(cluster.ok_or(HttpRefusal::NoDashboard)?, String::new())?;

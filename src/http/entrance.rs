@@ -49,7 +49,7 @@ struct EntranceRequest {
     path: String,
 }
 
-/// A dashboard is asked for on the relay's own origin: `None`, by what is no browser. Browsers are sent on to where it has
+/// A dashboard is asked for on the relay's own origin: `None`, by another client than a browser. Browsers are sent on to where it has
 /// an origin of its own, and no page gets anything of it here.
 pub(crate) fn sent_on(
     exchange: &Exchange<'_>,
@@ -139,7 +139,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// `POST /relay/v1/dashboard` with `{"cluster": NAME, "path": "/"}`: `{"url": "//HOST:PORT/…"}`, the way to a dashboard for
-/// the browser of whoever asks; where there is a `"ticket"`, that and `"at"` are to be posted there.
+/// the browser that asks; where there is a `"ticket"`, that and `"at"` are to be posted there.
 pub(super) async fn open(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
     let wanted: Option<EntranceRequest> = body::json(post.body, LARGEST).await;
@@ -187,7 +187,7 @@ pub(crate) async fn enter(
     };
     let caller = authenticate::by(exchange, parts, presented).await?;
     let at = within(value("at").map_or("/", |(_, at)| at));
-    // Not a redirect: what follows that is asked for by whoever linked here, and a strict cookie is not sent along.
+    // Not a redirect: what follows that is asked for by the page that linked here, and a strict cookie is not sent along.
     let shown = format!("You are signed in here: see {at}\n");
     let kind = "text/plain; charset=utf-8";
     let mut response = answer::own(StatusCode::OK, kind, answer::full(shown));
@@ -199,7 +199,7 @@ pub(crate) async fn enter(
     headers.insert(CONTENT_SECURITY_POLICY, policy);
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     let stay = Opens::Dashboard(label.to_owned());
-    // Nobody is authenticated, or by the connection itself.
+    // Authentication is off, or the connection itself has it.
     let Some(ticket) = exchange.ctx.auth.issue(&caller.principal, &stay) else {
         return Ok(response);
     };

@@ -275,14 +275,14 @@ impl Feed {
     }
 }
 
-/// Resolves when somebody may see more. Cancel safe.
+/// Resolves when a principal may see more. Cancel safe.
 async fn gained(gains: &mut Option<watch::Receiver<Arc<Granted>>>) {
     if let Some(gains) = gains
         && gains.changed().await.is_ok()
     {
         return;
     }
-    // Nobody says so any more.
+    // The registry is gone.
     std::future::pending().await
 }
 

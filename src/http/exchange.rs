@@ -75,7 +75,7 @@ impl Exchange<'_> {
     }
 }
 
-/// What somebody posts who may ask for it. Of the body not a byte is read yet.
+/// What a permitted principal posts. Of the body not a byte is read yet.
 pub(crate) struct Post<'a> {
     pub(crate) exchange: &'a Exchange<'a>,
     pub(crate) principal: &'a Principal,

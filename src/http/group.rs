@@ -2,7 +2,7 @@
 //! before any of them is reached.
 //!
 //! The line is by its `request` what the sessions of the command name as `group` in their attach arguments, and their own lines
-//! as well. It says what somebody set out to do: of each task its session says what was done. Only those are in it that the
+//! as well. It says what a person set out to do: of each task its session says what was done. Only those are in it that the
 //! caller may know of.
 
 use hyper::{Response, StatusCode};

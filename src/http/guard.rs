@@ -1,5 +1,5 @@
-//! The guard against requests that another page has a browser send (CSRF and DNS rebinding), whoever is
-//! authenticated.
+//! The guard against requests that another page has a browser send (CSRF and DNS rebinding), with and without
+//! authentication.
 //!
 //! A web page can send requests to `127.0.0.1`, and with DNS rebinding under a name of its own it
 //! can read the answers. All of that leaves marks: a `Host` that is not this relay's, an `Origin`
@@ -46,7 +46,7 @@ pub(crate) enum GuardRefusal {
         "a web page of another origin may only link to the relay's page and the dashboard's first page: type the address into the browser, or open the page through this relay, at the address in its Host header"
     )]
     CrossOrigin,
-    /// Somebody else than the relay's page wants a browser to be known on the origin of a dashboard: as itself, perhaps.
+    /// Another page than the relay's wants a browser to be known on the origin of a dashboard: as itself, perhaps.
     #[error(
         "only the relay's own page signs a browser in at a dashboard's address: open /relay/ at the relay's own address, which is localhost or a name in `http.allowed_hosts`"
     )]
@@ -134,7 +134,7 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// A browser says so, of a page on another site or on another port of this one. What is no browser
+/// A browser says so, of a page on another site or on another port of this one. Another client
 /// sends no such header; an address that was typed in, or a bookmark, says `none`.
 fn asked_by_another_site(headers: &HeaderMap) -> bool {
     headers

@@ -153,9 +153,9 @@ pub(crate) fn strip_answer(headers: &mut HeaderMap, own: bool) {
         headers.append(SET_COOKIE, cookie);
     }
     let policy = match own {
-        // Not within a page of somebody else's.
+        // Not within another site's page.
         true => "frame-ancestors 'self'",
-        // A browser that nobody took for one shows it, and runs nothing of it.
+        // A browser that was not recognised as one shows it, and runs nothing of it.
         false => "sandbox; default-src 'none'",
     };
     headers.append(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
@@ -201,7 +201,7 @@ pub(crate) fn is_ray_cookie(pair: &[u8]) -> bool {
         Some((prefix, name)) if prefix.eq_ignore_ascii_case(HOST_ONLY.as_bytes()) => name,
         _ => name,
     };
-    // Cookie names are case-sensitive, but nobody else's cookie is called like that either.
+    // Cookie names are case-sensitive, but no other server's cookie is called like that either.
     name.split_at_checked(RAY_COOKIE.len())
         .is_some_and(|(name, port)| {
             name.eq_ignore_ascii_case(RAY_COOKIE.as_bytes())

@@ -11,7 +11,7 @@ use tokio::time::{Sleep, sleep};
 use crate::connection::admission::ConnectionPermit;
 use crate::wire::write_through;
 
-/// How long somebody who has shown no credential may leave an answer unread. Others may: a person can well leave
+/// How long a client without a credential may leave an answer unread. Others may: a person can well leave
 /// `curl | less` alone for longer.
 const UNREAD: Duration = Duration::from_secs(30);
 

@@ -33,7 +33,7 @@ pub(super) async fn list(
 
 /// What it answers.
 pub(crate) async fn listed(ctx: &Context, principal: &Principal) -> Value {
-    // Without agents nobody keeps them.
+    // Without agents no task keeps them.
     let live = ctx.registry.watch_nodes();
     if ctx.peers.agents.is_empty() {
         let _ = timeout(LISTED, ctx.registry.nodes_refreshed()).await;

@@ -1,7 +1,7 @@
 //! Web origins: whose pages a browser shows under the host of a request. Pure.
 //!
 //! The relay's page and API are on the relay's own origin. What a head serves is a program that runs in the browser of
-//! whoever opens it, so the dashboard of each cluster has an origin of its own, on which there is nothing else: what runs
+//! the person who opens it, so the dashboard of each cluster has an origin of its own, on which there is nothing else: what runs
 //! there reaches that head and no more. [`super::guard`] decides once which it is, and [`super::route`] takes no path
 //! without it.
 
@@ -13,7 +13,7 @@ use crate::advertise::{ExternalAddress, Table};
 use crate::config::{Config, is_host_label, is_loopback_host};
 use crate::wire::text::hex;
 
-/// Below it every name is this machine (RFC 6761), for browsers without asking anybody.
+/// Below it every name is this machine (RFC 6761), for browsers without DNS.
 const LOCAL: &str = ".localhost";
 
 /// The place of the label in `http.dashboard_hosts`.
@@ -25,7 +25,7 @@ const READABLE: usize = 24;
 /// Whose pages are at a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// The relay's own: its page and its API, and dashboards for what is no browser.
+    /// The relay's own: its page and its API, and dashboards for other clients than browsers.
     Relay,
     /// The dashboard's of the cluster with this [`label`], if there is one.
     Dashboard(String),
@@ -66,7 +66,7 @@ pub(crate) fn all(config: &Config) -> String {
     sources.join(" ")
 }
 
-/// Whether a page at `from` can be no other than the relay's own, seen from a dashboard at `at`. An address is nobody's name: on
+/// Whether a page at `from` can be no other than the relay's own, seen from a dashboard at `at`. An address is no cluster's name: on
 /// loopback the port is this relay's, and another one has to be among `http.allowed_hosts`.
 pub(crate) fn is_relays(
     from: &ExternalAddress,
@@ -171,7 +171,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever may name a cluster gets no other one's origin by it.
+        /// A person who may name a cluster gets no other one's origin by it.
         #[test]
         fn no_two_names_have_one_label(names in prop::collection::hash_set("[ab.-]{0,6}", 1..64)) {
             let labels: HashSet<_> = names.iter().map(|name| label(name)).collect();

@@ -20,13 +20,13 @@ use super::{hop, origin};
 use crate::config::Config;
 use crate::manual;
 
-/// What the document may load, and what may be done with it. Forms go to dashboards, too, with the ticket of whoever goes there.
+/// What the document may load, and what may be done with it. Forms go to dashboards, too, with the ticket of the person who goes there.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
 
 /// What a page of the documentation may load: nothing but its styles and picture. It is the same for everybody, and holds nothing of this relay.
 const MANUAL: &str = "default-src 'none'; style-src 'self'; img-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
-/// Elsewhere nobody is told more than that a page of the relay's leads there: with nothing at all a browser does not say so to a
+/// Elsewhere no site is told more than that a page of the relay's leads there: with nothing at all a browser does not say so to a
 /// dashboard's origin either.
 const REFERRER: HeaderValue = HeaderValue::from_static("strict-origin");
 

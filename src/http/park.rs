@@ -3,7 +3,7 @@
 //!
 //! The answer is `{"id", "parked_until", "seconds"}`, with `credential_expires` where that is before. It is a session like
 //! every other: this is its client, on a connection of the process's own, which attaches, waits for the stop, and leaves it
-//! suspended. Whoever goes while that is under way has lost a session, which parks as well.
+//! suspended. A client that goes while that is under way has lost a session, which parks as well.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -137,7 +137,7 @@ async fn park(
             if held.is_some_and(|until| until > Timestamp::now().after(usual)) {
                 return Ok(told(principal, breakpoint.id, held));
             }
-            // Where it is none, that is said by whoever judges it.
+            // Where it is none, the code that judges it says that.
             format_duration(usual.max(Duration::from_secs(1)))
         }
     };
@@ -152,7 +152,7 @@ async fn park(
     };
     let (sender, mut pieces) = mpsc::channel(16);
     let mut opening = Box::pin(Prompt::open(near, &options, sender));
-    // What is printed on arrival is for nobody.
+    // What is printed on arrival is dropped.
     let opened = loop {
         tokio::select! {
             biased;

@@ -88,7 +88,7 @@ pub(crate) enum HttpRefusal {
         "a dashboard answers web pages only on its own origin: open / here in a browser, which leads there"
     )]
     PageElsewhere,
-    /// Somebody is asked for a token by a page that is not the relay's.
+    /// A person is asked for a token by a page that is not the relay's.
     #[error(
         "never give a token to a dashboard, which is the cluster's program: open it from the relay's page, /relay/ at the relay's own address, which takes the token"
     )]

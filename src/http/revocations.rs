@@ -2,7 +2,7 @@
 //!
 //! The body is one line of `auth.revocations_file`: `{"jti": ID}` or `{"sub": NAME}`, either with `"until": SECONDS`
 //! after which it may be forgotten; `"at": SECONDS` of a name is this moment where it is left out. One revokes one's own: the
-//! credential that is shown, or what was issued to one's name until now. Anybody else's takes `admin` on the relay itself,
+//! credential that is shown, or what was issued to one's name until now. Another person's takes `admin` on the relay itself,
 //! because credentials hold everywhere. It is on record before it holds.
 
 use std::time::{SystemTime, UNIX_EPOCH};

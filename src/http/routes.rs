@@ -51,13 +51,13 @@ type Answered = Result<Response<Body>, HttpRefusal>;
 enum Handler {
     /// There is nothing.
     Nothing,
-    /// GET, of anybody where there is an answer without a principal, else of whoever is recognised. `None`: there is nothing.
+    /// GET, of each client where there is an answer without a principal, else of recognised ones. `None`: there is nothing.
     Open(fn(&Exchange<'_>, &Parts, Option<&Principal>) -> Option<Response<Body>>),
     /// GET.
     Get(for<'a> fn(&'a Exchange<'a>, &'a Parts, &'a Principal) -> BoxFuture<'a, Response<Body>>),
-    /// POST; whoever gets it is told what is posted, such as this.
+    /// POST; a client that sends GET is told what is posted, such as this.
     Post(&'static str, Posted),
-    /// POST, and it says so itself to whoever does anything else.
+    /// POST, and its handler answers every other method.
     PostOnly(Posted),
     /// A WebSocket, which ends at the relay.
     Socket(StreamHandler),
@@ -158,7 +158,7 @@ routes! {
     /// Leaves a paused task where it is, kept for you. Answers `parked_until` and `seconds`, and `credential_expires`
     /// where that is earlier.
     "/relay/v1/park",                   Yes,                 Somewhere(Scope::View, BREAKPOINT),     Park,        post(park::answer, r#"{"id": "ID", "for": "12h"}"#);
-    // One's own credential, and anybody's on the relay itself.
+    // One's own credential, and each person's with `admin` on the relay itself.
     /// Revokes a credential: your own, or with `admin` on the relay any. Takes `{"jti": ID}` or `{"sub": NAME}`.
     "/relay/v1/revocations",            Yes,                 Authenticated,                          Revocations, post_only(revocations::answer);
     /// The live Ray nodes that you may list as a whole, each with its agent: version, `path`, link (`linked`, `down`

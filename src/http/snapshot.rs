@@ -5,7 +5,7 @@
 //! "value"}]}]}]}`, oldest frame first; with `exception` and `raised` (frames too) where a post-mortem waits. It is a session
 //! like every other one, on record and for a permit, by the permission `view`: what is run in the worker is the relay's own
 //! probe and no text of a client's, and the rules of masking hold as they do for a debugger with that permission. A park of
-//! whoever asks is asked itself, and stays as it is; one that the agent of its node keeps comes to this relay first.
+//! the person who asks is its owner, and stays as it is; one that the agent of its node keeps comes to this relay first.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -145,7 +145,7 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
             Box::pin(look_at_park(exchange, authorized, &limits)).await
         }
         Ok(authorized) => {
-            // A debugger that is asked and not heard out is hurt by it: whoever asked may go, this stays.
+            // A debugger that is asked and not heard out is hurt by it: the client may go, this stays.
             let looked = looked(
                 Arc::clone(ctx),
                 exchange.connection.info.summary.clone(),
@@ -160,7 +160,7 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
             Err(why.into())
         }
     };
-    // Whoever may not look any more sees nothing of what was looked at before.
+    // A person who may not look any more sees nothing of what was looked at before.
     if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));
     }
@@ -183,7 +183,7 @@ fn is_here(breakpoint: &Breakpoint) -> bool {
     breakpoint.holder().is_some_and(Holder::is_here)
 }
 
-/// The park of `authorized` at this relay, as the agent of its node has kept it: somebody goes on with it, and leaves it at
+/// The park of `authorized` at this relay, as the agent of its node has kept it: a session goes on with it, and leaves it at
 /// once.
 async fn brought_here(
     exchange: &Exchange<'_>,
@@ -249,7 +249,7 @@ fn shows_threads(breakpoint: &Breakpoint) -> Result<(), NoSnapshot> {
     }
 }
 
-/// What masks for whoever has `rights`, if anything does.
+/// What masks for a principal with `rights`, if anything does.
 fn masking(ctx: &Context, rights: &Rights) -> Option<MaskedSession> {
     let masks = ctx.shown.masking.holds_for(rights);
     masks.then(|| MaskedSession::new(ctx.shown.masking.clone()))

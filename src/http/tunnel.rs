@@ -31,7 +31,7 @@ impl Handshake {
     /// Whether `parts` ask for a WebSocket that speaks `protocol`.
     ///
     /// # Errors
-    /// To whoever does not, `who` says who should.
+    /// To a client that does not, `who` says who should.
     pub(super) fn new(
         parts: Parts,
         protocol: &'static str,
@@ -52,7 +52,7 @@ impl Handshake {
         })
     }
 
-    /// What shows that whoever opens a stream was asked for it.
+    /// What shows that the agent that opens a stream was asked for it.
     pub(super) fn secret(&self) -> &str {
         let shown = self.parts.headers.get(SECRET_HEADER);
         let shown = shown.and_then(|value| value.to_str().ok());
@@ -96,7 +96,7 @@ impl Handshake {
     }
 }
 
-/// To who opens a stream that nobody waits for, whatever the reason.
+/// To a client that opens a stream without a session that waits for it, whatever the reason.
 pub(super) fn unexpected() -> Response<Body> {
     answer::error(StatusCode::NOT_FOUND, "no session waits for that stream")
 }

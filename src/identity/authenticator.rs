@@ -58,7 +58,7 @@ impl Authenticator {
         Arc::new(Self::new(None))
     }
 
-    /// As `auth` says, with `issuers` beside it. [`Authenticator::open`] where there is nobody to recognise anybody.
+    /// As `auth` says, with `issuers` beside it. [`Authenticator::open`] where no issuer is configured.
     /// Reads files, and so blocks.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ impl Authenticator {
         self.audience_in_kubernetes.clone()
     }
 
-    /// By what people are recognised, for the log. `None`: nobody is.
+    /// By what people are recognised, for the log. `None`: authentication is off.
     pub fn summary(&self) -> Option<&str> {
         self.checks.as_ref().map(|checks| checks.summary.as_str())
     }

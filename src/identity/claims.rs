@@ -70,7 +70,7 @@ where
     T::deserialize(from).map(Some)
 }
 
-/// Claims of the right types, whose times and audience nobody has looked at yet.
+/// Claims of the right types, whose times and audience are not checked yet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claims {
     /// Whom the token speaks for (`sub`, RFC 7519 section 4.1.2).

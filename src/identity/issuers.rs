@@ -23,7 +23,7 @@ pub struct Issuers {
 
 impl Issuers {
     /// `[jwks]` and `[kubernetes]`, which is asked about the clusters of `snapshot` too where they are found. Reads files,
-    /// and so blocks; asks nobody yet.
+    /// and so blocks; asks no issuer yet.
     ///
     /// # Errors
     /// [`SetupError`] where one of them cannot be put to work.

@@ -98,7 +98,7 @@ impl<'a> Jws<'a> {
         }
     }
 
-    /// Refuses what is no ticket.
+    /// Refuses everything but a ticket.
     pub(super) fn is_ticket(&self) -> Result<(), CredentialRefusal> {
         match &self.kind {
             Some(kind) if kind == TICKET => Ok(()),

@@ -391,7 +391,7 @@ pub trait KeyRing: Send + Sync {
         algorithm: Algorithm,
     ) -> BoxFuture<'a, Result<Vec<Arc<VerificationKey>>, KeysUnavailable>>;
 
-    /// Keeps them fresh until `shutdown`, where nobody else does.
+    /// Keeps them fresh until `shutdown`, where no other task does.
     fn run(&self, shutdown: CancellationToken) -> BoxFuture<'_, ()> {
         Box::pin(async move { shutdown.cancelled().await })
     }

@@ -15,7 +15,7 @@ use super::subject::is_presentable;
 use super::validity::{Validity, Withdrawn};
 use crate::policy::{Access, Granted, Grants, Rule, Scopes};
 
-/// Longest wait before the clock is looked at again: it may be set while somebody waits.
+/// Longest wait before the clock is looked at again: it may be set during a wait.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// By what a principal was recognised. Never the credential itself; `Display` goes to logs and audit lines.
@@ -88,7 +88,7 @@ pub struct VerifiedIdentity {
     /// When the credential was issued, where that is known. Without it, revoking the subject ends it whenever that was.
     pub(super) issued: Option<SystemTime>,
     pub(super) grants: CredentialGrants,
-    /// What its roles allow, where somebody outside knows that: no more, whatever the policy file says, and all of it
+    /// What its roles allow, where an outside authority knows that: no more, whatever the policy file says, and all of it
     /// without one. It is not in tickets.
     pub(super) roles: Option<Grants>,
     /// Whether Kubernetes still accepts it, where it is Kubernetes'.
@@ -96,7 +96,7 @@ pub struct VerifiedIdentity {
 }
 
 impl VerifiedIdentity {
-    /// Somebody of whom nothing else is known than that: who may do nothing by the credential, and has no end by itself.
+    /// A principal of which nothing but the name is known: it may do nothing by the credential, and has no end by itself.
     pub(super) fn new(subject: impl Into<String>, credential: CredentialId) -> Self {
         Self {
             subject: subject.into(),
@@ -165,7 +165,7 @@ impl Principal {
         Self::without_credential("anonymous")
     }
 
-    /// The relay itself, where it does something by its own configuration. Not for anybody who connects.
+    /// The relay itself, where it does something by its own configuration. Not for a client that connects.
     pub(crate) fn relay() -> Self {
         Self::without_credential("ray-relay")
     }
@@ -224,7 +224,7 @@ impl Principal {
         &self.0.who.subject
     }
 
-    /// The name where somebody was told apart from others, `None` for everybody.
+    /// The name where clients are told apart, `None` for everybody.
     pub fn known_subject(&self) -> Option<String> {
         (!self.is_anonymous()).then(|| self.0.who.subject.clone())
     }
@@ -252,7 +252,7 @@ impl Principal {
         &self.0.who.grants
     }
 
-    /// What its roles allow, where somebody outside knows that.
+    /// What its roles allow, where an outside authority knows that.
     pub(super) fn roles(&self) -> Option<&Grants> {
         self.0.who.roles.as_ref()
     }
@@ -267,18 +267,18 @@ impl Principal {
         &self.0.access
     }
 
-    /// Whether it is somebody by the same credential. A ticket has the credential of the principal that it was issued to.
+    /// Whether it has the same credential. A ticket has the credential of the principal that it was issued to.
     pub fn is_same(&self, other: &Self) -> bool {
         self.0.who.subject == other.0.who.subject && self.0.who.credential == other.0.who.credential
     }
 
-    /// The same person, who may have come by another credential: a token is renewed while a laptop sleeps. Whoever is not
-    /// authenticated is nobody else than the next one who is not.
+    /// The same person, who may have come by another credential: a token is renewed while a laptop sleeps. An
+    /// unauthenticated client is the same person as the next one.
     pub fn is_same_person(&self, other: &Self) -> bool {
         self.0.who.subject == other.0.who.subject && self.is_anonymous() == other.is_anonymous()
     }
 
-    /// The same, where each of those who are not authenticated is somebody else.
+    /// The same, where each unauthenticated client is a person of its own.
     pub fn is_same_authenticated_person(&self, other: &Self) -> bool {
         !self.is_anonymous() && self.is_same_person(other)
     }
@@ -309,7 +309,7 @@ impl Principal {
         expired.then_some(PrincipalEnded::Expired)
     }
 
-    /// Resolves when its time is over. Cancel safe; never resolves for somebody who cannot end.
+    /// Resolves when its time is over. Cancel safe; never resolves for a principal without an end.
     pub async fn ended(&self) -> PrincipalEnded {
         let mut revocations = self.0.revocations.clone();
         let mut renewed = self.0.renewed.clone();
@@ -357,7 +357,7 @@ impl Principal {
                 },
                 () = expiry => {}
                 closed = renewal => if closed.is_err() {
-                    // Its link is gone: nobody puts it off any more.
+                    // Its link is gone: nothing puts it off any more.
                     renewed = None;
                 },
             }

@@ -17,13 +17,13 @@ pub enum CredentialRefusal {
     /// Its header has a `typ` of another purpose.
     #[error("its header says that it is for another purpose (`typ`)")]
     Kind,
-    /// Its header has an `alg` that is not accepted from anybody.
+    /// Its header has an `alg` that is never accepted.
     #[error("it is not signed with EdDSA, ES256, RS256 or HS256 (`alg`)")]
     Algorithm,
     /// No key of its algorithm.
     #[error("no key of the relay fits the algorithm and key id in its header")]
     Key,
-    /// Somebody else's, or changed.
+    /// Of another issuer, or changed.
     #[error("its signature is not by that key: it was signed with another one, or changed")]
     Signature,
     /// A claim of the wrong type or size.

@@ -74,7 +74,7 @@ impl fmt::Debug for SigningKey {
 
 /// A new key as the texts of its files.
 pub struct Generated {
-    /// For whoever signs.
+    /// For the issuer that signs.
     pub private: Zeroizing<String>,
     /// For the relay. `None` with HS256, where both need the same secret.
     pub public: Option<String>,

@@ -80,7 +80,7 @@ pub(crate) async fn issuer_that_is_down(patience: Duration) -> Issuers {
     Issuers::from_config(&config, snapshot).await.unwrap()
 }
 
-/// A token of such an issuer, whose key nobody here has.
+/// A token of such an issuer, whose key is not configured.
 pub(crate) fn foreign_token() -> String {
     let key = Generated::new(Algorithm::EdDsa).unwrap().private;
     let key = SigningKey::from_file(&key).unwrap();
@@ -104,7 +104,7 @@ pub(crate) async fn revoke(auth: &Authenticator, subject: &str) {
     auth.revoke(revocation).await.unwrap();
 }
 
-/// `subject` with these `rules`, where no token is shown to anybody. What revokes it is `revoked`.
+/// `subject` with these `rules`, where no token is shown to an issuer. What revokes it is `revoked`.
 pub(crate) fn somebody(
     subject: &str,
     rules: impl IntoIterator<Item = Rule>,

@@ -5,7 +5,7 @@
 //! right token gets in at once whatever else comes from the same address, which a port-forward, an ingress or a NAT
 //! makes of many people.
 //!
-//! After a few failures a source has to wait, twice as long each time. Meanwhile it has a trickle of trials for whoever
+//! After a few failures a source has to wait, twice as long each time. Meanwhile it has a trickle of trials for clients that
 //! comes first, and a second one for credentials that come back after a pause: a person's does, and garbage that is
 //! different each time does not, so that it cannot use up the trials of those who wait their turn. A credential that was
 //! right a moment ago is not held up at all.
@@ -61,7 +61,7 @@ struct Failures {
     last: Instant,
     /// Until when it is in back-off.
     until: Instant,
-    /// Of whoever comes first.
+    /// Of the first to come.
     first: Trickle,
     /// Of credentials that come back.
     again: Trickle,

@@ -114,7 +114,7 @@ impl Tickets {
         })
     }
 
-    /// `None` for somebody whom no credential proves.
+    /// `None` for a principal without a credential.
     pub(super) fn issue(
         &self,
         principal: &Principal,

@@ -20,7 +20,7 @@ pub enum Withdrawn {
         "Kubernetes now attributes your token to another user, or to other groups; connect again"
     )]
     OtherUser,
-    /// Nobody says anything.
+    /// No word has come.
     #[error(
         "Kubernetes has not answered the relay for kubernetes.outage_grace; connect again when it does"
     )]
@@ -31,7 +31,7 @@ pub enum Withdrawn {
 #[derive(Debug, Clone)]
 pub(super) struct Validity(watch::Receiver<Option<Withdrawn>>);
 
-/// The other end, of whoever asks.
+/// The other end, of the task that asks.
 #[derive(Debug)]
 pub(super) struct Revoker(watch::Sender<Option<Withdrawn>>);
 
@@ -51,7 +51,7 @@ impl Validity {
     pub(super) async fn withdrawn(&self) {
         let mut withdrawn = self.0.clone();
         if withdrawn.wait_for(Option::is_some).await.is_err() {
-            // Nobody asks any more: the relay is about to end, by another way.
+            // No task asks any more: the relay is about to end, by another way.
             std::future::pending().await
         }
     }

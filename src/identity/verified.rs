@@ -32,7 +32,7 @@ impl Verified {
         let verified = verify();
         if verified {
             let mut all = self.0.lock();
-            // Somebody else may have verified it meanwhile.
+            // Another task may have verified it meanwhile.
             if !known(&all) {
                 all.truncate(MOST - 1);
                 all.push_front(digest);

@@ -28,7 +28,7 @@ const DECOY_SIGNATURE: &str =
 pub(super) enum Failure {
     /// It is wrong.
     Refused(CredentialRefusal),
-    /// No key here has signed it: somebody else may know it.
+    /// No key here has signed it: another issuer may know it.
     Foreign(CredentialRefusal),
     /// The keys cannot be had.
     Unavailable(String),

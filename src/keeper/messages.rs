@@ -39,7 +39,7 @@ pub(super) enum KeeperMessage {
         /// Which.
         key: Key,
     },
-    /// The keeper has said everything that nobody had when the relay came.
+    /// The keeper has said everything that was unclaimed when the relay came.
     All,
     /// Something that this version does not know.
     #[serde(other, skip_serializing)]

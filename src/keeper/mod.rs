@@ -30,18 +30,18 @@ use self::record::Record;
 use self::systemd::ServiceManager;
 use crate::wire::tunnel::text::Hex;
 
-/// Why nobody keeps connections where somebody is to. `Display` names the next step.
+/// Why connections are not kept although they are to be. `Display` names the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The path, or who is there, is not to be trusted.
     #[error("listen.keeper {0}: {1}")]
     Path(String, String),
-    /// Nobody listens at the path.
+    /// No process listens at the path.
     #[error(
         "no keeper listens at listen.keeper {0}: start `ray-relay keeper {0}` first, as a service or container of its own"
     )]
     Nobody(String),
-    /// Somebody listens, and is no keeper.
+    /// A process listens, and is not a keeper.
     #[error("what listens at listen.keeper {0} does not answer as a keeper does: {1}")]
     Silent(String, String),
 }
@@ -76,7 +76,7 @@ pub(crate) struct KeptSlot {
 }
 
 impl Keeper {
-    /// The keeper at `path`; without one the service manager, where that has a place for descriptors; `None`: nobody keeps
+    /// The keeper at `path`; without one the service manager, where that has a place for descriptors; `None`: no process keeps
     /// anything. With what another process has left there.
     ///
     /// # Errors
@@ -106,7 +106,7 @@ impl Keeper {
         systemd::places().is_some()
     }
 
-    /// Speaks with whoever keeps; `leave` gets what another process leaves from now on.
+    /// Speaks with the keeper; `leave` gets what another process leaves from now on.
     pub(crate) async fn run(self: Arc<Self>, leave: mpsc::Sender<LeftConnection>) {
         match &self.0 {
             Store::ServiceManager(_) => std::future::pending().await,
@@ -117,7 +117,7 @@ impl Keeper {
     /// Has `connection` kept from now on. The record says nothing yet.
     ///
     /// # Errors
-    /// Nobody can keep it: there are too many, or whoever keeps is away.
+    /// It cannot be kept: there are too many, or the keeper is away.
     pub(crate) fn keep(self: &Arc<Self>, connection: BorrowedFd<'_>) -> io::Result<KeptSlot> {
         let record = Record::new()?;
         let key = Hex(rand::random());
@@ -146,7 +146,7 @@ impl LeftConnection {
         let (record, bytes) = match Record::read(record) {
             Ok(read) => read,
             Err(why) => {
-                // Nobody knows what it is a connection to.
+                // It is not known what it is a connection to.
                 keeper.remove(&key);
                 return Err(why);
             }
@@ -182,7 +182,7 @@ impl KeptSlot {
         }
     }
 
-    /// Leaves the connection to whoever comes next.
+    /// Leaves the connection to the next relay.
     pub(crate) fn leave(mut self) {
         self.is_left = true;
     }

@@ -59,7 +59,7 @@ struct KeptPairs {
 }
 
 impl KeptPairs {
-    /// The next connection that nobody has; `None`: that was all. Cancel safe.
+    /// The next unclaimed connection; `None`: that was all. Cancel safe.
     async fn next(&mut self) -> io::Result<Option<KeptPair>> {
         loop {
             match self.reader.read().await? {
@@ -79,7 +79,7 @@ impl KeptPairs {
 }
 
 impl KeeperProcess {
-    /// The one at `path`, and what it has that nobody needs.
+    /// The one at `path`, and what it has that no relay needs.
     pub(super) async fn dial(path: &Path) -> Result<(Self, Vec<KeptPair>), Error> {
         let until = Instant::now() + COMES;
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
@@ -127,13 +127,13 @@ impl KeeperProcess {
     }
 
     pub(super) fn remove(&self, key: &Key) {
-        // Where there is no room, whoever comes next finds a connection that is over.
+        // Where there is no room, the next relay finds a connection that is over.
         _ = self
             .outbox
             .try_send((KeeperMessage::Remove { key: *key }, None));
     }
 
-    /// Is linked with the keeper, and with whoever is there after it.
+    /// Is linked with the keeper, and with its successors.
     pub(super) async fn run(&self, keeper: &Arc<Keeper>, leave: mpsc::Sender<LeftConnection>) {
         let Some((mut to_write, first)) = self.begins.lock().take() else {
             return std::future::pending().await;
@@ -145,7 +145,7 @@ impl KeeperProcess {
                 let why = linked(keeper, link, &mut to_write, &leave).await;
                 self.is_there.store(false, Ordering::Relaxed);
                 warn!(path = %self.path.display(), %why, "the keeper is gone: sessions end if this process is killed; trying again until a keeper is back");
-                // It was about connections that nobody keeps any more.
+                // It was about connections that are no longer kept.
                 while to_write.try_recv().is_ok() {}
             }
             sleep(backoff.pause()).await;

@@ -1,8 +1,8 @@
 //! `ray-relay keeper`: holds duplicates of relays' connections to debuggers, and does nothing else.
 //!
-//! What a relay gives is that relay's until it says that it needs it no longer, or is gone; then it is nobody's, and
+//! What a relay gives is that relay's until it says that it needs it no longer, or is gone; then it is unclaimed, and
 //! the next relay that comes, or one that is there, gets it. Bounds: [`MOST`] connections, [`RELAYS`] relays at a time, and
-//! [`LONGEST`] for what nobody comes for.
+//! [`LONGEST`] for what no relay claims.
 
 use std::collections::HashMap;
 use std::fs::DirBuilder;
@@ -35,19 +35,19 @@ const RELAYS: usize = 16;
 /// How long a relay may take with its first word.
 const HELLO: Duration = Duration::from_secs(5);
 
-/// How long what nobody comes for is kept: its task stays stopped for so long.
+/// How long an unclaimed connection is kept: its task stays stopped for so long.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// Pause after the system accepted nobody.
+/// Pause after `accept` failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How often it is looked for what nobody has come for.
+/// How often unclaimed connections are looked for.
 const LOOK: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 struct Shelf {
     kept: Mutex<HashMap<Key, Duplicate>>,
-    /// Something is nobody's, or gone.
+    /// Something is unclaimed, or gone.
     changed: Notify,
 }
 
@@ -62,7 +62,7 @@ struct Duplicate {
 enum DuplicateOwner {
     /// The relay of this link.
     Link(u64),
-    /// Nobody, since then.
+    /// Unclaimed, since then.
     Nobody(Instant),
 }
 
@@ -101,7 +101,7 @@ impl Shelf {
     fn lose(&self, link: u64) {
         let mut kept = self.kept.lock();
         let now = Instant::now();
-        // One without a record was not whole: nobody knows what it is a connection to.
+        // One without a record was not whole: it is not known what it is a connection to.
         kept.retain(|_, entry| entry.owner != DuplicateOwner::Link(link) || entry.record.is_some());
         for entry in kept.values_mut() {
             if entry.owner == DuplicateOwner::Link(link) {
@@ -111,7 +111,7 @@ impl Shelf {
         self.changed.notify_waiters();
     }
 
-    /// What nobody has, which is `link`'s from now on.
+    /// What is unclaimed, which is `link`'s from now on.
     fn offer(&self, link: u64) -> Vec<Offered> {
         let mut kept = self.kept.lock();
         let mut offered = Vec::new();
@@ -124,7 +124,7 @@ impl Shelf {
         offered
     }
 
-    /// Lets go of what nobody has come for.
+    /// Lets go of what no relay has claimed in time.
     fn let_go(&self) {
         let now = Instant::now();
         self.kept.lock().retain(|_, entry| match entry.owner {
@@ -145,11 +145,11 @@ impl Shelf {
     }
 }
 
-/// Keeps what relays give that dial `path`, whose folder is made where there is none, until SIGTERM or Ctrl-C. Where it has something then that nobody else has, it
+/// Keeps what relays give that dial `path`, whose folder is made where there is none, until SIGTERM or Ctrl-C. Where it is then the only holder of something, it
 /// goes on until a relay has taken that, or until the second one.
 ///
 /// # Errors
-/// [`Error::Path`]: the path is not to be trusted, or somebody listens there.
+/// [`Error::Path`]: the path is not to be trusted, or a process listens there.
 pub(crate) async fn serve(path: &Path, mut signals: Signals) -> Result<(), Error> {
     let wrong = |why: String| Error::Path(path.display().to_string(), why);
     if let Some(folder) = path
@@ -190,7 +190,7 @@ pub(crate) async fn serve(path: &Path, mut signals: Signals) -> Result<(), Error
     Ok(())
 }
 
-/// Serves whoever dials. Never resolves.
+/// Serves relays that dial. Never resolves.
 async fn accept(socket: &OwnSocket, shelf: &Arc<Shelf>) {
     let mut relays = JoinSet::new();
     let mut link = 0;
@@ -256,7 +256,7 @@ async fn talk(
     }
 }
 
-/// Gives the relay of `link` what nobody has.
+/// Gives the relay of `link` what is unclaimed.
 async fn give(shelf: &Shelf, link: u64, writer: &MessageWriter) -> io::Result<()> {
     let offered = shelf.offer(link);
     if !offered.is_empty() {

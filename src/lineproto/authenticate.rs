@@ -18,7 +18,7 @@ use crate::session::authenticate::{
 };
 use crate::telemetry::metrics::{Outcome, RefusalKind};
 
-/// What somebody is told first who has to show a token. `ray-relay debug` knows by it that it talks to a relay, and to
+/// What a person is told first who has to show a token. `ray-relay debug` knows by it that it talks to a relay, and to
 /// no worker that wants to hear one.
 pub(crate) const TOKEN_NEEDED: &str = "ray-relay: a token is needed here.\n";
 /// What a token is asked for with, each time.
@@ -27,10 +27,10 @@ pub(crate) const TOKEN_QUESTION: &str = "token: ";
 const TRIES: usize = 3;
 /// Lines that are none, such as the Enter by which a person shows up.
 const LINES: usize = 10;
-/// How long somebody may take to find a token.
+/// How long a person may take to find a token.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What `enter ID` names: how a program says at once what it is here for. `enter ID takeover` is for what somebody else has
+/// What `enter ID` names: how a program says at once what it is here for. `enter ID takeover` is for what another person has
 /// parked there.
 pub(crate) struct Enter {
     pub(crate) id: String,

@@ -11,7 +11,7 @@ use crate::lineproto::telnet::Telnet;
 /// Longest line, in bytes.
 const LONGEST: usize = 4096;
 
-/// What somebody is told whose line is longer.
+/// What a person is told whose line is longer.
 pub(super) const TOO_LONG: &str = "a line may have 4096 bytes; this one is dropped";
 
 /// What a client typed.

@@ -1,6 +1,6 @@
 //! The prompt of Ray's legacy debugger: its socket, relayed as it is.
 //!
-//! Whoever connects has entered that breakpoint for good, and a connection that closes makes the task fail. So nothing
+//! A client that connects has entered that breakpoint for good, and a connection that closes makes the task fail. So nothing
 //! is dialled before a person picks one, and [`LegacySession`] sends `c` before it closes, whatever ends the session.
 
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub(super) enum LegacyOutcome {
     Lost,
 }
 
-/// Shows what a prompt has said while nobody was there, and what it asks.
+/// Shows what a prompt has said without a client, and what it asks.
 pub(super) async fn show_missed(entered: &mut LegacySession, out: &Out, shown: &mut Shown) {
     let (cut, missed) = entered.take_missed();
     if cut > 0 {

@@ -5,7 +5,7 @@
 //! a worker, `prompt` runs [`crate::pdb`] on a debugpy breakpoint, `legacy` relays the socket of a legacy one, after which
 //! `session::following` may wait for its next stop. `input` reads lines, `output` writes.
 //!
-//! Invariants: nothing of any breakpoint is said, and no worker is reached, before somebody is authenticated and has picked
+//! Invariants: nothing of any breakpoint is said, and no worker is reached, before a person is authenticated and has picked
 //! one; whatever ends a session, the task runs on, unless the session is parked.
 
 mod authenticate;
@@ -78,7 +78,7 @@ where
         let mut conversation = pin!(conversation);
         tokio::select! {
             ending = &mut conversation => (ending, true),
-            // Nobody reads any more, which `Out::closed` says. Dropped late, the conversation lets the task go all the same.
+            // The reader is gone, which `Out::closed` says. Dropped late, the conversation lets the task go all the same.
             () = &mut pumping => {
                 let ending = timeout(LEAVE, conversation).await;
                 (ending.unwrap_or(Ending::Over(Outcome::Client)), false)

@@ -22,7 +22,7 @@ const LITTLE: usize = 4 * 1024;
 /// How long a piece waits for memory. What the client reads meanwhile is free.
 const MEMORY_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long the client may take one piece; after that nobody reads there.
+/// How long the client may take one piece; after that the reader counts as gone.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What was sent.
@@ -133,7 +133,7 @@ impl Out {
         account.nothing(Kind::Messages)
     }
 
-    /// Resolves when nobody reads any more, for good. Cancel safe.
+    /// Resolves when the reader is gone, for good. Cancel safe.
     pub(super) async fn closed(&self) {
         self.pieces.closed().await;
     }
@@ -154,7 +154,7 @@ impl Out {
     }
 }
 
-/// Writes what comes, until nobody has an [`Out`] any more or the client takes nothing.
+/// Writes what comes, until there is no [`Out`] any more or the client takes nothing.
 pub(super) async fn pump<W: AsyncWrite + Unpin>(
     mut pieces: mpsc::Receiver<Queued>,
     mut writer: W,
@@ -221,7 +221,7 @@ impl Shown {
         self.partial.extend_from_slice(bytes);
         let whole = match std::str::from_utf8(&self.partial) {
             Err(error) if error.error_len().is_none() => error.valid_up_to(),
-            // What is no text is shown as such.
+            // Other bytes are shown as such.
             Ok(_) | Err(_) => self.partial.len(),
         };
         let rest = self.partial.split_off(whole);

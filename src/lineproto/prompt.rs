@@ -43,7 +43,7 @@ pub(super) enum PromptOutcome {
 
 /// What a prompt is opened on.
 pub(super) enum Opening {
-    /// A debugger that nobody is attached to.
+    /// A debugger that no client is attached to.
     New(Box<Prefixed<Worker>>),
     /// One that was parked as an editor had left it, and what it has said since.
     Kept(Box<Worker>, Kept),
@@ -190,7 +190,7 @@ where
         let mut gone = false;
         let after = loop {
             let leave_at = match ahead.front() {
-                // Nobody is left who could stop it; whoever only said all that there is to say sees what comes at once.
+                // No client is left that could stop it; one that only said all that there is to say sees what comes at once.
                 Some(Typed::End) => {
                     Some(*last_words.get_or_insert_with(|| Instant::now() + LAST_WORDS))
                 }

@@ -44,10 +44,10 @@ use crate::wire::text::replaced;
 
 /// A connection that has said nothing: a browser's, for a page that it may want later.
 const SILENT: Duration = Duration::from_secs(60);
-/// Somebody who has said something, and says no more.
+/// A client that has said something, and says no more.
 const IDLE: Duration = Duration::from_secs(30 * 60);
 
-/// Rows of the list at a time: nobody knows how high this client's terminal is.
+/// Rows of the list at a time: it is not known how high this client's terminal is.
 const PAGE: usize = 40;
 
 /// What a client with plain lines is called.
@@ -220,7 +220,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         found.ok_or_else(unknown)
     }
 
-    /// The next line of somebody who is in no session.
+    /// The next line of a person who is in no session.
     async fn typed(&mut self, patience: Duration) -> Result<Typed, Outcome> {
         tokio::select! {
             typed = self.input.next() => Ok(typed),
@@ -246,7 +246,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         self.out.notice(&sentence).await;
     }
 
-    /// Sessions with the breakpoint `id`, wherever it goes on, also with what somebody else has parked there where it is to
+    /// Sessions with the breakpoint `id`, wherever it goes on, also with what another person has parked there where it is to
     /// `take_over`.
     async fn enter(&mut self, id: BreakpointId, take_over: bool) -> Next {
         if let Some(home) = self

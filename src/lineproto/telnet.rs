@@ -1,6 +1,6 @@
 //! Telnet's commands within a stream of bytes (RFC 854, 857). Pure.
 //!
-//! Nothing is negotiated but the echo, and that only with a client that has begun to negotiate: anybody else would see
+//! Nothing is negotiated but the echo, and that only with a client that has begun to negotiate: any other client would see
 //! the bytes as text.
 
 const SE: u8 = 240;

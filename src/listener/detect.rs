@@ -17,7 +17,7 @@ pub enum Detection {
     Tls,
     /// A line of text, or a telnet negotiation: a person.
     Terminal,
-    /// Nothing that anybody here speaks.
+    /// Nothing that is spoken here.
     Unknown,
 }
 

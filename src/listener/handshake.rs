@@ -80,7 +80,7 @@ struct DetectedConnection {
     connection: ConnectionInfo,
     /// The predecessor whose it may be.
     home: Option<OwningProcess>,
-    /// What to answer where nobody here speaks it.
+    /// What to answer where it is not spoken here.
     unknown: &'static [u8],
 }
 

@@ -80,7 +80,7 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     attempt().map_err(|source| BindError { address, source })
 }
 
-/// Accepts on `listener` until the relay has drained, or another process has taken over: whoever comes while it drains is
+/// Accepts on `listener` until the relay has drained, or another process has taken over: a client that comes while it drains is
 /// told so. Accept errors never end it.
 ///
 /// `admission` bounds the connections of all listeners together, and never by waiting: at the cost of those that stand

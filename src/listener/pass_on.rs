@@ -16,7 +16,7 @@ const STREAMS: [&str; 2] = [STREAM_PATH, "/relay/v1/reverse/"];
 const LINKS: &str = "/relay/v1/connect/";
 
 /// The predecessor that may have asked an agent, or a person's command, for the stream that `first`, the first bytes of a
-/// request, is of, or that may hold the link which is to be resumed: nobody here has.
+/// request, is of, or that may hold the link which is to be resumed: no process here has.
 pub(super) fn home(peers: &Peers, first: &[u8]) -> Option<OwningProcess> {
     let predecessor = peers.takeover.predecessor()?;
     let line = first.split(|byte| *byte == b'\r').next()?;

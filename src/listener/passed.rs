@@ -90,7 +90,7 @@ async fn serve(
     }
 }
 
-/// Whose certificate it is; `None`: nobody's who may be here.
+/// Whose certificate it is; `None`: of no person who may be here.
 fn recognise(
     context: &Context,
     certificate: &PassedCertificate,

@@ -35,7 +35,7 @@ const INADEQUATE_SECURITY: u8 = 0x0c;
 pub(super) enum HandshakeRefusal {
     /// Plain text, where only TLS is taken.
     Plaintext,
-    /// A client certificate that stands for nobody here, in a sentence.
+    /// A client certificate that names no person here, in a sentence.
     Certificate(String),
 }
 

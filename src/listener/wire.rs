@@ -73,7 +73,7 @@ impl AsyncRead for Wire {
             Self::Passed(stream) => Pin::new(stream).poll_read(cx, buf),
             Self::Encrypted(stream) => match ready!(Pin::new(stream).poll_read(cx, buf)) {
                 // Closed without close_notify, as many clients do. Each protocol here says itself where a message ends,
-                // so whoever cuts the connection can only make one that is seen to be cut.
+                // so an attacker who cuts the connection can only make one that is seen to be cut.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
                 read => Poll::Ready(read),
             },

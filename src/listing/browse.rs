@@ -12,7 +12,7 @@ pub(crate) struct Browse {
     /// Rows of a page; `None`: all.
     rows: Option<usize>,
     from: usize,
-    /// Whose parks come first; `None`: nobody's.
+    /// Whose parks come first; `None`: no one's.
     owner: Option<Value>,
 }
 
@@ -38,7 +38,7 @@ impl Browse {
         }
     }
 
-    /// What `subject` has parked comes first, unless another order is asked for; null: whoever is not authenticated.
+    /// What `subject` has parked comes first, unless another order is asked for; null: an unauthenticated client.
     pub(crate) fn owned_by(mut self, subject: Value) -> Self {
         self.owner = Some(subject);
         self

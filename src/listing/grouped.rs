@@ -1,4 +1,4 @@
-//! Rows of the list that say the same of several tasks, as one: those of one group that stand at one place and that nobody has.
+//! Rows of the list that say the same of several tasks, as one: those of one group that stand at one place and that are free.
 //!
 //! Pure. The odd ones keep rows of their own, with the ids by which they are reached.
 

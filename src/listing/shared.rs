@@ -24,13 +24,13 @@ use crate::wire::gzip::Beginning;
 /// How long the rows of a list are given out as they are: so far behind `waiting_seconds` may be.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Lists that nobody has asked for in so long are forgotten.
+/// Lists that were not asked for in so long are forgotten.
 const UNUSED: Duration = Duration::from_secs(10);
 
 /// The pause between looks for them.
 const SWEEP: Duration = Duration::from_secs(5);
 
-/// Lists that are kept at most: one for each set of breakpoints that somebody may see or has asked for.
+/// Lists that are kept at most: one for each set of breakpoints that a principal may see or has asked for.
 const MOST_LISTS: usize = 32;
 
 /// Bytes of all these lists. The one that is asked for is kept whatever its size.
@@ -102,8 +102,8 @@ struct WrittenChange {
 }
 
 impl SharedRows {
-    /// Gives back what nobody asks for any more, until `shutdown`: rows of thousands of breakpoints, each with all that was
-    /// known of it when it was in a list, would otherwise stay until somebody asks again.
+    /// Gives back what is not asked for any more, until `shutdown`: rows of thousands of breakpoints, each with all that was
+    /// known of it when it was in a list, would otherwise stay until the next question.
     pub(crate) async fn run(&self, shutdown: CancellationToken) {
         loop {
             tokio::select! {
@@ -260,7 +260,7 @@ impl Rows {
         out.extend_from_slice(after);
     }
 
-    /// Takes out what nobody has any more.
+    /// Takes out what is not used any more.
     fn sweep(&mut self) {
         self.by_address
             .retain(|_, row| Arc::strong_count(&row.breakpoint) > 1);

@@ -85,7 +85,7 @@ const COLUMNS: [Column; 15] = [
     },
     Column {
         title: "NODE",
-        // Half an address names nobody; that of IPv6 is told by its end.
+        // Half an address names no client; that of IPv6 is told by its end.
         least: Some(15),
         keep: KeptEnd::End,
         goes: Some(1),
@@ -157,7 +157,7 @@ pub(crate) fn render(list: &List, extras: &Extras, columns: Option<usize>) -> St
     };
     let mut widths: Vec<usize> = shown.iter().map(|column| natural(column)).collect();
     if let Some(room) = columns {
-        // A holder's address is the first that nobody misses.
+        // A holder's address is the first that is not missed.
         if total(&widths) > room
             && let Some(holder) = shown
                 .iter()

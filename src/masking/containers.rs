@@ -16,7 +16,7 @@ const DEEPEST: usize = 128;
 /// Most values of one object that wait for its name.
 const MOST_WAITING: usize = 16;
 
-/// What debugpy writes in the place of what is nested too deep: `{(...): 'x'}`. A key of which nobody sees the names may have
+/// What debugpy writes in the place of what is nested too deep: `{(...): 'x'}`. A key of which the names are not seen may have
 /// any.
 pub(super) const LEFT_OUT: &str = r"\(\.\.\.\)|\[\.\.\.\]|\{\.\.\.\}";
 

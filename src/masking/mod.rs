@@ -7,7 +7,7 @@
 //! command, JSON or YAML in one.
 //!
 //! A rule hides too much rather than too little, but it reads text: a secret that was cut, encoded or reversed by the
-//! program is not recognised. So masking holds only where no code can be run (`view`), and there it is always on: whoever
+//! program is not recognised. So masking holds only where no code can be run (`view`), and there it is always on: a person who
 //! may look at a process would otherwise read its environment, Ray's own token included.
 
 mod blocks;
@@ -88,7 +88,7 @@ impl Masking {
         }
     }
 
-    /// Whether they hold in a debug session of somebody with `rights`.
+    /// Whether they hold in a debug session of a principal with `rights`.
     pub fn holds_for(&self, rights: &Rights) -> bool {
         let runs_code = rights.scopes.contains(Scope::Debug);
         (self.for_all || !runs_code) && !rights.obligations.unmasked

@@ -174,7 +174,7 @@ pub(super) struct Unescaped {
 }
 
 impl Unescaped {
-    /// Reads the content of a literal. What is no escape of Python's or JSON's stays as it is.
+    /// Reads the content of a literal. All but the escapes of Python and JSON stays as it is.
     pub(super) fn of(literal: &str) -> Self {
         let mut read = Self {
             text: String::with_capacity(literal.len()),

@@ -1,4 +1,4 @@
-//! How much memory this process may have, and what a configuration may need of it before anybody takes from the budget.
+//! How much memory this process may have, and what a configuration may need of it before any client takes from the budget.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ pub(super) const MIB: usize = 1 << 20;
 /// The program, its threads, the registry of a usual cluster and the allocator's stock.
 const ALWAYS: usize = 40 * MIB;
 
-/// An idle connection of somebody who is recognised, a link of `ray-relay connect` or of an agent, with its task.
+/// An idle connection of a recognised client, a link of `ray-relay connect` or of an agent, with its task.
 const IDLE: usize = 12 * 1024;
 
 /// The least that is worth dividing.
@@ -17,7 +17,7 @@ const LEAST: usize = 32 * MIB;
 /// What a configuration may need, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Needed {
-    /// What is there whatever anybody does.
+    /// What is there whatever clients do.
     pub idle: usize,
 }
 

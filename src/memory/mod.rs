@@ -2,9 +2,9 @@
 //! make the relay hold.
 //!
 //! What a buffer is about to hold is taken from it first ([`Account::take`], [`Taken::resize`]), and is given back when it is
-//! dropped. Nobody has all of it: one principal at most a quarter, and the last eighth is for those who hold little, so that an
+//! dropped. None has all of it: one principal at most a quarter, and the last eighth is for those who hold little, so that an
 //! attach still gets what it needs while others have taken what they can. What the head of one cluster says takes a quarter at
-//! most too, whoever it is that asks it. Strangers have a part of their own, which admission control divides between them.
+//! most too, whichever client asks it. Strangers have a part of their own, which admission control divides between them.
 //!
 //! What a thing costs while it does nothing (a connection, a link, a session) is bounded by how many of them there may be, and
 //! stands in [`needed`]. How large the whole is comes of what the system lets the process have ([`limit()`]).
@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use self::limit::MIB;
 pub use self::limit::{Needed, limit, needed};
 
-/// The memory of a process of which nobody says how much it may have.
+/// The memory of a process without a known limit.
 pub const USUAL: usize = 2048 * MIB;
 
 /// What strangers may have at most, whatever there is.
@@ -121,7 +121,7 @@ struct MemoryOwner {
     of: Option<(Arc<Self>, Arc<Self>)>,
 }
 
-/// What one principal or cluster takes from. Cheap to clone; from the default one anything can be had, and nobody counts it.
+/// What one principal or cluster takes from. Cheap to clone; from the default one anything can be had, and it is not counted.
 #[derive(Debug, Clone, Default)]
 pub struct Account(Option<Arc<MemoryOwner>>);
 
@@ -342,7 +342,7 @@ impl Taken {
         }
     }
 
-    /// The same as [`resize`](Self::resize), but what is no more than `little` can always be had.
+    /// The same as [`resize`](Self::resize), but up to `little` can always be had.
     ///
     /// # Errors
     /// [`Short`]: it is as much as before.
@@ -391,7 +391,7 @@ impl Taken {
     }
 }
 
-/// Somebody waits for memory, until this is dropped.
+/// A task waits for memory, until this is dropped.
 struct Waits<'a>(&'a Whole);
 
 impl<'a> Waits<'a> {

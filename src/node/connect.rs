@@ -91,7 +91,7 @@ impl Dialler {
         config: WebSocketConfig,
     ) -> Result<Socket, ConnectError> {
         let stream = Box::pin(self.connector.connect_by(self.relay.route, &self.to)).await?;
-        // No bound on what a relay does not take: somebody may be in the middle of a long message and away for as long as a
+        // No bound on what a relay does not take: a client may be in the middle of a long message and away for as long as a
         // park lasts. That the relay is gone is noticed on its link.
         if let Some(stream) = stream.tcp() {
             tcp::tune(stream, PROBE_AFTER)

@@ -1,7 +1,7 @@
 //! Where workers find the agent: a socket in a folder of the agent's own among those of Ray's session.
 //!
 //! Everybody on the node may put things into that session's folder, so what is called like the agent's is used only where
-//! it is the agent's own and nobody else may write to it. Who comes is seen by the credentials of its process: it has to be
+//! it is the agent's own and no other user may write to it. Who comes is seen by the credentials of its process: it has to be
 //! a worker of this machine. What it says is bounded, and so is for how long it is heard.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -188,7 +188,7 @@ impl HookSocket {
                 "in Ray's session folder another user has something called {FOLDER}{short}: remove it"
             ));
         }
-        // From here on nobody else can change what is in it.
+        // From here on no other user can change what is in it.
         let root = geteuid().is_root();
         let (of_folder, of_socket) = if root { (0o711, 0o666) } else { (0o700, 0o600) };
         let own = format!("/proc/self/fd/{}", folder.as_raw_fd());

@@ -1,6 +1,6 @@
 //! Black boxes: what workers have left of tasks that failed, kept for relays to fetch.
 //!
-//! Bounded by tasks, bytes and age, as relays want it. What is kept is values of somebody's program: it is in memory alone,
+//! Bounded by tasks, bytes and age, as relays want it. What is kept is values of people's programs: it is in memory alone,
 //! no word of it is logged, and only a relay that the agent is linked with gets it.
 
 use std::collections::HashMap;

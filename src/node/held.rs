@@ -20,10 +20,10 @@ pub(super) struct Table {
     shown: Arc<watch::Sender<Arc<[HoldRow]>>>,
 }
 
-/// What is asked of whoever keeps a worker. One whose time is over drops the question.
+/// What is asked of the task that keeps a worker. One whose time is over drops the question.
 #[derive(Debug)]
 pub(super) enum Ask {
-    /// That somebody goes on with it.
+    /// That a session goes on with it.
     HandOver(oneshot::Sender<Result<Box<ParkedDebugger>, Refused>>),
     /// That its task runs on.
     LetRun,
@@ -64,7 +64,7 @@ impl Table {
     /// The worker that is kept for the owner that `open` names, as soon as its debugger has answered what it was asked.
     ///
     /// # Errors
-    /// [`Refused`]: it is not kept, or for somebody else, or its debugger is at work.
+    /// [`Refused`]: it is not kept, or for another person, or its debugger is at work.
     pub(super) async fn hand_over(&self, open: &Open) -> Result<Box<ParkedDebugger>, Refused> {
         let gone = || Refused::new(Refusal::Other, "nothing is kept there for that owner");
         let asks = {
@@ -84,7 +84,7 @@ impl Table {
     /// Has the task of a worker that is kept run on.
     pub(super) fn let_run(&self, let_run: &LetRun) {
         if let Some(asks) = self.holds.lock().to_let_run(let_run) {
-            // Where somebody goes on with it, that one is asked next.
+            // Where a session goes on with it, that one is asked next.
             _ = asks.try_send(Ask::LetRun);
         }
     }
@@ -118,7 +118,7 @@ impl WorkerHold {
         }
     }
 
-    /// Shows the worker as kept by `keep` for so long from now; gives what is asked of whoever keeps it.
+    /// Shows the worker as kept by `keep` for so long from now; gives what is asked of its keeper.
     ///
     /// # Errors
     /// [`NoPlace`]: that one, or all together, have as many as may be.
@@ -281,7 +281,7 @@ mod tests {
         assert!(park("ada", Some(1)));
         assert!(!park("ada", None) && !park("ada", Some(2)));
         assert!(park("ada", Some(1)));
-        // Others have theirs, and where nobody is anybody there are no shares.
+        // Others have theirs, and where authentication is off there are no shares.
         assert!(park("bob", Some(1)));
         for _ in 0..=EACH {
             assert!(park("", None));

@@ -1,4 +1,4 @@
-//! What a worker does that waits for nobody: asked of its hook, and where it has none, or is silent, seen by py-spy. Its
+//! What a worker does that waits at no breakpoint: asked of its hook, and where it has none, or is silent, seen by py-spy. Its
 //! debugger is opened by its hook, which is put there for that where there is none.
 //!
 //! A relay names a worker and its process. A hook says itself whether it is that worker, in a process that is seen to be a

@@ -1,7 +1,7 @@
 //! A worker whose relay is lost: it stays stopped for the person who had it, at whatever relay that one comes to next.
 //!
 //! The relay has said on the stream by what ([`ParkTerms`]), and [`super::held`] tells every relay. It waits as in a park of a
-//! relay's own ([`Waiting`]). It ends when somebody goes on with it, when its time is over, when a
+//! relay's own ([`Waiting`]). It ends when a session goes on with it, when its time is over, when a
 //! relay wants the task to run, with the debugger, or with the agent; in all cases but the first the debugger is left in
 //! order.
 
@@ -101,7 +101,7 @@ impl ParkedDebugger {
         }))
     }
 
-    /// Waits until somebody goes on with it, or to its end: then it is to be left.
+    /// Waits until a session goes on with it, or to its end: then it is to be left.
     pub(super) async fn wait(mut self: Box<Self>, agent: &Agent) -> Option<WorkerHandle> {
         loop {
             let over = tokio::select! {
@@ -119,7 +119,7 @@ impl ParkedDebugger {
                 next = self.waiting.next() => match next {
                     Next::Ready(answer) => match answer.send(Ok(self)) {
                         Ok(()) => return None,
-                        // Nobody waits any more.
+                        // No relay waits any more.
                         Err(Ok(stays)) => {
                             self = stays;
                             continue;

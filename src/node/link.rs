@@ -139,7 +139,7 @@ pub(super) struct Link<S> {
     dialler: Dialler,
     answers: mpsc::Sender<FromAgent>,
     to_send: mpsc::Receiver<FromAgent>,
-    /// Nobody else links to the same relay process.
+    /// No other agent links to the same relay process.
     only: Option<ProcessLink>,
     /// What the relay may call off.
     opening: HashMap<StreamId, CancellationToken>,

@@ -365,7 +365,7 @@ impl TargetVerifier {
     /// What RAY_RELAY_HOOK says in the environment with which `worker` was started.
     ///
     /// # Errors
-    /// [`Refused`], for the relay: nobody can say.
+    /// [`Refused`], for the relay: it cannot be told.
     pub(super) async fn may_of(&self, worker: u32) -> Result<String, Refused> {
         let processes = Arc::clone(&self.processes);
         let read = move || processes.started_with(worker, "RAY_RELAY_HOOK");
@@ -416,7 +416,7 @@ impl TargetVerifier {
         let name = title.strip_prefix("ray::")?;
         let name = name.split('(').next().unwrap_or_default().to_owned();
         let nodes = self.own_nodes().await.ok()?;
-        // Where several nodes are on one machine, nobody can tell which.
+        // Where several nodes are on one machine, it cannot be told which.
         let [node] = &*nodes else { return None };
         let mut at = vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
         at.push(node.address);
@@ -433,7 +433,7 @@ impl TargetVerifier {
 fn seen(processes: &Processes, here: Vec<(Attributed, Vec<SocketAddr>)>) -> TargetScan {
     let (mut seen, mut any_unseen) = (TargetScan::default(), false);
     for (debugger, ways) in here {
-        // Where nobody says the node, only the process's title tells that it is this one.
+        // Where Ray does not say the node, only the process's title tells that it is this one.
         let nameless = debugger.node_id().is_empty();
         for address in ways {
             let way = |unseen| DialTarget {

@@ -3,7 +3,7 @@
 //! It dials out to every relay and has no port of its own. `relays` keeps a link with each, `link` is one of them, `stream`
 //! one debugger's connection. What a relay asks for is looked at by `look` with the agent's own eyes before anything is
 //! dialled, `held` tells all relays who has what, `keeping` has workers whose relay is lost wait for who had them, and `board` what they say to each other. `reverse` is the other way
-//! round: workers that dial a debugger. What workers do that wait for nobody is told by `inspect`, and `failed` keeps what
+//! round: workers that dial a debugger. What workers do that wait at no breakpoint is told by `inspect`, and `failed` keeps what
 //! they leave at the `door` when a task fails.
 
 mod agent;

@@ -83,7 +83,7 @@ impl Processes {
             return Verdict::Its;
         }
         let owners = self.owners(self.all(), wanted);
-        // A process that the worker has forked may have its socket too; one that nobody of its own has is another's.
+        // A process that the worker has forked may have its socket too; one that no process of its own has is another's.
         let mut verdict = Verdict::Unseen;
         for inode in wanted {
             let mut have = owners.iter().filter(|(_, inodes)| inodes.contains(inode));

@@ -1,6 +1,6 @@
 //! py-spy, which Ray ships, for workers that do not tell what they do themselves.
 //!
-//! It is run as the worker's own user, whoever the agent is: a path that a process's command line names is not to be run
+//! It is run as the worker's own user, whichever user the agent is: a path that a process's command line names is not to be run
 //! with more than that process has.
 
 use std::process::Stdio;

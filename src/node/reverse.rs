@@ -1,7 +1,7 @@
-//! Debuggers that listen: workers of this node dial the agent on loopback, and a relay takes them to somebody's debugger.
+//! Debuggers that listen: workers of this node dial the agent on loopback, and a relay takes them to a person's debugger.
 //!
-//! Only on ports of the range that the agent was started with, and only while a relay has somebody who waits there. Whoever
-//! dials is looked at first: a process that Ray does not list as a live worker of this node is heard by nobody. Of a worker
+//! Only on ports of the range that the agent was started with, and only while a relay has a person who waits there. A process that
+//! dials is looked at first: a process that Ray does not list as a live worker of this node is not heard. Of a worker
 //! no byte leaves the agent before the relay has asked for it.
 
 mod let_run;
@@ -95,7 +95,7 @@ struct Site {
 enum Looked {
     /// A worker of this node.
     Worker(RendezvousArrival),
-    /// Nobody of Ray's.
+    /// Not a process of Ray's.
     Stranger,
     /// It is not known who.
     Unknown,
@@ -129,7 +129,7 @@ impl Reverse {
         }
     }
 
-    /// Nobody waits there any more.
+    /// No person waits there any more.
     pub(super) fn unlisten(&mut self, rendezvous: &RendezvousId) {
         self.listening.remove(rendezvous);
     }
@@ -151,7 +151,7 @@ impl Reverse {
         })
     }
 
-    /// The relay passes a worker on to nobody.
+    /// The relay passes a worker on to no person.
     pub(super) fn dismiss(&self, arrival: &ArrivalId) {
         self.waiting.lock().remove(arrival);
     }

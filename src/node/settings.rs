@@ -21,7 +21,7 @@ pub struct Settings {
     pub node_id: Option<String>,
     /// The addresses of its nodes. Empty: those of the machine.
     pub node_addresses: Vec<IpAddr>,
-    /// Ports of loopback on which workers may dial somebody's debugger ([`reverse_ports`](super::reverse_ports)). `None`: they may not.
+    /// Ports of loopback on which workers may dial a person's debugger ([`reverse_ports`](super::reverse_ports)). `None`: they may not.
     pub reverse_ports: Option<RangeInclusive<u16>>,
     /// How relays are trusted, and what they are shown.
     pub access: Arc<dyn Access>,

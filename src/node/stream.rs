@@ -1,7 +1,7 @@
 //! One connection to a debugger, from the relay's question to the debugger's end.
 //!
 //! The agent looks for itself, takes the worker, opens the stream to the relay, and only then dials: a debugger is not
-//! dialled for nobody. When the relay has gone, the debugger is left in the order that it survives; where the relay has said
+//! dialled for no session. When the relay has gone, the debugger is left in the order that it survives; where the relay has said
 //! by what, and has gone without a word, the worker is kept instead ([`super::keeping`]).
 
 use std::net::SocketAddr;
@@ -95,7 +95,7 @@ pub(super) async fn tell_refused(
         detail,
         holder,
     };
-    // Where the link is gone, nobody waits.
+    // Where the link is gone, no relay waits.
     _ = answers.send(refused).await;
 }
 
@@ -268,7 +268,7 @@ impl WorkerHandle {
     }
 }
 
-/// Keeps a worker until somebody goes on with it, or leaves it.
+/// Keeps a worker until a session goes on with it, or leaves it.
 async fn wait(agent: &Agent, keeping: Box<ParkedDebugger>) {
     if let Some(tenure) = Box::pin(keeping.wait(agent)).await {
         tenure.leave().await;

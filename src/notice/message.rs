@@ -118,7 +118,7 @@ struct NoticeContent<'a> {
     config: &'a config::Notice,
     event: NoticeEvent,
     breakpoint: &'a Breakpoint,
-    /// Who has it; `Some(None)` is somebody whose name is not known.
+    /// Who has it; `Some(None)` is a client whose name is not known.
     holder: Option<Option<String>>,
     now: Timestamp,
 }

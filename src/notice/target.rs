@@ -1,6 +1,6 @@
 //! The webhook: where it is, how a notice is signed, and what its answer means.
 //!
-//! The address is a secret (whoever knows that of a Slack channel can write there): nothing of it but the host is in an
+//! The address is a secret (a person who knows that of a Slack channel can write there): nothing of it but the host is in an
 //! error or a log, and nothing of what it answers but the status.
 
 use std::path::Path;

@@ -181,7 +181,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Of a worker that ended as it was meant to, such as with its job, nobody is told.
+    /// Of a worker that ended as it was meant to, such as with its job, no notice is sent.
     fn tell_death(&self, breakpoint: &Breakpoint, holder: &Holder) {
         if !breakpoint.state.is_finished() {
             self.tell(NoticeEvent::Died, breakpoint, Some(holder));

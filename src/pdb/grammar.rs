@@ -1,6 +1,6 @@
 //! The grammar of the prompt: what a line means. Pure.
 //!
-//! The grammar is pdb's own: a word of letters, digits and underscores, then its argument; what is no command is a
+//! The grammar is pdb's own: a word of letters, digits and underscores, then its argument; everything but a command is a
 //! Python statement. One rule is added: `n = 3` is an assignment, where pdb would run `next`. The words of an alias are
 //! put in once, see [`expand`].
 

@@ -8,7 +8,7 @@
 //! loop { prompt.text()  →  a line  →  prompt.line(&line) → After::Prompt or After::Ended }
 //! ```
 //!
-//! [`mod@snapshot`] looks at a task that waits, without releasing it. [`Prompt::idle`] tells what happens while nobody types;
+//! [`mod@snapshot`] looks at a task that waits, without releasing it. [`Prompt::idle`] tells what happens without input;
 //! [`Interrupt`] stops a task that runs. Where its output differs from CPython's pdb, the reason is in `tests/it/pdb.rs`.
 
 #[cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]

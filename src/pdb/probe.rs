@@ -2,7 +2,7 @@
 //!
 //! pdb's answers come from Python itself (`repr`, `pprint`, `linecache`, `inspect`), so they are asked for there, in
 //! the selected frame, instead of being guessed from a debugger's display values. Nothing stays in the process.
-//! `probe.py` is the whole of it. Question and answer travel as plain text, the question first, so that whoever
+//! `probe.py` is the whole of it. Question and answer travel as plain text, the question first, so that a person who
 //! records, judges or masks the session reads what is asked and said.
 
 use serde_json::Value;

@@ -154,7 +154,7 @@ where
     Ok(())
 }
 
-/// The expression whose value [`read`] reads, for a debugger that somebody else has attached to.
+/// The expression whose value [`read`] reads, for a debugger that another has attached to.
 pub(crate) fn expression(limits: &Limits) -> String {
     probe::expression(&json!({
         "op": "snapshot", "limit": limits.value, "names": limits.names, "frames": limits.frames,

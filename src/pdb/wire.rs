@@ -87,7 +87,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         &self.account
     }
 
-    /// The memory of the message that was read last, for whoever keeps something of it.
+    /// The memory of the message that was read last, for a caller that keeps something of it.
     pub(super) fn keep(&mut self) -> Taken {
         let nothing = self.account.nothing(Kind::Messages);
         std::mem::replace(&mut self.taken, nothing)
@@ -116,7 +116,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     /// The body of the next message; `None`: it is skipped. Cancel safe in the same way.
     pub(super) async fn body(&mut self) -> Result<Option<BytesMut>, Lost> {
         if self.bytes.is_empty() {
-            // A long message leaves no room behind that somebody who waits would hold.
+            // A long message leaves no room behind that a waiting session would hold.
             self.bytes = BytesMut::new();
         }
         Ok(match self.next().await? {
@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(wire.read().await.unwrap_err(), Lost::Closed);
     }
 
-    /// One for which there is no memory is skipped in the same way, whoever else has that.
+    /// One for which there is no memory is skipped in the same way, whichever session has that.
     #[tokio::test]
     async fn what_there_is_no_memory_for_is_skipped_and_said() {
         let memory = Memory::new(64 << 20);

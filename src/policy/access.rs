@@ -22,7 +22,7 @@ pub struct SessionObligations {
     pub idle_limit: Option<Duration>,
     /// How long it is kept when its client is lost; `None`: as the configuration has it.
     pub park: Option<Duration>,
-    /// For how long it is kept at most where somebody asks for it; `None`: as long as `park`, or as the configuration has it.
+    /// For how long it is kept at most where a person asks for it; `None`: as long as `park`, or as the configuration has it.
     pub park_max: Option<Duration>,
 }
 

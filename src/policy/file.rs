@@ -218,7 +218,7 @@ impl PolicyFile {
     ///
     /// # Errors
     /// All [`Problems`] of the new content, once for each content; the old rules go on to hold until it is mended, so that
-    /// a slip of the pen does not end everybody's work. To take rights away at once, leave the file without rules.
+    /// a slip of the pen does not end all sessions. To take rights away at once, leave the file without rules.
     pub fn reload(&mut self) -> Result<bool, Problems> {
         let version = FileVersion::at(&self.path);
         if version == self.version {

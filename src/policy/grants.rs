@@ -10,7 +10,7 @@ use super::scope::Scopes;
 /// Scopes, and what they are for.
 pub(crate) type Granted = Vec<(Scopes, BreakpointSelector)>;
 
-/// Shared by all who hold it: whoever knows better says so to all of them.
+/// Shared by all who hold it: a better answer is told to all of them.
 #[derive(Debug, Clone, Default)]
 pub struct Grants(watch::Sender<Arc<Granted>>);
 

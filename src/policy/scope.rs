@@ -1,6 +1,6 @@
 //! Scopes: the permissions that a rule or a token grants.
 //!
-//! Those at a place ([`Scope`]) and those on the relay itself ([`RelayScope`]) are types of their own: whoever administers one
+//! Those at a place ([`Scope`]) and those on the relay itself ([`RelayScope`]) are types of their own: an administrator of one
 //! job is not to be taken for an administrator of the relay.
 
 use std::fmt;
@@ -83,7 +83,7 @@ impl Scope {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RelayScope {
-    /// What is nobody's and no place's: metrics, diagnosis, sessions without a breakpoint, revoking what others have.
+    /// What belongs to no person and no place: metrics, diagnosis, sessions without a breakpoint, revoking what others have.
     Admin,
 }
 
@@ -115,7 +115,7 @@ impl Scopes {
     /// The empty set.
     pub const NONE: Self = Self(0);
 
-    /// What everybody may where nobody is authenticated: everything but what no other scope includes, ending a worker process
+    /// What each client may where authentication is off: everything but what no other scope includes, ending a worker process
     /// and opening a debugger in a task that asked for none.
     pub const USUAL: Self = Self(0x17f);
 
@@ -140,7 +140,7 @@ impl Scopes {
         self.contains(Scope::Terminate) || by_debug && self.contains(Scope::Debug)
     }
 
-    /// Whether a debugger may be opened in a task that runs and asked for none: whoever may has to be allowed to debug, and
+    /// Whether a debugger may be opened in a task that runs and asked for none: that takes the permission to debug, and
     /// takes a permission of its own for that, or the word of the relay's owner for everybody (`by_debug`, which is
     /// `dap.allow_attach`).
     pub fn may_open_debugger(self, by_debug: bool) -> bool {

@@ -74,10 +74,10 @@ fn thread(line: &str, pid: u32) -> Option<Thread> {
     })
 }
 
-/// `    Condition.wait (threading.py:331)`; of what is no Python there is no line.
+/// `    Condition.wait (threading.py:331)`; calls outside Python have no line.
 fn frame(line: &str) -> Option<Frame> {
     let line = line.strip_prefix("    ")?;
-    // Deeper are variables, which nobody asked for.
+    // Deeper are variables, which were not asked for.
     if line.starts_with(' ') {
         return None;
     }

@@ -74,10 +74,10 @@ pub struct Thread {
     /// Python's main thread, which in a Ray worker runs tasks.
     #[serde(default)]
     pub is_main: bool,
-    /// Whether it has Python's lock; `None`: nobody has looked at that.
+    /// Whether it has Python's lock; `None`: not looked at.
     #[serde(default)]
     pub holds_gil: Option<bool>,
-    /// Whether it waits in the system; `None`: nobody has looked at that.
+    /// Whether it waits in the system; `None`: not looked at.
     #[serde(default)]
     pub idle: Option<bool>,
     /// The asyncio task whose stack this is, by name; `None`: a thread's own.
@@ -119,7 +119,7 @@ pub struct Local {
     /// The name of its type; empty where the source does not tell it.
     #[serde(default, rename = "type")]
     pub kind: String,
-    /// What it holds, in one line. It may be a secret: nobody sees it unmasked who may only look.
+    /// What it holds, in one line. It may be a secret: a person who may only look sees it masked.
     pub value: String,
     /// There is more of it.
     #[serde(default)]
@@ -176,7 +176,7 @@ fn cut<T>(list: &mut Vec<T>, most: usize, count: &mut u32) {
     *count = count.saturating_add(u32::try_from(excess).unwrap_or(u32::MAX));
 }
 
-/// `text` without what nobody sees, and not longer than it may be.
+/// `text` without invisible characters, and not longer than it may be.
 fn tidy(text: &mut String, most: usize) {
     *text = shortened(text, most);
 }
@@ -190,7 +190,7 @@ impl Local {
     }
 }
 
-/// A value in one line, as Python writes what nobody sees.
+/// A value in one line, as Python writes invisible characters.
 fn line(value: &str) -> String {
     let line = escaped(value).replace('\n', "\\n").replace('\t', "\\t");
     shortened(&line, LONGEST_VALUE)

@@ -27,7 +27,7 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn run(self, header: &str, queue: mpsc::Receiver<String>) {
-        // The queue is closed after the state is told, so that whoever finds it closed finds out why.
+        // The queue is closed after the state is told, so that a writer that finds it closed finds out why.
         let mut queue = queue;
         let result = self.record(header, &mut queue);
         self.tell.send_replace(match result {

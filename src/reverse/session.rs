@@ -39,7 +39,7 @@ const RECEIVED: Duration = Duration::from_secs(10);
 /// How often the bytes are counted.
 const COUNTED: Duration = Duration::from_secs(1);
 
-/// A worker that is told to nobody whose job, node or task they may not debug.
+/// A worker that is told to no person who may not debug its job, node or task.
 const NOT_YOURS: &str =
     "a worker has dialled that your credential may not debug: it is not forwarded, and runs on";
 
@@ -208,7 +208,7 @@ impl Arriving {
         audit.end(over.outcome).await;
     }
 
-    /// Both streams: first the command's, which has its debugger then, so that a worker is taken from its node for nobody.
+    /// Both streams: first the command's, which has its debugger then, so that a worker is taken from its node for nothing.
     async fn joined(
         &self,
         session: &Session,
@@ -322,7 +322,7 @@ impl Arriving {
     }
 }
 
-/// Why somebody with `rights` gets no worker this way.
+/// Why a person with `rights` gets no worker this way.
 pub(super) fn barred(masking: &Masking, rights: &Rights) -> Option<&'static str> {
     if rights.obligations.record {
         return Some(

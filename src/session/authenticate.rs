@@ -20,13 +20,13 @@ use crate::telemetry::Metrics;
 use crate::telemetry::metrics::RefusalKind;
 use crate::telemetry::request::RequestId;
 
-/// A credential as a client sends it, which nobody has looked at yet.
+/// A credential as a client sends it, which is not checked yet.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum PresentedCredential {
     /// The client sends none. The certificate of its connection counts then.
     #[default]
     Nothing,
-    /// A token, of the relay's own or of somebody whom the relay trusts.
+    /// A token, of the relay's own or of an issuer that the relay trusts.
     Token(Secret),
     /// A ticket, by which the relay lets a child session to one breakpoint.
     Ticket(Secret),
@@ -51,10 +51,10 @@ pub(crate) enum NotAuthenticated {
     /// It has no credential that is accepted.
     #[error("{}", said(.0, .1.as_deref()))]
     Credential(AuthError, Option<Arc<str>>),
-    /// It was somebody, by a certificate whose time has ended since the connection began.
+    /// It was recognised by a certificate whose time has ended since the connection began.
     #[error(transparent)]
     Ended(#[from] PrincipalEnded),
-    /// It is somebody, and there is no room for one more connection.
+    /// It is recognised, and there is no room for one more connection.
     #[error(transparent)]
     Crowded(#[from] Crowded),
 }
@@ -123,7 +123,7 @@ pub(crate) struct Authentication<'a> {
 }
 
 impl Authentication<'_> {
-    /// Whether the client has to present something: neither does its connection say who it is, nor is anybody let in.
+    /// Whether the client has to present something: neither does its connection say who it is, nor is every client let in.
     pub(crate) fn needs_credential(&self) -> bool {
         self.connection.certificate.is_none() && self.auth.is_on()
     }
@@ -140,7 +140,7 @@ impl Authentication<'_> {
         let verified = self.verify(presented).await;
         match verified.and_then(|who| self.take_place(who)) {
             Ok(who) => {
-                // The span of a request by anybody at all begins with that.
+                // The span of a request without a credential begins with that.
                 self.connection.summary.authenticated(&who.principal);
                 if !self.keeps_nothing(&who) {
                     Span::current().record("principal", field::debug(&who.principal));
@@ -187,7 +187,7 @@ impl Authentication<'_> {
         })
     }
 
-    /// The connection of somebody who is known is given up for nobody any more.
+    /// The connection of a known person is not given up for others any more.
     fn take_place(&self, who: Authenticated) -> Result<Authenticated, NotAuthenticated> {
         let place = &self.connection.place;
         match self.keeps_nothing(&who) {
@@ -197,7 +197,7 @@ impl Authentication<'_> {
         Ok(who)
     }
 
-    /// A request by anybody at all keeps nothing beyond its answer.
+    /// A request without a credential keeps nothing beyond its answer.
     fn keeps_nothing(&self, who: &Authenticated) -> bool {
         matches!(self.purpose, Purpose::Request(_)) && who.principal.is_anonymous()
     }
@@ -222,7 +222,7 @@ impl Authentication<'_> {
     }
 
     /// What goes on record. Nothing is given to the client either way, so one that shows no credential, or comes too
-    /// often, leaves no line: nobody is to push older lines out of the record from outside.
+    /// often, leaves no line: no client is to push older lines out of the record from outside.
     fn entry(&self, why: &NotAuthenticated) -> Option<Entry> {
         let outcome = match (why, self.purpose) {
             (

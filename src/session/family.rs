@@ -1,6 +1,6 @@
 //! Cluster sessions and the sessions that they had a client open.
 //!
-//! An editor forgets the sessions of a parent that has ended (VS Code's Call Stack view is empty then), and whoever holds
+//! An editor forgets the sessions of a parent that has ended (VS Code's Call Stack view is empty then), and a person who holds
 //! their tasks would hold them unseen. So a session that a cluster session opened joins that one's family by its name,
 //! and ends with it. An editor that restarts the parent says so when it leaves: then the family waits for the one that
 //! comes next. So it does, where sessions of lost clients are kept, when the parent's client is lost. Where all say goodbye at
@@ -37,7 +37,7 @@ struct SessionFamily {
     members: watch::Sender<Members>,
 }
 
-/// Who opens a cluster session, as far as that tells a restart from somebody else's.
+/// Who opens a cluster session, as far as that tells a restart from another's.
 #[derive(Debug, Clone)]
 pub struct Initiator {
     /// Whose session it is.
@@ -51,7 +51,7 @@ pub struct Initiator {
 }
 
 impl Initiator {
-    /// Where nobody is authenticated, the arguments tell people apart who come through the same forwarded port: the
+    /// Where authentication is off, the arguments tell people apart who come through the same forwarded port: the
     /// editor's folder is among them.
     fn is_again(&self, earlier: &Self) -> bool {
         /// The editor may count a restart as a session of its own.
@@ -100,7 +100,7 @@ impl Families {
         let mut known = self.lock();
         let name = match waiting(&known, &founder) {
             Some(name) => name.to_owned(),
-            // Not to be guessed, so that nobody has a session of somebody else's counted as theirs.
+            // Not to be guessed, so that no client has another's session counted as its own.
             None => format!("{:032x}", rand::random::<u128>()),
         };
         let family = known.entry(name.clone()).or_insert_with(|| SessionFamily {
@@ -120,8 +120,8 @@ impl Families {
         }
     }
 
-    /// Has `session` of `principal`, which holds `stop`, join the family `name`. `None`: it has ended, or is somebody
-    /// else's.
+    /// Has `session` of `principal`, which holds `stop`, join the family `name`. `None`: it has ended, or is another
+    /// person's.
     pub fn join(
         self: &Arc<Self>,
         name: &str,

@@ -28,8 +28,8 @@ const MOST: usize = 16;
 /// First and longest pause between looks whether their clients have taken what they were sent.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
 
-/// Waits until none of the breakpoints that are `wanted` is held by a session that is over, for a second at most: whoever
-/// comes right behind somebody who has gone is not told that it is being debugged. Cancel safe.
+/// Waits until none of the breakpoints that are `wanted` is held by a session that is over, for a second at most: a client that
+/// comes right behind one that has gone is not told that it is being debugged. Cancel safe.
 pub(crate) async fn given_back(
     registry: &Registry,
     sessions: &SessionTable,
@@ -46,9 +46,9 @@ pub(crate) async fn given_back(
 }
 
 /// Has the sessions of `principal` that hold breakpoints which are `wanted` find out whether their clients are there, and
-/// waits until those that have none are parked or over, for some seconds at most: whoever comes again on another network is
+/// waits until those that have none are parked or over, for some seconds at most: a client that comes again on another network is
 /// not told to be debugging already. Where the clients are there, as they answer or their systems acknowledge what asks them, that is
-/// known after one round trip, and nobody waits. A session whose client is there notices nothing. Cancel safe.
+/// known after one round trip, and no one waits. A session whose client is there notices nothing. Cancel safe.
 pub(crate) async fn made_sure(
     registry: &Registry,
     sessions: &SessionTable,

@@ -45,7 +45,7 @@ pub(crate) struct Begun<'a> {
     capture: CaptureTee,
     /// Whose session it is, in the table of the live ones.
     pub(crate) session: &'a Session,
-    /// Fires when somebody who may has asked for its end.
+    /// Fires when a permitted person has asked for its end.
     asked_to_end: CancellationToken,
     /// The leave to reach the worker.
     pub(crate) permit: Permit,
@@ -63,7 +63,7 @@ pub(crate) struct Live<'a> {
     /// The hold of the worker.
     pub(crate) worker: Attached,
     principal: Principal,
-    /// Fires when somebody who may has asked for its end.
+    /// Fires when a permitted person has asked for its end.
     asked_to_end: CancellationToken,
     /// When the first session with this hold of the worker began.
     pub(crate) began: Instant,
@@ -78,7 +78,7 @@ pub(crate) struct Live<'a> {
     leaving: bool,
     /// Nothing that the client says counts any more.
     cut_off: bool,
-    /// Nobody says anything in it.
+    /// No side says anything in it.
     unattended: bool,
     /// When it ends at the latest, as far as that is settled.
     ends_at: Option<Instant>,
@@ -92,7 +92,7 @@ impl<'a> Begun<'a> {
     /// with `details`. Nothing of this reaches the worker.
     ///
     /// # Errors
-    /// [`SessionRefusal`]: what is not captured or not on record does not happen, nor does what somebody asked for whose time is
+    /// [`SessionRefusal`]: what is not captured or not on record does not happen, nor does what a person asked for whose time is
     /// over meanwhile. The permit is given back then, and the breakpoint waits as before, or stays parked.
     pub(crate) async fn begin(
         services: Services<'a>,

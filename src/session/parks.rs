@@ -97,11 +97,11 @@ impl Offer {
 pub(crate) struct HandedOver {
     /// The hold of the worker.
     pub(crate) worker: Attached,
-    /// The connection to its debugger, and what is known of it: whoever parked it knows its type. Dropped, it is left in order.
+    /// The connection to its debugger, and what is known of it: the protocol that parked it knows its type. Dropped, it is left in order.
     pub(crate) connection: Box<dyn Any + Send + Sync>,
 }
 
-/// The place of one park. Dropped, nobody finds the park any more.
+/// The place of one park. Dropped, the park is not found any more.
 #[derive(Debug)]
 pub(crate) struct ParkSlot {
     parks: Arc<Parks>,
@@ -164,11 +164,11 @@ impl Parks {
         })
     }
 
-    /// What the park with `breakpoint` offers, for a session of `principal`, which may [go on](may_go_on) with somebody
-    /// else's where it is to `take_over`, by `taker`. Takes as long as the park lets a debugger finish.
+    /// What the park with `breakpoint` offers, for a session of `principal`, which may [go on](may_go_on) with another
+    /// person's where it is to `take_over`, by `taker`. Takes as long as the park lets a debugger finish.
     ///
     /// # Errors
-    /// [`SessionRefusal`]: it is somebody else's, has just ended, or its debugger is at work.
+    /// [`SessionRefusal`]: it is another person's, has just ended, or its debugger is at work.
     pub(crate) async fn hand_over(
         &self,
         breakpoint: &Breakpoint,
@@ -180,7 +180,7 @@ impl Parks {
         let asks = self.find(breakpoint, |owner| may || owner.is_same_person(principal))?;
         let busy = || busy(breakpoint);
         let (answer, offered) = oneshot::channel();
-        // The queue is full where somebody else asks for it at this moment.
+        // The queue is full where another client asks for it at this moment.
         asks.try_send(Ask::HandOver(taker, answer))
             .map_err(|_| busy())?;
         match offered.await {
@@ -193,7 +193,7 @@ impl Parks {
     /// What the debugger of the park with the breakpoint of `authorized` says to `expression`, which only its owner may ask.
     ///
     /// # Errors
-    /// [`SessionRefusal`]: it is somebody else's, has just ended, or its debugger is at work or gives no value.
+    /// [`SessionRefusal`]: it is another person's, has just ended, or its debugger is at work or gives no value.
     pub(crate) async fn look(
         &self,
         authorized: &Authorized,
@@ -211,7 +211,7 @@ impl Parks {
         }
     }
 
-    /// The park of `principal` with `breakpoint` is over, because nobody came in time.
+    /// The park of `principal` with `breakpoint` is over, because its person did not come in time.
     pub(crate) fn missed(&self, principal: &Principal, breakpoint: &Breakpoint) {
         self.late.add(principal, breakpoint, Timestamp::now());
     }
@@ -233,7 +233,7 @@ impl Parks {
     /// Has the task of the park with the breakpoint of `authorized` run on. Resolves when the worker was left.
     ///
     /// # Errors
-    /// [`SessionRefusal`]: it is somebody else's, and the leave is not that of an administrator; it has just ended; or its end
+    /// [`SessionRefusal`]: it is another person's, and the leave is not that of an administrator; it has just ended; or its end
     /// cannot be put on record, and the task stays.
     pub(crate) async fn let_run(&self, authorized: &Authorized) -> Result<(), SessionRefusal> {
         let breakpoint = authorized.breakpoint();
@@ -317,7 +317,7 @@ pub(crate) fn longest(principal: &Principal, by_default: Duration) -> Duration {
 }
 
 /// Whether `principal` may go on with what is parked at `breakpoint`: with its own, and, where it says that it is to
-/// `take_over`, as an administrator with anybody's.
+/// `take_over`, as an administrator with each person's.
 pub(crate) fn may_go_on(principal: &Principal, breakpoint: &Breakpoint, take_over: bool) -> bool {
     let administers = || {
         let rights = principal.access().rights(breakpoint);
@@ -330,7 +330,7 @@ pub(crate) fn may_go_on(principal: &Principal, breakpoint: &Breakpoint, take_ove
 /// Lets who is `authorized` have the task of a park run that is not here.
 ///
 /// # Errors
-/// [`SessionRefusal`]: it is somebody else's, and the leave is not that of an administrator.
+/// [`SessionRefusal`]: it is another person's, and the leave is not that of an administrator.
 pub(crate) fn may_let_run(authorized: &Authorized) -> Result<(), SessionRefusal> {
     let breakpoint = authorized.breakpoint();
     let administers = authorized.rights().scopes.contains(Scope::PlaceAdmin);
@@ -341,7 +341,7 @@ pub(crate) fn may_let_run(authorized: &Authorized) -> Result<(), SessionRefusal>
     }
 }
 
-/// `list` with what is parked and `may` be gone on with as what waits, which it does for whoever asks.
+/// `list` with what is parked and `may` be gone on with as what waits, which it does for the person who asks.
 pub(crate) fn with_parked(list: Arc<Snapshot>, may: impl Fn(&Breakpoint) -> bool) -> Arc<Snapshot> {
     if !list.held().any(|held| may(held)) {
         return list;

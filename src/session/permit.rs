@@ -109,7 +109,7 @@ impl Permit {
     }
 
     /// Has the worker handed over, where it is [offered](Self::offered). To be called when that is on record: from here on
-    /// nobody else keeps it.
+    /// no other keeps it.
     ///
     /// # Errors
     /// [`SessionRefusal`]: the park has ended meanwhile, and there is no worker.

@@ -24,7 +24,7 @@ pub enum SessionRefusal {
         /// For how long, readable.
         held: String,
     },
-    /// The breakpoint is kept for somebody whose connection was lost.
+    /// The breakpoint is kept for a person whose connection was lost.
     #[error(
         "{name} is parked by {holder} for {left} more, because the connection of that session was lost; it is free again when that time is over"
     )]

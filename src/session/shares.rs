@@ -31,7 +31,7 @@ pub(crate) struct QuotaPermit {
 /// There is none left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QuotaExceeded {
-    /// For anybody; so many there are.
+    /// For each client; so many there are.
     All(usize),
     /// For this principal; so many it may have.
     Yours(usize),

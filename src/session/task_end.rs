@@ -21,7 +21,7 @@ const WHICH: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 
 /// Watches the task of one session, and asks the head only while the program runs, or has just stopped.
 pub struct TaskEnd {
-    /// `None`: nobody can say.
+    /// `None`: it is not known.
     task: Option<CurrentTask>,
     pause: Duration,
     ask_at: Option<Instant>,

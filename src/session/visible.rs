@@ -6,7 +6,7 @@ use crate::identity::Principal;
 use crate::policy::Scope;
 use crate::ray::registry::{Breakpoint, Search, Snapshot};
 
-/// What lets somebody know that a breakpoint exists.
+/// What lets a person know that a breakpoint exists.
 const SEEING: [Scope; 3] = [Scope::List, Scope::View, Scope::Terminal];
 
 /// Of `snapshot`, what `principal` may see. What narrows its rights may become known only after a breakpoint has
@@ -79,7 +79,7 @@ fn reduced(principal: &Principal, scopes: &[Scope], snapshot: &Arc<Snapshot>) ->
     })
 }
 
-/// Of `search` what somebody may know who may know of the clusters that `on` says.
+/// Of `search` what a person may know who may know of the clusters that `on` says.
 fn as_seen(search: &Arc<Search>, on: impl Fn(&str) -> bool) -> Arc<Search> {
     let left_out = search.left_out.iter().filter(|one| on(&one.name));
     Arc::new(Search {

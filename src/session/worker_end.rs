@@ -8,7 +8,7 @@ use crate::ray::registry::{Breakpoint, BreakpointId, Kind, Snapshot};
 pub struct WorkerEnd {
     /// Why it ended, in a sentence for people.
     pub sentence: String,
-    /// It was meant to end: no reason to alarm anybody.
+    /// It was meant to end: no reason for alarm.
     pub intended: bool,
 }
 

@@ -23,14 +23,14 @@ const READY: Duration = Duration::from_secs(60);
 /// How long it may take to accept once it may.
 const ACCEPTS: Duration = Duration::from_secs(15);
 
-/// Pause after the system accepted nobody.
+/// Pause after `accept` failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Where a relay listens for its successor.
 pub(crate) struct Waiting(OwnSocket);
 
 impl Waiting {
-    /// Listens at `path`, where nobody does.
+    /// Listens at `path`, where no process does.
     ///
     /// # Errors
     /// [`Error::Place`].
@@ -53,7 +53,7 @@ struct Successor {
 
 impl Takeover {
     /// Hands `doors` over to the first successor that dials `waiting` and becomes ready, and is linked with it from then on.
-    /// Returns when the relay ends; where nobody has taken over by then, nothing is left at the path.
+    /// Returns when the relay ends; where there is no successor by then, nothing is left at the path.
     pub(crate) async fn hand_over(self: Arc<Self>, waiting: Waiting, doors: Vec<ListenSocket>) {
         let Waiting(place) = waiting;
         let closed = self.shutdown.closed.clone();
@@ -156,7 +156,7 @@ impl Takeover {
         writer.write(&Message::Prepared, None).await?;
         expect(reader, &Message::Ready, READY).await?;
         self.doors.send_replace(ListenState::Held);
-        // As it is now that nobody comes any more.
+        // As it is now that no more clients come.
         self.say_state(writer).await?;
         writer.write(&Message::Yours, None).await?;
         expect(reader, &Message::Mine, ACCEPTS).await?;

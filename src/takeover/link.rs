@@ -233,7 +233,7 @@ impl Takeover {
             match (message, descriptor) {
                 (Message::State(state), _) => self.take_in(neighbour, *state).await,
                 (Message::Passed(about), Some(connection)) if !neighbour.is_predecessor => {
-                    // Where nobody gets round to it, the client sees an end, as at a relay that is full.
+                    // Where it is never begun, the client sees an end, as at a relay that is full.
                     let stream = stream(connection)?;
                     if self.passed.try_send((about, stream)).is_err() {
                         debug!("refused a forwarded connection: there are too many");

@@ -50,11 +50,11 @@ pub(super) enum Message {
     Takeover,
     /// The descriptor is a connection to the predecessor's own predecessor.
     Predecessor,
-    /// Everything has been handed over, and can be made use of; nobody is accepted by the successor yet.
+    /// Everything has been handed over, and can be made use of; the successor accepts no client yet.
     Prepared,
     /// The successor can serve clients.
     Ready,
-    /// The predecessor accepts nobody any more.
+    /// The predecessor accepts no more clients.
     Yours,
     /// The successor accepts clients.
     Mine,

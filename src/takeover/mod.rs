@@ -48,7 +48,7 @@ use crate::wire::tunnel::messages::Replica;
 /// Predecessors that may be there at a time. The oldest has to drain when there are more.
 const GENERATIONS: usize = 4;
 
-/// Connections that were passed on and that nobody has begun to serve.
+/// Connections that were passed on and are not served yet.
 const PASSED: usize = 64;
 
 /// Why there is no takeover.
@@ -86,7 +86,7 @@ enum ListenState {
     Gone,
 }
 
-/// What is shared by everybody who has to do with predecessors and successors. One for the process.
+/// What all code about predecessors and successors shares. One for the process.
 pub(crate) struct Takeover {
     replica: Replica,
     registry: Registry,
@@ -112,7 +112,7 @@ pub(crate) struct Takeover {
 }
 
 impl Takeover {
-    /// Nobody has taken over, and from nobody was anything taken over.
+    /// There is neither a successor nor a predecessor.
     pub(crate) fn new(
         registry: Registry,
         agents: Arc<Agents>,
@@ -173,7 +173,7 @@ impl Takeover {
         Some(OwningProcess(Arc::clone(home)))
     }
 
-    /// The predecessor from which this process has its sockets: what is of nobody here is its, or of one before it.
+    /// The predecessor from which this process has its sockets: a session that is not of this process is its, or of one before it.
     pub(crate) fn predecessor(&self) -> Option<OwningProcess> {
         let neighbours = self.neighbours.lock();
         let predecessors = neighbours.iter().filter(|known| known.is_predecessor);

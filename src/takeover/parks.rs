@@ -15,7 +15,7 @@ use super::messages::Message;
 use crate::debugger::kept::Stored;
 use crate::ray::registry::Claim;
 
-/// Parks that have come and nobody has taken up yet.
+/// Parks that have come and are not taken up yet.
 pub(super) const COMING: usize = 1024;
 
 /// A park that comes from a predecessor.
@@ -47,7 +47,7 @@ impl Takeover {
         tokio::time::sleep(super::link::LOOK).await;
     }
 
-    /// Room for one park; `None`: nobody takes it, or too many are on their way.
+    /// Room for one park; `None`: no task takes it, or too many are on their way.
     pub(crate) fn place_for_park(&self) -> Option<PlaceForPark> {
         if !self.succeeded.is_cancelled() {
             return None;

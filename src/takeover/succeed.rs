@@ -36,7 +36,7 @@ pub(crate) struct Inherited {
     state: Option<State>,
 }
 
-/// Asks the relay that listens at `path` to hand over to this process; `None`: nobody listens.
+/// Asks the relay that listens at `path` to hand over to this process; `None`: no process listens.
 ///
 /// # Errors
 /// [`Error`]: it is not to be trusted, or does not hand over.
@@ -120,12 +120,12 @@ impl Inherited {
 }
 
 impl Takeover {
-    /// Accepts nobody until [`Self::succeed`].
+    /// Accepts no client until [`Self::succeed`].
     pub(crate) fn hold(&self) {
         self.doors.send_replace(ListenState::Held);
     }
 
-    /// Accepts whoever comes.
+    /// Accepts clients.
     pub(crate) fn open(&self) {
         self.doors.send_replace(ListenState::Open);
     }

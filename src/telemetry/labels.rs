@@ -201,7 +201,7 @@ labels! {
         Revoked = "revoked",
         /// The agent sent too much.
         Flood = "flood",
-        /// The agent sent what is no message, or nothing.
+        /// The agent sent an invalid message, or nothing.
         Invalid = "invalid",
         /// The agent may speak for no node.
         Refused = "refused",

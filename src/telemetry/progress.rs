@@ -1,7 +1,7 @@
 //! What a long preparation is doing, each line with the seconds since it began.
 //!
 //! Written to the process's real standard error (not through the print macros, which `cargo
-//! test` holds back): the demo and the tests both prepare things that take a minute. A command that somebody watches
+//! test` holds back): the demo and the tests both prepare things that take a minute. A command that a person watches
 //! shows a step in one line, which is rewritten until the step is done; everywhere else each word is a line.
 
 use std::io::{IsTerminal as _, Write};

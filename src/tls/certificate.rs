@@ -23,7 +23,7 @@ pub struct Certificate {
     pub expires: SystemTime,
 }
 
-/// The certificate has no subject alternative name that can stand for somebody. `Display` is a sentence for the client.
+/// The certificate has no subject alternative name that can name a person. `Display` is a sentence for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "your client certificate has no usable name: it needs a subject alternative name (a URI such as spiffe://…, an e-mail address or a DNS name)"
@@ -43,7 +43,7 @@ impl Certificate {
             .flatten()
             .ok_or(NobodyNamed)?;
         let names = &names.value.general_names;
-        // Not the next best: whoever may put strange bytes into a name is not to choose which of them counts.
+        // Not the next best: a person who may put strange bytes into a name is not to choose which of them counts.
         let invalid = |name: &GeneralName<'_>| matches!(name, GeneralName::Invalid(..));
         if names.iter().any(invalid) {
             return Err(NobodyNamed);

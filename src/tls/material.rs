@@ -33,7 +33,7 @@ enum MaterialFile {
     ClientCrl,
 }
 
-/// What is wrong with a file with which nobody can be served. `Display` follows its path.
+/// What is wrong with a file with which no client can be served. `Display` follows its path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum Trouble {
     /// The file cannot be read, with the operating system's error message.

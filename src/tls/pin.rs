@@ -15,11 +15,11 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use crate::wire::text::hex;
 
 /// The SHA-256 of a certificate's public key (`SubjectPublicKeyInfo`), written `sha256:` and 64 hexadecimal digits.
-/// Whoever has the key is trusted, whatever else the certificate says and however old it is.
+/// The holder of the key is trusted, whatever else the certificate says and however old it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pin([u8; 32]);
 
-/// What is no pin.
+/// The text is not a pin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "write it as sha256: and 64 hexadecimal digits, as `openssl x509 -in CERT -noout -pubkey | openssl pkey -pubin -outform der | sha256sum` prints them"

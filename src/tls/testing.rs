@@ -17,7 +17,7 @@ use crate::config;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Somebody who issues certificates.
+/// A certificate authority.
 pub(crate) struct Authority {
     pub(crate) pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -51,7 +51,7 @@ impl Authority {
         self.issue(&names, |_| {})
     }
 
-    /// A client certificate for somebody called `uri`.
+    /// A client certificate that names `uri`.
     pub(crate) fn client(&self, uri: &str) -> Pair {
         self.issue(&[SanType::URI(uri.try_into().unwrap())], |_| {})
     }

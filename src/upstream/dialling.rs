@@ -115,7 +115,7 @@ impl Dialling {
         }
     }
 
-    /// `stream`, which outlives this process where somebody keeps it.
+    /// `stream`, which outlives this process where a keeper has it.
     fn kept(&self, stream: TcpStream) -> Direct {
         let Some((keeper, owner)) = &self.keeper else {
             return Direct::new(stream);

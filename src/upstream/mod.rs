@@ -148,8 +148,8 @@ pub(crate) fn credential(principal: &Principal) -> Option<Credential> {
 
 /// Connects to the legacy debugger that `permit` names: the prompt's first words have not been read.
 ///
-/// Whoever connects has entered it, and a connection that closes makes the task fail. So this too is done in a task of
-/// the daemon, and a connection that nobody waits for any more is left in order there.
+/// A client that connects has entered it, and a connection that closes makes the task fail. So this too is done in a task of
+/// the daemon, and a connection that is not waited for any more is left in order there.
 ///
 /// # Errors
 /// [`ConnectError`]; the whole takes at most `dap.connect_timeout`.
@@ -177,7 +177,7 @@ pub(crate) async fn connect_pdb(
             let tuned = tuned.map_err(|error| ConnectError::Refused(error.kind()));
             tuned.map(|()| entered)
         });
-        // Where nobody waits for it, it is left in order.
+        // Where it is not waited for, it is left in order.
         drop(connected.send(entered));
     };
     let tasks = &context.shutdown.tasks;

@@ -3,7 +3,7 @@
 //! A debugger lets its task run on, or fail, as soon as its client is gone, and the relay is that client: while a [`Park`]
 //! waits, the debugger notices nothing. What it says meanwhile is kept within a bound, as its protocol can use it
 //! ([`Unattended`]). A park ends when it is [handed over](HandedOver) to another connection of the same person ([`take`]), when
-//! somebody has the task run, when its time is over, or by what ends every session; in all cases but the first the worker is
+//! a person has the task run, when its time is over, or by what ends every session; in all cases but the first the worker is
 //! left in order.
 
 mod look;
@@ -39,10 +39,10 @@ use crate::timestamp::Timestamp;
 /// How long the head is asked why a worker is gone.
 const WHY: Duration = Duration::from_millis(250);
 
-/// How long a worker may take to be left, so that the list is right when whoever asked for it hears of it.
+/// How long a worker may take to be left, so that the list is right when the caller hears of it.
 pub(crate) const GIVEN_BACK: Duration = Duration::from_secs(3);
 
-/// How long whoever goes on with it may take to put that on record.
+/// How long the one who goes on with it may take to put that on record.
 const ACCEPTS: Duration = Duration::from_secs(10);
 
 /// How often it is tried to put its end on record.
@@ -63,7 +63,7 @@ pub(crate) struct Park<'a> {
 
 /// The place for the park of the session `live`, which is to be kept for `keeps`: the one that was `reserved`, or another.
 /// `None`: there are too many. A park that cannot be put on record is one all the same, for nothing is granted by it; its line
-/// follows, and nobody goes on with it before.
+/// follows, and no session goes on with it before.
 pub(crate) async fn place(
     context: &Context,
     live: &Live<'_>,
@@ -90,7 +90,7 @@ pub(crate) async fn place(
     Some(place)
 }
 
-/// To whoever wants to go on with the session.
+/// To the one who wants to go on with the session.
 type ParkAnswer = oneshot::Sender<Result<Offer, Busy>>;
 
 /// Why a park ends.
@@ -99,7 +99,7 @@ enum ParkEnding {
     HandedOver(oneshot::Sender<HandedOver>),
     /// To the process that has taken over from this one.
     PassedOn,
-    /// Somebody has asked for it, and is told.
+    /// A caller has asked for it, and is told.
     Released(oneshot::Sender<Result<(), Unavailable>>),
     By(Outcome),
 }
@@ -180,7 +180,7 @@ impl<'a> Park<'a> {
             loop {
                 tokio::select! {
                     () = self.context.shutdown.drain.cancelled() => return (Outcome::Drained, false),
-                    // Nobody goes on with it any more.
+                    // No session goes on with it any more.
                     ask = self.place.asked() => match ask {
                         Ask::HandOver(_, answer) => drop(answer),
                         Ask::LetRun(told) => _ = told.send(Err(why.clone())),
@@ -298,7 +298,7 @@ impl<'a> Park<'a> {
         match self.live.judge(signal)? {
             SessionEvent::End(end) => Some(end.outcome()),
             SessionEvent::TaskEnded => Some(Outcome::Finished),
-            // There is nobody to be warned.
+            // There is no one to be warned.
             SessionEvent::Warning(_) | SessionEvent::Explained(_) | SessionEvent::TimeIsUp => None,
         }
     }
@@ -355,7 +355,7 @@ impl<'a> Park<'a> {
             worker,
             connection: Box::new(Parked { line, kept, memory }),
         };
-        // Where nobody waits for it any more, this leaves the worker.
+        // Where no session waits for it any more, this leaves the worker.
         drop(taker.send(handed_over));
         closing.end(Outcome::TakenOver).await;
         Outcome::TakenOver
@@ -369,7 +369,7 @@ impl<'a> Park<'a> {
             ..
         } = self;
         drop(place);
-        // The relay ends, which is no reason for whoever else keeps it to let the task run.
+        // The relay ends, which is no reason for another keeper to let the task run.
         let stays = outcome == Outcome::Drained && waiting.debugger.abandon();
         info!(
             outcome = outcome.label(),
@@ -394,7 +394,7 @@ impl<'a> Park<'a> {
     }
 }
 
-/// Whether a task runs on because somebody or a rule has it so, and for no other reason.
+/// Whether a task runs on because a person or a rule has it so, and for no other reason.
 fn lets_run(outcome: Outcome) -> bool {
     matches!(
         outcome,

@@ -1,8 +1,8 @@
 //! Connections to debuggers that a relay has left that was killed, or passed on to its successor: whose each is, and the permit
 //! to go on with it.
 //!
-//! Whoever opens a connection has written down who has the worker ([`Ownership`]). The next relay recognises that person again, finds
-//! the worker in the registry, and claims it before anybody else can. Where that is not to be had, the debugger is left in order,
+//! The opener of a connection has written down who has the worker ([`Ownership`]). The next relay recognises that person again, finds
+//! the worker in the registry, and claims it before any other client can. Where that is not to be had, the debugger is left in order,
 //! and its task runs on: its session is over like one whose time is, or whose credential was revoked.
 
 use std::net::SocketAddr;
@@ -93,7 +93,7 @@ pub(crate) struct Restored {
     claim: Option<Claim>,
 }
 
-/// A worker that is held again for whoever had it.
+/// A worker that is held again for its person.
 pub(crate) struct Claimed {
     /// The leave to go on with it.
     pub(crate) permit: Permit,
@@ -136,7 +136,7 @@ pub(crate) struct LostSession {
 }
 
 impl Restored {
-    /// What a relay has `left`; `None`: nobody understands what was written down of it, and it is closed.
+    /// What a relay has `left`; `None`: what was written down of it is not understood, and it is closed.
     pub(crate) fn left(left: LeftConnection) -> Option<Self> {
         let LeftConnection {
             connection,
@@ -197,7 +197,7 @@ impl Restored {
         (!lasts.is_zero()).then(|| now.after(lasts))
     }
 
-    /// Has the worker held for whoever had it. `None`: it is not to be had, and was left.
+    /// Has the worker held for its person. `None`: it is not to be had, and was left.
     pub(crate) async fn claim(mut self, context: &Context) -> Option<Claimed> {
         let until = self.until();
         let patience = match until {
@@ -261,7 +261,7 @@ impl Restored {
         })
     }
 
-    /// The permit of whoever had the worker, once Ray knows that; `None`: that person may have it no more.
+    /// The permit of the person who had the worker, once Ray knows that; `None`: that person may have it no more.
     async fn permit(&mut self, context: &Context) -> Option<Permit> {
         let claim = self.claim.take();
         let keep = self.stored.keep.as_ref().map(|(keep, _)| keep);
@@ -310,7 +310,7 @@ impl Restored {
             if let Some(breakpoint) = context.registry.snapshot().find(id) {
                 return Some(Arc::clone(breakpoint));
             }
-            // Ray no longer has it as paused once somebody has attached.
+            // Ray no longer has it as paused once a client has attached.
             let registry = &context.registry;
             if registry.look_again(Some(cluster), worker_id).await != Some(id) {
                 sleep(ASK_AGAIN).await;

@@ -17,7 +17,7 @@ use crate::memory::Account;
 use crate::ray::registry::{Lease, ReleasedWorker, WorkerLocation};
 
 /// When a task is looked after, counted from the goodbye. It may come to its next stop while the goodbye is on its way, and
-/// then stand still with nobody attached and Ray not knowing, in no list (debugpy 1.8.0 to 1.8.22: about 1 in 110 quick
+/// then stand still with no client attached and Ray not knowing, in no list (debugpy 1.8.0 to 1.8.22: about 1 in 110 quick
 /// rounds, on a busy machine also seconds later). Ray needs a moment to write down a stop that it does know of.
 const LOOKS: [Duration; 3] = [
     Duration::from_secs(1),

@@ -1,6 +1,6 @@
 //! The debuggers that a worker may have, and what tells them apart.
 //!
-//! Nobody compares a [`Kind`] with another that is written down: what is asked of one is asked here, and what is done for
+//! No code compares a [`Kind`] with another that is written down: what is asked of one is asked here, and what is done for
 //! one is a `match` that names all. A further kind does not compile until each place has said what it does with it.
 
 use serde::de::IntoDeserializer as _;
@@ -42,7 +42,7 @@ impl Kind {
     }
 
     /// Whether Ray lists it by an entry of its own in the GCS, which has all that there is to know of the stop and goes when
-    /// somebody enters it; otherwise it is in the row of its worker for as long as that lives.
+    /// a client enters it; otherwise it is in the row of its worker for as long as that lives.
     pub fn is_registered(self) -> bool {
         match self {
             Self::Debugpy => false,

@@ -151,7 +151,7 @@ impl MessageWriter {
         written.unwrap_or(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Writes what `outbox` has, until nobody can put anything into it.
+    /// Writes what `outbox` has, until nothing can be put into it.
     ///
     /// # Errors
     /// As [`MessageWriter::write`].

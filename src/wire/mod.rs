@@ -1,4 +1,4 @@
-//! What goes over a connection, and knows nobody: protocols alone without the relay's part in them, and what everybody
+//! What goes over a connection, and knows no person: protocols alone without the relay's part in them, and what everybody
 //! needs to speak them.
 
 pub(crate) mod backoff;

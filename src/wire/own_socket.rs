@@ -1,7 +1,7 @@
 //! A Unix socket for processes of this user alone.
 //!
 //! Who can speak there is given listening sockets, clients' connections and those of debuggers, so the folder is the
-//! user's own and writable by nobody else, the socket has mode 0600, and the user of the process at the other end is asked
+//! user's own and writable by no other user, the socket has mode 0600, and the user of the process at the other end is asked
 //! of the system, by both sides.
 
 use std::fs;
@@ -20,7 +20,7 @@ pub(crate) struct OwnSocket {
 }
 
 impl OwnSocket {
-    /// Listens at `path`, where nobody does.
+    /// Listens at `path`, where no process does.
     ///
     /// # Errors
     /// What is wrong with the path, as a clause.
@@ -60,8 +60,8 @@ impl OwnSocket {
     }
 }
 
-/// A connection to the process of this user that listens at `path`; `None`: nobody listens. What is left there of somebody
-/// who did is in the way.
+/// A connection to the process of this user that listens at `path`; `None`: no process listens. What is left there of a
+/// process that did is in the way.
 ///
 /// # Errors
 /// The path, or who is there, is not to be trusted: why, as a clause.

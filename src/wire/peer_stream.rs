@@ -18,7 +18,7 @@ pub trait PeerStream: AsyncRead + AsyncWrite + Unpin {
     }
 
     /// Whether the peer is still there is `doubted`, or no longer: what is sent to it fails within some seconds then where
-    /// nobody takes it.
+    /// it is not taken.
     fn doubt(&self, doubted: bool) {
         let _ = doubted;
     }

@@ -32,7 +32,7 @@ pub fn tune(stream: &TcpStream, idle: Duration) -> io::Result<()> {
     )
 }
 
-/// Bounds what the system holds for sending and has not sent yet: somebody who does not read an answer is not to have
+/// Bounds what the system holds for sending and has not sent yet: a client that does not read an answer is not to have
 /// megabytes of it wait in the kernel.
 ///
 /// # Errors

@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use zeroize::Zeroizing;
 
 /// What tells one content of a file from the next without reading it. Any change of the content moves the time of the
-/// last change of status (ctime), which nobody can set back.
+/// last change of status (ctime), which cannot be set back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileVersion {
     device: u64,

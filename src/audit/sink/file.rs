@@ -187,7 +187,7 @@ impl LogFile {
         Ok(tail)
     }
 
-    /// Whether the path still leads to the file that is open, and nobody else wrote it.
+    /// Whether the path still leads to the file that is open, and no other process wrote it.
     pub(in crate::audit) fn check(&self) -> Result<(), String> {
         let Some(open) = &self.open else {
             return Ok(());
@@ -268,7 +268,7 @@ impl LogFile {
                 Ok(())
             }
             Err(why) => {
-                // Nobody was told that these lines are written. Where cutting fails too, the next opening finds them.
+                // No task was told that these lines are written. Where cutting fails too, the next opening finds them.
                 let _ = open.file.set_len(open.length);
                 self.close();
                 Err(format!("cannot write {path}: {why}"))

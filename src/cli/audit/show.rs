@@ -110,7 +110,7 @@ struct ShownPage {
 }
 
 impl ShownPage {
-    /// Shows a line where it is wanted; false: nobody reads on.
+    /// Shows a line where it is wanted; false: the reader is gone.
     fn line(
         &mut self,
         line: &[u8],

@@ -10,7 +10,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How much further the wall clock has to be: more than what setting it right makes.
 const SLEPT: Duration = Duration::from_secs(8);
 
-/// Resolves once the machine has slept: for how long. Where somebody sets the wall clock, too, which does no harm.
+/// Resolves once the machine has slept: for how long. Where the wall clock is set, too, which does no harm.
 pub(super) async fn slept() -> Duration {
     let mut steady = Instant::now();
     let mut wall = SystemTime::now();

@@ -178,7 +178,7 @@ impl RelayLink {
             reached.mark_unchanged();
             let failed = match Box::pin(self.again(args, &path)).await {
                 Ok(again) => {
-                    // A quiet link hears its heartbeats: after a longer silence somebody may have noticed.
+                    // A quiet link hears its heartbeats: after a longer silence the other side may have noticed.
                     if is_lost || since.elapsed().unwrap_or_default() > SILENCE {
                         watcher.resumed(since);
                     }

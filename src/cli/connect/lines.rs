@@ -1,4 +1,4 @@
-//! The lines to a relay: one that waits for somebody to connect, and one for each connection.
+//! The lines to a relay: one that waits for a client to connect, and one for each connection.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use crate::wire::resumed::messages::Opener;
 use crate::wire::resumed::{LinkedStream, Phase};
 use crate::wire::tunnel::text::Hex;
 
-/// How long somebody who connects waits for the relay.
+/// How long a client that connects waits for the relay.
 const WAIT: Duration = Duration::from_secs(20);
 
 /// How long before its end a token is replaced, and how often it is looked for one that replaces it.
@@ -100,7 +100,7 @@ impl Lines {
         self.tasks.wait().await;
     }
 
-    /// A line's stream for somebody who has connected; `None`: the relay is not reached, and was told of.
+    /// A line's stream for a client that has connected; `None`: the relay is not reached, and was told of.
     pub(super) async fn take(self: &Arc<Self>) -> Option<LinkedStream> {
         let spare = self.spare.lock().take();
         self.taken.notify_one();

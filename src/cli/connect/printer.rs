@@ -52,7 +52,7 @@ struct ConnectDisplay {
 }
 
 impl ConnectDisplay {
-    /// The relay is reached `now`: for how long it was away, where that is to be told. `since`: when somebody who was connected
+    /// The relay is reached `now`: for how long it was away, where that is to be told. `since`: when a client that was connected
     /// heard it last.
     fn back(&mut self, since: Option<SystemTime>, now: SystemTime) -> Option<Duration> {
         let away = self.away.take().map(|(at, _)| at);
@@ -114,7 +114,7 @@ impl ConnectPrinter {
         }
     }
 
-    /// The relay was reached, which somebody who was connected has not heard `since` then.
+    /// The relay was reached, which a client that was connected has not heard `since` then.
     pub(super) fn reached(&self, since: Option<SystemTime>) {
         let mut state = self.state.lock();
         let away = state.back(since, SystemTime::now());
@@ -144,7 +144,7 @@ impl ConnectPrinter {
         self.event(&mut state, &text, &json!({"event": "away", "why": why}));
     }
 
-    /// A connection is over although nobody has ended it.
+    /// A connection is over although neither end has closed it.
     pub(super) fn gone(&self, why: &str) {
         let mut state = self.state.lock();
         let why = replaced(why);
@@ -178,7 +178,7 @@ impl ConnectPrinter {
         self.show(&mut state);
     }
 
-    /// Resolves when nobody reads what is printed any more.
+    /// Resolves when the reader of what is printed is gone any more.
     pub(super) async fn run(&self) -> io::Error {
         loop {
             self.changed.notified().await;

@@ -24,7 +24,7 @@ pub(super) struct Report {
 
 struct ReportLines {
     coloured: bool,
-    /// Somebody watches who sees nothing else meanwhile.
+    /// A person watches who sees nothing else meanwhile.
     progress: bool,
 }
 
@@ -55,7 +55,7 @@ impl Report {
     /// Says what is being waited for, until there is something to say.
     pub(super) fn about(&self, what: &str) {
         if self.lines.as_ref().is_some_and(|lines| lines.progress) {
-            // Without a terminal there is nobody to miss it.
+            // Without a terminal there is no one to miss it.
             let _ = write!(io::stderr(), "{CLEAR}... {what}");
         }
     }

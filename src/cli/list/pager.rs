@@ -7,7 +7,7 @@ use crate::cli::terminal;
 /// Up one line, to its start, and clear: what a page ended with makes room for the next one.
 const OVER: &str = "\u{1b}[1A\r\u{1b}[K";
 
-/// Writes `text`: at once into a pipe, where it fits, or where nobody could turn the page.
+/// Writes `text`: at once into a pipe, where it fits, or where the page could not be turned.
 pub(super) fn write(text: &str) -> io::Result<()> {
     let lines = terminal::size().map(|(_, lines)| lines);
     let lines = lines.filter(|_| io::stdin().is_terminal());

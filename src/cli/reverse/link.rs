@@ -45,7 +45,7 @@ pub(super) enum Broken {
     Later(String),
     /// It is gone.
     Lost(String),
-    /// Nobody reads what is printed.
+    /// The reader of what is printed is gone.
     Output(io::Error),
 }
 

@@ -87,7 +87,7 @@ pub(in crate::cli) async fn run(args: SnapshotArgs) -> Result<(), Failure> {
     };
     let mut shots = Vec::new();
     let mut refused = Vec::new();
-    // One that is held or silent keeps nobody waiting; told in the list's order.
+    // One that is held or silent keeps no other waiting; told in the list's order.
     let mut early = BTreeMap::new();
     let tasks = stream::iter(chosen.into_iter().enumerate()).map(looked);
     let mut taken = pin!(tasks.buffer_unordered(AT_ONCE));

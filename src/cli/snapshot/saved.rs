@@ -49,7 +49,7 @@ impl Fails for SavedError {
     }
 }
 
-/// Keeps `answer` of the relay in a new file at `path`, for nobody else to read.
+/// Keeps `answer` of the relay in a new file at `path`, which only this user can read.
 pub(super) fn write(path: &Path, answer: &Value) -> Result<(), SavedError> {
     let mut kept = json!({ KEY: VERSION });
     for key in ["taken", "looks", "left_out", "clusters"] {

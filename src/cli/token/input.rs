@@ -89,7 +89,7 @@ pub(super) fn token_from_stdin() -> Result<Secret, TokenError> {
     let mut text = Zeroizing::new(String::with_capacity(8 * 1024));
     let stdin = io::stdin();
     if stdin.is_terminal() {
-        // Nobody is left to tell where standard error is gone.
+        // There is no one to tell where standard error is gone.
         let _ = write!(io::stderr(), "Token: ");
         stdin.read_line(&mut text).map_err(TokenError::Stdin)?;
     } else {

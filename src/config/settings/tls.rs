@@ -63,7 +63,7 @@ words! {
 }
 
 impl Tls {
-    /// Whoever gives a certificate wants it used, and not beside plain text.
+    /// An operator who gives a certificate wants it used, and not beside plain text.
     fn follow_files(&mut self, resolver: &mut Resolver) {
         if self.cert_file.is_some() || self.key_file.is_some() {
             follow(resolver, "mode", &mut self.mode, TlsMode::Required);
@@ -75,7 +75,7 @@ impl Tls {
     }
 }
 
-/// `key` is `value` where nobody said otherwise.
+/// `key` is `value` where no source says otherwise.
 fn follow<T: Keyword>(resolver: &mut Resolver, key: &'static str, slot: &mut T, value: T) {
     if resolver.is_given("tls", key) {
         return;

@@ -85,7 +85,7 @@ impl Of {
 /// What an address takes beyond its allowance, and its oldest stranger.
 type Rank = (usize, Reverse<u64>, Source);
 
-/// Why somebody does not become known.
+/// Why a client is not recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AdmissionError {
     /// There are as many as this of one subject.
@@ -272,7 +272,7 @@ impl Table {
         stage == Some(&AdmissionStage::Stranger)
     }
 
-    /// Makes a stranger somebody. Once is enough.
+    /// Recognises a stranger. Once is enough.
     pub(super) fn know(
         &mut self,
         id: u64,

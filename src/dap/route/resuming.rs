@@ -1,4 +1,4 @@
-//! Going on with a session of one's own whose connection was lost, or, as an administrator, with that of somebody else.
+//! Going on with a session of one's own whose connection was lost, or, as an administrator, with that of another person.
 
 use super::{AttachFlow, names_one};
 use crate::dap::ClientOpening;

@@ -1,4 +1,4 @@
-//! A debugger in a task that runs and asked for none: opened for whoever may, on record before, and the worker is a breakpoint
+//! A debugger in a task that runs and asked for none: opened for people who may, on record before, and the worker is a breakpoint
 //! like others then, which one session may have.
 
 use std::collections::BTreeMap;
@@ -116,7 +116,7 @@ impl AttachFlow<'_> {
             "opens a debugger in {}, which takes some seconds; the task stops at its next line of Python, and runs on when you detach. The debugger itself cannot be closed again: it listens on its node's loopback address until the worker ends",
             process.title()
         );
-        // Whoever is gone is met by the session.
+        // A client that is gone is met by the session.
         _ = client.send(&notice(&text, false)).await;
         self.open(first).await?;
         let opened = self.listed(first).await?;

@@ -3,7 +3,7 @@
 //! Pure: [`super::message_filter`] gives it every message of the client and some of the worker's, and carries out the
 //! [`Action`]s. An allowlist: a request is rebuilt from the arguments that are known to be harmless ([`requests`]),
 //! answered here, or refused with the permission that is missing. What is not known is refused, so nothing that a
-//! later debugpy learns is open before somebody has looked at it. No text of the client's is ever evaluated: a name to
+//! later debugpy learns is open before it is reviewed. No text of the client's is ever evaluated: a name to
 //! show is looked up in what the worker lists ([`lookup`]). Source: debugpy 1.8.22, every request of its adapter and
 //! of pydevd.
 
@@ -46,7 +46,7 @@ pub struct ViewFilter {
 }
 
 impl ViewFilter {
-    /// The filter for somebody who has `scopes`, without [`Scope::Debug`].
+    /// The filter for a principal with `scopes`, without [`Scope::Debug`].
     pub fn new(scopes: Scopes) -> Self {
         Self {
             scopes,

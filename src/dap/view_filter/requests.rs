@@ -1,7 +1,7 @@
 //! Every request of debugpy, and what becomes of it where code must not be run.
 //!
 //! Pure. Which request is treated how stands in [`crate::dap::messages`]; what that means, here ([`judge`]). What passes is
-//! built anew from the keys and shapes named here, so a key that nobody has thought of, or one given twice, does not reach
+//! built anew from the keys and shapes named here, so a key that was not thought of, or one given twice, does not reach
 //! the worker.
 
 use serde_json::{Map, Value, json};
@@ -72,7 +72,7 @@ pub enum ForView {
     Jumps,
     /// Refused: it changes the debugger.
     ChangesDebugger,
-    /// Refused: nobody has looked at it.
+    /// Refused: it was not reviewed.
     Unknown,
 }
 
@@ -168,7 +168,7 @@ impl ForView {
     }
 }
 
-/// What becomes of `command` for somebody who has `scopes`, without [`Scope::Debug`].
+/// What becomes of `command` for a principal with `scopes`, without [`Scope::Debug`].
 pub(super) fn judge(command: &str, arguments: &Value, scopes: Scopes) -> Verdict {
     match messages::Request::of(command.as_bytes()).view {
         ForView::Arguments(shapes) | ForView::LooksUp(shapes) => match narrow(arguments, shapes) {
@@ -176,7 +176,7 @@ pub(super) fn judge(command: &str, arguments: &Value, scopes: Scopes) -> Verdict
             Err(key) => malformed(key),
         },
         ForView::Breakpoints => breakpoints(arguments),
-        // debugpy 1.8.22 leaves them set when its client goes, and then the task stops with nobody there.
+        // debugpy 1.8.22 leaves them set when its client goes, and then the task stops with no client there.
         ForView::FunctionBreakpoints => Verdict::Breakpoints {
             left_out: vec![Some(FUNCTION); listed(arguments).map_or(0, <[_]>::len)],
             arguments: json!({"breakpoints": []}),

@@ -1,6 +1,6 @@
 //! How fast a worker may have an editor open sessions with its subprocesses.
 //!
-//! Pure: told the time. Each is an entry in somebody's window, and a hostile process can name as many as it likes. A real one
+//! Pure: told the time. Each is an entry in a person's window, and a hostile process can name as many as it likes. A real one
 //! waits for its debugger: debugpy holds a process that it has announced until a client has configured, and its listener until
 //! the client has answered `startDebugging` (1.8.22). So what comes too fast is held back, not refused: a large pool is
 //! debugged all the same. The same number may come again, as where a process replaces itself (`exec`).
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(next, begin + EVERY);
         assert!(children.due(next).is_some());
         assert!(children.due(next).is_none());
-        // Nobody comes before those that wait.
+        // None comes before those that wait.
         assert!(matches!(
             ask(&mut children, next + EVERY),
             Turn::Later(false)

@@ -15,7 +15,7 @@ use crate::wire::peer_stream::PeerStream;
 /// Says whether a window was closed, within a second.
 pub(super) type Decision = ReusableBoxFuture<'static, bool>;
 
-/// Resolves when that is known; never where nobody has said goodbye. Cancel safe.
+/// Resolves when that is known; never where no end has said goodbye. Cancel safe.
 pub(super) async fn decided(closing: &mut Option<Decision>) -> bool {
     match closing {
         Some(decision) => decision.await,

@@ -1,4 +1,4 @@
-//! Finding out whether the client is there: somebody of the same person asks who wants its worker.
+//! Finding out whether the client is there: another client of the same person wants its worker.
 
 use serde_json::json;
 
@@ -10,7 +10,7 @@ use crate::wire::peer_stream::PeerStream;
 
 impl<S: PeerStream> ActiveSession<'_, S> {
     /// Has a client that is gone without a word noticed soon, while there is a `question` whether it is there: by something to
-    /// send it that no person sees, as debugpy's own telemetry. Whoever asks again is told how far that is.
+    /// send it that no person sees, as debugpy's own telemetry. A client that asks again is told how far that is.
     pub(super) fn doubt(&mut self, question: Option<u64>) {
         match question {
             None => self.splice.client().doubt(false),

@@ -118,7 +118,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     }
 
     /// Takes along, before a goodbye, what debugpy 1.8 keeps when its client leaves: the function breakpoints, at which the
-    /// task would stop with nobody there, and the path mappings, which the next person would meet. The goodbye waits until
+    /// task would stop with no client there, and the path mappings, which the next person would meet. The goodbye waits until
     /// those are forgotten, as for every evaluation ([`crate::debugger::Worker`]).
     pub(super) fn leave_nothing_behind(&mut self) {
         if !self.splice.worker().is_attached() {
@@ -156,7 +156,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         self.part_with(&notice(&text, important));
     }
 
-    /// The task has ended before it stopped: the next one of its worker, which nobody asked to stop, does not stop either.
+    /// The task has ended before it stopped: the next one of its worker, which was not asked to stop, does not stop either.
     fn end_before_stop(&mut self) {
         let title = self.live.worker.breakpoint().title();
         self.part_with(&task_end_before_stop(&title));

@@ -276,7 +276,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             Err(why) if !harmless => {
                 let answer =
                     Request::read(message).map(|request| request.failure(&why.to_string()));
-                // What is no request has no answer.
+                // Other messages have no answer.
                 Some(answer.unwrap_or_else(|| notice(&why.to_string(), true)))
             }
             _ => None,

@@ -139,7 +139,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         self.tell(&message);
     }
 
-    /// The worker's debugger asks the client's editor for something that no task may have done on the machine of whoever
+    /// The worker's debugger asks the client's editor for something that no task may have done on the machine of the person who
     /// attaches to it. It is told so, that it does not wait; and so is the client.
     pub(super) fn refuse(&mut self, mut message: Value) {
         if self.refused >= MAX_REFUSED {

@@ -1,4 +1,4 @@
-//! Messages that are looked at and passed on before anybody else in the session hears of them.
+//! Messages that are looked at and passed on before anything else in the session hears of them.
 //!
 //! They are nearly all. What else can befall a session has not to be looked at again for each, as after a message that the
 //! session acts on.

@@ -61,12 +61,12 @@ pub(super) fn remembered(
 }
 
 impl<'a, S: PeerStream> ActiveSession<'a, S> {
-    /// Whether the session can be kept without a client: nobody has asked for its end, and its debugger is where another
+    /// Whether the session can be kept without a client: its end was not asked for, and its debugger is where another
     /// client could go on. Half a message of the lost one is none, because it has not been passed on.
     pub(super) fn may_park(&self) -> bool {
         let ends = self.live.is_leaving() || self.live.is_cut_off();
         self.memory.is_some()
-            // What has not stopped would stop later, with nobody there who asked for it.
+            // What has not stopped would stop later, with no client there that asked for it.
             && self.pausing.is_none()
             && !(ends || self.terminated || self.bereft)
             && (!self.context.shutdown.drain.is_cancelled() || self.splice.worker().is_kept())
@@ -156,7 +156,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         }
     }
 
-    /// Ends the session for its client because of `why`, and keeps the worker for whoever had it; `false`: it cannot be kept.
+    /// Ends the session for its client because of `why`, and keeps the worker for its person; `false`: it cannot be kept.
     pub(super) fn leave_parked(&mut self, why: &str) -> bool {
         let keeps = self.memory.as_ref().map(|memory| memory.stay.left());
         let (Ok(()), Some(keeps)) = (self.reserved(), keeps) else {
@@ -223,7 +223,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         }
     }
 
-    /// What the new client hears first: that it may configure, and what was said while nobody heard it.
+    /// What the new client hears first: that it may configure, and what was said meanwhile.
     async fn tell_missed(&mut self, (whose, for_how_long): (&str, &str), differs: bool) {
         self.tell(&event(Event::Initialized, Value::Null));
         let title = self.live.worker.breakpoint().title();

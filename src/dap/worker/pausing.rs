@@ -61,7 +61,7 @@ impl Pausing {
     }
 }
 
-/// Where the threads with code of somebody's own are, in words: no value, as whoever may debug will see them when it stops.
+/// Where the threads with code of the program's own are, in words: no value, as people who may debug will see them when it stops.
 fn place(title: &str, look: &Look) -> String {
     let own = |thread: &&Thread| thread.is_main && !thread.frames.is_empty();
     let main = look.threads.iter().find(own).or(look.threads.first());

@@ -28,7 +28,7 @@ pub(super) fn node_addresses(workers: usize) -> Vec<Ipv4Addr> {
     addresses
 }
 
-/// A port that nobody listens on, on any address. Another process may still take it before Ray
+/// A port without a listener, on any address. Another process may still take it before Ray
 /// does; the range is wide enough to make that unlikely.
 pub(crate) fn free_port() -> Result<u16, ClusterError> {
     let mut rng = rand::rng();

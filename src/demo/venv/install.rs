@@ -39,7 +39,7 @@ pub(super) async fn create(
             Ok(())
         }
         Err(said) => {
-            // A directory without pip would be mistaken for somebody's own next time.
+            // A directory without pip would be mistaken for a person's own next time.
             let _ = fs::remove_dir_all(&venv.dir);
             let lacking = said.contains("ensurepip") || said.contains("No module named venv");
             Err(if lacking {

@@ -28,7 +28,7 @@ pub struct Venv {
 }
 
 impl Venv {
-    /// The environment in `dir` if it is there, whoever made it: an interpreter, Ray, and the
+    /// The environment in `dir` if it is there, however it was made: an interpreter, Ray, and the
     /// marker of a finished installation. The marker's text is not compared.
     pub fn existing(dir: &Path) -> Option<Self> {
         let venv = Self {

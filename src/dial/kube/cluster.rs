@@ -221,7 +221,7 @@ impl Login {
     }
 }
 
-/// Answers with what was shown. kube keeps a credential fresh behind its layer, and tells it to nobody else.
+/// Answers with what was shown. kube keeps a credential fresh behind its layer, and tells it to no other code.
 #[derive(Clone)]
 struct Echo;
 

@@ -14,7 +14,7 @@ use super::answer::Answer;
 use crate::dial::{DialError, ProxyError, behind, tls_error};
 use crate::wire::text::{innermost_cause, shortened};
 
-/// Longest name or word of somebody else's that is shown, in characters.
+/// Longest name or word of a server that is shown, in characters.
 pub(super) const LONGEST: usize = 200;
 
 /// Names that are shown of those that there are.
@@ -46,7 +46,7 @@ pub(crate) enum KubeError {
     /// It names no context, and neither does the command line.
     #[error("the kubeconfig has no current context{}", names(.0))]
     NoCurrentContext(Vec<String>),
-    /// Whoever is on the way could pass for the API server, or read what is said.
+    /// A host on the way could pass for the API server, or read what is said.
     #[error("{server} is not asked: {why}")]
     Unsafe {
         /// Its address.
@@ -189,7 +189,7 @@ impl KubeError {
         }
     }
 
-    /// Whether somebody may not do something, or is not known.
+    /// Whether the person may not do it, or is not known.
     pub(crate) fn is_not_permitted(&self) -> bool {
         match self {
             Self::Unauthorized(_) | Self::Forbidden { .. } => true,

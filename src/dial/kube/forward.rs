@@ -143,7 +143,7 @@ impl Forwarder {
 /// What the kubelet says where nothing is reached.
 type Failure = Pin<Box<dyn Future<Output = Option<String>> + Send + Sync>>;
 
-/// The bytes of a port-forward. There is no half of it that could be closed alone: whoever has said everything, has heard
+/// The bytes of a port-forward. There is no half of it that could be closed alone: an end that has said everything has heard
 /// everything.
 pub(crate) struct Forwarded {
     pod: String,

@@ -91,7 +91,7 @@ pub(crate) async fn found(choice: &KubeconfigChoice) -> Result<ReadKubeconfig, K
     };
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
     let mut config = config.map_err(|error| KubeError::of_kubeconfig(&error))?;
-    // Whoever dials looks at the environment's by itself.
+    // The dialler looks at the environment's itself.
     config.proxy_url = None;
     Ok(ReadKubeconfig {
         config,

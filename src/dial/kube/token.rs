@@ -17,7 +17,7 @@ use super::service::asked;
 /// How long a token is asked for. The API server may give another time, and gives none below 10 minutes.
 const LASTS: Duration = Duration::from_secs(3600);
 
-/// A ServiceAccount that somebody may have tokens of.
+/// A ServiceAccount whose tokens a person may make.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AccountName {
     /// Where it is.

@@ -1,7 +1,7 @@
 //! Pagination: a part of the list, from a place on. Pure.
 //!
 //! Pages are in the order in which the breakpoints were first seen, which does not change; the whole list begins with
-//! those that nobody holds.
+//! those that no session holds.
 
 use std::sync::Arc;
 
@@ -97,7 +97,7 @@ impl ListQuery {
         let total = fitting.len();
         let mut hidden = list.live.len() - total;
         if self.limit.is_some() || self.after.is_some() {
-            // Where somebody attaches or leaves between two pages, no row may be missed for it.
+            // Where a client attaches or leaves between two pages, no row may be missed for it.
             fitting.sort_by_key(|b| (b.first_seen, b.id));
         }
         let mut rest = fitting

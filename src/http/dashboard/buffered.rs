@@ -49,9 +49,9 @@ pub(super) enum View {
 /// For whom an answer is made, which decides what rows are left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Viewer {
-    /// Somebody who may read the whole dashboard, and not list every breakpoint.
+    /// A principal that may read the whole dashboard, and not list every breakpoint.
     Dashboard,
-    /// Somebody who may list some breakpoints.
+    /// A principal that may list some breakpoints.
     List,
 }
 
@@ -215,7 +215,7 @@ impl Job {
                     other = ctx.shown.advertised.address_expected(&reached, id);
                     &other
                 }
-                // A worker that has ended, or is not paused, gets the plain address: nobody can
+                // A worker that has ended, or is not paused, gets the plain address: no client can
                 // dial what the head says of it, and the relay explains.
                 (_, None) => {
                     other = ctx.shown.advertised.address(&reached, None);

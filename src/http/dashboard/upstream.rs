@@ -132,7 +132,7 @@ impl Upstream {
     }
 }
 
-/// Whether `path` behind `prefix` is anything but the head's, however whoever follows reads it.
+/// Whether `path` behind `prefix` is anything but the head's, however the next server reads it.
 fn leaves(path: &str, prefix: &str) -> bool {
     let path = path.split(['?', '#']).next().unwrap_or_default();
     let bytes = unescaped(path);

@@ -1,5 +1,5 @@
 //! Which running workers have the hook (`GET /relay/v1/tasks?hook=true`), by the word of their nodes' agents: one question for
-//! each node, when somebody asks.
+//! each node, when a client asks.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;

@@ -142,7 +142,7 @@ pub(in crate::http) async fn list(
     if wanted.hook {
         hooked::tell(ctx, &told, &mut rows).await;
     }
-    // Whoever may not look any more sees nothing of what was asked before.
+    // A person who may not look any more sees nothing of what was asked before.
     if let Some(ended) = principal.is_over() {
         return answer::error(StatusCode::UNAUTHORIZED, ended);
     }

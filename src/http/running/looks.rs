@@ -2,7 +2,7 @@
 //!
 //! The body says which (`name`, `job`, `cluster`, `filter`, `older_than` as of `/relay/v1/tasks`), and with `"locals": false`
 //! that no values are wanted, with `"objects": true` that Ray is asked for the [objects] that they wait for; or with `failed` alone, the id of a task that has failed, of which an agent keeps the stack. The answer has `{"looks": [{"tasks": [ROW], "look": LOOK}], "left_out", "taken", "clusters"}`, with
-//! `error` in place of `look` where there is none. One process is looked at once, whatever runs in it, and by whoever may
+//! `error` in place of `look` where there is none. One process is looked at once, whatever runs in it, for people who may
 //! `view` all of that. Each look is on record before it is taken.
 
 use std::collections::BTreeMap;
@@ -153,7 +153,7 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
             look.waits_for = waits_for;
         }
     }
-    // Whoever may not look any more sees nothing of what was looked at before.
+    // A person who may not look any more sees nothing of what was looked at before.
     if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));
     }

@@ -1,6 +1,6 @@
 //! Tasks that run and wait at no breakpoint, and those that have failed: the list of them, and looks at them.
 //!
-//! Ray is asked when somebody asks, and never otherwise. What a principal may not see does not exist, by the same rules as of
+//! Ray is asked when a client asks, and never otherwise. What a principal may not see does not exist, by the same rules as of
 //! breakpoints (`clusters`, `jobs`, `namespaces`, `tasks`, `nodes`).
 
 mod choice;

@@ -1,7 +1,7 @@
 //! Whose objects running tasks wait for in `ray.get`: asked of Ray where a look wants that (`"objects": true`).
 //!
 //! Which objects they are stands in the variables of Ray's own frames, as the principal may see them. What makes or owns one is
-//! told to whoever may list or look at that.
+//! told to people who may list or look at that.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

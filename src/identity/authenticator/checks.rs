@@ -116,7 +116,7 @@ impl Checks {
         })
     }
 
-    /// What Kubernetes says of a token that no key here has signed, where there is anybody to ask: asking is
+    /// What Kubernetes says of a token that no key here has signed, where Kubernetes can be asked: asking is
     /// what costs, so it is in `attempt`.
     pub(super) async fn ask_kubernetes(
         &self,
@@ -130,7 +130,7 @@ impl Checks {
         kubernetes.review(token).await
     }
 
-    /// Whether somebody else is asked about this attempt, or it is put on record. Once admitted it stays so.
+    /// Whether an outside authority is asked about this attempt, or it is put on record. Once admitted it stays so.
     fn admit(&self, attempt: &mut Attempt) -> Result<(), AuthError> {
         if attempt.admitted {
             return Ok(());
@@ -192,7 +192,7 @@ impl Checks {
         }
     }
 
-    /// What a ticket says of somebody whom Kubernetes knows is worth as much as the token that it came from:
+    /// What a ticket says of a person whom Kubernetes knows is worth as much as the token that it came from:
     /// the relay that shows that one again and again is asked.
     pub(super) fn still_accepted(
         &self,

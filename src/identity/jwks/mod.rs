@@ -26,7 +26,7 @@ use crate::config;
 use crate::wire::backoff::Backoff;
 use source::{Fetch, Fetched, Source};
 
-/// Between fetches because of keys that are not known: anybody can make up names of keys.
+/// Between fetches because of keys that are not known: any client can make up names of keys.
 const UNKNOWN_KEY_PAUSE: Duration = Duration::from_secs(30);
 
 /// How often a file is looked at.
@@ -52,7 +52,7 @@ struct JwksInner<S> {
     max_stale: Duration,
     timeout: Duration,
     keys: watch::Sender<KnownKeys>,
-    /// Somebody wants a key that is not known.
+    /// A key is wanted that is not known.
     wanted: Notify,
     /// When a fetch for the sake of an unknown key may begin again.
     next_unknown: Mutex<Instant>,
@@ -145,7 +145,7 @@ impl<S: Fetch> KeyRing for RemoteKeys<S> {
 }
 
 impl<S: Fetch> JwksInner<S> {
-    /// The one place that fetches: never two at a time, whoever asks.
+    /// The one place that fetches: never two at a time.
     async fn keep_fresh(&self) {
         let mut backoff = RETRY;
         loop {

@@ -53,7 +53,7 @@ fn usable(number: usize, key: Value) -> Option<VerificationKey> {
         .get("kid")
         .and_then(Value::as_str)
         .map(|kid| kid.chars().take(64).collect());
-    // Of any kind: whoever reads the set can sign with it.
+    // Of any kind: a reader of the set can sign with it.
     if ["d", "k", "p", "q"]
         .iter()
         .any(|part| key.get(part).is_some())

@@ -1,7 +1,7 @@
 //! Kubernetes as an identity provider: the API server says who a token belongs to and what that user may do.
 //!
 //! [`Reviewer`] is asked by the authenticator about tokens that are not the relay's own. Everything fails closed: an
-//! API server that does not answer authenticates no client. An answer holds for `kubernetes.recheck`; while anybody is
+//! API server that does not answer authenticates no client. An answer holds for `kubernetes.recheck`; while a session is
 //! there by an accepted token, a `Rechecker` shows the token again after the same time, and withdraws it when it is
 //! not accepted any more or may do less, twice in a row. The token itself is kept only by those recheckers; what is remembered goes by
 //! its SHA-256.
@@ -82,7 +82,7 @@ struct Known {
     asking: HashMap<Key, watch::Receiver<ReviewAnswer>>,
     accepted: ExpiringCache<Key, VerifiedIdentity>,
     refused: ExpiringCache<Key, ()>,
-    /// Accepted ones that nobody shows again, for as long as an API server may be silent.
+    /// Accepted ones that are not shown again, for as long as an API server may be silent.
     lapsed: ExpiringCache<Key, recheck::Lapsed>,
     /// Those that are shown again and again, by fingerprint.
     kept: HashMap<String, recheck::TrackedToken>,
@@ -164,7 +164,7 @@ impl Reviewer {
                     break self.ask(&mut known, key, token, expires, place);
                 }
             }
-            // Whoever waits for a place holds a connection, and so there are not more than these.
+            // A client that waits for a place holds a connection, and so there are not more than these.
             let free = Arc::clone(&self.0.first_reviews).acquire_owned();
             place = match timeout(self.0.timeout, free).await {
                 Ok(Ok(place)) => Some(place),
@@ -193,7 +193,7 @@ impl Reviewer {
         known.asking.insert(key, answer.clone());
         let (reviewer, token) = (self.clone(), token.clone());
         let appeared = self.0.appeared.subscribe();
-        // On its own, so that the answer comes and is remembered whoever stops waiting.
+        // On its own, so that the answer is remembered even if its client stops waiting.
         self.0.tasks.spawn(async move {
             let inner = &reviewer.0;
             let found = tokio::select! {
@@ -290,7 +290,7 @@ impl Reviewer {
         Arc::clone(&self.0.audience)
     }
 
-    /// Who is already there by the credential of that `fingerprint`, for tickets made of it. `None`: nobody is, and so
+    /// Who is already there by the credential of that `fingerprint`, for tickets made of it. `None`: no principal is, and so
     /// its end would go unnoticed.
     pub(super) fn present(&self, fingerprint: &str) -> Option<VerifiedIdentity> {
         let known = self.0.known.lock();
@@ -352,7 +352,7 @@ fn fingerprint(key: &Key) -> String {
     hex(&key[..8])
 }
 
-/// `exp` of a JWT. Nobody has verified it yet: it serves to end earlier what Kubernetes accepts, never later.
+/// `exp` of a JWT. It is not verified: it serves to end earlier what Kubernetes accepts, never later.
 fn expiry(token: &str) -> Option<SystemTime> {
     #[derive(serde::Deserialize)]
     struct Claims {

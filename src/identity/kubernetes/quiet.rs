@@ -59,7 +59,7 @@ impl Quiet {
         let of = |place: &RoleScope| last.and_then(|last| last.get(&place.clusters)).copied();
         let is_quiet = |place: &RoleScope| matches!(of(place), Some(LastAnswer::Nothing(until)) if until > now);
         let (quiet, mut asked): (Vec<_>, Vec<_>) = places.into_iter().partition(is_quiet);
-        // What somebody has is looked at whatever there is beside it.
+        // What a person has is looked at whatever there is beside it.
         asked.sort_by_key(|place| !matches!(of(place), Some(LastAnswer::Allowed(_))));
         let has = asked
             .iter()
@@ -70,7 +70,7 @@ impl Quiet {
         (asked, quiet, is_more)
     }
 
-    /// `user` was asked about these, `all` being the number of all that there are. To be told of nobody who may do nothing
+    /// `user` was asked about these, `all` being the number of all that there are. To be told of no person who may do nothing
     /// anywhere: an API server that starts says no to everything.
     pub(super) fn learn(&self, user: Key, asked: &[(String, Scopes)], all: usize) {
         let mut last = self.0.lock();

@@ -2,9 +2,9 @@
 //! token shows it again, and withdraws it when it is refused or may do less than before, twice in a row: an API server that
 //! starts says no to what is right, and a binding that is replaced is away for a moment.
 //!
-//! A rechecker ends when nobody holds the [`VerifiedIdentity`] any more but the memory, and when it has withdrawn. An API server
+//! A rechecker ends when nothing holds the [`VerifiedIdentity`] any more but the memory, and when it has withdrawn. An API server
 //! that does not answer is asked again and again for `kubernetes.outage_grace`, then the token is withdrawn. As long, it goes on
-//! being accepted, whether or not anybody is there by it.
+//! being accepted, whether or not a session has it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -21,7 +21,7 @@ use crate::policy::Grants;
 /// Longest pause before an API server is asked again that did not answer.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
-/// How long after a no Kubernetes is asked again, before anybody's session ends.
+/// How long after a no Kubernetes is asked again, before a session ends.
 const SECOND_LOOK: Duration = Duration::from_secs(5);
 
 /// A token that was accepted.
@@ -33,7 +33,7 @@ pub(super) struct AcceptedToken {
     pub(super) appeared: watch::Receiver<u64>,
 }
 
-/// What was last said of a token that nobody is there by any more.
+/// What was last said of a token that no session has any more.
 pub(super) struct Lapsed {
     review: Review,
     confirmed: Instant,
@@ -229,7 +229,7 @@ impl Rechecker {
         Recheck::Confirmed
     }
 
-    /// Asks about what was not asked about yet: whoever is there is to see it. Whether there was an answer; whatever else
+    /// Asks about what was not asked about yet: its sessions are to see it. Whether there was an answer; whatever else
     /// becomes of the token, the next look says.
     async fn look_at_more(&mut self) -> bool {
         let inner = Arc::clone(&self.reviewer.0);
@@ -268,7 +268,7 @@ impl Rechecker {
         }
     }
 
-    /// Ends whoever is there by it.
+    /// Ends the sessions that have it.
     fn withdraw(self, why: Withdrawn) {
         tracing::info!(subject = %self.review.user.name, credential = %format_args!("kubernetes:{}", self.fingerprint), why = %why, "a token is withdrawn");
         self.forget();
@@ -284,10 +284,10 @@ impl Rechecker {
         self.withdraw.withdraw(why);
     }
 
-    /// Nobody but the memory holds it; the memory then does not any more either.
+    /// Only the memory holds it; the memory then does not any more either.
     fn is_forgotten(&self) -> bool {
         let mut known = self.reviewer.0.known.lock();
-        // Under the lock nobody can be given it meanwhile.
+        // Under the lock no client can be given it meanwhile.
         let by_memory = usize::from(self.is_current(&known));
         if self.withdraw.holders() > by_memory {
             return false;

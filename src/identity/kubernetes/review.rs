@@ -5,7 +5,7 @@
 //! the RayCluster in its own namespace ([`Places`]).
 //! A role for it without names in the relay's namespace is for the whole relay, and asked for that with `admin` alone.
 //! No such API exists, and none has to: roles may name it all the same. All verbs are asked for at once, since the
-//! first thing that anybody asks of a [`crate::policy::Access`] is what may be seen at all.
+//! first thing that is asked of a [`crate::policy::Access`] is what may be seen at all.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 

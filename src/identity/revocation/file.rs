@@ -17,7 +17,7 @@ use crate::wire::watched_file::WatchedFile;
 /// Longest file: more lines than the list holds.
 const LONGEST: u64 = 32 << 20;
 
-/// Longest wait for somebody else who appends.
+/// Longest wait for another process that appends.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// Pause between looks at the lock.
@@ -131,7 +131,7 @@ pub(super) fn is_past(revocation: &Revocation, now: SystemTime) -> bool {
 
 /// Appends `revocations` to the file at `path`, which is made (for its owner alone) where there is none. A line for each in
 /// one write, under a lock, and on the disk when this returns. Lines whose time has passed stay: removing them is for
-/// whoever keeps the file.
+/// the keeper of the file.
 ///
 /// # Errors
 /// [`RevocationFileError::Io`].

@@ -33,7 +33,7 @@ const WHY: Duration = Duration::from_secs(2);
 /// How long the worker is waited for when the session is over.
 const GIVEN_BACK: Duration = Duration::from_secs(3);
 
-/// What somebody is told who leaves a task.
+/// What a person is told who leaves a task.
 const RUNS_ON: &str = "The task runs on without a debugger.\n";
 
 /// What was done with a worker.
@@ -166,7 +166,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             && let SessionDebugger::Opening(opening) =
                 std::mem::replace(line, SessionDebugger::Gone)
         {
-            // Whoever goes on with a task that stands does not let it run by leaving at this moment.
+            // A person who goes on with a task that stands does not let it run by leaving at this moment.
             let may_leave = matches!(opening, Opening::New(_));
             let account = self.context.account(live.worker.principal());
             let attach = async {
@@ -343,7 +343,7 @@ fn because(end: &SessionEnd) -> String {
     format!("this session ends, because {end}; the task runs on")
 }
 
-/// What becomes of a task that somebody else keeps.
+/// What becomes of a task that another process keeps.
 fn stays_for(keeps: Duration) -> String {
     let keeps = span(keeps);
     format!(

@@ -81,7 +81,7 @@ impl ReachedWorker {
         })
     }
 
-    /// What somebody is told who goes on with `whose` session with `title`, which was parked `for_how_long`.
+    /// What a person is told who goes on with `whose` session with `title`, which was parked `for_how_long`.
     pub(super) fn told(&self, whose: &str, title: &str, for_how_long: &str) -> String {
         let standing = match &self.line {
             SessionDebugger::Opening(opening) => opening.standing(),
@@ -113,7 +113,7 @@ impl SessionDebugger {
         }
     }
 
-    /// Loses this end where somebody keeps the debugger then, and says whether it does.
+    /// Loses this end where the debugger is kept then, and says whether it is.
     pub(super) fn abandon(&mut self) -> bool {
         match self {
             Self::Legacy(entered) => entered.abandon(),

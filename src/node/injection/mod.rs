@@ -1,6 +1,6 @@
 //! The hook in a worker that was started without one, put there from outside for a debugger that is to be opened.
 //!
-//! Like py-spy it is run as the worker's own user, whoever the agent is. What calls into a process of Python is never ended
+//! Like py-spy it is run as the worker's own user, whichever user the agent is. What calls into a process of Python is never ended
 //! halfway: the process would not survive that. So who waits for it may give up, and it goes on to its end.
 
 use std::collections::HashSet;
@@ -125,7 +125,7 @@ impl Injections {
                 () = ending.cancelled() => return,
             };
             drop(under_way);
-            // Nobody waits where it has come late.
+            // No caller waits where it has come late.
             drop(done.send(ran));
         });
         let came = timeout_at(until, came).await;

@@ -1,6 +1,6 @@
 //! Which processes are Ray's workers, as the system's own tree of processes tells it and no registry.
 //!
-//! A raylet starts the workers of its node, and each of them is its child. A driver is started by whoever runs the job, and a
+//! A raylet starts the workers of its node, and each of them is its child. A driver is started by the person who runs the job, and a
 //! worker in a container by the container's runtime: what tells these is the connection that each has with the raylet. The
 //! services that Ray itself runs on a node have either, too, and are known by their programs.
 

@@ -26,7 +26,7 @@ const ANSWERED: Duration = Duration::from_secs(1);
 /// How long a thread may take to stand.
 const STOPPED: Duration = Duration::from_millis(1500);
 
-/// What `debugpy.wait_for_client()` needs to notice that somebody was there.
+/// What `debugpy.wait_for_client()` needs to notice that a client was there.
 const NOTICED: Duration = Duration::from_millis(500);
 
 /// How long the last answer may take.
@@ -37,7 +37,7 @@ const KEPT: usize = 64 * 1024;
 
 /// Has the worker at the other end of `stream` run on, as far as it is one of these. Takes four seconds at most.
 pub(super) async fn let_run(stream: &mut TcpStream) {
-    // Whoever is gone needs nothing.
+    // A worker that is gone needs nothing.
     let _ = said(stream).await;
     let _ = stream.shutdown().await;
 }

@@ -66,7 +66,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         refusal
     }
 
-    /// Waits for something that happens while nobody types, writes it, and returns where the session is over. Cancel
+    /// Waits for something that happens without input, writes it, and returns where the session is over. Cancel
     /// safe.
     pub async fn idle(&mut self) -> End {
         loop {
@@ -77,7 +77,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             if let Incoming::Event { name, body } = incoming {
                 match name {
                     Some(Event::Terminated | Event::Exited) => return End::Terminated,
-                    // Nobody waits here, so a full channel loses output rather than blocking a cancel.
+                    // No task waits here, so a full channel loses output rather than blocking a cancel.
                     Some(Event::Output) => {
                         if let Some(piece) = program_output(&body) {
                             let _ = self.out.try_send(piece);

@@ -2,7 +2,7 @@
 //!
 //! In the order in which a session meets them: `open` attaches, `line` takes what is typed apart, `inspect`, `breaks`
 //! and `run` do it by what `request` asks the debugger, `complete` answers Tab, `leave` ends, and `park` is for a prompt
-//! at which nobody is for a while.
+//! without a person for a while.
 
 mod breaks;
 mod complete;

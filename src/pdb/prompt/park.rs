@@ -1,4 +1,4 @@
-//! A prompt at which nobody is for a while, and going on with a debugger that somebody else has attached to.
+//! A prompt without a person for a while, and going on with a debugger that another has attached to.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             .await
     }
 
-    /// Goes on for somebody with these `options`, and writes to `out` where the program stands and what the debugger has said
+    /// Goes on for a person with these `options`, and writes to `out` where the program stands and what the debugger has said
     /// meanwhile. A prompt that was kept is as it was: breakpoints, aliases, the selected frame. Dropped, it drops the
     /// connection.
     ///
@@ -86,7 +86,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Ok((self, after))
     }
 
-    /// What the debugger says while nobody is at the prompt: the body of its next message; `None`: it is not held. Cancel safe.
+    /// What the debugger says without a person at the prompt: the body of its next message; `None`: it is not held. Cancel safe.
     pub(crate) async fn overhear(&mut self) -> Result<Option<BytesMut>, Lost> {
         self.wire.body().await
     }

@@ -37,7 +37,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         if self.stack.is_empty() && matches!(piece, Piece::Program(_)) {
             return;
         }
-        // Whoever reads the output may be gone; the session is ended by its owner then.
+        // The reader of the output may be gone; the session is ended by its owner then.
         for part in piece.parts() {
             let _ = self.out.send(part).await;
         }

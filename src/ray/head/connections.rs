@@ -2,7 +2,7 @@
 //!
 //! A connection has no task of its own: the request that has it moves it along, until the head of the answer is there,
 //! and then as the answer's body is read. So an answer passes through the relay within one task, is read from the head
-//! no faster than it is taken, and whoever drops it closes the connection. One whose answer has come to its end is kept
+//! no faster than it is taken, and dropping it closes the connection. One whose answer has come to its end is kept
 //! for the next request. Of those there are at most [`KEPT`], for [`IDLE`]; a task closes them, which ends with the last
 //! of them, or with the [`Connections`].
 
@@ -195,14 +195,14 @@ impl PooledConnection {
         if let Some(driver) = &mut self.driver
             && driver.as_mut().poll(cx).is_ready()
         {
-            // An error reaches whoever waits for the answer or its body.
+            // An error reaches the task that waits for the answer or its body.
             self.driver = None;
         }
     }
 
     /// Whether the next request may go out on it.
     fn is_ready(&mut self) -> bool {
-        // Nobody waits for anything on it: it is only looked at.
+        // No task waits for anything on it: it is only looked at.
         self.drive(&mut Context::from_waker(Waker::noop()));
         self.driver.is_some() && self.requests.is_ready()
     }

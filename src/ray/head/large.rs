@@ -1,4 +1,4 @@
-//! Large answers: to hold and to read one takes memory and time of everybody's, so they take turns.
+//! Large answers: to hold and to read one takes memory and time of all clients, so they take turns.
 //!
 //! Of one head one is under way at a time, and of all of them [`AT_ONCE`]; and a head whose answer took long, because it was
 //! slow to come or long to read, rests for a multiple of that before the next. What it takes to hold is taken from the memory of
@@ -136,7 +136,7 @@ impl Turns {
         })
     }
 
-    /// Cancel safe. `None` never comes: nobody closes a semaphore.
+    /// Cancel safe. `None` never comes: a semaphore is not closed.
     async fn turn(self: &Arc<Self>) -> Option<HeadTurn> {
         let own = Arc::clone(&self.own).acquire_owned().await.ok()?;
         let rested = *self.rested.lock();
@@ -168,7 +168,7 @@ impl Drop for HeadTurn {
 }
 
 impl Answer {
-    /// What `read` makes of the bytes; where they are many, on a thread on which nobody waits for anything else.
+    /// What `read` makes of the bytes; where they are many, on a thread that does nothing else.
     ///
     /// # Errors
     /// Those of `read`, and where the process ends.
@@ -179,7 +179,7 @@ impl Answer {
         if self.turn.is_none() {
             return read(&self.bytes);
         }
-        // With its turn, which ends when it has been read, also where nobody waits for it any more.
+        // With its turn, which ends when it has been read, also where no task waits for it any more.
         let read = tokio::task::spawn_blocking(move || read(&self.bytes));
         read.await.unwrap_or_else(|error| Err(error.to_string()))
     }

@@ -424,7 +424,7 @@ fn without_traceback(message: &str) -> &str {
     message.lines().rev().find(said).unwrap_or(message)
 }
 
-/// What may be shown of an address that somebody put a password into.
+/// What may be shown of an address with a password in it.
 fn without_userinfo(address: &str) -> String {
     match (address.find("://"), address.rfind('@')) {
         (Some(scheme), Some(at)) if at > scheme => {

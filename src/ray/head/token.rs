@@ -40,7 +40,7 @@ enum TokenLocation {
     Environment(HeaderValue),
     File {
         file: Mutex<WatchedFile>,
-        /// A missing file is worth a warning: somebody named it.
+        /// A missing file is worth a warning: the configuration named it.
         named: bool,
     },
 }
@@ -53,7 +53,7 @@ struct Cached {
     complained: bool,
 }
 
-/// A token that somebody gives, and gives anew when the head does not take it.
+/// A token that a source gives, and gives anew when the head does not take it.
 #[derive(Clone)]
 pub struct GivenToken(Arc<GivenState>);
 
@@ -98,7 +98,7 @@ impl GivenToken {
         Option::clone(&given).flatten()
     }
 
-    /// Has nothing sent, where no token has been given: whoever waits for the first one goes on.
+    /// Has nothing sent, where no token has been given: a task that waits for the first one goes on.
     pub fn none_yet(&self) {
         self.0.header.send_if_modified(|header| {
             let first = header.is_none();
@@ -222,7 +222,7 @@ impl TokenSource {
         match &self.place {
             TokenLocation::Nowhere | TokenLocation::Environment(_) => false,
             TokenLocation::Given(token) => {
-                // Whoever gave it looks for another; the next request has it.
+                // Its source looks for another; the next request has it.
                 token.0.refused.notify_one();
                 false
             }
@@ -234,7 +234,7 @@ impl TokenSource {
         }
     }
 
-    /// Whether somebody gives it, so that no setting of the relay's can be at fault.
+    /// Whether a source gives it, so that no setting of the relay's can be at fault.
     pub(super) fn is_given(&self) -> bool {
         matches!(self.place, TokenLocation::Given(_))
     }

@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 impl Registry {
     /// Has the heads asked for the live worker whose id is `worker`, or begins with it (at least eight characters, of one
     /// worker only), of `cluster` or of any. Where it has a debugger it is in the list afterwards, for ten seconds at
-    /// least: as [`crate::ray::registry::State::Unlisted`] where Ray does not say that it is paused. Its names, by which somebody's rights
+    /// least: as [`crate::ray::registry::State::Unlisted`] where Ray does not say that it is paused. Its names, by which a principal's rights
     /// may be narrowed, are waited for. Nothing is dialled.
     ///
     /// `None`: there is none, there are several, or the heads did not say. Takes ten seconds at most. Cancel safe.

@@ -21,7 +21,7 @@ pub struct Attribution {
     gcs: Option<GcsClient>,
 }
 
-/// A debugger that Ray's registry attributes to a live worker. Nobody makes one but [`Attribution`].
+/// A debugger that Ray's registry attributes to a live worker. Only [`Attribution`] makes one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attributed {
     node_id: String,

@@ -143,7 +143,7 @@ pub(super) fn number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, 
     })
 }
 
-/// A time in milliseconds since 1970, which Ray also writes as `1795236270139.0`; zero and what is no time is nothing.
+/// A time in milliseconds since 1970, which Ray also writes as `1795236270139.0`; zero and anything but a time is nothing.
 pub(super) fn millis<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     /// The last millisecond of the year 9999.
     const LAST: u64 = 253_402_300_799_999;

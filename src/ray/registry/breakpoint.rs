@@ -315,7 +315,7 @@ impl Breakpoint {
         matches!(self.state, State::Paused)
     }
 
-    /// Nobody has it: a debugger may be tried.
+    /// It is free: a debugger may be tried.
     pub fn is_free(&self) -> bool {
         matches!(
             self.state,
@@ -336,7 +336,7 @@ impl Breakpoint {
         !rest.is_empty() && rest.bytes().all(|byte| byte == b'f')
     }
 
-    /// Where it stands in a list: first what nobody has, and of each the one that has waited longest.
+    /// Where it stands in a list: first what is free, and of each the one that has waited longest.
     pub(crate) fn order(&self) -> (bool, Timestamp, BreakpointId) {
         (self.holder().is_some(), self.first_seen, self.id)
     }
@@ -353,7 +353,7 @@ impl Breakpoint {
     }
 
     /// The same as far as this relay has measured it itself: what is done to a task for having waited rests on no clock
-    /// that somebody can set.
+    /// that a person can set.
     pub fn watched(&self, now: Timestamp) -> Duration {
         match &self.registered {
             Some(registered) => now.instant.saturating_duration_since(registered.read),

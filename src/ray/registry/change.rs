@@ -40,7 +40,7 @@ pub enum Change {
 /// Why a breakpoint could not be claimed.
 #[derive(Debug, Clone)]
 pub enum ClaimError {
-    /// Somebody else is attached.
+    /// Another client is attached.
     InUse(Box<Holder>),
     /// The breakpoint ended a short while ago.
     Ended(Arc<Breakpoint>),

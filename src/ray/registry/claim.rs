@@ -99,7 +99,7 @@ impl Claim {
     }
 
     /// Takes note of what became of dialling its debugger. Where nothing listened, the list says so when the claim ends,
-    /// until somebody reaches it again.
+    /// until a client reaches it again.
     pub fn dialled(&self, listens: bool) {
         let held = &self.lease.held;
         let key = held.breakpoint.key();
@@ -230,7 +230,7 @@ impl Lease {
     }
 }
 
-/// Keeps a breakpoint from being dialled, by whoever holds it.
+/// Keeps a breakpoint from being dialled, by its holder.
 pub struct Cooldown {
     settling: watch::Sender<()>,
     id: BreakpointId,
@@ -302,7 +302,7 @@ pub enum WorkerLocation {
     Dead,
     /// Ray says that it waits for a debugger.
     Listed,
-    /// It is alive and in no list, so that nobody can attach to it: it runs, or stands where nobody sees it.
+    /// It is alive and in no list, so that no client can attach to it: it runs, or stands unseen.
     Unlisted,
     /// The head does not say.
     Unknown,

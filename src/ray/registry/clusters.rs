@@ -1,7 +1,7 @@
 //! The clusters of a registry: those of the configuration, and others that come and go while it runs.
 //!
 //! Each has a place, by which the core knows it. A place stays a cluster's until nothing of it is left, and then another
-//! one may have it: there are never more than the most that were there at a time. Whoever goes on with a cluster that may
+//! one may have it: there are never more than the most that were there at a time. A task that goes on with a cluster that may
 //! be gone, such as a session, holds its [`ClusterHandle`], and not its place alone.
 
 use std::collections::HashSet;
@@ -51,7 +51,7 @@ pub(super) struct ClusterHandle {
     pub(super) pdb_now: Notify,
     /// Something new is to be looked up.
     pub(super) lookup_now: Notify,
-    /// Somebody knows of a node that is not known here.
+    /// Another part knows of a node that is not known here.
     pub(super) nodes_now: Notify,
     /// When the last answer about nodes was asked for.
     nodes_asked: watch::Sender<Option<Instant>>,

@@ -72,7 +72,7 @@ impl EnteredBreakpoint {
         read.filter(|read| is_registered(&read.key))
     }
 
-    /// The breakpoint, as if nobody had it.
+    /// The breakpoint, as if it were free.
     pub(crate) fn breakpoint(&self) -> Breakpoint {
         let since = Duration::from_millis(self.first_seen_unix_ms);
         let since = UNIX_EPOCH.checked_add(since).unwrap_or(UNIX_EPOCH);

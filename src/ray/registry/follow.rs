@@ -74,7 +74,7 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// Runs until cancelled by dropping it, or until nobody polls any more.
+    /// Runs until cancelled by dropping it, or until no task polls any more.
     pub(super) async fn run(mut self) {
         let mut suspected = Instant::now();
         let mut wanted = false;

@@ -1,6 +1,6 @@
 //! Clusters that are found while the registry runs, beside those of the configuration; and the tasks of all of them.
 //!
-//! Whoever looks for them says which there are ([`Registry::set_found`]); [`Registry::run`] makes it so. One whose head is at
+//! Discovery says which there are ([`Registry::set_found`]); [`Registry::run`] makes it so. One whose head is at
 //! another address, or that is none any more, is taken out first: what asks its head ends, then what waited there has died,
 //! and only then is its name taken by another.
 

@@ -1,4 +1,4 @@
-//! A cluster that is found while the registry runs, as whoever found it tells of it.
+//! A cluster that is found while the registry runs, as discovery tells of it.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -33,8 +33,8 @@ impl Registry {
         self.shared.with(|state| state.unlisted())
     }
 
-    /// A claim of what is held elsewhere at the breakpoint `id`, for who goes on with it here: nobody else gets it in between.
-    /// Dropped, it is held elsewhere again, if somebody still says so. `None`: nobody else has it.
+    /// A claim of what is held elsewhere at the breakpoint `id`, for who goes on with it here: no other session gets it in between.
+    /// Dropped, it is held elsewhere again, if an agent or process still says so. `None`: it is not held elsewhere.
     pub(crate) fn take_over(&self, id: BreakpointId) -> Option<Claim> {
         let taken = |state: &mut super::state::State, number, now| {
             state.take_over(id, number, now).ok_or(())

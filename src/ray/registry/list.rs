@@ -11,7 +11,7 @@ use crate::timestamp::Timestamp;
 /// The largest number of rows of a part: about as many as a list of 10,000 has parts.
 const PART: usize = 128;
 
-/// A row, with its id beside it: whoever looks for one touches no other breakpoint.
+/// A row, with its id beside it: a search touches no other breakpoint.
 type ListRow = (BreakpointId, Arc<Breakpoint>);
 
 /// Breakpoints in an order. Cheap to clone.

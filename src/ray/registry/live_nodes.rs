@@ -27,7 +27,7 @@ pub(super) fn alive(cluster: &Arc<str>, rows: &[NodeRow]) -> Vec<RayNode> {
     nodes
 }
 
-/// Puts `now` in place of what was published of `cluster`; nobody is woken where that is the same.
+/// Puts `now` in place of what was published of `cluster`; no task is woken where that is the same.
 pub(super) fn publish(
     published: &watch::Sender<Arc<[RayNode]>>,
     cluster: &Arc<str>,

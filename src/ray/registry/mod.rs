@@ -133,13 +133,13 @@ impl Registry {
         self.shared.watch()
     }
 
-    /// The nodes that heads list as alive, by cluster and id. As long as anybody holds what this returns, the heads are asked
+    /// The nodes that heads list as alive, by cluster and id. As long as what this returns is held, the heads are asked
     /// for them at `registry.node_interval`; otherwise only while anything is paused or attached.
     pub fn watch_nodes(&self) -> watch::Receiver<Arc<[RayNode]>> {
         self.shared.nodes.subscribe()
     }
 
-    /// Has every head asked for its nodes now, and resolves when all have answered: somebody may know of a node before the
+    /// Has every head asked for its nodes now, and resolves when all have answered: an agent may know of a node before the
     /// relay does. A head is asked once in a second at most, however many want to know. To be bounded by the caller: a head
     /// that does not answer is waited for. Cancel safe.
     pub async fn nodes_refreshed(&self) {
@@ -158,7 +158,7 @@ impl Registry {
         self.shared.events()
     }
 
-    /// Has every head asked now what is paused, and resolves when all have answered or failed to: somebody may know of a
+    /// Has every head asked now what is paused, and resolves when all have answered or failed to: a client may know of a
     /// breakpoint before the next poll does. To be bounded by the caller: before [`Self::run`] it does not resolve. Cancel
     /// safe.
     pub async fn refreshed(&self) {
@@ -286,7 +286,7 @@ impl Registry {
         }
     }
 
-    /// Tells everybody who hears events that the breakpoint `id` will be released, where it waits.
+    /// Tells all listeners of events that the breakpoint `id` will be released, where it waits.
     pub fn announce_release(&self, id: BreakpointId) {
         self.shared.change(|_, _| {
             let list = self.shared.snapshot();

@@ -1,7 +1,7 @@
 //! The nodes of a cluster, and which of them are lost: the rows of a lost node's workers say "paused" for good.
 //!
 //! Ray itself says so at once where a raylet took its leave, after about 13 s where it was killed, and after about a minute
-//! where the cable was cut. Whoever notices first that a worker has vanished without a word of Ray's has its node
+//! where the cable was cut. The first to notice that a worker has vanished without a word of Ray's has its node
 //! suspected: it is asked after each second from then on.
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::ray::registry::shared::Shared;
 use crate::ray::registry::state::Cluster;
 use crate::ray::registry::{live_nodes, query};
 
-/// The shortest time between two questions that somebody who knows of a node has put.
+/// The shortest time between two questions about a node that another part knows of.
 const SPACING: Duration = Duration::from_secs(1);
 
 /// Asks a head for its nodes, and when it did so last.

@@ -1,4 +1,4 @@
-//! Objects that are waited for: whose they are and what becomes of them, asked of the head when somebody wants to know.
+//! Objects that are waited for: whose they are and what becomes of them, asked of the head when a person wants to know.
 //!
 //! The id of an object begins with that of the task that makes it or has put it. Its owner, which has submitted that task, is
 //! the one process that tells a status of it: those that were only given it say `NIL`.
@@ -44,7 +44,7 @@ pub(super) async fn ask(cluster: &ClusterHandle, ids: &[String]) -> Vec<Result<A
     let Some(head) = &cluster.head else {
         return Vec::new();
     };
-    // Nobody closes it.
+    // It is never closed.
     let Ok(_turn) = cluster.listings.acquire().await else {
         return Vec::new();
     };

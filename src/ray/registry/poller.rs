@@ -126,7 +126,7 @@ impl Poller<'_> {
             let handle = Arc::clone(&self.handle);
             tokio::select! {
                 () = tokio::time::sleep_until(due) => {}
-                // Dropped with whatever it has asked, which the head has answered to nobody then.
+                // Dropped with whatever it has asked, whose answer is lost then.
                 () = self.is_back(), if !ok => {}
                 () = handle.poll_now.notified() => {
                     tokio::time::sleep_until((started + spacing).min(due)).await;

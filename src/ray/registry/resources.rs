@@ -104,7 +104,7 @@ fn of_node(name: &str) -> Option<&str> {
         // Each group has that, and it is nothing that a node has.
         (true, _) if resource == "bundle" => None,
         (true, _) => Some(resource),
-        // A name of somebody's own.
+        // A resource that people named themselves.
         (false, false) => Some(name),
     }
 }

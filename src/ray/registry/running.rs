@@ -1,4 +1,4 @@
-//! What runs in a cluster and waits at no breakpoint: asked of the head when somebody wants to know, and never by polls.
+//! What runs in a cluster and waits at no breakpoint: asked of the head when a person wants to know, and never by polls.
 //!
 //! Four questions: the running tasks, the workers that live (for addresses, and for drivers), the actors and the jobs (for
 //! names). Where there are more tasks than a head tells at once, each job that runs is asked for by itself.
@@ -111,7 +111,7 @@ pub(super) async fn ask(cluster: &ClusterHandle, job: Option<&str>) -> Option<Ru
         trouble: None,
         complete: true,
     };
-    // Nobody closes it.
+    // It is never closed.
     let Ok(_turn) = cluster.listings.acquire().await else {
         return Some(found);
     };

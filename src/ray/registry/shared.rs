@@ -1,4 +1,4 @@
-//! The registry as everybody shares it: the core under a lock, and how each of its changes
+//! The registry as all share it: the core under a lock, and how each of its changes
 //! becomes a new snapshot, events, and a word to the claim that it concerns.
 //!
 //! The lock is held for memory work only, never across an await. Snapshots and events leave under
@@ -37,9 +37,9 @@ pub(super) struct Shared {
     /// Those that heads list as alive, in order.
     pub(super) nodes: watch::Sender<Arc<[RayNode]>>,
     core: Mutex<Core>,
-    /// Held by whoever asks the heads for one worker.
+    /// Held while the heads are asked for one worker.
     pub(super) asking: tokio::sync::Mutex<()>,
-    /// Held by whoever has the heads examined.
+    /// Held while the heads are examined.
     pub(super) examining: tokio::sync::Mutex<()>,
 }
 
@@ -139,7 +139,7 @@ impl Shared {
         let before = known(status);
         note(status);
         let after = known(status);
-        // Only the time of the answer moves each second: nobody is woken for that.
+        // Only the time of the answer moves each second: no task is woken for that.
         self.publish(&mut core, Changes::new(), Now::now(), before != after);
     }
 
@@ -171,7 +171,7 @@ impl Shared {
         })
     }
 
-    /// Has whoever claims the breakpoint `id` from now on wait for the other end of what this returns to be dropped.
+    /// Has a session that claims the breakpoint `id` from now on wait for the other end of what this returns to be dropped.
     pub(super) fn settling(&self, id: BreakpointId) -> watch::Sender<()> {
         let (settling, settled) = watch::channel(());
         self.lock().settling.insert(id, settled);
@@ -330,7 +330,7 @@ impl Shared {
                 observer.changed(change, &breakpoint);
             }
             core.events += 1;
-            // Fails only when nobody listens.
+            // Fails only without a listener.
             let _ = self.events.send(Event {
                 seq: core.events,
                 change,

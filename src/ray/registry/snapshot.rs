@@ -1,4 +1,4 @@
-//! The list of breakpoints at one moment: immutable, swapped whole, read by everybody.
+//! The list of breakpoints at one moment: immutable, swapped whole, read by all.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ pub struct Search {
     pub brief: Arc<str>,
     /// Why that is less than what is asked for, as a sentence with the next step.
     pub narrowed: Option<Arc<str>>,
-    /// Nobody can tell what is new. Why stands in the list as a cluster of its own, for who may know of that.
+    /// What is new cannot be told. Why stands in the list as a cluster of its own, for who may know of that.
     pub is_blind: bool,
     /// Those that were found and are not watched, in the order of their names.
     pub left_out: Vec<LeftOut>,

@@ -1,4 +1,4 @@
-//! Nodes of which somebody noticed that a worker has vanished there without a word of Ray's ([`crate::ray::registry::nodes`]).
+//! Nodes where it was noticed that a worker has vanished there without a word of Ray's ([`crate::ray::registry::nodes`]).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ const SUSPECTED: Duration = Duration::from_secs(75);
 /// Nodes that are suspected at a time.
 const MAX_SUSPECTS: usize = 64;
 
-/// Nodes of one cluster of which somebody noticed something.
+/// Nodes of one cluster that are under suspicion.
 #[derive(Default)]
 pub(super) struct Suspects {
     until: Mutex<HashMap<String, Instant>>,

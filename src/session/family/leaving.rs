@@ -66,7 +66,7 @@ impl Members {
     }
 }
 
-/// Whether the whole family says goodbye at this moment, in which one of it has: its window is closed, and nobody has stopped
+/// Whether the whole family says goodbye at this moment, in which one of it has: its window is closed, and no session was stopped
 /// anything. Takes a second at most. Cancel safe.
 pub(super) async fn all_leave(mut members: watch::Receiver<Members>) -> bool {
     let began = Instant::now();

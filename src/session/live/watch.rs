@@ -48,7 +48,7 @@ pub(crate) enum SessionEnd {
     /// The time of its principal is over.
     #[error("{0}")]
     Revoked(PrincipalEnded),
-    /// Somebody who may has asked for its end, and not by its own connection.
+    /// A permitted person has asked for its end, and not by its own connection.
     #[error("you, or an administrator, have asked for its end")]
     Asked,
     /// What is said in it cannot be captured any more, and has to be.

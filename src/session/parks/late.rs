@@ -29,7 +29,7 @@ pub(super) struct ExpiredParks(Mutex<VecDeque<ExpiredPark>>);
 /// One that is over.
 #[derive(Debug)]
 struct ExpiredPark {
-    /// Whose it was; `None`: of somebody who was not authenticated.
+    /// Whose it was; `None`: of an unauthenticated client.
     subject: Option<String>,
     id: BreakpointId,
     title: String,

@@ -1,4 +1,4 @@
-//! A park, for whoever is shown it.
+//! A park, for the person who is shown it.
 
 use crate::ray::registry::Holder;
 use crate::timestamp::Timestamp;

@@ -15,7 +15,7 @@ const ALL: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct ParkPlaces(Mutex<TakenPlaces>);
 
-/// Those that are taken, by whose they are; nobody knows the share of who is anonymous.
+/// Those that are taken, by whose they are; an anonymous person has no share.
 #[derive(Debug, Default)]
 struct TakenPlaces {
     all: usize,

@@ -1,6 +1,6 @@
 //! What breakpoints hold up, by job: how many tasks, for how long, and which CPUs and GPUs of their nodes meanwhile.
 //!
-//! The registry tells of every change, so that nothing that is short is missed; what goes on is charged when somebody
+//! The registry tells of every change, so that nothing that is short is missed; what goes on is charged when a scrape
 //! looks. Bounded: as many breakpoints as the registry lists, and [`MOST_JOBS`] jobs have series of their own.
 
 use std::collections::{HashMap, HashSet};
@@ -77,7 +77,7 @@ impl HeldGroup {
 #[derive(Debug)]
 struct HeldStop {
     group: HeldGroup,
-    /// It has been looked up what it is: until then its time is charged to nobody, because that is known in a moment.
+    /// It has been looked up what it is: until then its time is charged to no job, because that is known in a moment.
     is_known: bool,
     cpus: Amount,
     gpus: Amount,
@@ -184,7 +184,7 @@ impl HeldMetrics {
         });
     }
 
-    /// Brings the families up to date: for whoever looks at them.
+    /// Brings the families up to date: for the next scrape.
     pub(super) fn refresh(&self) {
         let now = Instant::now();
         let accounts = &mut *self.accounts.lock();
@@ -324,7 +324,7 @@ impl Accounts {
             if now.saturating_duration_since(used) < KEPT {
                 return false;
             }
-            // Nobody may have looked for long: each job is looked for among all that is live once in that time at most.
+            // The last scrape may be long ago: each job is looked for among all that is live once in that time at most.
             let is_of = |group: &HeldGroup| group.cluster == oldest.0 && group.job == oldest.1;
             if self.live.values().any(|stop| is_of(&stop.group)) {
                 self.jobs.insert(oldest, now);

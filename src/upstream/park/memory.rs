@@ -62,7 +62,7 @@ impl ResumeState {
 
     /// The same of a session that is one with all of the family of this name.
     pub(crate) fn in_family(self, name: Option<&str>) -> Self {
-        // The name itself lets its sessions in, and is nobody else's to know.
+        // The name itself lets its sessions in, and no other client is to know it.
         let told = |name: &str| {
             let mut hasher = DefaultHasher::new();
             name.hash(&mut hasher);
@@ -74,7 +74,7 @@ impl ResumeState {
         }
     }
 
-    /// By what somebody else keeps the worker of `live`; for just so long as is `left`, where it is parked. `None`: by nothing.
+    /// By what another process keeps the worker of `live`; for just so long as is `left`, where it is parked. `None`: by nothing.
     pub(crate) fn keep(&self, live: &Live<'_>, left: Option<Duration>) -> Option<Box<ParkTerms>> {
         let principal = live.worker.principal();
         let expires = principal.expires();

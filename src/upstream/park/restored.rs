@@ -16,7 +16,7 @@ use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::timestamp::Timestamp;
 use crate::upstream::restored::{Claimed, LostSession};
 
-/// Keeps `claimed` until whoever had it comes again, or to its end.
+/// Keeps `claimed` until its person comes again, or to its end.
 pub(crate) async fn run(context: &Context, claimed: Claimed) {
     let _busy = context.shutdown.busy.token();
     let session = context
@@ -51,7 +51,7 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
         ..
     } = lost;
     if !recorded(context, session, &permit, number).await {
-        // Where nobody keeps it beyond this process, it is left.
+        // Where it is not kept beyond this process, it is left.
         debugger.abandon();
         return Outcome::Drained;
     }

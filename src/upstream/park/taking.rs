@@ -39,7 +39,7 @@ pub(crate) struct Resumed {
     pub(crate) left: Option<ParkView>,
     /// The number of the last session with it.
     session: u64,
-    /// Whose that was, where it was somebody else's.
+    /// Whose that was, where it was another person's.
     taken_from: Option<String>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) enum Origin {
 /// Whose one's own session is.
 pub(crate) const YOUR: &str = "your";
 
-/// On which terms somebody goes on with a park.
+/// On which terms a session goes on with a park.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms<'a> {
     /// What the client calls itself.
@@ -85,7 +85,7 @@ pub(crate) fn parked_for<'s>(
 }
 
 /// What `principal` is told of the breakpoint `id`, where it was to be refused because of `why`: until when it was parked,
-/// or that nobody knows what became of it.
+/// or that its fate is not known.
 pub(crate) fn explained(
     context: &Context,
     principal: &Principal,

@@ -11,7 +11,7 @@ use crate::session::{Authorized, Permit};
 use crate::timestamp::Timestamp;
 use crate::wire::human_time::span;
 
-/// Why the sessions of somebody are not kept.
+/// Why the sessions of a person are not kept.
 const NOT_KEPT: &str = "neither the policy nor `[park] for` turns parking on";
 
 /// For how long a session stays when its client is lost.
@@ -47,7 +47,7 @@ impl From<Duration> for Stay {
 }
 
 /// How long the session of `permit` is kept when its client is lost, which has `asked` for so long, where it has; `None`: not
-/// at all. The sessions of subprocesses are not: whoever comes again attaches to the task first.
+/// at all. The sessions of subprocesses are not: a person who comes again attaches to the task first.
 pub(crate) fn keeps(
     context: &Context,
     permit: &Permit,

@@ -67,7 +67,7 @@ pub fn header(bytes: &[u8], limit: usize) -> Result<Option<(usize, usize)>, Fram
             .ok_or(FrameError::BadHeader)?;
         if line[..colon].eq_ignore_ascii_case(b"content-length") {
             let digits = line[colon + 1..].trim_ascii();
-            // Two lengths are how messages are smuggled past whoever reads the other one.
+            // Two lengths are how messages are smuggled past a reader of the other one.
             if length.is_some()
                 || digits.is_empty()
                 || digits.len() > 18
@@ -220,7 +220,7 @@ impl Frames {
         Ok(Some(body))
     }
 
-    /// What has been read beyond the last body: it belongs to whoever reads the stream next.
+    /// What has been read beyond the last body: it belongs to the next reader of the stream.
     pub fn into_rest(self) -> BytesMut {
         self.bytes
     }

@@ -24,7 +24,7 @@ pub struct Kept {
     cut: usize,
 }
 
-/// What a message means for whoever keeps the debugger.
+/// What a message means for the keeper of the debugger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meaning {
     /// A thread has stopped.

@@ -1,8 +1,8 @@
 //! Path mappings, which debugpy keeps for the whole process and not for a session.
 //!
-//! Pure. An attach without mappings, or with an empty list, leaves those of whoever was there before (seen with 1.8.0,
+//! Pure. An attach without mappings, or with an empty list, leaves those of the client before (seen with 1.8.0,
 //! 1.8.14 and 1.8.22, `pydevd_file_utils.setup_client_server_paths`): the next person would see `/home/ann/…`, or what
-//! somebody wanted them to take for the file that runs. So every attach says which mappings hold, and a session that had
+//! a client wanted them to take for the file that runs. So every attach says which mappings hold, and a session that had
 //! some takes them along when it ends ([`forgetting`]): not everybody who comes next comes through the relay.
 
 use serde_json::{Map, Value, json};

@@ -1,6 +1,6 @@
 //! The rest of a message that passes unparsed, behind the keys that said what it is.
 //!
-//! Pure. Its reader may take the last of two equal keys, and whoever wrote the message may be hostile to that reader: so the
+//! Pure. Its reader may take the last of two equal keys, and the writer of the message may be hostile to that reader: so the
 //! rest says nothing more of what the message is, and its body has no part that a reader would act upon in a message of
 //! another kind. The bytes may come in pieces; nothing is kept of them.
 
@@ -11,7 +11,7 @@ use super::inside::Inside;
 /// Keys of a message that stand before its rest, and are not to come again.
 const DECIDED: [&[u8]; 4] = [b"type", b"command", b"event", b"success"];
 
-/// Keys of a body that whoever reads it opens files by, shows links of, or renders: messages with one of them are looked
+/// Keys of a body that a reader opens files by, shows links of, or renders: messages with one of them are looked
 /// at whole, whatever they say they are. A response is matched with its request by its number alone.
 const ACTED_UPON: [&[u8]; 8] = [
     b"stackFrames",

@@ -1,7 +1,7 @@
 //! The frame scanner: where frames begin and end in a passing stream, and which of them have to be held.
 //!
-//! Pure. Whoever relays a session holds what was read and asks what to do with the front of it. A frame that nobody has
-//! to see is forwarded as soon as its beginning decides that; what is asked about again is not looked at again. Where the
+//! Pure. What relays a session holds what was read and asks what to do with the front of it. A frame that need not
+//! be seen is forwarded as soon as its beginning decides that; what is asked about again is not looked at again. Where the
 //! beginning alone decides ([`Depth::Deciding`]), the rest is walked as it passes: a message that turns out to be another one
 //! is captured while it is all here, and else never ends.
 

@@ -200,7 +200,7 @@ where
         self.down.scanner.between_frames() && self.down.skip == 0
     }
 
-    /// Goes on behind a message of the worker's for which there was no memory: nobody gets that one.
+    /// Goes on behind a message of the worker's for which there was no memory: it is dropped.
     pub fn pass_over(&mut self) {
         self.down.go_on();
     }

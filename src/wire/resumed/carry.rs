@@ -55,7 +55,7 @@ where
         Cut::Lost(_) | Cut::Ended(_) => None,
     };
     if let Some(last) = last {
-        // Whoever does not take it notices otherwise.
+        // A side that does not take it notices otherwise.
         let _ = timeout(HEARTBEAT, sink.send(Message::Close(Some(last)))).await;
     }
     cut

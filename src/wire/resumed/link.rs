@@ -41,7 +41,7 @@ pub(crate) struct Link {
     phase: watch::Sender<Phase>,
     used: CancellationToken,
     left: CancellationToken,
-    /// Since when it is doubted that anybody is at the other side.
+    /// Since when it is doubted that the other side is there.
     doubted: watch::Sender<Option<Instant>>,
     /// Of the last heartbeat, in milliseconds, and one more; 0: none yet.
     round_trip: AtomicU32,
@@ -58,16 +58,16 @@ struct ResumedState {
     /// The present transport, by number; the former ones count for nothing.
     transport: u64,
     replaced: CancellationToken,
-    /// Somebody has connected here, and over the present transport the other side was told.
+    /// A client has connected here, and over the present transport the other side was told.
     used: bool,
     used_told: bool,
-    /// Nobody reads or writes here any more.
+    /// The stream is not read or written here any more.
     left: bool,
     /// The other side was told so, over the present transport.
     left_told: bool,
     /// It was told so at all.
     left_said: bool,
-    /// Nobody reads on the other side any more.
+    /// The other side reads no more.
     gone: bool,
     /// For what is under way.
     taken: Taken,
@@ -216,19 +216,19 @@ impl Link {
         read && (state.gone || state.left && state.outgoing.kept() == 0)
     }
 
-    /// Somebody has connected here, of which the other side is told.
+    /// A client has connected here, of which the other side is told.
     pub(crate) fn take_up(&self) {
         self.state.lock().used = true;
         self.used.cancel();
         self.to_send.notify_one();
     }
 
-    /// Whether somebody has connected, at either side.
+    /// Whether a client has connected, at either side.
     pub(crate) fn is_used(&self) -> bool {
         self.used.is_cancelled()
     }
 
-    /// Somebody has connected at the other side, or said something. Cancel safe.
+    /// A client has connected at the other side, or said something. Cancel safe.
     pub(crate) async fn used(&self) {
         self.used.cancelled().await;
     }
@@ -238,7 +238,7 @@ impl Link {
         self.left.cancelled().await;
     }
 
-    /// Since when it is doubted that anybody is at the other side, and how that goes on.
+    /// Since when it is doubted that the other side is there, and how that goes on.
     pub(crate) fn doubted(&self) -> watch::Receiver<Option<Instant>> {
         self.doubted.subscribe()
     }
@@ -393,7 +393,7 @@ impl ResumedState {
         self.taken.insist(held);
     }
 
-    /// How much of what somebody here writes may be kept as well: always a little, as what is kept goes out some time.
+    /// How much of what is written here may be kept as well: always a little, as what is kept goes out some time.
     fn room(&mut self, wanted: usize) -> usize {
         let wanted = wanted.min(self.outgoing.room());
         let held = self.held();

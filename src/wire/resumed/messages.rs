@@ -8,14 +8,14 @@ use crate::wire::tunnel::text::Hex;
 /// What names a link. No secret.
 pub type LinkId = Hex<8>;
 
-/// What shows that whoever resumes a link is who opened it.
+/// What shows that a link is resumed by its opener.
 pub type LinkSecret = Hex<16>;
 
 /// Which command opens a link. Of two at the same place of the same person, the later one has followed the earlier one, which
 /// is gone: a port is listened on once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opener {
-    /// The machine, the user and the port, as nobody can read them.
+    /// The machine, the user and the port, unreadably.
     pub place: Hex<8>,
     /// The process, by a random number.
     pub process: Hex<8>,
@@ -62,14 +62,14 @@ pub enum ResumeMessage {
         /// It has everything before that.
         received: u64,
     },
-    /// The command's word that somebody has connected: until then the link waits for one. Said again over every transport.
+    /// The command's word that a client has connected: until then the link waits for one. Said again over every transport.
     Used,
     /// Everything before that was taken, and as much more may come.
     Taken {
         /// The position.
         before: u64,
     },
-    /// Nobody reads here any more.
+    /// The reader here is gone.
     Gone,
     /// Of another version: nothing to go by.
     #[serde(other)]

@@ -5,7 +5,7 @@
 //! and says how far it has received, the relay answers the same, and both go on from there. What is kept is bounded, and
 //! a writer that is faster than the reader waits: nothing is lost, doubled or cut.
 //!
-//! [`LinkedStream`] is the end for whoever reads and writes, [`Link`] what lies behind it, and [`carry()`] moves the bytes over
+//! [`LinkedStream`] is the end that is read and written, [`Link`] what lies behind it, and [`carry()`] moves the bytes over
 //! one WebSocket until that is lost.
 
 mod carry;

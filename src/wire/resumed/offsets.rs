@@ -59,7 +59,7 @@ pub struct Outgoing {
     taken: u64,
     window: usize,
     ended: bool,
-    /// Nobody reads it any more: what the other side counts is of no matter.
+    /// It is not read any more: what the other side counts is of no matter.
     abandoned: bool,
 }
 
@@ -170,7 +170,7 @@ impl Outgoing {
         shrink(&mut self.kept);
     }
 
-    /// Nobody reads it any more: what is kept goes.
+    /// It is not read any more: what is kept goes.
     pub fn abandon(&mut self) {
         self.start = self.end();
         self.kept = VecDeque::new();
@@ -272,7 +272,7 @@ impl Incoming {
         Some(took)
     }
 
-    /// Takes everything, for nobody.
+    /// Takes everything, and drops it.
     pub fn discard(&mut self) {
         self.held = VecDeque::new();
         self.end_taken = self.ended;

@@ -60,8 +60,8 @@ impl<W, T> Awaited<W, T> {
         self.0.lock().contains_key(stream)
     }
 
-    /// Who was asked for the one called `id`, and where it is waited for, if `shown` is its secret and whoever shows that is who
-    /// was asked. Once: whoever comes with the same later finds nobody. Of a wrong secret nothing becomes known.
+    /// Who was asked for the one called `id`, and where it is waited for, if `shown` is its secret and the one that
+    /// shows it is the one that was asked. Once: the same, shown later, finds nothing. Of a wrong secret nothing becomes known.
     pub(crate) fn take(
         &self,
         id: &str,

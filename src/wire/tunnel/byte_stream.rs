@@ -22,7 +22,7 @@ use super::LARGEST_FRAME;
 /// [`stream_config`](super::stream_config) says: not more than one message in each direction waits here.
 ///
 /// Every method is cancel safe: what was taken is sent, what has come is read later. What was taken and could not be sent
-/// at once goes out when anybody reads, writes or flushes.
+/// at once goes out at the next read, write or flush.
 ///
 /// Dropped, it says nothing: the other side sees the end of the connection. [`AsyncWrite::poll_shutdown`] ends this side's
 /// half, and the whole in order where the other half has ended.
@@ -106,7 +106,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream<S> {
         Poll::Ready(Ok(std::mem::take(&mut self.rest)))
     }
 
-    /// Resolves when the other side has gone, for whoever has read that nothing more comes from it and still sends.
+    /// Resolves when the other side has gone, for a side that has read that nothing more comes from it and still sends.
     pub fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.drive(cx);
         while self.reading == Half::Ended && self.writing != Half::Lost {
@@ -161,7 +161,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream<S> {
     /// Takes a message, for which there is room, and sends what can be sent of it.
     fn take(&mut self, cx: &mut Context<'_>, message: Message) -> io::Result<()> {
         let mut socket = Pin::new(&mut self.socket);
-        // The room is there: this registers nobody.
+        // The room is there: this registers no waker.
         let taken = match socket.as_mut().poll_ready(cx) {
             Poll::Ready(Ok(())) => socket.as_mut().start_send(message),
             Poll::Ready(Err(error)) => Err(error),
@@ -203,7 +203,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream<S> {
                 Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
                 Some(Ok(Message::Close(_))) => {
                     (self.reading, self.writing) = (Half::Ended, Half::Lost);
-                    // The answer to it; nobody waits for that.
+                    // The answer to it; nothing waits for that.
                     let _ = Pin::new(&mut self.socket).poll_flush(cx);
                 }
                 Some(Ok(Message::Text(text))) if self.text.is_some() => {

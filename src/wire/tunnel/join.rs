@@ -17,7 +17,7 @@ const CHUNK: usize = 16 * 1024;
 /// own.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// How much has passed, for whoever looks on meanwhile.
+/// How much has passed, for a look meanwhile.
 #[derive(Debug, Default)]
 pub struct ByteCount {
     up: AtomicU64,

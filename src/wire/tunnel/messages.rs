@@ -105,7 +105,7 @@ pub enum FromRelay {
         /// The process's title, as Ray sets it: `ray::NAME`.
         title: Text<256>,
     },
-    /// Asks to let the task of a worker that is kept for somebody run on: its owner or an administrator wants that.
+    /// Asks to let the task of a worker that is kept for a person run on: its owner or an administrator wants that.
     LetRun(LetRun),
     /// The relay no longer waits for that stream.
     Cancel {
@@ -120,7 +120,7 @@ pub enum FromRelay {
         #[serde(deserialize_with = "few")]
         rendezvous: Vec<Meeting>,
     },
-    /// Nobody waits at that rendezvous any more.
+    /// No person waits at that rendezvous any more.
     Unlisten {
         /// The rendezvous.
         rendezvous: RendezvousId,
@@ -134,7 +134,7 @@ pub enum FromRelay {
         /// Which worker.
         arrival: ArrivalId,
     },
-    /// A worker that has arrived is passed on to nobody.
+    /// A worker that has arrived is passed on to no person.
     Dismiss {
         /// Which worker.
         arrival: ArrivalId,
@@ -193,7 +193,7 @@ pub struct Open {
     pub resume: Option<Subject>,
 }
 
-/// Where workers meet somebody's debugger.
+/// Where workers meet a person's debugger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meeting {
     /// Names it.
@@ -336,7 +336,7 @@ pub enum Refusal {
     NotAWorker,
     /// The listening socket belongs to another process.
     WrongProcess,
-    /// The session of another relay holds the worker, or it is kept for somebody.
+    /// The session of another relay holds the worker, or it is kept for a person.
     Held,
     /// The debugger of a worker that is kept still works on what was asked before.
     Kept,

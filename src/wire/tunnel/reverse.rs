@@ -101,7 +101,7 @@ pub enum ToPerson {
     },
     /// A worker has dialled, which the person may debug: the stream waits to be opened.
     Arrived(ReverseArrival),
-    /// A worker has dialled that is passed on to nobody.
+    /// A worker has dialled that is passed on to no person.
     TurnedAway {
         /// Why.
         reason: Sentence,

@@ -13,7 +13,7 @@ use crate::wire::text::{hex, shortened};
 pub struct Text<const MAX: usize>(Box<str>);
 
 impl<const MAX: usize> Text<MAX> {
-    /// `text` without what nobody sees, and with `…` where it is too long.
+    /// `text` without invisible characters, and with `…` where it is too long.
     pub fn new(text: &str) -> Self {
         let mut limit = MAX;
         loop {
@@ -84,7 +84,7 @@ impl<const N: usize> Hex<N> {
         Some(Self(bytes))
     }
 
-    /// Random bytes that nobody can guess; `None` where the system has none.
+    /// Random bytes that cannot be guessed; `None` where the system has none.
     pub(crate) fn random() -> Option<Self> {
         let mut bytes = [0; N];
         aws_lc_rs::rand::fill(&mut bytes).ok()?;

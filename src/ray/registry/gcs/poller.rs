@@ -1,6 +1,6 @@
 //! Polls one cluster's GCS for breakpoints of the legacy debugger.
 //!
-//! Entries outlive what they stand for: Ray removes one only when somebody connects. So a new entry is held against
+//! Entries outlive what they stand for: Ray removes one only when a client connects. So a new entry is held against
 //! the jobs and workers that the head knows, and all are again now and then. Nothing is ever dialled to find out:
 //! any connection to a legacy socket consumes its breakpoint.
 

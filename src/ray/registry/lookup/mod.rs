@@ -1,10 +1,10 @@
 //! Looks up what paused workers run and where they stopped, one task for each cluster.
 //!
 //! What is wanted and when lies with each breakpoint in the core, so a lookup for a worker that
-//! has gone simply is not there any more; an answer that comes late is dropped by its number of
+//! has gone is not there any more; an answer that comes late is dropped by its number of
 //! the stop. One question about many workers, [`MAX_NAMES`] about one and [`MAX_STACKS`] for stacks
 //! are out at a time. What they find is taken in together, at most every [`PACE`] and [`CHUNK`] at a
-//! time: each change of the list is a new list for everybody who follows it.
+//! time: each change of the list is a new list for all who follow it.
 
 mod answer;
 mod asker;
@@ -41,7 +41,7 @@ const REFUSED: Duration = Duration::from_secs(600);
 /// Least time between two lists that differ by what was looked up.
 const PACE: Duration = Duration::from_millis(50);
 
-/// Answers that are taken in under one lock: fewer than events that somebody may lag behind.
+/// Answers that are taken in under one lock: fewer than events that a listener may lag behind.
 const CHUNK: usize = 256;
 
 type Flight<'a> = Pin<Box<dyn Future<Output = Landed> + Send + 'a>>;

@@ -16,7 +16,7 @@ use crate::ray::registry::state::{
 use crate::ray::registry::traceback::Stopped;
 use crate::ray::registry::{Change, exit};
 
-/// Rows of an answer that are taken in under one lock: fewer than events that somebody may lag behind.
+/// Rows of an answer that are taken in under one lock: fewer than events that a listener may lag behind.
 const PART: usize = 1000;
 
 /// An answer to a poll of which the rows are taken in one part after the other.
@@ -37,7 +37,7 @@ impl Taking<'_> {
 }
 
 impl State {
-    /// Whether `rows` hold a new paused worker on a node that nobody has vouched for. The nodes
+    /// Whether `rows` hold a new paused worker on a node that is not vouched for. The nodes
     /// are asked for first then: a lost node's rows say "paused" for good.
     pub(in crate::ray::registry) fn wants_nodes(
         &self,
@@ -147,7 +147,7 @@ impl State {
     }
 
     /// Takes in the legacy breakpoints of the GCS, as asked for at `sent`. One that is no longer there was entered by
-    /// somebody, or is over.
+    /// a session, or is over.
     pub(in crate::ray::registry) fn apply_registered(
         &mut self,
         cluster: Cluster,
@@ -381,7 +381,7 @@ impl State {
                 let another = (next.node_ip, next.port) != (known.0, known.1);
                 if let Some(entry) = state.entries.get_mut(&row.worker_id) {
                     entry.asked_for = None;
-                    // Another debugger, which nobody has dialled.
+                    // Another debugger, which was never dialled.
                     entry.unreachable = entry.unreachable.filter(|_| !another);
                     if !entry.hold.is_held() {
                         next.state = entry.free();

@@ -58,7 +58,7 @@ pub(super) struct Entry {
     pub(super) hold: Hold,
     /// Since when nothing listens on its port, by the last dial.
     pub(super) unreachable: Option<Timestamp>,
-    /// Somebody asked for it, though Ray does not list it: kept until then without a word from Ray.
+    /// A client asked for it, though Ray does not list it: kept until then without a word from Ray.
     pub(super) asked_for: Option<Instant>,
     /// Whether the debugger ended the session that holds it, and Ray does not say why.
     pub(super) unexplained: bool,
@@ -67,7 +67,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// An entry that nobody holds.
+    /// An entry that is free.
     pub(super) fn new(
         breakpoint: Arc<Breakpoint>,
         since: Instant,
@@ -90,7 +90,7 @@ impl Entry {
         &self.breakpoint
     }
 
-    /// What it is while nobody has it.
+    /// What it is while it is free.
     pub(super) fn free(&self) -> State {
         match self.unreachable {
             Some(since) => State::Unreachable { since },

@@ -13,7 +13,7 @@ use crate::ray::registry::state::{Changes, Cluster, Entry, Node, Now, State};
 const KEPT: Duration = Duration::from_secs(10);
 
 impl State {
-    /// Takes note that the debugger of `key` was dialled under `claim`, and whether anything listened. Nobody sees it
+    /// Takes note that the debugger of `key` was dialled under `claim`, and whether anything listened. No client sees it
     /// before the claim ends.
     pub(in crate::ray::registry) fn dialled(
         &mut self,
@@ -33,7 +33,7 @@ impl State {
     }
 
     /// Under `claim`, the worker stands at `location`, or nowhere that is known as it runs. That it became known is told; that
-    /// it moves is in the list alone, which somebody who steps would fill with events.
+    /// it moves is in the list alone, which a person who steps would fill with events.
     pub(in crate::ray::registry) fn stands_at(
         &mut self,
         cluster: Cluster,
@@ -111,7 +111,7 @@ impl State {
         change.into_iter().collect()
     }
 
-    /// Takes in the row of a worker that somebody asked for, where it lives and has a debugger: its breakpoint.
+    /// Takes in the row of a worker that a client asked for, where it lives and has a debugger: its breakpoint.
     pub(in crate::ray::registry) fn apply_asked_for(
         &mut self,
         cluster: Cluster,

@@ -38,7 +38,7 @@ impl State {
     }
 
     /// Puts a breakpoint in that its head does not list any more, where it is not there, and gives it to the claim `claim` of
-    /// `holder`, whoever else says that he has it.
+    /// `holder`, whatever another holder says.
     ///
     /// # Errors
     /// [`ClaimError`]: another session of this relay has it.
@@ -63,7 +63,7 @@ impl State {
         Ok((cluster, breakpoint, changes))
     }
 
-    /// Gives what is held elsewhere at the breakpoint `id` to the claim `claim`; `None`: nobody else has it.
+    /// Gives what is held elsewhere at the breakpoint `id` to the claim `claim`; `None`: it is not held elsewhere.
     pub(in crate::ray::registry) fn take_over(
         &mut self,
         id: BreakpointId,
@@ -225,7 +225,7 @@ impl State {
                 return changes;
             }
             Step::Held(holder) => held(entry, holder, now),
-            // Where nothing listens, nobody can have detached it: it is as it was, or somebody else's.
+            // Where nothing listens, no client can have detached it: it is as it was, or another's.
             Step::Free | Step::Over => match entry.hold.holder().cloned() {
                 Some(holder) => held(entry, holder, now),
                 None => free(entry, now),
@@ -255,7 +255,7 @@ fn held(entry: &mut Entry, holder: Holder, now: Now) -> (Life, Change) {
     (Life::Attached(holder), change)
 }
 
-/// What `entry` is again when nobody has it.
+/// What `entry` is again when it is free.
 fn free(entry: &mut Entry, now: Now) -> (Life, Change) {
     entry.since = now.instant;
     let life = entry.free();

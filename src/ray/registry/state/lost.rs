@@ -83,7 +83,7 @@ impl State {
         }
     }
 
-    /// What nobody holds on any of the nodes, and has waited long enough to be known by its task.
+    /// What is free on any of the nodes, and has waited long enough to be known by its task.
     pub(in crate::ray::registry) fn waiting_on(
         &self,
         cluster: Cluster,
@@ -99,7 +99,7 @@ impl State {
             .collect()
     }
 
-    /// Stop `stop` of `key`, which nobody holds, is gone for the reason `why`, whatever Ray's list of workers says until it
+    /// Stop `stop` of `key`, which is free, is gone for the reason `why`, whatever Ray's list of workers says until it
     /// leaves it out.
     pub(in crate::ray::registry) fn lose(
         &mut self,

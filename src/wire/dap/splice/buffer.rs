@@ -194,7 +194,7 @@ mod tests {
         };
         assert!(matches!(short, Short::Yours { .. }));
         assert!((1 << 20..=memory.of_one()).contains(&held), "{held}");
-        // Somebody's bytes pass, with all of that person's memory taken.
+        // A person's bytes pass, with all of that person's memory taken.
         let mut passing = Buffer::new(Vec::new(), &account);
         let rest = memory.of_one() - memory.taken(Kind::Messages);
         let _rest = account.take(Kind::Links, rest).unwrap();

@@ -22,7 +22,7 @@ pub(super) struct Lane {
     pub(super) buffer: Buffer,
     /// How much of it passes.
     pub(super) passing: usize,
-    /// How much is to come of a message that nobody gets, as there was no memory for it.
+    /// How much is to come of a message that is dropped, as there was no memory for it.
     pub(super) skip: usize,
     /// For the captured message that is being looked at.
     looked_at: Taken,
@@ -134,7 +134,7 @@ impl Lane {
         T: PeerStream,
     {
         let (began, mut moved) = (self.pace.begin(), 0);
-        // Whoever polls again has looked at what was captured.
+        // The next poll has looked at what was captured.
         self.looked_at.insist(0);
         loop {
             self.scan(passes);
@@ -199,7 +199,7 @@ impl Lane {
                 Ok(read) => {
                     self.bytes += read as u64;
                     if self.close == Close::Done {
-                        self.buffer.clear(); // nobody is there to take it
+                        self.buffer.clear(); // its reader is gone
                     }
                 }
             }

@@ -12,7 +12,7 @@ use super::Link;
 use crate::wire::peer_stream::PeerStream;
 
 /// The stream of a link: reads and writes wait while no transport carries it, and fail once it is broken. Dropped, it ends its
-/// half behind everything that was written, and the other side is told that nobody reads here.
+/// half behind everything that was written, and the other side is told that nothing reads here.
 #[derive(Debug)]
 pub(crate) struct LinkedStream(pub(super) Arc<Link>);
 
@@ -42,7 +42,7 @@ impl AsyncRead for LinkedStream {
         if read.is_some() {
             state.count();
             drop(state);
-            // Whoever carries it knows whether that is to be told.
+            // Its carrier knows whether that is to be told.
             link.to_send.notify_one();
             return Poll::Ready(Ok(()));
         }

@@ -1,4 +1,4 @@
-//! What an agent is asked of workers that wait for nobody.
+//! What an agent is asked of workers that wait at no breakpoint.
 
 use serde::{Deserialize, Serialize};
 

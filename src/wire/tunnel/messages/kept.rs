@@ -30,7 +30,7 @@ pub struct ParkTerms {
     /// Tells the cluster session that had it opened, with all of whose sessions it is kept as one; `None`: none had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_session: Option<Hex<8>>,
-    /// What the breakpoint is, where Ray forgets that once somebody has attached.
+    /// What the breakpoint is, where Ray forgets that once a client has attached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entered: Option<Box<EnteredText>>,
 }
@@ -38,7 +38,7 @@ pub struct ParkTerms {
 /// A breakpoint as one relay tells it to another.
 pub type EnteredText = Text<4096>;
 
-/// What tells whether the credential of an owner is revoked. No secret, and nothing that anybody could be recognised by.
+/// What tells whether the credential of an owner is revoked. No secret, and nothing that a person could be recognised by.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credential {
     /// Its id, as a line of revocations has it.
@@ -63,7 +63,7 @@ pub struct Parked {
     pub entered: Option<Box<EnteredText>>,
 }
 
-/// Which worker that is kept for somebody is to run on.
+/// Which worker that is kept for a person is to run on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LetRun {
     /// The worker.
