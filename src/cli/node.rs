@@ -30,7 +30,7 @@ Examples:
   ray-relay node --relay https://ray-relay-replicas --ca-file ca.pem --token-file node.token
       all addresses of that name, each with a link of its own, looked up again as they change
 
-The agent has no port: it dials out. The relay knows it by a token with the scope `node` (made with `ray-relay token mint --scope node`) or by a client certificate, and it knows the relay by the relay's certificate. It dials a debugger only where Ray's own registry has a live worker of this node behind that port, whatever the relay says. Where it can see the node's processes (same user, same process namespace), it also checks that the worker's debugger listens there.
+The agent has no port: it dials out. The relay knows it by a client certificate, or by a token of `ray-relay token mint --scope node`. It knows the relay by the relay's certificate. It dials a debugger only where Ray's own registry has a live worker of this node behind that port, whatever the relay says. Where it can see the node's processes (same user, same process namespace), it also checks that the worker's debugger listens there.
 
 With --reverse-ports it listens on loopback ports of that range, only while a user runs `ray-relay reverse`, and accepts only live Ray workers of this node.
 

@@ -26,10 +26,10 @@ Examples:
       one object a line: {\"event\": \"listening\", \"port\": 7771, \"nodes\": 3}, then \"arrived\", \"ended\", \"turned_away\", \"warning\" and \"lost\"
 
 For debuggers that wait to be dialled: PyCharm's \"Python Debug Server\" with
-`pydevd_pycharm.settrace`, and debugpy's `connect` with \"listen\" in an editor. Workers dial a port of 127.0.0.1 on their own node, where the node's agent (`ray-relay node --reverse-ports 7700-7799`) listens for you while this command runs; their traffic is forwarded here.
+`pydevd_pycharm.settrace`, and debugpy's `connect` with \"listen\" in an editor. Workers dial a port of 127.0.0.1 on their own node. The node's agent (`ray-relay node --reverse-ports 7700-7799`) listens there while this command runs, and their traffic is forwarded here.
 
-NAME is yours while it runs. The same name has the same port, so the code of a task stays as it is:
-the port of --to where the agents have it, else one by the name. Each worker that dials is judged like a breakpoint: it takes the permission `debug` on its job and node. A worker that is turned away runs on.
+NAME is yours while it runs. The same name has the same port, so the code of a task stays as it is.
+It is the port of --to where the agents have that, else one that the name decides. Each worker that dials is judged like a breakpoint: it takes the permission `debug` on its job and node. A worker that is turned away runs on.
 
 Exit codes: 0 ended by Ctrl-C; 1 refused (the name or the port is in use, no agent listens); 69 the relay cannot be reached; 77 it wants a token, or the token does not permit it.";
 

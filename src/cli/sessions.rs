@@ -21,7 +21,7 @@ Examples:
   ray-relay sessions end 17
       its task runs on
 
-Lists your sessions, and with `admin` those of all users on what that is for; also sessions at other relays that are linked to the same agents, which only their own relay can end.
+Lists your sessions, also those at other relays that are linked to the same agents. Where you have `admin`, it lists those of all users. Only its own relay can end a session.
 
 Exit codes: 0 done, 66 there is no such session, or it is not yours to end, 69 the relay cannot be reached, 77 it wants a token.";
 

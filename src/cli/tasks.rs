@@ -86,7 +86,7 @@ Examples:
 
 Each Ray head is asked what runs at this moment; its answer is about a second old. Listed are tasks, methods of actors, replicas of Ray Serve (of whose requests Ray tells nothing) and drivers, by job and by function or class. What waits at a breakpoint runs too. You see what your permissions let you `list`, by the same rules as of breakpoints.
 
---hung 10m looks twice, --apart from each other, at the processes of those that Ray started at least 10 minutes ago. It shows those with every thread that has a user's own code at the same line of the same functions both times. It does not say that nothing happened in between: a loop may have come round to the same line, and the two looks do not show where the task was in the 10 minutes before. Looking takes the permission `view`, and a source of stacks (`ray-relay snapshot --help`); what could not be looked at twice is named and not shown as hung.
+--hung 10m looks twice, --apart from each other, at the processes of those that Ray started at least 10 minutes ago. It shows those with every thread that has a user's own code at the same line of the same functions both times. Something may have happened in between: a loop may have come round to the same line. The two looks do not show where the task was in the 10 minutes before. Looking takes the permission `view`, and a source of stacks (`ray-relay snapshot --help`). What could not be looked at twice is named, and not shown as hung.
 
 --hooks adds the column HOOK: `yes`, `no`, or `?` where that is not known, with the reason above the table. A worker with the hook (`ray-relay hook --help`) is looked at with its variables, and its debugger can be opened.
 

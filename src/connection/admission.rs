@@ -46,7 +46,7 @@ const LEAVING_PART: usize = 4;
 pub enum Crowded {
     /// One principal has as many connections as it may have.
     #[error(
-        "you have {most} connections to this relay , the most that one person may have: close some of them (`GET /relay/v1/sessions` lists sessions)"
+        "you have {most} connections to this relay, the most that one person may have: close some of them (`GET /relay/v1/sessions` lists sessions)"
     )]
     Yours {
         /// The largest number of connections of one principal.

@@ -383,7 +383,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                         format!("{} at {} of {}", node.node_id, node.address, node.cluster)
                     });
                     let shown = shown.collect::<Vec<_>>().join(", ");
-                    info!(nodes = shown, "linked");
+                    info!(nodes = shown, "linked to a relay");
                 }
                 self.nodes = Some(nodes);
                 let good_for = good_for_ms.map(Duration::from_millis);

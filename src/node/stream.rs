@@ -167,7 +167,7 @@ impl PendingStream {
             };
             return tell(relay, failed).await;
         }
-        info!(port = open.port, "a session has come");
+        info!(port = open.port, "session attached");
         let leaving = TaskTracker::new();
         match Attended::follow(open.kind, stream, leaving.clone()) {
             Ok(debugger) => {
@@ -180,7 +180,7 @@ impl PendingStream {
             }
             Err(error) => debug!(%error, "a debugger's connection broke at once"),
         }
-        info!(port = open.port, "a session has gone");
+        info!(port = open.port, "session ended");
     }
 }
 
@@ -300,7 +300,7 @@ async fn resume(
             info!(port = open.port, "a client resumes a parked worker");
             let resumed = Some((said, missed));
             tenure.serve(agent, relay, resumed, &asking.lost).await;
-            info!(port = open.port, "a session has gone");
+            info!(port = open.port, "session ended");
         }
         Err(refused) => {
             refuse(open, refused, &answers).await;

@@ -56,7 +56,7 @@ pub(super) async fn failures(
                 queue.push(Notice::of_failed(config, &failed, Timestamp::now()));
             }
             Ok(_) => {}
-            Err(RecvError::Lagged(missed)) => warn!(missed, "failed tasks were told of no webhook"),
+            Err(RecvError::Lagged(missed)) => warn!(missed, "no notice was sent of failed tasks"),
             // The relay ends.
             Err(RecvError::Closed) => std::future::pending().await,
         }
@@ -92,7 +92,7 @@ impl<'a> Watch<'a> {
                 event = events.recv() => match event {
                     Ok(event) => self.see(&event.breakpoint),
                     Err(RecvError::Lagged(missed)) => {
-                        warn!(missed, "changes of breakpoints were missed, and with them perhaps notices");
+                        warn!(missed, "changes of breakpoints were missed: notices of them may be missing");
                         events = events.resubscribe();
                         self.catch_up(&registry.snapshot());
                     }

@@ -33,7 +33,7 @@ Examples:
   ray-relay audit verify audit.log --beginning-removed
       where audit.keep removes the oldest files, or you have
 
-Verification finds changed, removed, inserted and moved lines, with file and line, and a missing beginning. It cannot find lines cut off at the very end: --expect finds those before it, and the relay logs its last hash every ten minutes as `the audit log is here`. Without a key it cannot find a chain that was rewritten by a process with write access to the file.
+Verification finds changed, removed, inserted and moved lines, with file and line, and a missing beginning. It cannot find lines cut off at the very end. --expect HASH does, up to the line with that hash; the relay logs its last hash every ten minutes as `the audit log is here`. Without a key it cannot find a chain that was rewritten by a process with write access to the file.
 
 Exit codes: 0 as it was written, 1 it is not, or cannot be read.";
 

@@ -39,7 +39,7 @@ Columns to sort by, and to filter as KEY=PATTERN: waiting (to sort by), name, jo
 WHERE is - where Ray does not say it (2.56 and newer, unless the head has
 RAY_DASHBOARD_ENABLE_PROFILING=1) and no debugger has shown it to the relay yet. Attaching does, and so does a look from the relay's page.
 
-On a terminal, five or more tasks of a group that stand at the same place, and that are free, are one line with `7 of 8` in place of an id. --flat lists each. A group is the tasks of one function or actor class.
+On a terminal, five or more free tasks of a group at the same place are one line, with `7 of 8` in place of an id. --flat lists each. A group is the tasks of one function or actor class.
 
 --failed needs the hook in the worker (`ray-relay hook --help`) and an agent on its node. The relay's configuration has to keep failures ([post_mortem]); `ray-relay doctor` says where that does not work. The agents keep them in memory, for a limited time.
 
