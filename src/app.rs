@@ -53,7 +53,7 @@ pub enum Error {
     Keeper(#[from] keeper::Error),
     /// There is a predecessor, and the takeover fails.
     #[error(transparent)]
-    Takeover(#[from] takeover::Error),
+    Takeover(#[from] takeover::TakeoverError),
     /// What is done here could not be put on record.
     #[error(transparent)]
     Audit(#[from] audit::OpenError),

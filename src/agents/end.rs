@@ -7,7 +7,7 @@ use crate::wire::link::{CloseReason, LinkError};
 /// See the module. `Display` is a sentence for the agent's log, for the relay's, and for a person who asks why a worker cannot
 /// be reached.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum End {
+pub(crate) enum AgentLinkEnd {
     /// The agent has closed it.
     #[error("the agent has left")]
     Left,
@@ -63,7 +63,7 @@ pub(crate) enum End {
     Ending,
 }
 
-impl End {
+impl AgentLinkEnd {
     /// The label in metrics.
     pub(super) fn label(&self) -> LinkEnd {
         match self {
@@ -108,7 +108,7 @@ impl End {
     }
 }
 
-impl From<LinkError> for End {
+impl From<LinkError> for AgentLinkEnd {
     fn from(error: LinkError) -> Self {
         match error {
             LinkError::Closed(..) => Self::Left,

@@ -56,7 +56,7 @@ pub(crate) struct Failed {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct FailureEntry {
     link: u64,
     failed: Arc<Failed>,
     /// How often Ray was asked for it, and when it is asked again; `None`: nothing more is to be learnt.
@@ -67,7 +67,7 @@ struct Entry {
 /// All of them.
 #[derive(Debug)]
 pub(super) struct Failures {
-    entries: Mutex<HashMap<FailureId, Entry>>,
+    entries: Mutex<HashMap<FailureId, FailureEntry>>,
     /// There is one that Ray is to be asked about.
     unnamed: Notify,
     news: broadcast::Sender<Arc<Failed>>,
@@ -134,7 +134,7 @@ impl Failures {
                 warn!(most = MOST, "more tasks have failed than are listed");
                 break;
             }
-            let entry = entries.entry(task.id).or_insert_with(|| Entry {
+            let entry = entries.entry(task.id).or_insert_with(|| FailureEntry {
                 link,
                 failed: Arc::new(Failed::of(task, node, at)),
                 ask: Some((0, now + ASKED[0])),

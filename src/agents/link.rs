@@ -9,7 +9,7 @@ use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout};
 
-use super::end::End;
+use super::end::AgentLinkEnd;
 use super::table::{AgentProcess, Instance};
 use crate::identity::Principal;
 use crate::ray::registry::RayNode;
@@ -31,7 +31,7 @@ pub(crate) struct Link {
     pub(super) since: Timestamp,
     pub(super) standing: Arc<AgentProcess>,
     pub(super) outbox: mpsc::Sender<Outgoing>,
-    pub(super) told: watch::Sender<Option<End>>,
+    pub(super) told: watch::Sender<Option<AgentLinkEnd>>,
     pub(super) heard: watch::Sender<Instant>,
     pub(super) state: Mutex<State>,
 }
@@ -108,7 +108,7 @@ impl Link {
     }
 
     /// Has it end.
-    pub(super) fn end(&self, end: End) {
+    pub(super) fn end(&self, end: AgentLinkEnd) {
         self.told.send_if_modified(|told| {
             let first = told.is_none();
             told.get_or_insert(end);

@@ -20,8 +20,8 @@ use crate::telemetry::metrics::StreamOutcome;
 use crate::wire::tunnel::ByteStream;
 use crate::wire::tunnel::awaited::Expected;
 use crate::wire::tunnel::messages::{
-    self, Failure, FromRelay, Name, Open, ParkTerms, Refusal, Sentence, StreamGreeting, StreamId,
-    Subject,
+    self, DialFailure, FromRelay, Name, Open, ParkTerms, Refusal, Sentence, StreamGreeting,
+    StreamId, Subject,
 };
 use crate::wire::tunnel::text::Hex;
 
@@ -33,7 +33,7 @@ pub(crate) struct OpenRequest<'a> {
     /// The node that it is on.
     pub(crate) node_id: &'a str,
     /// For whom; `None` for a further connection beside the session that holds the worker.
-    pub(crate) holder: Option<messages::Holder>,
+    pub(crate) holder: Option<messages::WorkerTaker>,
     /// The owner, where the agent keeps the worker for a person who goes on with it now.
     pub(crate) resume: Option<Subject>,
 }
@@ -52,7 +52,7 @@ pub(crate) enum NotOpened {
     Held(Box<Holder>),
     /// The agent has dialled, and reached nothing.
     #[error("the agent of its node cannot reach its debugger")]
-    Failed(Failure),
+    Failed(DialFailure),
     /// The link ended before the stream was there.
     #[error("the link of the agent of its node has just ended; try again")]
     LinkLost,
@@ -97,10 +97,10 @@ pub(super) struct AskedAgent {
 }
 
 /// What came of asking.
-pub(super) type OpenResult = Result<Delivered, NotOpened>;
+pub(super) type OpenResult = Result<OpenedStream, NotOpened>;
 
 /// A stream that has come.
-pub(super) struct Delivered {
+pub(super) struct OpenedStream {
     socket: Socket,
     cut: CancellationToken,
     open: oneshot::Sender<()>,
@@ -237,7 +237,7 @@ impl Agents {
             () = link.closed() => return Err(NotOpened::LinkLost),
         };
         drop(awaiting);
-        let Delivered {
+        let OpenedStream {
             mut socket,
             cut,
             open,
@@ -297,7 +297,7 @@ impl Delivery {
         let cut = standing.cut.child_token();
         let _breakable = Breakable::new(&standing, session, &cut);
         let (open, mut closed) = oneshot::channel();
-        let delivered = Delivered {
+        let delivered = OpenedStream {
             socket,
             cut: cut.clone(),
             open,

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use super::Agents;
-use super::end::End;
+use super::end::AgentLinkEnd;
 use super::way::{NoRoute, WorkerRoute};
 use crate::hold::{Holder, RayNode, RemoteHold};
 use crate::identity::PrincipalEnded;
@@ -74,11 +74,13 @@ impl Agents {
     }
 
     /// The link `link` has ended at `now`.
-    pub(super) fn lose_holds(&self, link: u64, end: &End, now: Instant) {
+    pub(super) fn lose_holds(&self, link: u64, end: &AgentLinkEnd, now: Instant) {
         self.elsewhere.relays.lock().remove(&link);
         let stands = matches!(
             end,
-            End::Broken | End::Replaced | End::Over(PrincipalEnded::Expired)
+            AgentLinkEnd::Broken
+                | AgentLinkEnd::Replaced
+                | AgentLinkEnd::Over(PrincipalEnded::Expired)
         );
         self.registry.hear(|said| said.leave(link, stands, now));
         self.elsewhere.news.send_replace(());

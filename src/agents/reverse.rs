@@ -36,12 +36,12 @@ const ARRIVALS: usize = 16;
 /// All of them.
 #[derive(Default)]
 pub(super) struct Table {
-    entries: Mutex<HashMap<RendezvousId, Entry>>,
+    entries: Mutex<HashMap<RendezvousId, ReverseEntry>>,
     /// The streams that persons' commands are to open, one for each worker.
-    pub(super) streams: Awaited<Principal, Delivered>,
+    pub(super) streams: Awaited<Principal, CommandStream>,
 }
 
-struct Entry {
+struct ReverseEntry {
     name: RendezvousName,
     owner: Principal,
     port: u16,
@@ -97,20 +97,20 @@ impl Drop for DialledWorker {
 }
 
 /// A stream of a person's command that has come.
-pub(crate) struct Delivered {
+pub(crate) struct CommandStream {
     pub(crate) socket: Socket,
     /// Dropped, it tells that the stream is over.
     pub(crate) open: oneshot::Sender<()>,
 }
 
 /// The task that waits for a stream that a person's command is about to open.
-pub(crate) struct Handover(oneshot::Sender<Delivered>);
+pub(crate) struct Handover(oneshot::Sender<CommandStream>);
 
 impl Handover {
     /// Hands `socket` over, and returns when the stream is over.
     pub(crate) async fn hand_over(self, socket: Socket) {
         let (open, closed) = oneshot::channel();
-        if self.0.send(Delivered { socket, open }).is_ok() {
+        if self.0.send(CommandStream { socket, open }).is_ok() {
             // Nothing is ever sent.
             let _ = closed.await;
         }
@@ -210,7 +210,7 @@ impl Agents {
             said: said.subscribe(),
             replaced: replaced.clone(),
         };
-        let entry = Entry {
+        let entry = ReverseEntry {
             name,
             owner: owner.clone(),
             port,
@@ -238,7 +238,10 @@ impl Agents {
     }
 
     /// Waits for a stream of `person`'s command; `None`: the system has no randomness.
-    pub(crate) fn expect(&self, person: &Principal) -> Option<Expected<'_, Principal, Delivered>> {
+    pub(crate) fn expect(
+        &self,
+        person: &Principal,
+    ) -> Option<Expected<'_, Principal, CommandStream>> {
         self.reverse.streams.expect(person.clone())
     }
 
@@ -250,7 +253,7 @@ impl Agents {
         Some(Handover(deliver))
     }
 
-    fn unlisten(&self, rendezvous: RendezvousId, entry: &Entry) {
+    fn unlisten(&self, rendezvous: RendezvousId, entry: &ReverseEntry) {
         let table = self.table.lock();
         for link in table.all() {
             if entry.said.borrow().contains_key(&link.id) {
@@ -267,7 +270,7 @@ fn listen(link: &Link, rendezvous: Vec<Meeting>) {
     }
 }
 
-impl Entry {
+impl ReverseEntry {
     /// What the agent of `link` is to be asked, where it is and was not.
     fn ask(&self, id: RendezvousId, link: &Link) -> Option<Meeting> {
         let (first, last) = link.about.reverse_ports?;

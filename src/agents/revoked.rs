@@ -15,9 +15,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::Agents;
-use super::end::End;
+use super::end::AgentLinkEnd;
 use super::link::Link;
-use crate::audit::{Action, Entry};
+use crate::audit::{Entry, EntryKind};
 use crate::hold::{RemoteHold, RemoteHolds};
 use crate::identity::revocation::{Revocation, RevocationSeal, RevokeError, time};
 use crate::wire::tunnel::messages::{FromRelay, LetRun, MOST_ROWS, Parked, Revocations};
@@ -200,7 +200,7 @@ impl Agents {
     async fn revoked(&self, link: &Link, news: &[Revocation]) {
         info!(revocations = news.len(), agent = %link.about.hostname, "another relay has revoked credentials");
         let lines: Vec<_> = news.iter().map(Revocation::to_line).collect();
-        let mut entry = Entry::new(Action::Administration);
+        let mut entry = Entry::new(EntryKind::Administration);
         entry.peer = Some(link.peer);
         let entry = entry
             .with("command", "revoke")
@@ -215,7 +215,7 @@ impl Agents {
 fn tell(link: &Link, pages: impl Iterator<Item = Revocations>) {
     for page in pages {
         if !link.tell(FromRelay::Revocations(page)) {
-            return link.end(End::Broken);
+            return link.end(AgentLinkEnd::Broken);
         }
     }
 }

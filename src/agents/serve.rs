@@ -10,11 +10,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
-use super::end::End;
+use super::end::AgentLinkEnd;
 use super::link::{About, Link, Outgoing, words};
-use super::table::Claim;
+use super::table::ClaimOutcome;
 use super::{Agents, Carrier, Newcomer, NotOpened, Socket, trust};
-use crate::audit::{Action, Entry};
+use crate::audit::{Entry, EntryKind};
 use crate::hold::Holder;
 use crate::identity::Principal;
 use crate::ray::registry::RayNode;
@@ -51,7 +51,7 @@ struct Serving {
     link: Arc<Link>,
     announced: Announce,
     outbox: mpsc::Receiver<Outgoing>,
-    told: watch::Receiver<Option<End>>,
+    told: watch::Receiver<Option<AgentLinkEnd>>,
     nodes: watch::Receiver<Arc<[RayNode]>>,
 }
 
@@ -67,7 +67,7 @@ impl Agents {
         let mut wire = Wire::asking(socket, BURST, PER_SECOND);
         let introduced = tokio::select! {
             introduced = self.introduced(&mut wire, &principal, peer) => introduced,
-            over = principal.ended() => Err(End::Over(over)),
+            over = principal.ended() => Err(AgentLinkEnd::Over(over)),
         };
         // Who is known has a place in the table; who is refused counts until the link is closed.
         let mut newcomer = Some(newcomer);
@@ -101,10 +101,10 @@ impl Agents {
     }
 
     /// Puts on record that `link` is there. Nothing that it is asked for is sent before: what is not on record does not happen.
-    async fn recorded(&self, link: &Link) -> Result<(), End> {
+    async fn recorded(&self, link: &Link) -> Result<(), AgentLinkEnd> {
         let entry = self.entry(link).with("outcome", "linked");
         let recorded = self.audit.write(entry).await;
-        recorded.map_err(|why| End::Unrecorded(why.to_string()))?;
+        recorded.map_err(|why| AgentLinkEnd::Unrecorded(why.to_string()))?;
         info!(
             agent = %link.about.hostname, version = %link.about.version, peer = %link.peer, nodes = link.as_words(), "agent linked"
         );
@@ -117,8 +117,8 @@ impl Agents {
         wire: &mut Wire,
         principal: &Principal,
         peer: SocketAddr,
-    ) -> Result<Serving, End> {
-        let nonce = Hex::random().ok_or(End::NoSecrets)?;
+    ) -> Result<Serving, AgentLinkEnd> {
+        let nonce = Hex::random().ok_or(AgentLinkEnd::NoSecrets)?;
         wire.say(&FromRelay::Hello {
             protocol: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").into(),
@@ -127,12 +127,12 @@ impl Agents {
         })
         .await?;
         let announced = timeout(ANNOUNCED, announcement(wire));
-        let announced = announced.await.unwrap_or(Err(End::Unannounced))?;
+        let announced = announced.await.unwrap_or(Err(AgentLinkEnd::Unannounced))?;
         if announced.protocol != PROTOCOL {
-            return Err(End::Version(announced.protocol));
+            return Err(AgentLinkEnd::Version(announced.protocol));
         }
         if !announced.nonce.is_same_secret(&nonce) {
-            return Err(End::Replayed);
+            return Err(AgentLinkEnd::Replayed);
         }
         // From here on the heads are asked for their nodes.
         let mut live = self.registry.watch_nodes();
@@ -145,7 +145,7 @@ impl Agents {
             nodes = trusted(&live.borrow_and_update());
         }
         if nodes.is_empty() {
-            return Err(End::Untrusted(trust::none(&announced, peer.ip())));
+            return Err(AgentLinkEnd::Untrusted(trust::none(&announced, peer.ip())));
         }
         let (outbox, outgoing) = mpsc::channel(OUTBOX);
         let (told, telling) = watch::channel(None);
@@ -190,34 +190,36 @@ impl Agents {
     }
 
     /// Has `link` speak for `nodes`, unless another linked agent does.
-    async fn claim(&self, link: &Arc<Link>, nodes: &[RayNode]) -> Result<(), End> {
+    async fn claim(&self, link: &Arc<Link>, nodes: &[RayNode]) -> Result<(), AgentLinkEnd> {
         for _ in 0..TRIES {
             let claim = self.table.lock().claim(link, nodes, Instant::now());
             let rivals = match claim {
-                Claim::Taken { replaced } => {
+                ClaimOutcome::Taken { replaced } => {
                     for old in replaced {
-                        old.end(End::Replaced);
+                        old.end(AgentLinkEnd::Replaced);
                     }
                     return Ok(());
                 }
-                Claim::Full => return Err(End::Full),
-                Claim::Contested(node) => return Err(End::Contested(words(&node))),
-                Claim::Rivals(rivals) => rivals,
+                ClaimOutcome::Full => return Err(AgentLinkEnd::Full),
+                ClaimOutcome::Contested(node) => return Err(AgentLinkEnd::Contested(words(&node))),
+                ClaimOutcome::Rivals(rivals) => rivals,
             };
             for rival in rivals {
                 if rival.is_there().await {
                     return Err(self.contest(link, nodes, &rival));
                 }
                 // Its streams may well go on: it was given three seconds.
-                rival.end(End::Silent);
-                self.leave(&rival, &End::Broken);
+                rival.end(AgentLinkEnd::Silent);
+                self.leave(&rival, &AgentLinkEnd::Broken);
             }
         }
-        Err(End::Contested("that others claim as well".to_owned()))
+        Err(AgentLinkEnd::Contested(
+            "that others claim as well".to_owned(),
+        ))
     }
 
     /// Two that are there claim the same: neither is believed.
-    fn contest(&self, link: &Link, nodes: &[RayNode], rival: &Arc<Link>) -> End {
+    fn contest(&self, link: &Link, nodes: &[RayNode], rival: &Arc<Link>) -> AgentLinkEnd {
         let theirs = rival.nodes().clone();
         let both: Vec<_> = nodes.iter().filter(|node| theirs.contains(node)).collect();
         self.table
@@ -232,14 +234,14 @@ impl Agents {
                 "two agents claim the same node: both are refused"
             );
         }
-        rival.end(End::Contested(which.clone()));
+        rival.end(AgentLinkEnd::Contested(which.clone()));
         for one in [link, &**rival] {
             one.standing.cut.cancel();
         }
-        End::Contested(which)
+        AgentLinkEnd::Contested(which)
     }
 
-    async fn run(&self, wire: &mut Wire, serving: &mut Serving) -> End {
+    async fn run(&self, wire: &mut Wire, serving: &mut Serving) -> AgentLinkEnd {
         let Serving {
             link,
             announced,
@@ -252,8 +254,8 @@ impl Agents {
         loop {
             let ended = async { told.wait_for(Option::is_some).await.ok()?.clone() };
             let done = tokio::select! {
-                over = &mut over => Err(End::Over(over)),
-                end = ended => Err(end.unwrap_or(End::Broken)),
+                over = &mut over => Err(AgentLinkEnd::Over(over)),
+                end = ended => Err(end.unwrap_or(AgentLinkEnd::Broken)),
                 heard = wire.next() => match heard {
                     Ok(message) => {
                         link.heard.send_replace(Instant::now());
@@ -266,14 +268,14 @@ impl Agents {
                     Err(error) => Err(error.into()),
                 },
                 Some(outgoing) = outbox.recv() => match outgoing {
-                    Outgoing::Message(message) => wire.say(&message).await.map_err(End::from),
-                    Outgoing::Probe => wire.probe().await.map_err(End::from),
+                    Outgoing::Message(message) => wire.say(&message).await.map_err(AgentLinkEnd::from),
+                    Outgoing::Probe => wire.probe().await.map_err(AgentLinkEnd::from),
                 },
                 Ok(()) = nodes.changed() => {
                     let live = Arc::clone(&nodes.borrow_and_update());
                     self.renew(wire, link, announced, &live).await
                 }
-                () = &mut ending => Err(End::Ending),
+                () = &mut ending => Err(AgentLinkEnd::Ending),
             };
             if let Err(end) = done {
                 return end;
@@ -288,13 +290,16 @@ impl Agents {
         link: &Arc<Link>,
         announced: &Announce,
         live: &[RayNode],
-    ) -> Result<(), End> {
+    ) -> Result<(), AgentLinkEnd> {
         let nodes = trust::nodes(announced, live, link.peer.ip(), link.principal.access());
         if nodes == *link.nodes() {
             return Ok(());
         }
         if nodes.is_empty() {
-            return Err(End::Untrusted(trust::none(announced, link.peer.ip())));
+            return Err(AgentLinkEnd::Untrusted(trust::none(
+                announced,
+                link.peer.ip(),
+            )));
         }
         self.claim(link, &nodes).await?;
         self.meets(link);
@@ -304,10 +309,10 @@ impl Agents {
         Ok(wire.say(&self.to_be_kept()).await?)
     }
 
-    async fn on_message(&self, link: &Arc<Link>, message: FromAgent) -> Result<(), End> {
+    async fn on_message(&self, link: &Arc<Link>, message: FromAgent) -> Result<(), AgentLinkEnd> {
         match message {
             FromAgent::Announce(_) => {
-                return Err(End::Garbage("a second announcement".to_owned()));
+                return Err(AgentLinkEnd::Garbage("a second announcement".to_owned()));
             }
             FromAgent::Refused {
                 stream,
@@ -371,7 +376,7 @@ impl Agents {
     }
 
     /// Takes a link that is over out of the table, and what waits for it with it.
-    fn leave(&self, link: &Arc<Link>, end: &End) {
+    fn leave(&self, link: &Arc<Link>, end: &AgentLinkEnd) {
         let was_there = self.table.lock().leave(link, end, Timestamp::now());
         // Where it is not there any more, the agent has a newer one.
         if was_there && end.cuts() {
@@ -396,7 +401,7 @@ impl Agents {
         })
     }
 
-    async fn gone(&self, link: &Arc<Link>, end: &End) {
+    async fn gone(&self, link: &Arc<Link>, end: &AgentLinkEnd) {
         self.leave(link, end);
         let agent = &link.about.hostname;
         match end.is_refusal() {
@@ -415,7 +420,7 @@ impl Agents {
         self.on_record(entry.with("why", end.to_string())).await;
     }
 
-    async fn refused(&self, end: &End, principal: &Principal, peer: SocketAddr) {
+    async fn refused(&self, end: &AgentLinkEnd, principal: &Principal, peer: SocketAddr) {
         if matches!(
             end.label(),
             LinkEnd::Left | LinkEnd::Lost | LinkEnd::Drained
@@ -423,7 +428,7 @@ impl Agents {
             return;
         }
         warn!(%peer, ?principal, why = %end, "agent refused");
-        let mut entry = Entry::new(Action::Agent);
+        let mut entry = Entry::new(EntryKind::Agent);
         entry.principal = Some(principal.clone());
         entry.peer = Some(peer);
         let entry = entry
@@ -434,7 +439,7 @@ impl Agents {
 
     fn entry(&self, link: &Link) -> Entry {
         let nodes: Vec<_> = link.nodes().iter().map(words).collect();
-        let mut entry = Entry::new(Action::Agent);
+        let mut entry = Entry::new(EntryKind::Agent);
         entry.principal = Some(link.principal.clone());
         entry.peer = Some(link.peer);
         entry
@@ -452,12 +457,16 @@ impl Agents {
     }
 }
 
-async fn announcement(wire: &mut Wire) -> Result<Announce, End> {
+async fn announcement(wire: &mut Wire) -> Result<Announce, AgentLinkEnd> {
     loop {
         match wire.next().await? {
             Some(FromAgent::Announce(announced)) => return Ok(announced),
             Some(FromAgent::Unknown) | None => {}
-            Some(_) => return Err(End::Garbage("it came before the announcement".to_owned())),
+            Some(_) => {
+                return Err(AgentLinkEnd::Garbage(
+                    "it came before the announcement".to_owned(),
+                ));
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::end::End;
+use super::end::AgentLinkEnd;
 use super::link::Link;
 use super::{INSPECTIONS, STREAMS, WAITING};
 use crate::ray::registry::RayNode;
@@ -69,7 +69,7 @@ pub(super) struct Table {
 
 /// What comes of a claim.
 #[derive(Debug)]
-pub(super) enum Claim {
+pub(super) enum ClaimOutcome {
     /// The link speaks for its nodes; these are older ones of the same agent, which are to end.
     Taken { replaced: Vec<Arc<Link>> },
     /// Two have claimed this node a short while ago.
@@ -123,11 +123,16 @@ impl Table {
     }
 
     /// `link` wants to speak for `nodes` and no others.
-    pub(super) fn claim(&mut self, link: &Arc<Link>, nodes: &[RayNode], now: Instant) -> Claim {
+    pub(super) fn claim(
+        &mut self,
+        link: &Arc<Link>,
+        nodes: &[RayNode],
+        now: Instant,
+    ) -> ClaimOutcome {
         self.contested.retain(|_, until| *until > now);
         let is_contested = |node: &&RayNode| self.contested.contains_key(&key(node));
         if let Some(node) = nodes.iter().find(is_contested) {
-            return Claim::Contested(node.clone());
+            return ClaimOutcome::Contested(node.clone());
         }
         let mut rivals: Vec<Arc<Link>> = Vec::new();
         for node in nodes {
@@ -142,14 +147,14 @@ impl Table {
             }
         }
         if !rivals.is_empty() {
-            return Claim::Rivals(rivals);
+            return ClaimOutcome::Rivals(rivals);
         }
         let of_same_agent =
             |other: &&Arc<Link>| other.id != link.id && other.is_of_same_agent(link);
         let replaced: Vec<_> = self.links.values().filter(of_same_agent).cloned().collect();
         let stays = self.links.contains_key(&link.id) || !replaced.is_empty();
         if !stays && self.links.len() >= self.most {
-            return Claim::Full;
+            return ClaimOutcome::Full;
         }
         let gone = |id: &u64| *id == link.id || replaced.iter().any(|old| old.id == *id);
         self.by_node.retain(|_, id| !gone(id));
@@ -162,7 +167,7 @@ impl Table {
             self.by_node.insert(key(node), link.id);
         }
         link.set_nodes(nodes);
-        Claim::Taken { replaced }
+        ClaimOutcome::Taken { replaced }
     }
 
     /// Two claim `nodes`: no agent speaks for them for a while.
@@ -177,7 +182,7 @@ impl Table {
     }
 
     /// Takes `link` out, which ended by `end`; says whether it was still in here.
-    pub(super) fn leave(&mut self, link: &Link, end: &End, now: Timestamp) -> bool {
+    pub(super) fn leave(&mut self, link: &Link, end: &AgentLinkEnd, now: Timestamp) -> bool {
         if self.links.remove(&link.id).is_none() {
             return false;
         }
@@ -188,7 +193,7 @@ impl Table {
         true
     }
 
-    fn lose(&mut self, node: NodeKey, end: &End, now: Timestamp) {
+    fn lose(&mut self, node: NodeKey, end: &AgentLinkEnd, now: Timestamp) {
         if self.lost.len() >= MOST_LOST && !self.lost.contains_key(&node) {
             let oldest = self.lost.iter().min_by_key(|(_, lost)| lost.since);
             if let Some(oldest) = oldest.map(|(node, _)| node.clone()) {

@@ -230,7 +230,7 @@ impl Scene {
         let lines = self.record.lines();
         let of_agents = lines
             .iter()
-            .filter(|line| line.action == crate::audit::Action::Agent);
+            .filter(|line| line.action == crate::audit::EntryKind::Agent);
         let said = of_agents.map(|line| {
             let text = |key: &str| line.details[key].as_str().unwrap_or_default().to_owned();
             format!("{} {}", text("outcome"), text("why"))

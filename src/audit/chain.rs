@@ -149,14 +149,14 @@ pub struct ShortKey;
 
 /// The head of a chain: its last line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Head {
+pub struct ChainHead {
     /// `seq` of the last line, 0 before the first.
     pub seq: u64,
     /// Hash of that line.
     pub hash: Hash,
 }
 
-impl Head {
+impl ChainHead {
     /// The head before the first line.
     pub const START: Self = Self {
         seq: 0,
@@ -187,7 +187,7 @@ impl Head {
 #[derive(Debug, Clone, PartialEq)]
 pub struct VerifiedLine {
     /// Head of the chain after it.
-    pub head: Head,
+    pub head: ChainHead,
     /// Hash of the line that it follows.
     pub prev: Hash,
     /// All members of the line's JSON object.
@@ -225,7 +225,7 @@ pub fn read(line: &[u8]) -> Option<VerifiedLine> {
     let seq = members.get("seq")?.as_u64().filter(|seq| *seq > 0)?;
     let prev = members.get("prev")?.as_str()?.parse().ok()?;
     Some(VerifiedLine {
-        head: Head { seq, hash },
+        head: ChainHead { seq, hash },
         prev,
         members,
     })

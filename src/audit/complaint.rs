@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tracing::error;
 
-use super::{Action, Entry, Running};
+use super::{Entry, EntryKind, Running};
 use crate::config::OnFailure;
 use crate::identity::Principal;
 
@@ -31,10 +31,10 @@ impl Running {
         let others = self.silent.swap(0, Ordering::Relaxed);
         let consequence = match (self.on_failure, entry.action) {
             (OnFailure::Allow, _) => "it happens unrecorded, as audit.on_failure says",
-            (OnFailure::Deny, Action::SessionParked | Action::SessionEnded) => {
+            (OnFailure::Deny, EntryKind::SessionParked | EntryKind::SessionEnded) => {
                 "it has happened, and its line follows as soon as one can be written"
             }
-            (OnFailure::Deny, Action::Command) => "it belongs to a session that is live or was",
+            (OnFailure::Deny, EntryKind::Command) => "it belongs to a session that is live or was",
             (OnFailure::Deny, _) => "it was refused",
         };
         error!(

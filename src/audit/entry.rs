@@ -11,7 +11,7 @@ use crate::telemetry::request::RequestId;
 
 /// The kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub enum EntryKind {
     /// A credential was refused.
     Authentication,
     /// Something was allowed or denied.
@@ -36,7 +36,7 @@ pub enum Action {
 #[derive(Debug, Clone)]
 pub struct Entry {
     /// What kind of thing was decided or done.
-    pub action: Action,
+    pub action: EntryKind,
     /// The principal, where one is known.
     pub principal: Option<Principal>,
     /// The client's address, where one asked.
@@ -54,7 +54,7 @@ pub struct Entry {
 
 impl Entry {
     /// An entry of this kind, the rest to be filled in.
-    pub fn new(action: Action) -> Self {
+    pub fn new(action: EntryKind) -> Self {
         Self {
             action,
             principal: None,

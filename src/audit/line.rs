@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 
 use super::chain::{Hash, MAX_LINE};
-use super::{Action, Entry};
+use super::{Entry, EntryKind};
 
 /// How much of an entry is written out. What is not is told by its length and its SHA-256, so that a person who has it can
 /// be sure that this was it.
@@ -57,7 +57,7 @@ const SEAL: usize = 256;
 /// Shortest token that is taken for one (`eyJ` and two dots): three parts of a signed JSON Web Token.
 const SHORTEST_TOKEN: usize = 40;
 
-impl Action {
+impl EntryKind {
     /// All, in the order of their words in `--help`.
     pub const ALL: [Self; 9] = [
         Self::Authentication,

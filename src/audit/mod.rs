@@ -34,13 +34,13 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-pub use self::entry::{Action, Entry, OpenError, Unavailable};
+pub use self::entry::{Entry, EntryKind, OpenError, Unavailable};
 
-use self::chain::{Hashing, Head};
+use self::chain::{ChainHead, Hashing};
 use self::owed::Owed;
 use self::restraint::{RefusalCounts, SUM_UP_EVERY, Verdict};
 use self::sink::Sink;
-use self::writer::{Job, LogTarget, Writer};
+use self::writer::{LogTarget, Writer, WriterJob};
 use crate::config::{self, AuditSync, OnFailure};
 use crate::key_mode::{Holds, warn_if_open};
 use crate::telemetry::Metrics;
@@ -68,8 +68,8 @@ pub struct Audit {
 }
 
 struct Running {
-    jobs: mpsc::Sender<Job>,
-    heads: watch::Receiver<Head>,
+    jobs: mpsc::Sender<WriterJob>,
+    heads: watch::Receiver<ChainHead>,
     /// Failures that the thread does not know of.
     given_up: Arc<AtomicU64>,
     patience: Duration,
@@ -124,7 +124,7 @@ impl Audit {
         hashing: Hashing,
         config: &config::Audit,
         metrics: Arc<Metrics>,
-    ) -> Result<(Arc<Self>, Writer, mpsc::Receiver<Job>), OpenError> {
+    ) -> Result<(Arc<Self>, Writer, mpsc::Receiver<WriterJob>), OpenError> {
         let given_up = Arc::new(AtomicU64::new(0));
         let (writer, heads) = Writer::start(
             sink,
@@ -157,7 +157,7 @@ impl Audit {
         Ok((audit, writer, queue))
     }
 
-    /// Whether [`Action::Command`] is worth writing.
+    /// Whether [`EntryKind::Command`] is worth writing.
     pub fn wants_commands(&self) -> bool {
         self.running
             .as_ref()
@@ -180,7 +180,7 @@ impl Audit {
         let Some(running) = &self.running else {
             return Ok(());
         };
-        if entry.action == Action::Command && !running.commands {
+        if entry.action == EntryKind::Command && !running.commands {
             return Ok(());
         }
         let verdict = running
@@ -282,7 +282,7 @@ impl Audit {
             // What fails now is counted in no line any more.
             let _ = running.catch_up().await;
             running.sum_up(true).await;
-            if running.jobs.send(Job::Close(done)).await.is_err() {
+            if running.jobs.send(WriterJob::Close(done)).await.is_err() {
                 return Ok(());
             }
             closed.await.unwrap_or_else(|_| Err(ENDED.to_owned()))
@@ -323,7 +323,7 @@ impl Running {
     async fn move_to(&self, whither: LogTarget) -> Result<(), Unavailable> {
         let (done, moved) = oneshot::channel();
         let moving = async {
-            match self.jobs.send(Job::Move(whither, done)).await {
+            match self.jobs.send(WriterJob::Move(whither, done)).await {
                 Ok(()) => moved.await.unwrap_or_else(|_| Err(ENDED.to_owned())),
                 Err(_) => Err(ENDED.to_owned()),
             }
@@ -373,7 +373,7 @@ impl Running {
 
     async fn write(&self, entry: &Entry) -> Result<(), String> {
         let (done, written) = oneshot::channel();
-        let job = Job::Line {
+        let job = WriterJob::Line {
             time: SystemTime::now(),
             members: line::members(entry),
             done,

@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::time::rfc3339;
-use super::{Action, Entry};
+use super::{Entry, EntryKind};
 use crate::identity::Principal;
 
 /// Refusals of one person that have a line each, however fast they come.
@@ -42,11 +42,11 @@ struct RestraintAccount {
     /// What the sum is about.
     principal: Option<Principal>,
     peer: Option<SocketAddr>,
-    left_out: Option<LeftOut>,
+    left_out: Option<Repeats>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct LeftOut {
+struct Repeats {
     lines: u64,
     since: SystemTime,
     until: SystemTime,
@@ -93,7 +93,7 @@ impl RefusalCounts {
             account.left -= 1.0;
             return Verdict::Write(account.sum());
         }
-        let left_out = account.left_out.get_or_insert(LeftOut {
+        let left_out = account.left_out.get_or_insert(Repeats {
             lines: 0,
             since: time,
             until: time,
@@ -144,7 +144,7 @@ impl RestraintAccount {
 
     fn sum(&mut self) -> Option<Entry> {
         let left_out = self.left_out.take()?;
-        let mut entry = Entry::new(Action::Decision)
+        let mut entry = Entry::new(EntryKind::Decision)
             .with("outcome", "left_out")
             .with("lines", left_out.lines)
             .with("since", rfc3339(left_out.since))
@@ -159,7 +159,7 @@ impl RestraintAccount {
 fn is_refusal(entry: &Entry) -> bool {
     let kind = matches!(
         entry.action,
-        Action::Authentication | Action::Decision | Action::Command | Action::Agent
+        EntryKind::Authentication | EntryKind::Decision | EntryKind::Command | EntryKind::Agent
     );
     let outcome = entry.details.get("outcome").and_then(|o| o.as_str());
     kind && matches!(outcome, Some("denied" | "refused" | "unavailable"))
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     fn denied(from: [u8; 4]) -> Entry {
-        let mut entry = Entry::new(Action::Decision).with("outcome", "denied");
+        let mut entry = Entry::new(EntryKind::Decision).with("outcome", "denied");
         entry.peer = Some((from, 1).into());
         entry
     }
@@ -247,11 +247,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_done_is_never_left_out(action in 0..Action::ALL.len(), outcome in "(allowed|denied|refused|client|)") {
+        fn what_was_done_is_never_left_out(action in 0..EntryKind::ALL.len(), outcome in "(allowed|denied|refused|client|)") {
             let mut restraint = RefusalCounts::default();
-            let entry = Entry::new(Action::ALL[action]).with("outcome", outcome.as_str());
+            let entry = Entry::new(EntryKind::ALL[action]).with("outcome", outcome.as_str());
             let done = !matches!(&*outcome, "denied" | "refused")
-                || !matches!(entry.action, Action::Authentication | Action::Decision | Action::Command | Action::Agent);
+                || !matches!(entry.action, EntryKind::Authentication | EntryKind::Decision | EntryKind::Command | EntryKind::Agent);
             for _ in 0..200 {
                 let verdict = restraint.judge(&entry, Instant::now(), SystemTime::UNIX_EPOCH);
                 prop_assert!(!done || matches!(verdict, Verdict::Write(None)));

@@ -8,14 +8,14 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::sink::{LineSink, Sink};
-use super::{Action, Audit, Hashing};
+use super::{Audit, EntryKind, Hashing};
 use crate::config;
 use crate::telemetry::Metrics;
 
 /// A line as it was written, without what chains it to the others.
 #[derive(Debug, Clone)]
 pub(crate) struct AuditLine {
-    pub(crate) action: Action,
+    pub(crate) action: EntryKind,
     pub(crate) subject: Option<String>,
     pub(crate) session: Option<u64>,
     pub(crate) breakpoint: Option<String>,
@@ -27,9 +27,9 @@ impl AuditLine {
     fn read(line: &str) -> Self {
         let line: Value = serde_json::from_str(line).unwrap();
         let text = |key: &str| line[key].as_str().map(str::to_owned);
-        let action = |action: &Action| line["action"] == action.word();
+        let action = |action: &EntryKind| line["action"] == action.word();
         Self {
-            action: Action::ALL.into_iter().find(action).unwrap(),
+            action: EntryKind::ALL.into_iter().find(action).unwrap(),
             subject: text("subject"),
             session: line["session"].as_u64(),
             breakpoint: text("breakpoint"),
@@ -47,7 +47,7 @@ pub(crate) struct AuditSpy(Arc<Mutex<State>>);
 struct State {
     lines: Vec<AuditLine>,
     /// Lines of this kind are not taken.
-    refuses: Option<Action>,
+    refuses: Option<EntryKind>,
     /// Nor is any other.
     refuses_all: bool,
 }
@@ -90,7 +90,7 @@ pub(crate) fn spied(commands: bool) -> (Arc<Audit>, AuditSpy) {
 
 impl AuditSpy {
     /// Has lines of this kind fail from now on.
-    pub(crate) fn refuse(&self, action: Action) {
+    pub(crate) fn refuse(&self, action: EntryKind) {
         self.0.lock().refuses = Some(action);
     }
 
@@ -107,7 +107,7 @@ impl AuditSpy {
     /// All lines so far but those about the record itself, and none of them again.
     pub(crate) fn take(&self) -> Vec<AuditLine> {
         let mut lines = std::mem::take(&mut self.0.lock().lines);
-        lines.retain(|line| line.action != Action::Audit);
+        lines.retain(|line| line.action != EntryKind::Audit);
         lines
     }
 }

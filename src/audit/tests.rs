@@ -85,7 +85,7 @@ fn breakpoint() -> Arc<Breakpoint> {
 async fn a_line_says_who_did_what_with_which_worker() {
     let log = Log::new();
     let audit = log.open();
-    let mut entry = Entry::new(Action::SessionBegan).with("outcome", "allowed");
+    let mut entry = Entry::new(EntryKind::SessionBegan).with("outcome", "allowed");
     entry.principal = Some(Principal::anonymous());
     entry.peer = Some(([10, 0, 0, 9], 5000).into());
     entry.session = Some(3);
@@ -114,7 +114,10 @@ async fn a_line_says_who_did_what_with_which_worker() {
     assert_eq!(lines[0]["details"]["event"], "started");
     assert_eq!(lines[2]["details"]["event"], "stopped");
     assert_eq!(lines[2]["prev"], lines[1]["hash"]);
-    let why = audit.write(Entry::new(Action::Decision)).await.unwrap_err();
+    let why = audit
+        .write(Entry::new(EntryKind::Decision))
+        .await
+        .unwrap_err();
     assert!(why.to_string().contains("ending"), "{why}");
 }
 
@@ -139,7 +142,7 @@ async fn whatever_a_client_sends_is_one_bounded_line() {
         ),
         json!({"expression": format!("{}{token}", "x".repeat(2000))}),
     ] {
-        let mut entry = Entry::new(Action::Command);
+        let mut entry = Entry::new(EntryKind::Command);
         entry.details.insert("command".into(), "evaluate".into());
         entry.details.extend(details.as_object().unwrap().clone());
         audit.write(entry).await.unwrap();
@@ -181,7 +184,9 @@ async fn many_writers_make_one_chain_and_each_keeps_its_order() {
         let audit = audit.clone();
         tasks.spawn(async move {
             for i in 0..20 {
-                let entry = Entry::new(Action::Command).with("task", task).with("i", i);
+                let entry = Entry::new(EntryKind::Command)
+                    .with("task", task)
+                    .with("i", i);
                 audit.write(entry).await.unwrap();
             }
         });
@@ -211,7 +216,10 @@ async fn without_a_record_nothing_happens_unless_it_may() {
     let audit = log.open();
     log.obstruct();
     for _ in 0..2 {
-        let why = audit.write(Entry::new(Action::Decision)).await.unwrap_err();
+        let why = audit
+            .write(Entry::new(EntryKind::Decision))
+            .await
+            .unwrap_err();
         assert!(why.to_string().contains("allows nothing without"), "{why}");
     }
     assert!(log.failures());
@@ -222,9 +230,9 @@ async fn without_a_record_nothing_happens_unless_it_may() {
     log.metrics = Metrics::new().unwrap();
     let audit = log.open();
     std::fs::remove_file(log.path()).unwrap();
-    audit.write(Entry::new(Action::Decision)).await.unwrap();
+    audit.write(Entry::new(EntryKind::Decision)).await.unwrap();
     assert!(log.failures());
-    audit.write(Entry::new(Action::Decision)).await.unwrap();
+    audit.write(Entry::new(EntryKind::Decision)).await.unwrap();
     audit.close().await;
     assert_eq!(log.lines()[0]["details"]["on_failure"], "allow");
 }
@@ -250,7 +258,7 @@ async fn a_sink_that_cannot_be_opened_is_an_error_at_the_start() {
     log.config.sink = AuditSink::Off;
     let off = Audit::open(&log.config, log.metrics.clone()).unwrap();
     assert!(!off.wants_commands());
-    off.write(Entry::new(Action::Decision)).await.unwrap();
+    off.write(Entry::new(EntryKind::Decision)).await.unwrap();
     off.close().await;
 }
 
@@ -265,14 +273,14 @@ async fn a_syslog_that_takes_nothing_is_waited_for_no_longer_than_configured() {
     let audit = log.open();
     // The socket's queue is short; nobody reads it.
     let why = loop {
-        if let Err(why) = audit.write(Entry::new(Action::Decision)).await {
+        if let Err(why) = audit.write(Entry::new(EntryKind::Decision)).await {
             break why.to_string();
         }
     };
     assert!(why.contains("within 0.2 s"), "{why}");
     drop(daemon);
     let why = loop {
-        match audit.write(Entry::new(Action::Decision)).await {
+        match audit.write(Entry::new(EntryKind::Decision)).await {
             Err(why) if why.to_string().contains("cannot reach") => break why,
             _ => tokio::task::yield_now().await,
         }
@@ -280,7 +288,7 @@ async fn a_syslog_that_takes_nothing_is_waited_for_no_longer_than_configured() {
     assert!(why.to_string().contains("syslog"), "{why}");
     std::fs::remove_file(&path).unwrap();
     let daemon = UnixDatagram::bind(&path).unwrap();
-    audit.write(Entry::new(Action::Decision)).await.unwrap();
+    audit.write(Entry::new(EntryKind::Decision)).await.unwrap();
     let mut bytes = [0; 4096];
     let n = daemon.recv(&mut bytes).unwrap();
     let text = String::from_utf8_lossy(&bytes[..n]);
@@ -294,8 +302,11 @@ async fn commands_are_recorded_where_that_is_wanted() {
     log.config.commands = false;
     let audit = log.open();
     assert!(!audit.wants_commands());
-    audit.write(Entry::new(Action::Command)).await.unwrap();
-    audit.write(Entry::new(Action::SessionEnded)).await.unwrap();
+    audit.write(Entry::new(EntryKind::Command)).await.unwrap();
+    audit
+        .write(Entry::new(EntryKind::SessionEnded))
+        .await
+        .unwrap();
     assert_eq!(log.lines().len(), 2);
 }
 
@@ -304,7 +315,7 @@ async fn a_flood_of_refusals_costs_some_lines_and_what_was_done_has_one_each() {
     let log = Log::new();
     let audit = log.open();
     let decided = async |outcome: &str| {
-        let mut entry = Entry::new(Action::Decision).with("outcome", outcome);
+        let mut entry = Entry::new(EntryKind::Decision).with("outcome", outcome);
         entry.principal = Some(Principal::anonymous());
         audit.write(entry).await.unwrap();
     };
@@ -346,7 +357,7 @@ async fn while_it_fails_metrics_and_readiness_say_so() {
     gauge(0);
     assert_eq!(audit.failing(), None);
     log.obstruct();
-    let begin = || audit.write(Entry::new(Action::SessionBegan));
+    let begin = || audit.write(Entry::new(EntryKind::SessionBegan));
     for _ in 0..2 {
         begin().await.unwrap_err();
     }

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use super::chain::{self, BadLine, Hash, Hashing, Head};
+use super::chain::{self, BadLine, ChainHead, Hash, Hashing};
 use super::files::RawLine;
 
 /// Findings that are kept; more are counted.
@@ -30,7 +30,7 @@ impl fmt::Display for LinePosition {
 
 /// What is wrong. `Display` is a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Finding {
+pub enum Violation {
     /// The line's hash is not that of its bytes.
     #[error("{0}: this line was changed, or was not written with this key")]
     Changed(LinePosition),
@@ -102,7 +102,7 @@ fn missing(expected: u64, found: u64) -> String {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// The first findings, at most a hundred.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<Violation>,
     /// Number of all findings.
     pub found: u64,
     /// Number of lines that were read.
@@ -111,7 +111,7 @@ pub struct Report {
     /// [`Verifier::beginning_removed`].
     pub first: Option<u64>,
     /// The last good line.
-    pub last: Option<Head>,
+    pub last: Option<ChainHead>,
     /// Lines that the relay died over, and said so when it was started again.
     pub torn: Vec<LinePosition>,
     /// Starts of a chain behind the first, with [`Verifier::collected`].
@@ -207,7 +207,7 @@ impl<'a> Verifier<'a> {
         match chain::open(self.hashing, bytes) {
             Ok(opened) => self.good(place, &opened, begins),
             Err(BadLine::Changed { claimed }) => {
-                self.found(Finding::Changed(place));
+                self.found(Violation::Changed(place));
                 // The lines behind it may be as they were.
                 let number = chain::read(bytes).map(|line| line.head.seq);
                 self.expected = Some((number, claimed));
@@ -218,7 +218,7 @@ impl<'a> Verifier<'a> {
                     let sha256 = Hash::plain(bytes);
                     self.torn = Some((place, bytes.len() as u64, sha256));
                 } else {
-                    self.found(Finding::Torn(place));
+                    self.found(Violation::Torn(place));
                 }
             }
         }
@@ -241,32 +241,32 @@ impl<'a> Verifier<'a> {
             }
         }
         if begins && !about_itself {
-            self.found(Finding::Beheaded(place.clone()));
+            self.found(Violation::Beheaded(place.clone()));
         }
-        let Head { seq, hash } = opened.head;
+        let ChainHead { seq, hash } = opened.head;
         let starts = seq == 1 && opened.prev == Hash::NONE;
         match self.expected {
             None => {
                 self.report.first = Some(seq);
                 if seq > 1 && !self.beginning_removed {
-                    self.found(Finding::NoBeginning { place, first: seq });
+                    self.found(Violation::NoBeginning { place, first: seq });
                 }
             }
             Some(_) if self.collected && starts => self.report.restarts += 1,
             Some((number, before)) => {
                 let expected = number.map(|number| number.saturating_add(1));
                 match expected {
-                    Some(expected) if seq > expected => self.found(Finding::Missing {
+                    Some(expected) if seq > expected => self.found(Violation::Missing {
                         place,
                         expected,
                         found: seq,
                     }),
-                    Some(expected) if seq < expected => self.found(Finding::OutOfOrder {
+                    Some(expected) if seq < expected => self.found(Violation::OutOfOrder {
                         place,
                         expected,
                         found: seq,
                     }),
-                    _ if opened.prev != before => self.found(Finding::Unlinked(place)),
+                    _ if opened.prev != before => self.found(Violation::Unlinked(place)),
                     _ => {}
                 }
             }
@@ -281,11 +281,11 @@ impl<'a> Verifier<'a> {
     /// No line says that the relay died there.
     fn settle_torn(&mut self) {
         if let Some((place, ..)) = self.torn.take() {
-            self.found(Finding::Malformed(place));
+            self.found(Violation::Malformed(place));
         }
     }
 
-    fn found(&mut self, finding: Finding) {
+    fn found(&mut self, finding: Violation) {
         self.report.found += 1;
         if self.report.findings.len() < MOST {
             self.report.findings.push(finding);
@@ -296,7 +296,7 @@ impl<'a> Verifier<'a> {
     pub fn finish(mut self) -> Report {
         self.settle_torn();
         if let Some(anchor) = self.anchor {
-            self.found(Finding::NoAnchor(anchor));
+            self.found(Violation::NoAnchor(anchor));
         }
         self.report
     }

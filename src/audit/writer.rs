@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
 
-use super::chain::{Hash, Hashing, Head, MAX_LINE};
+use super::chain::{ChainHead, Hash, Hashing, MAX_LINE};
 use super::line::members;
 use super::sink::Sink;
 use super::sink::file::LogFile;
 use super::time::rfc3339;
-use super::{Action, Entry};
+use super::{Entry, EntryKind};
 use crate::config::OnFailure;
 use crate::telemetry::Metrics;
 
@@ -28,7 +28,7 @@ const BATCH: usize = 256;
 const BATCH_BYTES: usize = (64 << 10) - 2 * MAX_LINE;
 
 /// Something for the thread.
-pub(super) enum Job {
+pub(super) enum WriterJob {
     /// A line, and who waits for it.
     Line {
         time: SystemTime,
@@ -61,17 +61,17 @@ pub(super) type Waiter = oneshot::Sender<Result<(), String>>;
 pub(super) struct Writer {
     sink: Sink,
     hashing: Hashing,
-    head: Head,
+    head: ChainHead,
     /// Lines that share a flush.
     batch: usize,
     on_failure: OnFailure,
     /// Set while the sink fails.
     gap: Option<Gap>,
     /// Heads after lines of a batch that failed: some of them may be in the file nevertheless.
-    perhaps: Vec<Head>,
+    perhaps: Vec<ChainHead>,
     /// Failures that the waiters noticed themselves: a full queue, a deadline.
     given_up: Arc<AtomicU64>,
-    told: watch::Sender<Head>,
+    told: watch::Sender<ChainHead>,
     metrics: Arc<Metrics>,
 }
 
@@ -90,11 +90,11 @@ impl Writer {
         on_failure: OnFailure,
         given_up: Arc<AtomicU64>,
         metrics: Arc<Metrics>,
-    ) -> Result<(Self, watch::Receiver<Head>), String> {
+    ) -> Result<(Self, watch::Receiver<ChainHead>), String> {
         let mut started = started(&hashing);
         let head = match &mut sink {
             Sink::File(file) => begin(file, &hashing, &mut started)?,
-            Sink::Lines(_) => Head::START,
+            Sink::Lines(_) => ChainHead::START,
         };
         let batch = if always || !sink.takes_batches() {
             1
@@ -118,8 +118,8 @@ impl Writer {
         Ok((writer, heads))
     }
 
-    /// Runs until a [`Job::Close`], or until every sender is gone.
-    pub(super) fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
+    /// Runs until a [`WriterJob::Close`], or until every sender is gone.
+    pub(super) fn run(mut self, mut jobs: mpsc::Receiver<WriterJob>) {
         let mut closing = None;
         while closing.is_none()
             && let Some(job) = jobs.blocking_recv()
@@ -134,8 +134,12 @@ impl Writer {
     }
 
     /// Does `job`, and those behind it that can share its flush; who waits for the last line, where one of them is
-    /// [`Job::Close`].
-    pub(super) fn work(&mut self, job: Job, jobs: &mut mpsc::Receiver<Job>) -> Option<Waiter> {
+    /// [`WriterJob::Close`].
+    pub(super) fn work(
+        &mut self,
+        job: WriterJob,
+        jobs: &mut mpsc::Receiver<WriterJob>,
+    ) -> Option<Waiter> {
         let (mut lines, mut waiters) = (Vec::new(), Vec::new());
         let mut behind = take(job, &mut lines, &mut waiters);
         while behind.is_none()
@@ -321,12 +325,12 @@ impl Writer {
 }
 
 fn take(
-    job: Job,
+    job: WriterJob,
     lines: &mut Vec<(SystemTime, String)>,
     waiters: &mut Vec<Waiter>,
 ) -> Option<Last> {
     match job {
-        Job::Line {
+        WriterJob::Line {
             time,
             members,
             done,
@@ -335,8 +339,8 @@ fn take(
             waiters.push(done);
             None
         }
-        Job::Close(done) => Some(Last::Close(done)),
-        Job::Move(whither, done) => Some(Last::Move(whither, done)),
+        WriterJob::Close(done) => Some(Last::Close(done)),
+        WriterJob::Move(whither, done) => Some(Last::Move(whither, done)),
     }
 }
 
@@ -350,7 +354,7 @@ fn started(hashing: &Hashing) -> Value {
 
 /// Opens `file`, and gives the line that the next one is chained to. What has to be said of how it ended is put into
 /// `started`.
-fn begin(file: &mut LogFile, hashing: &Hashing, started: &mut Value) -> Result<Head, String> {
+fn begin(file: &mut LogFile, hashing: &Hashing, started: &mut Value) -> Result<ChainHead, String> {
     let tail = file.open(hashing)?;
     match tail.last {
         Some((last, false)) => {
@@ -369,12 +373,12 @@ fn begin(file: &mut LogFile, hashing: &Hashing, started: &mut Value) -> Result<H
             }
         }
     }
-    Ok(tail.last.map_or(Head::START, |(last, _)| last))
+    Ok(tail.last.map_or(ChainHead::START, |(last, _)| last))
 }
 
 /// A line about the record itself; `details` is an object.
 fn own(mut details: Value) -> (SystemTime, String) {
-    let mut entry = Entry::new(Action::Audit);
+    let mut entry = Entry::new(EntryKind::Audit);
     if let Some(details) = details.as_object_mut() {
         entry.details = std::mem::take(details);
     }

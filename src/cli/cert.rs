@@ -66,7 +66,7 @@ struct SelfSignedArgs {
 
 /// Why there is no certificate.
 #[derive(Debug, thiserror::Error)]
-enum Error {
+enum CertError {
     /// A file of that name is there.
     #[error("{0} is there already; choose another folder with --out, or overwrite it with --force")]
     Exists(PathBuf),
@@ -83,12 +83,12 @@ enum Error {
     Make(#[from] rcgen::Error),
 }
 
-impl Fails for Error {}
+impl Fails for CertError {}
 
 pub(super) fn run(args: CertArgs) -> Result<(), Failure> {
     let Make::SelfSigned(args) = args.command;
     let names = names(args.host);
-    let (cert, key) = make(&names, args.days).map_err(Error::Make)?;
+    let (cert, key) = make(&names, args.days).map_err(CertError::Make)?;
     let (cert_path, key_path) = (args.out.join("cert.pem"), args.out.join("key.pem"));
     let files = [(&key_path, &**key, 0o600), (&cert_path, &**cert, 0o644)];
     store(&args.out, &files, args.force)?;
@@ -150,15 +150,15 @@ fn make(
 }
 
 /// Writes all of `files` (path, text, mode) to `folder`; unless by `force`, none where one of them exists.
-fn store(folder: &Path, files: &[(&PathBuf, &str, u32)], force: bool) -> Result<(), Error> {
+fn store(folder: &Path, files: &[(&PathBuf, &str, u32)], force: bool) -> Result<(), CertError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
-        move |cause| Error::Write { path, cause }
+        move |cause| CertError::Write { path, cause }
     };
     fs::create_dir_all(folder).map_err(failed(folder))?;
     for (path, ..) in files {
         if !force && path.symlink_metadata().is_ok() {
-            return Err(Error::Exists(path.to_path_buf()));
+            return Err(CertError::Exists(path.to_path_buf()));
         }
     }
     for (path, text, mode) in files {

@@ -16,8 +16,8 @@ use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
 
 pub use self::args::ConnectArgs;
-use self::args::ConnectError;
-use self::command::Command;
+use self::args::NotConnected;
+use self::command::ChildCommand;
 use self::lines::Lines;
 use self::printer::ConnectPrinter;
 use super::failure::Failure;
@@ -57,9 +57,9 @@ async fn found(
     address: SocketAddr,
 ) -> Result<(RelayUrl, Option<KubeRelay>), Failure> {
     if !args.kube.is_wanted() {
-        let url = args.url.clone().ok_or(ConnectError::Unnamed)?;
+        let url = args.url.clone().ok_or(NotConnected::Unnamed)?;
         return match url.port() == address.port() && is_this_machine(url.host()) {
-            true => Err(ConnectError::Itself(url).into()),
+            true => Err(NotConnected::Itself(url).into()),
             false => Ok((url, None)),
         };
     }
@@ -82,11 +82,11 @@ async fn found(
 }
 
 pub(super) async fn run(args: ConnectArgs) -> Result<(), Failure> {
-    let mut signals = Signals::new().map_err(ConnectError::Signal)?;
+    let mut signals = Signals::new().map_err(NotConnected::Signal)?;
     if !args.listen.ip().is_loopback() && !args.insecure_share {
-        return Err(ConnectError::Shared(args.listen).into());
+        return Err(NotConnected::Shared(args.listen).into());
     }
-    let failed = |source| ConnectError::Listen {
+    let failed = |source| NotConnected::Listen {
         address: args.listen,
         source,
     };
@@ -112,7 +112,7 @@ pub(super) async fn run(args: ConnectArgs) -> Result<(), Failure> {
             connected = connected => connected?,
             () = signals.next() => return Ok(()),
         }
-        let mut command = Command::start(&args.command, address)?;
+        let mut command = ChildCommand::start(&args.command, address)?;
         let is_command = !args.command.is_empty();
         tokio::select! {
             never = accept::run(&listener, &lines) => match never {},

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::relay_client::RelayError;
 use super::relay_dial::dial;
-use super::worker_session::{Error as SessionError, Which, relay_block};
+use super::worker_session::{Which, WorkerSessionError as SessionError, relay_block};
 use super::{DapArgs, Failure};
 use crate::pdb::Lost;
 use crate::wire::dap::codec::{Frames, frame, parse};

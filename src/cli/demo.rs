@@ -3,7 +3,7 @@
 use super::failure::{Exit, Fails, Failure};
 use crate::app;
 use crate::config::{Log, LogFormat};
-use crate::demo::{Args, Error};
+use crate::demo::{DemoArgs, DemoError};
 use crate::telemetry::logging;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -15,7 +15,7 @@ Examples:
 
 It prints what to do next.";
 
-impl Fails for Error {
+impl Fails for DemoError {
     fn exit(&self) -> Exit {
         match self {
             Self::Relay(app::Error::Fallen(_)) => Exit::Defect,
@@ -24,7 +24,7 @@ impl Fails for Error {
     }
 }
 
-pub(super) async fn run(args: Args) -> Result<(), Failure> {
+pub(super) async fn run(args: DemoArgs) -> Result<(), Failure> {
     // Its own lines tell what happens; the relay's only when something is wrong.
     logging::init(&Log {
         level: "warn".to_owned(),

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::failure::{Exit, Fails, Failure};
-use crate::deploy::{Args, Error};
+use crate::deploy::{DeployArgs, DeployError};
 use crate::ray::head::HeadError;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -22,7 +22,7 @@ The agents' token goes to the cluster sealed for a key that was made there. It i
 
 Exit codes: 0 an agent runs on every node, or all are removed; 1 on some node none runs, and the table says why; 69 the cluster cannot be reached; 77 it wants a token, or the token does not permit it.";
 
-impl Fails for Error {
+impl Fails for DeployError {
     fn exit(&self) -> Exit {
         let Self::Head(error) = self else {
             return Exit::Failed;
@@ -47,9 +47,9 @@ impl Fails for Error {
     }
 }
 
-pub(super) async fn run(args: Args) -> Result<(), Failure> {
+pub(super) async fn run(args: DeployArgs) -> Result<(), Failure> {
     match Box::pin(crate::deploy::run(args)).await {
-        Err(Error::Output(error)) => Err(error.into()),
+        Err(DeployError::Output(error)) => Err(error.into()),
         result => Ok(result?),
     }
 }
@@ -77,11 +77,11 @@ mod tests {
             (status(403), 77),
             (status(500), 1),
         ] {
-            let error = Error::Head(error);
+            let error = DeployError::Head(error);
             assert_eq!(error.exit() as u8, code, "{error}");
             assert_eq!(error.next_step().is_some(), code == 77, "{error}");
         }
-        let incomplete = Error::Incomplete("not on every node".to_owned());
+        let incomplete = DeployError::Incomplete("not on every node".to_owned());
         assert_eq!(incomplete.exit() as u8, 1);
     }
 }

@@ -15,7 +15,7 @@ use super::relay_args::RelayArgs;
 use super::relay_client::RelayClient;
 use super::snapshot::{AT_ONCE, seen};
 use super::terminal::say;
-use super::worker_session::Error as SessionError;
+use super::worker_session::WorkerSessionError as SessionError;
 use crate::listing::fold::differences::{Comparison, Stands, compare};
 use crate::listing::fold::told;
 use crate::listing::fold::who::Names;

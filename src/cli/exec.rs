@@ -16,10 +16,12 @@ use self::screen::Screen;
 use super::ExecArgs;
 use super::failure::{Exit, Failure};
 use super::relay_dial::dial;
-use super::worker_session::{Error as SessionError, Which, authorized_block, unexpected};
+use super::worker_session::{
+    Which, WorkerSessionError as SessionError, authorized_block, unexpected,
+};
 use crate::config::units::format_duration;
 use crate::memory::Account;
-use crate::pdb::{After, End, Options, Piece, Prompt};
+use crate::pdb::{After, Options, Piece, Prompt, PromptEnd};
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
@@ -157,8 +159,8 @@ async fn in_one(
                 return result(failed);
             }
             After::Prompt => screen.ends(line, prompt.calls()),
-            After::Ended(End::Left | End::Killed) => return result(failed),
-            After::Ended(End::TaskEnded) => {
+            After::Ended(PromptEnd::Left | PromptEnd::Killed) => return result(failed),
+            After::Ended(PromptEnd::TaskEnded) => {
                 return match next {
                     Some(_) => Err(SessionError::TaskEnded.into()),
                     None => result(failed),

@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::relay_client::{RelayClient, RelayError};
-use super::worker_session::Error as SessionError;
+use super::worker_session::WorkerSessionError as SessionError;
 use crate::listing::fold::ranks::Ranks;
 use crate::listing::fold::told;
 use crate::listing::fold::who::{Names, Numbers, Who, numbered};

@@ -216,10 +216,10 @@ pub enum Command {
     Dap(DapArgs),
     /// Start a small real Ray cluster with tasks at breakpoints, and the relay in front of it
     #[command(after_help = demo::AFTER_HELP)]
-    Demo(crate::demo::Args),
+    Demo(crate::demo::DemoArgs),
     /// Put an agent on every node of a cluster, through Ray's own Jobs API
     #[command(after_help = deploy::AFTER_HELP)]
-    Deploy(crate::deploy::Args),
+    Deploy(crate::deploy::DeployArgs),
     /// What `deploy` has the cluster run
     #[command(hide = true)]
     Deployed(crate::deploy::DeployedArgs),

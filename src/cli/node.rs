@@ -17,7 +17,7 @@ use super::relay_token::RelayTokenArgs;
 use super::{LogFormat, RelayUrl};
 use crate::app::validate;
 use crate::config::{Flags, Gcs, Sources};
-use crate::node::{self, Access, Settings};
+use crate::node::{self, RelayAccess, Settings};
 use crate::telemetry::logging;
 use crate::tls::Pin;
 use crate::wire::relay_url::is_this_machine;
@@ -154,7 +154,7 @@ fn node_id(text: &str) -> Result<String, &'static str> {
     }
 }
 
-impl Fails for node::Error {
+impl Fails for node::AgentError {
     fn exit(&self) -> Exit {
         match self {
             Self::Head(_) | Self::Access(_) | Self::Nowhere => Exit::Misconfigured,
@@ -215,7 +215,7 @@ struct TrustSettings {
     allow_plaintext: bool,
 }
 
-impl Access for TrustSettings {
+impl RelayAccess for TrustSettings {
     fn tls(&self, relay: &RelayUrl) -> Result<ClientConfig, String> {
         let config = match self.pin {
             None => self.tls.config(relay),

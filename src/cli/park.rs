@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::relay_client::RelayClient;
 use super::release::called;
 use super::terminal::say;
-use super::worker_session::Error as SessionError;
+use super::worker_session::WorkerSessionError as SessionError;
 use super::{Failure, ParkArgs};
 use crate::config::units::format_duration;
 use crate::wire::human_time::{span, utc};

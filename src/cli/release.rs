@@ -8,7 +8,7 @@ use super::ReleaseArgs;
 use super::failure::{Exit, Failure};
 use super::relay_client::RelayClient;
 use super::terminal::say;
-use super::worker_session::Error as SessionError;
+use super::worker_session::WorkerSessionError as SessionError;
 use crate::listing::row::Row;
 use crate::ray::registry::BreakpointIdPrefix;
 use crate::wire::human_time::span;

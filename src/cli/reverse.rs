@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 pub use self::args::ReverseArgs;
-use self::link::{Broken, ReverseLink};
+use self::link::{LinkBroken, ReverseLink};
 use self::printer::ReversePrinter;
 use super::failure::{Fails, Failure};
 use super::relay_client::RelayError;
@@ -60,16 +60,16 @@ pub(super) async fn run(args: ReverseArgs) -> Result<(), Failure> {
             let was_ready = line.port.is_some();
             let lost = match Box::pin(line.run()).await {
                 // What has worked once is waited for.
-                Broken::Output(error) => return Err(error.into()),
-                Broken::Refused(why) => return Err(ReverseError::Refused(why).into()),
-                Broken::Relay(error) if !was_ready || error.is_not_permitted() => {
+                LinkBroken::Output(error) => return Err(error.into()),
+                LinkBroken::Refused(why) => return Err(ReverseError::Refused(why).into()),
+                LinkBroken::Relay(error) if !was_ready || error.is_not_permitted() => {
                     return Err(error.into());
                 }
-                Broken::Later(why) if !was_ready && line.port.is_none() => {
+                LinkBroken::Later(why) if !was_ready && line.port.is_none() => {
                     return Err(ReverseError::Refused(why).into());
                 }
-                Broken::Relay(error) => error.to_string(),
-                Broken::Later(why) | Broken::Lost(why) => why,
+                LinkBroken::Relay(error) => error.to_string(),
+                LinkBroken::Later(why) | LinkBroken::Lost(why) => why,
             };
             if std::mem::take(&mut line.linked) {
                 backoff.reset();
@@ -84,7 +84,7 @@ pub(super) async fn run(args: ReverseArgs) -> Result<(), Failure> {
     }
 }
 
-impl From<RelayError> for Broken {
+impl From<RelayError> for LinkBroken {
     fn from(error: RelayError) -> Self {
         Self::Relay(error)
     }

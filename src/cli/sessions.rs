@@ -8,7 +8,7 @@ use clap_complete::ArgValueCompleter;
 use serde_json::{Value, json};
 
 use super::relay_client::RelayClient;
-use super::worker_session::Error as SessionError;
+use super::worker_session::WorkerSessionError as SessionError;
 use super::{Failure, RelayArgs, completions, terminal};
 use crate::listing::text;
 use crate::wire::human_time::span;

@@ -8,7 +8,7 @@ const LARGEST_EVENT: usize = 64 << 20;
 
 /// One server-sent event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Event {
+pub(super) struct ServerSentEvent {
     /// `event:`; `message` where the stream names none.
     pub(super) name: String,
     /// `data:` lines, joined by line feeds.
@@ -35,7 +35,7 @@ pub(super) struct Parser {
 
 impl Parser {
     /// Takes the next bytes and gives the events that they complete.
-    pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<Vec<Event>, TooLarge> {
+    pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<Vec<ServerSentEvent>, TooLarge> {
         let mut events = Vec::new();
         for &byte in bytes {
             let follows_return = std::mem::replace(&mut self.after_return, byte == b'\r');
@@ -49,7 +49,7 @@ impl Parser {
         Ok(events)
     }
 
-    fn end_line(&mut self) -> Option<Event> {
+    fn end_line(&mut self) -> Option<ServerSentEvent> {
         let line = std::mem::take(&mut self.line);
         let line = match line.strip_prefix(b"\xef\xbb\xbf") {
             Some(rest) if !self.begun => rest,
@@ -78,13 +78,13 @@ impl Parser {
         None
     }
 
-    fn dispatch(&mut self) -> Option<Event> {
+    fn dispatch(&mut self) -> Option<ServerSentEvent> {
         let mut name = std::mem::take(&mut self.name);
         let data = std::mem::take(&mut self.data);
         if name.is_empty() {
             "message".clone_into(&mut name);
         }
-        std::mem::take(&mut self.has_data).then_some(Event { name, data })
+        std::mem::take(&mut self.has_data).then_some(ServerSentEvent { name, data })
     }
 }
 
@@ -96,14 +96,14 @@ mod tests {
 
     const STREAM: &str = "\u{feff}: hello\n\nevent: snapshot\ndata: {\"a\":\ndata: 1}\n\nid: 7\r\nevent: appeared\r\ndata: {\"näme\":\"x: y\"}\r\n\r\nretry: 5\n\nevent: lonely\n\ndata\n\ndata:no space\r\r";
 
-    fn event(name: &str, data: &str) -> Event {
-        Event {
+    fn event(name: &str, data: &str) -> ServerSentEvent {
+        ServerSentEvent {
             name: name.to_owned(),
             data: data.to_owned(),
         }
     }
 
-    fn expected() -> Vec<Event> {
+    fn expected() -> Vec<ServerSentEvent> {
         vec![
             event("snapshot", "{\"a\":\n1}"),
             event("appeared", "{\"näme\":\"x: y\"}"),
@@ -122,7 +122,7 @@ mod tests {
             assert_eq!(events, expected(), "cut at {cut}");
         }
         let mut parser = Parser::default();
-        let one_by_one: Vec<Event> = bytes
+        let one_by_one: Vec<ServerSentEvent> = bytes
             .chunks(1)
             .flat_map(|byte| parser.feed(byte).unwrap())
             .collect();

@@ -15,7 +15,7 @@ use super::terminal;
 use super::terminal::say;
 use crate::listing::fold::member::Member;
 use crate::listing::row::Row;
-use crate::listing::select::{Choice, Filter, Order};
+use crate::listing::select::{Filter, ListSelection, Order};
 use crate::wire::human_time::span;
 use crate::wire::text::replaced;
 
@@ -187,7 +187,7 @@ fn key(look: &Value) -> String {
 
 /// Leaves those that are asked for, in their order: by job and group, where no other is asked for.
 fn arrange(told: &mut Value, args: &TasksArgs) {
-    let choice = Choice {
+    let choice = ListSelection {
         order: args.sort,
         filters: args.filter.clone(),
     };

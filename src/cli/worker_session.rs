@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 use super::RelayArgs;
 use super::failure::{Exit, Fails};
 use super::relay_client::RelayError;
-use crate::pdb::{End, Lost, PromptError};
+use crate::pdb::{Lost, PromptEnd, PromptError};
 use crate::ray::registry::BreakpointId;
 use crate::wire::text::replaced;
 
 /// Why a session came to nothing.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub(super) enum WorkerSessionError {
     /// The relay refuses the session, with this sentence.
     #[error("{0}")]
     Refused(String),
@@ -50,7 +50,7 @@ pub(super) enum Error {
     Unknown(String),
 }
 
-impl Fails for Error {
+impl Fails for WorkerSessionError {
     fn exit(&self) -> Exit {
         match self {
             Self::Usage(_) => Exit::Usage,
@@ -76,7 +76,7 @@ impl Fails for Error {
     }
 }
 
-impl Error {
+impl WorkerSessionError {
     /// The sentence about one task of a relay that was reached, by what it is about.
     ///
     /// # Errors
@@ -97,7 +97,7 @@ impl Error {
     }
 }
 
-impl From<PromptError> for Error {
+impl From<PromptError> for WorkerSessionError {
     fn from(error: PromptError) -> Self {
         match error {
             PromptError::Refused(sentence) => Self::Refused(replaced(&sentence).into_owned()),
@@ -113,11 +113,11 @@ impl From<PromptError> for Error {
 }
 
 /// What an end that was not asked for comes to.
-pub(super) fn unexpected(end: End) -> Result<(), Error> {
+pub(super) fn unexpected(end: PromptEnd) -> Result<(), WorkerSessionError> {
     match end {
-        End::Left | End::TaskEnded | End::Killed => Ok(()),
-        End::Terminated => Err(Error::Terminated),
-        End::Lost(lost) => Err(Error::Lost(lost)),
+        PromptEnd::Left | PromptEnd::TaskEnded | PromptEnd::Killed => Ok(()),
+        PromptEnd::Terminated => Err(WorkerSessionError::Terminated),
+        PromptEnd::Lost(lost) => Err(WorkerSessionError::Lost(lost)),
     }
 }
 

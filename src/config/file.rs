@@ -4,7 +4,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::problem::{Problem, nearest, shown};
-use super::raw::{Entry, Lines, raw_value};
+use super::raw::{Lines, RawEntry, raw_value};
 use super::resolver::Section;
 use super::settings::{Cluster, SECTIONS};
 
@@ -23,13 +23,13 @@ fn gone(section: &str, key: &str) -> Option<&'static str> {
 }
 
 /// Known keys with what stands there.
-pub(super) type Entries = Vec<(&'static str, Entry)>;
+pub(super) type FileEntries = Vec<(&'static str, RawEntry)>;
 
 /// One `[[cluster]]` of the file.
 #[derive(Debug)]
 pub(super) struct RawCluster {
     /// The keys that are given in the table, with their values.
-    pub(super) entries: Entries,
+    pub(super) entries: FileEntries,
     /// Where the table begins, for messages: `relay.toml line 12`.
     pub(super) place: String,
 }
@@ -38,7 +38,7 @@ pub(super) struct RawCluster {
 #[derive(Debug, Default)]
 pub(super) struct RawFile {
     /// The entries of each of [`SECTIONS`] that the file has.
-    pub(super) sections: Vec<(&'static str, Entries)>,
+    pub(super) sections: Vec<(&'static str, FileEntries)>,
     /// `None`: the file has no `[[cluster]]`.
     pub(super) clusters: Option<Vec<RawCluster>>,
 }
@@ -138,7 +138,7 @@ fn entries(
     keys: &[&'static str],
     table: DeTable<'_>,
     problems: &mut Vec<Problem>,
-) -> Entries {
+) -> FileEntries {
     let mut entries = Vec::new();
     for (key, value) in table {
         let label = format!("{section}.{}", key.get_ref());
@@ -150,7 +150,7 @@ fn entries(
         let value = raw_value(value.into_inner());
         entries.push((
             *known,
-            Entry {
+            RawEntry {
                 label,
                 place,
                 value,

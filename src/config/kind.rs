@@ -1,7 +1,7 @@
 //! Kinds of value that keys have: how one is read and shown, and how much of a wrong one may be told.
 //!
 //! A row of a table ends in one of these; see [`settings!`](super::settings). A kind that one section
-//! alone has stands there, made with [`Kind::new`].
+//! alone has stands there, made with [`ValueKind::new`].
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -27,7 +27,7 @@ pub(super) type PatternCheck = fn(&str) -> Result<(), &'static str>;
 type Showing<T> = Box<dyn Fn(&T) -> Option<String>>;
 
 /// The kind of a key's value.
-pub(super) struct Kind<T> {
+pub(super) struct ValueKind<T> {
     read: Reading<T>,
     show: Showing<T>,
     shape: Shape,
@@ -46,7 +46,7 @@ pub(super) enum Shape {
     Path,
 }
 
-impl<T: 'static> Kind<T> {
+impl<T: 'static> ValueKind<T> {
     /// A kind whose values are read by `read` and shown by `show`.
     pub(super) fn new(
         read: impl Fn(&RawValue) -> Read<T> + 'static,
@@ -55,7 +55,7 @@ impl<T: 'static> Kind<T> {
         Self::checked(move |value, _| read(value), show)
     }
 
-    /// Like [`Kind::new`], for a value that is read with the help of other parts of the relay.
+    /// Like [`ValueKind::new`], for a value that is read with the help of other parts of the relay.
     pub(super) fn checked(
         read: impl Fn(&RawValue, PatternCheck) -> Read<T> + 'static,
         show: impl Fn(&T) -> String + 'static,
@@ -82,9 +82,9 @@ impl<T: 'static> Kind<T> {
     }
 
     /// A key that may be left out.
-    pub(super) fn optional(self) -> Kind<Option<T>> {
+    pub(super) fn optional(self) -> ValueKind<Option<T>> {
         let Self { read, show, .. } = self;
-        Kind {
+        ValueKind {
             read: Box::new(move |value, check| read(value, check).map(Some)),
             show: Box::new(move |value| value.as_ref().and_then(&show)),
             shape: self.shape,
@@ -121,45 +121,45 @@ pub(super) trait Keyword: Copy + PartialEq + 'static {
 }
 
 /// One of the words of `T`.
-pub(super) fn choice<T: Keyword>() -> Kind<T> {
-    Kind::new(|value| read::choice(value, T::WORDS), shown_word)
+pub(super) fn choice<T: Keyword>() -> ValueKind<T> {
+    ValueKind::new(|value| read::choice(value, T::WORDS), shown_word)
 }
 
 /// `true` or `false`.
-pub(super) fn flag() -> Kind<bool> {
-    Kind::new(read::flag, bool::to_string)
+pub(super) fn flag() -> ValueKind<bool> {
+    ValueKind::new(read::flag, bool::to_string)
 }
 
 /// A whole number within `bounds`.
-pub(super) fn count(bounds: RangeInclusive<usize>) -> Kind<usize> {
+pub(super) fn count(bounds: RangeInclusive<usize>) -> ValueKind<usize> {
     let read = move |value: &RawValue| read::count(value, &bounds);
-    Kind::new(read, usize::to_string)
+    ValueKind::new(read, usize::to_string)
 }
 
 /// A size in bytes within `bounds`, written with its unit.
-pub(super) fn size(bounds: RangeInclusive<usize>) -> Kind<usize> {
+pub(super) fn size(bounds: RangeInclusive<usize>) -> ValueKind<usize> {
     let read = move |value: &RawValue| read::size(value, &bounds);
-    Kind::new(read, |bytes| quoted(&format_size(*bytes)))
+    ValueKind::new(read, |bytes| quoted(&format_size(*bytes)))
 }
 
 /// A duration within `bounds`, written with its unit.
-pub(super) fn duration(bounds: RangeInclusive<Duration>) -> Kind<Duration> {
+pub(super) fn duration(bounds: RangeInclusive<Duration>) -> ValueKind<Duration> {
     let read = move |value: &RawValue| read::duration(value, bounds.clone());
-    Kind::new(read, |duration| quoted(&format_duration(*duration)))
+    ValueKind::new(read, |duration| quoted(&format_duration(*duration)))
 }
 
 /// Any text; `expected` says what it stands for.
-pub(super) fn text(expected: &'static str) -> Kind<String> {
-    Kind::new(move |value| read::text(value, expected), quoted)
+pub(super) fn text(expected: &'static str) -> ValueKind<String> {
+    ValueKind::new(move |value| read::text(value, expected), quoted)
 }
 
 /// A list of at most `most` texts.
-pub(super) fn texts(most: usize, expected: &'static str) -> Kind<Vec<String>> {
-    Kind::new(move |value| read::texts(value, most, expected), listed)
+pub(super) fn texts(most: usize, expected: &'static str) -> ValueKind<Vec<String>> {
+    ValueKind::new(move |value| read::texts(value, most, expected), listed)
 }
 
 /// The path of a file or folder; `expected` says of what.
-pub(super) fn path(expected: &'static str) -> Kind<Option<PathBuf>> {
+pub(super) fn path(expected: &'static str) -> ValueKind<Option<PathBuf>> {
     let read = move |value: &RawValue| read::text(value, expected).map(PathBuf::from);
     file_path(read)
 }
@@ -167,13 +167,13 @@ pub(super) fn path(expected: &'static str) -> Kind<Option<PathBuf>> {
 /// The path that `read` takes.
 pub(super) fn file_path(
     read: impl Fn(&RawValue) -> Read<PathBuf> + 'static,
-) -> Kind<Option<PathBuf>> {
+) -> ValueKind<Option<PathBuf>> {
     let show = |path: &PathBuf| quoted(&path.display());
-    Kind::new(read, show).shaped(Shape::Path).optional()
+    ValueKind::new(read, show).shaped(Shape::Path).optional()
 }
 
 /// A list of at most `most` paths; empty where no source gives it.
-pub(super) fn paths(most: usize, expected: &'static str) -> Kind<Vec<PathBuf>> {
+pub(super) fn paths(most: usize, expected: &'static str) -> ValueKind<Vec<PathBuf>> {
     let read = move |value: &RawValue| {
         let paths = read::texts(value, most, expected)?;
         Ok(paths.into_iter().map(PathBuf::from).collect())
@@ -182,12 +182,14 @@ pub(super) fn paths(most: usize, expected: &'static str) -> Kind<Vec<PathBuf>> {
         let paths = paths.iter().map(|path| path.display().to_string());
         listed(&paths.collect())
     };
-    Kind::new(read, show).shaped(Shape::Path).without_default()
+    ValueKind::new(read, show)
+        .shaped(Shape::Path)
+        .without_default()
 }
 
 /// An address of which what it serves is trusted: `https://…`, or `http://` to this machine.
-pub(super) fn web_address() -> Kind<Option<String>> {
-    Kind::new(read::web_address, quoted)
+pub(super) fn web_address() -> ValueKind<Option<String>> {
+    ValueKind::new(read::web_address, quoted)
         .shaped(Shape::Address)
         .optional()
 }

@@ -1,6 +1,6 @@
 //! Raw values: settings as they were written, before they are interpreted.
 //!
-//! The TOML file, the environment and the flags all become [`Entry`] values, so that each key is
+//! The TOML file, the environment and the flags all become [`RawEntry`] values, so that each key is
 //! checked once and in the same way wherever it was given. Deserialising into a struct would
 //! stop at the first mistake; this keeps all of them.
 
@@ -60,7 +60,7 @@ impl fmt::Display for RawValue {
 
 /// A value, the name under which it was given, and where.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Entry {
+pub(super) struct RawEntry {
     /// `listen.address`, `RAY_RELAY_LISTEN_ADDRESS` or `--listen`.
     pub(super) label: String,
     /// Where the value stands, in a form for people: `relay.toml line 12`.

@@ -9,7 +9,7 @@ use std::path::Path;
 use super::file::{RawFile, parse_file};
 use super::kind::PatternCheck;
 use super::problem::{Problem, Problems, shown};
-use super::raw::{Entry, RawValue, read_text};
+use super::raw::{RawEntry, RawValue, read_text};
 use super::resolver::{Resolver, Setting};
 use super::settings::{Config, Notice, Tls};
 use super::sources::{FILE_VARIABLE, Flags, Sources, parse_environment};
@@ -73,7 +73,7 @@ pub fn resolve(sources: &Sources, checks: Checks) -> Result<Resolved, Problems> 
     };
     problems.extend(environment_problems);
 
-    let mut entries: HashMap<(&str, &str), Vec<Entry>> = HashMap::new();
+    let mut entries: HashMap<(&str, &str), Vec<RawEntry>> = HashMap::new();
     let of_file = file.sections.into_iter().flat_map(|(section, entries)| {
         let entries = entries.into_iter();
         entries.map(move |(key, entry)| (section, key, entry))
@@ -124,8 +124,8 @@ fn read_file(key: &str, place: &str, path: &Path, problems: &mut Vec<Problem>) -
     }
 }
 
-fn flag_entries(flags: &Flags) -> Vec<(&'static str, &'static str, Entry)> {
-    let entry = |label: &str, value: RawValue| Entry {
+fn flag_entries(flags: &Flags) -> Vec<(&'static str, &'static str, RawEntry)> {
+    let entry = |label: &str, value: RawValue| RawEntry {
         label: label.to_owned(),
         place: "the command line".to_owned(),
         value,

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::kind::{Kind, PatternCheck};
+use super::kind::{PatternCheck, ValueKind};
 use super::problem::{Problem, Wrong};
-use super::raw::Entry;
+use super::raw::RawEntry;
 
 /// A key as it is in the file: one that is a word of Rust's is declared as `r#for`.
 pub(super) const fn key(declared: &'static str) -> &'static str {
@@ -41,7 +41,7 @@ pub struct Setting {
 /// Reads the tables from the sources, and keeps every problem.
 pub(super) struct Resolver {
     /// What the sources give for each key, the source that counts most last.
-    pub(super) entries: HashMap<(&'static str, &'static str), Vec<Entry>>,
+    pub(super) entries: HashMap<(&'static str, &'static str), Vec<RawEntry>>,
     pub(super) pattern: PatternCheck,
     pub(super) problems: Vec<Problem>,
     pub(super) settings: Vec<Setting>,
@@ -54,7 +54,7 @@ impl Resolver {
         section: &'static str,
         key: &'static str,
         slot: &mut T,
-        kind: &Kind<T>,
+        kind: &ValueKind<T>,
     ) {
         let entries = self.entries.get(&(section, key)).cloned();
         let mut origin = None;

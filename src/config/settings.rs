@@ -6,7 +6,7 @@
 use super::resolver::Resolver;
 pub(super) use super::resolver::Section;
 
-/// Declares a section of the file, with a row for each key: documentation, name, type, default and [`Kind`].
+/// Declares a section of the file, with a row for each key: documentation, name, type, default and [`ValueKind`].
 ///
 /// ```text
 /// settings! {
@@ -34,7 +34,7 @@ pub(super) use super::resolver::Section;
 /// Where a section has more to say than its keys do one by one, `= "tls", then follow_files {` names a
 /// method of the struct, `fn(&mut self, &mut Resolver)`, that is called after the last key was read.
 ///
-/// [`Kind`]: super::kind::Kind
+/// [`ValueKind`]: super::kind::ValueKind
 macro_rules! settings {
     (
         $(#[$doc:meta])*

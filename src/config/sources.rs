@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use super::file::GONE;
 use super::problem::{Problem, nearest, shown};
-use super::raw::{Entry, RawValue};
+use super::raw::{RawEntry, RawValue};
 use super::settings::SECTIONS;
 
 /// Prefix of every variable of the relay.
@@ -86,7 +86,7 @@ pub(super) struct RawEnvironment {
     /// The path in `RAY_RELAY_CONFIG`.
     pub(super) file: Option<PathBuf>,
     /// `(section, key)` with the value.
-    pub(super) entries: Vec<(&'static str, &'static str, Entry)>,
+    pub(super) entries: Vec<(&'static str, &'static str, RawEntry)>,
     /// The values of `RAY_RELAY_RAY_ADDRESS`, split at commas.
     pub(super) clusters: Option<Vec<String>>,
 }
@@ -131,7 +131,7 @@ pub(super) fn parse_environment(
             let items = value.split(',').map(|item| item.trim().to_owned());
             raw.clusters = Some(items.collect());
         } else if let Some((section, key)) = known(name) {
-            let entry = Entry {
+            let entry = RawEntry {
                 label: name.to_owned(),
                 place: "the environment".to_owned(),
                 value: RawValue::Word(value.to_owned()),

@@ -2,18 +2,18 @@
 
 use serde_json::Value;
 
-use super::selection::Children;
+use super::selection::ChildSessions;
 use crate::telemetry::metrics::Editor;
 use crate::wire::text::shortened;
 
 /// The debugger client as its `initialize` describes it.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Client {
+pub(super) struct DebugClient {
     /// Name of the client, for people.
     pub(super) name: String,
     /// The same for statistics.
     pub(super) editor: Editor,
-    pub(super) children: Children,
+    pub(super) children: ChildSessions,
     pub(super) goodbye: Goodbye,
     pub(super) quirks: Quirks,
 }
@@ -44,7 +44,7 @@ pub(super) enum Goodbye {
     DisconnectOrSuspend,
 }
 
-impl Client {
+impl DebugClient {
     pub(super) fn read(arguments: &Value) -> Self {
         let text = |key: &str| {
             arguments
@@ -58,13 +58,13 @@ impl Client {
             .or(id)
             .map_or_else(|| "a debugger".to_owned(), |name| shortened(name, 40));
         let children = if can("supportsStartDebuggingRequest") {
-            Children::StartDebugging
+            ChildSessions::StartDebugging
         } else if id == Some("vscode") && can("supportsProgressReporting") {
             // Versions before `startDebugging` (1.77): the Python extension takes debugpy's own event. Emacs' dap-mode (0.7)
             // calls itself VS Code and ignores the event; it knows nothing of progress.
-            Children::DebugpyAttach
+            ChildSessions::DebugpyAttach
         } else {
-            Children::None
+            ChildSessions::None
         };
         let goodbye = match id {
             Some("hx") => Goodbye::Terminate,
@@ -97,29 +97,29 @@ mod tests {
         for (initialize, children, goodbye) in [
             (
                 json!({"clientID": "vscode", "supportsProgressReporting": true, "supportsStartDebuggingRequest": true}),
-                Children::StartDebugging,
+                ChildSessions::StartDebugging,
                 Goodbye::DisconnectOrSuspend,
             ),
             (
                 json!({"clientID": "vscode", "clientName": "Visual Studio Code", "supportsProgressReporting": true}),
-                Children::DebugpyAttach,
+                ChildSessions::DebugpyAttach,
                 Goodbye::DisconnectOrSuspend,
             ),
             // dap-mode 0.7.
             (
                 json!({"clientID": "vscode", "clientName": "Visual Studio Code", "supportsVariablePaging": true}),
-                Children::None,
+                ChildSessions::None,
                 Goodbye::DisconnectOrSuspend,
             ),
             // Helix 25.07.
             (
                 json!({"clientID": "hx", "clientName": "helix", "supportsProgressReporting": false}),
-                Children::None,
+                ChildSessions::None,
                 Goodbye::Terminate,
             ),
-            (json!({}), Children::None, Goodbye::Disconnect),
+            (json!({}), ChildSessions::None, Goodbye::Disconnect),
         ] {
-            let client = Client::read(&initialize);
+            let client = DebugClient::read(&initialize);
             assert_eq!(
                 (client.children, client.goodbye),
                 (children, goodbye),
@@ -144,11 +144,11 @@ mod tests {
             ("some{\"label\"}", Editor::Other),
         ] {
             assert_eq!(
-                Client::read(&json!({"clientID": id})).editor,
+                DebugClient::read(&json!({"clientID": id})).editor,
                 editor,
                 "{id}"
             );
         }
-        assert_eq!(Client::read(&json!({})).editor, Editor::Other);
+        assert_eq!(DebugClient::read(&json!({})).editor, Editor::Other);
     }
 }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tracing::debug;
 
 pub(super) use self::announcer::Announcer;
-use self::jobs::Jobs;
+use self::jobs::AskedJobs;
 use super::attach_selector::OnClose;
 use super::refusal::hang_up;
 use super::rewrite::is_set;
@@ -115,7 +115,7 @@ where
 {
     let shutdown = &context.shutdown;
     let mut snapshots = context.registry.watch();
-    let mut jobs = Jobs::new(context.registry.clone());
+    let mut jobs = AskedJobs::new(context.registry.clone());
     client.send(&event(Event::Initialized, Value::Null)).await?;
     let (mut configured, mut draining) = (false, false);
     let mut look_again = Some(Instant::now() + CONFIGURE_PATIENCE);

@@ -36,7 +36,7 @@ use tokio::time::timeout_at;
 use tracing::debug;
 
 use self::attach::RelayEndpoint;
-use self::client::Client;
+use self::client::DebugClient;
 use self::opened::{ClientOpening, Initialize, refused};
 use self::refusal::{hang_up, refuse};
 use self::route::AttachFlow;
@@ -206,7 +206,7 @@ async fn open<S>(
 where
     S: PeerStream,
 {
-    let mut known: Option<(Client, Initialize)> = None;
+    let mut known: Option<(DebugClient, Initialize)> = None;
     loop {
         let mut message = client.read().await?;
         let initialize =
@@ -220,7 +220,7 @@ where
                     client.send(&request.failure(&why)).await?;
                     continue;
                 }
-                let who = Client::read(&request.arguments);
+                let who = DebugClient::read(&request.arguments);
                 session.set_client(who.name.clone());
                 session.set_editor(who.editor);
                 if who.quirks.shows_bodies {

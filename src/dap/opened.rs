@@ -4,7 +4,7 @@ use serde_json::Value;
 use tracing::debug;
 
 use super::attach::RelayEndpoint;
-use super::client::Client;
+use super::client::DebugClient;
 use super::refusal::close_with;
 use crate::context::Context;
 use crate::session::Session;
@@ -24,7 +24,7 @@ pub(super) struct Initialize {
 
 /// What a client has said when it is known what it wants.
 pub(super) struct ClientOpening {
-    pub(super) client: Client,
+    pub(super) client: DebugClient,
     pub(super) initialize: Initialize,
     /// The `attach` request, without the credential.
     pub(super) attach: Request,

@@ -16,9 +16,9 @@ use tracing::{Instrument as _, Span};
 
 use self::advertised::WaitOutcome;
 use super::attach_selector::{AttachSelector, names, read_selector};
-use super::client::Client;
+use super::client::DebugClient;
 use super::refusal::hang_up;
-use super::selection::{Choice, Hint, choose, completed};
+use super::selection::{AttachAnswer, Hint, choose, completed};
 use super::worker::{ActiveSession, SessionOutcome};
 use super::{ClientOpening, commands, refused, waiting, worker};
 use crate::context::Context;
@@ -119,16 +119,18 @@ impl<'a> AttachFlow<'a> {
             Err(refusal) => return Err(self.deny(client, &opened, hint, &refusal).await),
         };
         let permit = match choice {
-            Choice::Worker(breakpoint) => self.take(&opened.client, &selector, &breakpoint).await,
-            Choice::Subprocess(breakpoint) => {
+            AttachAnswer::Worker(breakpoint) => {
+                self.take(&opened.client, &selector, &breakpoint).await
+            }
+            AttachAnswer::Subprocess(breakpoint) => {
                 let permit = self.subprocess(&selector, &breakpoint);
                 permit.map(|permit| (permit, None))
             }
             // Large, and only of those who have come this far.
-            Choice::Cluster => {
+            AttachAnswer::Cluster => {
                 return Err(Box::pin(self.cluster(client, opened, selector)).await);
             }
-            Choice::Next => {
+            AttachAnswer::Next => {
                 self.session
                     .set_state(SessionProtocol::Dap, SessionState::Waiting);
                 let try_acquire = |id| self.acquire(&opened.client, id);
@@ -229,7 +231,7 @@ impl<'a> AttachFlow<'a> {
         selector: &AttachSelector,
         hint: Hint,
         opened: &ClientOpening,
-    ) -> Result<Choice, SessionRefusal> {
+    ) -> Result<AttachAnswer, SessionRefusal> {
         if !self.principal.access().may_anywhere(Scope::View) {
             return Err(SessionRefusal::Forbidden(format!(
                 "{} may not attach a debugger here: it needs the permission `view` or `debug`; ask the issuer of your token",
@@ -237,7 +239,7 @@ impl<'a> AttachFlow<'a> {
             )));
         }
         if let Some(breakpoint) = self.reached(selector, hint) {
-            return Ok(Choice::Subprocess(breakpoint));
+            return Ok(AttachAnswer::Subprocess(breakpoint));
         }
         if self
             .context
@@ -246,7 +248,7 @@ impl<'a> AttachFlow<'a> {
             .wait_for(&self.founder(opened))
         {
             // It was one before the restart, whatever has been detached since.
-            return Ok(Choice::Cluster);
+            return Ok(AttachAnswer::Cluster);
         }
         let all = self.context.registry.snapshot();
         let pick = |from: &Snapshot| {
@@ -271,9 +273,9 @@ impl<'a> AttachFlow<'a> {
         pick(&self.reach(&all)).or_else(|refusal| {
             // What can be seen but not reached is worth a better sentence.
             match pick(&self.seen()) {
-                Ok(Choice::Worker(breakpoint)) => {
+                Ok(AttachAnswer::Worker(breakpoint)) => {
                     match authorise(&self.principal, &breakpoint, Scope::View) {
-                        Ok(_) => Ok(Choice::Worker(breakpoint)),
+                        Ok(_) => Ok(AttachAnswer::Worker(breakpoint)),
                         Err(missing @ Denied::Missing { .. }) => {
                             Err(SessionRefusal::Forbidden(missing.to_string()))
                         }
@@ -341,7 +343,7 @@ impl<'a> AttachFlow<'a> {
         SessionRefusal::unknown(&format!("has the id {id}"), &self.within_reach())
     }
 
-    fn acquire(&self, client: &Client, id: BreakpointId) -> Result<Permit, SessionRefusal> {
+    fn acquire(&self, client: &DebugClient, id: BreakpointId) -> Result<Permit, SessionRefusal> {
         let authorised = self.authorised(id)?;
         let breakpoint = Arc::clone(authorised.breakpoint());
         let holder = self.session.holder(&self.principal, &client.name);

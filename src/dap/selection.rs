@@ -1,6 +1,6 @@
 //! Selection: which worker a client gets.
 //!
-//! Pure: the client's attach arguments and one snapshot in, a [`Choice`] or a sentence out. The order is
+//! Pure: the client's attach arguments and one snapshot in, a [`AttachAnswer`] or a sentence out. The order is
 //! that of `docs/editors.md`: what the client says in `rayRelay`, then an advertised address that it echoes, then
 //! what is paused. Nothing that a client says is ever dialled; it only picks from the registry.
 
@@ -16,7 +16,7 @@ use crate::wire::text::shortened;
 
 /// How a client can be asked to open further sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Children {
+pub enum ChildSessions {
     /// The client answers the reverse request `startDebugging`.
     StartDebugging,
     /// The client takes debugpy's own event `debugpyAttach`.
@@ -38,7 +38,7 @@ pub enum Hint {
 
 /// The session that an attach request is answered with.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Choice {
+pub enum AttachAnswer {
     /// A session with this worker.
     Worker(Arc<Breakpoint>),
     /// A further session with a worker that is being debugged, for its subprocess.
@@ -84,10 +84,10 @@ pub fn completed(
 pub fn choose(
     selector: &AttachSelector,
     hint: Hint,
-    children: Children,
+    children: ChildSessions,
     snapshot: &Snapshot,
     now: Timestamp,
-) -> Result<Choice, SessionRefusal> {
+) -> Result<AttachAnswer, SessionRefusal> {
     if let Some(cluster) = &selector.cluster
         && !snapshot.clusters.iter().any(|c| *c.name == **cluster)
     {
@@ -102,14 +102,14 @@ pub fn choose(
         return subprocess(selector, hint, snapshot);
     }
     if selector.next {
-        return Ok(Choice::Next);
+        return Ok(AttachAnswer::Next);
     }
     if selector.all {
         return match children {
-            Children::None => Err(SessionRefusal::BadSelector(
+            ChildSessions::None => Err(SessionRefusal::BadSelector(
                 "`rayRelay.all` needs a client that can open several sessions (startDebugging); use `\"next\": true` or a `breakpoint`".into(),
             )),
-            _ => Ok(Choice::Cluster),
+            _ => Ok(AttachAnswer::Cluster),
         };
     }
     if selector.breakpoint.is_some() || selector.task.is_some() || selector.worker.is_some() {
@@ -136,9 +136,11 @@ pub fn choose(
     }
     let mut paused = snapshot.paused().filter(|b| fits(selector, b));
     match (paused.next(), paused.next(), children) {
-        (Some(only), None, _) => Ok(Choice::Worker(only.clone())),
-        (_, _, Children::StartDebugging | Children::DebugpyAttach) => Ok(Choice::Cluster),
-        (Some(oldest), ..) => Ok(Choice::Worker(oldest.clone())),
+        (Some(only), None, _) => Ok(AttachAnswer::Worker(only.clone())),
+        (_, _, ChildSessions::StartDebugging | ChildSessions::DebugpyAttach) => {
+            Ok(AttachAnswer::Cluster)
+        }
+        (Some(oldest), ..) => Ok(AttachAnswer::Worker(oldest.clone())),
         (None, ..) => Err(none_waits(selector, snapshot, now)),
     }
 }
@@ -147,12 +149,12 @@ fn named(
     selector: &AttachSelector,
     snapshot: &Snapshot,
     now: Timestamp,
-) -> Result<Choice, SessionRefusal> {
+) -> Result<AttachAnswer, SessionRefusal> {
     let fitting = || snapshot.live.iter().filter(|b| fits(selector, b));
     let free = fitting().find(|b| b.is_paused());
     // Asked for by name, what is offered to no other client is tried.
     if let Some(free) = free.or_else(|| fitting().find(|b| b.is_free())) {
-        return Ok(Choice::Worker(free.clone()));
+        return Ok(AttachAnswer::Worker(free.clone()));
     }
     if let Some((held, holder)) = fitting().find_map(|b| b.holder().map(|holder| (b, holder))) {
         return Err(SessionRefusal::in_use(held, holder, now));
@@ -180,7 +182,7 @@ fn subprocess(
     selector: &AttachSelector,
     hint: Hint,
     snapshot: &Snapshot,
-) -> Result<Choice, SessionRefusal> {
+) -> Result<AttachAnswer, SessionRefusal> {
     let selector = match (selector.breakpoint, hint) {
         (None, Hint::Breakpoint(id)) => AttachSelector {
             breakpoint: Some(id),
@@ -191,7 +193,7 @@ fn subprocess(
     let fitting = || snapshot.live.iter().filter(|b| fits(&selector, b));
     let mut held = fitting().filter(|b| b.holder().is_some_and(Holder::is_here));
     match (held.next(), held.next()) {
-        (Some(only), None) => Ok(Choice::Subprocess(only.clone())),
+        (Some(only), None) => Ok(AttachAnswer::Subprocess(only.clone())),
         (Some(_), Some(_)) => Err(SessionRefusal::Nothing(
             "several workers are being debugged, and this subprocess session does not say which one it belongs to (rayRelay.breakpoint)".into(),
         )),

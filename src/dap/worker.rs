@@ -46,7 +46,7 @@ use crate::session::live::{Begun, Live, Signal};
 use crate::session::parks::{ParkShare, ParkSlot};
 use crate::session::state::SessionState;
 use crate::session::worker_end::was_intended;
-use crate::session::{Ending, GroupMember, Session};
+use crate::session::{ChildEnding, GroupMember, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::upstream::park::{Park, ResumeState};
 use crate::wire::dap::codec::{FrameError, frame};
@@ -172,11 +172,11 @@ pub(super) struct ActiveSession<'a, S> {
     session: &'a Session,
     live: Live<'a>,
     /// How the client attached, for the sessions that come of this one.
-    attached: Box<children::Attached>,
+    attached: Box<children::AttachMode>,
     /// Requests of the worker's to the client that were refused.
     refused: u8,
     /// Another folder for its files, which the client has asked for.
-    source_folder: Option<Box<source_folder::Asked>>,
+    source_folder: Option<Box<source_folder::FolderRequest>>,
     /// The sessions with subprocesses that it has the client open.
     children: Box<Children>,
     /// How the client will say that it leaves.
@@ -232,7 +232,7 @@ enum Next {
 /// What befalls a session beside its messages.
 enum Rare {
     Signal(Signal),
-    ParentEnded(Ending),
+    ParentEnded(ChildEnding),
     /// Whether the client's window was closed.
     Decided(bool),
     /// Whether the client is there is doubted, by this question, or no longer.
@@ -260,7 +260,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             context,
             session,
             live,
-            attached: Box::new(children::Attached {
+            attached: Box::new(children::AttachMode {
                 dialled: opening.dialled,
                 arguments: opening.attach.arguments.to_string().into(),
             }),

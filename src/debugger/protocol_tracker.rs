@@ -286,7 +286,7 @@ struct FrameSplitter {
 }
 
 /// What passed is not DAP.
-struct Broken;
+struct NotDap;
 
 impl FrameSplitter {
     fn between(&self) -> bool {
@@ -310,9 +310,9 @@ impl FrameSplitter {
     }
 
     /// Calls `see` with each body that ends in `bytes` (all of it, or its first [`KEPT`] bytes) and its length.
-    fn cut(&mut self, mut bytes: &[u8], mut see: impl FnMut(&[u8], usize)) -> Result<(), Broken> {
+    fn cut(&mut self, mut bytes: &[u8], mut see: impl FnMut(&[u8], usize)) -> Result<(), NotDap> {
         if self.broken {
-            return Err(Broken);
+            return Err(NotDap);
         }
         while !bytes.is_empty() {
             let Some((length, left)) = self.body else {
@@ -346,7 +346,7 @@ impl FrameSplitter {
     }
 
     /// Reads on in a header; gives what comes behind it.
-    fn header<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], Broken> {
+    fn header<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], NotDap> {
         let before = self.part.len();
         let found = match before {
             0 => header(bytes, usize::MAX >> 1),
@@ -370,7 +370,7 @@ impl FrameSplitter {
             }
             Err(_) => {
                 self.broken = true;
-                Err(Broken)
+                Err(NotDap)
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::ray::head::{HeadConfigError, HeadError};
 
 /// Why the demo ended early. `Display` is a sentence with the next step.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum DemoError {
     /// The version cannot be shown.
     #[error(
         "Ray {0} has no debugger that this relay covers; take 2.9 or newer, or leave --ray-version out"

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::Error;
+use super::DemoError;
 use crate::ray::head::HeadError;
 use crate::ray::jobs::Jobs;
-use crate::wire::zip::{self, Entry};
+use crate::wire::zip::{self, ZipEntry};
 
 const SOURCE: &str = include_str!("demo_job.py");
 const FILE: &str = "demo_job.py";
@@ -21,11 +21,11 @@ pub const BREAKPOINTS: usize = 4;
 
 /// A folder with the job's source and a debug configuration for VS Code.
 #[derive(Debug, Clone)]
-pub struct Job {
+pub struct DemoJob {
     folder: PathBuf,
 }
 
-impl Job {
+impl DemoJob {
     /// Writes the folder. `relay` is where the editor is to connect.
     ///
     /// # Errors
@@ -64,22 +64,22 @@ impl Job {
     /// Submits the job to any cluster, with its source as the `working_dir`.
     ///
     /// # Errors
-    /// [`Error`].
-    pub async fn submit_packaged(&self, jobs: &Jobs) -> Result<String, Error> {
-        let source = Entry {
+    /// [`DemoError`].
+    pub async fn submit_packaged(&self, jobs: &Jobs) -> Result<String, DemoError> {
+        let source = ZipEntry {
             name: FILE,
             content: SOURCE.as_bytes(),
             executable: false,
         };
-        let zip = zip::archive(&[source]).map_err(|source| Error::System {
+        let zip = zip::archive(&[source]).map_err(|source| DemoError::System {
             what: "pack the sample job",
             source,
         })?;
-        let uri = jobs.upload_package(zip).await.map_err(Error::Submit)?;
+        let uri = jobs.upload_package(zip).await.map_err(DemoError::Submit)?;
         let environment = json!({ "working_dir": uri });
         let entrypoint = format!("python -u {FILE}");
         let request = json!({"entrypoint": entrypoint, "runtime_env": environment});
-        jobs.submit(&request).await.map_err(Error::Submit)
+        jobs.submit(&request).await.map_err(DemoError::Submit)
     }
 }
 
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn the_folder_opens_in_vs_code() {
         let dir = tempfile::tempdir().unwrap();
-        let job = Job::write(dir.path(), "127.0.0.1:4711".parse().unwrap()).unwrap();
+        let job = DemoJob::write(dir.path(), "127.0.0.1:4711".parse().unwrap()).unwrap();
         let launch = fs::read(job.folder().join(".vscode/launch.json")).unwrap();
         let launch: serde_json::Value = serde_json::from_slice(&launch).unwrap();
         assert_eq!(launch["configurations"][0]["connect"]["port"], 4711);

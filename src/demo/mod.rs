@@ -19,9 +19,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use self::cluster::{Cluster, Plan};
-pub use self::error::Error;
-use self::job::Job;
+use self::cluster::{DemoCluster, Plan};
+pub use self::error::DemoError;
+use self::job::DemoJob;
 use self::processes::ProcessGroup;
 use self::stop::Stop;
 use self::submitted::{Submitted, stops_before};
@@ -35,7 +35,7 @@ const DRAIN: Duration = Duration::from_secs(3);
 
 /// `ray-relay demo`
 #[derive(Debug, Clone, clap::Args)]
-pub struct Args {
+pub struct DemoArgs {
     /// Use the cluster whose dashboard is there instead of starting one; the sample job is
     /// submitted to it, and stopped at the end
     #[arg(long, value_name = "URL", value_hint = clap::ValueHint::Url)]
@@ -65,7 +65,7 @@ pub struct Args {
 #[derive(Default)]
 struct Started {
     relay: Option<Running>,
-    cluster: Option<Cluster>,
+    cluster: Option<DemoCluster>,
     /// Through which a job in another's cluster is stopped.
     job: Option<(Jobs, String)>,
     folder: Option<PathBuf>,
@@ -76,16 +76,16 @@ struct Started {
 /// child processes in this process: it ends all that are left.
 ///
 /// # Errors
-/// [`Error`].
-pub async fn run(args: Args) -> Result<(), Error> {
+/// [`DemoError`].
+pub async fn run(args: DemoArgs) -> Result<(), DemoError> {
     if venv::major_minor(&args.ray_version) < (2, 9) {
-        return Err(Error::TooOld(args.ray_version));
+        return Err(DemoError::TooOld(args.ray_version));
     }
     if !args.listen.ip().is_loopback() {
-        return Err(Error::NotLoopback(args.listen));
+        return Err(DemoError::NotLoopback(args.listen));
     }
     processes::adopt_orphans();
-    let stop = Stop::listen().map_err(|source| Error::System {
+    let stop = Stop::listen().map_err(|source| DemoError::System {
         what: "wait for signals",
         source,
     })?;
@@ -93,9 +93,9 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let mut started = Started::default();
     let outcome = tokio::select! {
         outcome = show(&args, &progress, &mut started) => outcome,
-        () = stop.asked() => Err(Error::Interrupted),
+        () = stop.asked() => Err(DemoError::Interrupted),
     };
-    let interrupted = matches!(outcome, Err(Error::Interrupted));
+    let interrupted = matches!(outcome, Err(DemoError::Interrupted));
     let ready = started.ready;
     let left = clean_up(started, &stop, &progress).await;
     match outcome {
@@ -105,14 +105,18 @@ pub async fn run(args: Args) -> Result<(), Error> {
             {
                 progress.say(error);
             }
-            Err(Error::Left(left))
+            Err(DemoError::Left(left))
         }
-        Err(Error::Interrupted) if interrupted && ready => Ok(()),
+        Err(DemoError::Interrupted) if interrupted && ready => Ok(()),
         outcome => outcome,
     }
 }
 
-async fn show(args: &Args, progress: &Progress, started: &mut Started) -> Result<(), Error> {
+async fn show(
+    args: &DemoArgs,
+    progress: &Progress,
+    started: &mut Started,
+) -> Result<(), DemoError> {
     let (job, relay, mut submitted) = match &args.ray_address {
         None => {
             let cluster = started.cluster.insert(own_cluster(args, progress).await?);
@@ -123,7 +127,7 @@ async fn show(args: &Args, progress: &Progress, started: &mut Started) -> Result
             let job = write_job(&cluster.dir().join("project"), relay)?;
             let jobs = cluster.jobs();
             let before = stops_before(relay).await;
-            let id = job.submit_here(&jobs).await.map_err(Error::Submit)?;
+            let id = job.submit_here(&jobs).await.map_err(DemoError::Submit)?;
             (job, relay, Submitted::new(jobs, id, before))
         }
         Some(address) => {
@@ -154,15 +158,15 @@ async fn show(args: &Args, progress: &Progress, started: &mut Started) -> Result
     }
 }
 
-async fn own_cluster(args: &Args, progress: &Progress) -> Result<Cluster, Error> {
+async fn own_cluster(args: &DemoArgs, progress: &Progress) -> Result<DemoCluster, DemoError> {
     let version = args.ray_version.as_str();
     let root = match &args.dir {
         // Scripts in the environment hold its path.
-        Some(dir) => std::path::absolute(dir).map_err(|source| Error::System {
+        Some(dir) => std::path::absolute(dir).map_err(|source| DemoError::System {
             what: "find --dir",
             source,
         })?,
-        None => installation::directory().ok_or(Error::NoCacheDirectory)?,
+        None => installation::directory().ok_or(DemoError::NoCacheDirectory)?,
     };
     let requirements = installation::requirements(version);
     let venv = venv::prepare(&root.join(version), version, &requirements, progress).await?;
@@ -178,16 +182,16 @@ async fn own_cluster(args: &Args, progress: &Progress) -> Result<Cluster, Error>
             &[]
         },
     };
-    Ok(Cluster::start(plan, progress).await?)
+    Ok(DemoCluster::start(plan, progress).await?)
 }
 
 async fn start_relay(
-    args: &Args,
+    args: &DemoArgs,
     ray_address: &str,
     token_file: Option<PathBuf>,
     gcs: config::Gcs,
     progress: &Progress,
-) -> Result<Running, Error> {
+) -> Result<Running, DemoError> {
     let mut config = Config::default();
     config.listen.address = args.listen;
     config.clusters = vec![config::Cluster {
@@ -213,8 +217,8 @@ async fn start_relay(
     Ok(relay)
 }
 
-fn write_job(folder: &Path, relay: &Running) -> Result<Job, Error> {
-    Job::write(folder, relay.local_addr()).map_err(|source| Error::System {
+fn write_job(folder: &Path, relay: &Running) -> Result<DemoJob, DemoError> {
+    DemoJob::write(folder, relay.local_addr()).map_err(|source| DemoError::System {
         what: "write the sample job",
         source,
     })

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Error;
+use super::DemoError;
 use super::cluster::last_lines;
 use super::job::BREAKPOINTS;
 use crate::app::Running;
@@ -77,7 +77,7 @@ impl Submitted {
         &mut self,
         relay: &Running,
         progress: &Progress,
-    ) -> Result<(), Error> {
+    ) -> Result<(), DemoError> {
         let mut step = progress.step("the sample job runs until its breakpoints");
         let mut snapshots = relay.registry().watch();
         let mut told = 0;
@@ -114,7 +114,7 @@ impl Submitted {
             if let Some(what) = what {
                 let output = self.jobs.output(&self.id).await.unwrap_or_default();
                 let output = last_lines(&output, LAST_LINES);
-                return Err(Error::NoBreakpoints { what, output });
+                return Err(DemoError::NoBreakpoints { what, output });
             }
             let seconds = step.elapsed().as_secs();
             step.pulse(|| format!("{count} of {BREAKPOINTS} after {seconds} s"));

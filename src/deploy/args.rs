@@ -9,8 +9,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
 
-use super::Error;
-use super::deployed::{File, Files};
+use super::DeployError;
+use super::deployed::{File, SecretFiles};
 use crate::tls::Pin;
 use crate::wire::relay_url::{BadRelayUrl, RelayUrl};
 
@@ -19,7 +19,7 @@ const LONGEST_FILE: u64 = 64 << 10;
 
 /// `ray-relay deploy`
 #[derive(Debug, Clone, clap::Args)]
-pub struct Args {
+pub struct DeployArgs {
     /// Dashboard of the cluster, or a relay in front of it
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8265", value_hint = clap::ValueHint::Url)]
     pub ray_address: String,
@@ -110,13 +110,13 @@ pub(super) struct DeployTarget {
     node_ray_address: Option<String>,
     relay_urls: Vec<String>,
     /// What is sealed.
-    pub(super) files: Files,
+    pub(super) files: SecretFiles,
 }
 
-impl Args {
+impl DeployArgs {
     /// Reads the files.
-    pub(super) fn wanted(&self) -> Result<DeployTarget, Error> {
-        let mut files = Files::default();
+    pub(super) fn wanted(&self) -> Result<DeployTarget, DeployError> {
+        let mut files = SecretFiles::default();
         let mut node: Vec<String> = Vec::new();
         for url in &self.relay_url {
             self.check_relay(url)?;
@@ -126,7 +126,7 @@ impl Args {
             let token = read(path)?;
             let fits = |c: char| c.is_ascii_graphic();
             if token.trim().is_empty() || !token.trim().chars().all(fits) {
-                return Err(Error::Content {
+                return Err(DeployError::Content {
                     file: path.clone(),
                     what: "there is no token in it: one line of letters, digits and signs is wanted",
                 });
@@ -152,7 +152,7 @@ impl Args {
             for path in &self.auth_key {
                 let key = read(path)?;
                 if !key.contains("PUBLIC KEY") {
-                    return Err(Error::Content {
+                    return Err(DeployError::Content {
                         file: path.clone(),
                         what: "it holds no public key: what jobs of the cluster could read must not let them make tokens; \
                                `ray-relay token keygen` makes a pair",
@@ -174,11 +174,11 @@ impl Args {
         })
     }
 
-    fn check_relay(&self, url: &str) -> Result<(), Error> {
+    fn check_relay(&self, url: &str) -> Result<(), DeployError> {
         let https = url.parse::<RelayUrl>().is_ok_and(|url| url.is_https());
         match https || self.allow_plaintext || self.token_file.is_none() {
             true => Ok(()),
-            false => Err(Error::InClear(url.to_owned())),
+            false => Err(DeployError::InClear(url.to_owned())),
         }
     }
 }
@@ -211,8 +211,8 @@ fn file(flag: &str, content: String) -> File {
     }
 }
 
-fn read(path: &Path) -> Result<String, Error> {
-    let unreadable = |cause| Error::File {
+fn read(path: &Path) -> Result<String, DeployError> {
+    let unreadable = |cause| DeployError::File {
         file: path.to_owned(),
         cause,
     };
@@ -226,8 +226,8 @@ fn read(path: &Path) -> Result<String, Error> {
 }
 
 /// The pin of the first certificate of `pem`.
-fn pin(pem: &str, file: &Path) -> Result<Pin, Error> {
-    let wrong = || Error::Content {
+fn pin(pem: &str, file: &Path) -> Result<Pin, DeployError> {
+    let wrong = || DeployError::Content {
         file: file.to_owned(),
         what: "it holds no certificate in PEM",
     };
@@ -247,11 +247,11 @@ mod tests {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
-        args: Args,
+        args: DeployArgs,
     }
 
     /// `line` with `DIR` for a directory that has a token, a secret for tokens, a certificate and its key.
-    fn wanted(line: &str) -> (Result<DeployTarget, Error>, String) {
+    fn wanted(line: &str) -> (Result<DeployTarget, DeployError>, String) {
         let dir = tempfile::tempdir().unwrap();
         let key = rcgen::KeyPair::generate().unwrap();
         let certificate = rcgen::CertificateParams::new(vec!["relay".to_owned()]).unwrap();

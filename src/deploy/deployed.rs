@@ -8,7 +8,7 @@ use std::io::{self, BufRead, Read as _, Write as _};
 use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize as _, Zeroizing};
 
-use super::Error;
+use super::DeployError;
 use super::sealed::{Recipient, seal};
 
 /// Longest line that is read. Certificates and tokens take some kilobytes.
@@ -48,73 +48,73 @@ impl Drop for File {
 
 /// All files that are secret, or belong to one that is.
 #[derive(Default, Serialize, Deserialize)]
-pub(super) struct Files {
+pub(super) struct SecretFiles {
     /// Those of an agent.
     pub(super) agent: Vec<File>,
     /// Those of a relay.
     pub(super) relay: Vec<File>,
 }
 
-impl Files {
+impl SecretFiles {
     /// As JSON.
-    pub(super) fn text(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
+    pub(super) fn text(&self) -> Result<Zeroizing<Vec<u8>>, DeployError> {
         text(self)
     }
 }
 
-fn text(value: &impl Serialize) -> Result<Zeroizing<Vec<u8>>, Error> {
+fn text(value: &impl Serialize) -> Result<Zeroizing<Vec<u8>>, DeployError> {
     serde_json::to_vec(value)
         .map(Zeroizing::new)
-        .map_err(|_| Error::Seal)
+        .map_err(|_| DeployError::Seal)
 }
 
 /// Runs one of the two.
 ///
 /// # Errors
-/// [`Error`].
-pub fn run(args: DeployedArgs) -> Result<(), Error> {
+/// [`DeployError`].
+pub fn run(args: DeployedArgs) -> Result<(), DeployError> {
     match args.what {
         What::Keep => keep(io::stdin().lock(), io::stdout().lock()),
         What::Run { arguments } => become_(&arguments),
     }
 }
 
-/// Tells its key, takes the sealed [`Files`], and answers each line `ROLE KEY` with what that process is to have. Ends
+/// Tells its key, takes the sealed [`SecretFiles`], and answers each line `ROLE KEY` with what that process is to have. Ends
 /// with its input.
-fn keep(mut input: impl BufRead, mut output: impl io::Write) -> Result<(), Error> {
+fn keep(mut input: impl BufRead, mut output: impl io::Write) -> Result<(), DeployError> {
     let recipient = Recipient::new()?;
     let mut answer = |line: &str| writeln!(output, "{line}").and_then(|()| output.flush());
-    answer(&recipient.key()).map_err(Error::Pipe)?;
+    answer(&recipient.key()).map_err(DeployError::Pipe)?;
     let Some(sealed) = line(&mut input)? else {
         return Ok(());
     };
     let files = recipient.open(&sealed)?;
-    let files: Files = serde_json::from_slice(&files).map_err(|_| Error::Seal)?;
-    answer("kept").map_err(Error::Pipe)?;
+    let files: SecretFiles = serde_json::from_slice(&files).map_err(|_| DeployError::Seal)?;
+    answer("kept").map_err(DeployError::Pipe)?;
     while let Some(asked) = line(&mut input)? {
         let files = match asked.split_once(' ') {
             Some(("agent", key)) => seal(key, &text(&files.agent)?)?,
             Some(("relay", key)) => seal(key, &text(&files.relay)?)?,
-            _ => return Err(Error::Seal),
+            _ => return Err(DeployError::Seal),
         };
-        answer(&files).map_err(Error::Pipe)?;
+        answer(&files).map_err(DeployError::Pipe)?;
     }
     Ok(())
 }
 
 /// One line without its end; `None` at the end of `input`.
-fn line(input: &mut impl BufRead) -> Result<Option<Zeroizing<String>>, Error> {
+fn line(input: &mut impl BufRead) -> Result<Option<Zeroizing<String>>, DeployError> {
     let mut line = Zeroizing::new(String::new());
     input
         .take(LONGEST)
         .read_line(&mut line)
-        .map_err(Error::Pipe)?;
+        .map_err(DeployError::Pipe)?;
     Ok(line.pop().filter(|last| *last == '\n').map(|_| line))
 }
 
 /// Becomes `ray-relay ARGUMENTS`, in this process.
 #[cfg(target_os = "linux")]
-fn become_(arguments: &[String]) -> Result<(), Error> {
+fn become_(arguments: &[String]) -> Result<(), DeployError> {
     use std::os::fd::AsFd as _;
     use std::os::unix::process::CommandExt as _;
     use std::process::{Command, Stdio};
@@ -123,28 +123,28 @@ fn become_(arguments: &[String]) -> Result<(), Error> {
 
     // Before anything is answered: the process that starts this has not gone yet when it gives the files.
     let with_parent = set_parent_process_death_signal(Some(Signal::TERM));
-    with_parent.map_err(|error| Error::Pipe(error.into()))?;
+    with_parent.map_err(|error| DeployError::Pipe(error.into()))?;
     let recipient = Recipient::new()?;
     let mut output = io::stdout().lock();
     writeln!(output, "{}", recipient.key())
         .and_then(|()| output.flush())
-        .map_err(Error::Pipe)?;
+        .map_err(DeployError::Pipe)?;
     let Some(sealed) = line(&mut io::stdin().lock())? else {
         return Ok(());
     };
     let files: Vec<File> =
-        serde_json::from_slice(&recipient.open(&sealed)?).map_err(|_| Error::Seal)?;
+        serde_json::from_slice(&recipient.open(&sealed)?).map_err(|_| DeployError::Seal)?;
     let mut command = Command::new("/proc/self/exe");
     command.arg0("ray-relay").args(arguments);
     let mut kept = Vec::new();
     for file in &files {
-        let (path, memory) = in_memory(&file.content).map_err(Error::Pipe)?;
+        let (path, memory) = in_memory(&file.content).map_err(DeployError::Pipe)?;
         command.arg(&file.flag).arg(path);
         kept.push(memory);
     }
     let log = io::stderr().as_fd().try_clone_to_owned();
-    let log = log.map_err(Error::Pipe)?;
-    Err(Error::Pipe(
+    let log = log.map_err(DeployError::Pipe)?;
+    Err(DeployError::Pipe(
         command.stdin(Stdio::null()).stdout(Stdio::from(log)).exec(),
     ))
 }
@@ -165,8 +165,8 @@ fn in_memory(content: &str) -> io::Result<(String, std::fs::File)> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn become_(_: &[String]) -> Result<(), Error> {
-    Err(Error::NotLinux)
+fn become_(_: &[String]) -> Result<(), DeployError> {
+    Err(DeployError::NotLinux)
 }
 
 #[cfg(test)]
@@ -192,7 +192,7 @@ mod tests {
             flag: flag.to_owned(),
             content: content.to_owned(),
         };
-        let files = Files {
+        let files = SecretFiles {
             agent: vec![file("--token-file", "t0ken")],
             relay: vec![file("--tls-key", "k3y")],
         };

@@ -8,7 +8,7 @@ use crate::wire::text::replaced;
 
 /// Why a deployment came to nothing. `Display` is a sentence with the next step.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum DeployError {
     /// The cluster gave no usable answer.
     #[error(transparent)]
     Head(#[from] HeadError),

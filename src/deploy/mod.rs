@@ -19,15 +19,15 @@ use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-pub use self::args::Args;
+pub use self::args::DeployArgs;
 use self::args::DeployTarget;
 pub use self::deployed::{DeployedArgs, run as run_deployed};
-pub use self::error::Error;
+pub use self::error::DeployError;
 use self::state::{DriverReport, State};
 use crate::ray::jobs::{JobState, Jobs};
 use crate::telemetry::progress::{Progress, Step};
 use crate::wire::text::{hex, one_line, replaced};
-use crate::wire::zip::{self, Entry};
+use crate::wire::zip::{self, ZipEntry};
 
 const DRIVER: &str = include_str!("driver.py");
 const DRIVER_FILE: &str = "ray_relay_driver.py";
@@ -49,8 +49,8 @@ const STOP_WAIT: &str = "25";
 /// Deploys, or shows or removes what is deployed.
 ///
 /// # Errors
-/// [`Error`].
-pub async fn run(args: Args) -> Result<(), Error> {
+/// [`DeployError`].
+pub async fn run(args: DeployArgs) -> Result<(), DeployError> {
     let deployment = Deployment {
         jobs: Jobs::new(&*args.ray_address, args.ray_token_file.clone(), true)?,
         name: args.name.clone(),
@@ -81,7 +81,7 @@ impl Deployment {
     ///
     /// Each has an id of its own: Ray appends to the log of a job whose id was used before, and on 2.60 the monitor of the
     /// old one marks the new one as failed.
-    async fn submit(&self, wanted: &DeployTarget) -> Result<String, Error> {
+    async fn submit(&self, wanted: &DeployTarget) -> Result<String, DeployError> {
         let id = format!("ray-relay-{}-{:016x}", self.name, rand::random::<u64>());
         // A person who may not change anything is told before megabytes are sent: there is no such job.
         self.jobs.forget(&id).await?;
@@ -119,12 +119,12 @@ impl Deployment {
         id: &str,
         wanted: &DeployTarget,
         deadline: Instant,
-    ) -> Result<(), Error> {
+    ) -> Result<(), DeployError> {
         let mut step = self.progress.step(format_args!("the job {id} begins"));
         let key = loop {
             let said = self.said(id).await;
             if let Some(fatal) = said.fatal {
-                return Err(Error::Incomplete(fatal));
+                return Err(DeployError::Incomplete(fatal));
             }
             if let Some(key) = said.key {
                 break key;
@@ -144,7 +144,7 @@ impl Deployment {
     }
 
     /// Waits until the agents of all nodes run, or nothing more is to be expected.
-    async fn wait_running(&self, id: &str, deadline: Instant) -> Result<(), Error> {
+    async fn wait_running(&self, id: &str, deadline: Instant) -> Result<(), DeployError> {
         let mut step = self.progress.step("agents begin");
         let (mut told, mut last, mut since) = (0, Vec::new(), Instant::now());
         loop {
@@ -175,7 +175,7 @@ impl Deployment {
     }
 
     /// Fails where the job has ended, or it is `deadline`.
-    async fn check_job(&self, id: &str, deadline: Instant) -> Result<(), Error> {
+    async fn check_job(&self, id: &str, deadline: Instant) -> Result<(), DeployError> {
         let what = match self.jobs.job(id).await? {
             Some(job) if job.ended() => {
                 format!("has ended ({}): {}", job.status, one_line(&job.message))
@@ -190,7 +190,7 @@ impl Deployment {
         let output = self.jobs.output(id).await.unwrap_or_default();
         let skipped = output.lines().count().saturating_sub(15);
         let last: Vec<_> = output.lines().skip(skipped).map(replaced).collect();
-        Err(Error::Job {
+        Err(DeployError::Job {
             id: id.to_owned(),
             what,
             output: last.join("\n"),
@@ -198,7 +198,7 @@ impl Deployment {
     }
 
     /// The jobs of this deployment: those that run first, then the last one.
-    async fn mine(&self) -> Result<Vec<JobState>, Error> {
+    async fn mine(&self) -> Result<Vec<JobState>, DeployError> {
         let mut jobs = self.jobs.list().await?;
         jobs.retain(|job| job.metadata[DEPLOYMENT].as_str() == Some(&self.name));
         jobs.sort_by_key(|job| std::cmp::Reverse((!job.ended(), job.start_time)));
@@ -210,7 +210,7 @@ impl Deployment {
         DriverReport::read(&self.jobs.output(id).await.unwrap_or_default())
     }
 
-    async fn state(&self) -> Result<State, Error> {
+    async fn state(&self) -> Result<State, DeployError> {
         let job = self.mine().await?.into_iter().next();
         let said = match &job {
             Some(job) => self.said(&job.submission_id).await,
@@ -221,7 +221,7 @@ impl Deployment {
     }
 
     /// Prints how it is; an error where an agent is missing.
-    async fn show(&self, json: bool) -> Result<(), Error> {
+    async fn show(&self, json: bool) -> Result<(), DeployError> {
         let state = self.state().await?;
         let mut out = std::io::stdout().lock();
         if json {
@@ -244,11 +244,11 @@ impl Deployment {
                  (class RayRelay in the dashboard)"
             ),
         };
-        Err(Error::Incomplete(what))
+        Err(DeployError::Incomplete(what))
     }
 
     /// Ends what is deployed, and says so.
-    async fn remove(&self, json: bool) -> Result<(), Error> {
+    async fn remove(&self, json: bool) -> Result<(), DeployError> {
         let removed = self.end_all().await?;
         let name = &self.name;
         let mut out = std::io::stdout().lock();
@@ -263,7 +263,7 @@ impl Deployment {
     }
 
     /// Ends all jobs of this deployment; whether there were any.
-    async fn end_all(&self) -> Result<bool, Error> {
+    async fn end_all(&self) -> Result<bool, DeployError> {
         let mut any = false;
         for job in self.mine().await?.iter().filter(|job| !job.ended()) {
             any = true;
@@ -276,11 +276,11 @@ impl Deployment {
     }
 
     /// Ends a job, which ends its agents, and waits until no process of it is left.
-    async fn end(&self, id: &str, step: &mut Step<'_>) -> Result<(), Error> {
+    async fn end(&self, id: &str, step: &mut Step<'_>) -> Result<(), DeployError> {
         let deadline = Instant::now() + STOP_DEADLINE;
         let late = |what: &str| {
             let seconds = STOP_DEADLINE.as_secs();
-            Error::Incomplete(format!(
+            DeployError::Incomplete(format!(
                 "{what} ended after {seconds} s: try again with --remove"
             ))
         };
@@ -313,7 +313,7 @@ impl Deployment {
             }
         }
         match self.said(id).await.left {
-            Some(nodes) if !nodes.is_empty() => Err(Error::Incomplete(format!(
+            Some(nodes) if !nodes.is_empty() => Err(DeployError::Incomplete(format!(
                 "it has ended, but on these nodes the end of the agent is not confirmed: {}",
                 replaced(&nodes.join(", "))
             ))),
@@ -323,24 +323,24 @@ impl Deployment {
 }
 
 /// The running program and its driver.
-fn package() -> Result<bytes::Bytes, Error> {
+fn package() -> Result<bytes::Bytes, DeployError> {
     if std::env::consts::OS != "linux" {
-        return Err(Error::NotLinux);
+        return Err(DeployError::NotLinux);
     }
     // The program itself, also where its file has been replaced since.
     let path = std::path::Path::new("/proc/self/exe");
-    let unreadable = |cause| Error::File {
+    let unreadable = |cause| DeployError::File {
         file: path.to_owned(),
         cause,
     };
     let program = std::fs::read(path).map_err(unreadable)?;
     let entries = [
-        Entry {
+        ZipEntry {
             name: DRIVER_FILE,
             content: DRIVER.as_bytes(),
             executable: false,
         },
-        Entry {
+        ZipEntry {
             name: PROGRAM_FILE,
             content: &program,
             executable: true,

@@ -8,7 +8,7 @@ use rustls::crypto::aws_lc_rs::hpke::DH_KEM_X25519_HKDF_SHA256_AES_256 as SUITE;
 use rustls::crypto::hpke::{EncapsulatedSecret, Hpke as _, HpkePrivateKey, HpkePublicKey};
 use zeroize::Zeroizing;
 
-use super::Error;
+use super::DeployError;
 
 /// What the sealed texts are for: nothing that was sealed for something else opens here.
 const PURPOSE: &[u8] = b"ray-relay deploy 1";
@@ -24,8 +24,8 @@ pub(super) struct Recipient {
 
 impl Recipient {
     /// One with a new key pair.
-    pub(super) fn new() -> Result<Self, Error> {
-        let (public, private) = SUITE.generate_key_pair().map_err(|_| Error::Seal)?;
+    pub(super) fn new() -> Result<Self, DeployError> {
+        let (public, private) = SUITE.generate_key_pair().map_err(|_| DeployError::Seal)?;
         Ok(Self { public, private })
     }
 
@@ -35,23 +35,25 @@ impl Recipient {
     }
 
     /// What was sealed.
-    pub(super) fn open(&self, sealed: &str) -> Result<Zeroizing<Vec<u8>>, Error> {
-        let sealed = STANDARD.decode(sealed.trim()).map_err(|_| Error::Seal)?;
-        let (secret, text) = sealed.split_at_checked(KEY).ok_or(Error::Seal)?;
+    pub(super) fn open(&self, sealed: &str) -> Result<Zeroizing<Vec<u8>>, DeployError> {
+        let sealed = STANDARD
+            .decode(sealed.trim())
+            .map_err(|_| DeployError::Seal)?;
+        let (secret, text) = sealed.split_at_checked(KEY).ok_or(DeployError::Seal)?;
         let secret = EncapsulatedSecret(secret.to_vec());
         let content = SUITE.open(&secret, PURPOSE, &[], text, &self.private);
-        content.map(Zeroizing::new).map_err(|_| Error::Seal)
+        content.map(Zeroizing::new).map_err(|_| DeployError::Seal)
     }
 }
 
 /// `content`, for the holder of the other half of `key`.
-pub(super) fn seal(key: &str, content: &[u8]) -> Result<String, Error> {
-    let key = STANDARD.decode(key.trim()).map_err(|_| Error::Seal)?;
+pub(super) fn seal(key: &str, content: &[u8]) -> Result<String, DeployError> {
+    let key = STANDARD.decode(key.trim()).map_err(|_| DeployError::Seal)?;
     if key.len() != KEY {
-        return Err(Error::Seal);
+        return Err(DeployError::Seal);
     }
     let sealed = SUITE.seal(PURPOSE, &[], content, &HpkePublicKey(key));
-    let (secret, text) = sealed.map_err(|_| Error::Seal)?;
+    let (secret, text) = sealed.map_err(|_| DeployError::Seal)?;
     Ok(STANDARD.encode([secret.0, text].concat()))
 }
 

@@ -73,7 +73,7 @@ where
 
 /// Why a body was not read to its end.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum BodyError {
+pub(crate) enum ReadBodyError {
     /// The body is longer than that.
     #[error("it is longer than {0} bytes")]
     TooLong(usize),
@@ -86,14 +86,14 @@ pub(crate) enum BodyError {
 ///
 /// # Errors
 /// [`BodyError`].
-pub(crate) async fn whole<B>(body: B, limit: usize) -> Result<Bytes, BodyError>
+pub(crate) async fn whole<B>(body: B, limit: usize) -> Result<Bytes, ReadBodyError>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     match Limited::new(body, limit).collect().await {
         Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(BodyError::TooLong(limit)),
-        Err(error) => Err(BodyError::Broken(innermost_cause(error.as_ref()))),
+        Err(error) if error.is::<LengthLimitError>() => Err(ReadBodyError::TooLong(limit)),
+        Err(error) => Err(ReadBodyError::Broken(innermost_cause(error.as_ref()))),
     }
 }

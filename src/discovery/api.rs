@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use crate::dial::kube::{Answer, ApiServer, Unread};
+use crate::dial::kube::{ApiServer, KubeAnswer, Unread};
 use crate::discovery::pace::WATCH;
 use crate::discovery::ray_cluster::{RayCluster, Wire};
 use crate::wire::text::percent_encoded;
@@ -61,7 +61,7 @@ pub(super) enum ApiError {
         address: String,
         /// What it was asked for.
         what: String,
-        why: Answer,
+        why: KubeAnswer,
     },
     #[error("the Kubernetes API server at {address} answered with more than {limit} bytes")]
     TooLarge { address: String, limit: usize },
@@ -74,7 +74,7 @@ pub(super) enum ApiError {
     },
 }
 
-fn step(why: &Answer) -> &'static str {
+fn step(why: &KubeAnswer) -> &'static str {
     match why.status {
         Some(401) => "the relay's own token is not accepted there: check kubernetes.token_file",
         Some(403) => {
@@ -88,14 +88,14 @@ fn step(why: &Answer) -> &'static str {
 
 /// The API server. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Api {
+pub(super) struct RayClusterApi {
     server: ApiServer,
     rayclusters: ApiResource,
     patience: Duration,
 }
 
 /// Some of the RayClusters.
-pub(super) struct Page {
+pub(super) struct RayClusterPage {
     pub(super) clusters: Vec<RayCluster>,
     /// Version of the list.
     pub(super) version: String,
@@ -105,7 +105,7 @@ pub(super) struct Page {
 
 /// What has changed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Event {
+pub(super) enum RayClusterChange {
     /// This one is as it is here.
     Changed(RayCluster),
     /// This one is not, or not with these labels.
@@ -117,7 +117,7 @@ pub(super) enum Event {
 /// A watch that is open.
 pub(super) struct Watch {
     events: BoxStream<'static, Result<WatchEvent<Wire>, Unread>>,
-    api: Api,
+    api: RayClusterApi,
     scope: Scope,
 }
 
@@ -133,7 +133,7 @@ struct SecretData {
     auth_token: Option<String>,
 }
 
-impl Api {
+impl RayClusterApi {
     /// `patience` bounds every request; of a watch, until it is open.
     pub(super) fn new(server: ApiServer, patience: Duration) -> Self {
         let kind = GroupVersionKind::gvk("ray.io", "v1", "RayCluster");
@@ -159,7 +159,7 @@ impl Api {
         selector: Option<&str>,
         after: Option<&str>,
         singly: bool,
-    ) -> Result<Page, ApiError> {
+    ) -> Result<RayClusterPage, ApiError> {
         let page = ListParams {
             label_selector: selector.map(str::to_owned),
             limit: Some(if singly { 1 } else { PAGE }),
@@ -173,7 +173,7 @@ impl Api {
             metadata, items, ..
         } = list;
         let version = metadata.resource_version;
-        Ok(Page {
+        Ok(RayClusterPage {
             clusters: items.into_iter().map(Wire::read).collect(),
             version: version.ok_or_else(|| self.strange(expected))?,
             next: metadata.continue_.filter(|next| !next.is_empty()),
@@ -260,7 +260,7 @@ impl Api {
                 address,
                 what: what.to_owned(),
                 // The status of HTTP says as much.
-                why: Answer {
+                why: KubeAnswer {
                     word: String::new(),
                     ..why
                 },
@@ -285,7 +285,9 @@ impl Watch {
     ///
     /// # Errors
     /// [`ApiError`]; 410 where the versions that it began with are too old by now.
-    pub(super) async fn next(&mut self) -> Result<Option<(Event, Option<String>)>, ApiError> {
+    pub(super) async fn next(
+        &mut self,
+    ) -> Result<Option<(RayClusterChange, Option<String>)>, ApiError> {
         // The API server ends a watch by itself, or says something by then.
         let Ok(next) = timeout(WATCH + GRACE, self.events.next()).await else {
             return Err(self.api.silent("a watch went silent"));
@@ -299,18 +301,21 @@ impl Watch {
         Ok(Some(match event {
             WatchEvent::Added(wire) | WatchEvent::Modified(wire) => {
                 let version = version(&wire);
-                (Event::Changed(wire.read()), version)
+                (RayClusterChange::Changed(wire.read()), version)
             }
             WatchEvent::Deleted(wire) => {
                 let version = version(&wire);
-                (Event::Deleted(wire.read()), version)
+                (RayClusterChange::Deleted(wire.read()), version)
             }
-            WatchEvent::Bookmark(at) => (Event::Bookmark, Some(at.metadata.resource_version)),
+            WatchEvent::Bookmark(at) => (
+                RayClusterChange::Bookmark,
+                Some(at.metadata.resource_version),
+            ),
             WatchEvent::Error(why) => {
                 return Err(ApiError::Refused {
                     address: self.api.server.address().to_owned(),
                     what: of(&self.scope),
-                    why: Answer::of(why.code, &why.reason),
+                    why: KubeAnswer::of(why.code, &why.reason),
                 });
             }
         }))

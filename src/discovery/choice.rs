@@ -60,14 +60,14 @@ pub(super) fn choose<'a>(
         .map(|cluster| (place(&cluster.ray_address, home), None))
         .collect();
     let mut chosen = Chosen::default();
-    let mut by_namespace: BTreeMap<(bool, &str), Vec<Candidate<'_>>> = BTreeMap::new();
+    let mut by_namespace: BTreeMap<(bool, &str), Vec<RayClusterCandidate<'_>>> = BTreeMap::new();
     for one in all.filter(|one| one.state != State::Over) {
         if is_host_label(&one.name) && is_host_label(&one.namespace) {
             let name = format!("{}.{}", one.namespace, one.name);
             let is_free = !in_use(&name);
             let comes_up = is_free && one.state == State::Pending;
             let turns = by_namespace.entry((comes_up, &one.namespace)).or_default();
-            turns.push(Candidate { is_free, one, name });
+            turns.push(RayClusterCandidate { is_free, one, name });
         } else {
             let shown: String = one_line(&one.to_string()).chars().take(SHOWN).collect();
             chosen.left_out.insert(LeftOut {
@@ -83,7 +83,7 @@ pub(super) fn choose<'a>(
         in_turn.extend(turns.map(|(turn, one)| ((comes_up, turn), one)));
     }
     in_turn.sort_by(|(a, one), (b, other)| (a, one.rank()).cmp(&(b, other.rank())));
-    for (_, Candidate { one, name, .. }) in in_turn {
+    for (_, RayClusterCandidate { one, name, .. }) in in_turn {
         let head = head(one, settings);
         let at = head.as_ref().ok().map(|at| place(&at.ray_address, home));
         let why = match at.as_ref().and_then(|at| taken.get(at)) {
@@ -113,14 +113,14 @@ pub(super) fn choose<'a>(
 }
 
 /// A RayCluster that may become a cluster.
-struct Candidate<'a> {
+struct RayClusterCandidate<'a> {
     /// There is no session there.
     is_free: bool,
     one: &'a RayCluster,
     name: String,
 }
 
-impl Candidate<'_> {
+impl RayClusterCandidate<'_> {
     /// What comes first is watched first.
     fn rank(&self) -> (bool, &str, &str) {
         (self.is_free, &self.one.created, &self.name)

@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Cluster, ClusterDiscovery, Config};
 use crate::identity::{SetupError, api_server};
 use crate::ray::registry::{API_SERVER, FoundCluster, FoundHead, LeftOut, Registry, Search};
-use api::Api;
+use api::RayClusterApi;
 use choice::{Chosen, choose};
 use ray_cluster::RayCluster;
 use tokens::Tokens;
@@ -51,7 +51,7 @@ const NARROWED: &str = "the relay may not list the RayClusters of all namespaces
 
 /// Finds RayClusters, and tells a registry.
 pub(crate) struct Discovery {
-    api: Api,
+    api: RayClusterApi,
     settings: ClusterDiscovery,
     configured: Vec<Cluster>,
     known: KnownClusters,
@@ -138,7 +138,7 @@ impl Discovery {
         }
         let server = api_server(&config.kubernetes).await?;
         Ok(Some(Self {
-            api: Api::new(server, config.kubernetes.timeout),
+            api: RayClusterApi::new(server, config.kubernetes.timeout),
             settings: config.discovery.clone(),
             configured: config.clusters.clone(),
             known: KnownClusters::default(),

@@ -137,13 +137,13 @@ struct Port {
 #[serde(default)]
 struct Status {
     state: Option<String>,
-    head: Option<Head>,
+    head: Option<HeadStatus>,
     conditions: Option<Vec<Condition>>,
 }
 
 #[derive(Deserialize, Default, Clone)]
 #[serde(rename_all = "camelCase", default)]
-struct Head {
+struct HeadStatus {
     service_name: Option<String>,
 }
 

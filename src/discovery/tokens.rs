@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::discovery::api::Api;
+use crate::discovery::api::RayClusterApi;
 use crate::discovery::pace::BACKOFF;
 use crate::ray::head::GivenToken;
 
@@ -19,7 +19,7 @@ type Secret = (String, String);
 
 /// One token for each cluster, by its name.
 pub(super) struct Tokens {
-    api: Api,
+    api: RayClusterApi,
     all: HashMap<String, CachedToken>,
 }
 
@@ -31,7 +31,7 @@ struct CachedToken {
 }
 
 impl Tokens {
-    pub(super) fn new(api: Api) -> Self {
+    pub(super) fn new(api: RayClusterApi) -> Self {
         Self {
             api,
             all: HashMap::new(),
@@ -78,7 +78,7 @@ impl Tokens {
 }
 
 /// Gives what is in `secret`, and looks again when the head refuses it, for ever.
-async fn read(api: Api, (namespace, name): Secret, token: GivenToken) {
+async fn read(api: RayClusterApi, (namespace, name): Secret, token: GivenToken) {
     let mut backoff = BACKOFF;
     loop {
         match api.token(&namespace, &name).await {

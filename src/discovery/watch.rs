@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::discovery::api::{ApiError, Event, Scope};
+use crate::discovery::api::{ApiError, RayClusterChange, Scope};
 use crate::discovery::pace::{BACKOFF, FIRST, LONGEST};
 use crate::discovery::{Discovery, MAX_KNOWN, NARROWED, SeenClusters};
 
@@ -175,14 +175,14 @@ impl Discovery {
         let mut watch = self.api.watch(scope, selector, version).await?;
         while let Some((event, now)) = watch.next().await? {
             match event {
-                Event::Changed(one) => {
+                RayClusterChange::Changed(one) => {
                     let name = one.to_string();
                     if !self.known.put(number, one) {
                         tracing::debug!(%name, "there are more RayClusters than the relay can keep");
                     }
                 }
-                Event::Deleted(one) => self.known.remove(number, &one),
-                Event::Bookmark => {}
+                RayClusterChange::Deleted(one) => self.known.remove(number, &one),
+                RayClusterChange::Bookmark => {}
             }
             if let Some(now) = now {
                 *version = now;

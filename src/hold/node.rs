@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::places::{NoPlace, PlacesOfOne};
 use crate::wire::tunnel::messages::{
-    Client, Hex, HoldRow, Holder, KeptSession, LetRun, Name, Open, ParkTerms, Parked, Replica,
-    Subject, kept_fit, written,
+    ClientName, Hex, HoldRow, KeptSession, LetRun, Name, Open, ParkTerms, Parked, Replica, Subject,
+    WorkerTaker, kept_fit, written,
 };
 
 /// Names a session's hold of a worker.
@@ -88,7 +88,7 @@ impl<A> NodeHolds<A> {
             port: open.port,
             name: Name::default(),
             session,
-            client: Client::default(),
+            client: ClientName::default(),
             peer: None,
             replica,
             since_unix_ms: now_unix_ms,
@@ -238,7 +238,7 @@ impl<A> Row<A> {
 }
 
 impl HoldRow {
-    fn show(&mut self, holder: &Holder) {
+    fn show(&mut self, holder: &WorkerTaker) {
         self.name = holder.name.clone();
         self.session = holder.session.clone();
         self.client = holder.client.clone();

@@ -17,14 +17,14 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::identity::{Principal, PrincipalEnded};
-use crate::ray::head::BodyError;
+use crate::ray::head::StreamedBodyError;
 use crate::telemetry::request::RequestId;
 
 /// The header of every answer that has the id of its request.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Body of every answer.
-pub(crate) type Body = UnsyncBoxBody<Bytes, BodyError>;
+pub(crate) type Body = UnsyncBoxBody<Bytes, StreamedBodyError>;
 
 /// A body of these bytes.
 pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
@@ -71,7 +71,7 @@ impl hyper::body::Body for Pieces {
 pub(crate) fn held<G>(
     body: Body,
     guard: G,
-) -> impl hyper::body::Body<Data = Bytes, Error = BodyError> {
+) -> impl hyper::body::Body<Data = Bytes, Error = StreamedBodyError> {
     // The closure is what keeps it; there is nothing to say about errors.
     body.map_err(move |error| {
         let _kept = &guard;
@@ -98,15 +98,15 @@ pub(crate) struct UntilOver<B> {
 impl<B> hyper::body::Body for UntilOver<B>
 where
     B: hyper::body::Body<Data = Bytes> + Unpin,
-    B::Error: Into<BodyError>,
+    B::Error: Into<StreamedBodyError>,
 {
     type Data = Bytes;
-    type Error = BodyError;
+    type Error = StreamedBodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, StreamedBodyError>>> {
         let over = self.over.get_mut();
         if let Poll::Ready(ended) = over.as_mut().poll(cx) {
             // Polled again it would panic, so the body must not be: it is at its end with an error.

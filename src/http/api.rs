@@ -20,7 +20,7 @@ use crate::agents::SessionElsewhere;
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::listing::json::seconds;
-use crate::memory::Kind;
+use crate::memory::MemoryUse;
 use crate::policy::{RelayScope, Scope};
 use crate::ray::registry::Snapshot;
 use crate::session::{SessionRow, newer};
@@ -147,7 +147,7 @@ pub(crate) fn readyz(
 
 /// Answers `GET /relay/metrics`, in the text format of Prometheus.
 pub(crate) fn metrics(ctx: &Context, snapshot: &Snapshot) -> Response<Body> {
-    for kind in Kind::ALL {
+    for kind in MemoryUse::ALL {
         ctx.metrics.memory_taken(kind, ctx.memory.taken(kind));
     }
     let text = ctx.metrics.render(snapshot);

@@ -10,7 +10,7 @@ use tracing::warn;
 use super::exchange::Exchange;
 use super::refusal::HttpRefusal;
 use super::route::Missing;
-use crate::audit::{Action, Entry, Unavailable};
+use crate::audit::{Entry, EntryKind, Unavailable};
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::policy::Scope;
@@ -23,7 +23,7 @@ pub(crate) async fn deny(
     (scope, place): Missing,
 ) -> HttpRefusal {
     let entry = exchange
-        .entry(Action::Decision, principal, "denied")
+        .entry(EntryKind::Decision, principal, "denied")
         .with("scope", scope)
         .with("place", place.as_str());
     if let Err(unavailable) = on_record(exchange.ctx, entry).await {
@@ -58,7 +58,7 @@ pub(crate) async fn record(
     details: Map<String, Value>,
 ) -> Result<(), HttpRefusal> {
     let mut entry = exchange
-        .entry(Action::Decision, principal, "allowed")
+        .entry(EntryKind::Decision, principal, "allowed")
         .with("scope", scope)
         .with("place", place);
     entry.details.extend(details);
@@ -73,7 +73,7 @@ pub(crate) async fn answered(
     submission_id: Option<String>,
 ) {
     let mut entry = exchange
-        .entry(Action::Decision, principal, "answered")
+        .entry(EntryKind::Decision, principal, "answered")
         .with("status", status.as_u16());
     if let Some(id) = submission_id {
         entry = entry.with("submission_id", id);
@@ -85,7 +85,7 @@ pub(crate) async fn answered(
 
 /// That the relay is told to do `command`, to be put on record before it is done.
 pub(super) fn command(exchange: &Exchange<'_>, principal: &Principal, command: &str) -> Entry {
-    let entry = exchange.entry(Action::Administration, principal, "allowed");
+    let entry = exchange.entry(EntryKind::Administration, principal, "allowed");
     entry.with("command", command)
 }
 

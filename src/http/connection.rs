@@ -21,7 +21,7 @@ use tracing::{Instrument as _, debug};
 
 use super::answer::{self, Body};
 use super::dashboard::ProxiedRequest;
-use super::exchange::{Asked, Connection, Exchange};
+use super::exchange::{Connection, Exchange, RecordedRequest};
 use super::in_progress::{InProgress, REQUEST_WEIGHT};
 use super::moving::Moving;
 use super::refusal::chain;
@@ -284,7 +284,7 @@ async fn answer(
         ctx,
         connection,
         arrived: &arrived,
-        asked: Asked::of(&parts, id),
+        asked: RecordedRequest::of(&parts, id),
         words: [None; 2],
     };
     let (label, answered) = match Destination::of(&arrived.origin, uri.path()) {

@@ -20,7 +20,7 @@ const RAY_AUTHORIZATION: HeaderName = HeaderName::from_static("x-ray-authorizati
 
 /// Two credentials, or one in a URL. `Display` is a sentence for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Ambiguous {
+pub(crate) enum AmbiguousCredential {
     /// Several credentials that are not the same.
     #[error(
         "the request presents several credentials that are not the same: keep one of client certificate, Authorization, X-Ray-Authorization and the cookie ray-authentication-token (`POST /api/authenticate` replaces the cookie)"
@@ -39,7 +39,7 @@ pub(crate) fn presented(
     headers: &HeaderMap,
     uri: &Uri,
     info: &ConnectionInfo,
-) -> Result<PresentedCredential, Ambiguous> {
+) -> Result<PresentedCredential, AmbiguousCredential> {
     // A browser sends one of another way to this relay along without being asked, where the connection says who it is for.
     let cookies = match info.linked {
         true => Vec::new(),
@@ -55,7 +55,7 @@ pub(crate) fn on_dashboard(
     uri: &Uri,
     info: &ConnectionInfo,
     label: &str,
-) -> Result<PresentedCredential, Ambiguous> {
+) -> Result<PresentedCredential, AmbiguousCredential> {
     let presented = one(headers, uri, info, Vec::new())?;
     if !matches!(presented, PresentedCredential::Nothing) || info.certificate.is_some() {
         return Ok(presented);
@@ -69,7 +69,7 @@ pub(crate) fn on_dashboard(
             let opens = Opens::Dashboard(label.to_owned());
             Ok(PresentedCredential::Dashboard(Secret::new(*ticket), opens))
         }
-        _ => Err(Ambiguous::Several),
+        _ => Err(AmbiguousCredential::Several),
     }
 }
 
@@ -78,7 +78,7 @@ fn one(
     uri: &Uri,
     info: &ConnectionInfo,
     cookies: Vec<&str>,
-) -> Result<PresentedCredential, Ambiguous> {
+) -> Result<PresentedCredential, AmbiguousCredential> {
     let mut tokens: Vec<&str> = bearers(headers, &AUTHORIZATION)
         .chain(bearers(headers, &RAY_AUTHORIZATION))
         .chain(cookies)
@@ -87,7 +87,7 @@ fn one(
         || headers.get_all(RAY_AUTHORIZATION).iter().count() > 1;
     tokens.dedup();
     match (&info.certificate, tokens.as_slice()) {
-        _ if duplicated => Err(Ambiguous::Several),
+        _ if duplicated => Err(AmbiguousCredential::Several),
         (_, []) => Ok(PresentedCredential::Nothing),
         (None, [token]) => {
             let in_url = uri.path_and_query().is_some_and(|target| {
@@ -97,11 +97,11 @@ fn one(
                     || memchr::memmem::find(&unescaped(target), token.as_bytes()).is_some()
             });
             match in_url {
-                true => Err(Ambiguous::InUrl),
+                true => Err(AmbiguousCredential::InUrl),
                 false => Ok(PresentedCredential::Token(Secret::new(*token))),
             }
         }
-        _ => Err(Ambiguous::Several),
+        _ => Err(AmbiguousCredential::Several),
     }
 }
 
@@ -178,7 +178,9 @@ mod tests {
     use super::*;
     use crate::identity::Principal;
 
-    fn of(pairs: &[(&'static str, &'static str)]) -> Result<PresentedCredential, Ambiguous> {
+    fn of(
+        pairs: &[(&'static str, &'static str)],
+    ) -> Result<PresentedCredential, AmbiguousCredential> {
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
             headers.append(*name, value.parse().unwrap());
@@ -232,13 +234,16 @@ mod tests {
             ("authorization", "Bearer abc"),
             ("authorization", "Basic abc"),
         ] {
-            assert_eq!(of(&[header, other]).unwrap_err(), Ambiguous::Several);
+            assert_eq!(
+                of(&[header, other]).unwrap_err(),
+                AmbiguousCredential::Several
+            );
         }
         let cookies = (
             "cookie",
             "ray-authentication-token=a; ray-authentication-token=b",
         );
-        assert_eq!(of(&[cookies]).unwrap_err(), Ambiguous::Several);
+        assert_eq!(of(&[cookies]).unwrap_err(), AmbiguousCredential::Several);
     }
 
     #[test]
@@ -279,13 +284,13 @@ mod tests {
         assert!(matches!(alone, Ok(PresentedCredential::Nothing)));
         headers.insert(AUTHORIZATION, "Bearer abc".parse().unwrap());
         let both = presented(&headers, &uri, &info);
-        assert_eq!(both.unwrap_err(), Ambiguous::Several);
+        assert_eq!(both.unwrap_err(), AmbiguousCredential::Several);
     }
 
     #[test]
     fn not_in_the_url_and_not_in_any_other_header() {
         let in_url = of(&[("authorization", "Bearer tok-1")]);
-        assert_eq!(in_url.unwrap_err(), Ambiguous::InUrl);
+        assert_eq!(in_url.unwrap_err(), AmbiguousCredential::InUrl);
         for target in [
             "/x?a=tok%2D1",
             "/%74%6f%6b-1",
@@ -296,7 +301,7 @@ mod tests {
             headers.insert(AUTHORIZATION, "Bearer tok-1".parse().unwrap());
             let info = ConnectionInfo::plain(([127, 0, 0, 1], 9).into());
             let escaped = presented(&headers, &target.parse().unwrap(), &info);
-            assert_eq!(escaped.unwrap_err(), Ambiguous::InUrl, "{target}");
+            assert_eq!(escaped.unwrap_err(), AmbiguousCredential::InUrl, "{target}");
         }
         let mut headers = HeaderMap::new();
         headers.insert("sec-websocket-protocol", "bearer, abc".parse().unwrap());

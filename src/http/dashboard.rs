@@ -26,7 +26,7 @@ use hyper::http::uri::{PathAndQuery, Uri};
 use hyper::{Method, Request, Response, StatusCode, Version};
 use serde_json::Map;
 
-use self::buffered::{Job, View, Viewer, rewritten};
+use self::buffered::{BufferedAnswer, View, Viewer, rewritten};
 use self::upstream::{Upstream, cluster};
 use super::answer::{self, Body};
 use super::exchange::Exchange;
@@ -251,7 +251,7 @@ impl ProxiedRequest<'_> {
             hop::forget_body(response.headers_mut());
             return response;
         }
-        let job = Job {
+        let job = BufferedAnswer {
             ctx: Arc::clone(self.exchange.ctx),
             cluster: Arc::clone(&upstream.cluster),
             reached: self.exchange.arrived.reached.clone(),

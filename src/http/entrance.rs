@@ -19,7 +19,7 @@ use serde_json::json;
 use super::answer::{self, Body};
 use super::dashboard::upstream::cluster;
 use super::exchange::{Exchange, Post};
-use super::guard::Asker;
+use super::guard::RequestInitiator;
 use super::refusal::HttpRefusal;
 use super::route::{ENTER, Which};
 use super::{audit, authenticate, body, credential, hop, origin, query};
@@ -56,10 +56,14 @@ pub(crate) fn sent_on(
     parts: &Parts,
     which: Which<'_>,
 ) -> Option<Result<Response<Body>, HttpRefusal>> {
-    match Asker::of(&parts.headers) {
-        Asker::Client => None,
-        Asker::Navigation if parts.method == Method::GET => Some(way(exchange, parts, which)),
-        Asker::Navigation | Asker::Page => Some(Err(HttpRefusal::PageElsewhere)),
+    match RequestInitiator::of(&parts.headers) {
+        RequestInitiator::Client => None,
+        RequestInitiator::Navigation if parts.method == Method::GET => {
+            Some(way(exchange, parts, which))
+        }
+        RequestInitiator::Navigation | RequestInitiator::Page => {
+            Some(Err(HttpRefusal::PageElsewhere))
+        }
     }
 }
 

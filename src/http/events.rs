@@ -31,7 +31,7 @@ use crate::identity::{Principal, PrincipalEnded};
 use crate::listing::json::Rest;
 use crate::listing::shared::SharedRows;
 use crate::policy::{Granted, Scope};
-use crate::ray::head::BodyError;
+use crate::ray::head::StreamedBodyError;
 use crate::ray::registry::{BreakpointId, Change, Event, Snapshot};
 use crate::session::shares::{QuotaExceeded, QuotaPermit};
 use crate::session::{may_list, within};
@@ -130,7 +130,7 @@ impl Feed {
     fn into_body(self) -> Body {
         let frames = stream::unfold(self, |mut feed| async move {
             let text = feed.next().await?;
-            Some((Ok::<_, BodyError>(Frame::data(text)), feed))
+            Some((Ok::<_, StreamedBodyError>(Frame::data(text)), feed))
         });
         StreamBody::new(frames).boxed_unsync()
     }

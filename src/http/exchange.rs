@@ -13,7 +13,7 @@ use tracing::Span;
 
 use super::guard::RequestOrigin;
 use super::query;
-use crate::audit::{Action, Entry};
+use crate::audit::{Entry, EntryKind};
 use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::identity::Principal;
@@ -58,14 +58,14 @@ pub(crate) struct Exchange<'a> {
     pub(crate) ctx: &'a Arc<Context>,
     pub(crate) connection: &'a Connection,
     pub(crate) arrived: &'a RequestOrigin,
-    pub(crate) asked: Asked,
+    pub(crate) asked: RecordedRequest,
     /// What its path has in place of the words in capitals of its route's, in their order.
     pub(crate) words: [Option<&'a str>; 2],
 }
 
 impl Exchange<'_> {
     /// A line of the record about what `principal` asks for.
-    pub(crate) fn entry(&self, action: Action, principal: &Principal, outcome: &str) -> Entry {
+    pub(crate) fn entry(&self, action: EntryKind, principal: &Principal, outcome: &str) -> Entry {
         let mut entry = Entry::new(action);
         entry.details = self.asked.details();
         entry.peer = Some(self.connection.peer);
@@ -85,13 +85,13 @@ pub(crate) struct Post<'a> {
 
 /// What the record says of a request.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct RecordedRequest {
     id: RequestId,
     method: Method,
     uri: Uri,
 }
 
-impl Asked {
+impl RecordedRequest {
     /// What `parts` ask for, as the client sent them, in the request `id`.
     pub(crate) fn of(parts: &Parts, id: RequestId) -> Self {
         Self {
@@ -102,7 +102,7 @@ impl Asked {
     }
 }
 
-impl RequestDetails for Asked {
+impl RequestDetails for RecordedRequest {
     fn id(&self) -> RequestId {
         self.id
     }

@@ -166,7 +166,7 @@ fn says(headers: &HeaderMap, name: HeaderName, value: &str) -> bool {
 
 /// What asks, as far as its request tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asker {
+pub(crate) enum RequestInitiator {
     /// No browser: a tool, a library, an extension of an editor.
     Client,
     /// A browser that is about to show what it gets.
@@ -175,7 +175,7 @@ pub(crate) enum Asker {
     Page,
 }
 
-impl Asker {
+impl RequestInitiator {
     /// What has sent `headers`. What no page has asked for is a client's, also where an editor is made of a browser.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let header = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::memory::{Account, Kind, Short, Taken};
+use crate::memory::{Account, MemoryUse, Short, Taken};
 
 /// What each request in progress adds to a connection, in bytes: a head, an answer under way, and the connection to the Ray head.
 pub(super) const REQUEST_WEIGHT: usize = 112 * 1024;
@@ -37,7 +37,7 @@ impl InProgress {
     /// # Errors
     /// [`Short`].
     pub(super) async fn belongs_to(&self, account: &Account) -> Result<(), Short> {
-        let mut taken = account.nothing(Kind::Requests);
+        let mut taken = account.nothing(MemoryUse::Requests);
         let patience = match self.waits {
             true => PATIENCE,
             false => Duration::ZERO,

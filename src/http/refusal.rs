@@ -7,7 +7,7 @@ use hyper::header::{HeaderValue, RETRY_AFTER, SEC_WEBSOCKET_VERSION, WWW_AUTHENT
 use hyper::{Response, StatusCode};
 
 use super::answer::{self, Body};
-use super::credential::Ambiguous;
+use super::credential::AmbiguousCredential;
 use crate::audit::Unavailable;
 use crate::connection::admission::Crowded;
 use crate::context::Context;
@@ -28,7 +28,7 @@ pub(crate) enum HttpRefusal {
     Authentication(#[from] NotAuthenticated),
     /// Which credential counts is not clear.
     #[error(transparent)]
-    Ambiguous(#[from] Ambiguous),
+    Ambiguous(#[from] AmbiguousCredential),
     /// The client is authenticated, and its credential has expired or was revoked since.
     #[error(transparent)]
     Ended(PrincipalEnded),

@@ -92,13 +92,13 @@ struct JsonLevel {
     /// An object, not an array.
     is_row: bool,
     /// The key of the value that is being walked.
-    key: Key,
+    key: RowKey,
     /// Values of the rows around it that have been found.
     outside: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Key {
+enum RowKey {
     Ip,
     Port,
     WorkerId,
@@ -109,7 +109,7 @@ enum Key {
 
 /// A value of a row. A key that comes twice counts each time: whichever a client takes, it is replaced.
 struct FoundAddress {
-    key: Key,
+    key: RowKey,
     span: Range<usize>,
 }
 
@@ -230,7 +230,7 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
         self.levels.push(JsonLevel {
             start: self.at,
             is_row,
-            key: Key::Other,
+            key: RowKey::Other,
             outside: self.found.len(),
         });
         self.at += 1;
@@ -257,7 +257,7 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
             return;
         };
         self.expect = Expect::Next;
-        if level.key != Key::Other {
+        if level.key != RowKey::Other {
             let key = level.key;
             self.found.push(FoundAddress { key, span });
         }
@@ -268,22 +268,22 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
         let row = &self.found[first..];
         let all = |key| row.iter().filter(move |found| found.key == key);
         let is_port = |found: &FoundAddress| !is_no_port(&text[found.span.clone()]);
-        if !all(Key::Port).any(is_port) {
+        if !all(RowKey::Port).any(is_port) {
             return Ok(());
         }
-        let mut values = all(Key::Ip).chain(all(Key::Port));
+        let mut values = all(RowKey::Ip).chain(all(RowKey::Port));
         if let Some(found) = values.find(|found| matches!(text[found.span.start], b'{' | b'[')) {
             // An address in a shape that no Ray has: better no answer than one with it in.
             return Err(self.bad(found.span.start));
         }
         let said = |key| all(key).next_back().map(|found| &text[found.span.clone()]);
-        let id = said(Key::WorkerId).and_then(plain);
-        let dead = said(Key::IsAlive).is_some_and(|text| {
+        let id = said(RowKey::WorkerId).and_then(plain);
+        let dead = said(RowKey::IsAlive).is_some_and(|text| {
             text.eq_ignore_ascii_case(b"false") || text.eq_ignore_ascii_case(b"\"false\"")
         });
         let worker = Worker {
             id: id.as_deref(),
-            paused: said(Key::PausedThreads).is_some_and(is_positive) && !dead,
+            paused: said(RowKey::PausedThreads).is_some_and(is_positive) && !dead,
         };
         self.any = true;
         // Both in quotes; a port that is to have none is what is between them.
@@ -297,10 +297,12 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
         let port = host.end..new.len();
         for FoundAddress { key, span } in row {
             let value = match key {
-                Key::Ip => host.clone(),
-                Key::Port if text[span.start] == b'"' => port.clone(),
-                Key::Port => port.start + 1..port.end - 1,
-                Key::WorkerId | Key::IsAlive | Key::PausedThreads | Key::Other => continue,
+                RowKey::Ip => host.clone(),
+                RowKey::Port if text[span.start] == b'"' => port.clone(),
+                RowKey::Port => port.start + 1..port.end - 1,
+                RowKey::WorkerId | RowKey::IsAlive | RowKey::PausedThreads | RowKey::Other => {
+                    continue;
+                }
             };
             self.edits.push(Edit {
                 old: span.clone(),
@@ -355,7 +357,7 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
         let mut end = found.unwrap_or(self.at);
         for (level, value) in self.levels.iter().zip(self.levels.iter().skip(1)) {
             // The value of this key has only begun.
-            if level.key != Key::Other {
+            if level.key != RowKey::Other {
                 end = end.min(value.start);
             }
         }
@@ -407,19 +409,19 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
 }
 
 /// What the key `quoted` stands for; `escaped`: something in it is.
-fn key(quoted: &[u8], escaped: bool) -> Key {
+fn key(quoted: &[u8], escaped: bool) -> RowKey {
     let plain = if escaped { plain(quoted) } else { None };
     let name = match &plain {
         Some(name) => name.as_bytes(),
         None => &quoted[1..quoted.len() - 1],
     };
     match name {
-        b"ip" => Key::Ip,
-        b"debugger_port" => Key::Port,
-        b"worker_id" => Key::WorkerId,
-        b"is_alive" => Key::IsAlive,
-        b"num_paused_threads" => Key::PausedThreads,
-        _ => Key::Other,
+        b"ip" => RowKey::Ip,
+        b"debugger_port" => RowKey::Port,
+        b"worker_id" => RowKey::WorkerId,
+        b"is_alive" => RowKey::IsAlive,
+        b"num_paused_threads" => RowKey::PausedThreads,
+        _ => RowKey::Other,
     }
 }
 

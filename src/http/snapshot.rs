@@ -25,7 +25,9 @@ use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::masking::{Carries, MaskedSession};
 use crate::memory::{self, Account, Taken};
-use crate::pdb::{Limits, PromptError, read_snapshot, snapshot, snapshot_expression, visit};
+use crate::pdb::{
+    PromptError, SnapshotLimits, read_snapshot, snapshot, snapshot_expression, visit,
+};
 use crate::policy::{Rights, Scope};
 use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Kind, Location, Snapshot};
 use crate::recording::{Direction, Protocol};
@@ -77,9 +79,9 @@ impl SnapshotRequest {
     }
 
     /// What is held of it is taken from `account`.
-    fn limits(&self, account: Account) -> Limits {
-        let usual = Limits::default();
-        Limits {
+    fn limits(&self, account: Account) -> SnapshotLimits {
+        let usual = SnapshotLimits::default();
+        SnapshotLimits {
             value: self.limit.unwrap_or(usual.value),
             locals: self.locals,
             around: AROUND,
@@ -216,7 +218,7 @@ async fn brought_here(
 async fn look_at_park(
     exchange: &Exchange<'_>,
     authorized: Authorized,
-    limits: &Limits,
+    limits: &SnapshotLimits,
 ) -> Result<(Value, Taken), NoSnapshot> {
     let ctx = exchange.ctx;
     shows_threads(authorized.breakpoint())?;
@@ -236,7 +238,7 @@ async fn look_at_park(
     let looked = looked.await?;
     let taken = limits
         .account
-        .take(memory::Kind::Messages, weight(looked.as_bytes()));
+        .take(memory::MemoryUse::Messages, weight(looked.as_bytes()));
     let taken = taken.map_err(|short| SessionRefusal::Throttled(short.to_string()))?;
     let threads = read_snapshot(&looked).map_err(|why| NoSnapshot::Failed(why.to_string()))?;
     Ok((shown(threads, masking(ctx, authorized.rights())), taken))
@@ -259,7 +261,7 @@ fn masking(ctx: &Context, rights: &Rights) -> Option<MaskedSession> {
 async fn looked(
     ctx: Arc<Context>,
     summary: Summary,
-    (authorized, limits): (Authorized, Limits),
+    (authorized, limits): (Authorized, SnapshotLimits),
     _share: QuotaPermit,
 ) -> Result<(Value, Taken), NoSnapshot> {
     let (principal, breakpoint) = (

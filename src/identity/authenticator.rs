@@ -13,7 +13,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use self::checks::{Attempt, Checks};
+use self::checks::{Checks, CredentialAttempt};
 use super::carried::CarriedIdentity;
 use super::error::{AuthError, SetupError};
 use super::issuers::Issuers;
@@ -24,7 +24,7 @@ use super::revocation::{Revocation, RevocationList, RevocationSeal, RevokeError,
 use super::secret::Secret;
 use super::setup::Parts;
 use super::ticket::Opens;
-use super::verifier::Failure;
+use super::verifier::VerifyError;
 use crate::config::{Auth, Problems};
 use crate::ray::registry::{Breakpoint, BreakpointId};
 
@@ -125,21 +125,22 @@ impl Authenticator {
         let Some(checks) = &self.checks else {
             return Ok(self.everybody.clone());
         };
-        let mut attempt = Attempt::new(token, peer);
+        let mut attempt = CredentialAttempt::new(token, peer);
         let now = SystemTime::now();
         let who = match checks.verifier.verify(token, now).await {
             Ok(who) => Ok(who),
             Err(
-                Failure::Refused(refusal) | Failure::Foreign(refusal @ CredentialRefusal::TooLong),
+                VerifyError::Refused(refusal)
+                | VerifyError::Foreign(refusal @ CredentialRefusal::TooLong),
             ) => Err(refusal),
-            Err(Failure::Foreign(refusal)) => {
+            Err(VerifyError::Foreign(refusal)) => {
                 match checks.ask_kubernetes(token, &mut attempt).await {
                     Ok(reviewed) => reviewed.presentable(),
                     Err(AuthError::Refused) => Err(refusal),
                     Err(other) => return Err(other),
                 }
             }
-            Err(Failure::Unavailable(why)) => {
+            Err(VerifyError::Unavailable(why)) => {
                 match checks.ask_kubernetes(token, &mut attempt).await {
                     Ok(reviewed) => reviewed.presentable(),
                     Err(throttled @ AuthError::Throttled { .. }) => return Err(throttled),
@@ -238,7 +239,7 @@ impl Authenticator {
         let Some(checks) = &self.checks else {
             return Err(AuthError::Refused);
         };
-        let attempt = Attempt::new(ticket, peer);
+        let attempt = CredentialAttempt::new(ticket, peer);
         let read = checks.tickets.read(ticket, SystemTime::now());
         let read = read.and_then(|(who, opens)| {
             let opened = wanted(opens).ok_or(CredentialRefusal::Audience)?;

@@ -6,7 +6,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use zeroize::Zeroizing;
 
 /// SHA-256 of a credential.
-pub(super) type Digest = [u8; 32];
+pub(super) type CredentialDigest = [u8; 32];
 
 /// A token or key as a client presented it: not shown by `Debug`, erased when dropped.
 #[derive(Clone)]
@@ -19,8 +19,8 @@ impl Secret {
     }
 
     /// By which it is remembered.
-    pub(super) fn digest(&self) -> Digest {
-        let mut of_it = Digest::default();
+    pub(super) fn digest(&self) -> CredentialDigest {
+        let mut of_it = CredentialDigest::default();
         of_it.copy_from_slice(digest(&SHA256, self.0.as_bytes()).as_ref());
         of_it
     }

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::secret::Digest;
+use super::secret::CredentialDigest;
 use super::source::Source;
 
 /// Sources of failures that are remembered.
@@ -47,7 +47,7 @@ const TRIAL_EVERY: Duration = Duration::from_millis(500);
 
 /// `throttle_*` of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Limits {
+pub(super) struct ThrottleLimits {
     /// Failures that cost nothing.
     pub(super) free: u32,
     /// The first back-off; each further failure doubles it.
@@ -56,7 +56,7 @@ pub(super) struct Limits {
     pub(super) longest: Duration,
 }
 
-struct Failures {
+struct FailureCount {
     count: u32,
     last: Instant,
     /// Until when it is in back-off.
@@ -76,11 +76,11 @@ struct Trickle {
 
 /// The failures of everybody, by the address that they came from.
 pub(super) struct Throttle {
-    limits: Limits,
-    sources: HashMap<Source, Failures>,
-    known: HashMap<Digest, Instant>,
+    limits: ThrottleLimits,
+    sources: HashMap<Source, FailureCount>,
+    known: HashMap<CredentialDigest, Instant>,
     /// Since when they wait for a trial.
-    waiting: HashMap<Digest, Instant>,
+    waiting: HashMap<CredentialDigest, Instant>,
 }
 
 /// Whether a client's credential is looked at.
@@ -95,7 +95,7 @@ pub(super) enum Verdict {
 }
 
 impl Throttle {
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) fn new(limits: ThrottleLimits) -> Self {
         Self {
             limits,
             sources: HashMap::new(),
@@ -105,7 +105,12 @@ impl Throttle {
     }
 
     /// Whether a credential from `address` is looked at `now`. Takes a trial where that is what it costs.
-    pub(super) fn ask(&mut self, address: IpAddr, credential: &Digest, now: Instant) -> Verdict {
+    pub(super) fn ask(
+        &mut self,
+        address: IpAddr,
+        credential: &CredentialDigest,
+        now: Instant,
+    ) -> Verdict {
         let Some(failures) = self.sources.get_mut(&address.into()) else {
             return Verdict::Look;
         };
@@ -137,7 +142,7 @@ impl Throttle {
         if !self.sources.contains_key(&source) && self.sources.len() >= MOST_SOURCES {
             self.make_room(now);
         }
-        let failures = self.sources.entry(source).or_insert(Failures {
+        let failures = self.sources.entry(source).or_insert(FailureCount {
             count: 0,
             last: now,
             until: now,
@@ -163,7 +168,7 @@ impl Throttle {
     }
 
     /// `credential` was right. That does not pardon its source: others may come from there too.
-    pub(super) fn passed(&mut self, credential: Digest, now: Instant) {
+    pub(super) fn passed(&mut self, credential: CredentialDigest, now: Instant) {
         self.waiting.remove(&credential);
         remember(&mut self.known, MOST_KNOWN, KNOWN_FOR, credential, now);
     }
@@ -179,10 +184,10 @@ impl Throttle {
 
 /// Notes `credential` at `now` in a map of at most `most`, of which what is older than `age` is forgotten.
 fn remember(
-    map: &mut HashMap<Digest, Instant>,
+    map: &mut HashMap<CredentialDigest, Instant>,
     most: usize,
     age: Duration,
-    credential: Digest,
+    credential: CredentialDigest,
     now: Instant,
 ) {
     if !map.contains_key(&credential) && map.len() >= most {

@@ -25,7 +25,7 @@ const DECOY_SIGNATURE: &str =
 
 /// Why there is no principal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(super) enum VerifyError {
     /// It is wrong.
     Refused(CredentialRefusal),
     /// No key here has signed it: another issuer may know it.
@@ -61,20 +61,20 @@ impl Verifier {
         &self,
         token: &Secret,
         now: SystemTime,
-    ) -> Result<VerifiedIdentity, Failure> {
+    ) -> Result<VerifiedIdentity, VerifyError> {
         let token = token.expose();
         let jws = Jws::parse(token, self.longest).map_err(|refusal| {
             // What is too long is not looked at.
             if refusal != CredentialRefusal::TooLong {
                 self.waste(token);
             }
-            Failure::Foreign(refusal)
+            VerifyError::Foreign(refusal)
         })?;
         self.signature(&jws).await?;
-        self.claims(&jws, now).map_err(Failure::Refused)
+        self.claims(&jws, now).map_err(VerifyError::Refused)
     }
 
-    async fn signature(&self, jws: &Jws<'_>) -> Result<(), Failure> {
+    async fn signature(&self, jws: &Jws<'_>) -> Result<(), VerifyError> {
         let (message, signature) = jws.to_verify();
         let (mut tried, mut trouble) = (false, None);
         for ring in &self.rings {
@@ -94,9 +94,9 @@ impl Verifier {
             self.decoy.verifies(message, DECOY_SIGNATURE);
         }
         Err(match (trouble, tried) {
-            (Some(trouble), _) => Failure::Unavailable(trouble),
-            (None, true) => Failure::Foreign(CredentialRefusal::Signature),
-            (None, false) => Failure::Foreign(CredentialRefusal::Key),
+            (Some(trouble), _) => VerifyError::Unavailable(trouble),
+            (None, true) => VerifyError::Foreign(CredentialRefusal::Signature),
+            (None, false) => VerifyError::Foreign(CredentialRefusal::Key),
         })
     }
 

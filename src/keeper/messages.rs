@@ -10,10 +10,10 @@ use crate::wire::tunnel::text::Hex;
 pub(super) const PROTOCOL: u32 = 1;
 
 /// Tells one kept connection from another.
-pub(super) type Key = Hex<16>;
+pub(super) type KeepKey = Hex<16>;
 
 /// A connection and its record.
-pub(super) type KeptPair = (Key, OwnedFd, OwnedFd);
+pub(super) type KeptPair = (KeepKey, OwnedFd, OwnedFd);
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,17 +27,17 @@ pub(super) enum KeeperMessage {
     /// The descriptor is a connection to a debugger.
     Debugger {
         /// Which.
-        key: Key,
+        key: KeepKey,
     },
     /// The descriptor is the [record](super::record) of a connection that was said before.
     Record {
         /// Which.
-        key: Key,
+        key: KeepKey,
     },
     /// The relay needs a connection no longer.
     Remove {
         /// Which.
-        key: Key,
+        key: KeepKey,
     },
     /// The keeper has said everything that was unclaimed when the relay came.
     All,

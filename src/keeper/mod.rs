@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use self::messages::{KeptPair, Key};
+use self::messages::{KeepKey, KeptPair};
 use self::process::KeeperProcess;
 use self::record::Record;
 use self::systemd::ServiceManager;
@@ -70,7 +70,7 @@ pub(crate) struct LeftConnection {
 /// One connection that is kept, until this is dropped.
 pub(crate) struct KeptSlot {
     keeper: Arc<Keeper>,
-    key: Key,
+    key: KeepKey,
     record: Record,
     is_left: bool,
 }
@@ -133,7 +133,7 @@ impl Keeper {
         })
     }
 
-    fn remove(&self, key: &Key) {
+    fn remove(&self, key: &KeepKey) {
         match &self.0 {
             Store::ServiceManager(manager) => manager.remove(key),
             Store::Process(process) => process.remove(key),

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
-use super::messages::{KeeperMessage, KeptPair, Key, PROTOCOL};
+use super::messages::{KeepKey, KeeperMessage, KeptPair, PROTOCOL};
 use super::{Error, Keeper, LeftConnection};
 use crate::wire::backoff::Backoff;
 use crate::wire::descriptors::{self, MessageReader, MessageWriter, channel};
@@ -55,7 +55,7 @@ struct KeeperLink {
 struct KeptPairs {
     reader: MessageReader<KeeperMessage>,
     /// Connections whose records have not come.
-    connections: HashMap<Key, OwnedFd>,
+    connections: HashMap<KeepKey, OwnedFd>,
 }
 
 impl KeptPairs {
@@ -106,7 +106,7 @@ impl KeeperProcess {
 
     pub(super) fn keep(
         &self,
-        key: &Key,
+        key: &KeepKey,
         connection: BorrowedFd<'_>,
         record: BorrowedFd<'_>,
     ) -> io::Result<()> {
@@ -126,7 +126,7 @@ impl KeeperProcess {
         Ok(())
     }
 
-    pub(super) fn remove(&self, key: &Key) {
+    pub(super) fn remove(&self, key: &KeepKey) {
         // Where there is no room, the next relay finds a connection that is over.
         _ = self
             .outbox

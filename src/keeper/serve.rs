@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
 use super::Error;
-use super::messages::{KeeperMessage, Key, PROTOCOL};
+use super::messages::{KeepKey, KeeperMessage, PROTOCOL};
 use crate::shutdown::Signals;
 use crate::wire::descriptors::{MessageReader, MessageWriter, channel};
 use crate::wire::own_socket::{self, OwnSocket};
@@ -46,7 +46,7 @@ const LOOK: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 struct Shelf {
-    kept: Mutex<HashMap<Key, Duplicate>>,
+    kept: Mutex<HashMap<KeepKey, Duplicate>>,
     /// Something is unclaimed, or gone.
     changed: Notify,
 }
@@ -66,7 +66,7 @@ enum DuplicateOwner {
     Nobody(Instant),
 }
 
-type Offered = (Key, Arc<OwnedFd>, Arc<OwnedFd>);
+type Offered = (KeepKey, Arc<OwnedFd>, Arc<OwnedFd>);
 
 impl Shelf {
     /// Takes what `link` gives.

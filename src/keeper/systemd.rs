@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustix::fs::{FileType, fstat};
 use tracing::{debug, warn};
 
-use super::messages::{KeptPair, Key};
+use super::messages::{KeepKey, KeptPair};
 use crate::wire::descriptors::send;
 
 /// Before the key, in the name of a descriptor: others may be passed to the service, too.
@@ -67,7 +67,7 @@ impl ServiceManager {
 
     pub(super) fn keep(
         &self,
-        key: &Key,
+        key: &KeepKey,
         connection: BorrowedFd<'_>,
         record: BorrowedFd<'_>,
     ) -> io::Result<()> {
@@ -84,7 +84,7 @@ impl ServiceManager {
         said.map(|_| ())
     }
 
-    pub(super) fn remove(&self, key: &Key) {
+    pub(super) fn remove(&self, key: &KeepKey) {
         self.forget(&key.digits());
         self.kept.fetch_sub(EACH, Ordering::Relaxed);
     }
@@ -126,7 +126,7 @@ fn paired(given: impl Iterator<Item = (String, OwnedFd)>) -> (Vec<KeptPair>, Vec
     }
     let (mut pairs, mut halves) = (Vec::new(), Vec::new());
     for (key, connection) in connections {
-        match (Key::parse(&key), records.remove(&key)) {
+        match (KeepKey::parse(&key), records.remove(&key)) {
             (Some(parsed), Some(record)) => pairs.push((parsed, connection, record)),
             _ => halves.push(key),
         }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::identity::{AuthError, Secret};
-use crate::lineproto::input::{Input, Typed};
+use crate::lineproto::input::{ClientInput, Typed};
 use crate::lineproto::output::Out;
 use crate::lineproto::telnet::{ECHO_OFF, ECHO_ON};
 use crate::session::Session;
@@ -65,7 +65,7 @@ pub(super) async fn authenticate<R: AsyncRead + Unpin>(
     context: &Context,
     session: &Session,
     connection: &ConnectionInfo,
-    input: &mut Input<R>,
+    input: &mut ClientInput<R>,
     out: &Out,
 ) -> Result<(Authenticated, Option<Enter>), Outcome> {
     let deadline = Instant::now() + PATIENCE;
@@ -96,7 +96,7 @@ pub(super) async fn authenticate<R: AsyncRead + Unpin>(
 
 async fn ask<R: AsyncRead + Unpin>(
     authentication: &Authentication<'_>,
-    input: &mut Input<R>,
+    input: &mut ClientInput<R>,
     out: &Out,
 ) -> Result<(Authenticated, Option<Enter>), Outcome> {
     input.glance().await;

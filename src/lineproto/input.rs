@@ -36,7 +36,7 @@ impl Typed {
 }
 
 /// The reading half of a client's connection.
-pub(super) struct Input<R> {
+pub(super) struct ClientInput<R> {
     reader: R,
     raw: BytesMut,
     telnet: Telnet,
@@ -50,7 +50,7 @@ pub(super) struct Input<R> {
     active: watch::Sender<Instant>,
 }
 
-impl<R: AsyncRead + Unpin> Input<R> {
+impl<R: AsyncRead + Unpin> ClientInput<R> {
     /// Lines of `reader`; what telnet wants answered goes to `out`.
     pub(super) fn new(reader: R, out: Out) -> Self {
         Self {
@@ -172,7 +172,7 @@ mod tests {
 
     async fn all(bytes: &[u8]) -> Vec<Typed> {
         let (out, _pieces) = Out::new();
-        let mut input = Input::new(bytes, out);
+        let mut input = ClientInput::new(bytes, out);
         let mut typed = Vec::new();
         loop {
             typed.push(input.next().await);
@@ -208,7 +208,7 @@ mod tests {
     #[tokio::test]
     async fn an_endless_line_is_not_held() {
         let (out, _pieces) = Out::new();
-        let mut input = Input::new(tokio::io::repeat(b'x').take(50 << 20), out);
+        let mut input = ClientInput::new(tokio::io::repeat(b'x').take(50 << 20), out);
         assert_eq!(input.next().await, Typed::End);
         assert!(input.text.capacity() < 16 * LONGEST);
     }

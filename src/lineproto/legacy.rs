@@ -10,7 +10,7 @@ use tokio::io::AsyncRead;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::debugger::legacy::LegacySession;
-use crate::lineproto::input::{Input, TOO_LONG, Typed};
+use crate::lineproto::input::{ClientInput, TOO_LONG, Typed};
 use crate::lineproto::output::{Out, Shown};
 use crate::lineproto::session::Log;
 use crate::pdb::resumes;
@@ -57,7 +57,7 @@ pub(super) async fn show_missed(entered: &mut LegacySession, out: &Out, shown: &
 /// Relays until one side closes. Cancel safe in that the task runs on when `entered` is dropped.
 pub(super) async fn relay<R: AsyncRead + Unpin>(
     entered: &mut LegacySession,
-    input: &mut Input<R>,
+    input: &mut ClientInput<R>,
     out: &Out,
     shown: &mut Shown,
     log: &Log<'_>,

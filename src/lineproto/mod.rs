@@ -25,9 +25,9 @@ use tokio::time::timeout;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 pub(crate) use self::authenticate::{Enter, TOKEN_NEEDED, TOKEN_QUESTION};
-use self::input::Input;
+use self::input::ClientInput;
 use self::output::{Out, pump};
-use self::session::{Ending, TERMINAL, TerminalSession};
+use self::session::{ClientEnding, TERMINAL, TerminalSession};
 use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::session::Session;
@@ -51,8 +51,8 @@ where
     session.set_editor(Editor::Terminal);
     let (ending, _busy) = Box::pin(connected(context, &session, stream, &connection)).await;
     let outcome = match ending {
-        Ending::Over(outcome) => outcome,
-        Ending::Parked(parked) => Box::pin(parked.wait()).await,
+        ClientEnding::Over(outcome) => outcome,
+        ClientEnding::Parked(parked) => Box::pin(parked.wait()).await,
     };
     session.ended(outcome);
 }
@@ -63,13 +63,13 @@ async fn connected<'a, S>(
     session: &'a Session,
     stream: S,
     connection: &ConnectionInfo,
-) -> (Ending<'a>, Option<TaskTrackerToken>)
+) -> (ClientEnding<'a>, Option<TaskTrackerToken>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let (reader, writer) = tokio::io::split(stream);
     let (out, pieces) = Out::new();
-    let mut input = Input::new(reader, out.clone());
+    let mut input = ClientInput::new(reader, out.clone());
     let mut pumping = pin!(pump(pieces, writer, out.counts()));
     let counts = out.counts();
     let mut busy = None;
@@ -81,7 +81,7 @@ where
             // The reader is gone, which `Out::closed` says. Dropped late, the conversation lets the task go all the same.
             () = &mut pumping => {
                 let ending = timeout(LEAVE, conversation).await;
-                (ending.unwrap_or(Ending::Over(Outcome::Client)), false)
+                (ending.unwrap_or(ClientEnding::Over(Outcome::Client)), false)
             }
         }
     };
@@ -98,20 +98,20 @@ async fn converse<'a, R: AsyncRead + Unpin>(
     context: &'a Context,
     session: &'a Session,
     connection: &ConnectionInfo,
-    input: &mut Input<R>,
+    input: &mut ClientInput<R>,
     out: Out,
     busy: &mut Option<TaskTrackerToken>,
-) -> Ending<'a> {
+) -> ClientEnding<'a> {
     let known = tokio::select! {
         known = authenticate::authenticate(context, session, connection, input, &out) => known,
         () = context.shutdown.drain.cancelled() => {
             out.notice(DRAINING).await;
-            return Ending::Over(Outcome::Drained);
+            return ClientEnding::Over(Outcome::Drained);
         }
     };
     let (who, enter) = match known {
         Ok(known) => known,
-        Err(outcome) => return Ending::Over(outcome),
+        Err(outcome) => return ClientEnding::Over(outcome),
     };
     *busy = Some(context.shutdown.busy.token());
     session.set_principal(who.principal.clone());

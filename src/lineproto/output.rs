@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::masking::MaskedStream;
-use crate::memory::{Account, Kind, Taken};
+use crate::memory::{Account, MemoryUse, Taken};
 use crate::recording::{CaptureTee, Direction};
 
 /// Pieces on their way to the client. The longest value that the prompt prints makes one.
@@ -130,7 +130,7 @@ impl Out {
 
     fn nothing(&self) -> Taken {
         let account = self.account.get().cloned().unwrap_or_default();
-        account.nothing(Kind::Messages)
+        account.nothing(MemoryUse::Messages)
     }
 
     /// Resolves when the reader is gone, for good. Cancel safe.
@@ -255,7 +255,7 @@ mod tests {
         let most = memory.of_one();
         let text = "x".repeat(most / 2 + 1);
         out.text(&text).await;
-        assert_eq!(memory.taken(Kind::Messages), text.len());
+        assert_eq!(memory.taken(MemoryUse::Messages), text.len());
         out.text(&text).await;
         out.text("(Pdb) ").await;
         let shown = |pieces: &mut mpsc::Receiver<Queued>| pieces.try_recv().unwrap().0;
@@ -270,6 +270,6 @@ mod tests {
             "{said:.200}"
         );
         assert_eq!(&*shown(&mut pieces), b"(Pdb) ");
-        assert_eq!(memory.taken(Kind::Messages), 0);
+        assert_eq!(memory.taken(MemoryUse::Messages), 0);
     }
 }

@@ -12,11 +12,11 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::debugger::Worker;
 use crate::debugger::unattended::TerminalPrompt;
-use crate::lineproto::input::{Input, TOO_LONG, Typed};
+use crate::lineproto::input::{ClientInput, TOO_LONG, Typed};
 use crate::lineproto::output::{Out, Shown};
 use crate::lineproto::session::Log;
 use crate::memory::Account;
-use crate::pdb::{After, End, Options, Piece, Prompt, PromptError, resumes};
+use crate::pdb::{After, Options, Piece, Prompt, PromptEnd, PromptError, resumes};
 use crate::session::TaskEnd;
 use crate::wire::dap::kept::Kept;
 use crate::wire::prefixed::Prefixed;
@@ -36,7 +36,7 @@ const HINT: Duration = Duration::from_secs(2);
 /// How the conversation at a prompt ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PromptOutcome {
-    By(End),
+    By(PromptEnd),
     /// The client is gone without a word about the task, which stands at the prompt.
     Lost,
 }
@@ -78,7 +78,7 @@ impl Opening {
 }
 
 /// A prompt that stands, and what it has to say.
-pub(super) struct Attached<S> {
+pub(super) struct OpenedPrompt<S> {
     pub(super) prompt: Prompt<S>,
     pieces: mpsc::Receiver<Piece>,
 }
@@ -91,7 +91,7 @@ pub(super) async fn attach(
     opening: Opening,
     shown: &mut Shown,
     (may_kill, account): (bool, Account),
-) -> Result<(Box<Attached<Prefixed<Worker>>>, Option<End>), PromptError> {
+) -> Result<(Box<OpenedPrompt<Prefixed<Worker>>>, Option<PromptEnd>), PromptError> {
     let (sender, pieces) = mpsc::channel(16);
     let options = options(may_kill, account);
     let opening = Box::pin(opening.open(&options, sender));
@@ -111,7 +111,7 @@ pub(super) async fn opened<S>(
     mut opening: impl Future<Output = Result<(Prompt<S>, After), PromptError>> + Unpin,
     mut pieces: mpsc::Receiver<Piece>,
     shown: &mut Shown,
-) -> Result<(Box<Attached<S>>, Option<End>), PromptError> {
+) -> Result<(Box<OpenedPrompt<S>>, Option<PromptEnd>), PromptError> {
     let (prompt, after) = loop {
         tokio::select! {
             biased;
@@ -124,7 +124,7 @@ pub(super) async fn opened<S>(
         After::Prompt => None,
         After::Ended(end) => Some(end),
     };
-    Ok((Box::new(Attached { prompt, pieces }), over))
+    Ok((Box::new(OpenedPrompt { prompt, pieces }), over))
 }
 
 async fn show_all(pieces: &mut mpsc::Receiver<Piece>, shown: &mut Shown) {
@@ -135,9 +135,9 @@ async fn show_all(pieces: &mut mpsc::Receiver<Piece>, shown: &mut Shown) {
 
 /// Runs the prompt until its end, or until its client is lost. Dropped, it leaves a prompt that is good for its end alone.
 pub(super) async fn converse<S, R>(
-    attached: &mut Attached<S>,
+    attached: &mut OpenedPrompt<S>,
     mut task: TaskEnd,
-    input: &mut Input<R>,
+    input: &mut ClientInput<R>,
     out: &Out,
     shown: &mut Shown,
     log: &Log<'_>,
@@ -146,7 +146,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
     R: AsyncRead + Unpin,
 {
-    let Attached { prompt, pieces } = attached;
+    let OpenedPrompt { prompt, pieces } = attached;
     let mut ahead = VecDeque::new();
     let mut hinted = false;
     loop {
@@ -250,7 +250,7 @@ where
             None => {}
         }
         prompt.leave().await;
-        return PromptOutcome::By(End::Left);
+        return PromptOutcome::By(PromptEnd::Left);
     }
 }
 
@@ -264,10 +264,10 @@ fn leaves(line: &[u8]) -> bool {
 async fn typed<S, R>(
     prompt: &mut Prompt<S>,
     pieces: &mut mpsc::Receiver<Piece>,
-    input: &mut Input<R>,
+    input: &mut ClientInput<R>,
     out: &Out,
     shown: &mut Shown,
-) -> Result<Typed, End>
+) -> Result<Typed, PromptEnd>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     R: AsyncRead + Unpin,

@@ -24,12 +24,12 @@ use crate::context::Context;
 use crate::debugger::unattended::Taker;
 use crate::identity::{Principal, Secret};
 use crate::lineproto::authenticate::Enter;
-use crate::lineproto::input::{Input, Typed};
+use crate::lineproto::input::{ClientInput, Typed};
 use crate::lineproto::output::Out;
 use crate::listing::browse::{Browse, BrowseStep};
 use crate::listing::json;
 use crate::listing::menu::Menu;
-use crate::listing::select::Choice;
+use crate::listing::select::ListSelection;
 use crate::policy::Scope;
 use crate::ray::registry::{BadBreakpointId, Breakpoint, BreakpointId, BreakpointIdPrefix};
 use crate::session::authenticate::Authenticated;
@@ -64,7 +64,7 @@ enum Next {
 }
 
 /// What is left of a client whose connection is over.
-pub(super) enum Ending<'a> {
+pub(super) enum ClientEnding<'a> {
     Over(Outcome),
     Parked(ParkedSession<'a>),
 }
@@ -77,7 +77,7 @@ pub(super) struct TerminalSession<'a, 'i, R> {
     /// What it has shown, to be shown again where it is passed on.
     token: Option<Secret>,
     connection: &'i ConnectionInfo,
-    input: &'i mut Input<R>,
+    input: &'i mut ClientInput<R>,
     out: Out,
     /// The session that its connection has left behind.
     parked: Option<ParkedSession<'a>>,
@@ -89,7 +89,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         session: &'a Session,
         who: Authenticated,
         connection: &'i ConnectionInfo,
-        input: &'i mut Input<R>,
+        input: &'i mut ClientInput<R>,
         out: Out,
     ) -> Self {
         Self {
@@ -105,12 +105,13 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
     }
 
     /// To the end of the connection. `enter`: it has named a breakpoint, and wants no list.
-    pub(super) async fn serve(mut self, enter: Option<Enter>) -> Ending<'a> {
+    pub(super) async fn serve(mut self, enter: Option<Enter>) -> ClientEnding<'a> {
         let outcome = match enter {
             Some(enter) => self.only(&enter).await,
             None => self.lists().await,
         };
-        self.parked.map_or(Ending::Over(outcome), Ending::Parked)
+        self.parked
+            .map_or(ClientEnding::Over(outcome), ClientEnding::Parked)
     }
 
     async fn lists(&mut self) -> Outcome {
@@ -120,7 +121,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         let mut show = true;
         let mut menu = Menu::default();
         let own = self.principal.known_subject().into();
-        let mut browse = Browse::new(Choice::default(), Some(PAGE)).owned_by(own);
+        let mut browse = Browse::new(ListSelection::default(), Some(PAGE)).owned_by(own);
         // The Enter by which a person shows up asks for the list that comes anyway.
         let entered = |line: &str| line.trim().is_empty().then_some(());
         let mut patience = match self.input.take_if(entered).await {

@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-use crate::audit::Action;
+use crate::audit::EntryKind;
 use crate::audit::testing::{AuditSpy, spied};
 use crate::config::Config;
 use crate::connection::summary::Summary;
@@ -75,7 +75,7 @@ impl Relay {
     /// The last thing on record is a session that ended in this way.
     fn assert_ended(&self, outcome: &str) {
         let ends = self.kept.take().pop().unwrap();
-        assert_eq!(ends.action, Action::SessionEnded);
+        assert_eq!(ends.action, EntryKind::SessionEnded);
         assert_eq!(ends.details["outcome"], outcome);
     }
 }

@@ -54,7 +54,7 @@ const FIRST: usize = 1024;
 const TERMINAL_WEIGHT: usize = 24 * 1024;
 
 /// How a connection began.
-enum Beginning {
+enum FirstBytes {
     /// The client has shown what it speaks.
     Known(First),
     /// The client closed without a word.
@@ -106,7 +106,7 @@ pub(super) async fn serve_passed(
     connection: ConnectionInfo,
 ) {
     let deadline = connection.accepted + context.config.listen.handshake_timeout;
-    let Ok(Beginning::Known(first)) = read_first(&mut stream, deadline).await else {
+    let Ok(FirstBytes::Known(first)) = read_first(&mut stream, deadline).await else {
         return;
     };
     let recognised = told_apart(&context, Wire::Passed(stream), first, connection);
@@ -121,12 +121,12 @@ pub(super) async fn serve_link(
 ) {
     let deadline = connection.accepted + context.config.listen.handshake_timeout;
     match read_first(&mut stream, deadline).await {
-        Ok(Beginning::Known(first)) => {
+        Ok(FirstBytes::Known(first)) => {
             let recognised = told_apart(&context, Wire::Linked(stream), first, connection);
             speak(context, recognised).await;
         }
-        Ok(Beginning::Closed) => {}
-        Ok(Beginning::Silent) => refusal::close(stream, SILENT_ANSWER).await,
+        Ok(FirstBytes::Closed) => {}
+        Ok(FirstBytes::Silent) => refusal::close(stream, SILENT_ANSWER).await,
         Err(error) => debug!(%error, "a link broke before its first bytes"),
     }
 }
@@ -179,9 +179,9 @@ async fn recognise(
     let listen = &context.config.listen;
     let deadline = connection.accepted + listen.handshake_timeout;
     let first = match read_first(&mut stream, deadline).await {
-        Ok(Beginning::Known(first)) => first,
-        Ok(Beginning::Closed) => return None,
-        Ok(Beginning::Silent) => {
+        Ok(FirstBytes::Known(first)) => first,
+        Ok(FirstBytes::Closed) => return None,
+        Ok(FirstBytes::Silent) => {
             debug!("connection said nothing in time");
             match tls.mode() {
                 TlsMode::Required => {
@@ -353,9 +353,9 @@ async fn terminate(
             bytes: BytesMut::new(),
         },
         None => match read_first(&mut stream, deadline).await {
-            Ok(Beginning::Known(first)) => first,
-            Ok(Beginning::Closed) => return None,
-            Ok(Beginning::Silent) => {
+            Ok(FirstBytes::Known(first)) => first,
+            Ok(FirstBytes::Closed) => return None,
+            Ok(FirstBytes::Silent) => {
                 debug!("connection said nothing in time inside TLS");
                 refusal::close(stream, SILENT_ANSWER).await;
                 return None;
@@ -427,21 +427,21 @@ async fn unsupported<S: AsyncRead + AsyncWrite + Unpin>(
 async fn read_first<S: AsyncRead + Unpin>(
     stream: &mut S,
     deadline: Instant,
-) -> io::Result<Beginning> {
+) -> io::Result<FirstBytes> {
     let mut bytes = BytesMut::with_capacity(FIRST);
     loop {
         let Ok(read) = timeout_at(deadline, stream.read_buf(&mut bytes)).await else {
-            return Ok(Beginning::Silent);
+            return Ok(FirstBytes::Silent);
         };
         if read? == 0 {
             if bytes.is_empty() {
-                return Ok(Beginning::Closed);
+                return Ok(FirstBytes::Closed);
             }
             let detection = detect(&bytes).unwrap_or(Detection::Unknown);
-            return Ok(Beginning::Known(First { detection, bytes }));
+            return Ok(FirstBytes::Known(First { detection, bytes }));
         }
         if let Some(detection) = detect(&bytes) {
-            return Ok(Beginning::Known(First { detection, bytes }));
+            return Ok(FirstBytes::Known(First { detection, bytes }));
         }
         bytes.reserve(ENOUGH);
     }

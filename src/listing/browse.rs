@@ -1,14 +1,14 @@
 //! What a person at a prompt sees of a list, and what they type to see something else of it.
 
 use super::menu::Menu;
-use super::select::Choice;
+use super::select::ListSelection;
 use crate::listing::select;
 use serde_json::Value;
 
 /// Choice, order and page. What it takes to be a line of its own, it says in [`Self::foot`].
 #[derive(Debug, Default)]
 pub(crate) struct Browse {
-    pub(crate) choice: Choice,
+    pub(crate) choice: ListSelection,
     /// Rows of a page; `None`: all.
     rows: Option<usize>,
     from: usize,
@@ -29,7 +29,7 @@ pub(crate) enum BrowseStep {
 
 impl Browse {
     /// `rows`: of a page; `None` where there are no pages.
-    pub(crate) fn new(choice: Choice, rows: Option<usize>) -> Self {
+    pub(crate) fn new(choice: ListSelection, rows: Option<usize>) -> Self {
         Self {
             choice,
             rows: rows.map(|rows| rows.max(1)),
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn ten_thousand_are_shown_a_page_at_a_time() {
-        let mut browse = Browse::new(Choice::default(), Some(20));
+        let mut browse = Browse::new(ListSelection::default(), Some(20));
         let menu = browse.read(list(10_000));
         let text = browse.show(&menu, false, Some(100));
         assert_eq!(ids(&text), (0..20).collect::<Vec<_>>());
@@ -202,7 +202,7 @@ mod tests {
             list["breakpoints"][n]["state"] = state.into();
             list["breakpoints"][n]["holder"] = json!({"subject": subject});
         }
-        let mut browse = Browse::new(Choice::default(), None).owned_by("ann".into());
+        let mut browse = Browse::new(ListSelection::default(), None).owned_by("ann".into());
         let menu = browse.read(list.clone());
         let text = browse.show(&menu, false, None);
         assert_eq!(ids(&text), [3, 0, 1, 2]);
@@ -211,14 +211,14 @@ mod tests {
             "{text}"
         );
         // Where nobody is authenticated, what nobody in particular has parked is everybody's.
-        let mut nobody = Browse::new(Choice::default(), None).owned_by(Value::Null);
+        let mut nobody = Browse::new(ListSelection::default(), None).owned_by(Value::Null);
         let menu = nobody.read(list);
         assert_eq!(ids(&nobody.show(&menu, false, None)), [0, 1, 2, 3]);
     }
 
     #[test]
     fn a_slash_filters_and_sort_sorts() {
-        let mut browse = Browse::new(Choice::default(), Some(20));
+        let mut browse = Browse::new(ListSelection::default(), Some(20));
         let menu = browse.read(list(100));
         assert_eq!(browse.hear("/load*", &menu), BrowseStep::Changed);
         let menu = browse.read(list(100));
@@ -252,12 +252,12 @@ mod tests {
 
     #[test]
     fn all_else_is_something_to_pick() {
-        let mut browse = Browse::new(Choice::default(), Some(20));
+        let mut browse = Browse::new(ListSelection::default(), Some(20));
         let menu = browse.read(list(3));
         for line in ["0", "n", "p", "step-1", "sort of task", "00000001"] {
             assert_eq!(browse.hear(line, &menu), BrowseStep::Other, "{line}");
         }
-        let mut pipe = Browse::new(Choice::default(), None);
+        let mut pipe = Browse::new(ListSelection::default(), None);
         let menu = pipe.read(list(1000));
         assert_eq!(ids(&pipe.show(&menu, false, None)).len(), 1000);
         assert_eq!(pipe.hear("n", &menu), BrowseStep::Other);
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn only_the_page_that_is_seen_is_news() {
-        let mut browse = Browse::new(Choice::default(), Some(20));
+        let mut browse = Browse::new(ListSelection::default(), Some(20));
         let before = browse.read(list(1000));
         let now = browse.read(list(999));
         assert!(browse.sees_same(&now, &before));

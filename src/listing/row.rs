@@ -22,7 +22,7 @@ const OLD: f64 = 5.0;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct List {
     pub(crate) rows: Vec<Row>,
-    pub(crate) clusters: Vec<Cluster>,
+    pub(crate) clusters: Vec<ListedCluster>,
     pub(crate) discovery: Discovery,
     /// Rows that a filter has left out.
     pub(crate) hidden: u64,
@@ -31,7 +31,7 @@ pub(crate) struct List {
 
 /// One Ray cluster.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Cluster {
+pub(crate) struct ListedCluster {
     name: String,
     age: Option<f64>,
     trouble: Option<String>,
@@ -81,7 +81,7 @@ impl List {
             rows: items("breakpoints").iter().map(Row::read).collect(),
             clusters: items("clusters")
                 .iter()
-                .map(|cluster| Cluster {
+                .map(|cluster| ListedCluster {
                     name: text(&cluster["name"]).unwrap_or_default(),
                     age: cluster["snapshot_age_seconds"].as_f64(),
                     trouble: text(&cluster["trouble"]),
@@ -112,7 +112,7 @@ impl List {
             cluster.filter(|cluster| cluster.trouble.is_some())
         };
         let changed = self.clusters.iter().filter_map(|cluster| {
-            let Cluster { name, trouble, .. } = cluster;
+            let ListedCluster { name, trouble, .. } = cluster;
             match (earlier(name), trouble) {
                 (None, Some(trouble)) => Some(format!("cluster {name}: {trouble}")),
                 (Some(before), None) if before.incomplete => {
@@ -127,7 +127,7 @@ impl List {
     }
 
     /// Clusters that come up, or do not get there.
-    fn coming(&self) -> impl Iterator<Item = &Cluster> {
+    fn coming(&self) -> impl Iterator<Item = &ListedCluster> {
         let all = self.clusters.iter();
         all.filter(|cluster| cluster.pending && cluster.trouble.is_some())
     }

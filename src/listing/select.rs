@@ -15,7 +15,7 @@ use crate::wire::text::replaced;
 
 /// A column that can be sorted by, and looked into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Key {
+pub(crate) enum SortKey {
     Waiting,
     Name,
     Job,
@@ -32,21 +32,21 @@ pub(crate) enum Key {
     Gpus,
 }
 
-const KEYS: [(&str, Key); 14] = [
-    ("waiting", Key::Waiting),
-    ("name", Key::Name),
-    ("job", Key::Job),
-    ("node", Key::Node),
-    ("where", Key::Where),
-    ("kind", Key::Kind),
-    ("state", Key::State),
-    ("holder", Key::Holder),
-    ("cluster", Key::Cluster),
-    ("pid", Key::Pid),
-    ("id", Key::Id),
-    ("task", Key::Task),
-    ("worker", Key::Worker),
-    ("gpus", Key::Gpus),
+const KEYS: [(&str, SortKey); 14] = [
+    ("waiting", SortKey::Waiting),
+    ("name", SortKey::Name),
+    ("job", SortKey::Job),
+    ("node", SortKey::Node),
+    ("where", SortKey::Where),
+    ("kind", SortKey::Kind),
+    ("state", SortKey::State),
+    ("holder", SortKey::Holder),
+    ("cluster", SortKey::Cluster),
+    ("pid", SortKey::Pid),
+    ("id", SortKey::Id),
+    ("task", SortKey::Task),
+    ("worker", SortKey::Worker),
+    ("gpus", SortKey::Gpus),
 ];
 
 /// The text is no order or no filter.
@@ -80,7 +80,7 @@ pub enum BadChoice {
 /// An order of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Order {
-    key: Key,
+    key: SortKey,
     descending: bool,
 }
 
@@ -111,7 +111,7 @@ fn unknown(found: &str) -> BadChoice {
 }
 
 fn no_filter(found: &str) -> BadChoice {
-    let known = KEYS.iter().filter(|(_, key)| *key != Key::Waiting);
+    let known = KEYS.iter().filter(|(_, key)| *key != SortKey::Waiting);
     let known: Vec<_> = known.map(|(name, _)| *name).collect();
     BadChoice::FilterKey {
         found: replaced(found).into_owned(),
@@ -119,7 +119,7 @@ fn no_filter(found: &str) -> BadChoice {
     }
 }
 
-fn key(name: &str) -> Option<Key> {
+fn key(name: &str) -> Option<SortKey> {
     let found = KEYS
         .iter()
         .find(|(known, _)| known.eq_ignore_ascii_case(name));
@@ -131,10 +131,10 @@ impl Order {
     pub(crate) fn compare(self, one: &Row, other: &Row) -> Ordering {
         let order = match self.key {
             // The one that has waited least comes first, as with all numbers.
-            Key::Waiting => one.waiting.cmp(&other.waiting),
+            SortKey::Waiting => one.waiting.cmp(&other.waiting),
             // Numbers by their size, what is unknown first.
-            Key::Pid => one.pid.parse::<u32>().ok().cmp(&other.pid.parse().ok()),
-            Key::Gpus => one.gpus.total_cmp(&other.gpus),
+            SortKey::Pid => one.pid.parse::<u32>().ok().cmp(&other.pid.parse().ok()),
+            SortKey::Gpus => one.gpus.total_cmp(&other.gpus),
             key => key
                 .text(one)
                 .to_lowercase()
@@ -147,7 +147,7 @@ impl Order {
     }
 }
 
-impl Key {
+impl SortKey {
     fn text(self, row: &Row) -> &str {
         match self {
             // A filter for a number of seconds would be another one at each look.
@@ -205,7 +205,7 @@ impl Key {
 /// (`node=10.0.0.7`). Capitals make no difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter {
-    key: Option<Key>,
+    key: Option<SortKey>,
     pattern: Pattern,
     written: String,
 }
@@ -219,7 +219,7 @@ impl FromStr for Filter {
         let column = text.split_once('=').map(|(name, rest)| (name.trim(), rest));
         let (key, wanted) = match column {
             Some((name, rest)) if is_word(name) => {
-                let key = key(name).filter(|key| *key != Key::Waiting);
+                let key = key(name).filter(|key| *key != SortKey::Waiting);
                 (Some(key.ok_or_else(|| no_filter(name))?), rest.trim())
             }
             // A name may have an equals sign of its own.
@@ -262,26 +262,26 @@ impl Filter {
         self.fits_where(|key| key.text_of(breakpoint, now))
     }
 
-    fn fits_where<'a>(&self, text: impl Fn(Key) -> Cow<'a, str>) -> bool {
-        let says = |key: Key| self.pattern.matches(&text(key).to_lowercase());
+    fn fits_where<'a>(&self, text: impl Fn(SortKey) -> Cow<'a, str>) -> bool {
+        let says = |key: SortKey| self.pattern.matches(&text(key).to_lowercase());
         match self.key {
             Some(key) => says(key),
             None => KEYS
                 .iter()
-                .any(|(_, key)| *key != Key::Waiting && says(*key)),
+                .any(|(_, key)| *key != SortKey::Waiting && says(*key)),
         }
     }
 }
 
 /// Both, for one list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Choice {
+pub(crate) struct ListSelection {
     pub(crate) order: Option<Order>,
     /// All of them have to fit.
     pub(crate) filters: Vec<Filter>,
 }
 
-impl Choice {
+impl ListSelection {
     /// Nothing is left out or moved.
     fn is_none(&self) -> bool {
         self.order.is_none() && self.filters.is_empty()
@@ -304,7 +304,7 @@ impl Choice {
 
 /// The `list` of a relay (`/relay/v1/breakpoints`) with the rows of `choice` alone, in its order, and how many there are
 /// besides (`hidden`), with those that the relay has left out already.
-pub(crate) fn arranged(mut list: Value, choice: &Choice) -> Value {
+pub(crate) fn arranged(mut list: Value, choice: &ListSelection) -> Value {
     if choice.is_none() {
         return list;
     }
@@ -339,7 +339,7 @@ mod tests {
     }
 
     fn shown(order: Option<&str>, filters: &[&str]) -> Vec<usize> {
-        let choice = Choice {
+        let choice = ListSelection {
             order: order.map(|order| order.parse().unwrap()),
             filters: filters
                 .iter()
@@ -395,7 +395,7 @@ mod tests {
         #[test]
         fn sorting_loses_nothing_and_filters_only_take_away(key in 0..KEYS.len(), desc: bool, text in "[a-z0-9.* =]{0,6}") {
             let order = format!("{}{}", KEYS[key].0, if desc { ",desc" } else { "" });
-            let mut all = Choice { order: Some(order.parse().unwrap()), filters: Vec::new() };
+            let mut all = ListSelection { order: Some(order.parse().unwrap()), filters: Vec::new() };
             let mut sorted = all.of(&rows());
             if let Ok(filter) = text.parse::<Filter>() {
                 all.filters.push(filter);

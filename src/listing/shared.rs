@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::json::{self, JsonRow, Rest};
 use crate::ray::registry::{Breakpoint, Change, Event};
 use crate::timestamp::Timestamp;
-use crate::wire::gzip::Beginning;
+use crate::wire::gzip::GzipPrefix;
 
 /// How long the rows of a list are given out as they are: so far behind `waiting_seconds` may be.
 const FRESH: Duration = Duration::from_secs(1);
@@ -59,7 +59,7 @@ pub(crate) struct ListRows {
     number: u64,
     /// The beginning of the list: all of it up to the last row.
     pub(crate) text: Bytes,
-    compressed: Arc<OnceCell<Option<Beginning>>>,
+    compressed: Arc<OnceCell<Option<GzipPrefix>>>,
 }
 
 #[derive(Debug, Default)]
@@ -233,7 +233,7 @@ impl ListRows {
     pub(crate) async fn compressed(&self, end: &[u8]) -> Option<[Bytes; 2]> {
         let compress = || async {
             let text = self.text.clone();
-            let done = tokio::task::spawn_blocking(move || Beginning::of(&text)).await;
+            let done = tokio::task::spawn_blocking(move || GzipPrefix::of(&text)).await;
             done.ok().and_then(Result::ok)
         };
         let beginning = self.compressed.get_or_init(compress).await.as_ref()?;
@@ -243,7 +243,7 @@ impl ListRows {
     /// The bytes that are kept.
     fn len(&self) -> usize {
         let compressed = self.compressed.get().and_then(Option::as_ref);
-        self.text.len() + compressed.map_or(0, Beginning::len)
+        self.text.len() + compressed.map_or(0, GzipPrefix::len)
     }
 }
 

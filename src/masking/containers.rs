@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::command::Arguments;
 use super::names::{Names, plain};
-use super::python::{Kind, Token, Tokens, is_name};
+use super::python::{Token, TokenKind, Tokens, is_name};
 use super::text;
 
 /// Deepest that is looked into. What is deeper has the rules that need no stack.
@@ -73,7 +73,7 @@ pub(super) fn spans(
         deeper: 0,
     };
     for token in Tokens::new(text) {
-        if let Kind::String(content) = &token.kind {
+        if let TokenKind::String(content) = &token.kind {
             string(content.clone());
         }
         walk.token(&token);
@@ -129,7 +129,7 @@ struct ContainerWalk<'t> {
 impl ContainerWalk<'_> {
     fn token(&mut self, token: &Token) {
         match token.kind {
-            Kind::Open(bracket) => {
+            TokenKind::Open(bracket) => {
                 if self.deeper > 0 || self.open.len() == DEEPEST {
                     self.deeper += 1;
                     return;
@@ -145,19 +145,19 @@ impl ContainerWalk<'_> {
                     mentions_hidden: false,
                 });
             }
-            Kind::Close(_) if self.deeper > 0 => self.deeper -= 1,
-            Kind::Close(bracket) => self.close_with(bracket, token),
+            TokenKind::Close(_) if self.deeper > 0 => self.deeper -= 1,
+            TokenKind::Close(bracket) => self.close_with(bracket, token),
             _ if self.deeper > 0 => {}
-            Kind::Comma => match self.open.last() {
+            TokenKind::Comma => match self.open.last() {
                 Some(inner) if inner.opened_by != b'<' => self.finish(),
                 _ => self.add(token),
             },
-            Kind::Is => self.is(token),
-            Kind::Word if self.begins_in_angle() => {
+            TokenKind::Is => self.is(token),
+            TokenKind::Word if self.begins_in_angle() => {
                 self.finish();
                 self.add(token);
             }
-            Kind::Word | Kind::String(_) | Kind::Other => self.add(token),
+            TokenKind::Word | TokenKind::String(_) | TokenKind::Other => self.add(token),
         }
     }
 
@@ -176,7 +176,7 @@ impl ContainerWalk<'_> {
         let element = &mut inner.element;
         element.tokens += 1;
         element.string = None;
-        if let Kind::String(content) = &token.kind {
+        if let TokenKind::String(content) = &token.kind {
             inner.mentions_hidden |= self.names.matches(&self.text[content.clone()]);
             element.string = (element.tokens == 1).then(|| content.clone());
         }

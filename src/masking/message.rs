@@ -27,7 +27,7 @@ pub enum Carries {
 
 /// What an answer was asked with: whether the rules by name hide all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum AskedWith {
     Openly,
     ByHiddenName,
 }
@@ -39,7 +39,7 @@ impl Masking {
         &self,
         message: &mut Value,
         carries: Carries,
-        asked: Asked,
+        asked: AskedWith,
         hide: &mut impl FnMut(u64),
     ) {
         let failed = message.get("success") == Some(&Value::Bool(false));
@@ -61,7 +61,7 @@ impl Masking {
                 }
             }
             (Carries::One { shown, .. }, Value::Object(content)) => {
-                self.variable(content, shown, asked == Asked::ByHiddenName, hide);
+                self.variable(content, shown, asked == AskedWith::ByHiddenName, hide);
             }
             (Carries::Nothing, _) => {}
             (Carries::Texts | Carries::Variables | Carries::One { .. }, content) => {

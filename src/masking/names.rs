@@ -69,7 +69,7 @@ pub(super) struct Names {
 
 /// What is in every text with a name of one pattern ([`super::candidates`]).
 #[derive(Debug)]
-pub(super) struct Candidate {
+pub(super) struct NamePattern {
     /// Letters of the name in lower case, where these are of ASCII.
     pub(super) piece: String,
     /// Fits such texts.
@@ -116,7 +116,7 @@ impl Names {
     }
 
     /// One for each pattern.
-    pub(super) fn candidates(&self) -> impl Iterator<Item = Candidate> {
+    pub(super) fn candidates(&self) -> impl Iterator<Item = NamePattern> {
         self.patterns.iter().map(|pattern| candidate(pattern))
     }
 
@@ -137,7 +137,7 @@ const ENDS: &str = "(?:[^A-Za-z0-9_]|$)";
 /// What is in every text with a name that fits `pattern`, in which `*` stands for anything: its longest piece, with any
 /// `_` and `-` in it. No other letters become ones of ASCII in lower case than those here: U+212A, the sign for kelvin, which
 /// `(?i)` takes for `k`, and `İ`.
-fn candidate(pattern: &str) -> Candidate {
+fn candidate(pattern: &str) -> NamePattern {
     let pattern = plain(pattern);
     let pieces = || pattern.split(|c: char| c == '*' || !c.is_ascii());
     let last = pieces().count() - 1;
@@ -155,7 +155,7 @@ fn candidate(pattern: &str) -> Candidate {
         true => format!("[_-]*{ENDS}"),
         false => String::new(),
     };
-    Candidate {
+    NamePattern {
         piece: piece.to_owned(),
         pattern: format!("(?i){begins}{}{ends}", letters.join("[_-]*")),
     }

@@ -10,13 +10,13 @@ use super::text::MASKED;
 /// One token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Token {
-    pub(super) kind: Kind,
+    pub(super) kind: TokenKind,
     pub(super) span: Range<usize>,
 }
 
 /// What a token is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TokenKind {
     /// A string or bytes, with its content between the quotes.
     String(Range<usize>),
     /// A name, a number, or several with dots or hyphens among them.
@@ -92,9 +92,9 @@ impl Iterator for Tokens<'_> {
             '\'' | '"' => match self.string(start) {
                 Some(content) => {
                     end = content.end + 1;
-                    Kind::String(content)
+                    TokenKind::String(content)
                 }
-                None => Kind::Other,
+                None => TokenKind::Other,
             },
             c if in_word(c) => {
                 let word = &self.text[start..];
@@ -105,30 +105,32 @@ impl Iterator for Tokens<'_> {
                 {
                     Some(content) => {
                         end = content.end + 1;
-                        Kind::String(content)
+                        TokenKind::String(content)
                     }
                     None => {
                         // An apostrophe opens nothing.
                         end += usize::from(self.next_char(end) == Some('\''));
-                        Kind::Word
+                        TokenKind::Word
                     }
                 }
             }
-            '(' | '[' | '{' => Kind::Open(c as u8),
-            '<' if next.is_some_and(|n| n.is_ascii_alphabetic() || n == '_') => Kind::Open(b'<'),
-            ')' | ']' | '}' => Kind::Close(c as u8),
-            '>' if !self.text[..start].ends_with(['-', '=']) => Kind::Close(b'>'),
-            ',' => Kind::Comma,
-            ':' | '=' => Kind::Is,
+            '(' | '[' | '{' => TokenKind::Open(c as u8),
+            '<' if next.is_some_and(|n| n.is_ascii_alphabetic() || n == '_') => {
+                TokenKind::Open(b'<')
+            }
+            ')' | ']' | '}' => TokenKind::Close(c as u8),
+            '>' if !self.text[..start].ends_with(['-', '=']) => TokenKind::Close(b'>'),
+            ',' => TokenKind::Comma,
+            ':' | '=' => TokenKind::Is,
             '\\' => {
                 end += next.map_or(0, char::len_utf8);
-                Kind::Other
+                TokenKind::Other
             }
             _ => {
                 if self.text[start..].starts_with(MASKED) {
                     end = start + MASKED.len();
                 }
-                Kind::Other
+                TokenKind::Other
             }
         };
         self.at = end;
@@ -149,7 +151,7 @@ pub(super) fn content(text: &str) -> Option<&str> {
     let mut tokens = Tokens::new(text);
     let first = tokens.next()?;
     match (first.kind, tokens.next()) {
-        (Kind::String(content), None) => Some(&text[content]),
+        (TokenKind::String(content), None) => Some(&text[content]),
         _ => None,
     }
 }

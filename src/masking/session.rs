@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::message::Asked;
+use super::message::AskedWith;
 use super::{Carries, Masking};
 use crate::wire::dap::message::Request;
 
@@ -106,9 +106,9 @@ impl MaskedSession {
         let seq = message.get("request_seq").and_then(Value::as_u64);
         let openly = seq.is_some_and(|seq| self.asked_openly.remove(&seq));
         let asked = if openly {
-            Asked::Openly
+            AskedWith::Openly
         } else {
-            Asked::ByHiddenName
+            AskedWith::ByHiddenName
         };
         let hidden = &mut self.hidden;
         self.rules.apply(message, carries, asked, &mut |reference| {

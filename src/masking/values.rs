@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use regex::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 
-use super::names::Candidate;
+use super::names::NamePattern;
 
 /// Most memory of a compiled pattern.
 const MAX_COMPILED: usize = 1 << 20;
@@ -99,7 +99,7 @@ pub(super) struct Values {
     /// Fit where a rule does that begins with letters of its own ([`super::candidates`]).
     pub(super) beginnings: Vec<String>,
     /// What is in a text where the rule for bearer tokens fits; `None`: there is none.
-    pub(super) bearer: Option<Candidate>,
+    pub(super) bearer: Option<NamePattern>,
     /// Fits where the rule for cards does; `None`: there is none.
     pub(super) card: Option<String>,
     /// Fit where any other does.
@@ -138,7 +138,7 @@ impl Values {
                 .filter_map(|(pattern, holds)| Some((compile(pattern).ok()?, *holds)))
                 .collect(),
             beginnings: begun.iter().map(|rule| anywhere(rule.begins)).collect(),
-            bearer: bearer.map(|rule| Candidate {
+            bearer: bearer.map(|rule| NamePattern {
                 piece: "bearer".to_owned(),
                 pattern: anywhere(rule.pattern),
             }),

@@ -34,7 +34,7 @@ const LITTLE: usize = MIB;
 
 /// What memory is taken for: the label of the metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum MemoryUse {
     /// Messages of debuggers and their clients.
     Messages,
     /// WebSockets, of agents, of people and of dashboards.
@@ -45,7 +45,7 @@ pub enum Kind {
     Answers,
 }
 
-impl Kind {
+impl MemoryUse {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Messages, Self::Links, Self::Requests, Self::Answers];
 
@@ -96,7 +96,7 @@ struct Whole {
     most: usize,
     strangers: usize,
     used: AtomicUsize,
-    by_kind: [AtomicUsize; Kind::ALL.len()],
+    by_kind: [AtomicUsize; MemoryUse::ALL.len()],
     owners: Mutex<HashMap<Whose, Weak<MemoryOwner>>>,
     freed: Notify,
     /// How many wait for that.
@@ -129,7 +129,7 @@ pub struct Account(Option<Arc<MemoryOwner>>);
 #[derive(Debug)]
 pub struct Taken {
     account: Account,
-    kind: Kind,
+    kind: MemoryUse,
     bytes: usize,
 }
 
@@ -141,7 +141,7 @@ impl Memory {
             most: bytes.saturating_sub(strangers),
             strangers,
             used: AtomicUsize::new(0),
-            by_kind: Kind::ALL.map(|_| AtomicUsize::new(0)),
+            by_kind: MemoryUse::ALL.map(|_| AtomicUsize::new(0)),
             owners: Mutex::default(),
             freed: Notify::new(),
             waiting: AtomicUsize::new(0),
@@ -159,7 +159,7 @@ impl Memory {
     }
 
     /// How much is taken for `kind` now, in bytes.
-    pub fn taken(&self, kind: Kind) -> usize {
+    pub fn taken(&self, kind: MemoryUse) -> usize {
         self.0.by_kind[kind as usize].load(Ordering::Relaxed)
     }
 
@@ -292,14 +292,14 @@ impl Account {
     ///
     /// # Errors
     /// [`Short`].
-    pub fn take(&self, kind: Kind, bytes: usize) -> Result<Taken, Short> {
+    pub fn take(&self, kind: MemoryUse, bytes: usize) -> Result<Taken, Short> {
         let mut taken = self.nothing(kind);
         taken.resize(bytes)?;
         Ok(taken)
     }
 
     /// Nothing yet, for what grows.
-    pub fn nothing(&self, kind: Kind) -> Taken {
+    pub fn nothing(&self, kind: MemoryUse) -> Taken {
         Taken {
             account: self.clone(),
             kind,

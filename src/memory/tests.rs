@@ -8,7 +8,7 @@ fn one_has_a_quarter_and_who_has_little_gets_more_when_the_rest_is_taken() {
     assert_eq!(memory.of_strangers(), 16 * MIB);
     let one = memory.of_one();
     assert_eq!(one, 28 * MIB);
-    let take = |who: &Account, bytes| who.take(Kind::Messages, bytes);
+    let take = |who: &Account, bytes| who.take(MemoryUse::Messages, bytes);
     let accounts = ["ann", "bob", "cid", "dan", "eve"].map(|who| memory.account(Some(who)));
     let [ann, bob, cid, dan, eve] = &accounts;
     let of_ann = take(ann, one).unwrap();
@@ -30,29 +30,33 @@ fn the_answers_of_one_head_have_a_quarter_whoever_asks_for_them() {
     let memory = Memory::new(128 * MIB);
     let most = memory.of_one();
     let bad = memory.cluster("bad");
-    let polled = bad.take(Kind::Answers, most / 2).unwrap();
+    let polled = bad.take(MemoryUse::Answers, most / 2).unwrap();
     let asks = |who: &str, cluster: &str| {
         let account = memory.account(Some(who));
         account.for_answers_of(&memory.cluster(cluster))
     };
-    let of_ann = asks("ann", "bad").take(Kind::Answers, most / 4).unwrap();
+    let of_ann = asks("ann", "bad")
+        .take(MemoryUse::Answers, most / 4)
+        .unwrap();
     // It is there once.
-    assert_eq!(memory.taken(Kind::Answers), most / 2 + most / 4);
+    assert_eq!(memory.taken(MemoryUse::Answers), most / 2 + most / 4);
     let short = Short::Cluster { most };
     let half = most / 2;
     assert_eq!(
-        asks("bob", "bad").take(Kind::Answers, half).unwrap_err(),
+        asks("bob", "bad")
+            .take(MemoryUse::Answers, half)
+            .unwrap_err(),
         short
     );
-    assert_eq!(bad.take(Kind::Answers, half).unwrap_err(), short);
+    assert_eq!(bad.take(MemoryUse::Answers, half).unwrap_err(), short);
     // What was refused is nobody's, another head is another matter, and ann has her own still.
-    let good = asks("bob", "good").take(Kind::Answers, most).unwrap();
-    let messages = memory.account(Some("ann")).take(Kind::Messages, half);
+    let good = asks("bob", "good").take(MemoryUse::Answers, most).unwrap();
+    let messages = memory.account(Some("ann")).take(MemoryUse::Messages, half);
     assert!(messages.is_ok());
-    let same_name = memory.account(Some("bad")).take(Kind::Messages, most);
+    let same_name = memory.account(Some("bad")).take(MemoryUse::Messages, most);
     assert!(same_name.is_ok());
     drop(of_ann);
-    let mut more = bad.take(Kind::Answers, half).unwrap();
+    let mut more = bad.take(MemoryUse::Answers, half).unwrap();
     more.resize(0).unwrap();
     drop((polled, good, messages, same_name, more, bad));
     assert_eq!(memory.0.used.load(Ordering::Relaxed), 0);
@@ -63,22 +67,26 @@ fn the_answers_of_one_head_have_a_quarter_whoever_asks_for_them() {
 fn everything_is_given_back() {
     let memory = Memory::new(64 * MIB);
     let account = memory.account(Some("ann"));
-    let mut taken = account.take(Kind::Links, MIB).unwrap();
+    let mut taken = account.take(MemoryUse::Links, MIB).unwrap();
     taken.resize(3 * MIB).unwrap();
     assert!(taken.resize(64 * MIB).is_err());
     assert_eq!(
-        (taken.bytes(), memory.taken(Kind::Links)),
+        (taken.bytes(), memory.taken(MemoryUse::Links)),
         (3 * MIB, 3 * MIB)
     );
     taken.resize(MIB).unwrap();
     taken.insist(64 * MIB);
-    assert_eq!(memory.taken(Kind::Links), 64 * MIB);
+    assert_eq!(memory.taken(MemoryUse::Links), 64 * MIB);
     drop((taken, account));
-    assert_eq!(memory.taken(Kind::Links), 0);
+    assert_eq!(memory.taken(MemoryUse::Links), 0);
     assert_eq!(memory.0.used.load(Ordering::Relaxed), 0);
     assert!(memory.0.owners.lock().is_empty());
     // Nobody counts it.
-    assert!(Account::default().take(Kind::Messages, usize::MAX).is_ok());
+    assert!(
+        Account::default()
+            .take(MemoryUse::Messages, usize::MAX)
+            .is_ok()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -86,8 +94,8 @@ async fn who_waits_has_it_as_soon_as_it_is_there_and_is_told_where_not() {
     let memory = Memory::new(64 * MIB);
     let account = memory.account(Some("ann"));
     let most = memory.of_one();
-    let all = account.take(Kind::Answers, most).unwrap();
-    let mut more = account.nothing(Kind::Answers);
+    let all = account.take(MemoryUse::Answers, most).unwrap();
+    let mut more = account.nothing(MemoryUse::Answers);
     let patience = Duration::from_secs(10);
     let short = more.resize_within(MIB, patience).await.unwrap_err();
     assert_eq!(short, Short::Yours { most });

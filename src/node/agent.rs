@@ -16,7 +16,7 @@ use super::held::Table;
 use super::injection::Injections;
 use super::look::{NodeLocation, TargetVerifier};
 use super::py_spy::PySpy;
-use super::settings::{Error, Settings};
+use super::settings::{AgentError, Settings};
 use crate::config::is_loopback_host;
 use crate::dial::Proxies;
 use crate::wire::tunnel::messages::{Hex, MOST_ROWS};
@@ -41,7 +41,7 @@ pub(super) struct Agent {
 }
 
 impl Agent {
-    pub(super) fn new(settings: &Settings, proc: &Path) -> Result<Arc<Self>, Error> {
+    pub(super) fn new(settings: &Settings, proc: &Path) -> Result<Arc<Self>, AgentError> {
         let uri: Option<Uri> = settings.cluster.ray_address.parse().ok();
         let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
         let place = NodeLocation {
@@ -50,7 +50,7 @@ impl Agent {
             loopback: is_loopback_host(host),
         };
         if place.node_id.is_none() && place.addresses().is_empty() {
-            return Err(Error::Nowhere);
+            return Err(AgentError::Nowhere);
         }
         let (tasks, ending) = (TaskTracker::new(), CancellationToken::new());
         Ok(Arc::new(Self {

@@ -8,7 +8,7 @@ use hyper::{HeaderMap, StatusCode, Uri};
 use rustls::ClientConfig;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 
-use super::settings::Access;
+use super::settings::RelayAccess;
 use crate::dial::http::{Roots, trusting};
 use crate::dial::websocket::{self, NotOpened, Socket};
 use crate::dial::{Connector, DialError, DialRoute, Proxies, ProxyError, STEP, tls_error};
@@ -25,12 +25,12 @@ pub(super) struct Relay {
     pub(super) url: RelayUrl,
     pub(super) route: DialRoute,
     pub(super) proxies: Proxies,
-    pub(super) access: Arc<dyn Access>,
+    pub(super) access: Arc<dyn RelayAccess>,
 }
 
 /// Why there is no WebSocket. `Display` is a sentence for the log, with the next step.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ConnectError {
+pub(super) enum RelayDialError {
     #[error("cannot reach the relay: {0}; is it up, and its port open to this node?")]
     Unreachable(String),
     #[error("cannot reach the relay: {0}; {hint}", hint = .0.hint())]
@@ -65,12 +65,12 @@ impl Dialler {
     /// Reads the files that the relay is trusted by.
     ///
     /// # Errors
-    /// [`ConnectError::Access`].
-    pub(super) async fn new(relay: Relay) -> Result<Self, ConnectError> {
+    /// [`RelayDialError::Access`].
+    pub(super) async fn new(relay: Relay) -> Result<Self, RelayDialError> {
         let (access, url) = (Arc::clone(&relay.access), relay.url.clone());
         let read = tokio::task::spawn_blocking(move || tls(&*access, &url)).await;
         let read = read.unwrap_or_else(|error| Err(error.to_string()));
-        let tls = read.map_err(ConnectError::Access)?;
+        let tls = read.map_err(RelayDialError::Access)?;
         let to = relay.url.uri("/");
         Ok(Self {
             connector: Connector::new(tls, STEP, relay.proxies.clone()),
@@ -89,13 +89,13 @@ impl Dialler {
         protocol: &'static str,
         headers: HeaderMap,
         config: WebSocketConfig,
-    ) -> Result<Socket, ConnectError> {
+    ) -> Result<Socket, RelayDialError> {
         let stream = Box::pin(self.connector.connect_by(self.relay.route, &self.to)).await?;
         // No bound on what a relay does not take: a client may be in the middle of a long message and away for as long as a
         // park lasts. That the relay is gone is noticed on its link.
         if let Some(stream) = stream.tcp() {
             tcp::tune(stream, PROBE_AFTER)
-                .map_err(|error| ConnectError::Unreachable(error.to_string()))?;
+                .map_err(|error| RelayDialError::Unreachable(error.to_string()))?;
         }
         let token = self.authorization().await?;
         let url = &self.relay.url;
@@ -104,26 +104,26 @@ impl Dialler {
         Ok(websocket::open(request, stream, config).await?)
     }
 
-    async fn authorization(&self) -> Result<Option<HeaderValue>, ConnectError> {
+    async fn authorization(&self) -> Result<Option<HeaderValue>, RelayDialError> {
         let (access, url) = (Arc::clone(&self.relay.access), self.relay.url.clone());
         let read = tokio::task::spawn_blocking(move || access.authorization(&url)).await;
         let read = read.unwrap_or_else(|error| Err(error.to_string()));
-        read.map_err(ConnectError::Access)
+        read.map_err(RelayDialError::Access)
     }
 }
 
-fn tls(access: &dyn Access, relay: &RelayUrl) -> Result<ClientConfig, String> {
+fn tls(access: &dyn RelayAccess, relay: &RelayUrl) -> Result<ClientConfig, String> {
     match relay.is_https() {
         true => access.tls(relay),
         false => Ok(trusting(Roots::None)?.with_no_client_auth()),
     }
 }
 
-fn no_url(relay: &RelayUrl) -> ConnectError {
-    ConnectError::Strange(format!("{relay} cannot be asked"))
+fn no_url(relay: &RelayUrl) -> RelayDialError {
+    RelayDialError::Strange(format!("{relay} cannot be asked"))
 }
 
-impl From<DialError> for ConnectError {
+impl From<DialError> for RelayDialError {
     fn from(error: DialError) -> Self {
         match error {
             DialError::Unreachable(cause) => Self::Unreachable(cause),
@@ -141,7 +141,7 @@ impl From<DialError> for ConnectError {
     }
 }
 
-impl From<NotOpened> for ConnectError {
+impl From<NotOpened> for RelayDialError {
     fn from(error: NotOpened) -> Self {
         match error {
             NotOpened::Refused { status, words, .. } => match status {

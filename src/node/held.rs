@@ -16,13 +16,13 @@ use crate::wire::tunnel::messages::{HoldRow, LetRun, Open, ParkTerms, Refusal, R
 /// The table. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Table {
-    holds: Arc<Mutex<NodeHolds<mpsc::Sender<Ask>>>>,
+    holds: Arc<Mutex<NodeHolds<mpsc::Sender<HeldRequest>>>>,
     shown: Arc<watch::Sender<Arc<[HoldRow]>>>,
 }
 
 /// What is asked of the task that keeps a worker. One whose time is over drops the question.
 #[derive(Debug)]
-pub(super) enum Ask {
+pub(super) enum HeldRequest {
     /// That a session goes on with it.
     HandOver(oneshot::Sender<Result<Box<ParkedDebugger>, Refused>>),
     /// That its task runs on.
@@ -77,7 +77,7 @@ impl Table {
         };
         let (answer, handed_over) = oneshot::channel();
         let busy = |_| Refused::new(Refusal::Kept, "another client resumes it at this moment");
-        asks.try_send(Ask::HandOver(answer)).map_err(busy)?;
+        asks.try_send(HeldRequest::HandOver(answer)).map_err(busy)?;
         handed_over.await.unwrap_or_else(|_| Err(gone()))
     }
 
@@ -85,12 +85,12 @@ impl Table {
     pub(super) fn let_run(&self, let_run: &LetRun) {
         if let Some(asks) = self.holds.lock().to_let_run(let_run) {
             // Where a session goes on with it, that one is asked next.
-            _ = asks.try_send(Ask::LetRun);
+            _ = asks.try_send(HeldRequest::LetRun);
         }
     }
 
     /// Changes what is held, and shows what came of it.
-    fn change<T>(&self, change: impl FnOnce(&mut NodeHolds<mpsc::Sender<Ask>>) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut NodeHolds<mpsc::Sender<HeldRequest>>) -> T) -> T {
         let mut holds = self.holds.lock();
         let result = change(&mut holds);
         let rows = holds.rows();
@@ -126,7 +126,7 @@ impl WorkerHold {
         &self,
         keep: &ParkTerms,
         left: Duration,
-    ) -> Result<mpsc::Receiver<Ask>, NoPlace> {
+    ) -> Result<mpsc::Receiver<HeldRequest>, NoPlace> {
         let (ask, asks) = mpsc::channel(1);
         let until = unix_ms(SystemTime::now() + left);
         self.table
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
     use crate::hold::{EACH, FAMILY};
     use crate::wire::tunnel::messages::{
-        FromAgent, Hex, Holder, Kind, LARGEST, MOST_KEPT, MOST_ROWS, written,
+        FromAgent, Hex, Kind, LARGEST, MOST_KEPT, MOST_ROWS, WorkerTaker, written,
     };
 
     fn open(worker: &str, session: Option<&str>) -> Open {
@@ -169,7 +169,7 @@ mod tests {
             worker_id: worker.into(),
             kind: Kind::Debugpy,
             port: 4000,
-            holder: session.map(|session| Holder {
+            holder: session.map(|session| WorkerTaker {
                 name: "ada".into(),
                 session: session.into(),
                 client: "nvim".into(),
@@ -235,7 +235,7 @@ mod tests {
         assert!(asks.try_recv().is_err());
         let meant = LetRun::of(&table.watch().borrow()[0]);
         table.let_run(&meant);
-        assert!(matches!(asks.try_recv().unwrap(), Ask::LetRun));
+        assert!(matches!(asks.try_recv().unwrap(), HeldRequest::LetRun));
     }
 
     #[test]
@@ -294,7 +294,7 @@ mod tests {
         let long = |n: usize| {
             let mut open = open(&format!("{n:056}"), Some("7"));
             let quotes = "\"".repeat(128);
-            open.holder = Some(Holder {
+            open.holder = Some(WorkerTaker {
                 name: quotes.as_str().into(),
                 session: quotes.as_str().into(),
                 client: quotes.as_str().into(),

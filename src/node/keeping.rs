@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 use tracing::info;
 
 use super::Agent;
-use super::held::{Ask, WorkerHold};
+use super::held::{HeldRequest, WorkerHold};
 use super::look::Refused;
 use crate::debugger::at_node::Attended;
 use crate::debugger::unattended::{Taker, UnattendedEvent};
@@ -44,7 +44,7 @@ pub(super) struct WorkerHandle {
 pub(super) struct ParkedDebugger {
     waiting: Waiting<ResumeSender>,
     said: KeepingTerms,
-    asks: mpsc::Receiver<Ask>,
+    asks: mpsc::Receiver<HeldRequest>,
     hold: WorkerHold,
     leaving: TaskTracker,
 }
@@ -108,13 +108,13 @@ impl ParkedDebugger {
                 biased;
                 () = agent.ending.cancelled() => "the agent ends",
                 Some(ask) = self.asks.recv() => match ask {
-                    Ask::HandOver(answer) => {
+                    HeldRequest::HandOver(answer) => {
                         if let Err(answer) = self.waiting.want(Taker::Relay, answer) {
                             _ = answer.send(Err(busy()));
                         }
                         continue;
                     }
-                    Ask::LetRun => "it was released",
+                    HeldRequest::LetRun => "it was released",
                 },
                 next = self.waiting.next() => match next {
                     Next::Ready(answer) => match answer.send(Ok(self)) {

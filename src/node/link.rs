@@ -18,7 +18,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info};
 
-use super::connect::{ConnectError, Dialler, Relay};
+use super::connect::{Dialler, Relay, RelayDialError};
 use super::gossip::{self, ProcessLink};
 use super::reverse::Reverse;
 use super::{Agent, machine};
@@ -48,7 +48,7 @@ const MOST_A_SECOND: u32 = 512;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LinkEnded {
     #[error(transparent)]
-    Connect(#[from] ConnectError),
+    Connect(#[from] RelayDialError),
     #[error("{0}")]
     Lost(String),
     #[error("the relay was silent for {} s", SILENCE.as_secs())]
@@ -172,7 +172,7 @@ struct Announcements {
 }
 
 impl Link<Stream> {
-    async fn dial(agent: &Arc<Agent>, relay: Relay) -> Result<Self, ConnectError> {
+    async fn dial(agent: &Arc<Agent>, relay: Relay) -> Result<Self, RelayDialError> {
         let dialler = Dialler::new(relay).await?;
         let socket = dialler
             .open(LINK_PATH, LINK_PROTOCOL, HeaderMap::new(), link_config())

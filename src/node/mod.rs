@@ -41,9 +41,9 @@ use tracing::{Instrument as _, debug, error_span, info, warn};
 use self::agent::Agent;
 use self::connect::Relay;
 use self::link::LinkEnded;
-use self::relays::Attempt;
+use self::relays::LinkAttempt;
 pub use self::reverse::reverse_ports;
-pub use self::settings::{Access, Error, Settings};
+pub use self::settings::{AgentError, RelayAccess, Settings};
 use crate::shutdown::Signals;
 use crate::wire::relay_url::RelayUrl;
 
@@ -55,7 +55,7 @@ const LEFT: Duration = Duration::from_secs(20);
 
 impl Agent {
     /// Keeps links with all addresses of `url`, or the one that a proxy finds, until the agent ends.
-    async fn follow(self: Arc<Self>, url: RelayUrl, access: Arc<dyn Access>) {
+    async fn follow(self: Arc<Self>, url: RelayUrl, access: Arc<dyn RelayAccess>) {
         let lookup = || async {
             let to = url.uri("/").ok_or(std::io::ErrorKind::InvalidInput)?;
             let looked_up = timeout(LOOKUP, self.proxies.routes(&to)).await;
@@ -95,15 +95,15 @@ impl Agent {
                         info!(why = %ended, "the link with the previous process has ended");
                     };
                     self.tasks.spawn(older.in_current_span());
-                    return Attempt::Linked;
+                    return LinkAttempt::Linked;
                 }
             };
             let why = ended.to_string();
             match ended {
-                LinkEnded::Ending => return Attempt::Linked,
+                LinkEnded::Ending => return LinkAttempt::Linked,
                 LinkEnded::Duplicate => {
                     debug!(why, "not linked");
-                    return Attempt::Needless;
+                    return LinkAttempt::Needless;
                 }
                 _ if linked => warn!(why, "the link is lost, and made again"),
                 _ if *said.lock() != why => warn!(why, "not linked; tried again until it is"),
@@ -111,8 +111,8 @@ impl Agent {
             }
             *said.lock() = if linked { String::new() } else { why };
             match linked {
-                true => Attempt::Linked,
-                false => Attempt::Failed,
+                true => LinkAttempt::Linked,
+                false => LinkAttempt::Failed,
             }
         };
         relays::again(attempt, retired, self.ending.clone()).await;
@@ -122,15 +122,15 @@ impl Agent {
 /// Runs an agent until SIGTERM or Ctrl-C, leaves its debuggers in order, and ends at once at the second one.
 ///
 /// # Errors
-/// [`Error`]: what would not change by waiting. A relay that is away is waited for.
-pub async fn run(settings: Settings) -> Result<(), Error> {
-    let mut signals = Signals::new().map_err(Error::Signal)?;
+/// [`AgentError`]: what would not change by waiting. A relay that is away is waited for.
+pub async fn run(settings: Settings) -> Result<(), AgentError> {
+    let mut signals = Signals::new().map_err(AgentError::Signal)?;
     for relay in &settings.relays {
-        check(&*settings.access, relay).map_err(Error::Access)?;
+        check(&*settings.access, relay).map_err(AgentError::Access)?;
     }
     let agent = Agent::new(&settings, Path::new("/proc"))?;
     for relay in &settings.relays {
-        agent.check_proxy(relay).await.map_err(Error::Access)?;
+        agent.check_proxy(relay).await.map_err(AgentError::Access)?;
     }
     info!(
         head = settings.cluster.ray_address,
@@ -180,7 +180,7 @@ impl Agent {
     }
 }
 
-fn check(access: &dyn Access, relay: &RelayUrl) -> Result<(), String> {
+fn check(access: &dyn RelayAccess, relay: &RelayUrl) -> Result<(), String> {
     if relay.is_https() {
         access.tls(relay)?;
     }

@@ -21,19 +21,19 @@ use crate::wire::turn::{SEALED_TURN, yield_turn};
 const ROOM: usize = SEALED_TURN / 4;
 
 /// A connection to a debugger.
-pub(super) trait Debugger: AsyncRead + Unpin {
+pub(super) trait DebuggerStream: AsyncRead + Unpin {
     /// Writes what can be written of `bytes`; nothing: what was taken before and is not written yet.
     fn poll_forward(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
 }
 
-impl Debugger for Attended {
+impl DebuggerStream for Attended {
     fn poll_forward(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Attended::poll_forward(self, cx, bytes)
     }
 }
 
 #[cfg(test)]
-impl Debugger for TcpStream {
+impl DebuggerStream for TcpStream {
     fn poll_forward(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match bytes {
             [] => Poll::Ready(Ok(0)),
@@ -44,7 +44,7 @@ impl Debugger for TcpStream {
 
 /// Who has ended the exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum PumpEnd {
     /// The debugger has closed, and the relay has its last word.
     Debugger,
     /// The relay has gone. What it has said and the debugger has not taken is left in [`Pump::unsaid`].
@@ -64,7 +64,7 @@ pub(super) struct Pump<D, S> {
     relay_ended: bool,
 }
 
-impl<D: Debugger, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
+impl<D: DebuggerStream, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
     pub(super) fn new(debugger: D, relay: ByteStream<S>) -> Self {
         Self {
             debugger,
@@ -106,7 +106,7 @@ impl<D: Debugger, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
     }
 
     /// Passes bytes until one side has ended. A relay that only says that nothing more comes from it still hears.
-    pub(super) async fn run(&mut self) -> End {
+    pub(super) async fn run(&mut self) -> PumpEnd {
         poll_fn(|cx| {
             let up = self.poll_up(cx);
             let down = self.poll_down(cx);
@@ -127,19 +127,19 @@ impl<D: Debugger, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
         }
     }
 
-    fn poll_up(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+    fn poll_up(&mut self, cx: &mut Context<'_>) -> Poll<PumpEnd> {
         let mut moved = 0;
         loop {
             if !self.from_debugger.is_empty() {
                 match self.relay.poll_send(cx, &mut self.from_debugger) {
                     Poll::Ready(Ok(())) => continue,
-                    Poll::Ready(Err(_)) => return Poll::Ready(End::Relay),
+                    Poll::Ready(Err(_)) => return Poll::Ready(PumpEnd::Relay),
                     Poll::Pending => return Poll::Pending,
                 }
             }
             if self.debugger_ended {
                 let said = Pin::new(&mut self.relay).poll_shutdown(cx);
-                return said.map(|said| said.map_or(End::Relay, |()| End::Debugger));
+                return said.map(|said| said.map_or(PumpEnd::Relay, |()| PumpEnd::Debugger));
             }
             if moved >= SEALED_TURN {
                 return yield_turn(cx);
@@ -162,7 +162,7 @@ impl<D: Debugger, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
         }
     }
 
-    fn poll_down(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+    fn poll_down(&mut self, cx: &mut Context<'_>) -> Poll<PumpEnd> {
         let mut moved = 0;
         loop {
             match self.debugger.poll_forward(cx, &self.unsaid) {
@@ -176,7 +176,7 @@ impl<D: Debugger, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
                 Poll::Pending => return Poll::Pending,
             }
             if self.relay_ended {
-                return self.relay.poll_gone(cx).map(|()| End::Relay);
+                return self.relay.poll_gone(cx).map(|()| PumpEnd::Relay);
             }
             if moved >= SEALED_TURN {
                 return yield_turn(cx);
@@ -187,7 +187,7 @@ impl<D: Debugger, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
                     self.unsaid = bytes;
                 }
                 Poll::Ready(Ok(_)) if self.relay.ended_in_order() => self.relay_ended = true,
-                Poll::Ready(_) => return Poll::Ready(End::Relay),
+                Poll::Ready(_) => return Poll::Ready(PumpEnd::Relay),
                 Poll::Pending => return Poll::Pending,
             }
         }

@@ -83,7 +83,7 @@ where
 
 /// What became of one attempt to link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Attempt {
+pub(super) enum LinkAttempt {
     /// There was a link, which is lost.
     Linked,
     /// There was none.
@@ -93,7 +93,7 @@ pub(super) enum Attempt {
 }
 
 /// Makes `attempt` again and again with pauses between, until the address is `retired` or the agent is `ending`.
-pub(super) async fn again<F: Future<Output = Attempt>>(
+pub(super) async fn again<F: Future<Output = LinkAttempt>>(
     mut attempt: impl FnMut() -> F,
     retired: CancellationToken,
     ending: CancellationToken,
@@ -102,9 +102,9 @@ pub(super) async fn again<F: Future<Output = Attempt>>(
     loop {
         let made = attempt().await;
         match made {
-            Attempt::Linked => backoff.reset(),
-            Attempt::Failed => {}
-            Attempt::Needless => backoff.slow_down(),
+            LinkAttempt::Linked => backoff.reset(),
+            LinkAttempt::Failed => {}
+            LinkAttempt::Needless => backoff.slow_down(),
         }
         // So that not all agents come back to a relay at the same moment.
         let pause = backoff.pause();

@@ -60,12 +60,12 @@ const PROBE_AFTER: Duration = Duration::from_secs(10);
 
 /// What the relay says of a worker that waits: by which stream it goes on.
 #[derive(Debug)]
-struct Asked {
+struct WaitingWorkerNotice {
     stream: StreamId,
     secret: Hex<16>,
 }
 
-type Waiting = Arc<Mutex<HashMap<ArrivalId, oneshot::Sender<Asked>>>>;
+type Waiting = Arc<Mutex<HashMap<ArrivalId, oneshot::Sender<WaitingWorkerNotice>>>>;
 
 /// Where one link's relay has workers met. Dropped, all ports of it are closed, and workers that wait run on.
 #[derive(Default)]
@@ -142,7 +142,8 @@ impl Reverse {
         secret: Hex<16>,
     ) -> Option<FromAgent> {
         let waiting = self.waiting.lock().remove(arrival);
-        let received = waiting.is_some_and(|one| one.send(Asked { stream, secret }).is_ok());
+        let received =
+            waiting.is_some_and(|one| one.send(WaitingWorkerNotice { stream, secret }).is_ok());
         (!received).then(|| FromAgent::Refused {
             stream,
             kind: Refusal::NotAWorker,
@@ -286,7 +287,7 @@ impl Site {
         let arrival = arrived.arrival;
         self.waiting.lock().insert(arrival, give);
         self.answers.send(FromAgent::Arrived(arrived)).await.ok()?;
-        let Asked { stream, secret } = timeout(ASKED_FOR, asked).await.ok()?.ok()?;
+        let WaitingWorkerNotice { stream, secret } = timeout(ASKED_FOR, asked).await.ok()?.ok()?;
         let path = format!("{}{}", tunnel::STREAM_PATH, stream.digits());
         let opened = self.dialler.open(
             &path,

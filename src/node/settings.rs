@@ -24,12 +24,12 @@ pub struct Settings {
     /// Ports of loopback on which workers may dial a person's debugger ([`reverse_ports`](super::reverse_ports)). `None`: they may not.
     pub reverse_ports: Option<RangeInclusive<u16>>,
     /// How relays are trusted, and what they are shown.
-    pub access: Arc<dyn Access>,
+    pub access: Arc<dyn RelayAccess>,
 }
 
 /// How relays are trusted, and what they are shown. Asked anew for each connection, on a thread that may block: files of
 /// tokens and certificates are replaced while an agent runs.
-pub trait Access: Send + Sync {
+pub trait RelayAccess: Send + Sync {
     /// For a relay that is reached over TLS.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ pub trait Access: Send + Sync {
 
 /// Why an agent did not start.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum AgentError {
     /// The head cannot be asked.
     #[error(transparent)]
     Head(#[from] HeadConfigError),

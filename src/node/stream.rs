@@ -21,13 +21,13 @@ use super::connect::Dialler;
 use super::held::WorkerHold;
 use super::keeping::{KeepingTerms, ParkedDebugger, WorkerHandle};
 use super::look::{DialTarget, Refused};
-use super::pump::{Debugger, End, Pump};
+use super::pump::{DebuggerStream, Pump, PumpEnd};
 use crate::debugger::SETTLED as DEBUGGER_SETTLED;
 use crate::debugger::at_node::{self, Attended};
 use crate::dial::Stream;
 use crate::dial::websocket::Socket;
 use crate::wire::tunnel::messages::{
-    Failure, FromAgent, Hex, Open, Refusal, Replica, StreamGreeting, StreamId, read, written,
+    DialFailure, FromAgent, Hex, Open, Refusal, Replica, StreamGreeting, StreamId, read, written,
 };
 use crate::wire::tunnel::{self, ByteStream, handshake};
 
@@ -162,7 +162,7 @@ impl PendingStream {
         if let Err(refused) = agent.look.still(&ways, &stream).await {
             info!(port = open.port, detail = %refused.detail, "a debugger is left before its first message");
             let failed = StreamGreeting::Failed {
-                kind: Failure::Unreachable,
+                kind: DialFailure::Unreachable,
                 detail: refused.detail,
             };
             return tell(relay, failed).await;
@@ -223,11 +223,11 @@ impl WorkerHandle {
         let mut keeps = None;
         let unsaid = std::mem::take(&mut pump.unsaid);
         let last = match end {
-            End::Relay => &*unsaid,
-            End::Debugger => &[],
+            PumpEnd::Relay => &*unsaid,
+            PumpEnd::Debugger => &[],
         };
         pump.debugger.complete(last);
-        if end == End::Relay {
+        if end == PumpEnd::Relay {
             let text = pump.kept_by();
             let newer = text.and_then(|(at, text)| {
                 let keep = read(&text).ok()?;
@@ -311,34 +311,34 @@ async fn resume(
 
 /// Tells the relay by `first` that its debugger is there, and passes what both say until one of them, or the agent, ends, or
 /// the relay is `lost`.
-async fn exchange<D: Debugger>(
+async fn exchange<D: DebuggerStream>(
     agent: &Agent,
     pump: &mut Pump<D, Stream>,
     first: String,
     lost: &CancellationToken,
-) -> End {
+) -> PumpEnd {
     let exchange = async {
         if timeout(DIAL, pump.begin(first)).await != Ok(true) {
-            return End::Relay;
+            return PumpEnd::Relay;
         }
         let end = pump.run().await;
-        if end == End::Debugger {
+        if end == PumpEnd::Debugger {
             _ = timeout(LINGER, pump.linger()).await;
         }
         end
     };
     tokio::select! {
         end = exchange => end,
-        () = agent.ending.cancelled() => End::Relay,
-        () = lost.cancelled() => End::Relay,
+        () = agent.ending.cancelled() => PumpEnd::Relay,
+        () = lost.cancelled() => PumpEnd::Relay,
     }
 }
 
 fn failure(error: &std::io::Error) -> StreamGreeting {
     let kind = match error.kind() {
-        std::io::ErrorKind::ConnectionRefused => Failure::Refused,
-        std::io::ErrorKind::TimedOut => Failure::TimedOut,
-        _ => Failure::Unreachable,
+        std::io::ErrorKind::ConnectionRefused => DialFailure::Refused,
+        std::io::ErrorKind::TimedOut => DialFailure::TimedOut,
+        _ => DialFailure::Unreachable,
     };
     StreamGreeting::Failed {
         kind,

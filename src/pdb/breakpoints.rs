@@ -10,7 +10,7 @@ const MOST: usize = 1000;
 
 /// One breakpoint that was set at the prompt.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Breakpoint {
+pub struct PromptBreakpoint {
     pub number: usize,
     pub file: String,
     /// The line that is listed: for a function, that of its `def`.
@@ -26,7 +26,7 @@ pub struct Breakpoint {
     pub commands: Option<Vec<String>>,
 }
 
-impl fmt::Display for Breakpoint {
+impl fmt::Display for PromptBreakpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -36,7 +36,7 @@ impl fmt::Display for Breakpoint {
     }
 }
 
-impl Breakpoint {
+impl PromptBreakpoint {
     /// The row of the list that `break` prints.
     fn row(&self) -> String {
         let disposition = if self.temporary { "del  " } else { "keep " };
@@ -62,7 +62,7 @@ impl Breakpoint {
 /// All of a session. Numbers are never used twice.
 #[derive(Debug, Default)]
 pub struct Table {
-    all: Vec<Breakpoint>,
+    all: Vec<PromptBreakpoint>,
     last: usize,
 }
 
@@ -70,14 +70,14 @@ pub struct Table {
 #[derive(Debug, Default, PartialEq)]
 pub struct Hit {
     /// The breakpoint that counts; `None`: every one at that line is to be ignored this time.
-    pub stop: Option<Breakpoint>,
+    pub stop: Option<PromptBreakpoint>,
     /// Whether it was temporary, so that the debugger is to be told.
     pub deleted: bool,
 }
 
 impl Table {
     /// Adds one; `None` where there are too many.
-    pub fn add(&mut self, mut breakpoint: Breakpoint) -> Option<&Breakpoint> {
+    pub fn add(&mut self, mut breakpoint: PromptBreakpoint) -> Option<&PromptBreakpoint> {
         if self.all.len() >= MOST {
             return None;
         }
@@ -93,7 +93,7 @@ impl Table {
     }
 
     /// The breakpoint that `text` names, or what pdb says.
-    pub fn named(&mut self, text: &str) -> Result<&mut Breakpoint, String> {
+    pub fn named(&mut self, text: &str) -> Result<&mut PromptBreakpoint, String> {
         if text.is_empty() {
             return Err("Breakpoint number expected".to_owned());
         }
@@ -112,7 +112,7 @@ impl Table {
     }
 
     /// Takes out those that `which` picks.
-    pub fn remove(&mut self, which: impl Fn(&Breakpoint) -> bool) -> Vec<Breakpoint> {
+    pub fn remove(&mut self, which: impl Fn(&PromptBreakpoint) -> bool) -> Vec<PromptBreakpoint> {
         let (gone, kept) = std::mem::take(&mut self.all)
             .into_iter()
             .partition(|one| which(one));
@@ -136,7 +136,7 @@ impl Table {
         if self.all.is_empty() {
             return String::new();
         }
-        let rows: String = self.all.iter().map(Breakpoint::row).collect();
+        let rows: String = self.all.iter().map(PromptBreakpoint::row).collect();
         format!("Num Type         Disp Enb   Where\n{rows}")
     }
 
@@ -204,12 +204,12 @@ impl Table {
 mod tests {
     use super::*;
 
-    fn at(line: u32) -> Breakpoint {
-        Breakpoint {
+    fn at(line: u32) -> PromptBreakpoint {
+        PromptBreakpoint {
             file: "/a.py".into(),
             line,
             stop: line,
-            ..Breakpoint::default()
+            ..PromptBreakpoint::default()
         }
     }
 
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn a_hit_is_counted_ignored_and_deleted() {
         let mut table = Table::default();
-        let temporary = Breakpoint {
+        let temporary = PromptBreakpoint {
             ignore: 1,
             temporary: true,
             ..at(3)
@@ -249,13 +249,13 @@ mod tests {
     fn the_debugger_is_told_one_breakpoint_for_each_line() {
         let mut table = Table::default();
         for condition in ["x", "y"] {
-            let conditional = Breakpoint {
+            let conditional = PromptBreakpoint {
                 condition: Some(condition.into()),
                 ..at(3)
             };
             table.add(conditional).unwrap();
         }
-        let disabled = Breakpoint {
+        let disabled = PromptBreakpoint {
             disabled: true,
             ..at(4)
         };

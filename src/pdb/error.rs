@@ -16,7 +16,7 @@ pub enum Lost {
 
 /// Why a request has no answer, or a command is not obeyed.
 #[derive(Debug)]
-pub(in crate::pdb) enum Failure {
+pub(in crate::pdb) enum PdbError {
     /// The debugger's, the relay's or the prompt's own sentence.
     Refused(String),
     /// An interrupt came first.
@@ -24,13 +24,13 @@ pub(in crate::pdb) enum Failure {
     Lost(Lost),
 }
 
-impl From<Lost> for Failure {
+impl From<Lost> for PdbError {
     fn from(lost: Lost) -> Self {
         Self::Lost(lost)
     }
 }
 
-impl Failure {
+impl PdbError {
     /// What the prompt itself says to a command that cannot be obeyed.
     pub(in crate::pdb) fn refused(sentence: impl Into<String>) -> Self {
         Self::Refused(sentence.into())
@@ -60,12 +60,12 @@ pub enum PromptError {
     NoStop,
 }
 
-impl From<Failure> for PromptError {
-    fn from(failure: Failure) -> Self {
+impl From<PdbError> for PromptError {
+    fn from(failure: PdbError) -> Self {
         match failure {
-            Failure::Refused(sentence) => Self::Refused(sentence),
-            Failure::Interrupted => Self::Refused("interrupted".to_owned()),
-            Failure::Lost(lost) => Self::Lost(lost),
+            PdbError::Refused(sentence) => Self::Refused(sentence),
+            PdbError::Interrupted => Self::Refused("interrupted".to_owned()),
+            PdbError::Lost(lost) => Self::Lost(lost),
         }
     }
 }

@@ -9,7 +9,7 @@ pub const LONGEST_EXPANDED: usize = 16 << 10;
 
 /// One command of the prompt, with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Command {
+pub enum PdbCommand {
     Help(String),
     Where,
     Up(String),
@@ -54,18 +54,18 @@ pub enum Command {
 }
 
 /// Whether the command lets the program run.
-pub fn resumes(command: &Command) -> bool {
+pub fn resumes(command: &PdbCommand) -> bool {
     matches!(
         command,
-        Command::Next
-            | Command::Step
-            | Command::Return
-            | Command::Until(_)
-            | Command::Continue
-            | Command::Jump(_)
-            | Command::Detach
-            | Command::Quit
-            | Command::Kill
+        PdbCommand::Next
+            | PdbCommand::Step
+            | PdbCommand::Return
+            | PdbCommand::Until(_)
+            | PdbCommand::Continue
+            | PdbCommand::Jump(_)
+            | PdbCommand::Detach
+            | PdbCommand::Quit
+            | PdbCommand::Kill
     )
 }
 
@@ -137,19 +137,19 @@ pub fn split(line: &str) -> (&str, &str) {
 }
 
 /// Reads one command; `line` is not empty.
-pub fn parse(line: &str) -> Command {
+pub fn parse(line: &str) -> PdbCommand {
     let line = line.trim();
     if let Some(topic) = line.strip_prefix('?') {
-        return Command::Help(topic.trim().to_owned());
+        return PdbCommand::Help(topic.trim().to_owned());
     }
-    let statement = || Command::Statement(line.strip_prefix('!').unwrap_or(line).to_owned());
+    let statement = || PdbCommand::Statement(line.strip_prefix('!').unwrap_or(line).to_owned());
     if line == "EOF" {
-        return Command::Quit;
+        return PdbCommand::Quit;
     }
     let (word, rest) = split(line);
     // Killing is never one slip of a finger away.
     if matches!(word, "q" | "quit") && rest == "!" {
-        return Command::Kill;
+        return PdbCommand::Kill;
     }
     let Some(name) = full_name(word) else {
         return statement();
@@ -164,54 +164,54 @@ pub fn parse(line: &str) -> Command {
     }
     let arg = rest.to_owned();
     match name {
-        "help" => Command::Help(arg),
-        "where" => Command::Where,
-        "up" => Command::Up(arg),
-        "down" => Command::Down(arg),
-        "list" => Command::List(arg),
-        "longlist" => Command::Longlist,
-        "source" => Command::Source(arg),
-        "args" => Command::Args,
-        "p" => Command::Print(arg),
-        "pp" => Command::Pretty(arg),
-        "whatis" => Command::Whatis(arg),
-        "next" => Command::Next,
-        "step" => Command::Step,
-        "return" => Command::Return,
-        "until" => Command::Until(arg),
-        "continue" => Command::Continue,
-        "jump" => Command::Jump(arg),
-        "break" => Command::Break {
+        "help" => PdbCommand::Help(arg),
+        "where" => PdbCommand::Where,
+        "up" => PdbCommand::Up(arg),
+        "down" => PdbCommand::Down(arg),
+        "list" => PdbCommand::List(arg),
+        "longlist" => PdbCommand::Longlist,
+        "source" => PdbCommand::Source(arg),
+        "args" => PdbCommand::Args,
+        "p" => PdbCommand::Print(arg),
+        "pp" => PdbCommand::Pretty(arg),
+        "whatis" => PdbCommand::Whatis(arg),
+        "next" => PdbCommand::Next,
+        "step" => PdbCommand::Step,
+        "return" => PdbCommand::Return,
+        "until" => PdbCommand::Until(arg),
+        "continue" => PdbCommand::Continue,
+        "jump" => PdbCommand::Jump(arg),
+        "break" => PdbCommand::Break {
             at: arg,
             temporary: false,
         },
-        "tbreak" => Command::Break {
+        "tbreak" => PdbCommand::Break {
             at: arg,
             temporary: true,
         },
-        "clear" => Command::Clear(arg),
-        "enable" => Command::Enable(arg),
-        "disable" => Command::Disable(arg),
-        "condition" => Command::Condition(arg),
-        "ignore" => Command::Ignore(arg),
-        "commands" => Command::Commands(arg),
-        "display" => Command::Display(arg),
-        "undisplay" => Command::Undisplay(arg),
-        "retval" => Command::Retval,
-        "exceptions" => Command::Exceptions,
-        "threads" => Command::Threads,
-        "thread" => Command::Thread(arg),
-        "alias" => Command::Alias(arg),
-        "unalias" => Command::Unalias(arg),
-        "detach" => Command::Detach,
-        "quit" => Command::Quit,
-        "interact" => Command::Unsupported(
+        "clear" => PdbCommand::Clear(arg),
+        "enable" => PdbCommand::Enable(arg),
+        "disable" => PdbCommand::Disable(arg),
+        "condition" => PdbCommand::Condition(arg),
+        "ignore" => PdbCommand::Ignore(arg),
+        "commands" => PdbCommand::Commands(arg),
+        "display" => PdbCommand::Display(arg),
+        "undisplay" => PdbCommand::Undisplay(arg),
+        "retval" => PdbCommand::Retval,
+        "exceptions" => PdbCommand::Exceptions,
+        "threads" => PdbCommand::Threads,
+        "thread" => PdbCommand::Thread(arg),
+        "alias" => PdbCommand::Alias(arg),
+        "unalias" => PdbCommand::Unalias(arg),
+        "detach" => PdbCommand::Detach,
+        "quit" => PdbCommand::Quit,
+        "interact" => PdbCommand::Unsupported(
             "interact needs a terminal in the worker; type statements at this prompt instead",
         ),
-        "debug" => Command::Unsupported(
+        "debug" => PdbCommand::Unsupported(
             "debug needs a debugger inside the worker; set a breakpoint with `break` instead",
         ),
-        "run" => Command::Unsupported(
+        "run" => PdbCommand::Unsupported(
             "a Ray task is not started again from here; `q` leaves it running, `q!` kills its worker",
         ),
         _ => statement(),
@@ -304,30 +304,30 @@ mod tests {
     #[test]
     fn words_are_commands_and_the_rest_is_python() {
         for (line, command) in [
-            ("n", Command::Next),
-            ("  next  ", Command::Next),
-            ("p x", Command::Print("x".into())),
-            ("print x", Command::Print("x".into())),
-            ("print(x)", Command::Statement("print(x)".into())),
-            ("p(x)", Command::Print("(x)".into())),
-            ("n = 3", Command::Statement("n = 3".into())),
-            ("n=3", Command::Statement("n=3".into())),
-            ("p == 3", Command::Print("== 3".into())),
-            ("!n", Command::Statement("n".into())),
-            ("nn", Command::Statement("nn".into())),
-            ("?list", Command::Help("list".into())),
-            ("q!", Command::Kill),
-            ("quit", Command::Quit),
-            ("u 2", Command::Up("2".into())),
+            ("n", PdbCommand::Next),
+            ("  next  ", PdbCommand::Next),
+            ("p x", PdbCommand::Print("x".into())),
+            ("print x", PdbCommand::Print("x".into())),
+            ("print(x)", PdbCommand::Statement("print(x)".into())),
+            ("p(x)", PdbCommand::Print("(x)".into())),
+            ("n = 3", PdbCommand::Statement("n = 3".into())),
+            ("n=3", PdbCommand::Statement("n=3".into())),
+            ("p == 3", PdbCommand::Print("== 3".into())),
+            ("!n", PdbCommand::Statement("n".into())),
+            ("nn", PdbCommand::Statement("nn".into())),
+            ("?list", PdbCommand::Help("list".into())),
+            ("q!", PdbCommand::Kill),
+            ("quit", PdbCommand::Quit),
+            ("u 2", PdbCommand::Up("2".into())),
             (
                 "tbreak 3, x > 2",
-                Command::Break {
+                PdbCommand::Break {
                     at: "3, x > 2".into(),
                     temporary: true,
                 },
             ),
-            ("cont", Command::Continue),
-            ("EOF", Command::Quit),
+            ("cont", PdbCommand::Continue),
+            ("EOF", PdbCommand::Quit),
         ] {
             assert_eq!(parse(line), command, "{line}");
         }
@@ -372,7 +372,7 @@ mod tests {
 
         #[test]
         fn an_exclamation_mark_makes_python_of_anything(line in "[^\\s;]([a-z!?=;() ]{0,9}[^\\s;])?") {
-            proptest::prop_assert_eq!(parse(&format!("!{line}")), Command::Statement(line));
+            proptest::prop_assert_eq!(parse(&format!("!{line}")), PdbCommand::Statement(line));
         }
 
         #[test]
@@ -380,9 +380,9 @@ mod tests {
             for name in NAMES[at] {
                 let line = format!("{name} {rest}");
                 let command = parse(&line);
-                proptest::prop_assert!(!matches!(command, Command::Statement(_)), "{line}");
+                proptest::prop_assert!(!matches!(command, PdbCommand::Statement(_)), "{line}");
                 proptest::prop_assert_eq!(&command, &parse(&format!("{} {rest}", NAMES[at][0])), "{}", line);
-                let python = Command::Statement(format!("{name} = {rest}").trim().to_owned());
+                let python = PdbCommand::Statement(format!("{name} = {rest}").trim().to_owned());
                 let assignment = parse(&format!("{name} = {rest}"));
                 proptest::prop_assert!(assignment == python || !resumes(&assignment), "{name} = {rest}");
             }
@@ -392,7 +392,7 @@ mod tests {
         fn a_word_that_is_no_command_is_python(word in "[A-Za-z_0-9]{1,8}", rest in "( ?[a-z=(!]{1,3}){0,3}") {
             proptest::prop_assume!(full_name(&word).is_none() && word != "EOF");
             let line = format!("{word} {rest}").trim().to_owned();
-            proptest::prop_assert_eq!(parse(&line), Command::Statement(line));
+            proptest::prop_assert_eq!(parse(&line), PdbCommand::Statement(line));
         }
 
         #[test]

@@ -27,14 +27,14 @@ mod wire;
 
 pub use error::{Lost, PromptError};
 pub use output::Piece;
-pub use prompt::{After, End, Interrupt, Options, Prompt};
+pub use prompt::{After, Interrupt, Options, Prompt, PromptEnd};
 pub(crate) use prompt::{COMMANDS_PROMPT, PROMPT};
-pub use snapshot::{Limits, snapshot};
+pub use snapshot::{SnapshotLimits, snapshot};
 pub(crate) use snapshot::{expression as snapshot_expression, read as read_snapshot, visit};
 
 /// Whether `line` asks for the stack, and for nothing else.
 pub(crate) fn shows_stack(line: &str) -> bool {
-    grammar::parse(line.trim()) == grammar::Command::Where
+    grammar::parse(line.trim()) == grammar::PdbCommand::Where
 }
 
 /// Whether `line` has the task run, and so may take for ever.

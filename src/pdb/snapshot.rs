@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
-use super::wire::{Incoming, Wire};
+use super::wire::{PromptMessage, Wire};
 use super::{PromptError, probe};
 use crate::memory::{Account, Taken};
 use crate::wire::dap::codec::weight;
@@ -29,7 +29,7 @@ const VISIT: Duration = Duration::from_secs(30);
 
 /// How much is looked at.
 #[derive(Debug, Clone)]
-pub struct Limits {
+pub struct SnapshotLimits {
     /// Longest value, in characters.
     pub value: usize,
     /// Names of a frame.
@@ -46,7 +46,7 @@ pub struct Limits {
     pub account: Account,
 }
 
-impl Default for Limits {
+impl Default for SnapshotLimits {
     fn default() -> Self {
         Self {
             value: 1000,
@@ -70,7 +70,7 @@ impl Default for Limits {
 pub async fn snapshot<S>(
     stream: S,
     client: &str,
-    limits: &Limits,
+    limits: &SnapshotLimits,
 ) -> Result<(Value, Taken), PromptError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -117,7 +117,7 @@ async fn leave<S: AsyncRead + AsyncWrite + Unpin>(mut wire: Wire<S>) {
 async fn look<S>(
     wire: &mut Wire<S>,
     client: &str,
-    limits: &Limits,
+    limits: &SnapshotLimits,
 ) -> Result<(Value, Taken), PromptError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -155,7 +155,7 @@ where
 }
 
 /// The expression whose value [`read`] reads, for a debugger that another has attached to.
-pub(crate) fn expression(limits: &Limits) -> String {
+pub(crate) fn expression(limits: &SnapshotLimits) -> String {
     probe::expression(&json!({
         "op": "snapshot", "limit": limits.value, "names": limits.names, "frames": limits.frames,
         "locals": limits.locals, "around": limits.around, "room": ROOM,
@@ -185,7 +185,7 @@ where
 {
     let asked = wire.send(command, arguments).await?;
     loop {
-        if let Incoming::Answer { to, body, .. } = wire.read().await?
+        if let PromptMessage::Answer { to, body, .. } = wire.read().await?
             && to == asked
         {
             return body.map_err(PromptError::Refused);
@@ -229,9 +229,9 @@ print(sorted(set(called)))
 ";
 
     fn asked(locals: bool) -> Option<(Value, String)> {
-        let limits = Limits {
+        let limits = SnapshotLimits {
             locals,
-            ..Limits::default()
+            ..SnapshotLimits::default()
         };
         let program = PROGRAM.replace("EXPRESSION", &expression(&limits));
         let python = Command::new("python3").arg("-c").arg(program).output();

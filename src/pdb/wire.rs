@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::error::{Lost, PromptError};
-use crate::memory::{Account, Kind, Taken};
+use crate::memory::{Account, MemoryUse, Taken};
 use crate::wire::dap::codec::{LITTLE, frame, header, parse, weight};
 use crate::wire::dap::message::{RefusalCode, request};
 use crate::wire::dap::names::{Command, Event};
@@ -28,7 +28,7 @@ const ROOM: usize = 8 * 1024;
 
 /// A message that the prompt has to look at.
 #[derive(Debug)]
-pub(super) enum Incoming {
+pub(super) enum PromptMessage {
     /// The answer to a request: its body, or the sentence of a refusal and its code.
     Answer {
         to: u64,
@@ -46,7 +46,7 @@ enum WorkerMessage {
     /// Its body.
     Whole(BytesMut),
     /// It is skipped, and this stands for it.
-    Skipped(Incoming),
+    Skipped(PromptMessage),
 }
 
 /// A connection to a debug adapter.
@@ -71,14 +71,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
             skip: 0,
             seq: 0,
             account: account.clone(),
-            taken: account.nothing(Kind::Messages),
+            taken: account.nothing(MemoryUse::Messages),
         }
     }
 
     /// From now on what it holds is taken from `account`.
     pub(super) fn count(&mut self, account: &Account) {
         self.account = account.clone();
-        self.taken = account.nothing(Kind::Messages);
+        self.taken = account.nothing(MemoryUse::Messages);
         self.taken.insist(self.bytes.len());
     }
 
@@ -89,7 +89,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
 
     /// The memory of the message that was read last, for a caller that keeps something of it.
     pub(super) fn keep(&mut self) -> Taken {
-        let nothing = self.account.nothing(Kind::Messages);
+        let nothing = self.account.nothing(MemoryUse::Messages);
         std::mem::replace(&mut self.taken, nothing)
     }
 
@@ -106,7 +106,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     }
 
     /// The next message. Cancel safe: what was read stays here.
-    pub(super) async fn read(&mut self) -> Result<Incoming, Lost> {
+    pub(super) async fn read(&mut self) -> Result<PromptMessage, Lost> {
         match self.next().await? {
             WorkerMessage::Whole(body) => parse(&body).map(read).map_err(|error| malformed(&error)),
             WorkerMessage::Skipped(stands_for) => Ok(stands_for),
@@ -210,14 +210,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     ) -> Result<Option<Value>, PromptError> {
         loop {
             match self.read().await? {
-                Incoming::Answer { to, body, code } if to == attach => {
+                PromptMessage::Answer { to, body, code } if to == attach => {
                     body.map_err(match code {
                         RefusalCode::Unreachable => PromptError::Unreachable,
                         RefusalCode::NotFound => PromptError::NotFound,
                         RefusalCode::Refused => PromptError::Refused,
                     })?;
                 }
-                Incoming::Event {
+                PromptMessage::Event {
                     name: Some(name),
                     body,
                 } => match name {
@@ -247,7 +247,7 @@ fn malformed(error: &dyn std::fmt::Display) -> Lost {
     Lost::Broken(error.to_string())
 }
 
-fn read(mut message: Value) -> Incoming {
+fn read(mut message: Value) -> PromptMessage {
     match message["type"].as_str() {
         Some("response") => {
             let to = message["request_seq"].as_u64().unwrap_or_default();
@@ -260,20 +260,20 @@ fn read(mut message: Value) -> Incoming {
                     .find_map(Value::as_str);
                 Err(sentence.unwrap_or("refused without a reason").to_owned())
             };
-            Incoming::Answer { to, body, code }
+            PromptMessage::Answer { to, body, code }
         }
-        Some("event") => Incoming::Event {
+        Some("event") => PromptMessage::Event {
             name: message["event"]
                 .as_str()
                 .and_then(|name| Event::parse(name.as_bytes())),
             body: message["body"].take(),
         },
-        _ => Incoming::Other,
+        _ => PromptMessage::Other,
     }
 }
 
 /// What stands for a message that is not read, for this reason. Adapters write the short fields first.
-fn oversize(beginning: &[u8], length: usize, why: &str) -> Incoming {
+fn oversize(beginning: &[u8], length: usize, why: &str) -> PromptMessage {
     let beginning = String::from_utf8_lossy(beginning);
     let number = |name: &str| -> Option<u64> {
         let (_, rest) = beginning.split_once(&format!("\"{name}\":"))?;
@@ -281,20 +281,20 @@ fn oversize(beginning: &[u8], length: usize, why: &str) -> Incoming {
         digits.take(1).next()?.parse().ok()
     };
     match number("request_seq") {
-        Some(to) => Incoming::Answer {
+        Some(to) => PromptMessage::Answer {
             to,
             body: Err(format!("the answer of {length} bytes {why}")),
             code: RefusalCode::Refused,
         },
-        None if beginning.contains("\"stopped\"") => Incoming::Event {
+        None if beginning.contains("\"stopped\"") => PromptMessage::Event {
             name: Some(Event::Stopped),
             body: json!({"reason": "breakpoint", "threadId": number("threadId")}),
         },
-        None if beginning.contains("\"output\"") => Incoming::Event {
+        None if beginning.contains("\"output\"") => PromptMessage::Event {
             name: Some(Event::Output),
             body: json!({"category": "console", "output": format!("[{length} bytes of output are not shown]\n")}),
         },
-        None => Incoming::Other,
+        None => PromptMessage::Other,
     }
 }
 
@@ -315,11 +315,11 @@ mod tests {
                 json!({"seq": 2, "type": "event", "event": "stopped", "body": {"threadId": 1}});
             far.write_all(&frame(&next)).await.unwrap();
         });
-        let Incoming::Answer { to: 7, body, .. } = wire.read().await.unwrap() else {
+        let PromptMessage::Answer { to: 7, body, .. } = wire.read().await.unwrap() else {
             panic!("no answer");
         };
         assert!(body.is_err() && wire.bytes.capacity() < 1 << 20);
-        let Incoming::Event { name, .. } = wire.read().await.unwrap() else {
+        let PromptMessage::Event { name, .. } = wire.read().await.unwrap() else {
             panic!("no event");
         };
         assert_eq!(name, Some(Event::Stopped));
@@ -334,7 +334,7 @@ mod tests {
         let account = memory.account(Some("ann"));
         let (near, mut far) = tokio::io::duplex(1 << 16);
         let mut wire = Wire::new(near, &account);
-        let mut others = account.nothing(Kind::Messages);
+        let mut others = account.nothing(MemoryUse::Messages);
         others.insist(memory.of_one());
         let writer = tokio::spawn(async move {
             for round in 0..2 {
@@ -345,27 +345,27 @@ mod tests {
             }
             far
         });
-        let Incoming::Answer { to: 7, body, .. } = wire.read().await.unwrap() else {
+        let PromptMessage::Answer { to: 7, body, .. } = wire.read().await.unwrap() else {
             panic!("no answer");
         };
         let why = body.unwrap_err();
         assert!(why.contains("is not shown, because your requests"), "{why}");
-        let Incoming::Event { name, body } = wire.read().await.unwrap() else {
+        let PromptMessage::Event { name, body } = wire.read().await.unwrap() else {
             panic!("no event");
         };
         assert_eq!((name, &body["threadId"]), (Some(Event::Stopped), &json!(0)));
         drop(others);
-        let Incoming::Answer { body, .. } = wire.read().await.unwrap() else {
+        let PromptMessage::Answer { body, .. } = wire.read().await.unwrap() else {
             panic!("no answer");
         };
         assert!(body.is_ok());
-        let held = memory.taken(Kind::Messages);
+        let held = memory.taken(MemoryUse::Messages);
         assert!((3 << 20..16 << 20).contains(&held), "{held}");
         let kept = wire.keep();
         wire.read().await.unwrap();
-        assert!(memory.taken(Kind::Messages) >= held);
+        assert!(memory.taken(MemoryUse::Messages) >= held);
         drop((kept, wire));
-        assert_eq!(memory.taken(Kind::Messages), 0);
+        assert_eq!(memory.taken(MemoryUse::Messages), 0);
         writer.await.unwrap();
     }
 }

@@ -22,12 +22,12 @@ use crate::wire::watched_file::FileVersion;
 /// All rules of one file, in its order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Policy {
-    grants: Vec<Grant>,
+    grants: Vec<RuleEntry>,
 }
 
 /// One `[[rule]]` of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Grant {
+struct RuleEntry {
     /// `policy.toml line 7`.
     place: String,
     /// Patterns of subjects. One entry of each list that is not empty has to fit; this one and `groups` are never both
@@ -57,12 +57,12 @@ impl Policy {
 
     /// One line for each rule, for people: `line 7: group "ml" may list, view and debug in jobs "01*"`.
     pub fn explained(&self) -> Vec<String> {
-        self.grants.iter().map(Grant::explained).collect()
+        self.grants.iter().map(RuleEntry::explained).collect()
     }
 
     /// The rules as JSON, in the words of the file.
     pub fn to_json(&self) -> Value {
-        self.grants.iter().map(Grant::to_json).collect()
+        self.grants.iter().map(RuleEntry::to_json).collect()
     }
 
     /// What is allowed by the letter and probably not what was meant, as sentences: names of clusters that are none
@@ -86,7 +86,7 @@ impl Policy {
     }
 }
 
-impl Grant {
+impl RuleEntry {
     fn is_for(&self, subject: &str, groups: &[String]) -> bool {
         let fits = |patterns: &[Pattern], name: &str| patterns.iter().any(|p| p.matches(name));
         let subject_fits = self.subjects.is_empty() || fits(&self.subjects, subject);

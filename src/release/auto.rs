@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{CLIENT, release};
-use crate::audit::{Action, Entry};
+use crate::audit::{Entry, EntryKind};
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::policy::Scope;
@@ -151,7 +151,7 @@ async fn let_go(context: &Arc<Context>, breakpoint: &Arc<Breakpoint>) {
 }
 
 fn entry(breakpoint: &Arc<Breakpoint>, outcome: &str) -> Entry {
-    let mut entry = Entry::new(Action::Administration)
+    let mut entry = Entry::new(EntryKind::Administration)
         .with("command", "auto_release")
         .with("outcome", outcome);
     entry.breakpoint = Some(breakpoint.clone());

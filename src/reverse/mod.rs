@@ -20,7 +20,7 @@ use tracing::{Instrument as _, info, warn};
 use self::session::{Arriving, Failing, barred};
 use crate::agents::reverse::{DialledWorker, Rendezvous, RendezvousEvent};
 use crate::agents::{Carrier, Socket};
-use crate::audit::{Action, Entry};
+use crate::audit::{Entry, EntryKind};
 use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::identity::Principal;
@@ -45,7 +45,7 @@ const CLOSING: Duration = Duration::from_secs(5);
 
 /// Why a link is over. `Display` is for the person.
 #[derive(Debug, thiserror::Error)]
-enum End {
+enum ReverseEnd {
     #[error("the command has left")]
     Left,
     #[error("{0}")]
@@ -56,7 +56,7 @@ enum End {
     Ending,
 }
 
-impl End {
+impl ReverseEnd {
     fn close_reason(&self) -> CloseReason {
         match self {
             Self::Left => CloseReason::Left,
@@ -67,7 +67,7 @@ impl End {
     }
 }
 
-impl From<LinkError> for End {
+impl From<LinkError> for ReverseEnd {
     fn from(error: LinkError) -> Self {
         match error {
             LinkError::Flood(_) | LinkError::Invalid(_) | LinkError::Short(_) => {
@@ -124,7 +124,7 @@ struct CommandLink {
 
 impl CommandLink {
     /// Learns what the command wants, and has it, on record before agents know of it.
-    async fn begin(&mut self) -> Result<Rendezvous, End> {
+    async fn begin(&mut self) -> Result<Rendezvous, ReverseEnd> {
         let wanted = async {
             loop {
                 if let Some(message) = self.wire.next().await? {
@@ -134,21 +134,21 @@ impl CommandLink {
         };
         let wanted = timeout(BEGUN, wanted).await;
         let Ok(Ok(FromPerson::Begin { port, wish })) = wanted else {
-            return Err(End::Refused("it sent no valid request".to_owned()));
+            return Err(ReverseEnd::Refused("it sent no valid request".to_owned()));
         };
         if let Some(why) = self.barred_everywhere() {
-            return Err(End::Refused(why.to_owned()));
+            return Err(ReverseEnd::Refused(why.to_owned()));
         }
         if self.ctx.shutdown.leaving.is_cancelled() {
-            return Err(End::Ending);
+            return Err(ReverseEnd::Ending);
         }
         let agents = &self.ctx.peers.agents;
         let rendezvous = agents.meet(self.name.clone(), &self.person, port, wish);
         let rendezvous = rendezvous.map_err(|why| match why.is_passing() {
-            true => End::Later(why.to_string()),
-            false => End::Refused(why.to_string()),
+            true => ReverseEnd::Later(why.to_string()),
+            false => ReverseEnd::Refused(why.to_string()),
         })?;
-        let mut entry = Entry::new(Action::Decision)
+        let mut entry = Entry::new(EntryKind::Decision)
             .with("protocol", "reverse")
             .with("outcome", "allowed")
             .with("command", "reverse")
@@ -158,7 +158,7 @@ impl CommandLink {
         entry.peer = Some(self.summary.peer());
         entry.request = Some(self.summary.id());
         let recorded = self.ctx.audit.write(entry).await;
-        recorded.map_err(|why| End::Later(why.to_string()))?;
+        recorded.map_err(|why| ReverseEnd::Later(why.to_string()))?;
         let port = rendezvous.port;
         self.wire.say(&ToPerson::Ready { port }).await?;
         info!(rendezvous = %self.name, port, "a debugger listens");
@@ -190,7 +190,7 @@ impl CommandLink {
         &mut self,
         mut rendezvous: Rendezvous,
         mut to_say: mpsc::Receiver<ToPerson>,
-    ) -> End {
+    ) -> ReverseEnd {
         let _busy = self.ctx.shutdown.busy.token();
         let shutdown = self.ctx.shutdown.clone();
         let (person, replaced) = (self.person.clone(), rendezvous.replaced.clone());
@@ -199,14 +199,14 @@ impl CommandLink {
             // While the relay drains, and where another process has taken over, what goes on may go on, and nothing begins.
             let draining = shutdown.leaving.is_cancelled();
             if draining && self.sessions.is_empty() {
-                return End::Ending;
+                return ReverseEnd::Ending;
             }
             let done = tokio::select! {
-                over = person.ended() => Err(End::Refused(over.to_string())),
+                over = person.ended() => Err(ReverseEnd::Refused(over.to_string())),
                 () = replaced.cancelled() => {
-                    Err(End::Refused("you have started it again elsewhere".to_owned()))
+                    Err(ReverseEnd::Refused("you have started it again elsewhere".to_owned()))
                 }
-                () = shutdown.abort.cancelled() => Err(End::Ending),
+                () = shutdown.abort.cancelled() => Err(ReverseEnd::Ending),
                 () = shutdown.leaving.cancelled(), if !draining => Ok(()),
                 next = self.wire.next() => match next {
                     Ok(message) => {
@@ -273,20 +273,20 @@ impl CommandLink {
         self.sessions.spawn(arriving.run().in_current_span());
     }
 
-    async fn say(&mut self, message: &ToPerson) -> Result<(), End> {
+    async fn say(&mut self, message: &ToPerson) -> Result<(), ReverseEnd> {
         Ok(self.wire.say(message).await?)
     }
 
     /// Ends the sessions, on record, and says why it is over.
-    async fn close(mut self, end: &End) {
+    async fn close(mut self, end: &ReverseEnd) {
         info!(rendezvous = %self.name, why = %end, "a debugger no longer listens");
         self.over.cancel();
         let sessions = async { while self.sessions.join_next().await.is_some() {} };
         let _ = timeout(CLOSING, sessions).await;
         let why = end.to_string();
-        let refused = (!matches!(end, End::Left)).then(|| ToPerson::Refused {
+        let refused = (!matches!(end, ReverseEnd::Left)).then(|| ToPerson::Refused {
             reason: why.as_str().into(),
-            passing: !matches!(end, End::Refused(_)),
+            passing: !matches!(end, ReverseEnd::Refused(_)),
         });
         self.wire.close(refused, end.close_reason(), &why).await;
     }

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, error_span, info};
 
 use crate::agents::Tunnel;
-use crate::agents::reverse::{Delivered, DialledWorker};
+use crate::agents::reverse::{CommandStream, DialledWorker};
 use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::identity::Principal;
@@ -213,7 +213,7 @@ impl Arriving {
         &self,
         session: &Session,
         authorized: &Authorized,
-    ) -> Result<(Delivered, Tunnel), SessionOver> {
+    ) -> Result<(CommandStream, Tunnel), SessionOver> {
         let breakpoint = authorized.breakpoint();
         let expected = self.ctx.peers.agents.expect(&self.person);
         let mut expected = expected.ok_or_else(|| {
@@ -265,10 +265,10 @@ impl Arriving {
         &self,
         session: &Session,
         authorized: &Authorized,
-        person: Delivered,
+        person: CommandStream,
         worker: Tunnel,
     ) -> SessionOver {
-        let Delivered { socket, open } = person;
+        let CommandStream { socket, open } = person;
         // Dropped behind the stream.
         let _open = open;
         let passed = ByteCount::default();

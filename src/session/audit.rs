@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use tokio::time::{Instant, timeout};
 use tracing::error;
 
-use crate::audit::{Action, Audit, Entry, Unavailable};
+use crate::audit::{Audit, Entry, EntryKind, Unavailable};
 use crate::identity::Principal;
 use crate::ray::registry::Breakpoint;
 use crate::session::Session;
@@ -44,7 +44,7 @@ impl<'a> SessionAudit<'a> {
             breakpoint: breakpoint.cloned(),
             began: Instant::now(),
         };
-        let mut entry = begun.entry(Action::SessionBegan);
+        let mut entry = begun.entry(EntryKind::SessionBegan);
         entry.details.extend(details);
         write(audit, entry.with("outcome", "allowed")).await?;
         Ok(begun)
@@ -57,14 +57,14 @@ impl<'a> SessionAudit<'a> {
 
     /// Writes what is done in it; to be called before it is done.
     pub(crate) async fn command(&self, details: Map<String, Value>) -> Result<(), Unavailable> {
-        let mut entry = self.entry(Action::Command);
+        let mut entry = self.entry(EntryKind::Command);
         entry.details = details;
         write(self.audit, entry).await
     }
 
     /// Writes that its client is lost, and what comes of that; later where it cannot now, for that has happened.
     pub(crate) async fn parked(&self, details: Map<String, Value>) {
-        let mut entry = self.entry(Action::SessionParked);
+        let mut entry = self.entry(EntryKind::SessionParked);
         entry.details = details;
         report(self.audit, entry, "a park is not on record yet").await;
     }
@@ -88,7 +88,7 @@ impl<'a> SessionAudit<'a> {
     fn ended(&self, outcome: Outcome) -> Entry {
         let (up, down) = self.session.bytes();
         let milliseconds = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.entry(Action::SessionEnded)
+        self.entry(EntryKind::SessionEnded)
             .with("protocol", self.session.protocol().label())
             .with("outcome", outcome.label())
             .with("seconds", milliseconds as f64 / 1000.0)
@@ -96,7 +96,7 @@ impl<'a> SessionAudit<'a> {
             .with("bytes_down", down)
     }
 
-    fn entry(&self, action: Action) -> Entry {
+    fn entry(&self, action: EntryKind) -> Entry {
         Entry {
             principal: Some(self.principal.clone()),
             peer: Some(self.session.peer()),
@@ -129,7 +129,7 @@ pub(crate) async fn denied(
         session: Some(session.id()),
         request: Some(session.summary().id()),
         breakpoint,
-        ..Entry::new(Action::Decision)
+        ..Entry::new(EntryKind::Decision)
     };
     entry.details = details;
     let entry = entry
@@ -152,7 +152,7 @@ pub(crate) async fn opens_debugger(
         peer: Some(session.peer()),
         session: Some(session.id()),
         request: Some(session.summary().id()),
-        ..Entry::new(Action::Administration)
+        ..Entry::new(EntryKind::Administration)
     };
     entry.details = details;
     let entry = entry

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use tracing::{Span, debug, field, info};
 
 use super::{Session, audit};
-use crate::audit::{Action, Audit, Entry};
+use crate::audit::{Audit, Entry, EntryKind};
 use crate::connection::ConnectionInfo;
 use crate::connection::admission::Crowded;
 use crate::identity::{AuthError, Authenticator, Opens, Principal, PrincipalEnded, Secret};
@@ -234,7 +234,7 @@ impl Authentication<'_> {
             }
             (NotAuthenticated::Credential(..) | NotAuthenticated::Crowded(_), _) => return None,
         };
-        let mut entry = Entry::new(Action::Authentication);
+        let mut entry = Entry::new(EntryKind::Authentication);
         entry.peer = Some(self.connection.peer);
         match self.purpose {
             Purpose::Session(session) => {

@@ -266,7 +266,7 @@ pub struct GroupMember {
 
 /// What becomes of a session whose parent has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum ChildEnding {
     /// It ends, and its task runs on.
     Over,
     /// It is to be parked.
@@ -292,25 +292,25 @@ impl GroupMember {
     }
 
     /// Resolves when the family has ended, or is to be parked. Cancel safe.
-    pub async fn ended(&mut self) -> Ending {
+    pub async fn ended(&mut self) -> ChildEnding {
         loop {
             if self.members.borrow_and_update().park {
-                return Ending::Parked;
+                return ChildEnding::Parked;
             }
             let waits = *self.waits.borrow_and_update();
             let until = waits.unwrap_or_else(Instant::now);
             tokio::select! {
                 changed = self.waits.changed() => {
                     if changed.is_err() {
-                        return Ending::Over;
+                        return ChildEnding::Over;
                     }
                 }
                 changed = self.members.changed() => {
                     if changed.is_err() {
-                        return Ending::Over;
+                        return ChildEnding::Over;
                     }
                 }
-                () = sleep_until(until), if waits.is_some() => return Ending::Over,
+                () = sleep_until(until), if waits.is_some() => return ChildEnding::Over,
             }
         }
     }

@@ -47,12 +47,12 @@ pub struct Parks {
 #[derive(Debug)]
 struct ParkEntry {
     principal: Principal,
-    asks: mpsc::Sender<Ask>,
+    asks: mpsc::Sender<ParkCommand>,
 }
 
 /// What a park is asked for. One that ends drops the question.
 #[derive(Debug)]
-pub(crate) enum Ask {
+pub(crate) enum ParkCommand {
     /// Its worker, for the session of the person who had it, by this.
     HandOver(Taker, oneshot::Sender<Result<Offer, Busy>>),
     /// That its task runs on; answered when it does, or when that cannot be put on record.
@@ -106,7 +106,7 @@ pub(crate) struct HandedOver {
 pub(crate) struct ParkSlot {
     parks: Arc<Parks>,
     id: BreakpointId,
-    asks: mpsc::Receiver<Ask>,
+    asks: mpsc::Receiver<ParkCommand>,
     _share: Box<ParkShare>,
 }
 
@@ -181,7 +181,7 @@ impl Parks {
         let busy = || busy(breakpoint);
         let (answer, offered) = oneshot::channel();
         // The queue is full where another client asks for it at this moment.
-        asks.try_send(Ask::HandOver(taker, answer))
+        asks.try_send(ParkCommand::HandOver(taker, answer))
             .map_err(|_| busy())?;
         match offered.await {
             Ok(Ok(offer)) => Ok(offer),
@@ -202,7 +202,7 @@ impl Parks {
         let (breakpoint, principal) = (authorized.breakpoint(), authorized.principal());
         let asks = self.find(breakpoint, |owner| owner.is_same_person(principal))?;
         let (answer, looked) = oneshot::channel();
-        let asked = asks.try_send(Ask::Look(expression, answer));
+        let asked = asks.try_send(ParkCommand::Look(expression, answer));
         asked.map_err(|_| busy(breakpoint))?;
         match looked.await {
             Ok(Ok(value)) => value.map_err(SessionRefusal::Unable),
@@ -241,7 +241,7 @@ impl Parks {
         let may = |owner: &Principal| administers || owner.is_same_person(authorized.principal());
         let asks = self.find(breakpoint, may)?;
         let (answer, ran) = oneshot::channel();
-        let asked = asks.send(Ask::LetRun(answer)).await;
+        let asked = asks.send(ParkCommand::LetRun(answer)).await;
         match (asked, ran.await) {
             (Ok(()), Ok(ran)) => ran.map_err(|why| SessionRefusal::Unable(why.to_string())),
             _ => Err(over(breakpoint)),
@@ -252,7 +252,7 @@ impl Parks {
         &self,
         breakpoint: &Breakpoint,
         may: impl FnOnce(&Principal) -> bool,
-    ) -> Result<mpsc::Sender<Ask>, SessionRefusal> {
+    ) -> Result<mpsc::Sender<ParkCommand>, SessionRefusal> {
         let parked = self.parked.lock();
         let entry = parked.get(&breakpoint.id).ok_or_else(|| over(breakpoint))?;
         match (may(&entry.principal), breakpoint.holder()) {
@@ -283,7 +283,7 @@ fn busy(breakpoint: &Breakpoint) -> SessionRefusal {
 
 impl ParkSlot {
     /// The next question. Cancel safe.
-    pub(crate) async fn asked(&mut self) -> Ask {
+    pub(crate) async fn asked(&mut self) -> ParkCommand {
         match self.asks.recv().await {
             Some(ask) => ask,
             // The table holds the sender as long as this place is.

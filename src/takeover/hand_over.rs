@@ -13,7 +13,7 @@ use tracing::{info, warn};
 
 use super::link::{Who, who};
 use super::messages::{Message, PROTOCOL};
-use super::{Error, ListenSocket, ListenState, Takeover};
+use super::{ListenSocket, ListenState, Takeover, TakeoverError};
 use crate::wire::descriptors::{MessageReader, MessageWriter, channel};
 use crate::wire::own_socket::OwnSocket;
 
@@ -33,9 +33,9 @@ impl Waiting {
     /// Listens at `path`, where no process does.
     ///
     /// # Errors
-    /// [`Error::Place`].
-    pub(crate) fn bind(path: &Path) -> Result<Self, Error> {
-        let wrong = |why| Error::Place(path.to_owned(), why);
+    /// [`TakeoverError::Place`].
+    pub(crate) fn bind(path: &Path) -> Result<Self, TakeoverError> {
+        let wrong = |why| TakeoverError::Place(path.to_owned(), why);
         OwnSocket::bind(path).map(Self).map_err(wrong)
     }
 

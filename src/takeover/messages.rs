@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::connection::ConnectionInfo;
 use crate::identity::{CredentialId, Principal};
-use crate::wire::tunnel::messages::{Client, HoldRow, Name, Node, Replica, Sentence};
+use crate::wire::tunnel::messages::{ClientName, HoldRow, Name, Node, Replica, Sentence};
 use crate::wire::tunnel::text::Text;
 
 /// The version of what is said here.
@@ -104,7 +104,7 @@ pub(super) struct State {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Restart {
     pub(super) peer: IpAddr,
-    pub(super) client: Client,
+    pub(super) client: ClientName,
 }
 
 /// A worker that a session holds.

@@ -53,7 +53,7 @@ const PASSED: usize = 64;
 
 /// Why there is no takeover.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum TakeoverError {
     /// The path, or who is there, is not to be trusted.
     #[error("listen.takeover {}: {}", .0.display(), .1)]
     Place(PathBuf, String),

@@ -10,7 +10,7 @@ use tracing::{info, warn};
 use super::Takeover;
 use super::link::PeerProcess;
 use super::messages::{MOST_REVOKED, MOST_ROWS, Restart, Row, State};
-use crate::audit::{Action, Entry};
+use crate::audit::{Entry, EntryKind};
 use crate::hold::{RemoteHold, held};
 use crate::identity::revocation::Revocation;
 use crate::ray::registry::{Breakpoint, Holder, RayNode};
@@ -117,7 +117,7 @@ impl Takeover {
                     pid, "another relay of this machine has revoked credentials"
                 );
                 let lines: Vec<_> = news.iter().map(Revocation::to_line).collect();
-                let entry = Entry::new(Action::Administration)
+                let entry = Entry::new(EntryKind::Administration)
                     .with("command", "revoke")
                     .with("outcome", "heard")
                     .with("pid", pid)

@@ -15,7 +15,7 @@ use tracing::{info, warn};
 use super::hand_over::Waiting;
 use super::link::{Who, hello, stream, who};
 use super::messages::{Message, PROTOCOL, State};
-use super::{Error, ListenState, Takeover};
+use super::{ListenState, Takeover, TakeoverError};
 use crate::wire::descriptors::{MessageReader, MessageWriter, channel};
 use crate::wire::own_socket::{OwnSocket, dial};
 
@@ -39,17 +39,19 @@ pub(crate) struct Inherited {
 /// Asks the relay that listens at `path` to hand over to this process; `None`: no process listens.
 ///
 /// # Errors
-/// [`Error`]: it is not to be trusted, or does not hand over.
-pub(crate) async fn join(path: &Path) -> Result<Option<Inherited>, Error> {
+/// [`TakeoverError`]: it is not to be trusted, or does not hand over.
+pub(crate) async fn join(path: &Path) -> Result<Option<Inherited>, TakeoverError> {
     let dialled = dial(path).await;
-    let Some(socket) = dialled.map_err(|why| Error::Place(path.to_owned(), why))? else {
+    let Some(socket) = dialled.map_err(|why| TakeoverError::Place(path.to_owned(), why))? else {
         return Ok(None);
     };
     let inherited = inherit(socket, path).await;
     inherited.map(Some).map_err(|why| match why.kind() {
-        io::ErrorKind::PermissionDenied => Error::Refused(why.to_string()),
-        io::ErrorKind::UnexpectedEof => Error::Silent("it has closed the connection".to_owned()),
-        _ => Error::Silent(why.to_string()),
+        io::ErrorKind::PermissionDenied => TakeoverError::Refused(why.to_string()),
+        io::ErrorKind::UnexpectedEof => {
+            TakeoverError::Silent("it has closed the connection".to_owned())
+        }
+        _ => TakeoverError::Silent(why.to_string()),
     })
 }
 
@@ -134,8 +136,11 @@ impl Takeover {
     /// here all the same.
     ///
     /// # Errors
-    /// [`Error`]: the predecessor goes on, or may.
-    pub(crate) async fn succeed(self: &Arc<Self>, inherited: Inherited) -> Result<(), Error> {
+    /// [`TakeoverError`]: the predecessor goes on, or may.
+    pub(crate) async fn succeed(
+        self: &Arc<Self>,
+        inherited: Inherited,
+    ) -> Result<(), TakeoverError> {
         if timeout(POLLED, self.registry.refreshed()).await.is_err() {
             warn!("a Ray head has not listed its paused workers yet: taking over all the same");
         }
@@ -167,10 +172,10 @@ impl Takeover {
                 self.link(entered, reader, writer);
             }
             Err(why) if why.kind() == io::ErrorKind::PermissionDenied => {
-                return Err(Error::Refused(why.to_string()));
+                return Err(TakeoverError::Refused(why.to_string()));
             }
             Err(why) if why.kind() == io::ErrorKind::TimedOut => {
-                return Err(Error::Silent(
+                return Err(TakeoverError::Silent(
                     "it does not say that it hands over".to_owned(),
                 ));
             }

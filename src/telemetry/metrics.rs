@@ -191,7 +191,7 @@ impl Metrics {
     }
 
     /// So many bytes are taken for `kind` now.
-    pub fn memory_taken(&self, kind: memory::Kind, bytes: usize) {
+    pub fn memory_taken(&self, kind: memory::MemoryUse, bytes: usize) {
         let gauge = self.memory.with_label_values(&[kind.as_str()]);
         gauge.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }

@@ -26,7 +26,7 @@ pub use certificate::{Certificate, NobodyNamed};
 pub use material::Material;
 pub use pin::{BadPin, Pin};
 
-use self::reload::Files;
+use self::reload::WatchedFiles;
 use crate::config::{self, Fault, TlsMode};
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::Reload;
@@ -38,7 +38,7 @@ const LOOK: Duration = Duration::from_secs(2);
 /// What the port does with TLS. One for the process.
 pub struct Tls {
     config: config::Tls,
-    files: Mutex<Files>,
+    files: Mutex<WatchedFiles>,
     current: RwLock<Option<Current>>,
 }
 
@@ -57,7 +57,7 @@ impl Tls {
         let tls = Self {
             config: config.clone(),
             // Before they are read: a change in between is found at the next look.
-            files: Mutex::new(Files::new(config)),
+            files: Mutex::new(WatchedFiles::new(config)),
             current: RwLock::new(None),
         };
         if config.mode != TlsMode::Off {

@@ -6,14 +6,14 @@ use crate::config::Tls;
 use crate::wire::watched_file::FileVersion;
 
 /// The files, and how they were when they were last taken.
-pub(super) struct Files {
+pub(super) struct WatchedFiles {
     paths: Vec<PathBuf>,
     taken: Vec<Option<FileVersion>>,
     /// Seen at the last look, where that is something new.
     news: Option<Vec<Option<FileVersion>>>,
 }
 
-impl Files {
+impl WatchedFiles {
     /// The files that `config` names, in the versions that are there now.
     pub(super) fn new(config: &Tls) -> Self {
         let paths = [

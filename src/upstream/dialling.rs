@@ -24,7 +24,7 @@ use crate::session::refusal::SessionRefusal;
 use crate::timestamp::Timestamp;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::tcp;
-use crate::wire::tunnel::messages::{Failure, Holder, Subject};
+use crate::wire::tunnel::messages::{DialFailure, Subject, WorkerTaker};
 
 /// How long a dial whose session has given up is still waited for.
 const DIAL: Duration = Duration::from_secs(30);
@@ -35,7 +35,7 @@ pub(super) struct Dialling {
     pub(super) way: WorkerRoute,
     pub(super) agents: Arc<Agents>,
     /// For whom; `None` beside the session that holds it.
-    pub(super) holder: Option<Holder>,
+    pub(super) holder: Option<WorkerTaker>,
     /// The owner, where the agent keeps the worker.
     pub(super) resume: Option<Subject>,
     /// Who keeps the connection beyond this process, and what is written down of it.
@@ -103,10 +103,10 @@ impl Dialling {
         let opened = self.agents.open(link, wanted, patience).await;
         match opened {
             Ok(tunnel) => Ok(Stream::Tunnel(Box::new(tunnel))),
-            Err(NotOpened::Failed(Failure::Refused)) => {
+            Err(NotOpened::Failed(DialFailure::Refused)) => {
                 Err(ConnectError::Refused(io::ErrorKind::ConnectionRefused))
             }
-            Err(NotOpened::Failed(Failure::TimedOut)) => Err(ConnectError::TimedOut(patience)),
+            Err(NotOpened::Failed(DialFailure::TimedOut)) => Err(ConnectError::TimedOut(patience)),
             Err(NotOpened::Held(holder)) => {
                 let refusal = SessionRefusal::in_use(breakpoint, &holder, Timestamp::now());
                 Err(ConnectError::NoWay(refusal.to_string()))
@@ -145,8 +145,8 @@ impl Dialling {
 }
 
 /// `holder`, as an agent tells others of it.
-pub(super) fn shown(holder: &registry::Holder) -> Holder {
-    Holder {
+pub(super) fn shown(holder: &registry::Holder) -> WorkerTaker {
+    WorkerTaker {
         name: holder.subject.as_deref().unwrap_or_default().into(),
         session: holder.session.to_string().as_str().into(),
         client: holder.client.as_str().into(),

@@ -30,7 +30,7 @@ use crate::debugger::unattended::{Unattended, UnattendedEvent};
 use crate::debugger::waiting::{Next, Waiting};
 use crate::session::Session;
 use crate::session::live::{Live, SessionEvent, Signal};
-use crate::session::parks::{Ask, Busy, HandedOver, Offer, ParkSlot, ParkView};
+use crate::session::parks::{Busy, HandedOver, Offer, ParkCommand, ParkSlot, ParkView};
 use crate::session::state::SessionState;
 use crate::session::worker_end::was_intended;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
@@ -182,9 +182,9 @@ impl<'a> Park<'a> {
                     () = self.context.shutdown.drain.cancelled() => return (Outcome::Drained, false),
                     // No session goes on with it any more.
                     ask = self.place.asked() => match ask {
-                        Ask::HandOver(_, answer) => drop(answer),
-                        Ask::LetRun(told) => _ = told.send(Err(why.clone())),
-                        Ask::Look(_, answer) => drop(answer),
+                        ParkCommand::HandOver(_, answer) => drop(answer),
+                        ParkCommand::LetRun(told) => _ = told.send(Err(why.clone())),
+                        ParkCommand::Look(_, answer) => drop(answer),
                     },
                     heard = self.waiting.debugger.next() => {
                         if let Some(outcome) = self.on_heard(heard).await {
@@ -214,13 +214,13 @@ impl<'a> Park<'a> {
                     }
                 }
                 ask = self.place.asked() => match ask {
-                    Ask::HandOver(taker, answer) => {
+                    ParkCommand::HandOver(taker, answer) => {
                         if let Err(answer) = self.waiting.want(taker, answer) {
                             _ = answer.send(Err(Busy));
                         }
                     }
-                    Ask::LetRun(told) => return ParkEnding::Released(told),
-                    Ask::Look(expression, answer) => {
+                    ParkCommand::LetRun(told) => return ParkEnding::Released(told),
+                    ParkCommand::Look(expression, answer) => {
                         let new = Looking::new(answer);
                         let debugger = &mut self.waiting.debugger;
                         match looking.is_none() && debugger.evaluate(&expression).await {

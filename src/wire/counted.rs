@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::memory::{Account, Kind, Taken};
+use crate::memory::{Account, MemoryUse, Taken};
 
 /// What always passes: a WebSocket may say that it is alive whatever its owner holds elsewhere.
 const LITTLE: usize = 4 * 1024;
@@ -49,7 +49,7 @@ impl<S> Counted<S> {
             inner,
             frames: CountedFrames::default(),
             unwritten: 0,
-            taken: account.nothing(Kind::Links),
+            taken: account.nothing(MemoryUse::Links),
             little: LITTLE,
         }
     }
@@ -192,7 +192,7 @@ mod tests {
                 .unwrap();
             assert_eq!(socket.next().await.unwrap().unwrap().len(), size);
             assert!(socket.next().await.unwrap().unwrap().is_ping());
-            assert_eq!(memory.taken(Kind::Links), 0, "{size}");
+            assert_eq!(memory.taken(MemoryUse::Links), 0, "{size}");
         }
         // The beginning of one.
         let raw = client.get_mut();
@@ -207,7 +207,7 @@ mod tests {
             got = socket.next() => panic!("{got:?}"),
             () = tokio::task::yield_now() => {}
         }
-        assert_eq!(memory.taken(Kind::Links), MIB);
+        assert_eq!(memory.taken(MemoryUse::Links), MIB);
         let more = async { raw.write_all(&vec![0; 14 * MIB]).await };
         let (_, error) = tokio::join!(more, async {
             let error = socket.next().await.unwrap().unwrap_err();
@@ -218,14 +218,14 @@ mod tests {
             most: memory.of_one(),
         };
         assert!(error.to_string().contains(&short.to_string()), "{error}");
-        assert_eq!(memory.taken(Kind::Links), 0);
+        assert_eq!(memory.taken(MemoryUse::Links), 0);
     }
 
     #[tokio::test]
     async fn what_always_passes_does_so_whatever_others_hold() {
         let memory = Memory::new(64 * MIB);
         let account = memory.account(Some("ann"));
-        let _others = account.take(Kind::Links, memory.of_one()).unwrap();
+        let _others = account.take(MemoryUse::Links, memory.of_one()).unwrap();
         for (size, passes) in [(60 << 10, true), (100 << 10, false)] {
             // So little that it is seen before it is whole.
             let (near, far) = duplex(8 << 10);

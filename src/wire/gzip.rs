@@ -11,13 +11,13 @@ const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255];
 
 /// A compressed text without its end.
 #[derive(Debug)]
-pub(crate) struct Beginning {
+pub(crate) struct GzipPrefix {
     /// Header and blocks, the last of which ends at a byte and is not marked as the last.
     compressed: Bytes,
     crc: Crc,
 }
 
-impl Beginning {
+impl GzipPrefix {
     /// The beginning `text`. Takes some milliseconds for each MiB.
     pub(crate) fn of(text: &[u8]) -> std::io::Result<Self> {
         let mut crc = Crc::new();
@@ -64,7 +64,7 @@ mod tests {
             beginning in prop::collection::vec(any::<u8>(), 0..2000),
             ends in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..4),
         ) {
-            let shared = Beginning::of(&beginning).unwrap();
+            let shared = GzipPrefix::of(&beginning).unwrap();
             for end in ends {
                 let whole = shared.ended_with(&end).unwrap().concat();
                 let mut text = Vec::new();

@@ -9,7 +9,7 @@ use flate2::{Compression, Crc};
 
 /// One file of an archive.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Entry<'a> {
+pub(crate) struct ZipEntry<'a> {
     /// Its name, without a folder.
     pub(crate) name: &'a str,
     /// All of it, less than 4 GiB.
@@ -25,7 +25,7 @@ const SHARED: [u8; 10] = [20, 0, 0, 0, 8, 0, 0, 0, 0x21, 0];
 ///
 /// # Errors
 /// Where a file is larger than the format without its extensions holds.
-pub(crate) fn archive(entries: &[Entry<'_>]) -> io::Result<Bytes> {
+pub(crate) fn archive(entries: &[ZipEntry<'_>]) -> io::Result<Bytes> {
     let (mut zip, mut directory) = (Vec::new(), Vec::new());
     for entry in entries {
         let deflated = deflated(entry.content)?;
@@ -87,12 +87,12 @@ mod tests {
         let path = dir.path().join("job.zip");
         let content = "print('zip')\n".repeat(500);
         let entries = [
-            Entry {
+            ZipEntry {
                 name: "job.py",
                 content: content.as_bytes(),
                 executable: false,
             },
-            Entry {
+            ZipEntry {
                 name: "tool",
                 content: b"\x7fELF",
                 executable: true,

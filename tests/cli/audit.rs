@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use ray_relay::audit::{Action, Audit, Entry};
+use ray_relay::audit::{Audit, Entry, EntryKind};
 use ray_relay::config;
 use ray_relay::identity::Principal;
 use ray_relay::telemetry::Metrics;
@@ -26,7 +26,7 @@ fn write(config: &config::Audit, names: &[&str]) {
     runtime.block_on(async {
         let audit: Arc<Audit> = Audit::open(config, Metrics::new().unwrap()).unwrap();
         for name in names {
-            let mut entry = Entry::new(Action::Decision).with("what", *name);
+            let mut entry = Entry::new(EntryKind::Decision).with("what", *name);
             entry.principal = Some(Principal::anonymous());
             entry.peer = Some(([10, 0, 0, 9], 5000).into());
             audit.write(entry).await.unwrap();

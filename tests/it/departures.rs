@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use ray_relay::demo::cluster::{Cluster, Plan};
+use ray_relay::demo::cluster::{DemoCluster, Plan};
 use ray_relay::demo::processes::adopt_orphans;
 use ray_relay::telemetry::progress::Progress;
 use serde_json::{Value, json};
@@ -71,7 +71,7 @@ async fn drill(version: &str, others: &[&str], stops: u64, departures: usize) {
         workers: 0,
         env: &[],
     };
-    let mut cluster = Cluster::start(plan, &progress).await.unwrap();
+    let mut cluster = DemoCluster::start(plan, &progress).await.unwrap();
     let log = cluster.dir().join("drill.log");
     let file = std::fs::File::create(&log).unwrap();
     let mut driver = cluster

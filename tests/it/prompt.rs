@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use ray_relay::debugger::SETTLED;
-use ray_relay::pdb::{End, Limits, snapshot};
+use ray_relay::pdb::{PromptEnd, SnapshotLimits, snapshot};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
@@ -37,7 +37,7 @@ async fn a_session_ends_well_whatever_ends_it() {
         session.transcript
     );
     session.line("q").await;
-    assert_eq!(session.ended, Some(End::Left));
+    assert_eq!(session.ended, Some(PromptEnd::Left));
     assert!(debugged.child.wait().unwrap().success());
 
     // The process dies at the prompt.
@@ -45,13 +45,16 @@ async fn a_session_ends_well_whatever_ends_it() {
     let mut session = Session::open(debugged.port).await;
     debugged.child.kill().unwrap();
     let end = timeout(PATIENCE, session.prompt.idle()).await.unwrap();
-    assert!(matches!(end, End::Terminated | End::Lost(_)), "{end:?}");
+    assert!(
+        matches!(end, PromptEnd::Terminated | PromptEnd::Lost(_)),
+        "{end:?}"
+    );
 
     // Killed on purpose: by itself this one would never end.
     let mut debugged = Debugged::start(&python, &job("pdb/spin.py"));
     let mut session = Session::open(debugged.port).await;
     session.line("q!").await;
-    assert_eq!(session.ended, Some(End::Killed));
+    assert_eq!(session.ended, Some(PromptEnd::Killed));
     debugged.child.wait().unwrap();
 }
 
@@ -92,7 +95,7 @@ async fn commands_of_its_own_answer_too() {
         let answer = answer.strip_prefix("(Pdb) ").unwrap();
         assert!(answer.starts_with(wanted), "{line}: {answer}");
     }
-    assert_eq!(session.ended, Some(End::Left));
+    assert_eq!(session.ended, Some(PromptEnd::Left));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -105,7 +108,9 @@ async fn a_snapshot_leaves_the_program_as_it_was() {
         let stream = TcpStream::connect(("127.0.0.1", debugged.port))
             .await
             .unwrap();
-        let (threads, _) = snapshot(stream, "test", &Limits::default()).await.unwrap();
+        let (threads, _) = snapshot(stream, "test", &SnapshotLimits::default())
+            .await
+            .unwrap();
         let frames = threads[0]["frames"].as_array().unwrap();
         let newest = frames.last().unwrap();
         assert_eq!(newest["function"], "waits", "{threads}");
@@ -161,7 +166,7 @@ async fn an_interrupt_stops_the_program_and_not_the_client() {
         session.transcript
     );
     session.line("c").await;
-    assert_eq!(session.ended, Some(End::Terminated));
+    assert_eq!(session.ended, Some(PromptEnd::Terminated));
     assert!(debugged.child.wait().unwrap().success());
 }
 
@@ -201,7 +206,7 @@ async fn each_of_several_threads_can_be_looked_at_and_comes_to_its_end() {
     while session.ended.is_none() {
         session.line("c").await;
     }
-    assert_eq!(session.ended, Some(End::Terminated));
+    assert_eq!(session.ended, Some(PromptEnd::Terminated));
     assert!(debugged.child.wait().unwrap().success());
     assert!(
         session.transcript.contains("BLUE, RED"),

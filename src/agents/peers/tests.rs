@@ -65,7 +65,7 @@ impl Scene {
         agents.hear_holds(link, vec![node("a1", "10.0.0.1")], &held);
     }
 
-    async fn ends(&self, link: u64, end: End) {
+    async fn ends(&self, link: u64, end: AgentLinkEnd) {
         let agents = &self.context.peers.agents;
         agents.lose_holds(link, &end, Instant::now());
     }
@@ -148,7 +148,7 @@ async fn a_session_is_shown_once_with_its_relay() {
 async fn the_word_of_a_link_that_broke_stands_for_a_quarter_of_a_minute() {
     let scene = Scene::new().await;
     scene.says(1, [scene.held("7")]).await;
-    scene.ends(1, End::Broken).await;
+    scene.ends(1, AgentLinkEnd::Broken).await;
     tokio::time::sleep(Duration::from_secs(14)).await;
     assert!(scene.holder().is_some());
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -157,18 +157,22 @@ async fn the_word_of_a_link_that_broke_stands_for_a_quarter_of_a_minute() {
     // Who comes again says what is so.
     scene.context.registry.insert(scene.breakpoint.clone());
     scene.says(2, [scene.held("7")]).await;
-    scene.ends(2, End::Broken).await;
+    scene.ends(2, AgentLinkEnd::Broken).await;
     scene.says(3, [scene.held("7")]).await;
     tokio::time::sleep(2 * crate::hold::KEPT).await;
     assert!(scene.holder().is_some());
-    scene.ends(3, End::Broken).await;
+    scene.ends(3, AgentLinkEnd::Broken).await;
     scene.says(4, []).await;
     assert_eq!(scene.state(), None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_has_left_or_is_not_believed_holds_nothing() {
-    for end in [End::Left, End::Silent, End::Contested("a1".to_owned())] {
+    for end in [
+        AgentLinkEnd::Left,
+        AgentLinkEnd::Silent,
+        AgentLinkEnd::Contested("a1".to_owned()),
+    ] {
         let scene = Scene::new().await;
         scene.says(1, [scene.held("7")]).await;
         assert!(scene.holder().is_some());
@@ -256,8 +260,8 @@ async fn relays_that_agents_know_are_counted_once() {
         agents.other_relays().into_iter().collect::<Vec<_>>(),
         [OTHER.digits()]
     );
-    scene.ends(1, End::Left).await;
-    scene.ends(2, End::Broken).await;
+    scene.ends(1, AgentLinkEnd::Left).await;
+    scene.ends(2, AgentLinkEnd::Broken).await;
     assert!(agents.other_relays().is_empty());
 }
 

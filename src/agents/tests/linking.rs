@@ -204,7 +204,7 @@ async fn a_revoked_agent_is_gone_within_a_second() {
 #[tokio::test]
 async fn what_is_not_on_record_does_not_happen() {
     let scene = Scene::new().await;
-    scene.record.refuse(crate::audit::Action::Agent);
+    scene.record.refuse(crate::audit::EntryKind::Agent);
     let mut agent = scene.dial("agent").await.unwrap();
     agent.announce("a1", 1).await;
     assert!(agent.refused().await.contains("audit log"));

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::agents::reverse::{NotMet, chosen};
-use crate::audit::Action;
+use crate::audit::EntryKind;
 use crate::dap::testing::paused;
 use crate::identity::testing::revoke;
 use crate::wire::tunnel::messages::{Meeting, RendezvousArrival, RendezvousId, read, written};
@@ -66,13 +66,13 @@ impl Scene {
         self.opened(request).await
     }
 
-    fn of_sessions(&self) -> Vec<(Action, String)> {
+    fn of_sessions(&self) -> Vec<(EntryKind, String)> {
         let told = |line: &crate::audit::testing::AuditLine| {
             let outcome = line.details["outcome"].as_str().unwrap_or_default();
             (line.action, outcome.to_owned())
         };
         let lines = self.record.lines();
-        let of_them = lines.iter().filter(|line| line.action != Action::Agent);
+        let of_them = lines.iter().filter(|line| line.action != EntryKind::Agent);
         of_them.map(told).collect()
     }
 }
@@ -225,7 +225,7 @@ async fn a_worker_is_taken_to_whoever_waits_and_ends_pass_both_ways() {
         let stream = scene.person_stream(subject, "ada", arrived).await;
         assert_eq!(stream.err(), gone, "{subject}");
     }
-    let begun = (Action::SessionBegan, "allowed".to_owned());
+    let begun = (EntryKind::SessionBegan, "allowed".to_owned());
     assert!(scene.of_sessions().contains(&begun), "before any byte");
     person
         .say(&FromPerson::Failed {
@@ -255,7 +255,7 @@ async fn a_worker_is_taken_to_whoever_waits_and_ends_pass_both_ways() {
         panic!("no end");
     };
     assert_eq!(&*why, "the debugger has closed the connection");
-    let ended = (Action::SessionEnded, "client".to_owned());
+    let ended = (EntryKind::SessionEnded, "client".to_owned());
     let recorded = async {
         while !scene.of_sessions().contains(&ended) {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -335,7 +335,7 @@ async fn a_worker_that_is_not_ones_own_to_debug_is_taken_to_nobody() {
         "{reason}"
     );
     agent.dismissed().await;
-    let denied = (Action::Decision, "denied".to_owned());
+    let denied = (EntryKind::Decision, "denied".to_owned());
     assert!(scene.of_sessions().contains(&denied));
 
     let mut person = scene.command("person", "ada").await;

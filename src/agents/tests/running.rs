@@ -5,7 +5,7 @@ use serde_json::json;
 use super::failing::head;
 use super::inspecting::{asked, told};
 use super::*;
-use crate::audit::Action;
+use crate::audit::EntryKind;
 use crate::connection::summary::Summary;
 use crate::ray::registry::Registry;
 use crate::wire::dap::conversation::Conversation;
@@ -106,11 +106,11 @@ async fn attaches(scene: &Scene) -> String {
 async fn no_debugger_is_opened_that_is_not_on_record() {
     let scene = scene().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
-    scene.record.refuse(Action::Administration);
+    scene.record.refuse(EntryKind::Administration);
     let refusal = attaches(&scene).await;
     assert!(refusal.contains("audit log"), "{refusal}");
     // The agent was asked for nothing before: the next question is that of the next client.
-    scene.record.refuse(Action::Audit);
+    scene.record.refuse(EntryKind::Audit);
     let heard = async {
         let asked = asked(&mut agent).await;
         let of_ben = |line: &&crate::audit::testing::AuditLine| {

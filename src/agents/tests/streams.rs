@@ -3,7 +3,7 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
-use crate::agents::end::End;
+use crate::agents::end::AgentLinkEnd;
 use crate::agents::{NotOpened, OpenRequest, Tunnel, WorkerRoute};
 use crate::dap::testing::paused;
 use crate::identity::testing::revoke;
@@ -24,7 +24,7 @@ fn asking(scene: &Scene, patience: Duration) -> tokio::task::JoinHandle<Result<T
 /// The same for the session `holder`.
 fn asking_for(
     scene: &Scene,
-    holder: Option<messages::Holder>,
+    holder: Option<messages::WorkerTaker>,
     patience: Duration,
 ) -> tokio::task::JoinHandle<Result<Tunnel, NotOpened>> {
     let agents = Arc::clone(&scene.context.peers.agents);
@@ -90,7 +90,7 @@ async fn bytes_pass_both_ways_and_either_end_ends_the_other() {
 async fn a_stream_is_broken_whose_worker_the_agent_keeps() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
-    let holder = messages::Holder {
+    let holder = messages::WorkerTaker {
         name: "ada".into(),
         session: "7".into(),
         client: Default::default(),
@@ -289,7 +289,7 @@ async fn no_more_is_asked_of_an_agent_than_it_may_have() {
 /// A cable is cut: what was said on a stream would be sent again and again, and its session hear nothing.
 #[tokio::test]
 async fn the_streams_of_an_agent_that_is_silent_break_and_those_of_one_that_left_stay() {
-    for (end, breaks) in [(End::Silent, true), (End::Left, false)] {
+    for (end, breaks) in [(AgentLinkEnd::Silent, true), (AgentLinkEnd::Left, false)] {
         let scene = Scene::new().await;
         let mut agent = scene.linked("agent", "a1", 1).await;
         let asking = asking(&scene, PATIENCE);

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use tracing::warn;
 
-use super::super::chain::{self, Hash, Hashing, Head, MAX_LINE};
+use super::super::chain::{self, ChainHead, Hash, Hashing, MAX_LINE};
 
 /// What stands before the process in the name of a file beside the configured one.
 const HANDED_OVER: &str = ".handed-over-";
@@ -44,7 +44,7 @@ struct OpenFile {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(in crate::audit) struct Tail {
     /// The last whole line, and whether its hash is its own.
-    pub(in crate::audit) last: Option<(Head, bool)>,
+    pub(in crate::audit) last: Option<(ChainHead, bool)>,
     /// Bytes behind the last line feed that are no line: length and SHA-256. They have been given a line feed.
     pub(in crate::audit) torn: Option<(u64, Hash)>,
     /// Whether the file was empty.

@@ -14,7 +14,7 @@ fn key() -> Hashing {
 
 /// A log of `names.len() + 1` lines.
 fn log(hashing: &Hashing, names: &[String]) -> Vec<u8> {
-    let mut head = Head::START;
+    let mut head = ChainHead::START;
     let mut text = head.seal(hashing, "2026-11-21T10:55:01.123Z", AUDIT);
     for name in names {
         let members = serde_json::json!({"action": "decision", "name": name}).to_string();
@@ -116,14 +116,14 @@ fn removed_moved_repeated_and_inserted_lines_are_named() {
     let short = all[..5].concat();
     assert_eq!(verify(&Hashing::Plain, &short).found, 0);
     let report = verify_files(&Hashing::Plain, &[&short], Some(head.hash));
-    assert_eq!(report.findings, [Finding::NoAnchor(head.hash)]);
+    assert_eq!(report.findings, [Violation::NoAnchor(head.hash)]);
     let whole = verify_files(&Hashing::Plain, &[&log], Some(head.hash));
     assert_eq!(whole.found, 0);
 }
 
 #[test]
 fn several_files_are_one_chain() {
-    let mut head = Head::START;
+    let mut head = ChainHead::START;
     let mut file = |n: usize| {
         let mut text = head.seal(&Hashing::Plain, "t", AUDIT);
         for _ in 0..n {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::audit::files::{each_line, in_order};
-use crate::audit::verify::{Finding, Report, Verifier};
+use crate::audit::verify::{Report, Verifier, Violation};
 use crate::config::{Audit as AuditConfig, AuditSink};
 
 fn config(path: &Path) -> AuditConfig {
@@ -50,7 +50,7 @@ fn assert_refused<T>(done: Result<T, String>, words: &str) {
 }
 
 fn line(name: &str) -> (SystemTime, String) {
-    let entry = Entry::new(Action::Decision).with("name", name);
+    let entry = Entry::new(EntryKind::Decision).with("name", name);
     (SystemTime::now(), members(&entry))
 }
 
@@ -80,7 +80,7 @@ fn good(path: &Path) -> Report {
 /// Files were removed, and nothing else is wrong.
 fn assert_only_the_beginning_is_missing(report: &Report) {
     assert!(
-        matches!(report.findings[..], [Finding::NoBeginning { .. }]),
+        matches!(report.findings[..], [Violation::NoBeginning { .. }]),
         "{report:?}"
     );
 }
@@ -113,7 +113,7 @@ fn what_waits_together_shares_one_write() {
         for i in 0..100 {
             let (time, members) = line(&i.to_string());
             let (done, waiter) = oneshot::channel();
-            let job = Job::Line {
+            let job = WriterJob::Line {
                 time,
                 members,
                 done,

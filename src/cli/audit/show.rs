@@ -50,11 +50,13 @@ pub(super) struct ShowArgs {
 }
 
 fn action(word: &str) -> Result<&'static str, String> {
-    let mut words = crate::audit::Action::ALL.iter().map(|action| action.word());
+    let mut words = crate::audit::EntryKind::ALL
+        .iter()
+        .map(|action| action.word());
     match words.find(|known| *known == word) {
         Some(word) => Ok(word),
         None => {
-            let words: Vec<_> = crate::audit::Action::ALL
+            let words: Vec<_> = crate::audit::EntryKind::ALL
                 .iter()
                 .map(|action| action.word())
                 .collect();

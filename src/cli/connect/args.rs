@@ -43,7 +43,7 @@ pub struct ConnectArgs {
 
 /// Why there is no port, or no command.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ConnectError {
+pub(super) enum NotConnected {
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}; choose another with --listen")]
     Listen {
@@ -78,7 +78,7 @@ pub(super) enum ConnectError {
     },
 }
 
-impl Fails for ConnectError {
+impl Fails for NotConnected {
     fn exit(&self) -> Exit {
         match self {
             Self::Unnamed => Exit::Usage,

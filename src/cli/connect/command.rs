@@ -8,11 +8,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{self, Child};
 use tokio::signal::unix::{self, SignalKind, signal};
 
-use super::args::ConnectError;
+use super::args::NotConnected;
 use crate::cli::failure::Failure;
 
 /// A command that runs, or none.
-pub(super) struct Command(Option<RunningCommand>);
+pub(super) struct ChildCommand(Option<RunningCommand>);
 
 struct RunningCommand {
     child: Child,
@@ -21,12 +21,12 @@ struct RunningCommand {
     hang_up: unix::Signal,
 }
 
-impl Command {
+impl ChildCommand {
     /// Runs `words`, with the port in its environment; none: there is nothing to run.
     ///
     /// # Errors
-    /// [`ConnectError::Command`].
-    pub(super) fn start(words: &[String], address: SocketAddr) -> Result<Self, ConnectError> {
+    /// [`NotConnected::Command`].
+    pub(super) fn start(words: &[String], address: SocketAddr) -> Result<Self, NotConnected> {
         let [name, rest @ ..] = words else {
             return Ok(Self(None));
         };
@@ -37,11 +37,11 @@ impl Command {
             .env("RAY_ADDRESS", &url)
             .kill_on_drop(true)
             .spawn();
-        let child = child.map_err(|source| ConnectError::Command {
+        let child = child.map_err(|source| NotConnected::Command {
             command: name.clone(),
             source,
         })?;
-        let taken = |kind| signal(kind).map_err(ConnectError::Signal);
+        let taken = |kind| signal(kind).map_err(NotConnected::Signal);
         Ok(Self(Some(RunningCommand {
             child,
             interrupt: taken(SignalKind::interrupt())?,
@@ -60,7 +60,7 @@ impl Command {
         };
         let status = loop {
             let passed_on = tokio::select! {
-                status = running.child.wait() => break status.map_err(ConnectError::Signal)?,
+                status = running.child.wait() => break status.map_err(NotConnected::Signal)?,
                 // From a terminal it comes to both.
                 _ = running.interrupt.recv() => (!io::stdin().is_terminal()).then_some(Signal::INT),
                 _ = running.terminate.recv() => Some(Signal::TERM),

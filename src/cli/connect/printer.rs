@@ -65,9 +65,9 @@ impl ConnectDisplay {
 }
 
 /// A connection, for as long as it is there.
-pub(super) struct Counted<'a>(&'a ConnectPrinter);
+pub(super) struct CountedConnection<'a>(&'a ConnectPrinter);
 
-impl Drop for Counted<'_> {
+impl Drop for CountedConnection<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         state.connections -= 1;
@@ -165,11 +165,11 @@ impl ConnectPrinter {
     }
 
     /// One more connection.
-    pub(super) fn connection(&self) -> Counted<'_> {
+    pub(super) fn connection(&self) -> CountedConnection<'_> {
         let mut state = self.state.lock();
         state.connections += 1;
         self.show(&mut state);
-        Counted(self)
+        CountedConnection(self)
     }
 
     pub(super) fn round_trip(&self, round_trip: Option<Duration>) {

@@ -19,11 +19,13 @@ use crate::cli::failure::Failure;
 use crate::cli::members::{Members, ready};
 use crate::cli::relay_client::RelayClient;
 use crate::cli::relay_dial::dial;
-use crate::cli::worker_session::{Error as SessionError, Which, authorized_block, unexpected};
+use crate::cli::worker_session::{
+    Which, WorkerSessionError as SessionError, authorized_block, unexpected,
+};
 use crate::listing::fold::ranks::Ranks;
 use crate::listing::fold::told;
 use crate::memory::{Account, Memory};
-use crate::pdb::{After, End, Options, Piece, Prompt};
+use crate::pdb::{After, Options, Piece, Prompt, PromptEnd};
 use crate::wire::text::replaced;
 
 /// What the relay is told, and shows as the holder.
@@ -52,7 +54,7 @@ enum Heard {
     Typed(Typed),
     Tab(Completion),
     /// One at the prompt is no longer there.
-    Ended(usize, End),
+    Ended(usize, PromptEnd),
 }
 
 pub(in crate::cli) async fn run(args: DebugArgs) -> Result<(), Failure> {
@@ -142,13 +144,15 @@ async fn open(
 }
 
 /// How a session ended, as a clause about its task.
-fn ended(end: &End) -> String {
+fn ended(end: &PromptEnd) -> String {
     match end {
-        End::TaskEnded => "the task has ended".to_owned(),
-        End::Left => "the task runs on without a debugger".to_owned(),
-        End::Killed => "the worker process is killed".to_owned(),
-        End::Terminated => "the worker process ended, or the relay closed the session".to_owned(),
-        End::Lost(lost) => format!("the session broke off: {lost}"),
+        PromptEnd::TaskEnded => "the task has ended".to_owned(),
+        PromptEnd::Left => "the task runs on without a debugger".to_owned(),
+        PromptEnd::Killed => "the worker process is killed".to_owned(),
+        PromptEnd::Terminated => {
+            "the worker process ended, or the relay closed the session".to_owned()
+        }
+        PromptEnd::Lost(lost) => format!("the session broke off: {lost}"),
     }
 }
 
@@ -283,7 +287,7 @@ impl Group<'_> {
         &mut self,
         terminal: &mut Terminal,
         line: &str,
-    ) -> io::Result<(Vec<(usize, Answered)>, Vec<(usize, End, String)>)> {
+    ) -> io::Result<(Vec<(usize, Answered)>, Vec<(usize, PromptEnd, String)>)> {
         let focused = self.focused();
         let room = self.room;
         let digests = focused.len() > 1;

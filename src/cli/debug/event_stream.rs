@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
 use crate::cli::relay_client::RelayClient;
-use crate::cli::sse::{Event, Parser};
+use crate::cli::sse::{Parser, ServerSentEvent};
 use crate::listing::row::kind;
 use crate::policy::Pattern;
 
@@ -30,7 +30,7 @@ impl EventStream {
     pub(super) async fn wait(&mut self, client: &RelayClient) {
         loop {
             let events = self.events(client).await;
-            let changes = |event: &Event| {
+            let changes = |event: &ServerSentEvent| {
                 matches!(
                     event.name.as_str(),
                     "snapshot"
@@ -81,7 +81,7 @@ impl EventStream {
     }
 
     /// What comes next of the stream, maybe nothing. Cancel safe.
-    async fn events(&mut self, client: &RelayClient) -> Vec<Event> {
+    async fn events(&mut self, client: &RelayClient) -> Vec<ServerSentEvent> {
         let Some((body, parser)) = &mut self.stream else {
             match client.events().await {
                 Ok(stream) => self.stream = Some((stream.into_body(), Parser::default())),
@@ -107,7 +107,7 @@ impl EventStream {
 type Stop = (String, u64);
 
 /// The legacy debugger's stops of a snapshot or of something that appeared, with what they are called.
-fn legacy_stops(event: &Event) -> Vec<(Stop, Vec<String>)> {
+fn legacy_stops(event: &ServerSentEvent) -> Vec<(Stop, Vec<String>)> {
     let data: Value = serde_json::from_str(&event.data).unwrap_or_default();
     let rows = match event.name.as_str() {
         "snapshot" => data["breakpoints"]
@@ -138,11 +138,11 @@ mod tests {
     #[test]
     fn only_stops_of_the_legacy_debugger_are_told() {
         let row = |id: &str, kind: &str, state: &str| json!({"id": id, "kind": kind, "state": state, "stop": 2, "name": "step"});
-        let event = |name: &str, data: Value| Event {
+        let event = |name: &str, data: Value| ServerSentEvent {
             name: name.to_owned(),
             data: data.to_string(),
         };
-        let told = |event: &Event| {
+        let told = |event: &ServerSentEvent| {
             let stops = legacy_stops(event).into_iter();
             stops.map(|((id, _), _)| id).collect::<Vec<_>>()
         };

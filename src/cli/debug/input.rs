@@ -45,7 +45,7 @@ pub(super) struct Completion {
 }
 
 /// A question to the thread that reads the terminal.
-struct Ask {
+struct LineRequest {
     prompt: String,
     /// Whether the answer belongs into the history, and Tab completes.
     code: bool,
@@ -56,7 +56,7 @@ type Edited = Arc<Mutex<String>>;
 
 /// The lines that a person types, or a pipe gives.
 pub(super) struct Input {
-    ask: sync::Sender<Ask>,
+    ask: sync::Sender<LineRequest>,
     typed: mpsc::Receiver<Typed>,
     completions: mpsc::Receiver<Completion>,
     /// The line as it is being typed; `None` in a pipe.
@@ -105,7 +105,7 @@ impl Input {
         if !std::mem::replace(&mut self.asked, true) {
             prompt.clone_into(&mut self.prompt);
             // The thread is gone only when nothing can be typed any more.
-            let _ = self.ask.send(Ask {
+            let _ = self.ask.send(LineRequest {
                 prompt: prompt.to_owned(),
                 code,
             });
@@ -171,7 +171,7 @@ fn editor(
 
 fn edit(
     mut editor: Editor<Completing, MemHistory>,
-    asks: &sync::Receiver<Ask>,
+    asks: &sync::Receiver<LineRequest>,
     to: &mpsc::Sender<Typed>,
 ) {
     while let Ok(ask) = asks.recv() {
@@ -198,7 +198,7 @@ fn edit(
     }
 }
 
-fn read(asks: &sync::Receiver<Ask>, to: &mpsc::Sender<Typed>) {
+fn read(asks: &sync::Receiver<LineRequest>, to: &mpsc::Sender<Typed>) {
     while let Ok(ask) = asks.recv() {
         let mut out = io::stdout().lock();
         let _ = out

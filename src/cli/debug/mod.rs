@@ -20,13 +20,15 @@ use self::input::{Input, Typed};
 use self::screen::Screen;
 use super::relay_client::RelayClient;
 use super::relay_dial::dial;
-use super::worker_session::{Error as SessionError, Which, authorized_block, unexpected};
+use super::worker_session::{
+    Which, WorkerSessionError as SessionError, authorized_block, unexpected,
+};
 use super::{DebugArgs, Failure, terminal};
 use crate::dial::Stream;
 use crate::listing::browse::{Browse, BrowseStep};
 use crate::listing::menu::Menu;
-use crate::listing::select::Choice;
-use crate::pdb::{After, End, Options, Piece, Prompt};
+use crate::listing::select::ListSelection;
+use crate::pdb::{After, Options, Piece, Prompt, PromptEnd};
 use crate::ray::registry::BreakpointIdPrefix;
 use crate::wire::text::replaced;
 
@@ -166,7 +168,7 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Failure> 
     let mut events = EventStream::default();
     let mut show = Show::List;
     let mut menu = Menu::default();
-    let choice = Choice {
+    let choice = ListSelection {
         order: args.sort,
         filters: args.filter.clone(),
     };
@@ -294,10 +296,10 @@ async fn one(
         After::Ended(end) => end,
     };
     let sentence = match &end {
-        End::TaskEnded => "The task has ended.",
-        End::Left => "The task runs on without a debugger.",
-        End::Killed => "The worker process is killed.",
-        End::Terminated | End::Lost(_) => "",
+        PromptEnd::TaskEnded => "The task has ended.",
+        PromptEnd::Left => "The task runs on without a debugger.",
+        PromptEnd::Killed => "The worker process is killed.",
+        PromptEnd::Terminated | PromptEnd::Lost(_) => "",
     };
     if !sentence.is_empty() && terminal.input.is_edited() {
         terminal.input.say(&format!("{sentence}\n"))?;
@@ -310,7 +312,7 @@ async fn converse(
     prompt: &mut Session,
     pieces: &mut mpsc::Receiver<Piece>,
     terminal: &mut Terminal,
-) -> io::Result<End> {
+) -> io::Result<PromptEnd> {
     loop {
         let line = match typed(prompt, pieces, terminal).await? {
             Ok(Typed::Line(line)) => line,
@@ -359,7 +361,7 @@ async fn typed(
     prompt: &mut Session,
     pieces: &mut mpsc::Receiver<Piece>,
     terminal: &mut Terminal,
-) -> io::Result<Result<Typed, End>> {
+) -> io::Result<Result<Typed, PromptEnd>> {
     terminal.input.ask(prompt.text(), true);
     loop {
         tokio::select! {

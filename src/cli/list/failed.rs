@@ -8,7 +8,7 @@ use super::super::relay_client::RelayClient;
 use super::super::terminal::{self, say};
 use super::super::{Failure, ListArgs};
 use crate::listing::row::Row;
-use crate::listing::select::Choice;
+use crate::listing::select::ListSelection;
 use crate::listing::text;
 use crate::wire::human_time::span;
 use crate::wire::text::replaced;
@@ -16,7 +16,7 @@ use crate::wire::text::replaced;
 pub(super) async fn run(args: ListArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay)?;
     let told = client.failed_tasks().await?;
-    let choice = Choice {
+    let choice = ListSelection {
         order: args.sort,
         filters: args.filter,
     };

@@ -13,7 +13,7 @@ use super::relay_client::RelayClient;
 use super::tasks::{self, TasksArgs};
 use super::terminal;
 use super::{Failure, ListArgs};
-use crate::listing::select::{Choice, arranged};
+use crate::listing::select::{ListSelection, arranged};
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
@@ -55,7 +55,7 @@ pub(super) async fn run(args: ListArgs) -> Result<(), Failure> {
         return failed::run(args).await;
     }
     let client = RelayClient::new(args.relay)?;
-    let choice = Choice {
+    let choice = ListSelection {
         order: args.sort,
         filters: args.filter,
     };

@@ -16,7 +16,7 @@ use crate::cli::failure::Failure;
 use crate::cli::relay_client::{RelayClient, RelayError};
 use crate::cli::sse::{self, Parser};
 use crate::listing::row::Row;
-use crate::listing::select::{Choice, arranged};
+use crate::listing::select::{ListSelection, arranged};
 use crate::wire::backoff::Backoff;
 use crate::wire::text::replaced;
 
@@ -34,7 +34,7 @@ pub(super) async fn run(
     client: &RelayClient,
     how: How,
     ended: bool,
-    choice: Choice,
+    choice: ListSelection,
 ) -> Result<(), Failure> {
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;
@@ -52,7 +52,7 @@ async fn follow(
     client: &RelayClient,
     view: &mut View,
     ended: bool,
-    choice: Choice,
+    choice: ListSelection,
 ) -> Result<(), Failure> {
     let mut stream = Some(Stream::open(client).await?);
     let mut state = State {
@@ -102,7 +102,7 @@ async fn follow(
 }
 
 /// Why the relay ended the stream, in its words.
-fn reason(event: &sse::Event) -> String {
+fn reason(event: &sse::ServerSentEvent) -> String {
     let data = serde_json::from_str::<Value>(&event.data).unwrap_or_default();
     let words = data["error"].as_str().unwrap_or("it does not say why");
     replaced(words).into_owned()
@@ -147,7 +147,7 @@ impl Stream {
     }
 
     /// The next events, perhaps none. Cancel safe: a frame is parsed as soon as it is there.
-    async fn next(&mut self) -> Result<Vec<sse::Event>, String> {
+    async fn next(&mut self) -> Result<Vec<sse::ServerSentEvent>, String> {
         let frame = match timeout(LONGEST_SILENCE, self.body.frame()).await {
             Ok(Some(Ok(frame))) => frame,
             Ok(Some(Err(_))) => return Err("the connection broke".to_owned()),
@@ -170,7 +170,7 @@ struct State {
     /// Whether breakpoints that ended stay in the list.
     ended: bool,
     /// Which rows are shown, and in which order.
-    choice: Choice,
+    choice: ListSelection,
 }
 
 impl State {
@@ -182,7 +182,7 @@ impl State {
         view.clusters(&before, &self.list)
     }
 
-    fn apply(&mut self, event: &sse::Event, view: &mut View) -> Result<(), Failure> {
+    fn apply(&mut self, event: &sse::ServerSentEvent, view: &mut View) -> Result<(), Failure> {
         // A relay of a later version may send what this one does not know.
         let Ok(data) = serde_json::from_str::<Value>(&event.data) else {
             return Ok(());

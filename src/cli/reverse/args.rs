@@ -13,7 +13,7 @@ pub struct ReverseArgs {
     pub name: RendezvousName,
     /// Where the debugger listens: HOST:PORT, or a port of this machine
     #[arg(long, value_name = "HOST:PORT", value_parser = debugger, value_hint = ValueHint::Hostname)]
-    pub to: Debugger,
+    pub to: DebuggerAddress,
     /// Port that workers dial on their node; without it one is chosen, always the same for NAME
     #[arg(long, value_name = "PORT")]
     pub port: Option<u16>,
@@ -27,14 +27,14 @@ pub struct ReverseArgs {
 
 /// Where a debugger listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Debugger {
+pub struct DebuggerAddress {
     /// A host's name or address, IPv6 without brackets.
     pub host: String,
     /// Its port.
     pub port: u16,
 }
 
-impl std::fmt::Display for Debugger {
+impl std::fmt::Display for DebuggerAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.host.contains(':') {
             true => write!(f, "[{}]:{}", self.host, self.port),
@@ -43,11 +43,11 @@ impl std::fmt::Display for Debugger {
     }
 }
 
-pub(super) fn debugger(text: &str) -> Result<Debugger, &'static str> {
+pub(super) fn debugger(text: &str) -> Result<DebuggerAddress, &'static str> {
     let (host, port) = text.rsplit_once(':').unwrap_or(("127.0.0.1", text));
     let host = host.trim_start_matches('[').trim_end_matches(']');
     match port.parse() {
-        Ok(port) if port != 0 && !host.is_empty() => Ok(Debugger {
+        Ok(port) if port != 0 && !host.is_empty() => Ok(DebuggerAddress {
             host: host.to_owned(),
             port,
         }),

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::args::{Debugger, ReverseArgs};
+use super::args::{DebuggerAddress, ReverseArgs};
 use super::printer::ReversePrinter;
 use crate::cli::RelayArgs;
 use crate::cli::relay_client::RelayError;
@@ -36,7 +36,7 @@ const PER_SECOND: u32 = 1024;
 const MOST: usize = 64;
 
 /// Why a link is over.
-pub(super) enum Broken {
+pub(super) enum LinkBroken {
     /// There is none, or no answer of a relay's.
     Relay(RelayError),
     /// For good.
@@ -49,13 +49,13 @@ pub(super) enum Broken {
     Output(io::Error),
 }
 
-impl From<io::Error> for Broken {
+impl From<io::Error> for LinkBroken {
     fn from(error: io::Error) -> Self {
         Self::Output(error)
     }
 }
 
-impl From<LinkError> for Broken {
+impl From<LinkError> for LinkBroken {
     fn from(error: LinkError) -> Self {
         Self::Lost(match error {
             LinkError::Closed(..) | LinkError::Gone => {
@@ -87,14 +87,14 @@ impl ReverseLink {
     }
 
     /// Runs one link to its end; its streams end with it.
-    pub(super) async fn run(&mut self) -> Broken {
+    pub(super) async fn run(&mut self) -> LinkBroken {
         match self.served().await {
             Ok(never) => match never {},
             Err(broken) => broken,
         }
     }
 
-    async fn served(&mut self) -> Result<std::convert::Infallible, Broken> {
+    async fn served(&mut self) -> Result<std::convert::Infallible, LinkBroken> {
         let path = format!("{REVERSE_PATH}{}", self.args.name);
         let relay = &self.args.relay;
         let none = HeaderMap::new();
@@ -137,7 +137,7 @@ impl ReverseLink {
     }
 }
 
-fn heard(told: &ReversePrinter, message: ToPerson) -> Result<(), Broken> {
+fn heard(told: &ReversePrinter, message: ToPerson) -> Result<(), LinkBroken> {
     match message {
         ToPerson::Ready { port } => told.ready(port),
         ToPerson::Listening { nodes, refused } => told.listening(nodes, refused.as_deref())?,
@@ -147,8 +147,8 @@ fn heard(told: &ReversePrinter, message: ToPerson) -> Result<(), Broken> {
         ToPerson::Refused { reason, passing } => {
             let reason = replaced(&reason).into_owned();
             return Err(match passing {
-                true => Broken::Later(reason),
-                false => Broken::Refused(reason),
+                true => LinkBroken::Later(reason),
+                false => LinkBroken::Refused(reason),
             });
         }
         ToPerson::Arrived(_) | ToPerson::Unknown => {}
@@ -160,7 +160,7 @@ fn heard(told: &ReversePrinter, message: ToPerson) -> Result<(), Broken> {
 async fn passed_on(
     relay: RelayArgs,
     path: String,
-    to: Debugger,
+    to: DebuggerAddress,
     arrived: ReverseArrival,
     failing: mpsc::Sender<FromPerson>,
 ) {
@@ -197,7 +197,7 @@ async fn passed_on(
     clippy::disallowed_methods,
     reason = "the debugger is the user's own, at the address of --to"
 )]
-async fn reached(to: &Debugger) -> io::Result<TcpStream> {
+async fn reached(to: &DebuggerAddress) -> io::Result<TcpStream> {
     let dialled = timeout(PATIENCE, TcpStream::connect((&*to.host, to.port))).await;
     let stream = dialled.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
     stream.set_nodelay(true)?;

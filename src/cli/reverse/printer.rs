@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::args::Debugger;
+use super::args::DebuggerAddress;
 use crate::cli::terminal;
 use crate::wire::human_time::span;
 use crate::wire::text::replaced;
@@ -16,7 +16,7 @@ use crate::wire::tunnel::reverse::ReverseArrival;
 /// Prints.
 pub(super) struct ReversePrinter {
     json: bool,
-    to: Debugger,
+    to: DebuggerAddress,
     state: Mutex<ReverseDisplay>,
 }
 
@@ -30,7 +30,7 @@ struct ReverseDisplay {
 }
 
 impl ReversePrinter {
-    pub(super) fn new(json: bool, to: Debugger) -> Self {
+    pub(super) fn new(json: bool, to: DebuggerAddress) -> Self {
         Self {
             json,
             to,
@@ -138,7 +138,7 @@ impl ReversePrinter {
 }
 
 /// What to put into the code of a task.
-fn in_code(port: u16, to: &Debugger) -> String {
+fn in_code(port: u16, to: &DebuggerAddress) -> String {
     format!(
         "Put one of these into a task; its connection is forwarded to {to}:\n    \
          import pydevd_pycharm; pydevd_pycharm.settrace(\"127.0.0.1\", port={port}, suspend=True)\n    \

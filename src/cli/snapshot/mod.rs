@@ -17,10 +17,10 @@ use self::saved::SavedError;
 use crate::cli::relay_client::{RelayClient, RelayError};
 use crate::cli::release::called;
 use crate::cli::terminal::say;
-use crate::cli::worker_session::Error as SessionError;
+use crate::cli::worker_session::WorkerSessionError as SessionError;
 use crate::cli::{Failure, SnapshotArgs};
 use crate::listing::row::Row;
-use crate::pdb::Limits;
+use crate::pdb::SnapshotLimits;
 use crate::wire::human_time::span;
 use crate::wire::text::replaced;
 
@@ -157,7 +157,7 @@ pub(in crate::cli) async fn seen(
     if !locals {
         wanted["locals"] = false.into();
     }
-    if limit as usize != Limits::default().value {
+    if limit as usize != SnapshotLimits::default().value {
         wanted["limit"] = limit.into();
     }
     let (patience, again) = PATIENCE;

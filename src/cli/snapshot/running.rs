@@ -11,7 +11,7 @@ use crate::cli::SnapshotArgs;
 use crate::cli::failure::{Exit, Failure};
 use crate::cli::relay_client::RelayClient;
 use crate::cli::terminal::say;
-use crate::cli::worker_session::Error as SessionError;
+use crate::cli::worker_session::WorkerSessionError as SessionError;
 use crate::listing::fold::member::Member;
 use crate::listing::fold::places;
 use crate::listing::fold::text::{self, Shown};

@@ -1,9 +1,9 @@
 //! The list of clusters: taken whole from the source that counts most.
 
 use crate::config::address::split_cluster;
-use crate::config::file::{Entries, RawCluster};
+use crate::config::file::{FileEntries, RawCluster};
 use crate::config::problem::Problem;
-use crate::config::raw::{Entry, RawValue};
+use crate::config::raw::{RawEntry, RawValue};
 use crate::config::resolver::{Resolver, Section};
 use crate::config::settings::Cluster;
 use crate::config::sources::CLUSTERS_VARIABLE;
@@ -66,7 +66,7 @@ impl Resolver {
     }
 
     /// Reads a cluster that is given by `entries`, and that what counts more may replace.
-    fn cluster(&mut self, entries: Entries) -> Cluster {
+    fn cluster(&mut self, entries: FileEntries) -> Cluster {
         for (key, entry) in entries {
             self.entries.insert((Cluster::NAME, key), vec![entry]);
         }
@@ -118,7 +118,7 @@ impl Resolver {
         let (name, url) = split_cluster(text);
         let given = [("name", name), ("ray_address", Some(url))];
         let entries = given.into_iter().filter_map(|(key, value)| {
-            let entry = Entry {
+            let entry = RawEntry {
                 label: label.to_owned(),
                 place: place.to_owned(),
                 value: RawValue::Word(value?.to_owned()),

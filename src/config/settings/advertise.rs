@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use crate::config::address::is_host_name;
-use crate::config::kind::{Kind, choice, quoted};
+use crate::config::kind::{ValueKind, choice, quoted};
 use crate::config::problem::Wrong;
 use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};
@@ -28,9 +28,9 @@ settings! {
         /// How breakpoints are told apart in dashboard answers: `single`, `ports` or `host`.
         mode: Mode = Mode::Single, choice();
         /// The ports of mode `ports`, one for each breakpoint.
-        ports: RangeInclusive<u16> = 5700..=5731, Kind::new(ports, |ports| quoted(&shown(ports)));
+        ports: RangeInclusive<u16> = 5700..=5731, ValueKind::new(ports, |ports| quoted(&shown(ports)));
         /// The host name of mode `host`, in which `{id}` stands for the id of the breakpoint.
-        host: String = String::new(), Kind::new(host_template, quoted).without_default();
+        host: String = String::new(), ValueKind::new(host_template, quoted).without_default();
     }
 }
 

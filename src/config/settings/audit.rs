@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::config::kind::{Kind, choice, count, duration, flag, path, quoted, size};
+use crate::config::kind::{ValueKind, choice, count, duration, flag, path, quoted, size};
 use crate::config::problem::Wrong;
 use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};
@@ -19,7 +19,7 @@ settings! {
         /// The live file, for `sink = "file"`.
         file: Option<PathBuf> = None, path("the path of a file");
         /// The daemon's address, for `sink = "syslog"`.
-        syslog: SyslogAddress = SyslogAddress::Unix("/dev/log".into()), Kind::new(syslog, quoted);
+        syslog: SyslogAddress = SyslogAddress::Unix("/dev/log".into()), ValueKind::new(syslog, quoted);
         /// A file that would grow over so many bytes is rotated: fewer would hold a few lines, more take long to verify.
         max_size: usize = 64 * MIB, size(64 * KIB..=16 * GIB);
         /// Rotated files that are kept; 0 keeps all.

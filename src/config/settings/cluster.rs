@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 pub use crate::config::address::Gcs;
 use crate::config::address::{GCS, parse_gcs, parse_ray_address};
-use crate::config::kind::{Kind, Shape, choice, path, quoted};
+use crate::config::kind::{Shape, ValueKind, choice, path, quoted};
 use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};
 use crate::config::settings::UpstreamPath;
@@ -13,14 +13,14 @@ settings! {
     /// `[[cluster]]`: a Ray cluster.
     pub struct Cluster = "cluster" {
         /// Lower-case letters, digits and `-`.
-        name: String = "default".to_owned(), Kind::new(name, quoted);
+        name: String = "default".to_owned(), ValueKind::new(name, quoted);
         /// The head's dashboard, `http` or `https`, a path prefix allowed.
-        ray_address: String = "http://127.0.0.1:8265".to_owned(), Kind::new(ray_address, quoted).shaped(Shape::Address);
+        ray_address: String = "http://127.0.0.1:8265".to_owned(), ValueKind::new(ray_address, quoted).shaped(Shape::Address);
         /// Ray's own token. Absent: for the first cluster RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or
         /// ~/.ray/auth_token, as Ray itself looks; none for the others.
         token_file: Option<PathBuf> = None, path("the path of a file with Ray's token");
         /// The GCS, for breakpoints of the legacy debugger.
-        gcs_address: Gcs = Gcs::Auto, Kind::new(gcs_address, quoted);
+        gcs_address: Gcs = Gcs::Auto, ValueKind::new(gcs_address, quoted);
         /// By which way its workers are reached. Absent: `upstream.path`.
         path: Option<UpstreamPath> = None, choice().optional();
     }

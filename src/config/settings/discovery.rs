@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::config::address::{is_host_label, parse_ray_address};
-use crate::config::kind::{Kind, Shape, count, flag, listed, quoted, text};
+use crate::config::kind::{Shape, ValueKind, count, flag, listed, quoted, text};
 use crate::config::problem::Wrong;
 use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};
@@ -21,11 +21,11 @@ settings! {
         /// The RayClusters of the Kubernetes API server of `[kubernetes]` are clusters.
         kubernetes: bool = false, flag();
         /// Those of these namespaces; empty: of all that the relay may read.
-        namespaces: Vec<String> = Vec::new(), Kind::new(namespaces, listed);
+        namespaces: Vec<String> = Vec::new(), ValueKind::new(namespaces, listed);
         /// Those with these labels, as `kubectl get --selector` takes it. Absent: all.
         label_selector: Option<String> = None, text("a label selector, such as \"debug=yes\"").optional();
         /// The dashboard of a cluster's head, by its Service.
-        ray_address: HeadAddress = HeadAddress(USUAL.to_owned()), Kind::new(ray_address, quoted).shaped(Shape::Address);
+        ray_address: HeadAddress = HeadAddress(USUAL.to_owned()), ValueKind::new(ray_address, quoted).shaped(Shape::Address);
         /// Clusters that are watched at a time, beside those of `[[cluster]]`.
         max_clusters: usize = 64, count(1..=512);
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::config::address::is_host_name;
-use crate::config::kind::{Kind, SHORTEST, count, duration, flag, listed, quoted, size};
+use crate::config::kind::{SHORTEST, ValueKind, count, duration, flag, listed, quoted, size};
 use crate::config::problem::Wrong;
 use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};
@@ -21,10 +21,10 @@ settings! {
         max_event_streams: usize = 64, count(1..=100_000);
         /// Names besides IP addresses and localhost under which browsers and clients may reach
         /// this relay; with a dot in front, every name below that domain.
-        allowed_hosts: Vec<String> = Vec::new(), Kind::new(host_names, listed);
+        allowed_hosts: Vec<String> = Vec::new(), ValueKind::new(host_names, listed);
         /// The host name of each cluster's dashboard for browsers, such as `{cluster}.ray.example.com`. Absent:
         /// `{cluster}.localhost`, for browsers on this machine or at a forwarded port.
-        dashboard_hosts: Option<String> = None, Kind::new(dashboard_hosts, quoted).optional();
+        dashboard_hosts: Option<String> = None, ValueKind::new(dashboard_hosts, quoted).optional();
         /// /relay/metrics is open to everyone, also where clients are authenticated.
         metrics_open: bool = false, flag();
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::kind::{
-    Kind, SHORTEST, count, duration, flag, listed, path, quoted, web_address,
+    SHORTEST, ValueKind, count, duration, flag, listed, path, quoted, web_address,
 };
 use crate::config::problem::Wrong;
 use crate::config::raw::RawValue;
@@ -17,9 +17,9 @@ settings! {
         /// Tokens that are not the relay's own are shown to Kubernetes.
         enabled: bool = false, flag();
         /// A token has to be meant for one of them. Never empty.
-        audiences: Vec<String> = vec!["ray-relay".to_owned()], Kind::new(audiences, listed);
+        audiences: Vec<String> = vec!["ray-relay".to_owned()], ValueKind::new(audiences, listed);
         /// Where permissions are looked for, and the relay's own namespace. Absent: that of the relay's pod, or of the kubeconfig's context.
-        namespace: Option<String> = None, Kind::new(namespace, quoted).optional();
+        namespace: Option<String> = None, ValueKind::new(namespace, quoted).optional();
         /// https, or http to loopback. Absent: that of the pod, else of the kubeconfig.
         api_server: Option<String> = None, web_address();
         /// Certificate authorities of `api_server`. Absent: the system's. Only with `api_server`.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::address::parse_listen;
-use crate::config::kind::{Kind, SHORTEST, count, duration, flag, path, quoted, size};
+use crate::config::kind::{SHORTEST, ValueKind, count, duration, flag, path, quoted, size};
 use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};
 use crate::config::units::{DAY, GIB, HOUR, MIB, MINUTE, SECOND};
@@ -14,7 +14,7 @@ settings! {
     /// `[listen]`: the one port.
     pub struct Listen = "listen" {
         /// The address and port to listen on.
-        address: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 5678)), Kind::new(address, quoted);
+        address: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 5678)), ValueKind::new(address, quoted);
         /// Allows a non-loopback address without authentication.
         insecure_no_auth: bool = false, flag();
         /// Connections at a time; more wait in the kernel's queue.

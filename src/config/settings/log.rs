@@ -3,7 +3,7 @@
 use tracing::metadata::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
-use crate::config::kind::{Kind, choice, quoted};
+use crate::config::kind::{ValueKind, choice, quoted};
 use crate::config::problem::{Wrong, nearest, shown};
 use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};
@@ -12,7 +12,7 @@ settings! {
     /// `[log]`: what is logged, and how.
     pub struct Log = "log" {
         /// A tracing filter such as `info` or `ray_relay::dap=debug,info`.
-        level: String = "info".to_owned(), Kind::new(filter, quoted);
+        level: String = "info".to_owned(), ValueKind::new(filter, quoted);
         /// Form of a line.
         format: LogFormat = LogFormat::Text, choice();
     }

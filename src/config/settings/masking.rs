@@ -1,6 +1,6 @@
 //! `[masking]`: what of values is hidden in debug sessions and terminals.
 
-use crate::config::kind::{Kind, PatternCheck, flag, listed, size};
+use crate::config::kind::{PatternCheck, ValueKind, flag, listed, size};
 use crate::config::problem::Wrong;
 use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};
@@ -14,11 +14,11 @@ settings! {
         /// Whether the built-in rules for names, types and values apply as well.
         defaults: bool = true, flag();
         /// Further names of variables, `*` stands for anything.
-        names: Vec<String> = Vec::new(), Kind::new(name_patterns, listed);
+        names: Vec<String> = Vec::new(), ValueKind::new(name_patterns, listed);
         /// Further names of types, `*` stands for anything.
-        types: Vec<String> = Vec::new(), Kind::new(name_patterns, listed);
+        types: Vec<String> = Vec::new(), ValueKind::new(name_patterns, listed);
         /// Further regular expressions, of which group 1 is hidden where there is one.
-        values: Vec<String> = Vec::new(), Kind::checked(value_patterns, listed);
+        values: Vec<String> = Vec::new(), ValueKind::checked(value_patterns, listed);
         /// Whether e-mail addresses are masked too.
         email: bool = false, flag();
         /// Longest value of a variable that is shown, in bytes.

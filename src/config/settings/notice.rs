@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::config::kind::{Keyword, Kind, Shape, choice, duration, listed, path, quoted};
+use crate::config::kind::{Keyword, Shape, ValueKind, choice, duration, listed, path, quoted};
 use crate::config::problem::{Wrong, nearest};
 use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};
@@ -30,13 +30,13 @@ settings! {
         /// What the body of a notice is.
         form: NoticeForm = NoticeForm::Json, choice();
         /// What the webhook is told of. Never empty.
-        on: Vec<NoticeEvent> = NoticeEvent::all(), Kind::new(events, |events| listed(&words(events)));
+        on: Vec<NoticeEvent> = NoticeEvent::all(), ValueKind::new(events, |events| listed(&words(events)));
         /// A breakpoint that has waited for so long is told of, once for each stop.
         paused_for: Duration = 30 * MINUTE, duration(SECOND..=30 * DAY);
         /// The sentence for people, of breakpoints.
-        text: Template = Template::usual(), Kind::new(template, quoted);
+        text: Template = Template::usual(), ValueKind::new(template, quoted);
         /// The address of the relay as people reach it, without a slash at its end. Absent: notices have no link.
-        link: Option<String> = None, Kind::new(link, quoted).shaped(Shape::Address).optional();
+        link: Option<String> = None, ValueKind::new(link, quoted).shaped(Shape::Address).optional();
     }
 }
 

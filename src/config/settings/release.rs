@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::kind::{Kind, SHORTEST, duration, quoted, texts};
+use crate::config::kind::{SHORTEST, ValueKind, duration, quoted, texts};
 use crate::config::problem::Wrong;
 use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};
@@ -15,7 +15,7 @@ settings! {
     /// `[release]`: when tasks that wait at a breakpoint are released without a person asking.
     pub struct Release = "release" {
         /// A breakpoint that has waited for so long is released. Absent: `off`.
-        after: Option<Duration> = None, Kind::new(after, shown);
+        after: Option<Duration> = None, ValueKind::new(after, shown);
         /// So long before, it is announced in the event stream and the audit log.
         announce: Duration = 5 * MINUTE, duration(SHORTEST..=LONGEST);
         /// Names of the clusters for which it holds; empty: for all.

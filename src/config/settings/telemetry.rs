@@ -1,13 +1,13 @@
 //! `[telemetry]`: where the relay sends what it tells of itself, beside its log and its metrics.
 
-use crate::config::kind::{Kind, Shape, quoted};
+use crate::config::kind::{Shape, ValueKind, quoted};
 use crate::config::read;
 
 settings! {
     /// `[telemetry]`: where traces go.
     pub struct Telemetry = "telemetry" {
         /// A collector of OpenTelemetry that is sent traces, by OTLP over HTTP. Absent: there are none.
-        otlp: Option<String> = None, Kind::new(
+        otlp: Option<String> = None, ValueKind::new(
             |value| read::plain_address(
                 value,
                 "the http or https address of a collector that takes OTLP over HTTP, such as \"http://127.0.0.1:4318\"",

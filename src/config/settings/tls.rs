@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::config::kind::{Keyword, Kind, choice, file_path, shown_word};
+use crate::config::kind::{Keyword, ValueKind, choice, file_path, shown_word};
 use crate::config::problem::Wrong;
 use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};
@@ -87,7 +87,7 @@ fn follow<T: Keyword>(resolver: &mut Resolver, key: &'static str, slot: &mut T, 
     }
 }
 
-fn pem_file() -> Kind<Option<PathBuf>> {
+fn pem_file() -> ValueKind<Option<PathBuf>> {
     file_path(pem_path)
 }
 

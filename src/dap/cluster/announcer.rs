@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::jobs::Job;
 use crate::dap::attach::{Pass, RelayEndpoint, child_configuration};
 use crate::dap::attach_selector::{AttachSelector, fits};
-use crate::dap::selection::Children;
+use crate::dap::selection::ChildSessions;
 use crate::identity::Secret;
 use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot, State};
 use crate::session::GroupRoot;
@@ -29,7 +29,7 @@ pub(super) const APART: Duration = Duration::from_millis(500);
 pub(in crate::dap) struct Announcer {
     attach: Request,
     dialled: RelayEndpoint,
-    children: Children,
+    children: ChildSessions,
     selector: AttachSelector,
     /// Name of the family, which the sessions that it announces present to belong to it.
     pub(super) family: String,
@@ -51,7 +51,7 @@ impl Announcer {
     pub(in crate::dap) fn new(
         attach: Request,
         dialled: RelayEndpoint,
-        children: Children,
+        children: ChildSessions,
         selector: AttachSelector,
         parent: &GroupRoot,
     ) -> Self {
@@ -163,7 +163,7 @@ impl Announcer {
         };
         let mut configuration =
             child_configuration(&self.attach.arguments, breakpoint, &self.dialled, pass);
-        if self.children == Children::StartDebugging {
+        if self.children == ChildSessions::StartDebugging {
             let arguments = json!({"request": Command::Attach, "configuration": configuration});
             return request(self.seq, Reverse::StartDebugging, arguments);
         }

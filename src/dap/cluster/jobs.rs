@@ -18,14 +18,14 @@ pub(super) type Job = (Arc<str>, String);
 type JobQuery = Pin<Box<dyn Future<Output = (Job, Option<String>)> + Send>>;
 
 /// Asks after each job once. Lives in the task of its session.
-pub(super) struct Jobs {
+pub(super) struct AskedJobs {
     registry: Registry,
     /// Told, or asked after now.
     known: HashSet<Job>,
     asking: FuturesUnordered<JobQuery>,
 }
 
-impl Jobs {
+impl AskedJobs {
     pub(super) fn new(registry: Registry) -> Self {
         Self {
             registry,

@@ -6,7 +6,7 @@ use super::announcer::{APART, MAX_CHILDREN, NAME_PATIENCE};
 use super::*;
 use crate::dap::attach::RelayEndpoint;
 use crate::dap::attach_selector::AttachSelector;
-use crate::dap::selection::Children;
+use crate::dap::selection::ChildSessions;
 use crate::dap::testing::{paused, snapshot};
 use crate::identity::Secret;
 use crate::ray::registry::{Holder, State};
@@ -28,7 +28,7 @@ fn request(command: &str, arguments: Value) -> Request {
     }
 }
 
-fn announcer(children: Children) -> Announcer {
+fn announcer(children: ChildSessions) -> Announcer {
     let arguments =
         json!({"name": "Ray", "connect": {"host": "127.0.0.1", "port": 5678}, "justMyCode": true});
     let dialled = RelayEndpoint::read(&arguments, 1);
@@ -57,7 +57,7 @@ fn later() -> Timestamp {
 
 #[test]
 fn each_stop_is_announced_once_and_the_next_stop_of_the_same_worker_again() {
-    let mut announcer = announcer(Children::StartDebugging);
+    let mut announcer = announcer(ChildSessions::StartDebugging);
     let first = paused("square", 1);
     let messages = announcer.announces(vec![first.clone()]);
     assert_eq!(messages.len(), 1);
@@ -83,7 +83,7 @@ fn children_are_announced_one_after_another_to_a_client_that_mixes_them() {
         instant: now.instant + wait,
         ..now
     };
-    let mut announcer = announcer(Children::StartDebugging).spaced(true);
+    let mut announcer = announcer(ChildSessions::StartDebugging).spaced(true);
     let (messages, again) = announcer.announce(&list, now, no_ticket);
     assert_eq!((messages.len(), again), (1, Some(APART)));
     let (messages, again) = announcer.announce(&list, after(APART / 2), no_ticket);
@@ -96,7 +96,7 @@ fn children_are_announced_one_after_another_to_a_client_that_mixes_them() {
 
 #[test]
 fn a_worker_that_is_gone_has_its_job_asked_after_once() {
-    let mut announcer = announcer(Children::StartDebugging);
+    let mut announcer = announcer(ChildSessions::StartDebugging);
     let mut gone = paused("square", 1);
     gone.names_mut().job_id = Some("02000000".to_owned());
     announcer.announces(vec![gone.clone()]);
@@ -135,7 +135,7 @@ fn what_differs_comes_first_in_the_name_of_a_session() {
 
 #[test]
 fn a_worker_waits_for_its_name_but_not_for_ever() {
-    let mut announcer = announcer(Children::StartDebugging);
+    let mut announcer = announcer(ChildSessions::StartDebugging);
     let mut nameless = paused("square", 1);
     nameless.names_mut().name = None;
     let nameless_since = nameless.first_seen;
@@ -153,7 +153,7 @@ fn a_worker_waits_for_its_name_but_not_for_ever() {
 
 #[test]
 fn children_are_bounded_and_the_rest_follow_as_others_end() {
-    let mut announcer = announcer(Children::StartDebugging);
+    let mut announcer = announcer(ChildSessions::StartDebugging);
     let mut many: Vec<_> = (0..40).map(|n| paused("square", n)).collect();
     let messages = announcer.announces(many.clone());
     let children = messages.iter().filter(|m| m["type"] == "request");
@@ -166,7 +166,7 @@ fn children_are_bounded_and_the_rest_follow_as_others_end() {
 
 #[test]
 fn older_clients_get_debugpys_own_event_with_a_type() {
-    let messages = announcer(Children::DebugpyAttach).announces(vec![paused("square", 1)]);
+    let messages = announcer(ChildSessions::DebugpyAttach).announces(vec![paused("square", 1)]);
     assert_eq!(messages[0]["event"], "debugpyAttach");
     assert_eq!(messages[0]["body"]["type"], "debugpy");
     assert_eq!(messages[0]["body"]["connect"]["port"], 5678);

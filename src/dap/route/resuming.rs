@@ -3,8 +3,8 @@
 use super::{AttachFlow, names_one};
 use crate::dap::ClientOpening;
 use crate::dap::attach_selector::{AttachSelector, fits};
-use crate::dap::client::Client;
-use crate::dap::selection::{Choice, Hint};
+use crate::dap::client::DebugClient;
+use crate::dap::selection::{AttachAnswer, Hint};
 use crate::debugger::unattended::Taker;
 use crate::policy::Scope;
 use crate::ray::registry::Breakpoint;
@@ -20,7 +20,7 @@ impl AttachFlow<'_> {
         selector: AttachSelector,
         hint: Hint,
         opened: &ClientOpening,
-    ) -> Result<(AttachSelector, Choice), SessionRefusal> {
+    ) -> Result<(AttachSelector, AttachAnswer), SessionRefusal> {
         let named = names_one(&selector, hint, &self.context.registry.snapshot());
         let mut choice = self.choose(&selector, hint, opened);
         if let Err(SessionRefusal::InUse { .. }) = choice {
@@ -57,7 +57,7 @@ impl AttachFlow<'_> {
     /// with.
     pub(super) async fn take(
         &self,
-        client: &Client,
+        client: &DebugClient,
         selector: &AttachSelector,
         breakpoint: &Breakpoint,
     ) -> Result<(Permit, Option<Box<Resumed>>), SessionRefusal> {

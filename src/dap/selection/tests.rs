@@ -30,28 +30,32 @@ fn held(name: &str, n: u8) -> Breakpoint {
     }
 }
 
-fn pick(arguments: Value, children: Children, snapshot: &Snapshot) -> Result<Choice, String> {
+fn pick(
+    arguments: Value,
+    children: ChildSessions,
+    snapshot: &Snapshot,
+) -> Result<AttachAnswer, String> {
     let selector = read_selector(&arguments).and_then(|selector| completed(selector, snapshot));
     let selector = selector.map_err(|refusal| refusal.to_string())?;
     choose(&selector, Hint::None, children, snapshot, now()).map_err(|refusal| refusal.to_string())
 }
 
 /// What is picked by `rayRelay` alone, by a client that can open several sessions.
-fn by(selector: Value, snapshot: &Snapshot) -> Result<Choice, String> {
+fn by(selector: Value, snapshot: &Snapshot) -> Result<AttachAnswer, String> {
     let arguments = json!({ "rayRelay": selector });
-    pick(arguments, Children::StartDebugging, snapshot)
+    pick(arguments, ChildSessions::StartDebugging, snapshot)
 }
 
 /// Nothing is picked, for a reason with these words.
 #[track_caller]
-fn assert_refused(choice: Result<Choice, String>, words: &str) {
+fn assert_refused(choice: Result<AttachAnswer, String>, words: &str) {
     let why = choice.unwrap_err();
     assert!(why.contains(words), "{why}");
 }
 
-fn worker(choice: Result<Choice, String>) -> String {
+fn worker(choice: Result<AttachAnswer, String>) -> String {
     match choice {
-        Ok(Choice::Worker(breakpoint)) => breakpoint.name(),
+        Ok(AttachAnswer::Worker(breakpoint)) => breakpoint.name(),
         other => format!("{other:?}"),
     }
 }
@@ -116,21 +120,21 @@ fn without_a_selector_one_paused_worker_is_taken_and_several_depend_on_the_clien
     let two = snapshot(vec![paused("square", 1), paused("cube", 2)]);
     let none = snapshot(vec![]);
     for children in [
-        Children::StartDebugging,
-        Children::DebugpyAttach,
-        Children::None,
+        ChildSessions::StartDebugging,
+        ChildSessions::DebugpyAttach,
+        ChildSessions::None,
     ] {
         assert_eq!(worker(pick(json!({}), children, &one)), "square");
     }
     for (children, list) in [
-        (Children::StartDebugging, &two),
-        (Children::DebugpyAttach, &two),
-        (Children::StartDebugging, &none),
+        (ChildSessions::StartDebugging, &two),
+        (ChildSessions::DebugpyAttach, &two),
+        (ChildSessions::StartDebugging, &none),
     ] {
-        assert_eq!(pick(json!({}), children, list), Ok(Choice::Cluster));
+        assert_eq!(pick(json!({}), children, list), Ok(AttachAnswer::Cluster));
     }
     // The one that has waited longest.
-    let only = |list: &Snapshot| pick(json!({}), Children::None, list);
+    let only = |list: &Snapshot| pick(json!({}), ChildSessions::None, list);
     assert_eq!(worker(only(&two)), "square");
     assert_refused(only(&none), "nothing waits at a breakpoint now");
     assert_refused(only(&none), "\"next\": true");
@@ -158,10 +162,10 @@ fn the_relays_block_selects_by_id_task_worker_cluster_next_and_all() {
         assert_eq!(worker(by(selector, &two)), name);
     }
     let one = snapshot(vec![first]);
-    assert_eq!(by(json!({"next": true}), &one), Ok(Choice::Next));
-    assert_eq!(by(json!({"all": true}), &one), Ok(Choice::Cluster));
+    assert_eq!(by(json!({"next": true}), &one), Ok(AttachAnswer::Next));
+    assert_eq!(by(json!({"all": true}), &one), Ok(AttachAnswer::Cluster));
     let all = json!({"rayRelay": {"all": true}});
-    assert_refused(pick(all, Children::None, &two), "\"next\": true");
+    assert_refused(pick(all, ChildSessions::None, &two), "\"next\": true");
 }
 
 #[test]
@@ -193,15 +197,15 @@ fn what_is_unreachable_is_tried_for_who_names_it_and_offered_to_nobody() {
         ..paused(name, n)
     };
     let both = snapshot(vec![gone("cube", 1), paused("square", 2)]);
-    for children in [Children::StartDebugging, Children::None] {
+    for children in [ChildSessions::StartDebugging, ChildSessions::None] {
         assert_eq!(worker(pick(json!({}), children, &both)), "square");
     }
     let named = json!({"rayRelay": {"task": "cube"}});
-    assert_eq!(worker(pick(named, Children::None, &both)), "cube");
+    assert_eq!(worker(pick(named, ChildSessions::None, &both)), "cube");
     let alone = snapshot(vec![gone("cube", 1)]);
     let step = format!("`ray-relay release --force {}`", alone.live[0].id);
     for words in ["its debugger is gone", &step] {
-        assert_refused(pick(json!({}), Children::None, &alone), words);
+        assert_refused(pick(json!({}), ChildSessions::None, &alone), words);
     }
 }
 
@@ -228,17 +232,17 @@ fn an_echoed_address_selects_unless_the_block_says_otherwise() {
     let (first, second) = (paused("square", 1), paused("cube", 2));
     let list = snapshot(vec![first.clone(), second.clone()]);
     let with = |selector: &AttachSelector, hint| {
-        choose(selector, hint, Children::StartDebugging, &list, now())
+        choose(selector, hint, ChildSessions::StartDebugging, &list, now())
     };
     let plain = AttachSelector::default();
     let hint = Hint::Breakpoint(second.id);
-    let echoed = Choice::Worker(Arc::new(second));
+    let echoed = AttachAnswer::Worker(Arc::new(second));
     assert_eq!(with(&plain, hint), Ok(echoed));
     let selector = AttachSelector {
         breakpoint: Some(first.id),
         ..AttachSelector::default()
     };
-    let named = Choice::Worker(Arc::new(first));
+    let named = AttachAnswer::Worker(Arc::new(first));
     assert_eq!(with(&selector, hint), Ok(named));
     let stale = with(&plain, Hint::Stale).unwrap_err();
     assert!(stale.to_string().contains("gone"), "{stale}");
@@ -249,13 +253,13 @@ fn a_subprocess_joins_the_worker_that_is_being_debugged_and_no_other() {
     let (held_one, free) = (held("square", 1), paused("cube", 2));
     let list = snapshot(vec![held_one.clone(), free.clone()]);
     let arguments = |id: BreakpointId| json!({"subProcessId": 9, "rayRelay": {"breakpoint": id}});
-    let joined = pick(arguments(held_one.id), Children::None, &list);
-    let subprocess = Choice::Subprocess(Arc::new(held_one.clone()));
+    let joined = pick(arguments(held_one.id), ChildSessions::None, &list);
+    let subprocess = AttachAnswer::Subprocess(Arc::new(held_one.clone()));
     assert_eq!(joined, Ok(subprocess));
-    let of_free = pick(arguments(free.id), Children::None, &list);
+    let of_free = pick(arguments(free.id), ChildSessions::None, &list);
     assert_refused(of_free, "has ended");
     let two = snapshot(vec![held_one, held("cube", 2)]);
-    let of_some = pick(json!({"subProcessId": 9}), Children::None, &two);
+    let of_some = pick(json!({"subProcessId": 9}), ChildSessions::None, &two);
     assert_refused(of_some, "several workers");
 }
 
@@ -268,8 +272,8 @@ fn a_subprocess_of_a_session_at_another_relay_is_told_where_that_is() {
     let here = held("square", 1);
     let some = json!({"subProcessId": 9});
     let both = snapshot(vec![here.clone(), elsewhere.clone()]);
-    let joined = pick(some.clone(), Children::None, &both);
-    assert_eq!(joined, Ok(Choice::Subprocess(Arc::new(here))));
+    let joined = pick(some.clone(), ChildSessions::None, &both);
+    assert_eq!(joined, Ok(AttachAnswer::Subprocess(Arc::new(here))));
     let alone = snapshot(vec![elsewhere]);
-    assert_refused(pick(some, Children::None, &alone), "sessionAffinity");
+    assert_refused(pick(some, ChildSessions::None, &alone), "sessionAffinity");
 }

@@ -10,7 +10,7 @@ mod unrecorded;
 
 use super::identity::with_token;
 use super::*;
-use crate::audit::Action;
+use crate::audit::EntryKind;
 use crate::audit::testing::{AuditSpy, spied};
 use crate::identity::testing::{authenticator, token_of};
 use crate::ray::registry::{BreakpointId, Snapshot};
@@ -156,11 +156,11 @@ async fn nothing_for(dap: &mut Conversation<TcpStream>, time: Duration) {
     assert!(seen.is_err(), "{seen:?}");
 }
 
-fn outcomes(spy: &AuditSpy) -> Vec<(Action, String)> {
+fn outcomes(spy: &AuditSpy) -> Vec<(EntryKind, String)> {
     let outcome = |details: &Value| details["outcome"].as_str().unwrap_or_default().to_owned();
     let lines = spy.lines().into_iter();
     lines
-        .filter(|line| line.action != Action::Audit)
+        .filter(|line| line.action != EntryKind::Audit)
         .map(|line| (line.action, outcome(&line.details)))
         .collect()
 }
@@ -219,9 +219,9 @@ async fn who_comes_again_finds_the_task_where_it_was_and_what_was_said_meanwhile
         left(&mut dap).await;
         drop(dap);
         timeout(PATIENCE, next.ended).await.unwrap().unwrap();
-        let ended = |outcome: &str| (Action::SessionEnded, outcome.to_owned());
-        let parked = (Action::SessionParked, "parked".to_owned());
-        let began = (Action::SessionBegan, "allowed".to_owned());
+        let ended = |outcome: &str| (EntryKind::SessionEnded, outcome.to_owned());
+        let parked = (EntryKind::SessionParked, "parked".to_owned());
+        let began = (EntryKind::SessionBegan, "allowed".to_owned());
         let on_record = outcomes(&spy);
         assert_eq!(on_record[..2], [began.clone(), parked]);
         for line in [began, ended("taken_over"), ended("client")] {
@@ -249,7 +249,7 @@ async fn a_goodbye_or_a_rule_against_it_or_no_park_lets_the_task_run() {
         debugger.ended.await.unwrap();
         let parked = outcomes(&spy)
             .iter()
-            .any(|(action, _)| *action == Action::SessionParked);
+            .any(|(action, _)| *action == EntryKind::SessionParked);
         assert!(!parked);
     }
 }

@@ -2,11 +2,11 @@
 
 use super::identity::{relay, with_token, worker};
 use super::*;
-use crate::audit::Action;
+use crate::audit::EntryKind;
 use crate::audit::testing::{AuditLine, AuditSpy, spied};
 use crate::identity::testing::token_of;
 
-fn actions(entries: &[AuditLine]) -> Vec<Action> {
+fn actions(entries: &[AuditLine]) -> Vec<EntryKind> {
     entries.iter().map(|entry| entry.action).collect()
 }
 
@@ -65,9 +65,9 @@ async fn begin_and_end_of_a_session_and_the_code_in_it_are_on_record_without_dat
     drop(debugger.dap);
     debugger.ended.await.unwrap();
     let entries = entries(&kept, 8).await;
-    let mut expected = vec![Action::SessionBegan];
-    expected.extend([Action::Command; 6]);
-    expected.push(Action::SessionEnded);
+    let mut expected = vec![EntryKind::SessionBegan];
+    expected.extend([EntryKind::Command; 6]);
+    expected.push(EntryKind::SessionEnded);
     assert_eq!(actions(&entries), expected);
     for entry in &entries {
         assert_eq!(entry.subject.as_deref(), Some("ann"));
@@ -108,7 +108,7 @@ async fn what_cannot_be_recorded_does_not_happen() {
     let relay = relay(audit, |_| {});
     let context = &relay;
     let worker = worker(context).await;
-    kept.refuse(Action::Command);
+    kept.refuse(EntryKind::Command);
     let (mut debugger, _) = Debugger::attaching(context, with_token(token_of("ann"))).await;
     let (mut dap, _) = worker.attached().await;
     let answer = debugger.ask("evaluate", json!({"expression": "1"})).await;
@@ -120,7 +120,7 @@ async fn what_cannot_be_recorded_does_not_happen() {
     drop(debugger.dap);
     debugger.ended.await.unwrap();
 
-    kept.refuse(Action::SessionBegan);
+    kept.refuse(EntryKind::SessionBegan);
     context.registry.insert(worker.breakpoint.clone());
     for arguments in [
         with_token(token_of("ann")),
@@ -150,7 +150,11 @@ async fn refusals_are_on_record_with_what_was_asked_for() {
     let entries = kept.take();
     assert_eq!(
         actions(&entries),
-        [Action::Authentication, Action::Decision, Action::Decision]
+        [
+            EntryKind::Authentication,
+            EntryKind::Decision,
+            EntryKind::Decision
+        ]
     );
     assert_eq!(entries[0].details["outcome"], "refused");
     assert!(entries[0].subject.is_none());

@@ -1,7 +1,7 @@
 //! Sessions of a relay that was killed, at the next one.
 
 use super::*;
-use crate::audit::Action;
+use crate::audit::EntryKind;
 use crate::audit::testing::spied;
 use crate::ray::registry::BreakpointId;
 use crate::takeover::PassedPark;
@@ -98,7 +98,7 @@ async fn a_session_is_parked_once_that_can_be_put_on_record() {
         while !spy
             .lines()
             .iter()
-            .any(|line| line.action == Action::SessionParked)
+            .any(|line| line.action == EntryKind::SessionParked)
         {
             tokio::task::yield_now().await;
         }

@@ -113,7 +113,7 @@ async fn a_session_goes_through_the_agent_and_the_record_says_so() {
     let lines = scene.record.lines();
     let began = lines
         .iter()
-        .find(|line| line.action == crate::audit::Action::SessionBegan);
+        .find(|line| line.action == crate::audit::EntryKind::SessionBegan);
     assert_eq!(began.unwrap().details["way"], "agent");
     let passing = passing(&scene, &open, &worker).await;
     let mut debugpy = configured(&worker).await;
@@ -354,7 +354,7 @@ async fn the_end_of_the_agent_is_told_and_is_no_end_of_the_worker() {
         loop {
             let lines = scene.record.lines();
             let mut ends = lines.iter();
-            let end = ends.find(|line| line.action == crate::audit::Action::SessionEnded);
+            let end = ends.find(|line| line.action == crate::audit::EntryKind::SessionEnded);
             if let Some(line) = end {
                 return line.details["outcome"].clone();
             }

@@ -11,7 +11,7 @@ use crate::wire::dap::message::notice;
 use crate::wire::peer_stream::PeerStream;
 
 /// How a client has attached.
-pub(super) struct Attached {
+pub(super) struct AttachMode {
     /// Address that it dialled.
     pub(super) dialled: RelayEndpoint,
     /// The arguments of its own `attach`. As text: as a value it can be twenty times as large.

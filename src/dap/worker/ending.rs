@@ -8,7 +8,7 @@ use super::{ActiveSession, LET_GO};
 use crate::dap::linger::{Linger, Unexplained};
 use crate::debugger::unattended::OWN_SEQ;
 use crate::session::live::{Closing, SessionEnd, SessionEvent};
-use crate::session::{Ending, GroupMember};
+use crate::session::{ChildEnding, GroupMember};
 use crate::telemetry::metrics::Outcome;
 use crate::wire::dap::codec::frame;
 use crate::wire::dap::conversation::Conversation;
@@ -22,7 +22,7 @@ use crate::wire::peer_stream::PeerStream;
 const PARENT_ENDED: &str = "the cluster session that opened it has ended";
 
 /// Resolves when the cluster session that opened this one has ended; never for one that was opened by itself. Cancel safe.
-pub(super) async fn parent_ended(member: &mut Option<GroupMember>) -> Ending {
+pub(super) async fn parent_ended(member: &mut Option<GroupMember>) -> ChildEnding {
     match member {
         Some(member) => Box::pin(member.ended()).await,
         None => std::future::pending().await,
@@ -82,8 +82,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     }
 
     /// Ends it with the cluster session that opened it.
-    pub(super) fn end_with_parent(&mut self, how: Ending) {
-        if how == Ending::Over || !self.leave_parked(PARENT_ENDED) {
+    pub(super) fn end_with_parent(&mut self, how: ChildEnding) {
+        if how == ChildEnding::Over || !self.leave_parked(PARENT_ENDED) {
             self.let_go(PARENT_ENDED, false);
         }
         self.live.end_within(LET_GO, Outcome::Client);

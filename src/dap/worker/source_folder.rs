@@ -12,7 +12,7 @@ use crate::wire::peer_stream::PeerStream;
 
 /// What was asked for, while the worker's debugger is told of it.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct FolderRequest {
     request: Request,
     folder: String,
 }
@@ -31,7 +31,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 self.splice.capture_answers(Side::Worker, evaluate);
                 self.splice.worker_mut().maps();
                 self.request(Command::Evaluate, mappings::setting(&folder));
-                self.source_folder = Some(Box::new(Asked { request, folder }));
+                self.source_folder = Some(Box::new(FolderRequest { request, folder }));
                 return;
             }
         };
@@ -44,7 +44,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let Some(asked) = self.source_folder.take() else {
             return;
         };
-        let Asked { request, folder } = *asked;
+        let FolderRequest { request, folder } = *asked;
         if answer["success"] != true {
             let sentence = "the worker's debugger knows no such thing; attach again with another rayRelay.localRoot";
             return self.tell(&request.failure(sentence));

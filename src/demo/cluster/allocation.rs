@@ -1,6 +1,6 @@
 //! Where a cluster on this machine goes: loopback addresses, ports, a directory.
 //!
-//! Called by [`super::Cluster::start`] and, for the directory, by the demo.
+//! Called by [`super::DemoCluster::start`] and, for the directory, by the demo.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};

@@ -55,7 +55,7 @@ pub struct Plan<'a> {
 }
 
 /// A cluster that runs. Dropping it ends it, blocking for a few seconds at most.
-pub struct Cluster {
+pub struct DemoCluster {
     dir: PathBuf,
     nodes: Vec<Node>,
     family: ProcessGroup,
@@ -66,7 +66,7 @@ pub struct Cluster {
     environment: Vec<(String, String)>,
 }
 
-impl Cluster {
+impl DemoCluster {
     /// Starts the head, then the workers, and waits until the head calls all alive; anew where Ray's own patience with a
     /// busy machine ends first. Dropping the future ends what was started.
     ///
@@ -148,7 +148,7 @@ impl Cluster {
     }
 
     /// A command in the cluster's environment, e.g. a driver: `RAY_ADDRESS` is set. Its process
-    /// and all that descends from it end with the cluster if [`Cluster::own`] is told of it.
+    /// and all that descends from it end with the cluster if [`DemoCluster::own`] is told of it.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         clean(&mut command);
@@ -307,7 +307,7 @@ pub(super) fn last_lines(text: &str, most: usize) -> String {
     lines[lines.len().saturating_sub(most)..].join("\n")
 }
 
-impl Drop for Cluster {
+impl Drop for DemoCluster {
     fn drop(&mut self) {
         self.end(&CancellationToken::new());
     }

@@ -1,6 +1,6 @@
 //! `ray start` for one node, in an environment where nothing leads Ray or Python elsewhere.
 //!
-//! Called by [`Cluster::start`]. Invariant: each node belongs to the cluster's family from the
+//! Called by [`DemoCluster::start`]. Invariant: each node belongs to the cluster's family from the
 //! moment it runs.
 
 use std::fs;
@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
 use super::allocation::free_port;
-use super::{Cluster, ClusterError, Plan};
+use super::{ClusterError, DemoCluster, Plan};
 use crate::demo::venv::Venv;
 
 /// Size of one node's object store, in bytes: Ray's minimum is 75 MiB.
@@ -22,7 +22,7 @@ pub(super) struct Node {
     pub(super) child: Child,
 }
 
-impl Cluster {
+impl DemoCluster {
     pub(super) fn start_head(
         &mut self,
         plan: &Plan<'_>,

@@ -9,13 +9,13 @@ use super::error::KubeError;
 
 /// What an API server answered: a status and the plain word beside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct KubeAnswer {
     /// `None`: it says none, or succeeded, and holds nothing of use.
     pub(crate) status: Option<u16>,
     pub(crate) word: String,
 }
 
-impl Answer {
+impl KubeAnswer {
     /// What a `Status` says, whose code is 0 where it has none.
     pub(crate) fn of(status: u16, reason: &str) -> Self {
         let word = plain_word(reason).unwrap_or_default().to_owned();
@@ -24,7 +24,7 @@ impl Answer {
     }
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for KubeAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.status, &*self.word) {
             (Some(status), "") => write!(f, "{status}"),
@@ -51,7 +51,7 @@ pub(crate) enum Unread {
     /// There is none, because of this.
     Unreachable(String),
     /// It refuses.
-    Refused(Answer),
+    Refused(KubeAnswer),
     /// It has more bytes than that.
     TooLarge(usize),
     /// It is none to what was asked, as is seen there; 0 where that is not known.
@@ -73,7 +73,7 @@ impl Unread {
                 return Self::Strange { line: 0, column: 0 };
             }
             kube::Error::Api(status) => {
-                return Self::Refused(Answer::of(status.code, &status.reason));
+                return Self::Refused(KubeAnswer::of(status.code, &status.reason));
             }
             kube::Error::SerdeError(error) => return Self::strange(error),
             _ => {}

@@ -10,7 +10,7 @@ use std::iter::successors;
 use kube::client::AuthError;
 use kube::config::KubeconfigError;
 
-use super::answer::Answer;
+use super::answer::KubeAnswer;
 use crate::dial::{DialError, ProxyError, behind, tls_error};
 use crate::wire::text::{innermost_cause, shortened};
 
@@ -154,7 +154,7 @@ pub(crate) enum KubeError {
         /// Its name.
         account: String,
         /// What it answered.
-        why: Answer,
+        why: KubeAnswer,
     },
     /// It refuses something else.
     #[error("the Kubernetes API server {server} answers {why} when asked to {} {}", asked.verbs, asked.resource)]
@@ -164,7 +164,7 @@ pub(crate) enum KubeError {
         /// What it was.
         asked: Permission,
         /// What it answered.
-        why: Answer,
+        why: KubeAnswer,
     },
     /// That is no API server.
     #[error("{server} does not answer like a Kubernetes API server when asked to {} {}", asked.verbs, asked.resource)]
@@ -304,7 +304,7 @@ impl KubeError {
                 code => Self::Refused {
                     server,
                     asked,
-                    why: Answer::of(code, &status.reason),
+                    why: KubeAnswer::of(code, &status.reason),
                 },
             },
             kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => {

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, DuplexStream, ReadBuf};
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
-use super::answer::Answer;
+use super::answer::KubeAnswer;
 use super::cluster::KubeCluster;
 use super::error::{KubeError, LONGEST};
 use super::service::{self, RelayPod, asked};
@@ -120,7 +120,7 @@ impl Forwarder {
                 }
                 Err(kube::Error::Api(status)) if status.code == 404 || status.code >= 500 => {
                     Ok(Err(not_forwarded(
-                        Answer::of(status.code, &status.reason).to_string(),
+                        KubeAnswer::of(status.code, &status.reason).to_string(),
                     )))
                 }
                 Err(error) => Err(error),
@@ -141,14 +141,14 @@ impl Forwarder {
 }
 
 /// What the kubelet says where nothing is reached.
-type Failure = Pin<Box<dyn Future<Output = Option<String>> + Send + Sync>>;
+type KubeletError = Pin<Box<dyn Future<Output = Option<String>> + Send + Sync>>;
 
 /// The bytes of a port-forward. There is no half of it that could be closed alone: an end that has said everything has heard
 /// everything.
 pub(crate) struct Forwarded {
     pod: String,
     stream: DuplexStream,
-    failure: Option<Failure>,
+    failure: Option<KubeletError>,
     forwarder: Option<Portforwarder>,
 }
 

@@ -17,7 +17,7 @@ mod service;
 mod tests;
 mod token;
 
-pub(crate) use self::answer::{Answer, Unread};
+pub(crate) use self::answer::{KubeAnswer, Unread};
 pub(crate) use self::client::{ApiServer, address};
 pub(crate) use self::cluster::KubeCluster;
 pub(crate) use self::error::KubeError;

@@ -126,7 +126,7 @@ async fn a_refusal_is_a_status_and_a_plain_word_whatever_is_beside_it() {
     ] {
         let address = saying(answer("403 Forbidden", &body)).await;
         let told = asked(&address, Proxies::none()).await.unwrap_err();
-        let why = Answer {
+        let why = KubeAnswer {
             status: Some(403),
             word: word.to_owned(),
         };

@@ -9,7 +9,7 @@ use kube::Api;
 use kube::api::PostParams;
 use zeroize::Zeroizing;
 
-use super::answer::Answer;
+use super::answer::KubeAnswer;
 use super::cluster::KubeCluster;
 use super::error::KubeError;
 use super::service::asked;
@@ -44,7 +44,7 @@ pub(crate) async fn request(
         },
         ..TokenRequest::default()
     };
-    let no_token = |why: Answer| KubeError::NoToken {
+    let no_token = |why: KubeAnswer| KubeError::NoToken {
         namespace: namespace.clone(),
         account: name.clone(),
         why,
@@ -58,14 +58,14 @@ pub(crate) async fn request(
             Ok(given) => Ok(Ok(given)),
             // Who asks is not known: that is no matter of the account.
             Err(kube::Error::Api(status)) if status.code != 401 => {
-                Ok(Err(no_token(Answer::of(status.code, &status.reason))))
+                Ok(Err(no_token(KubeAnswer::of(status.code, &status.reason))))
             }
             Err(error) => Err(error),
         }
     });
     let status = given.await??.status;
     let status = status.ok_or_else(|| {
-        no_token(Answer {
+        no_token(KubeAnswer {
             status: None,
             word: "the answer holds none".to_owned(),
         })

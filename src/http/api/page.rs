@@ -40,7 +40,7 @@ struct Cursor {
 }
 
 /// One page of the list.
-pub(crate) struct Page<'a> {
+pub(crate) struct ListPage<'a> {
     pub(crate) rows: Vec<&'a Arc<Breakpoint>>,
     /// Rows of all pages.
     pub(crate) total: usize,
@@ -89,7 +89,7 @@ impl ListQuery {
     }
 
     /// Those rows of `list`; an error is a sentence for who asked.
-    pub(crate) fn of<'a>(&self, list: &'a Snapshot) -> Result<Page<'a>, String> {
+    pub(crate) fn of<'a>(&self, list: &'a Snapshot) -> Result<ListPage<'a>, String> {
         let place = self.after.map(|cursor| cursor.place(list)).transpose()?;
         let now = Timestamp::now();
         let fitting = list.live.iter().filter(|b| self.fits(b, now));
@@ -113,7 +113,7 @@ impl ListQuery {
             hidden += list.ended.len() - (rows.len() - before);
         }
         let hidden = (!self.filters.is_empty()).then_some(hidden);
-        Ok(Page {
+        Ok(ListPage {
             rows,
             total,
             hidden,

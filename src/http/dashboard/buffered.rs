@@ -24,7 +24,7 @@ use crate::http::refusal::chain;
 use crate::http::required_access::Rows;
 use crate::http::rewrite::{NotJson, Rewriter, Worker, rewrite};
 use crate::identity::Principal;
-use crate::memory::{Kind, Short, Taken};
+use crate::memory::{MemoryUse, Short, Taken};
 use crate::ray::head::HeadBody;
 use crate::ray::registry::BreakpointId;
 use crate::session::may_list;
@@ -58,7 +58,7 @@ pub(super) enum Viewer {
 /// The answer with what is for the principal in it, and addresses that it can dial.
 pub(super) async fn rewritten(
     upstream: &Upstream,
-    job: Job,
+    job: BufferedAnswer,
     response: Response<HeadBody>,
 ) -> Response<Body> {
     let (mut parts, body) = response.into_parts();
@@ -89,7 +89,7 @@ pub(super) async fn rewritten(
 }
 
 /// What to do with an answer.
-pub(super) struct Job {
+pub(super) struct BufferedAnswer {
     pub(super) ctx: Arc<Context>,
     pub(super) cluster: Arc<str>,
     pub(super) reached: ExternalAddress,
@@ -97,7 +97,7 @@ pub(super) struct Job {
     pub(super) view: View,
 }
 
-impl Job {
+impl BufferedAnswer {
     async fn changed(
         self,
         headers: &HeaderMap,
@@ -119,7 +119,7 @@ impl Job {
             .ctx
             .account(&self.principal)
             .for_answers_of(&of_cluster);
-        let mut taken = account.nothing(Kind::Answers);
+        let mut taken = account.nothing(MemoryUse::Answers);
         let mut pieces = Vec::new();
         if let View::Rows(rows, reader) = self.view {
             let mut filter = RowFilter::new(self.judge(rows, reader));

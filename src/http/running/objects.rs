@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::identity::Principal;
 use crate::policy::Scope;
 use crate::ray::look::{Frame, Look, Source};
-use crate::ray::registry::{Awaited, OwnedBy, Running, RunningIn};
+use crate::ray::registry::{ObjectState, OwnedBy, Running, RunningIn};
 
 /// Objects of one cluster that Ray is asked for: the head asks all of its workers for each.
 const MOST: usize = 4;
@@ -132,7 +132,7 @@ pub(in crate::http) async fn told(
 }
 
 /// `object` of `cluster`, as far as `principal` may know of what makes and what owns it.
-fn shown(principal: &Principal, found: &[RunningIn], cluster: &str, object: &Awaited) -> Value {
+fn shown(principal: &Principal, found: &[RunningIn], cluster: &str, object: &ObjectState) -> Value {
     let may_know = |one: &Running| {
         [Scope::List, Scope::View]
             .into_iter()

@@ -17,7 +17,7 @@ use crate::http::exchange::Exchange;
 use crate::identity::Principal;
 use crate::listing::json::seconds;
 use crate::masking::{Carries, MaskedSession};
-use crate::memory::Kind;
+use crate::memory::MemoryUse;
 use crate::ray::look::{Local, Look};
 use crate::ray::registry::Running;
 
@@ -210,7 +210,7 @@ pub(super) fn held(
     // Strings and numbers: that does not fail.
     let text = serde_json::to_string(told).unwrap_or_default();
     let account = exchange.ctx.account(principal);
-    match account.take(Kind::Answers, text.len()) {
+    match account.take(MemoryUse::Answers, text.len()) {
         Ok(taken) => {
             let body = answer::full(text);
             let answer = answer::own(StatusCode::OK, "application/json", body);

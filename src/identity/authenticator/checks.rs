@@ -19,9 +19,9 @@ use crate::identity::kubernetes::Reviewer;
 use crate::identity::principal::{CredentialId, Principal, VerifiedIdentity};
 use crate::identity::refusal::CredentialRefusal;
 use crate::identity::revocation::{LiveRevocations, RevocationSeal};
-use crate::identity::secret::{Digest, Secret};
+use crate::identity::secret::{CredentialDigest, Secret};
 use crate::identity::setup::Parts;
-use crate::identity::throttle::{Limits, Throttle, Verdict};
+use crate::identity::throttle::{Throttle, ThrottleLimits, Verdict};
 use crate::identity::ticket::Tickets;
 use crate::identity::verifier::Verifier;
 use crate::policy::{Access, Policy, PolicyFile};
@@ -41,15 +41,15 @@ pub(super) struct Checks {
 }
 
 /// A client shows a credential.
-pub(super) struct Attempt {
+pub(super) struct CredentialAttempt {
     /// SHA-256 of it.
-    credential: Digest,
+    credential: CredentialDigest,
     peer: IpAddr,
     /// By the throttle.
     admitted: bool,
 }
 
-impl Attempt {
+impl CredentialAttempt {
     pub(super) fn new(credential: &Secret, peer: IpAddr) -> Self {
         Self {
             credential: credential.digest(),
@@ -92,7 +92,7 @@ impl Checks {
         };
         let verifier = Verifier::new(expected, auth.max_token, rings)
             .map_err(|why| SetupError(why.to_string()))?;
-        let limits = Limits {
+        let limits = ThrottleLimits {
             free: u32::try_from(auth.throttle_after).unwrap_or(u32::MAX),
             first: auth.throttle_delay,
             longest: auth.throttle_max,
@@ -121,7 +121,7 @@ impl Checks {
     pub(super) async fn ask_kubernetes(
         &self,
         token: &Secret,
-        attempt: &mut Attempt,
+        attempt: &mut CredentialAttempt,
     ) -> Result<VerifiedIdentity, AuthError> {
         let Some(kubernetes) = &self.kubernetes else {
             return Err(AuthError::Refused);
@@ -131,7 +131,7 @@ impl Checks {
     }
 
     /// Whether an outside authority is asked about this attempt, or it is put on record. Once admitted it stays so.
-    fn admit(&self, attempt: &mut Attempt) -> Result<(), AuthError> {
+    fn admit(&self, attempt: &mut CredentialAttempt) -> Result<(), AuthError> {
         if attempt.admitted {
             return Ok(());
         }
@@ -150,7 +150,7 @@ impl Checks {
     pub(super) fn conclude(
         &self,
         who: Result<VerifiedIdentity, CredentialRefusal>,
-        mut attempt: Attempt,
+        mut attempt: CredentialAttempt,
     ) -> Result<Principal, AuthError> {
         let principal = who.and_then(|who| self.principal(who));
         let throttle = || self.throttle.lock();

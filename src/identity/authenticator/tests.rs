@@ -119,7 +119,7 @@ async fn refused_as(
     refused(authenticator, token, why).await;
     let checks = authenticator.checks.as_ref().unwrap();
     match checks.verifier.verify(token, SystemTime::now()).await {
-        Err(Failure::Refused(found) | Failure::Foreign(found)) => {
+        Err(VerifyError::Refused(found) | VerifyError::Foreign(found)) => {
             assert_eq!(found, reason, "{why}")
         }
         _ => panic!("{why}"),

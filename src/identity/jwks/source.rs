@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::set::{self, MAX_SET, SetError};
 use crate::config;
-use crate::dial::http::{self, BodyError, HttpClient};
+use crate::dial::http::{self, HttpClient, ReadBodyError};
 use crate::dial::{Connector, Proxies};
 use crate::identity::SetupError;
 use crate::identity::authorities::trusting;
@@ -117,8 +117,8 @@ impl Fetch for Source {
                 }
                 let body = http::whole(answer.into_body(), MAX_SET).await;
                 let body = body.map_err(|why| match why {
-                    BodyError::TooLong(_) => SetError::TooLong.to_string(),
-                    BodyError::Broken(cause) => cause,
+                    ReadBodyError::TooLong(_) => SetError::TooLong.to_string(),
+                    ReadBodyError::Broken(cause) => cause,
                 })?;
                 let keys = set::parse(&body).map_err(|why| why.to_string())?;
                 Ok(Fetched::Set(keys))

@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 
 use crate::config;
 use crate::dial::Proxies;
-use crate::dial::kube::{Answer, ApiServer, KubeconfigChoice, Unread, address, found};
+use crate::dial::kube::{ApiServer, KubeAnswer, KubeconfigChoice, Unread, address, found};
 use crate::identity::SetupError;
 use crate::identity::authorities::{read_authorities, read_bounded};
 use crate::wire::text::one_line;
@@ -81,12 +81,12 @@ pub(crate) async fn api_server(config: &config::Kubernetes) -> Result<ApiServer,
 }
 
 /// The API server, as reviews are posted to it.
-pub(in crate::identity) struct Api {
+pub(in crate::identity) struct TokenReviewApi {
     server: ApiServer,
     requests: Semaphore,
 }
 
-impl Api {
+impl TokenReviewApi {
     /// Of that API server.
     pub(super) fn new(server: ApiServer) -> Self {
         let requests = Semaphore::new(MAX_REQUESTS);
@@ -164,7 +164,7 @@ impl Api {
     }
 }
 
-fn step(answer: &Answer) -> &'static str {
+fn step(answer: &KubeAnswer) -> &'static str {
     match answer.status {
         Some(401) => "the relay's own token is not accepted there: check kubernetes.token_file",
         Some(403) => {

@@ -29,12 +29,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::principal::VerifiedIdentity;
-use super::secret::Digest as Key;
+use super::secret::CredentialDigest as Key;
 use super::{AuthError, Secret, SetupError};
 use crate::config;
 use crate::policy::{BreakpointSelector, RelayScope, Scopes};
 use crate::wire::text::hex;
-use api::Api;
+use api::TokenReviewApi;
 use memory::ExpiringCache;
 use places::Places;
 use review::Kubernetes;
@@ -97,7 +97,7 @@ impl Reviewer {
         config: &config::Kubernetes,
         places: Places,
     ) -> Result<Self, SetupError> {
-        let api = Api::new(api::api_server(config).await?);
+        let api = TokenReviewApi::new(api::api_server(config).await?);
         tracing::info!(api_server = api.address(), namespace = api.namespace(), audiences = ?config.audiences, "tokens are reviewed by Kubernetes");
         let source = Kubernetes::new(api, config.audiences.clone(), places);
         Ok(Self::with(Box::new(source), config))

@@ -32,11 +32,11 @@ pub(super) type Stages = [Vec<RoleScope>; 3];
 /// The clusters that roles are looked for.
 pub(in crate::identity) struct Places {
     configured: Vec<RoleScope>,
-    found: Option<Found>,
+    found: Option<FoundClusters>,
 }
 
 /// The RayClusters that discovery finds.
-struct Found {
+struct FoundClusters {
     /// Those that are named, whether or not there is anything in them yet.
     namespaces: Vec<String>,
     snapshot: watch::Receiver<Arc<Snapshot>>,
@@ -55,7 +55,7 @@ impl Places {
         });
         Self {
             configured: configured.collect(),
-            found: config.discovery.kubernetes.then(|| Found {
+            found: config.discovery.kubernetes.then(|| FoundClusters {
                 namespaces: config.discovery.namespaces.clone(),
                 snapshot,
             }),

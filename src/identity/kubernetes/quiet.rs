@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::memory::ExpiringCache;
 use super::places::RoleScope;
-use crate::identity::secret::Digest as Key;
+use crate::identity::secret::CredentialDigest as Key;
 use crate::policy::Scopes;
 
 /// With so many places each is asked about with each look. With twice as many a no holds for this, and so on.

@@ -17,11 +17,11 @@ use k8s_openapi::api::authorization::v1::{
 };
 use zeroize::Zeroize;
 
-use super::api::{Api, KubernetesError};
+use super::api::{KubernetesError, TokenReviewApi};
 use super::places::{Places, RoleScope};
 use super::quiet::Quiet;
 use crate::identity::Secret;
-use crate::identity::secret::Digest as Key;
+use crate::identity::secret::CredentialDigest as Key;
 use crate::policy::{RelayScope, Scope, Scopes};
 
 /// API group in roles.
@@ -107,7 +107,7 @@ pub(in crate::identity) trait ReviewApi: Send + Sync {
 
 /// The API server, and what it is asked about.
 pub(in crate::identity) struct Kubernetes {
-    api: Api,
+    api: TokenReviewApi,
     audiences: Vec<String>,
     places: Places,
     quiet: Quiet,
@@ -116,7 +116,7 @@ pub(in crate::identity) struct Kubernetes {
 type Extra = Option<BTreeMap<String, Vec<String>>>;
 
 impl Kubernetes {
-    pub(super) fn new(api: Api, audiences: Vec<String>, places: Places) -> Self {
+    pub(super) fn new(api: TokenReviewApi, audiences: Vec<String>, places: Places) -> Self {
         Self {
             api,
             audiences,

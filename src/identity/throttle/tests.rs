@@ -2,7 +2,7 @@
 
 use super::*;
 
-const LIMITS: Limits = Limits {
+const LIMITS: ThrottleLimits = ThrottleLimits {
     free: 3,
     first: Duration::from_secs(1),
     longest: Duration::from_secs(60),
@@ -10,7 +10,7 @@ const LIMITS: Limits = Limits {
 
 /// At this moment of the test.
 impl Throttle {
-    fn asks(&mut self, address: IpAddr, credential: &Digest) -> Verdict {
+    fn asks(&mut self, address: IpAddr, credential: &CredentialDigest) -> Verdict {
         self.ask(address, credential, Instant::now())
     }
 

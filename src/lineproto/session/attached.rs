@@ -15,7 +15,7 @@ use crate::lineproto::session::log::Log;
 use crate::lineproto::session::reached::{ReachedWorker, SessionDebugger};
 use crate::lineproto::session::{Next, TerminalSession};
 use crate::masking::MaskedStream;
-use crate::pdb::{End, Lost, PromptError};
+use crate::pdb::{Lost, PromptEnd, PromptError};
 use crate::policy::Scope;
 use crate::ray::registry::Breakpoint;
 use crate::recording::Protocol;
@@ -37,8 +37,8 @@ const GIVEN_BACK: Duration = Duration::from_secs(3);
 const RUNS_ON: &str = "The task runs on without a debugger.\n";
 
 /// What was done with a worker.
-enum Done {
-    Prompt(Result<End, PromptError>),
+enum WorkerOutcome {
+    Prompt(Result<PromptEnd, PromptError>),
     Legacy(LegacyOutcome),
     /// The client's connection broke before anything was shown.
     Gone,
@@ -154,7 +154,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         line: &mut SessionDebugger,
         (stay, memory): (Option<Stay>, &mut Option<ResumeState>),
         tools: &mut Tools<'_>,
-    ) -> Result<Done, SessionEnd> {
+    ) -> Result<WorkerOutcome, SessionEnd> {
         let Tools {
             out,
             shown,
@@ -176,8 +176,8 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 }
             };
             let (attached, over) = match watched(live, active, out, attach).await? {
-                None => return Ok(Done::Gone),
-                Some(Err(why)) => return Ok(Done::Prompt(Err(why))),
+                None => return Ok(WorkerOutcome::Gone),
+                Some(Err(why)) => return Ok(WorkerOutcome::Prompt(Err(why))),
                 Some(Ok(opened)) => opened,
             };
             let before = memory.take();
@@ -200,7 +200,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 Box::pin(worker.keep_by(&keep)).await;
             }
             if let Some(end) = over {
-                return Ok(Done::Prompt(Ok(end)));
+                return Ok(WorkerOutcome::Prompt(Ok(end)));
             }
         }
         if let SessionDebugger::Legacy(entered) = line {
@@ -220,18 +220,18 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             match line {
                 SessionDebugger::Prompt(attached) => {
                     match prompt::converse(attached, task, input, out, shown, log).await {
-                        prompt::PromptOutcome::By(end) => Done::Prompt(Ok(end)),
-                        prompt::PromptOutcome::Lost => Done::Lost,
+                        prompt::PromptOutcome::By(end) => WorkerOutcome::Prompt(Ok(end)),
+                        prompt::PromptOutcome::Lost => WorkerOutcome::Lost,
                     }
                 }
                 SessionDebugger::Legacy(entered) => {
                     legacy::show_missed(entered, out, shown).await;
                     match legacy::relay(entered, input, out, shown, log).await {
-                        LegacyOutcome::Lost => Done::Lost,
-                        ended => Done::Legacy(ended),
+                        LegacyOutcome::Lost => WorkerOutcome::Lost,
+                        ended => WorkerOutcome::Legacy(ended),
                     }
                 }
-                SessionDebugger::Opening(_) | SessionDebugger::Gone => Done::Gone,
+                SessionDebugger::Opening(_) | SessionDebugger::Gone => WorkerOutcome::Gone,
             }
         };
         watched(live, active, out, work).await
@@ -281,23 +281,23 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             }
         };
         match done {
-            Done::Prompt(Ok(End::Left)) => {
+            WorkerOutcome::Prompt(Ok(PromptEnd::Left)) => {
                 out.text(RUNS_ON).await;
                 (Outcome::Client, Next::List)
             }
-            Done::Prompt(Ok(End::TaskEnded)) => {
+            WorkerOutcome::Prompt(Ok(PromptEnd::TaskEnded)) => {
                 out.text("The task has ended.\n").await;
                 (Outcome::Client, Next::List)
             }
-            Done::Prompt(Ok(End::Killed)) => {
+            WorkerOutcome::Prompt(Ok(PromptEnd::Killed)) => {
                 out.text("The worker process is killed.\n").await;
                 (Outcome::Client, Next::List)
             }
-            Done::Prompt(Ok(end @ (End::Terminated | End::Lost(_)))) => {
+            WorkerOutcome::Prompt(Ok(end @ (PromptEnd::Terminated | PromptEnd::Lost(_)))) => {
                 let sentence = match live.worker.ask_why_died(WHY).await {
                     Some(why) => self.ended(&breakpoint, &why),
                     None => {
-                        if matches!(end, End::Lost(Lost::Broken(_)))
+                        if matches!(end, PromptEnd::Lost(Lost::Broken(_)))
                             && let Some(mut told) =
                                 agent_lost(&context.peers.agents, &live.worker).await
                         {
@@ -314,14 +314,14 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 out.notice(&sentence).await;
                 (Outcome::Died, Next::List)
             }
-            Done::Prompt(Err(why)) => {
+            WorkerOutcome::Prompt(Err(why)) => {
                 out.notice(&why.to_string()).await;
                 (Outcome::Refused, Next::List)
             }
-            Done::Gone => (Outcome::Client, Next::Ended(Outcome::Client)),
-            Done::Lost => (Outcome::Client, Next::Lost),
-            Done::Legacy(LegacyOutcome::Closed) => (Outcome::Upstream, Next::List),
-            Done::Legacy(LegacyOutcome::Broken) => {
+            WorkerOutcome::Gone => (Outcome::Client, Next::Ended(Outcome::Client)),
+            WorkerOutcome::Lost => (Outcome::Client, Next::Lost),
+            WorkerOutcome::Legacy(LegacyOutcome::Closed) => (Outcome::Upstream, Next::List),
+            WorkerOutcome::Legacy(LegacyOutcome::Broken) => {
                 if let Some(mut told) = agent_lost(&context.peers.agents, &live.worker).await {
                     if let Some(stay) = stay.filter(|_| line.was_kept()) {
                         told = kept_there(&told, stay);
@@ -330,10 +330,12 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 }
                 (Outcome::Upstream, Next::List)
             }
-            Done::Legacy(LegacyOutcome::Left | LegacyOutcome::Lost) => {
+            WorkerOutcome::Legacy(LegacyOutcome::Left | LegacyOutcome::Lost) => {
                 (Outcome::Client, Next::Ended(Outcome::Client))
             }
-            Done::Legacy(LegacyOutcome::Continues) => (Outcome::Upstream, Next::Follow(breakpoint)),
+            WorkerOutcome::Legacy(LegacyOutcome::Continues) => {
+                (Outcome::Upstream, Next::Follow(breakpoint))
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::debugger::Worker;
 use crate::debugger::legacy::LegacySession;
 use crate::debugger::unattended;
-use crate::lineproto::prompt::{Attached, Opening};
+use crate::lineproto::prompt::{OpenedPrompt, Opening};
 use crate::ray::registry::Kind;
 use crate::session::Permit;
 use crate::upstream;
@@ -18,7 +18,7 @@ pub(super) enum SessionDebugger {
     /// debugpy, of which nothing was shown yet.
     Opening(Opening),
     /// The prompt on it.
-    Prompt(Box<Attached<Prefixed<Worker>>>),
+    Prompt(Box<OpenedPrompt<Prefixed<Worker>>>),
     /// Ray's own.
     Legacy(Box<LegacySession>),
     /// None any more.

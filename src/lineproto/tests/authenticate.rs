@@ -17,7 +17,7 @@ async fn nothing_is_said_to_nobody_and_three_wrong_tokens_are_enough() {
     let refused = relay.kept.take();
     assert_eq!(refused.len(), 3);
     for entry in refused {
-        assert_eq!(entry.action, Action::Authentication);
+        assert_eq!(entry.action, EntryKind::Authentication);
         assert_eq!(entry.details["protocol"], "terminal");
     }
     assert!(relay.context.sessions.table.is_empty());

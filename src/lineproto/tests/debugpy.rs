@@ -9,7 +9,7 @@ use crate::lineproto::output::Shown;
 use crate::lineproto::session::Log;
 use crate::lineproto::tests::*;
 use crate::memory::Account;
-use crate::pdb::{End, Prompt, PromptError};
+use crate::pdb::{Prompt, PromptEnd, PromptError};
 use crate::recording::CaptureTee;
 use crate::session::TaskEnd;
 use crate::session::audit::SessionAudit;
@@ -163,7 +163,7 @@ impl Scene {
             let (reader, writer) = tokio::io::split(typed);
             let (out, pieces) = Out::new();
             tokio::spawn(pump(pieces, writer, out.counts()));
-            let mut input = Input::new(reader, out.clone());
+            let mut input = ClientInput::new(reader, out.clone());
             let mut shown = Shown::new(out.clone(), None, CaptureTee::default());
             let task = TaskEnd::new(None);
             let (sender, pieces) = mpsc::channel(16);
@@ -186,7 +186,7 @@ impl Scene {
     }
 
     /// How it ended, how long that took from `since`, and all that was shown.
-    async fn rest(mut self, since: Instant) -> (End, Duration, String) {
+    async fn rest(mut self, since: Instant) -> (PromptEnd, Duration, String) {
         let ended = self.ended.await.unwrap().unwrap();
         let prompt::PromptOutcome::By(end) = ended else {
             panic!("the client was lost");
@@ -209,7 +209,7 @@ async fn quit_leaves_a_task_that_runs() {
     scene.worker.asked("disconnect").await;
     let kept = scene.kept.clone();
     let (end, took, shown) = scene.rest(said).await;
-    assert_eq!(end, End::Left);
+    assert_eq!(end, PromptEnd::Left);
     assert!(took < Duration::from_millis(100), "{took:?}");
     assert_eq!(shown.matches("quit leaves").count(), 1, "{shown}");
     let commands: Vec<_> = kept
@@ -227,7 +227,7 @@ async fn quit_right_behind_a_command_gives_it_a_moment() {
     let mut scene = Scene::begin(Duration::from_millis(700));
     scene.say("n\nq\n").await;
     let (end, took, shown) = scene.rest(began).await;
-    assert_eq!(end, End::Left);
+    assert_eq!(end, PromptEnd::Left);
     assert!(shown.contains("> /job.py(9)add()"), "{shown}");
     assert!(took < Duration::from_secs(1), "{took:?}");
     // It does not stop at all.
@@ -235,7 +235,7 @@ async fn quit_right_behind_a_command_gives_it_a_moment() {
     let mut scene = Scene::begin(Duration::ZERO);
     scene.say("c\nq\n").await;
     let (end, took, _) = scene.rest(began).await;
-    assert_eq!(end, End::Left);
+    assert_eq!(end, PromptEnd::Left);
     let moment = Duration::from_secs(1)..Duration::from_secs(2);
     assert!(moment.contains(&took), "{took:?}");
 }
@@ -251,7 +251,7 @@ async fn quit_waits_for_what_was_typed_before_it() {
         scene.worker.stop();
         scene.worker.asked("stackTrace").await;
         let (end, ..) = scene.rest(Instant::now()).await;
-        assert_eq!(end, End::Left, "{said}");
+        assert_eq!(end, PromptEnd::Left, "{said}");
     }
 }
 
@@ -260,7 +260,7 @@ async fn quit_cuts_no_expression_short() {
     let mut scene = Scene::begin(Duration::from_secs(5));
     scene.say("slow()\nq\n").await;
     let (end, took, shown) = scene.rest(Instant::now()).await;
-    assert_eq!(end, End::Left);
+    assert_eq!(end, PromptEnd::Left);
     assert!(took >= Duration::from_secs(5), "{took:?}: {shown}");
     assert!(!shown.contains("still running"), "{shown}");
 }
@@ -280,7 +280,7 @@ async fn a_client_that_is_gone_leaves_the_task_where_its_last_word_let_it_run() 
         let ended = scene.ended.await.unwrap().unwrap();
         let wanted = match is_lost {
             true => prompt::PromptOutcome::Lost,
-            false => prompt::PromptOutcome::By(End::Left),
+            false => prompt::PromptOutcome::By(PromptEnd::Left),
         };
         assert_eq!(ended, wanted, "{said:?}");
     }
@@ -291,13 +291,13 @@ async fn quit_that_cannot_be_recorded_leaves_nothing() {
     let mut scene = Scene::begin(Duration::ZERO);
     scene.say("c\n").await;
     scene.worker.asked("continue").await;
-    scene.kept.refuse(Action::Command);
+    scene.kept.refuse(EntryKind::Command);
     scene.say("q\n").await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(!scene.ended.is_finished());
     // Whoever closes the connection is gone all the same.
     scene.person.shutdown().await.unwrap();
     let (end, _, shown) = scene.rest(Instant::now()).await;
-    assert_eq!(end, End::Left);
+    assert_eq!(end, PromptEnd::Left);
     assert!(shown.contains("audit log"), "{shown}");
 }

@@ -30,9 +30,9 @@ async fn a_legacy_prompt_is_relayed_and_a_client_that_drops_lets_the_task_run_on
         .into_iter()
         .map(|e| (e.action, e.details.get("command").cloned()))
         .collect();
-    assert_eq!(actions[0].0, Action::SessionBegan);
-    assert_eq!(actions[1], (Action::Command, Some("p x".into())));
-    assert_eq!(actions.last().unwrap().0, Action::SessionEnded);
+    assert_eq!(actions[0].0, EntryKind::SessionBegan);
+    assert_eq!(actions[1], (EntryKind::Command, Some("p x".into())));
+    assert_eq!(actions.last().unwrap().0, EntryKind::SessionEnded);
     assert!(relay.context.sessions.table.is_empty());
 }
 

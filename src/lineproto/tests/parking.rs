@@ -60,7 +60,7 @@ async fn refused(relay: &Relay, who: &str, said: &str) -> String {
     person.rest().await
 }
 
-fn outcomes(relay: &Relay) -> Vec<(Action, String)> {
+fn outcomes(relay: &Relay) -> Vec<(EntryKind, String)> {
     let outcome = |details: &Value| details["outcome"].as_str().unwrap_or_default().to_owned();
     let kept = relay.kept.take().into_iter();
     kept.map(|entry| (entry.action, outcome(&entry.details)))
@@ -123,9 +123,9 @@ async fn who_comes_again_is_at_the_prompt_as_it_was() {
     again.rest().await;
     let on_record = outcomes(&relay);
     for wanted in [
-        (Action::SessionParked, "parked"),
-        (Action::SessionEnded, "taken_over"),
-        (Action::SessionEnded, "client"),
+        (EntryKind::SessionParked, "parked"),
+        (EntryKind::SessionEnded, "taken_over"),
+        (EntryKind::SessionEnded, "client"),
     ] {
         let wanted = (wanted.0, wanted.1.to_owned());
         assert!(on_record.contains(&wanted), "{on_record:?}");
@@ -179,7 +179,7 @@ async fn nobody_else_goes_on_with_it_and_who_may_releases_it() {
     let released = relay.context.sessions.parks.let_run(&may.unwrap()).await;
     assert_eq!(released, Ok(()));
     worker.let_go().await;
-    assert!(outcomes(&relay).contains(&(Action::SessionEnded, "released".into())));
+    assert!(outcomes(&relay).contains(&(EntryKind::SessionEnded, "released".into())));
 }
 
 #[tokio::test]
@@ -190,7 +190,7 @@ async fn a_park_ends_with_its_token_and_with_its_time() {
     worker.let_go().await;
     let told = refused(&relay, "ann", &format!("enter {}", debugpy.breakpoint.id)).await;
     assert!(told.contains("was kept"), "{told}");
-    assert!(outcomes(&relay).contains(&(Action::SessionEnded, "expired".into())));
+    assert!(outcomes(&relay).contains(&(EntryKind::SessionEnded, "expired".into())));
 
     let relay = super::relay(true, |_| {});
     let (debugpy, worker, ann) = standing(&relay, "ann").await;
@@ -198,7 +198,7 @@ async fn a_park_ends_with_its_token_and_with_its_time() {
     until_listed(&relay.context, debugpy.breakpoint.id, "parked").await;
     revoke(&relay.context.auth, "ann").await;
     worker.let_go().await;
-    assert!(outcomes(&relay).contains(&(Action::SessionEnded, "revoked".into())));
+    assert!(outcomes(&relay).contains(&(EntryKind::SessionEnded, "revoked".into())));
 }
 
 #[tokio::test]
@@ -255,7 +255,7 @@ async fn one_person_has_so_many_parks_and_the_next_task_runs_on() {
         until_listed(&relay.context, id, "parked").await;
         parked.push((debugpy, worker));
     }
-    assert!(outcomes(&relay).contains(&(Action::SessionParked, "refused".into())));
+    assert!(outcomes(&relay).contains(&(EntryKind::SessionParked, "refused".into())));
 }
 
 /// An editor of `who`, attached to what is parked, and what it was told before its `stopped`.

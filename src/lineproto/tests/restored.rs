@@ -100,7 +100,7 @@ async fn it_stands_as_it_did_for_whoever_had_it_once_that_is_on_record() {
     assert!(tries.is_err(), "it hears nothing meanwhile: {tries:?}");
     relay.kept.refuse_all(false);
     let parked = async {
-        let is_parked = |line: &Audited| line.action == Action::SessionParked;
+        let is_parked = |line: &Audited| line.action == EntryKind::SessionParked;
         while !relay.kept.lines().iter().any(is_parked) {
             tokio::task::yield_now().await;
         }
@@ -130,7 +130,7 @@ async fn what_had_not_reached_it_does_and_it_can_be_released() {
     prompt.write_all(b"(Pdb) ").await.unwrap();
     let context = &relay.context;
     let begun = async {
-        let is_parked = |line: &Audited| line.action == Action::SessionParked;
+        let is_parked = |line: &Audited| line.action == EntryKind::SessionParked;
         while !relay.kept.lines().iter().any(is_parked) {
             tokio::task::yield_now().await;
         }

@@ -38,7 +38,7 @@ async fn a_session_whose_end_was_asked_for_ends_and_its_task_runs_on() {
 async fn what_cannot_be_recorded_does_not_happen() {
     let relay = relay(false, |_| {});
     let pdb = Pdb::listed(&relay).await;
-    relay.kept.refuse(Action::SessionBegan);
+    relay.kept.refuse(EntryKind::SessionBegan);
     let mut person = Person::connect(&relay);
     person.say("0\nq\n").await;
     let rest = person.rest().await;
@@ -108,7 +108,7 @@ async fn a_command_is_on_record_whole_however_long_its_beginning_is() {
     ann.say(&format!("{typed}\n")).await;
     until(&mut prompt, "system('id')\n").await;
     let commands = relay.kept.take();
-    let command = commands.iter().find(|e| e.action == Action::Command);
+    let command = commands.iter().find(|e| e.action == EntryKind::Command);
     assert_eq!(command.unwrap().details["command"], *typed);
 }
 

@@ -17,16 +17,16 @@ async fn silence_is_waited_for_until_the_deadline_and_is_nobody() {
         far.write_all(said).await.unwrap();
         let started = Instant::now();
         let beginning = read_first(&mut near, started + Duration::from_secs(60)).await;
-        assert!(matches!(beginning, Ok(Beginning::Silent)));
+        assert!(matches!(beginning, Ok(FirstBytes::Silent)));
         assert_eq!(started.elapsed(), Duration::from_secs(60));
     }
 }
 
 async fn known<S: AsyncRead + Unpin>(stream: &mut S, patience: Duration) -> Option<First> {
     match read_first(stream, Instant::now() + patience).await.unwrap() {
-        Beginning::Known(first) => Some(first),
-        Beginning::Closed => None,
-        Beginning::Silent => panic!("silent"),
+        FirstBytes::Known(first) => Some(first),
+        FirstBytes::Closed => None,
+        FirstBytes::Silent => panic!("silent"),
     }
 }
 

@@ -7,7 +7,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use crate::audit::Action;
+use crate::audit::EntryKind;
 use crate::config::explain::explained;
 use crate::policy::Scope;
 use crate::session::state::SessionState;
@@ -122,7 +122,7 @@ fn events() -> String {
 
 fn actions() -> String {
     let source = documented(&read("src/audit/entry.rs"), "pub enum Action {");
-    let rows = Action::ALL.map(|action| {
+    let rows = EntryKind::ALL.map(|action| {
         let text = of(&source, &format!("{action:?}")).to_owned();
         [code(action.word()), text]
     });

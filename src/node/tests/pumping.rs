@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
-use super::super::pump::{End, Pump};
+use super::super::pump::{Pump, PumpEnd};
 use crate::wire::tunnel::{ByteStream, stream_config};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -73,7 +73,10 @@ async fn bulk_passes_both_ways_at_once_and_the_debuggers_end_is_told() {
     timeout(SOON, reading).await.unwrap().unwrap();
     assert!(got == up && at_debugger.await.unwrap() == down);
     drop((from_agent, sending.await.unwrap()));
-    assert_eq!(timeout(SOON, pumped).await.unwrap().unwrap(), End::Debugger);
+    assert_eq!(
+        timeout(SOON, pumped).await.unwrap().unwrap(),
+        PumpEnd::Debugger
+    );
 }
 
 /// A relay that has said its last word still hears, and is only gone when its connection is.
@@ -94,7 +97,10 @@ async fn half_an_end_is_no_end() {
     let nothing = timeout(Duration::from_millis(50), debugger.read(&mut got));
     assert!(nothing.await.is_err());
     drop(relay);
-    assert_eq!(timeout(SOON, pumped).await.unwrap().unwrap(), End::Relay);
+    assert_eq!(
+        timeout(SOON, pumped).await.unwrap().unwrap(),
+        PumpEnd::Relay
+    );
 }
 
 /// What the debugger has not taken when the relay goes is there for whoever leaves it.
@@ -120,5 +126,5 @@ async fn what_was_not_taken_is_kept() {
     let mut taken = Vec::new();
     debugger.read_to_end(&mut taken).await.unwrap();
     assert!(all.starts_with(&taken) && all[taken.len()..].starts_with(&unsaid));
-    assert!(end.is_none_or(|end| end == End::Relay));
+    assert!(end.is_none_or(|end| end == PumpEnd::Relay));
 }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::super::relays::{Attempt, again, follow};
+use super::super::relays::{LinkAttempt, again, follow};
 
 fn address(last: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, last], 5678))
@@ -72,7 +72,7 @@ async fn every_address_of_a_name_has_a_link_and_a_name_is_looked_up_again() {
 
 #[tokio::test(start_paused = true)]
 async fn pauses_grow_have_a_bound_and_differ() {
-    async fn pauses(made: impl Fn(usize) -> Attempt, n: usize) -> Vec<Duration> {
+    async fn pauses(made: impl Fn(usize) -> LinkAttempt, n: usize) -> Vec<Duration> {
         let ending = CancellationToken::new();
         let at: Mutex<Vec<Instant>> = Mutex::default();
         let attempt = || {
@@ -89,7 +89,7 @@ async fn pauses_grow_have_a_bound_and_differ() {
         at.windows(2).map(|two| two[1] - two[0]).collect()
     }
     let seconds = |pause: &Duration| pause.as_secs_f64();
-    let failed = pauses(|_| Attempt::Failed, 9).await;
+    let failed = pauses(|_| LinkAttempt::Failed, 9).await;
     let nominal = [0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0, 15.0];
     for (pause, nominal) in failed.iter().map(seconds).zip(nominal) {
         assert!(
@@ -103,16 +103,16 @@ async fn pauses_grow_have_a_bound_and_differ() {
     let flapping = pauses(
         |n| {
             if n % 4 == 0 {
-                Attempt::Linked
+                LinkAttempt::Linked
             } else {
-                Attempt::Failed
+                LinkAttempt::Failed
             }
         },
         8,
     )
     .await;
     assert!(seconds(&flapping[3]) <= 0.51, "{flapping:?}");
-    let needless = pauses(|_| Attempt::Needless, 3).await;
+    let needless = pauses(|_| LinkAttempt::Needless, 3).await;
     assert!(needless.iter().all(|pause| seconds(pause) > 7.0));
 }
 
@@ -126,7 +126,7 @@ async fn an_address_that_the_name_no_longer_has_is_not_tried_again() {
         async move {
             sleep(Duration::from_secs(60)).await;
             retired.cancel();
-            Attempt::Linked
+            LinkAttempt::Linked
         }
     };
     again(attempt, retired.clone(), CancellationToken::new()).await;

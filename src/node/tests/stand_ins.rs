@@ -24,13 +24,13 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::server;
 use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
 
-use super::super::{Access, Agent, Settings};
+use super::super::{Agent, RelayAccess, Settings};
 use crate::config;
 use crate::wire::dap::codec::{Frames, frame, parse};
 use crate::wire::relay_url::RelayUrl;
 use crate::wire::tunnel::ByteStream;
 use crate::wire::tunnel::messages::{
-    Announce, FromAgent, FromRelay, Hex, Holder, Kind, Node, Open, PROTOCOL, read, written,
+    Announce, FromAgent, FromRelay, Hex, Kind, Node, Open, PROTOCOL, WorkerTaker, read, written,
 };
 
 pub(super) const NODE: &str = "aaaa";
@@ -79,7 +79,7 @@ pub(super) fn node(node_id: &str, ip: &str) -> Value {
 /// Shows a token, over plain text.
 struct Plain;
 
-impl Access for Plain {
+impl RelayAccess for Plain {
     fn tls(&self, _: &RelayUrl) -> Result<ClientConfig, String> {
         Err("no TLS here".to_owned())
     }
@@ -317,7 +317,7 @@ pub(super) fn open(worker_id: &str, port: u16) -> Open {
         worker_id: worker_id.into(),
         kind: Kind::Debugpy,
         port,
-        holder: Some(Holder {
+        holder: Some(WorkerTaker {
             name: "ada".into(),
             session: "7".into(),
             client: "nvim".into(),

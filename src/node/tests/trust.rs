@@ -12,8 +12,8 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_tungstenite::accept_async;
 
-use super::super::Access;
-use super::super::connect::{ConnectError, Dialler, Relay};
+use super::super::RelayAccess;
+use super::super::connect::{Dialler, Relay, RelayDialError};
 use crate::dial::http::{Roots, trusting};
 use crate::dial::{DialRoute, Proxies};
 use crate::tls::Pin;
@@ -23,7 +23,7 @@ use crate::wire::tunnel::link_config;
 
 struct Trusting(ClientConfig);
 
-impl Access for Trusting {
+impl RelayAccess for Trusting {
     fn tls(&self, _: &RelayUrl) -> Result<ClientConfig, String> {
         Ok(self.0.clone())
     }
@@ -48,7 +48,7 @@ fn pinned(pair: &Pair) -> ClientConfig {
 }
 
 /// A relay with the certificate of `pair`, and what becomes of an agent that trusts as `config` says.
-async fn linked(pair: &Pair, host: &str, config: ClientConfig) -> Result<(), ConnectError> {
+async fn linked(pair: &Pair, host: &str, config: ClientConfig) -> Result<(), RelayDialError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let chain = vec![CertificateDer::from_pem_slice(pair.cert.as_bytes()).unwrap()];
     let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
@@ -92,7 +92,7 @@ async fn a_relay_is_trusted_by_its_authority_and_its_name() {
     // What answers is no relay of agents, which is only told once TLS is there.
     let trusted = linked(&pair, "localhost", roots(&authority)).await;
     assert!(
-        matches!(trusted, Err(ConnectError::Strange(_))),
+        matches!(trusted, Err(RelayDialError::Strange(_))),
         "{trusted:?}"
     );
     for (host, roots) in [
@@ -100,7 +100,7 @@ async fn a_relay_is_trusted_by_its_authority_and_its_name() {
         ("relay.example", roots(&authority)),
     ] {
         let refused = linked(&pair, host, roots).await.unwrap_err();
-        assert!(matches!(refused, ConnectError::Untrusted(_)), "{refused}");
+        assert!(matches!(refused, RelayDialError::Untrusted(_)), "{refused}");
         assert!(refused.to_string().contains("--ca-file"), "{refused}");
     }
 }
@@ -111,13 +111,13 @@ async fn a_pin_trusts_one_key_whatever_the_certificate_says() {
     let (pair, another) = (authority.server(), authority.server());
     let trusted = linked(&pair, "relay.example", pinned(&pair)).await;
     assert!(
-        matches!(trusted, Err(ConnectError::Strange(_))),
+        matches!(trusted, Err(RelayDialError::Strange(_))),
         "{trusted:?}"
     );
     let refused = linked(&pair, "localhost", pinned(&another))
         .await
         .unwrap_err();
-    assert!(matches!(refused, ConnectError::Untrusted(_)), "{refused}");
+    assert!(matches!(refused, RelayDialError::Untrusted(_)), "{refused}");
     // The certificate of the pin, shown by somebody who does not have its key.
     let stolen = Pair {
         cert: pair.cert.clone(),
@@ -126,5 +126,5 @@ async fn a_pin_trusts_one_key_whatever_the_certificate_says() {
     let refused = linked(&stolen, "localhost", pinned(&pair))
         .await
         .unwrap_err();
-    assert!(!matches!(refused, ConnectError::Strange(_)), "{refused}");
+    assert!(!matches!(refused, RelayDialError::Strange(_)), "{refused}");
 }

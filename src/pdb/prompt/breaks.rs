@@ -6,8 +6,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::Prompt;
 use super::line::Mode;
 use super::request::if_any;
-use crate::pdb::breakpoints::Breakpoint;
-use crate::pdb::error::{Failure, Lost};
+use crate::pdb::breakpoints::PromptBreakpoint;
+use crate::pdb::error::{Lost, PdbError};
 use crate::pdb::grammar::{self, parse, resumes};
 use crate::pdb::location::{self, Location};
 use crate::wire::dap::names::Command;
@@ -33,7 +33,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
     }
 
-    pub(super) async fn set_break(&mut self, text: &str, temporary: bool) -> Result<(), Failure> {
+    pub(super) async fn set_break(&mut self, text: &str, temporary: bool) -> Result<(), PdbError> {
         if text.is_empty() {
             let listing = escaped(&self.table.listing());
             self.say(listing).await;
@@ -53,17 +53,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 .iter()
                 .any(|mark| source.starts_with(mark))
         {
-            return Err(Failure::refused("Blank or comment"));
+            return Err(PdbError::refused("Blank or comment"));
         }
-        let breakpoint = Breakpoint {
+        let breakpoint = PromptBreakpoint {
             file: place.file.clone(),
             line: place.line,
             stop: place.stop,
             temporary,
             condition: condition.map(str::to_owned),
-            ..Breakpoint::default()
+            ..PromptBreakpoint::default()
         };
-        let full = || Failure::refused("too many breakpoints; delete some with `clear`");
+        let full = || PdbError::refused("too many breakpoints; delete some with `clear`");
         let added = self.table.add(breakpoint).ok_or_else(full)?;
         let line = format!(
             "Breakpoint {} at {}:{}\n",
@@ -75,13 +75,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     /// Where `location` is.
-    async fn place(&mut self, location: Location<'_>) -> Result<BreakTarget, Failure> {
+    async fn place(&mut self, location: Location<'_>) -> Result<BreakTarget, PdbError> {
         let (file, line) = match location {
             Location::File { name, line } => (self.file(name).await?, line),
             Location::Line(line) => (self.here(), Ok(line)),
             Location::Function(name) => return self.function(name).await,
         };
-        let line = line.map_err(|line| Failure::refused(format!("Bad lineno: {line}")))?;
+        let line = line.map_err(|line| PdbError::refused(format!("Bad lineno: {line}")))?;
         Ok(BreakTarget {
             file,
             line,
@@ -97,7 +97,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     /// The file or module that a person calls `name`.
-    async fn file(&mut self, name: &str) -> Result<String, Failure> {
+    async fn file(&mut self, name: &str) -> Result<String, PdbError> {
         let answer = self.probe(&json!({"op": "module", "text": name})).await?;
         if let Some(found) = answer["file"].as_str() {
             return Ok(found.to_owned());
@@ -106,10 +106,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let ending = format!("/{name}");
         let mut on_stack = self.stack.iter().map(|frame| &frame.file);
         let found = on_stack.find(|file| file.ends_with(&ending)).cloned();
-        found.ok_or_else(|| Failure::refused(format!("'{name}' not found from sys.path")))
+        found.ok_or_else(|| PdbError::refused(format!("'{name}' not found from sys.path")))
     }
 
-    async fn function(&mut self, text: &str) -> Result<BreakTarget, Failure> {
+    async fn function(&mut self, text: &str) -> Result<BreakTarget, PdbError> {
         let ask = json!({"op": "function", "text": text, "file": self.here()});
         let answer = self.probe(&ask).await?;
         let found = &answer["function"];
@@ -124,14 +124,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 line,
                 stop,
             }),
-            _ => Err(Failure::refused(format!(
+            _ => Err(PdbError::refused(format!(
                 "The specified object '{text}' is not a function or was not found along sys.path."
             ))),
         }
     }
 
     /// Deletes those that `which` picks, and says so.
-    pub(super) async fn clear(&mut self, which: impl Fn(&Breakpoint) -> bool) -> Result<(), Lost> {
+    pub(super) async fn clear(
+        &mut self,
+        which: impl Fn(&PromptBreakpoint) -> bool,
+    ) -> Result<(), Lost> {
         let files = self.table.files();
         let gone = self.table.remove(which);
         for file in files {
@@ -145,13 +148,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Ok(())
     }
 
-    pub(super) async fn clear_some(&mut self, text: &str) -> Result<(), Failure> {
+    pub(super) async fn clear_some(&mut self, text: &str) -> Result<(), PdbError> {
         if text.is_empty() {
             self.mode = Mode::ClearAll;
             return Ok(());
         }
         if let Some((name, line)) = text.rsplit_once(':') {
-            let invalid = |_| Failure::refused(format!("Invalid line number ({line})"));
+            let invalid = |_| PdbError::refused(format!("Invalid line number ({line})"));
             let line = line.trim().parse::<u32>().map_err(invalid)?;
             let ending = format!("/{name}");
             let is_file = |file: &str| file == name || file.ends_with(&ending);
@@ -165,7 +168,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 .iter()
                 .any(|file| self.table.lines(file).contains(&line))
             {
-                let there = |one: &Breakpoint| is_file(&one.file) && one.line == line;
+                let there = |one: &PromptBreakpoint| is_file(&one.file) && one.line == line;
                 return Ok(self.clear(there).await?);
             }
             let name = match files.into_iter().next() {
@@ -177,7 +180,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             } else {
                 format!("There are no breakpoints in {name}")
             };
-            return Err(Failure::Refused(sentence));
+            return Err(PdbError::Refused(sentence));
         }
         for word in text.split_whitespace() {
             match self.table.named(word).map(|one| one.number) {
@@ -213,9 +216,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Ok(())
     }
 
-    pub(super) async fn condition(&mut self, text: &str) -> Result<(), Failure> {
+    pub(super) async fn condition(&mut self, text: &str) -> Result<(), PdbError> {
         let (number, condition) = text.split_once(' ').unwrap_or((text, ""));
-        let one = self.table.named(number).map_err(Failure::Refused)?;
+        let one = self.table.named(number).map_err(PdbError::Refused)?;
         one.condition = Some(condition.to_owned()).filter(|text| !text.is_empty());
         let line = match &one.condition {
             None => format!("Breakpoint {} is now unconditional.\n", one.number),
@@ -227,14 +230,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Ok(())
     }
 
-    pub(super) async fn ignore(&mut self, text: &str) -> Result<(), Failure> {
+    pub(super) async fn ignore(&mut self, text: &str) -> Result<(), PdbError> {
         let mut words = text.split_whitespace();
         let number = words.next().unwrap_or_default();
         let count = words
             .next()
             .and_then(|word| word.parse::<u64>().ok())
             .unwrap_or_default();
-        let one = self.table.named(number).map_err(Failure::Refused)?;
+        let one = self.table.named(number).map_err(PdbError::Refused)?;
         one.ignore = count;
         let number = one.number;
         let line = match count {

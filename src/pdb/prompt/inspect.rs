@@ -8,8 +8,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Prompt;
 use super::request::if_any;
-use crate::memory::Kind;
-use crate::pdb::error::{Failure, Lost};
+use crate::memory::MemoryUse;
+use crate::pdb::error::{Lost, PdbError};
 use crate::pdb::grammar::{Span, span};
 use crate::pdb::output::{Piece, cut};
 use crate::wire::dap::names::Command;
@@ -86,19 +86,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         self.say("\n").await;
     }
 
-    pub(super) async fn up(&mut self, count: &str) -> Result<(), Failure> {
+    pub(super) async fn up(&mut self, count: &str) -> Result<(), PdbError> {
         let oldest = self.stack.len().saturating_sub(1);
         if self.current >= oldest {
-            return Err(Failure::refused("Oldest frame"));
+            return Err(PdbError::refused("Oldest frame"));
         }
         let count = frames(count)?.unwrap_or(usize::MAX);
         let older = self.current.saturating_add(count);
         Ok(self.select(older.min(oldest)).await?)
     }
 
-    pub(super) async fn down(&mut self, count: &str) -> Result<(), Failure> {
+    pub(super) async fn down(&mut self, count: &str) -> Result<(), PdbError> {
         if self.current <= self.hidden {
-            return Err(Failure::refused("Newest frame"));
+            return Err(PdbError::refused("Newest frame"));
         }
         let count = frames(count)?.unwrap_or(usize::MAX);
         let newer = self.current.saturating_sub(count);
@@ -111,7 +111,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         self.print_entry(index).await
     }
 
-    pub(super) async fn list(&mut self, text: &str) -> Result<(), Failure> {
+    pub(super) async fn list(&mut self, text: &str) -> Result<(), PdbError> {
         "list".clone_into(&mut self.last);
         let frame = self.selected()?.clone();
         let around = i64::from(frame.line.saturating_sub(5).max(1));
@@ -162,14 +162,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
     }
 
-    pub(super) async fn longlist(&mut self) -> Result<(), Failure> {
+    pub(super) async fn longlist(&mut self) -> Result<(), PdbError> {
         let frame = self.selected()?.clone();
         let breaks = self.table.lines(&frame.file);
         let ask = json!({"op": "longlist"});
         self.print_source(&ask, &breaks, Some(frame.line)).await
     }
 
-    pub(super) async fn source(&mut self, text: &str) -> Result<(), Failure> {
+    pub(super) async fn source(&mut self, text: &str) -> Result<(), PdbError> {
         let ask = json!({"op": "source", "text": text});
         self.print_source(&ask, &BTreeSet::new(), None).await
     }
@@ -179,7 +179,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         ask: &Value,
         breaks: &BTreeSet<u32>,
         current: Option<u32>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), PdbError> {
         let answer = self.probe(ask).await?;
         if answer["failed"] == true {
             self.failed = true;
@@ -223,14 +223,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     /// All lines of a file.
-    async fn whole(&mut self, file: &str) -> Result<Arc<[String]>, Failure> {
+    async fn whole(&mut self, file: &str) -> Result<Arc<[String]>, PdbError> {
         if let Some((lines, _)) = self.sources.get(file) {
             return Ok(Arc::clone(lines));
         }
         if self.sources.len() >= MOST_SOURCES {
             self.sources.clear();
         }
-        let (mut lines, mut taken) = (Vec::new(), self.wire.account().nothing(Kind::Messages));
+        let (mut lines, mut taken) = (Vec::new(), self.wire.account().nothing(MemoryUse::Messages));
         while lines.len() < LONGEST_SOURCE {
             let ask = json!({"op": "file", "file": file, "from": lines.len(), "count": CHUNK});
             match self.probe(&ask).await {
@@ -243,14 +243,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                         // Those of other files can be asked for again.
                         self.sources.clear();
                         let held = taken.resize(size);
-                        held.map_err(|short| Failure::refused(short.to_string()))?;
+                        held.map_err(|short| PdbError::refused(short.to_string()))?;
                     }
                     lines.extend(more);
                     if whole {
                         break;
                     }
                 }
-                Err(Failure::Lost(lost)) => return Err(Failure::Lost(lost)),
+                Err(PdbError::Lost(lost)) => return Err(PdbError::Lost(lost)),
                 Err(failure) => {
                     lines = self.local(file).ok_or(failure)?;
                     self.say(format!("[{}: the copy on this machine]\n", escaped(file)))
@@ -351,9 +351,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     /// The exception for which the thread stopped.
-    pub(super) async fn exceptions(&mut self) -> Result<(), Failure> {
+    pub(super) async fn exceptions(&mut self) -> Result<(), PdbError> {
         if !self.raised {
-            return Err(Failure::refused("no exception here"));
+            return Err(PdbError::refused("no exception here"));
         }
         let thread = json!({"threadId": self.thread});
         let body = self.ask_soon(Command::ExceptionInfo, thread).await?;
@@ -392,7 +392,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Ok(())
     }
 
-    pub(super) async fn select_thread(&mut self, text: &str) -> Result<(), Failure> {
+    pub(super) async fn select_thread(&mut self, text: &str) -> Result<(), PdbError> {
         let threads = self.all_threads().await?;
         let chosen = text
             .trim()
@@ -400,7 +400,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             .ok()
             .and_then(|number| threads.get(number.checked_sub(1)?));
         let Some((id, _)) = chosen else {
-            return Err(Failure::refused("a number of `threads` expected"));
+            return Err(PdbError::refused("a number of `threads` expected"));
         };
         self.load_stack(&json!({ "threadId": id })).await?;
         Ok(self.print_entry(self.current).await?)
@@ -408,20 +408,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
 }
 
 /// How many frames are meant; `None`: all.
-fn frames(text: &str) -> Result<Option<usize>, Failure> {
+fn frames(text: &str) -> Result<Option<usize>, PdbError> {
     let count: i64 = match text.trim().parse() {
         _ if text.is_empty() => 1,
         Ok(count) => count,
         Err(_) => {
             let sentence = format!("Invalid frame count ({text})");
-            return Err(Failure::Refused(sentence));
+            return Err(PdbError::Refused(sentence));
         }
     };
     Ok(usize::try_from(count).ok())
 }
 
-pub(super) fn bad_argument(text: &str) -> Failure {
-    Failure::refused(format!("Error in argument: '{text}'"))
+pub(super) fn bad_argument(text: &str) -> PdbError {
+    PdbError::refused(format!("Error in argument: '{text}'"))
 }
 
 fn texts(lines: &Value) -> Vec<String> {

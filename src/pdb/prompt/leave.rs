@@ -5,9 +5,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
 use super::request::{PATIENCE, program_output};
-use super::{End, Prompt};
-use crate::pdb::error::{Failure, Lost};
-use crate::pdb::wire::Incoming;
+use super::{Prompt, PromptEnd};
+use crate::pdb::error::{Lost, PdbError};
+use crate::pdb::wire::PromptMessage;
 use crate::wire::dap::names::{Command, Event};
 
 /// The refusal of `q!` without the permission, as debuggers get it from the relay.
@@ -31,15 +31,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let arguments = json!({"restart": false, "suspendDebuggee": true});
         match timeout(PATIENCE / 6, self.ask(Command::Disconnect, arguments)).await {
             Ok(Ok(_)) => self.wire.close().await,
-            Ok(Err(Failure::Refused(sentence))) => return Err(sentence),
-            Ok(Err(Failure::Interrupted)) => return Err("it was interrupted".to_owned()),
-            Ok(Err(Failure::Lost(lost))) => return Err(lost.to_string()),
+            Ok(Err(PdbError::Refused(sentence))) => return Err(sentence),
+            Ok(Err(PdbError::Interrupted)) => return Err("it was interrupted".to_owned()),
+            Ok(Err(PdbError::Lost(lost))) => return Err(lost.to_string()),
             Err(_) => return Err("the relay does not answer".to_owned()),
         }
         Ok(())
     }
 
-    pub(super) async fn kill(&mut self) -> Result<Option<End>, Lost> {
+    pub(super) async fn kill(&mut self) -> Result<Option<PromptEnd>, Lost> {
         if !self.may_kill {
             self.error(NO_KILL).await;
             return Ok(None);
@@ -49,7 +49,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 self.error(&sentence).await;
                 Ok(None)
             }
-            None => Ok(Some(End::Killed)),
+            None => Ok(Some(PromptEnd::Killed)),
         }
     }
 
@@ -57,7 +57,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     async fn goodbye(&mut self, kill: bool) -> Option<String> {
         let arguments = json!({"restart": false, "terminateDebuggee": kill});
         let refusal = match timeout(PATIENCE / 6, self.ask(Command::Disconnect, arguments)).await {
-            Ok(Err(Failure::Refused(sentence))) if kill => Some(sentence),
+            Ok(Err(PdbError::Refused(sentence))) if kill => Some(sentence),
             _ => None,
         };
         if refusal.is_none() {
@@ -68,15 +68,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
 
     /// Waits for something that happens without input, writes it, and returns where the session is over. Cancel
     /// safe.
-    pub async fn idle(&mut self) -> End {
+    pub async fn idle(&mut self) -> PromptEnd {
         loop {
             let incoming = match self.wire.read().await {
                 Ok(incoming) => incoming,
-                Err(lost) => return End::Lost(lost),
+                Err(lost) => return PromptEnd::Lost(lost),
             };
-            if let Incoming::Event { name, body } = incoming {
+            if let PromptMessage::Event { name, body } = incoming {
                 match name {
-                    Some(Event::Terminated | Event::Exited) => return End::Terminated,
+                    Some(Event::Terminated | Event::Exited) => return PromptEnd::Terminated,
                     // No task waits here, so a full channel loses output rather than blocking a cancel.
                     Some(Event::Output) => {
                         if let Some(piece) = program_output(&body) {

@@ -2,9 +2,9 @@
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::{After, End, Prompt};
-use crate::pdb::error::{Failure, Lost};
-use crate::pdb::grammar::{self, Command};
+use super::{After, Prompt, PromptEnd};
+use crate::pdb::error::{Lost, PdbError};
+use crate::pdb::grammar::{self, PdbCommand};
 use crate::pdb::help;
 
 /// Commands that one line or stop may lead to, with `;;`, aliases and breakpoints' own commands.
@@ -42,8 +42,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let line = line.trim_end_matches(['\r', '\n']);
         match self.take_line(line).await {
             Ok(after) => after,
-            Err(Lost::Terminated) => After::Ended(End::Terminated),
-            Err(lost) => After::Ended(End::Lost(lost)),
+            Err(Lost::Terminated) => After::Ended(PromptEnd::Terminated),
+            Err(lost) => After::Ended(PromptEnd::Lost(lost)),
         }
     }
 
@@ -103,7 +103,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     /// One command of a line; the rest is queued.
-    async fn one(&mut self, line: &str) -> Result<Option<End>, Lost> {
+    async fn one(&mut self, line: &str) -> Result<Option<PromptEnd>, Lost> {
         let mut line = line.trim().to_owned();
         for _ in 0..DEEPEST_ALIAS {
             let word = line.split_whitespace().next().unwrap_or_default();
@@ -138,50 +138,50 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
     }
 
-    async fn obey(&mut self, command: Command) -> Result<Option<End>, Failure> {
+    async fn obey(&mut self, command: PdbCommand) -> Result<Option<PromptEnd>, PdbError> {
         match command {
-            Command::Help(topic) => match help::about(&topic) {
+            PdbCommand::Help(topic) => match help::about(&topic) {
                 Ok(text) => self.say(text).await,
                 Err(sentence) => self.error(&sentence).await,
             },
-            Command::Where => self.where_().await?,
-            Command::Up(count) => self.up(&count).await?,
-            Command::Down(count) => self.down(&count).await?,
-            Command::List(span) => self.list(&span).await?,
-            Command::Longlist => self.longlist().await?,
-            Command::Source(text) => self.source(&text).await?,
-            Command::Args => self.value("args", "").await?,
-            Command::Print(text) => self.value("p", &text).await?,
-            Command::Pretty(text) => self.value("pp", &text).await?,
-            Command::Whatis(text) => self.value("whatis", &text).await?,
-            Command::Statement(text) => self.value("statement", &text).await?,
-            Command::Display(text) => self.display(&text).await?,
-            Command::Undisplay(text) => self.undisplay(&text).await,
-            Command::Retval => self.retval().await,
-            Command::Exceptions => self.exceptions().await?,
-            Command::Threads => self.threads().await?,
-            Command::Thread(number) => self.select_thread(&number).await?,
-            Command::Break { at, temporary } => self.set_break(&at, temporary).await?,
-            Command::Clear(at) => self.clear_some(&at).await?,
-            Command::Enable(numbers) => self.enable(&numbers, true).await?,
-            Command::Disable(numbers) => self.enable(&numbers, false).await?,
-            Command::Condition(text) => self.condition(&text).await?,
-            Command::Ignore(text) => self.ignore(&text).await?,
-            Command::Commands(number) => self.commands(&number).await,
-            Command::Alias(text) => self.alias(&text).await,
-            Command::Unalias(name) => _ = self.aliases.remove(name.trim()),
-            Command::Next => return Ok(self.next().await?),
-            Command::Step => return Ok(self.step().await?),
-            Command::Return => return Ok(self.return_().await?),
-            Command::Until(line) => return self.until(&line).await,
-            Command::Continue => return Ok(self.continue_().await?),
-            Command::Jump(line) => self.jump(&line).await?,
-            Command::Detach | Command::Quit => {
+            PdbCommand::Where => self.where_().await?,
+            PdbCommand::Up(count) => self.up(&count).await?,
+            PdbCommand::Down(count) => self.down(&count).await?,
+            PdbCommand::List(span) => self.list(&span).await?,
+            PdbCommand::Longlist => self.longlist().await?,
+            PdbCommand::Source(text) => self.source(&text).await?,
+            PdbCommand::Args => self.value("args", "").await?,
+            PdbCommand::Print(text) => self.value("p", &text).await?,
+            PdbCommand::Pretty(text) => self.value("pp", &text).await?,
+            PdbCommand::Whatis(text) => self.value("whatis", &text).await?,
+            PdbCommand::Statement(text) => self.value("statement", &text).await?,
+            PdbCommand::Display(text) => self.display(&text).await?,
+            PdbCommand::Undisplay(text) => self.undisplay(&text).await,
+            PdbCommand::Retval => self.retval().await,
+            PdbCommand::Exceptions => self.exceptions().await?,
+            PdbCommand::Threads => self.threads().await?,
+            PdbCommand::Thread(number) => self.select_thread(&number).await?,
+            PdbCommand::Break { at, temporary } => self.set_break(&at, temporary).await?,
+            PdbCommand::Clear(at) => self.clear_some(&at).await?,
+            PdbCommand::Enable(numbers) => self.enable(&numbers, true).await?,
+            PdbCommand::Disable(numbers) => self.enable(&numbers, false).await?,
+            PdbCommand::Condition(text) => self.condition(&text).await?,
+            PdbCommand::Ignore(text) => self.ignore(&text).await?,
+            PdbCommand::Commands(number) => self.commands(&number).await,
+            PdbCommand::Alias(text) => self.alias(&text).await,
+            PdbCommand::Unalias(name) => _ = self.aliases.remove(name.trim()),
+            PdbCommand::Next => return Ok(self.next().await?),
+            PdbCommand::Step => return Ok(self.step().await?),
+            PdbCommand::Return => return Ok(self.return_().await?),
+            PdbCommand::Until(line) => return self.until(&line).await,
+            PdbCommand::Continue => return Ok(self.continue_().await?),
+            PdbCommand::Jump(line) => self.jump(&line).await?,
+            PdbCommand::Detach | PdbCommand::Quit => {
                 self.leave().await;
-                return Ok(Some(End::Left));
+                return Ok(Some(PromptEnd::Left));
             }
-            Command::Kill => return Ok(self.kill().await?),
-            Command::Unsupported(why) => self.error(why).await,
+            PdbCommand::Kill => return Ok(self.kill().await?),
+            PdbCommand::Unsupported(why) => self.error(why).await,
         }
         Ok(None)
     }

@@ -43,12 +43,12 @@ pub enum After {
     /// The next line; [`Prompt::text`] says what is asked for.
     Prompt,
     /// Nothing: the session is over.
-    Ended(End),
+    Ended(PromptEnd),
 }
 
 /// How a session ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
+pub enum PromptEnd {
     /// `quit`, `detach`, or a task that ran on after an interrupt: it runs on.
     Left,
     /// The relay says that the task has ended, and no breakpoint of the prompt's is left: its worker was detached.
@@ -85,7 +85,7 @@ impl Interrupt {
 
 /// One frame of the stack.
 #[derive(Debug, Clone, PartialEq)]
-struct Frame {
+struct PromptFrame {
     id: i64,
     name: String,
     file: String,
@@ -112,7 +112,7 @@ pub struct Prompt<S> {
     events: VecDeque<(Event, Value, Taken)>,
     thread: i64,
     /// Newest first, as the debugger gives it.
-    stack: Vec<Frame>,
+    stack: Vec<PromptFrame>,
     /// Memory for that.
     stacked: Taken,
     /// Frames at the top that are Ray's own helpers around `breakpoint()`.

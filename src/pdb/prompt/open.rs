@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use super::line::Mode;
 use super::request::program_output;
 use super::{After, Interrupt, Prompt};
-use crate::memory::{Account, Kind};
+use crate::memory::{Account, MemoryUse};
 use crate::pdb::breakpoints::Table;
 use crate::pdb::error::PromptError;
 use crate::pdb::output::Piece;
@@ -72,11 +72,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             local_sources: options.local_sources,
             digests: false,
             capabilities: Value::Null,
-            opened: options.account.nothing(Kind::Messages),
+            opened: options.account.nothing(MemoryUse::Messages),
             events: VecDeque::new(),
             thread: 0,
             stack: Vec::new(),
-            stacked: options.account.nothing(Kind::Messages),
+            stacked: options.account.nothing(MemoryUse::Messages),
             hidden: 0,
             current: 0,
             mode: Mode::Command,

@@ -7,10 +7,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
 use super::Prompt;
-use crate::pdb::error::{Failure, Lost};
+use crate::pdb::error::{Lost, PdbError};
 use crate::pdb::output::{Piece, cut, cut_hint};
 use crate::pdb::probe;
-use crate::pdb::wire::Incoming;
+use crate::pdb::wire::PromptMessage;
 use crate::wire::dap::message::tells_task_end;
 use crate::wire::dap::names::{Command, Event};
 use crate::wire::text::escaped;
@@ -23,11 +23,11 @@ const MOST_EVENTS: usize = 1000;
 const LONGEST_OUTPUT: usize = 20_000;
 
 /// An answer that can be done without; a lost connection cannot.
-pub(super) fn if_any(answer: Result<Value, Failure>) -> Result<Option<Value>, Lost> {
+pub(super) fn if_any(answer: Result<Value, PdbError>) -> Result<Option<Value>, Lost> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
-        Err(Failure::Lost(lost)) => Err(lost),
-        Err(Failure::Refused(_) | Failure::Interrupted) => Ok(None),
+        Err(PdbError::Lost(lost)) => Err(lost),
+        Err(PdbError::Refused(_) | PdbError::Interrupted) => Ok(None),
     }
 }
 
@@ -60,18 +60,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         &mut self,
         command: Command,
         arguments: Value,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, PdbError> {
         let number = self.wire.send(command, arguments).await?;
         loop {
             let incoming = tokio::select! {
                 incoming = self.wire.read() => incoming?,
-                _ = self.interrupts.changed() => return Err(Failure::Interrupted),
+                _ = self.interrupts.changed() => return Err(PdbError::Interrupted),
             };
             match incoming {
-                Incoming::Answer { to, body, .. } if to == number => {
-                    return body.map_err(Failure::Refused);
+                PromptMessage::Answer { to, body, .. } if to == number => {
+                    return body.map_err(PdbError::Refused);
                 }
-                Incoming::Event {
+                PromptMessage::Event {
                     name: Some(Event::Output),
                     body,
                 } => {
@@ -80,11 +80,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                     }
                 }
                 // Nothing but a goodbye is answered behind it, and the relay waits for that one.
-                Incoming::Event {
+                PromptMessage::Event {
                     name: Some(Event::Terminated | Event::Exited),
                     ..
                 } if command != Command::Disconnect => return Err(Lost::Terminated.into()),
-                Incoming::Event {
+                PromptMessage::Event {
                     name:
                         Some(
                             name @ (Event::Stopped
@@ -100,7 +100,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                     self.events.push_back((name, body, self.wire.keep()));
                 }
                 // Answers to requests that were given up, and events that nothing comes of.
-                Incoming::Answer { .. } | Incoming::Event { .. } | Incoming::Other => {}
+                PromptMessage::Answer { .. }
+                | PromptMessage::Event { .. }
+                | PromptMessage::Other => {}
             }
         }
     }
@@ -110,10 +112,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         &mut self,
         command: Command,
         arguments: Value,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, PdbError> {
         let answer = timeout(PATIENCE, self.ask(command, arguments)).await;
         answer.unwrap_or_else(|_| {
-            Err(Failure::refused(format!(
+            Err(PdbError::refused(format!(
                 "the debugger does not answer `{}`; it may still be busy with an expression",
                 command.as_str()
             )))
@@ -121,34 +123,34 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     /// Runs [`probe`] in the selected frame.
-    pub(super) async fn probe(&mut self, ask: &Value) -> Result<Value, Failure> {
+    pub(super) async fn probe(&mut self, ask: &Value) -> Result<Value, PdbError> {
         let frame = self.stack.get(self.current).map(|frame| frame.id);
         let arguments =
             json!({"expression": probe::expression(ask), "frameId": frame, "context": "clipboard"});
         let body = self.ask(Command::Evaluate, arguments).await?;
         let result = body["result"].as_str().unwrap_or_default();
         // The debugger answers with the exception where an evaluation fails.
-        probe::answer(result).ok_or_else(|| Failure::refused(last_line(result)))
+        probe::answer(result).ok_or_else(|| PdbError::refused(last_line(result)))
     }
 
     /// Says why there is no answer; only a lost connection is passed on.
-    pub(super) async fn tell(&mut self, failure: Failure) -> Result<(), Lost> {
+    pub(super) async fn tell(&mut self, failure: PdbError) -> Result<(), Lost> {
         match failure {
-            Failure::Refused(sentence) => {
+            PdbError::Refused(sentence) => {
                 let sentence = last_line(&sentence).to_owned();
                 self.error(&sentence).await;
             }
-            Failure::Interrupted => {
+            PdbError::Interrupted => {
                 self.failed = true;
                 self.say("--KeyboardInterrupt--\n").await;
             }
-            Failure::Lost(lost) => return Err(lost),
+            PdbError::Lost(lost) => return Err(lost),
         }
         Ok(())
     }
 
     /// Prints the outcome of an expression or a statement.
-    pub(super) async fn value(&mut self, op: &str, text: &str) -> Result<(), Failure> {
+    pub(super) async fn value(&mut self, op: &str, text: &str) -> Result<(), PdbError> {
         let mut ask = json!({"op": op, "text": text, "limit": self.limit});
         if self.digests && op == "p" {
             ask["digest"] = true.into();

@@ -6,11 +6,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::inspect::bad_argument;
 use super::line::Task;
 use super::request::{if_any, program_output};
-use super::{End, Frame, Prompt};
-use crate::pdb::error::{Failure, Lost};
+use super::{Prompt, PromptEnd, PromptFrame};
+use crate::pdb::error::{Lost, PdbError};
 use crate::pdb::grammar;
 use crate::pdb::output::{Piece, cut};
-use crate::pdb::wire::Incoming;
+use crate::pdb::wire::PromptMessage;
 use crate::wire::dap::message::tells_task_end;
 use crate::wire::dap::names::{Command, Event};
 use crate::wire::text::escaped;
@@ -40,29 +40,29 @@ fn function(name: &str) -> String {
 enum Ran {
     /// The program stopped: the body of `stopped`.
     Stopped(Value),
-    Ended(End),
+    Ended(PromptEnd),
     /// The debugger did not let it run.
     Refused(String),
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
-    pub(super) async fn next(&mut self) -> Result<Option<End>, Lost> {
+    pub(super) async fn next(&mut self) -> Result<Option<PromptEnd>, Lost> {
         let above = self.current;
         self.stepping(above, Some(Command::Next)).await
     }
 
     /// pdb steps from where the program is, whatever frame is selected.
-    pub(super) async fn step(&mut self) -> Result<Option<End>, Lost> {
+    pub(super) async fn step(&mut self) -> Result<Option<PromptEnd>, Lost> {
         let above = self.hidden;
         self.stepping(above, Some(Command::StepIn)).await
     }
 
-    pub(super) async fn return_(&mut self) -> Result<Option<End>, Lost> {
+    pub(super) async fn return_(&mut self) -> Result<Option<PromptEnd>, Lost> {
         let above = self.current + 1;
         self.stepping(above, None).await
     }
 
-    pub(super) async fn continue_(&mut self) -> Result<Option<End>, Lost> {
+    pub(super) async fn continue_(&mut self) -> Result<Option<PromptEnd>, Lost> {
         loop {
             let stop = match self.run(Command::Continue, None).await? {
                 Ran::Stopped(stop) => stop,
@@ -75,7 +75,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     /// Steps out of `above` frames, then takes one more step; a stop for any other reason ends it.
-    async fn stepping(&mut self, above: usize, then: Option<Command>) -> Result<Option<End>, Lost> {
+    async fn stepping(
+        &mut self,
+        above: usize,
+        then: Option<Command>,
+    ) -> Result<Option<PromptEnd>, Lost> {
         let before = self.before();
         let commands = std::iter::repeat_n(Command::StepOut, above).chain(then);
         let mut last = None;
@@ -94,12 +98,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         self.after_steps(&before, last).await
     }
 
-    pub(super) async fn until(&mut self, text: &str) -> Result<Option<End>, Failure> {
+    pub(super) async fn until(&mut self, text: &str) -> Result<Option<PromptEnd>, PdbError> {
         let frame = self.selected()?.clone();
         let target = match text.parse::<u32>() {
             _ if text.is_empty() => frame.line.saturating_add(1),
             Ok(line) if line <= frame.line => {
-                return Err(Failure::refused(
+                return Err(PdbError::refused(
                     "\"until\" line number is smaller than current line number",
                 ));
             }
@@ -145,13 +149,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Ok(self.after_steps(&before, last).await?)
     }
 
-    pub(super) async fn jump(&mut self, text: &str) -> Result<(), Failure> {
+    pub(super) async fn jump(&mut self, text: &str) -> Result<(), PdbError> {
         if self.current != self.hidden {
-            return Err(Failure::refused(
+            return Err(PdbError::refused(
                 "You can only jump within the bottom frame",
             ));
         }
-        let no_line = |_| Failure::refused("The 'jump' command requires a line number");
+        let no_line = |_| PdbError::refused("The 'jump' command requires a line number");
         let line = text.trim().parse::<i64>().map_err(no_line)?;
         // Ray's helper has to return first, or it would not be the newest frame that jumps.
         for _ in 0..self.hidden {
@@ -171,7 +175,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let target = &found["targets"][0]["id"];
         let goto = json!({"threadId": self.thread, "targetId": target});
         match self.ask_soon(Command::Goto, goto).await {
-            Err(Failure::Refused(sentence)) => {
+            Err(PdbError::Refused(sentence)) => {
                 self.error(&format!("Jump failed: {sentence}")).await;
                 return Ok(());
             }
@@ -197,7 +201,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         &mut self,
         before: &Before,
         stop: Option<Value>,
-    ) -> Result<Option<End>, Lost> {
+    ) -> Result<Option<PromptEnd>, Lost> {
         let Some(stop) = stop else { return Ok(None) };
         self.load_stack(&stop).await?;
         if stop["reason"] == "step" && self.stack.len() < before.depth {
@@ -253,7 +257,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
     }
 
-    async fn not_stopped(&mut self, ran: Ran) -> Result<Option<End>, Lost> {
+    async fn not_stopped(&mut self, ran: Ran) -> Result<Option<PromptEnd>, Lost> {
         match ran {
             Ran::Ended(end) => Ok(Some(end)),
             Ran::Refused(sentence) => {
@@ -273,9 +277,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         self.listed = None;
         let thread = json!({"threadId": self.thread});
         match self.ask_soon(command, thread).await {
-            Ok(_) | Err(Failure::Interrupted) => {}
-            Err(Failure::Refused(sentence)) => return Ok(Ran::Refused(sentence)),
-            Err(Failure::Lost(lost)) => return Err(lost),
+            Ok(_) | Err(PdbError::Interrupted) => {}
+            Err(PdbError::Refused(sentence)) => return Ok(Ran::Refused(sentence)),
+            Err(PdbError::Lost(lost)) => return Err(lost),
         }
         let mut interrupts = self.interrupts.clone();
         let mut task_ends = self.task_ends.clone();
@@ -285,14 +289,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             tokio::select! {
                 stop = self.next_stop() => return Ok(match stop? {
                     Some(stop) => Ran::Stopped(stop),
-                    None => Ran::Ended(End::Terminated),
+                    None => Ran::Ended(PromptEnd::Terminated),
                 }),
                 // The senders live as long as the prompt.
                 _ = interrupts.changed() => self.interrupts.mark_unchanged(),
                 _ = task_ends.changed() => match self.table.files().is_empty() {
                     true => {
                         self.leave().await;
-                        return Ok(Ran::Ended(End::TaskEnded));
+                        return Ok(Ran::Ended(PromptEnd::TaskEnded));
                     }
                     false => {
                         self.say("[the task has ended; a later one of this worker may come to your breakpoints. Ctrl-C twice leaves]\n").await;
@@ -302,7 +306,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             }
             if std::mem::replace(&mut interrupted, true) {
                 self.leave().await;
-                return Ok(Ran::Ended(End::Left));
+                return Ok(Ran::Ended(PromptEnd::Left));
             }
             self.say("\n[interrupting: the task stops at its next line of Python; Ctrl-C again leaves it running]\n").await;
             let thread = self.thread;
@@ -319,8 +323,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             let (name, body) = match self.events.pop_front() {
                 Some((name, body, _)) => (Some(name), body),
                 None => match self.wire.read().await? {
-                    Incoming::Event { name, body } => (name, body),
-                    Incoming::Answer { .. } | Incoming::Other => continue,
+                    PromptMessage::Event { name, body } => (name, body),
+                    PromptMessage::Answer { .. } | PromptMessage::Other => continue,
                 },
             };
             match name {
@@ -430,7 +434,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let frames = body["stackFrames"].as_array().into_iter().flatten();
         self.stack = frames
             .take(DEEPEST)
-            .map(|frame| Frame {
+            .map(|frame| PromptFrame {
                 id: frame["id"].as_i64().unwrap_or_default(),
                 name: function(frame["name"].as_str().unwrap_or("<unknown>")),
                 file: frame["source"]["path"]
@@ -440,7 +444,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 line: u32::try_from(frame["line"].as_u64().unwrap_or_default()).unwrap_or_default(),
             })
             .collect();
-        let helper = |frame: &Frame| RAY_HELPERS.iter().any(|file| frame.file.ends_with(file));
+        let helper =
+            |frame: &PromptFrame| RAY_HELPERS.iter().any(|file| frame.file.ends_with(file));
         self.hidden = self.stack.iter().take_while(|frame| helper(frame)).count();
         if self.hidden == self.stack.len() {
             self.hidden = 0;
@@ -450,12 +455,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         Ok(())
     }
 
-    pub(super) fn frame(&self) -> Option<&Frame> {
+    pub(super) fn frame(&self) -> Option<&PromptFrame> {
         self.stack.get(self.current)
     }
 
     /// The same for a command that needs one.
-    pub(super) fn selected(&self) -> Result<&Frame, Failure> {
-        self.frame().ok_or_else(|| Failure::refused("no frame"))
+    pub(super) fn selected(&self) -> Result<&PromptFrame, PdbError> {
+        self.frame().ok_or_else(|| PdbError::refused("no frame"))
     }
 }

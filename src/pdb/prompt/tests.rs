@@ -5,7 +5,7 @@ use serde_json::json;
 use tokio::io::DuplexStream;
 
 use super::*;
-use crate::pdb::breakpoints::Breakpoint;
+use crate::pdb::breakpoints::PromptBreakpoint;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::event;
 
@@ -96,9 +96,9 @@ async fn an_alias_that_names_itself_comes_to_an_end() {
 #[tokio::test]
 async fn a_list_of_commands_on_one_line_may_be_as_long_as_that() {
     let (mut prompt, mut pieces) = stopped("/a.py", Options::default()).await;
-    let at = Breakpoint {
+    let at = PromptBreakpoint {
         file: "/a.py".to_owned(),
-        ..Breakpoint::default()
+        ..PromptBreakpoint::default()
     };
     prompt.table.add(at).unwrap();
     prompt.line("commands 1").await;
@@ -127,13 +127,13 @@ async fn a_task_that_has_ended_ends_the_session_unless_it_is_to_stop_again() {
     let (mut prompt, mut pieces) = stopped("/a.py", Options::default()).await;
     assert_eq!(
         let_run(&mut prompt).await,
-        Some(After::Ended(End::TaskEnded))
+        Some(After::Ended(PromptEnd::TaskEnded))
     );
     assert!(!written(&mut pieces).contains("the task has ended"));
     let (mut prompt, mut pieces) = stopped("/a.py", Options::default()).await;
-    let at = Breakpoint {
+    let at = PromptBreakpoint {
         file: "/a.py".to_owned(),
-        ..Breakpoint::default()
+        ..PromptBreakpoint::default()
     };
     prompt.table.add(at).unwrap();
     assert_eq!(let_run(&mut prompt).await, None);

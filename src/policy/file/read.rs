@@ -13,7 +13,7 @@ use toml::de::{DeTable, DeValue};
 use super::super::access::Rule;
 use super::super::breakpoint_selector::Pattern;
 use super::super::scope::{Scope, Scopes};
-use super::{Grant, Policy};
+use super::{Policy, RuleEntry};
 use crate::config::{
     Lines, Problem, Problems, RawValue, Wrong, duration, flag, nearest, raw_value, read_text, shown,
 };
@@ -94,7 +94,7 @@ struct Draft {
 }
 
 impl PolicyReader<'_> {
-    fn document(&mut self) -> Vec<Grant> {
+    fn document(&mut self) -> Vec<RuleEntry> {
         let (document, errors) = DeTable::parse_recoverable(self.lines.text);
         if !errors.is_empty() {
             for error in &errors {
@@ -121,7 +121,7 @@ impl PolicyReader<'_> {
         grants
     }
 
-    fn rules(&mut self, value: Spanned<DeValue<'_>>) -> Vec<Grant> {
+    fn rules(&mut self, value: Spanned<DeValue<'_>>) -> Vec<RuleEntry> {
         let at = value.span().start;
         let DeValue::Array(rules) = value.into_inner() else {
             let hint = "write [[rule]] with two brackets, once for each rule".to_owned();
@@ -143,7 +143,7 @@ impl PolicyReader<'_> {
         grants
     }
 
-    fn rule(&mut self, at: usize, table: DeTable<'_>) -> Grant {
+    fn rule(&mut self, at: usize, table: DeTable<'_>) -> RuleEntry {
         let mut draft = Draft::default();
         let mut given = Vec::new();
         for (key, value) in table {
@@ -171,7 +171,7 @@ impl PolicyReader<'_> {
             let expected = expected_scopes();
             self.problem("rule.scopes", at, "a rule without scopes", &expected, None);
         }
-        Grant {
+        RuleEntry {
             place: self.lines.place(at),
             subjects: draft.subjects,
             groups: draft.groups,

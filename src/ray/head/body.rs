@@ -14,10 +14,10 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Error of a streamed request body.
-pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
+pub type StreamedBodyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A request body towards the head.
-pub type RequestBody = BoxBody<Bytes, BodyError>;
+pub type RequestBody = BoxBody<Bytes, StreamedBodyError>;
 
 /// See the module. `Progress` watches it.
 pub(super) struct Watched {
@@ -49,12 +49,12 @@ impl Watched {
 
 impl Body for Watched {
     type Data = Bytes;
-    type Error = BodyError;
+    type Error = StreamedBodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, StreamedBodyError>>> {
         let frame = Pin::new(&mut self.body).poll_frame(cx);
         if frame.is_ready() {
             *self.moved.lock() = Instant::now();

@@ -23,7 +23,7 @@ use tower_service::Service as _;
 
 use crate::dial::Connector;
 use crate::dial::http::MAX_BUFFER;
-use crate::ray::head::{BodyError, RequestBody};
+use crate::ray::head::{RequestBody, StreamedBodyError};
 
 /// Ray's web server (aiohttp) drops idle connections after 75 s; leaving first avoids the race.
 const IDLE: Duration = Duration::from_secs(30);
@@ -79,7 +79,7 @@ impl Connections {
     pub(super) async fn send(
         self: &Arc<Self>,
         mut request: Request<RequestBody>,
-    ) -> Result<Response<HeadBody>, BodyError> {
+    ) -> Result<Response<HeadBody>, StreamedBodyError> {
         loop {
             let (mut connection, kept) = match self.take() {
                 Some(connection) => (connection, true),
@@ -96,7 +96,7 @@ impl Connections {
         }
     }
 
-    async fn dial(&self) -> Result<PooledConnection, BodyError> {
+    async fn dial(&self) -> Result<PooledConnection, StreamedBodyError> {
         let mut connector = self.connector.clone();
         poll_fn(|cx| connector.poll_ready(cx)).await?;
         let stream = connector.call(self.to.clone()).await?;

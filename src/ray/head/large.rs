@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
 
-use crate::memory::{Account, Kind, Taken};
+use crate::memory::{Account, MemoryUse, Taken};
 use crate::wire::text::innermost_cause;
 
 /// An answer is large from this size in bytes on: some hundred rows.
@@ -56,7 +56,7 @@ struct HeadTurn {
 
 /// An answer's body, and its turn where it is large.
 #[derive(Debug)]
-pub struct Answer {
+pub struct HeadAnswer {
     /// All of it.
     pub bytes: Bytes,
     turn: Option<HeadTurn>,
@@ -89,14 +89,18 @@ impl Turns {
     }
 
     /// All of `body`, at most `limit` bytes.
-    pub(super) async fn read<B>(self: &Arc<Self>, body: B, limit: usize) -> Result<Answer, NotRead>
+    pub(super) async fn read<B>(
+        self: &Arc<Self>,
+        body: B,
+        limit: usize,
+    ) -> Result<HeadAnswer, NotRead>
     where
         B: Body<Data = Bytes>,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         let mut body = std::pin::pin!(body);
         let account = self.account.get().cloned().unwrap_or_default();
-        let (mut read, mut taken) = (Vec::new(), account.nothing(Kind::Answers));
+        let (mut read, mut taken) = (Vec::new(), account.nothing(MemoryUse::Answers));
         let mut turn = None;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| {
@@ -129,7 +133,7 @@ impl Turns {
             }
             read.extend_from_slice(&data);
         }
-        Ok(Answer {
+        Ok(HeadAnswer {
             bytes: read.into(),
             turn,
             _taken: taken,
@@ -167,7 +171,7 @@ impl Drop for HeadTurn {
     }
 }
 
-impl Answer {
+impl HeadAnswer {
     /// What `read` makes of the bytes; where they are many, on a thread that does nothing else.
     ///
     /// # Errors

@@ -30,10 +30,10 @@ use connections::Connections;
 use large::{NotRead, Turns};
 use token::{Environment, TokenSource};
 
-pub use body::{BodyError, RequestBody};
+pub use body::{RequestBody, StreamedBodyError};
 pub use connections::HeadBody;
 pub use error::{HeadConfigError, HeadError};
-pub use large::Answer;
+pub use large::HeadAnswer;
 pub use token::GivenToken;
 
 /// Largest answer that is held as a whole. 10,000 tasks with details are 25 MB (Ray 2.60).
@@ -191,7 +191,7 @@ impl HeadClient {
     ///
     /// # Errors
     /// [`HeadError::NotJson`].
-    pub async fn parse<T>(&self, answer: Answer) -> Result<T, HeadError>
+    pub async fn parse<T>(&self, answer: HeadAnswer) -> Result<T, HeadError>
     where
         T: DeserializeOwned + Send + 'static,
     {
@@ -205,7 +205,7 @@ impl HeadClient {
     /// [`HeadError::NotJson`], with the error of `read`.
     pub async fn read<T: Send + 'static>(
         &self,
-        answer: Answer,
+        answer: HeadAnswer,
         read: impl FnOnce(&[u8]) -> Result<T, String> + Send + 'static,
     ) -> Result<T, HeadError> {
         answer.read(read).await.map_err(|cause| HeadError::NotJson {
@@ -246,7 +246,7 @@ impl HeadClient {
     ///
     /// # Errors
     /// As [`Self::get_json`].
-    pub async fn get(&self, path_and_query: &str) -> Result<Answer, HeadError> {
+    pub async fn get(&self, path_and_query: &str) -> Result<HeadAnswer, HeadError> {
         self.asked(Method::GET, path_and_query, None, self.inner.timeout)
             .await
     }
@@ -273,7 +273,7 @@ impl HeadClient {
         path_and_query: &str,
         body: Option<(&'static str, Bytes)>,
         after: Duration,
-    ) -> Result<Answer, HeadError> {
+    ) -> Result<HeadAnswer, HeadError> {
         let whole = async {
             match self.once(&method, path_and_query, body.clone()).await {
                 Err(HeadError::TokenMissing { .. } | HeadError::TokenRefused { .. })
@@ -299,7 +299,7 @@ impl HeadClient {
         method: &Method,
         path_and_query: &str,
         body: Option<(&'static str, Bytes)>,
-    ) -> Result<Answer, HeadError> {
+    ) -> Result<HeadAnswer, HeadError> {
         let request = Request::builder().method(method).uri(path_and_query);
         let request = match body {
             None => request.body(Empty::new().map_err(|never| match never {}).boxed()),

@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use crate::memory::{Kind, Memory};
+use crate::memory::{Memory, MemoryUse};
 use crate::ray::head::*;
 
 type Seen = Arc<Mutex<Vec<(String, Option<String>, Option<String>)>>>;
@@ -348,11 +348,14 @@ async fn the_answers_of_a_head_are_taken_from_the_memory_of_its_cluster() {
     let (most, limit) = (memory.of_one(), 32 << 20);
     let answer = turns.read(body(most / 4), limit).await.unwrap();
     assert_eq!(answer.bytes.len(), most / 4);
-    let held = memory.taken(Kind::Answers);
+    let held = memory.taken(MemoryUse::Answers);
     assert!(held >= most / 4, "{held}");
     drop(answer);
-    assert_eq!(memory.taken(Kind::Answers), 0);
-    let _others = memory.cluster("bad").take(Kind::Answers, most).unwrap();
+    assert_eq!(memory.taken(MemoryUse::Answers), 0);
+    let _others = memory
+        .cluster("bad")
+        .take(MemoryUse::Answers, most)
+        .unwrap();
     assert!(turns.read(body(1000), limit).await.is_ok());
     let refused = turns.read(body(most / 4), limit).await;
     assert!(matches!(refused, Err(NotRead::Crowded)));

@@ -8,14 +8,14 @@ use crate::wire::text::one_line;
 
 /// How a worker ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Exit {
+pub(super) struct WorkerExit {
     /// The reason, as a sentence for the person whose session it ended.
     pub(super) why: Arc<str>,
     /// Whether nothing went wrong, by Ray's own word.
     pub(super) intended: bool,
 }
 
-impl From<Arc<str>> for Exit {
+impl From<Arc<str>> for WorkerExit {
     /// One that went wrong.
     fn from(why: Arc<str>) -> Self {
         Self {
@@ -26,9 +26,9 @@ impl From<Arc<str>> for Exit {
 }
 
 /// The end that `exit_type` and `exit_detail` of a dead worker's row tell.
-pub(super) fn of_worker(row: &WorkerRow) -> Exit {
+pub(super) fn of_worker(row: &WorkerRow) -> WorkerExit {
     let intended = row.exit_type.starts_with("INTENDED_") && !is_out_of_memory(row);
-    Exit {
+    WorkerExit {
         why: why(row),
         intended,
     }

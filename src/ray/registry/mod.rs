@@ -69,7 +69,7 @@ pub use examine::Examined;
 pub use found_cluster::{API_SERVER, FoundCluster, FoundHead};
 pub use id_prefix::{AmbiguousPrefix, BadPrefix, BreakpointIdPrefix};
 pub use list::List;
-pub use objects::{Awaited, OwnedBy};
+pub use objects::{ObjectState, OwnedBy};
 pub use observe::{Observer, PollOutcome};
 pub use resources::{Amount, Resources};
 pub use running::{Running, RunningIn, RunningQuery, TaskOf, What};
@@ -196,7 +196,7 @@ impl Registry {
 
     /// What Ray says of the objects `ids` of `cluster`, in their order; an error is a sentence. Each is a question that the head
     /// passes on to every worker, so that `ids` are few. To be bounded by the caller. Cancel safe.
-    pub async fn objects(&self, cluster: &str, ids: &[String]) -> Vec<Result<Awaited, String>> {
+    pub async fn objects(&self, cluster: &str, ids: &[String]) -> Vec<Result<ObjectState, String>> {
         match self.shared.clusters.named(cluster) {
             Some(cluster) => objects::ask(&cluster, ids).await,
             None => Vec::new(),

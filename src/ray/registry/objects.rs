@@ -19,7 +19,7 @@ const NOT_ITS: &str = "NIL";
 
 /// One object, as Ray knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Awaited {
+pub struct ObjectState {
     /// Ray's id of it (hex).
     pub object_id: String,
     /// The task that makes it or has put it, and Ray's word for its state; `None`: Ray lists none, or not any more.
@@ -40,7 +40,10 @@ pub struct OwnedBy {
 }
 
 /// Asks the head of `cluster`.
-pub(super) async fn ask(cluster: &ClusterHandle, ids: &[String]) -> Vec<Result<Awaited, String>> {
+pub(super) async fn ask(
+    cluster: &ClusterHandle,
+    ids: &[String],
+) -> Vec<Result<ObjectState, String>> {
     let Some(head) = &cluster.head else {
         return Vec::new();
     };
@@ -62,7 +65,7 @@ async fn object(
     cluster: &ClusterHandle,
     jobs: &[JobRow],
     id: &str,
-) -> Result<Awaited, HeadError> {
+) -> Result<ObjectState, HeadError> {
     let by = id.get(..TASK).unwrap_or(id);
     let (rows, tasks) = tokio::join!(query::object(head, id), query::task(head, by));
     let (rows, tasks) = (rows?, tasks?);
@@ -88,7 +91,7 @@ async fn object(
         };
         (owner, row.task_status.clone())
     });
-    Ok(Awaited {
+    Ok(ObjectState {
         object_id: id.to_owned(),
         task,
         owner,

@@ -17,7 +17,7 @@ use crate::ray::registry::clusters::ClusterHandle;
 use crate::ray::registry::follow::{Follow, PollResult};
 use crate::ray::registry::gcs::GcsError;
 use crate::ray::registry::nodes::Nodes;
-use crate::ray::registry::query::Digest;
+use crate::ray::registry::query::AnswerDigest;
 use crate::ray::registry::rows::{LIMIT, List, WorkerRow};
 use crate::ray::registry::shared::Shared;
 use crate::ray::registry::state::{Cluster, Now};
@@ -64,7 +64,7 @@ struct Poller<'a> {
     nodes: &'a Nodes<'a>,
     left: watch::Sender<PollResult>,
     /// What the last answer is known by, as long as it is the one that was taken in last.
-    answer: Option<Digest>,
+    answer: Option<AnswerDigest>,
     /// When the last poll was sent that the head has answered.
     listed: Option<Instant>,
     /// After polls that have failed.

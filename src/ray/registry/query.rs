@@ -10,7 +10,7 @@ use std::hash::{DefaultHasher, Hasher};
 
 use serde::de::DeserializeOwned;
 
-use crate::ray::head::{Answer as Body, HeadClient, HeadError};
+use crate::ray::head::{HeadAnswer as Body, HeadClient, HeadError};
 use crate::ray::registry::bounded::Rows;
 use crate::ray::registry::rows::{
     ActorRow, Envelope, JobRow, LIMIT, List, NodeRow, ObjectRow, TaskRow, Version, WorkerRow,
@@ -192,13 +192,13 @@ where
 pub(super) async fn news<T>(
     head: &HeadClient,
     body: Body,
-    known: Option<Digest>,
-) -> Result<Option<(List<T>, Digest)>, HeadError>
+    known: Option<AnswerDigest>,
+) -> Result<Option<(List<T>, AnswerDigest)>, HeadError>
 where
     T: DeserializeOwned + Send + 'static,
 {
     let read = move |body: &[u8]| {
-        let digest = Digest::of(body);
+        let digest = AnswerDigest::of(body);
         if known == Some(digest) {
             return Ok(None);
         }
@@ -222,9 +222,9 @@ fn listed<T>(head: &HeadClient, envelope: Envelope<T>) -> Answer<T> {
 
 /// What an answer is known by: to keep it would take as much memory as it has bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Digest(usize, u64);
+pub(super) struct AnswerDigest(usize, u64);
 
-impl Digest {
+impl AnswerDigest {
     fn of(body: &[u8]) -> Self {
         let mut hasher = DefaultHasher::new();
         hasher.write(body);

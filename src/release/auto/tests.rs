@@ -117,7 +117,7 @@ async fn a_wall_clock_that_is_set_an_hour_ahead_releases_nothing() {
 async fn without_a_record_nothing_is_announced_or_released() {
     let (context, kept) = policy(60 * MINUTE);
     let _listener = listed(&context.registry, paused("square", 1)).await;
-    kept.refuse(Action::Administration);
+    kept.refuse(EntryKind::Administration);
     let (mut announced, mut events) = (HashMap::new(), context.registry.events());
     step(&context, &context.registry.snapshot(), &mut announced).await;
     assert!(announced.is_empty() && events.try_recv().is_err());

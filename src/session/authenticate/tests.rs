@@ -75,7 +75,7 @@ impl Relay {
     fn record(&self) -> Vec<String> {
         let of = |entry: &AuditLine, key| entry.details.get(key).map(ToString::to_string);
         let line = |entry: AuditLine| {
-            assert_eq!(entry.action, Action::Authentication);
+            assert_eq!(entry.action, EntryKind::Authentication);
             let (outcome, path) = (of(&entry, "outcome"), of(&entry, "path"));
             format!("{} {}", outcome.unwrap(), path.unwrap_or_default())
         };

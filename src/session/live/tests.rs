@@ -9,7 +9,7 @@ use tokio::time::{advance, timeout};
 
 use super::*;
 use crate::agents::Agents;
-use crate::audit::Action;
+use crate::audit::EntryKind;
 use crate::audit::testing::{AuditSpy, spied};
 use crate::config::{self, Config};
 use crate::connection::summary::Summary;
@@ -126,7 +126,7 @@ impl Scene {
     }
 
     /// What is on record, with how it came out.
-    fn on_record(&self) -> Vec<(Action, String)> {
+    fn on_record(&self) -> Vec<(EntryKind, String)> {
         let outcome = |details: &Value| details["outcome"].as_str().unwrap().into();
         let kept = self.kept.take().into_iter();
         kept.map(|entry| (entry.action, outcome(&entry.details)))
@@ -169,8 +169,8 @@ async fn a_session_is_on_record_from_its_begin_to_its_end() {
     assert_eq!(
         scene.on_record(),
         [
-            (Action::SessionBegan, "allowed".to_owned()),
-            (Action::SessionEnded, "client".to_owned())
+            (EntryKind::SessionBegan, "allowed".to_owned()),
+            (EntryKind::SessionEnded, "client".to_owned())
         ]
     );
 }
@@ -178,7 +178,7 @@ async fn a_session_is_on_record_from_its_begin_to_its_end() {
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_on_record_or_captured_does_not_begin_and_the_task_waits() {
     let scene = Scene::new(SessionObligations::default());
-    scene.kept.refuse(Action::SessionBegan);
+    scene.kept.refuse(EntryKind::SessionBegan);
     let refusal = scene.begin().await.err().unwrap();
     assert!(refusal.to_string().contains("audit log"), "{refusal}");
     assert!(scene.is_paused());
@@ -215,7 +215,7 @@ async fn whoever_is_revoked_before_the_begin_gets_no_session() {
     let refusal = scene.begin().await.err().unwrap();
     assert_eq!(refusal.to_string(), "your token was revoked");
     assert!(scene.is_paused());
-    let ended = (Action::SessionEnded, "revoked".to_owned());
+    let ended = (EntryKind::SessionEnded, "revoked".to_owned());
     assert_eq!(scene.on_record().pop(), Some(ended));
 }
 

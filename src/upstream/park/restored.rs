@@ -5,7 +5,7 @@ use tokio::time::sleep;
 use tracing::{Instrument as _, info, warn};
 
 use super::{GIVEN_BACK, Park, RECORD_AGAIN, ResumeState, place};
-use crate::audit::{Action, Entry};
+use crate::audit::{Entry, EntryKind};
 use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::ray::registry::Kind;
@@ -101,7 +101,7 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
 async fn recorded(context: &Context, session: &Session, permit: &Permit, number: u64) -> bool {
     let mut told = false;
     loop {
-        let mut entry = Entry::new(Action::Administration)
+        let mut entry = Entry::new(EntryKind::Administration)
             .with("command", "restore")
             .with("outcome", "allowed")
             .with("resumes", number);

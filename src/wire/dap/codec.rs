@@ -8,7 +8,7 @@ use bytes::{Buf, BytesMut};
 use memchr::{memchr_iter, memchr3_iter};
 use serde_json::Value;
 
-use crate::memory::{Account, Kind, Short, Taken};
+use crate::memory::{Account, MemoryUse, Short, Taken};
 
 /// Longest header block, blank line included. The specification knows one header of some 30 bytes.
 pub const MAX_HEADER: usize = 512;
@@ -180,13 +180,13 @@ impl Frames {
         Self {
             bytes: BytesMut::new(),
             limit,
-            taken: Account::default().nothing(Kind::Messages),
+            taken: Account::default().nothing(MemoryUse::Messages),
         }
     }
 
     /// From now on what is held is taken from `account`.
     pub fn count(&mut self, account: &Account) {
-        self.taken = account.nothing(Kind::Messages);
+        self.taken = account.nothing(MemoryUse::Messages);
     }
 
     /// Raises the limit: from now on bodies may have `limit` bytes.

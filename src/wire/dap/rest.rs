@@ -29,7 +29,7 @@ const LONGEST_KEY: usize = 256;
 
 /// The message is not what it said it is, or nothing that can be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ambiguous;
+pub struct AmbiguousMessage;
 
 /// A walk over the rest of a message.
 #[derive(Debug, Clone, Copy)]
@@ -79,8 +79,8 @@ impl Rest {
     /// How many of the next `bytes` may pass; the others are to be shown again, with more behind them.
     ///
     /// # Errors
-    /// [`Ambiguous`]: nothing more of the message may pass.
-    pub fn pass(&mut self, bytes: &[u8]) -> Result<usize, Ambiguous> {
+    /// [`AmbiguousMessage`]: nothing more of the message may pass.
+    pub fn pass(&mut self, bytes: &[u8]) -> Result<usize, AmbiguousMessage> {
         let mut at = 0;
         loop {
             if let RestState::Over = self.state {
@@ -130,7 +130,7 @@ impl Rest {
                 RestState::After(level) if *first == b',' => (1, RestState::Key(level)),
                 RestState::After(level) if *first == b'}' => (1, behind(level)),
                 RestState::Colon(..) | RestState::After(_) | RestState::Over => {
-                    return Err(Ambiguous);
+                    return Err(AmbiguousMessage);
                 }
             };
             at += taken;
@@ -146,15 +146,15 @@ impl Default for Rest {
 }
 
 /// The key, or the end, that `bytes` begin with: its length, and what follows. `None`: it is not all there.
-fn key(bytes: &[u8], level: RestLevel) -> Result<Option<(usize, RestState)>, Ambiguous> {
+fn key(bytes: &[u8], level: RestLevel) -> Result<Option<(usize, RestState)>, AmbiguousMessage> {
     match bytes[0] {
         b'"' => {}
         b'}' => return Ok(Some((1, behind(level)))),
-        _ => return Err(Ambiguous),
+        _ => return Err(AmbiguousMessage),
     }
     let Some(length) = memchr2(b'"', b'\\', &bytes[1..]) else {
         return match bytes.len() > LONGEST_KEY {
-            true => Err(Ambiguous),
+            true => Err(AmbiguousMessage),
             false => Ok(None),
         };
     };
@@ -165,7 +165,7 @@ fn key(bytes: &[u8], level: RestLevel) -> Result<Option<(usize, RestState)>, Amb
     };
     // No debugger writes a key with escapes.
     if bytes[length + 1] == b'\\' || refused.contains(&name) {
-        return Err(Ambiguous);
+        return Err(AmbiguousMessage);
     }
     let is_body = matches!(level, RestLevel::Message) && name == b"body";
     Ok(Some((length + 2, RestState::Colon(level, is_body))))
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     /// What passes of `text`, shown in pieces that end at these places.
-    fn passes(text: &str, cuts: &[usize]) -> Result<bool, Ambiguous> {
+    fn passes(text: &str, cuts: &[usize]) -> Result<bool, AmbiguousMessage> {
         let bytes = text.as_bytes();
         let (mut rest, mut at) = (Rest::new(), 0);
         for end in cuts.iter().copied().chain([bytes.len()]) {
@@ -222,10 +222,10 @@ mod tests {
             r#"; "body": {}}"#,
             r#", body: 1}"#,
         ] {
-            assert_eq!(passes(text, &[]), Err(Ambiguous), "{text}");
+            assert_eq!(passes(text, &[]), Err(AmbiguousMessage), "{text}");
         }
         let endless = format!(", \"{}", "x".repeat(1000));
-        assert_eq!(passes(&endless, &[]), Err(Ambiguous));
+        assert_eq!(passes(&endless, &[]), Err(AmbiguousMessage));
         assert_eq!(passes(r#", "body": {"#, &[]), Ok(false));
     }
 

@@ -7,7 +7,7 @@
 
 use crate::wire::dap::codec::{FrameError, header, is_plain_header};
 use crate::wire::dap::peek::{Depth, MessageType, Peek, Walk};
-use crate::wire::dap::rest::{Ambiguous, Rest};
+use crate::wire::dap::rest::{AmbiguousMessage, Rest};
 
 /// Bytes of a body that are looked at before it is captured for want of an answer ([`Depth::Deciding`]).
 const WINDOW: usize = 512;
@@ -62,8 +62,8 @@ enum At {
     Passing { left: usize, seen: usize },
 }
 
-impl From<Ambiguous> for FrameError {
-    fn from(_: Ambiguous) -> Self {
+impl From<AmbiguousMessage> for FrameError {
+    fn from(_: AmbiguousMessage) -> Self {
         Self::Ambiguous
     }
 }

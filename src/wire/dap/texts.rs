@@ -33,7 +33,7 @@ pub fn look_through(body: &[u8], goes_on: impl FnMut(&str) -> bool) -> Option<Fr
 
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "snake_case")]
-enum Key {
+enum TextKey {
     Type,
     Command,
     Event,
@@ -56,11 +56,11 @@ impl<'de, F: FnMut(&str) -> bool> Visitor<'de> for Top<F> {
         let (mut kind, mut command, mut event, mut seq) = (None, None, None, None);
         while let Some(key) = map.next_key()? {
             let slot = match key {
-                Key::Type => &mut kind,
-                Key::Command => &mut command,
-                Key::Event => &mut event,
-                Key::RequestSeq => &mut seq,
-                Key::Other => {
+                TextKey::Type => &mut kind,
+                TextKey::Command => &mut command,
+                TextKey::Event => &mut event,
+                TextKey::RequestSeq => &mut seq,
+                TextKey::Other => {
                     map.next_value_seed(&mut self.0)?;
                     continue;
                 }

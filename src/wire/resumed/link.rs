@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::stream::LinkedStream;
 use super::messages::ResumeMessage;
-use super::offsets::{Incoming, Mismatch, Next, Outgoing};
-use crate::memory::{Account, Kind, Taken};
+use super::offsets::{IncomingOffsets, Mismatch, Next, Outgoing};
+use crate::memory::{Account, MemoryUse, Taken};
 use crate::wire::tunnel::LARGEST_FRAME;
 
 /// How a link fares.
@@ -52,7 +52,7 @@ pub(crate) struct Link {
 #[derive(Debug)]
 struct ResumedState {
     outgoing: Outgoing,
-    incoming: Incoming,
+    incoming: IncomingOffsets,
     reader: Option<Waker>,
     writer: Option<Waker>,
     /// The present transport, by number; the former ones count for nothing.
@@ -115,7 +115,7 @@ impl Link {
         let link = Arc::new(Self {
             state: Mutex::new(ResumedState {
                 outgoing: Outgoing::new(outgoing),
-                incoming: Incoming::new(incoming),
+                incoming: IncomingOffsets::new(incoming),
                 reader: None,
                 writer: None,
                 transport: 0,
@@ -126,7 +126,7 @@ impl Link {
                 left_told: false,
                 left_said: false,
                 gone: false,
-                taken: account.nothing(Kind::Links),
+                taken: account.nothing(MemoryUse::Links),
             }),
             to_send: Notify::new(),
             phase: watch::Sender::new(Phase::Detached(Instant::now())),

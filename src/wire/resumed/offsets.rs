@@ -191,7 +191,7 @@ impl Outgoing {
 
 /// The direction that the other side writes.
 #[derive(Debug)]
-pub struct Incoming {
+pub struct IncomingOffsets {
     /// Received and not taken.
     held: VecDeque<u8>,
     received: u64,
@@ -205,7 +205,7 @@ pub struct Incoming {
     end_taken: bool,
 }
 
-impl Incoming {
+impl IncomingOffsets {
     /// Nothing received yet; at most `window` bytes are held at a time.
     pub fn new(window: usize) -> Self {
         Self {

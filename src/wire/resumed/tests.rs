@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
-use super::offsets::{Incoming, Mismatch, Next, Outgoing};
+use super::offsets::{IncomingOffsets, Mismatch, Next, Outgoing};
 use super::*;
 use crate::wire::peer_stream::PeerStream as _;
 use crate::wire::tunnel::stream_config;
@@ -41,7 +41,7 @@ proptest! {
     #[test]
     fn what_is_written_is_read_whatever_is_cut(steps in steps(), lost in proptest::collection::vec(0u8..4, 1..50)) {
         const WINDOW: usize = 1000;
-        let (mut near, mut far) = (Outgoing::new(WINDOW), Incoming::new(WINDOW));
+        let (mut near, mut far) = (Outgoing::new(WINDOW), IncomingOffsets::new(WINDOW));
         let (mut wrote, mut read) = (0u64, 0u64);
         let mut lost = lost.iter().cycle();
         // A transport that has lost something loses everything behind that.
@@ -52,7 +52,7 @@ proptest! {
             *wrote += took as u64;
             took
         };
-        let take = |far: &mut Incoming, read: &mut u64, count: usize| {
+        let take = |far: &mut IncomingOffsets, read: &mut u64, count: usize| {
             far.read(|bytes| {
                 let now = bytes.len().min(count);
                 for seen in &bytes[..now] {
@@ -135,7 +135,7 @@ fn who_counts_otherwise_is_not_believed() {
         Some(Next::Bytes(bytes::Bytes::from_static(b"456789")))
     );
 
-    let mut far = Incoming::new(10);
+    let mut far = IncomingOffsets::new(10);
     far.receive(b"0123456789").unwrap();
     assert_eq!(far.receive(b"a"), Err(Mismatch::TooMuch));
     far.read(|bytes| bytes.len());

@@ -53,7 +53,7 @@ pub type Name = Text<128>;
 pub type Sentence = Text<512>;
 
 /// What a client calls itself.
-pub type Client = Text<64>;
+pub type ClientName = Text<64>;
 
 /// A principal's name, as it is: for one that is longer nothing is kept, because two people could have the same.
 pub type Subject = Text<256>;
@@ -186,7 +186,7 @@ pub struct Open {
     /// The port of the worker's debugger, or of a subprocess's.
     pub port: u16,
     /// For whom the worker is taken; `None` for a further connection of a session that holds it, to a subprocess.
-    pub holder: Option<Holder>,
+    pub holder: Option<WorkerTaker>,
     /// The owner of the worker, which the agent keeps: the stream goes on with the debugger's connection that is there
     /// ([`StreamGreeting::Resumed`]). `None`: it is dialled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -204,14 +204,14 @@ pub struct Meeting {
 
 /// Who takes a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holder {
+pub struct WorkerTaker {
     /// The principal, as people see it; empty where authentication is off.
     pub name: Name,
     /// The session, as the relay names it.
     pub session: Name,
     /// What the client calls itself.
     #[serde(default)]
-    pub client: Client,
+    pub client: ClientName,
     /// The address that the client came from.
     #[serde(default)]
     pub peer: Option<SocketAddr>,
@@ -367,7 +367,7 @@ pub struct HoldRow {
     pub session: Name,
     /// What the client calls itself.
     #[serde(default)]
-    pub client: Client,
+    pub client: ClientName,
     /// The address that the client came from.
     #[serde(default)]
     pub peer: Option<SocketAddr>,
@@ -391,7 +391,7 @@ pub enum StreamGreeting {
     /// It is not. The stream is closed.
     Failed {
         /// Why, to decide by.
-        kind: Failure,
+        kind: DialFailure,
         /// Why, for people.
         detail: Sentence,
     },
@@ -400,7 +400,7 @@ pub enum StreamGreeting {
 /// Why a debugger cannot be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Failure {
+pub enum DialFailure {
     /// Nothing listens.
     Refused,
     /// Nothing came in time.

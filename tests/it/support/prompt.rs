@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use ray_relay::pdb::{After, End, Options, Piece, Prompt};
+use ray_relay::pdb::{After, Options, Piece, Prompt, PromptEnd};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -52,7 +52,7 @@ pub(crate) struct Session {
     pub(crate) prompt: Prompt<TcpStream>,
     pieces: mpsc::Receiver<Piece>,
     pub(crate) transcript: String,
-    pub(crate) ended: Option<End>,
+    pub(crate) ended: Option<PromptEnd>,
 }
 
 impl Session {

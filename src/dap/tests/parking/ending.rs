@@ -42,7 +42,7 @@ async fn a_park_ends_with_its_time_a_drain_a_revocation_and_the_worker() {
             "revoked" => "revoked",
             _ => "died",
         };
-        let ended = (Action::SessionEnded, outcome.to_owned());
+        let ended = (EntryKind::SessionEnded, outcome.to_owned());
         assert_eq!(outcomes(&spy).last(), Some(&ended), "{end}");
         assert!(context.sessions.table.is_empty());
         if end == "time" {
@@ -90,7 +90,7 @@ async fn an_administrator_goes_on_with_somebody_elses_who_says_so() {
     let holder = list.find(id).unwrap().holder().unwrap().clone();
     assert_eq!(holder.subject.as_deref(), Some("adm"));
     let lines = spy.lines();
-    let began = lines.iter().rfind(|l| l.action == Action::SessionBegan);
+    let began = lines.iter().rfind(|l| l.action == EntryKind::SessionBegan);
     let began = began.unwrap();
     assert_eq!(began.details["taken_from"], "ann");
     assert_eq!(began.subject.as_deref(), Some("adm"));
@@ -152,7 +152,7 @@ async fn nobody_else_goes_on_with_it_and_an_administrator_or_its_owner_releases_
             .find(id)
             .map(|row| row.state.word());
         assert_eq!(row, None, "who asked finds the list right");
-        let ended = (Action::SessionEnded, "released".to_owned());
+        let ended = (EntryKind::SessionEnded, "released".to_owned());
         timeout(PATIENCE, debugger.ended).await.unwrap().unwrap();
         assert_eq!(outcomes(&spy).last(), Some(&ended));
     }
@@ -188,7 +188,7 @@ async fn who_has_as_many_parks_as_may_be_has_no_more() {
             let_go(&mut dap).await;
         }
     }
-    let refused = (Action::SessionParked, "refused".to_owned());
+    let refused = (EntryKind::SessionParked, "refused".to_owned());
     assert!(outcomes(&spy).contains(&refused));
 }
 

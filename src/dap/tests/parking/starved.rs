@@ -1,13 +1,16 @@
 //! Who asks for more memory than there is has not asked for a task to run on.
 
 use super::*;
-use crate::memory::Kind;
+use crate::memory::MemoryUse;
 
 #[tokio::test]
 async fn a_session_that_ends_for_want_of_memory_leaves_its_task_where_it_is() {
     let (context, _) = relay(minutes(15));
     let (worker, mut debugger, mut dap) = standing(&context).await;
-    let mut others = context.memory.account(Some("ann")).nothing(Kind::Messages);
+    let mut others = context
+        .memory
+        .account(Some("ann"))
+        .nothing(MemoryUse::Messages);
     others.insist(context.memory.of_one());
     // What it is cannot be told before it is there.
     let long = json!({"a": "x".repeat(600 << 10), "type": "request", "command": "evaluate"});
@@ -28,7 +31,10 @@ fn long(name: &str) -> Value {
 async fn a_session_that_ends_for_its_workers_message_leaves_its_task_where_it_is() {
     let (context, _) = relay(minutes(15));
     let (worker, mut debugger, mut dap) = standing(&context).await;
-    let mut others = context.memory.account(Some("ann")).nothing(Kind::Messages);
+    let mut others = context
+        .memory
+        .account(Some("ann"))
+        .nothing(MemoryUse::Messages);
     others.insist(context.memory.of_one());
     dap.send(&long("output")).await.unwrap();
     let told = debugger.output("more than the").await;
@@ -47,7 +53,10 @@ async fn a_park_goes_on_behind_what_there_is_no_memory_for() {
     let (worker, debugger, mut dap) = standing(&context).await;
     drop(debugger.dap);
     until_parked(&context, worker.breakpoint.id).await;
-    let mut others = context.memory.account(Some("ann")).nothing(Kind::Messages);
+    let mut others = context
+        .memory
+        .account(Some("ann"))
+        .nothing(MemoryUse::Messages);
     others.insist(context.memory.of_one());
     dap.send(&long("output")).await.unwrap();
     dap.send(&output("meanwhile")).await.unwrap();
@@ -67,7 +76,10 @@ async fn a_park_goes_on_behind_what_there_is_no_memory_for() {
 async fn what_is_small_passes_whatever_there_is() {
     let (context, _) = relay(minutes(15));
     let (_worker, mut debugger, mut dap) = standing(&context).await;
-    let mut others = context.memory.account(Some("ann")).nothing(Kind::Messages);
+    let mut others = context
+        .memory
+        .account(Some("ann"))
+        .nothing(MemoryUse::Messages);
     others.insist(context.memory.of_one());
     let seq = debugger.send("evaluate", json!({"expression": "x"})).await;
     let asked = got(&mut dap, "evaluate").await;

@@ -16,7 +16,7 @@ async fn who_leaves_and_suspends_finds_the_task_where_it_was() {
     assert_eq!(answer["success"], true, "{answer}");
     until_parked(&context, worker.breakpoint.id).await;
     nothing_for(&mut dap, Duration::from_millis(50)).await;
-    let parked = (Action::SessionParked, "parked".to_owned());
+    let parked = (EntryKind::SessionParked, "parked".to_owned());
     assert_eq!(outcomes(&spy).last(), Some(&parked));
     let (_next, told) = again(&context, "ann").await;
     assert_eq!(told.last().unwrap()["body"]["threadId"], 1);

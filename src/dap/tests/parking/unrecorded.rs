@@ -7,7 +7,7 @@ use crate::release::release;
 use crate::session::authorise;
 
 /// The lines of sessions, once there are as many.
-async fn until_recorded(spy: &AuditSpy, wanted: &[(Action, &str)]) {
+async fn until_recorded(spy: &AuditSpy, wanted: &[(EntryKind, &str)]) {
     let wanted: Vec<_> = wanted.iter().map(|(a, o)| (*a, (*o).to_owned())).collect();
     let written = async {
         while outcomes(spy) != wanted {
@@ -43,14 +43,14 @@ async fn a_full_disk_and_a_lost_connection_leave_the_task_where_it_is_until_both
     spy.refuse_all(false);
     let (_next, told) = again(&context, "ann").await;
     assert_eq!(told.last().unwrap()["body"]["threadId"], 1);
-    let began = (Action::SessionBegan, "allowed");
+    let began = (EntryKind::SessionBegan, "allowed");
     let (parked, taken) = (
-        (Action::SessionParked, "parked"),
-        (Action::SessionEnded, "taken_over"),
+        (EntryKind::SessionParked, "parked"),
+        (EntryKind::SessionEnded, "taken_over"),
     );
     until_recorded(&spy, &[began, parked, began, taken]).await;
     let lines = spy.lines();
-    let late = lines.iter().find(|l| l.action == Action::SessionParked);
+    let late = lines.iter().find(|l| l.action == EntryKind::SessionParked);
     assert!(late.unwrap().details["happened_at"].is_string());
 }
 
@@ -67,9 +67,9 @@ async fn a_park_whose_end_cannot_be_recorded_does_not_end() {
     left(&mut dap).await;
     drop(dap);
     timeout(PATIENCE, debugger.ended).await.unwrap().unwrap();
-    let parked = (Action::SessionParked, "parked");
-    let ended = (Action::SessionEnded, "expired");
-    until_recorded(&spy, &[(Action::SessionBegan, "allowed"), parked, ended]).await;
+    let parked = (EntryKind::SessionParked, "parked");
+    let ended = (EntryKind::SessionEnded, "expired");
+    until_recorded(&spy, &[(EntryKind::SessionBegan, "allowed"), parked, ended]).await;
 }
 
 /// Its line may be written, and the next one not: the disk is full at whatever moment.
@@ -80,7 +80,7 @@ async fn who_goes_on_has_the_task_only_when_that_is_on_record() {
     let id = worker.breakpoint.id;
     drop(debugger.dap);
     until_parked(&context, id).await;
-    spy.refuse(Action::SessionBegan);
+    spy.refuse(EntryKind::SessionBegan);
     let by_id = json!({"rayRelay": {"breakpoint": id, "token": token_of("ann")}});
     let said = refusal(&context, by_id).await;
     assert!(said.contains("cannot write its audit log"), "{said}");

@@ -5,12 +5,12 @@ use crate::ray::registry::state::{Changes, Cluster, Now, State, Target};
 use crate::ray::registry::traceback::Stopped;
 
 /// What was found out about one stop.
-pub(super) enum Answer {
+pub(super) enum LookupAnswer {
     Names(Target, Option<Box<Found>>),
     Stack(Target, Option<Stopped>),
 }
 
-impl Answer {
+impl LookupAnswer {
     pub(super) fn apply(self, state: &mut State, cluster: Cluster, now: Now) -> Changes {
         match self {
             Self::Names(target, found) => {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::ray::head::{HeadClient, HeadError};
-use crate::ray::registry::lookup::answer::Answer;
+use crate::ray::registry::lookup::answer::LookupAnswer;
 use crate::ray::registry::names::Found;
 use crate::ray::registry::rows::newest_running;
 use crate::ray::registry::rows::{ActorRow, JobRow, LIMIT, TaskRow};
@@ -15,25 +15,25 @@ const STRETCH: usize = 512;
 
 /// Asks one cluster's head the questions of the lookups.
 #[derive(Clone, Copy)]
-pub(super) struct Asker<'a> {
+pub(super) struct LookupClient<'a> {
     head: &'a HeadClient,
 }
 
 /// What one question about many workers found.
 #[derive(Default)]
 pub(super) struct Many {
-    pub(super) answers: Vec<Answer>,
+    pub(super) answers: Vec<LookupAnswer>,
     /// The workers that the head left out for want of room: to be asked for by themselves.
     pub(super) left: Vec<Target>,
 }
 
-impl<'a> Asker<'a> {
+impl<'a> LookupClient<'a> {
     pub(super) fn new(head: &'a HeadClient) -> Self {
         Self { head }
     }
 
     /// One worker by questions of its own.
-    pub(super) async fn name_one(self, target: Target) -> Answer {
+    pub(super) async fn name_one(self, target: Target) -> LookupAnswer {
         let found = match self.find(&target).await {
             Ok(found) => found,
             Err(error) => {
@@ -41,7 +41,7 @@ impl<'a> Asker<'a> {
                 None
             }
         };
-        Answer::Names(target, found.map(Box::new))
+        LookupAnswer::Names(target, found.map(Box::new))
     }
 
     /// Many workers: one question each for all running tasks, all actors and all jobs, whichever
@@ -93,7 +93,7 @@ impl<'a> Asker<'a> {
                 None if crowded => many.left.push(target),
                 found => many
                     .answers
-                    .push(Answer::Names(target, found.map(Box::new))),
+                    .push(LookupAnswer::Names(target, found.map(Box::new))),
             }
         }
         many
@@ -135,7 +135,7 @@ impl<'a> Asker<'a> {
         (by_worker, crowded)
     }
 
-    async fn name_drivers(self, drivers: Vec<Target>) -> Vec<Answer> {
+    async fn name_drivers(self, drivers: Vec<Target>) -> Vec<LookupAnswer> {
         let jobs = match query::jobs(self.head).await {
             Ok(jobs) => jobs,
             Err(error) => {
@@ -145,7 +145,7 @@ impl<'a> Asker<'a> {
         };
         let named = drivers.into_iter().map(|driver| {
             let found = of_driver(&driver, &jobs);
-            Answer::Names(driver, found.map(Box::new))
+            LookupAnswer::Names(driver, found.map(Box::new))
         });
         named.collect()
     }
@@ -213,7 +213,7 @@ impl<'a> Asker<'a> {
     }
 
     /// The stack of a worker, and whether the head refuses such questions altogether.
-    pub(super) async fn locate(self, target: Target) -> (Answer, bool) {
+    pub(super) async fn locate(self, target: Target) -> (LookupAnswer, bool) {
         let (stack, refused) = match query::traceback(self.head, target.node_ip, target.pid).await {
             Ok(dump) => (traceback::of_dump(&dump), false),
             Err(error) => {
@@ -228,7 +228,7 @@ impl<'a> Asker<'a> {
                 (None, refused)
             }
         };
-        (Answer::Stack(target, stack), refused)
+        (LookupAnswer::Stack(target, stack), refused)
     }
 }
 

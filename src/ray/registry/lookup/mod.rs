@@ -22,9 +22,9 @@ use crate::ray::head::HeadClient;
 use crate::ray::registry::names::Found;
 use crate::ray::registry::shared::Shared;
 use crate::ray::registry::state::{Cluster, Target};
-use answer::Answer;
+use answer::LookupAnswer;
 pub(super) use asker::of_worker;
-use asker::{Asker, Many};
+use asker::{LookupClient, Many};
 
 /// Questions about one worker's names at a time.
 const MAX_NAMES: usize = 4;
@@ -49,20 +49,20 @@ type Flight<'a> = Pin<Box<dyn Future<Output = Landed> + Send + 'a>>;
 /// A question that has come back.
 enum Landed {
     Many(Many),
-    One(Answer),
-    Stack { answer: Answer, refused: bool },
+    One(LookupAnswer),
+    Stack { answer: LookupAnswer, refused: bool },
 }
 
 /// Runs until cancelled by dropping it.
 pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
     let handle = shared.clusters.at(cluster);
-    let asker = Asker::new(head);
+    let asker = LookupClient::new(head);
     let mut out = LookupOut::default();
     let mut flights: FuturesUnordered<Flight<'_>> = FuturesUnordered::new();
     // Bounded by the list: each breakpoint is in one of them at most once.
     let mut together: Vec<Target> = Vec::new();
     let mut singly: VecDeque<Target> = VecDeque::new();
-    let mut answers: Vec<Answer> = Vec::new();
+    let mut answers: Vec<LookupAnswer> = Vec::new();
     let mut published: Option<Instant> = None;
     let mut no_stacks_until: Option<Instant> = None;
     loop {
@@ -133,9 +133,9 @@ pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
 
 /// What the worker `target` runs, asked for at once and entered nowhere.
 pub(super) async fn found_now(head: &HeadClient, target: Target) -> Option<Found> {
-    match Asker::new(head).name_one(target).await {
-        Answer::Names(_, found) => found.map(|found| *found),
-        Answer::Stack(..) => None,
+    match LookupClient::new(head).name_one(target).await {
+        LookupAnswer::Names(_, found) => found.map(|found| *found),
+        LookupAnswer::Stack(..) => None,
     }
 }
 
@@ -149,7 +149,7 @@ struct LookupOut {
 
 /// Publishes what was found out. Gives way between the parts, so that others have the core in between, and those who
 /// follow the events keep up.
-async fn take_in(shared: &Shared, cluster: Cluster, mut answers: Vec<Answer>) {
+async fn take_in(shared: &Shared, cluster: Cluster, mut answers: Vec<LookupAnswer>) {
     while !answers.is_empty() {
         let rest = answers.split_off(answers.len().min(CHUNK));
         let part = std::mem::replace(&mut answers, rest);

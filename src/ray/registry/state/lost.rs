@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, State as Life};
 use crate::ray::registry::exit;
-use crate::ray::registry::exit::Exit;
+use crate::ray::registry::exit::WorkerExit;
 use crate::ray::registry::rows::WorkerRow;
 use crate::ray::registry::state::{Changes, Cluster, ClusterState, Node, Now, State};
 
@@ -22,12 +22,12 @@ pub(super) const MAX_UNEXPLAINED: usize = 64;
 
 impl ClusterState {
     /// What `row` says of the worker's end, or, where Ray has it as alive, what is known of its node.
-    pub(super) fn exit(&self, row: &WorkerRow) -> Option<Exit> {
+    pub(super) fn exit(&self, row: &WorkerRow) -> Option<WorkerExit> {
         if !row.is_alive {
             return Some(exit::of_worker(row));
         }
         match self.nodes.get(&row.node_id) {
-            Some(Node::Dead { why }) => Some(Exit::from(Arc::clone(why))),
+            Some(Node::Dead { why }) => Some(WorkerExit::from(Arc::clone(why))),
             _ => None,
         }
     }
@@ -67,7 +67,7 @@ impl State {
         if !state.unexplained.contains_key(&row.worker_id) {
             return;
         }
-        let Some(Exit { why, intended }) = state.exit(row) else {
+        let Some(WorkerExit { why, intended }) = state.exit(row) else {
             return;
         };
         state.unexplained.remove(&row.worker_id);

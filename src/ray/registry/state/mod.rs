@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use crate::hold::RemoteHolds;
 use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, State as Life};
 use crate::ray::registry::change::Change;
-use crate::ray::registry::exit::Exit;
+use crate::ray::registry::exit::WorkerExit;
 use crate::ray::registry::list::List;
 use crate::ray::registry::pending_lookups::PendingLookups;
 use crate::ray::registry::rows::LIMIT;
@@ -243,11 +243,11 @@ impl State {
         &mut self,
         cluster: Cluster,
         worker_id: &str,
-        exit: impl Into<Exit>,
+        exit: impl Into<WorkerExit>,
         now: Now,
         out: &mut Changes,
     ) {
-        let Exit { why, intended } = exit.into();
+        let WorkerExit { why, intended } = exit.into();
         self.clusters[cluster]
             .gone
             .insert(worker_id.to_owned(), now.instant);

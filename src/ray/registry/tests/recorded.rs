@@ -107,7 +107,7 @@ fn a_killed_worker_is_no_address_and_says_why() {
         assert!(!killed.is_empty(), "{version}");
         for row in killed {
             assert_eq!(row.debugger(), None, "{version}");
-            let exit::Exit { why, intended } = exit::of_worker(row);
+            let exit::WorkerExit { why, intended } = exit::of_worker(row);
             assert!(!intended, "{version}");
             assert!(
                 why.starts_with("the worker process crashed or was killed"),
@@ -127,7 +127,7 @@ fn the_end_of_a_driver_ends_its_workers_for_a_reason() {
     for version in VERSIONS {
         let noted = json(version, "noted.json");
         let row: WorkerRow = serde_json::from_value(noted["driver_killed"].clone()).unwrap();
-        let exit::Exit { why, intended } = exit::of_worker(&row);
+        let exit::WorkerExit { why, intended } = exit::of_worker(&row);
         assert!(!row.is_alive && !why.is_empty(), "{version}");
         // The oldest take it for a crash.
         let crashed = ["2.9.3", "2.20.0"].contains(&version);

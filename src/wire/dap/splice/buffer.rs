@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 
-use crate::memory::{Account, Kind, Short, Taken};
+use crate::memory::{Account, MemoryUse, Short, Taken};
 
 /// Size of an ordinary buffer, in bytes.
 pub(super) const SIZE: usize = 256 * 1024;
@@ -42,7 +42,7 @@ impl Buffer {
     /// One that begins with `bytes`, and takes its memory from `account`.
     pub(super) fn new(bytes: Vec<u8>, account: &Account) -> Self {
         let end = bytes.len();
-        let mut taken = account.nothing(Kind::Messages);
+        let mut taken = account.nothing(MemoryUse::Messages);
         taken.insist(end);
         Self {
             storage: bytes.into_boxed_slice(),
@@ -190,14 +190,14 @@ mod tests {
                 }
                 Err(short) => break short,
             }
-            assert!(memory.taken(Kind::Messages) >= buffer.held());
+            assert!(memory.taken(MemoryUse::Messages) >= buffer.held());
         };
         assert!(matches!(short, Short::Yours { .. }));
         assert!((1 << 20..=memory.of_one()).contains(&held), "{held}");
         // A person's bytes pass, with all of that person's memory taken.
         let mut passing = Buffer::new(Vec::new(), &account);
-        let rest = memory.of_one() - memory.taken(Kind::Messages);
-        let _rest = account.take(Kind::Links, rest).unwrap();
+        let rest = memory.of_one() - memory.taken(MemoryUse::Messages);
+        let _rest = account.take(MemoryUse::Links, rest).unwrap();
         for _ in 0..100 {
             let read = passing.space(0).unwrap().len();
             passing.add(read);
@@ -207,7 +207,7 @@ mod tests {
         buffer.clear();
         buffer.park();
         drop(passing);
-        assert_eq!(memory.taken(Kind::Messages), 0);
+        assert_eq!(memory.taken(MemoryUse::Messages), 0);
     }
 
     proptest! {

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, ReadBuf};
 
 use super::buffer::Buffer;
-use crate::memory::{Account, Kind, Short, Taken};
+use crate::memory::{Account, MemoryUse, Short, Taken};
 use crate::wire::dap::codec::{FrameError, LITTLE, is_plain_header, weight};
 use crate::wire::dap::scanner::{Rules, Scanner, Step};
 use crate::wire::peer_stream::PeerStream;
@@ -80,7 +80,7 @@ impl Lane {
             buffer: Buffer::new(read_before, &account),
             passing: 0,
             skip: 0,
-            looked_at: account.nothing(Kind::Messages),
+            looked_at: account.nothing(MemoryUse::Messages),
             account,
             found: None,
             inserts: Vec::new(),

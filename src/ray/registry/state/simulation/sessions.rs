@@ -212,7 +212,7 @@ impl World {
             worker_id: name(worker).into(),
             kind: Kind::Debugpy,
             port: 4000,
-            holder: Some(messages::Holder {
+            holder: Some(messages::WorkerTaker {
                 name: owner.into(),
                 session: claim.to_string().as_str().into(),
                 client: "c".into(),
