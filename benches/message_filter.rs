@@ -13,7 +13,7 @@ use ray_relay::masking::Masking;
 use ray_relay::policy::{Rights, Scope, Scopes, SessionObligations};
 use ray_relay::wire::dap::codec::{frame, parse, put_frame};
 use ray_relay::wire::dap::peek::Depth;
-use ray_relay::wire::dap::scanner::{Rules, Scanner, Step};
+use ray_relay::wire::dap::scanner::{Rules, ScanStep, Scanner};
 use serde_json::json;
 
 const ROUNDS: usize = 21;
@@ -99,11 +99,11 @@ fn relay(stream: &[u8], mut filter: MessageFilter) -> usize {
     let (mut rest, mut sent) = (stream, 0);
     while !rest.is_empty() {
         match scanner.step(rest) {
-            Ok(Step::Forward(n)) => {
+            Ok(ScanStep::Forward(n)) => {
                 sent += n;
                 rest = &rest[n..];
             }
-            Ok(Step::Captured { head, frame: whole }) => {
+            Ok(ScanStep::Captured { head, frame: whole }) => {
                 if filter.passes(&rest[head..whole]) {
                     sent += whole;
                     rest = &rest[whole..];
@@ -117,7 +117,7 @@ fn relay(stream: &[u8], mut filter: MessageFilter) -> usize {
                 }
                 rest = &rest[whole..];
             }
-            Ok(Step::More) | Err(_) => break,
+            Ok(ScanStep::More) | Err(_) => break,
         }
     }
     sent

@@ -56,7 +56,7 @@ pub enum Resolved {
 
 /// The advertised addresses of this process.
 #[derive(Debug)]
-pub struct Table {
+pub struct AdvertisedAddresses {
     mode: Advertise,
     state: Mutex<AdvertiserState>,
 }
@@ -90,7 +90,7 @@ impl Listed {
     }
 }
 
-impl Table {
+impl AdvertisedAddresses {
     /// An empty table for the configured mode.
     pub fn new(mode: Advertise) -> Self {
         Self {

@@ -99,7 +99,7 @@ pub struct Shown {
     /// The JSON of breakpoints, shared by all lists and event streams.
     pub(crate) rows: Arc<SharedRows>,
     /// Addresses under which breakpoints were advertised.
-    pub advertised: Arc<advertise::Table>,
+    pub advertised: Arc<advertise::AdvertisedAddresses>,
     /// What is hidden of values; `None`: nothing.
     pub masking: Arc<Masking>,
 }
@@ -116,7 +116,9 @@ impl Context {
         shutdown: Shutdown,
     ) -> Self {
         let sessions = Arc::new(SessionTable::new(metrics.clone()));
-        let advertised = Arc::new(advertise::Table::new(config.advertise.clone()));
+        let advertised = Arc::new(advertise::AdvertisedAddresses::new(
+            config.advertise.clone(),
+        ));
         let most = config.http.max_event_streams;
         let agents = Arc::new(Agents::new(
             &config,

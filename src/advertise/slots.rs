@@ -1,6 +1,6 @@
 //! Numbered addresses and the breakpoints that have them: spellings of one host, or ports.
 //!
-//! The bookkeeping of [`crate::advertise::Table`], under its lock. Which invariants it keeps is said there.
+//! The bookkeeping of [`crate::advertise::AdvertisedAddresses`], under its lock. Which invariants it keeps is said there.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;

@@ -10,7 +10,7 @@ fn id(n: u32) -> BreakpointId {
     BreakpointId::derive("default", &format!("{n:056x}"))
 }
 
-fn advertise(table: &Table, host: &str, n: u32) -> String {
+fn advertise(table: &AdvertisedAddresses, host: &str, n: u32) -> String {
     table.spelling(host, id(n), Confidence::Listed)
 }
 
@@ -28,7 +28,7 @@ fn living(ids: impl IntoIterator<Item = BreakpointId>) -> Snapshot {
 
 #[test]
 fn a_spelling_comes_back_as_its_breakpoint() {
-    let table = Table::new(Advertise::Single);
+    let table = AdvertisedAddresses::new(Advertise::Single);
     for host in ["127.0.0.1", "localhost", "::1"] {
         let (a, b) = (advertise(&table, host, 1), advertise(&table, host, 2));
         assert_ne!(a, b);
@@ -45,7 +45,7 @@ fn a_spelling_comes_back_as_its_breakpoint() {
 #[tokio::test(start_paused = true)]
 async fn an_address_is_reused_ten_minutes_after_its_end_and_not_before() {
     // Three letters: eight spellings, of which seven name breakpoints.
-    let table = Table::new(Advertise::Single);
+    let table = AdvertisedAddresses::new(Advertise::Single);
     let given: Vec<String> = (0..7).map(|n| advertise(&table, "abc", n)).collect();
     // Nothing left: the plain address.
     assert_eq!(advertise(&table, "abc", 7), "abc");
@@ -62,7 +62,7 @@ async fn an_address_is_reused_ten_minutes_after_its_end_and_not_before() {
 
 #[tokio::test(start_paused = true)]
 async fn one_that_comes_back_keeps_its_address() {
-    let table = Table::new(Advertise::Single);
+    let table = AdvertisedAddresses::new(Advertise::Single);
     let given = advertise(&table, "127.0.0.1", 1);
     table.observe("127.0.0.1", &living([]));
     tokio::time::advance(HOLD / 2).await;
@@ -73,7 +73,7 @@ async fn one_that_comes_back_keeps_its_address() {
 
 #[tokio::test(start_paused = true)]
 async fn one_that_is_not_listed_yet_has_its_address_already() {
-    let table = Table::new(Advertise::Ports(5700..=5707));
+    let table = AdvertisedAddresses::new(Advertise::Ports(5700..=5707));
     let reached = ExternalAddress::parse("relay:5678").unwrap();
     let (_, port) = table.address_expected(&reached, id(1));
     assert_ne!(port, 5678);
@@ -86,7 +86,7 @@ async fn one_that_is_not_listed_yet_has_its_address_already() {
     tokio::time::advance(HOLD / 2).await;
     assert_eq!(table.address_expected(&reached, id(1)).1, port);
 
-    let single = Table::new(Advertise::Single);
+    let single = AdvertisedAddresses::new(Advertise::Single);
     let (host, _) = single.address_expected(&reached, id(2));
     assert_eq!(single.resolve(&host), Resolved::Breakpoint(id(2)));
     single.observe("relay", &living([id(2)]));
@@ -95,7 +95,7 @@ async fn one_that_is_not_listed_yet_has_its_address_already() {
 
 #[tokio::test(start_paused = true)]
 async fn those_that_never_turn_up_take_a_part_of_the_addresses_and_not_for_good() {
-    let table = Table::new(Advertise::Ports(5700..=5707));
+    let table = AdvertisedAddresses::new(Advertise::Ports(5700..=5707));
     let reached = ExternalAddress::parse("relay:5678").unwrap();
     let expect = |n| table.address_expected(&reached, id(n)).1;
     let list = |n| table.address(&reached, Some(id(n))).1;
@@ -125,7 +125,7 @@ async fn those_that_never_turn_up_take_a_part_of_the_addresses_and_not_for_good(
 
 #[test]
 fn ports_are_stable_and_run_out() {
-    let table = Table::new(Advertise::Ports(5700..=5702));
+    let table = AdvertisedAddresses::new(Advertise::Ports(5700..=5702));
     let port = |n| table.port(id(n), Confidence::Listed);
     let ports: Vec<u16> = (0..3).map(|n| port(n).unwrap()).collect();
     for (n, given) in (0..).zip(&ports) {
@@ -144,7 +144,7 @@ fn ports_are_stable_and_run_out() {
 
 #[test]
 fn names_from_a_template() {
-    let table = Table::new(Advertise::Host("{id}.debug.example.com".to_owned()));
+    let table = AdvertisedAddresses::new(Advertise::Host("{id}.debug.example.com".to_owned()));
     let reached = ExternalAddress::parse("relay.example.com").unwrap();
     let (host, port) = table.address(&reached, Some(id(1)));
     assert_eq!(host, format!("{}.debug.example.com", id(1)));
@@ -160,7 +160,7 @@ fn names_from_a_template() {
 
 #[test]
 fn hosts_are_bounded() {
-    let table = Table::new(Advertise::Single);
+    let table = AdvertisedAddresses::new(Advertise::Single);
     for n in 0..200u8 {
         advertise(&table, &format!("10.0.0.{n}"), 1);
     }
@@ -171,7 +171,7 @@ fn hosts_are_bounded() {
 
 #[test]
 fn ids_are_bounded() {
-    let table = Table::new(Advertise::Single);
+    let table = AdvertisedAddresses::new(Advertise::Single);
     let mut texts = HashSet::new();
     for n in 0..slots::MAX_IDS as u32 {
         assert!(texts.insert(advertise(&table, "127.0.0.1", n)));
@@ -221,7 +221,7 @@ fn hosts_as_clients_write_them() {
 
 #[test]
 fn the_addresses_of_a_list_stay_while_the_list_does() {
-    let table = Table::new(Advertise::Single);
+    let table = AdvertisedAddresses::new(Advertise::Single);
     let reached = |host: &str| ExternalAddress::parse(host).unwrap();
     let here = reached("127.0.0.1:5678");
     let list = living((0..20).map(id));
@@ -257,7 +257,7 @@ fn the_addresses_of_a_list_stay_while_the_list_does() {
 
 #[tokio::test(start_paused = true)]
 async fn who_goes_without_an_address_may_have_it_later() {
-    let table = Table::new(Advertise::Single);
+    let table = AdvertisedAddresses::new(Advertise::Single);
     let here = ExternalAddress::parse("abc:5678").unwrap();
     let before = living((100..107).map(id));
     table.listed(&here, &before);

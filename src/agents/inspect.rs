@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::failures::Failed;
 use super::link::Link;
-use super::{Agents, NoAgentReason, NotOpened, Tunnel};
+use super::{Agents, NoAgentReason, NoStream, Tunnel};
 use crate::ray::look::{LARGEST, Look};
 use crate::wire::tunnel::messages::{
     FailureId, FromRelay, Hooked, Inspect, Inspection, Listening, Refusal, Sentence, read,
@@ -51,7 +51,7 @@ pub(crate) enum NotInspected {
     Gone(Sentence),
     /// The agent does not do it.
     #[error(transparent)]
-    NotOpened(NotOpened),
+    NotOpened(NoStream),
     /// It did not come in time, or broke.
     #[error("the agent of its node did not answer in time")]
     Late,
@@ -60,23 +60,23 @@ pub(crate) enum NotInspected {
     Garbage,
 }
 
-impl From<NotOpened> for NotInspected {
-    fn from(why: NotOpened) -> Self {
+impl From<NoStream> for NotInspected {
+    fn from(why: NoStream) -> Self {
         match why {
             // What is known of a debugger's port says nothing here.
-            NotOpened::Refused {
+            NoStream::Refused {
                 kind: Refusal::WrongProcess | Refusal::Other,
                 detail,
             } => Self::Refused(detail),
-            NotOpened::Refused {
+            NoStream::Refused {
                 kind: Refusal::NotAWorker,
                 detail,
             } => Self::Gone(detail),
-            NotOpened::Refused {
+            NoStream::Refused {
                 kind: Refusal::Forbidden,
                 detail,
             } => Self::Forbidden(detail),
-            NotOpened::TimedOut(_) => Self::Late,
+            NoStream::TimedOut(_) => Self::Late,
             why => Self::NotOpened(why),
         }
     }
@@ -185,7 +185,7 @@ impl Agents {
         let mut reader = (&mut tunnel).take(LARGEST as u64 + 1);
         match timeout_at(until, reader.read_to_end(&mut answer)).await {
             Ok(Ok(_)) => Ok(answer),
-            Ok(Err(_)) => Err(NotOpened::LinkLost.into()),
+            Ok(Err(_)) => Err(NoStream::LinkLost.into()),
             Err(_) => Err(NotInspected::Late),
         }
     }
@@ -196,7 +196,7 @@ impl Agents {
         at: &WorkerAt<'_>,
         (what, failure): (Inspection, Option<FailureId>),
         until: Instant,
-    ) -> Result<Tunnel, NotOpened> {
+    ) -> Result<Tunnel, NoStream> {
         let left = until.saturating_duration_since(Instant::now());
         let of_agent = left.saturating_sub(LONGER.min(left / 4));
         let ask = |stream, secret| {

@@ -30,10 +30,10 @@ pub(crate) struct Link {
     pub(super) about: About,
     pub(super) since: Timestamp,
     pub(super) standing: Arc<AgentProcess>,
-    pub(super) outbox: mpsc::Sender<Outgoing>,
+    pub(super) outbox: mpsc::Sender<LinkCommand>,
     pub(super) told: watch::Sender<Option<AgentLinkEnd>>,
     pub(super) heard: watch::Sender<Instant>,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<LinkState>,
 }
 
 /// What an agent says of itself.
@@ -52,7 +52,7 @@ pub(super) struct About {
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct LinkState {
     nodes: Vec<RayNode>,
     pub(super) round_trip: Option<Duration>,
     pub(super) held: Arc<[HoldRow]>,
@@ -62,7 +62,7 @@ pub(super) struct State {
 }
 
 /// What is to be sent.
-pub(super) enum Outgoing {
+pub(super) enum LinkCommand {
     Message(FromRelay),
     /// Asks whether the agent is there.
     Probe,
@@ -104,7 +104,7 @@ impl Link {
 
     /// Has `message` sent; `false`: too much waits already, or the link is over.
     pub(super) fn tell(&self, message: FromRelay) -> bool {
-        self.outbox.try_send(Outgoing::Message(message)).is_ok()
+        self.outbox.try_send(LinkCommand::Message(message)).is_ok()
     }
 
     /// Has it end.
@@ -125,7 +125,7 @@ impl Link {
     pub(super) async fn is_there(&self) -> bool {
         let asked = Instant::now();
         let mut heard = self.heard.subscribe();
-        if self.outbox.try_send(Outgoing::Probe).is_err() {
+        if self.outbox.try_send(LinkCommand::Probe).is_err() {
             return false;
         }
         let answered = heard.wait_for(|at| *at > asked);

@@ -46,7 +46,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 pub(crate) use self::failures::Failed;
 pub(crate) use self::inspect::{NotInspected, WorkerAt};
-pub(crate) use self::open::{NotOpened, OpenRequest};
+pub(crate) use self::open::{NoStream, OpenRequest};
 pub(crate) use self::rows::SessionElsewhere;
 pub use self::tunnel::Tunnel;
 pub(crate) use self::way::{NoAgentReason, NoRoute, WorkerRoute};
@@ -101,7 +101,7 @@ pub(crate) struct Agents {
     /// Streams that were asked for and have not come.
     streams: Awaited<AskedAgent, OpenResult>,
     /// Where workers meet debuggers that listen.
-    reverse: reverse::Table,
+    reverse: reverse::ReverseLinks,
     /// What agents are to keep of tasks that fail, and what they keep.
     post_mortem: PostMortem,
     failures: failures::Failures,
@@ -162,7 +162,7 @@ impl Agents {
             newcomers: Arc::default(),
             table: Mutex::new(Table::new(config.upstream.max_agents)),
             streams: Awaited::default(),
-            reverse: reverse::Table::default(),
+            reverse: reverse::ReverseLinks::default(),
             post_mortem: config.post_mortem.clone(),
             failures: failures::Failures::default(),
             leaving: TaskTracker::new(),

@@ -40,7 +40,7 @@ pub(crate) struct OpenRequest<'a> {
 
 /// Why there is no stream. `Display` is the middle of a sentence for the client: it names no address and no port.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NotOpened {
+pub(crate) enum NoStream {
     /// The agent has as many as it may have.
     #[error("the agent of its node is at its limit of debugger connections; try again in a moment")]
     Busy,
@@ -64,7 +64,7 @@ pub(crate) enum NotOpened {
     Garbage,
 }
 
-impl NotOpened {
+impl NoStream {
     fn label(&self) -> StreamOutcome {
         match self {
             Self::Busy => StreamOutcome::Limited,
@@ -84,7 +84,7 @@ fn refused(kind: Refusal, detail: &Sentence) -> String {
         Refusal::Held => format!("it is being debugged through another relay: {detail}"),
         Refusal::Kept => "its debugger still works on a request from before the connection was lost; attach again in a moment, or let the task run with `ray-relay release`".to_owned(),
         Refusal::Registry => "the agent of its node cannot ask the Ray head whose port that is; try again in a moment".to_owned(),
-        Refusal::Busy => NotOpened::Busy.to_string(),
+        Refusal::Busy => NoStream::Busy.to_string(),
         Refusal::Forbidden | Refusal::Other => "the agent of its node does not dial it".to_owned(),
     }
 }
@@ -97,7 +97,7 @@ pub(super) struct AskedAgent {
 }
 
 /// What came of asking.
-pub(super) type OpenResult = Result<OpenedStream, NotOpened>;
+pub(super) type OpenResult = Result<OpenedStream, NoStream>;
 
 /// A stream that has come.
 pub(super) struct OpenedStream {
@@ -158,13 +158,13 @@ impl Agents {
     /// [`crate::upstream`] alone. Dropped, it is given up, and the agent is told.
     ///
     /// # Errors
-    /// [`NotOpened`]; the whole takes at most `patience`.
+    /// [`NoStream`]; the whole takes at most `patience`.
     pub(crate) async fn open(
         &self,
         link: &Arc<Link>,
         wanted: OpenRequest<'_>,
         patience: Duration,
-    ) -> Result<Tunnel, NotOpened> {
+    ) -> Result<Tunnel, NoStream> {
         let OpenRequest {
             breakpoint,
             node_id,
@@ -200,9 +200,9 @@ impl Agents {
         session: Option<Name>,
         ask: impl FnOnce(StreamId, Hex<16>) -> FromRelay,
         patience: Duration,
-    ) -> Result<Tunnel, NotOpened> {
+    ) -> Result<Tunnel, NoStream> {
         let opened = timeout(patience, self.opened(link, session, ask)).await;
-        let opened = opened.unwrap_or(Err(NotOpened::TimedOut(patience)));
+        let opened = opened.unwrap_or(Err(NoStream::TimedOut(patience)));
         self.metrics.stream(match &opened {
             Ok(_) => StreamOutcome::Ok,
             Err(why) => why.label(),
@@ -215,9 +215,9 @@ impl Agents {
         link: &Arc<Link>,
         session: Option<Name>,
         ask: impl FnOnce(StreamId, Hex<16>) -> FromRelay,
-    ) -> Result<Tunnel, NotOpened> {
+    ) -> Result<Tunnel, NoStream> {
         let standing = &link.standing;
-        let busy = |_| NotOpened::Busy;
+        let busy = |_| NoStream::Busy;
         let _waits = standing.waiting.try_acquire().map_err(busy)?;
         let slot = Arc::clone(&standing.streams)
             .try_acquire_owned()
@@ -226,15 +226,15 @@ impl Agents {
             link: Arc::clone(link),
             session,
         };
-        let expected = self.streams.expect(asked).ok_or(NotOpened::Busy)?;
+        let expected = self.streams.expect(asked).ok_or(NoStream::Busy)?;
         let message = ask(expected.stream, expected.secret);
         let mut awaiting = Awaiting { expected, link };
         if !link.tell(message) {
-            return Err(NotOpened::LinkLost);
+            return Err(NoStream::LinkLost);
         }
         let delivered = tokio::select! {
-            delivered = awaiting.expected.come() => delivered.unwrap_or(Err(NotOpened::LinkLost))?,
-            () = link.closed() => return Err(NotOpened::LinkLost),
+            delivered = awaiting.expected.come() => delivered.unwrap_or(Err(NoStream::LinkLost))?,
+            () = link.closed() => return Err(NoStream::LinkLost),
         };
         drop(awaiting);
         let OpenedStream {
@@ -244,14 +244,14 @@ impl Agents {
         } = delivered;
         let said = tokio::select! {
             said = first_word(&mut socket) => said?,
-            () = cut.cancelled() => return Err(NotOpened::LinkLost),
+            () = cut.cancelled() => return Err(NoStream::LinkLost),
         };
         let resumed: Option<Box<ParkTerms>> = match said {
             StreamGreeting::Dialled => None,
             StreamGreeting::Resumed(keep) => Some(keep),
             StreamGreeting::Failed { kind, detail } => {
                 debug!(%detail, agent = %link.about.hostname, "an agent does not reach a debugger");
-                return Err(NotOpened::Failed(kind));
+                return Err(NoStream::Failed(kind));
             }
         };
         Ok(Tunnel::new(
@@ -266,7 +266,7 @@ impl Agents {
     }
 
     /// The agent of `link` does not open that stream.
-    pub(super) fn refuse_stream(&self, link: &Arc<Link>, stream: &StreamId, why: NotOpened) {
+    pub(super) fn refuse_stream(&self, link: &Arc<Link>, stream: &StreamId, why: NoStream) {
         debug!(?why, agent = %link.about.hostname, "an agent refuses a stream");
         let is_its = |asked: &AskedAgent| asked.link.id == link.id;
         self.streams.answer(stream, is_its, Err(why));
@@ -337,16 +337,16 @@ impl Agents {
 }
 
 /// What the agent says first on a stream.
-async fn first_word(socket: &mut Socket) -> Result<StreamGreeting, NotOpened> {
+async fn first_word(socket: &mut Socket) -> Result<StreamGreeting, NoStream> {
     loop {
         match socket.next().await {
             Some(Ok(Message::Text(text))) => {
-                return messages::read(&text).map_err(|_| NotOpened::Garbage);
+                return messages::read(&text).map_err(|_| NoStream::Garbage);
             }
             Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
-            Some(Ok(Message::Close(_))) | None => return Err(NotOpened::LinkLost),
+            Some(Ok(Message::Close(_))) | None => return Err(NoStream::LinkLost),
             Some(Ok(Message::Binary(_) | Message::Frame(_)) | Err(_)) => {
-                return Err(NotOpened::Garbage);
+                return Err(NoStream::Garbage);
             }
         }
     }

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::link::Link;
-use super::{Agents, NotOpened, Socket, Tunnel};
+use super::{Agents, NoStream, Socket, Tunnel};
 use crate::identity::Principal;
 use crate::policy::Scope;
 use crate::ray::registry::RayNode;
@@ -35,7 +35,7 @@ const ARRIVALS: usize = 16;
 
 /// All of them.
 #[derive(Default)]
-pub(super) struct Table {
+pub(super) struct ReverseLinks {
     entries: Mutex<HashMap<RendezvousId, ReverseEntry>>,
     /// The streams that persons' commands are to open, one for each worker.
     pub(super) streams: Awaited<Principal, CommandStream>,
@@ -295,7 +295,7 @@ impl ReverseEntry {
     }
 }
 
-impl Table {
+impl ReverseLinks {
     /// What the agent of `link` says of a rendezvous.
     pub(super) fn listening(
         &self,
@@ -387,7 +387,7 @@ impl DialledWorker {
         &self,
         agents: &Agents,
         patience: Duration,
-    ) -> Result<Tunnel, NotOpened> {
+    ) -> Result<Tunnel, NoStream> {
         let arrival = self.id;
         let receive = |stream, secret| FromRelay::Receive {
             stream,

@@ -11,9 +11,9 @@ use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
 use super::end::AgentLinkEnd;
-use super::link::{About, Link, Outgoing, words};
+use super::link::{About, Link, LinkCommand, words};
 use super::table::ClaimOutcome;
-use super::{Agents, Carrier, Newcomer, NotOpened, Socket, trust};
+use super::{Agents, Carrier, Newcomer, NoStream, Socket, trust};
 use crate::audit::{Entry, EntryKind};
 use crate::hold::Holder;
 use crate::identity::Principal;
@@ -44,13 +44,13 @@ const LEFT: Duration = Duration::from_secs(45);
 /// How often it is tried to enter a table in which others come and go.
 const TRIES: usize = 4;
 
-type Wire = ControlLink<Carrier, FromAgent, FromRelay>;
+type AgentControlLink = ControlLink<Carrier, FromAgent, FromRelay>;
 
 /// What the loop of a link holds besides.
 struct Serving {
     link: Arc<Link>,
     announced: Announce,
-    outbox: mpsc::Receiver<Outgoing>,
+    outbox: mpsc::Receiver<LinkCommand>,
     told: watch::Receiver<Option<AgentLinkEnd>>,
     nodes: watch::Receiver<Arc<[RayNode]>>,
 }
@@ -64,7 +64,7 @@ impl Agents {
         peer: SocketAddr,
         newcomer: Newcomer,
     ) {
-        let mut wire = Wire::asking(socket, BURST, PER_SECOND);
+        let mut wire = AgentControlLink::asking(socket, BURST, PER_SECOND);
         let introduced = tokio::select! {
             introduced = self.introduced(&mut wire, &principal, peer) => introduced,
             over = principal.ended() => Err(AgentLinkEnd::Over(over)),
@@ -114,7 +114,7 @@ impl Agents {
     /// Has the agent say who it is, and enters its link. Cancel safe: it is entered when this returns, and not before.
     async fn introduced(
         &self,
-        wire: &mut Wire,
+        wire: &mut AgentControlLink,
         principal: &Principal,
         peer: SocketAddr,
     ) -> Result<Serving, AgentLinkEnd> {
@@ -241,7 +241,7 @@ impl Agents {
         AgentLinkEnd::Contested(which)
     }
 
-    async fn run(&self, wire: &mut Wire, serving: &mut Serving) -> AgentLinkEnd {
+    async fn run(&self, wire: &mut AgentControlLink, serving: &mut Serving) -> AgentLinkEnd {
         let Serving {
             link,
             announced,
@@ -268,8 +268,8 @@ impl Agents {
                     Err(error) => Err(error.into()),
                 },
                 Some(outgoing) = outbox.recv() => match outgoing {
-                    Outgoing::Message(message) => wire.say(&message).await.map_err(AgentLinkEnd::from),
-                    Outgoing::Probe => wire.probe().await.map_err(AgentLinkEnd::from),
+                    LinkCommand::Message(message) => wire.say(&message).await.map_err(AgentLinkEnd::from),
+                    LinkCommand::Probe => wire.probe().await.map_err(AgentLinkEnd::from),
                 },
                 Ok(()) = nodes.changed() => {
                     let live = Arc::clone(&nodes.borrow_and_update());
@@ -286,7 +286,7 @@ impl Agents {
     /// The heads list other nodes than before.
     async fn renew(
         &self,
-        wire: &mut Wire,
+        wire: &mut AgentControlLink,
         link: &Arc<Link>,
         announced: &Announce,
         live: &[RayNode],
@@ -321,8 +321,8 @@ impl Agents {
                 holder,
             } => {
                 let why = match holder.filter(|_| kind == Refusal::Held) {
-                    Some(held) => NotOpened::Held(Box::new(Holder::from(&*held))),
-                    None => NotOpened::Refused { kind, detail },
+                    Some(held) => NoStream::Held(Box::new(Holder::from(&*held))),
+                    None => NoStream::Refused { kind, detail },
                 };
                 self.refuse_stream(link, &stream, why);
             }
@@ -457,7 +457,7 @@ impl Agents {
     }
 }
 
-async fn announcement(wire: &mut Wire) -> Result<Announce, AgentLinkEnd> {
+async fn announcement(wire: &mut AgentControlLink) -> Result<Announce, AgentLinkEnd> {
     loop {
         match wire.next().await? {
             Some(FromAgent::Announce(announced)) => return Ok(announced),

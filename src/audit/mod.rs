@@ -38,7 +38,7 @@ pub use self::entry::{Entry, EntryKind, OpenError, Unavailable};
 
 use self::chain::{ChainHead, Hashing};
 use self::owed::Owed;
-use self::restraint::{RefusalCounts, SUM_UP_EVERY, Verdict};
+use self::restraint::{RefusalCounts, Restrained, SUM_UP_EVERY};
 use self::sink::Sink;
 use self::writer::{LogTarget, Writer, WriterJob};
 use crate::config::{self, AuditSync, OnFailure};
@@ -188,8 +188,8 @@ impl Audit {
             .lock()
             .judge(&entry, now(), SystemTime::now());
         let sum = match verdict {
-            Verdict::LeftOut => return Ok(()),
-            Verdict::Write(sum) => sum,
+            Restrained::LeftOut => return Ok(()),
+            Restrained::Write(sum) => sum,
         };
         if let Some(sum) = sum {
             // Where it cannot be written, the entry behind it cannot either, and says so.

@@ -62,7 +62,7 @@ pub(super) struct RefusalCounts {
 
 /// What becomes of an entry.
 #[derive(Debug)]
-pub(super) enum Verdict {
+pub(super) enum Restrained {
     /// The entry is written, behind the sum of what was left out before.
     Write(Option<Entry>),
     /// The entry is only counted.
@@ -71,9 +71,9 @@ pub(super) enum Verdict {
 
 impl RefusalCounts {
     /// Whether `entry` is written at `now`, which the clock on the wall calls `time`.
-    pub(super) fn judge(&mut self, entry: &Entry, now: Instant, time: SystemTime) -> Verdict {
+    pub(super) fn judge(&mut self, entry: &Entry, now: Instant, time: SystemTime) -> Restrained {
         if !is_refusal(entry) {
-            return Verdict::Write(None);
+            return Restrained::Write(None);
         }
         let who = self.account_of(entry, now);
         let account = self
@@ -91,7 +91,7 @@ impl RefusalCounts {
         account.peer = entry.peer;
         if account.left >= 1.0 {
             account.left -= 1.0;
-            return Verdict::Write(account.sum());
+            return Restrained::Write(account.sum());
         }
         let left_out = account.left_out.get_or_insert(Repeats {
             lines: 0,
@@ -101,7 +101,7 @@ impl RefusalCounts {
         });
         left_out.lines += 1;
         left_out.until = time;
-        Verdict::LeftOut
+        Restrained::LeftOut
     }
 
     /// Sums of what was left out for long enough by `now`; of everything where `all`.
@@ -196,17 +196,17 @@ mod tests {
         for i in 0..10_000u64 {
             let time = time + Duration::from_millis(i);
             match restraint.judge(&denied([10, 0, 0, 1]), now, time) {
-                Verdict::Write(sum) => {
+                Restrained::Write(sum) => {
                     assert!(sum.is_none());
                     written += 1;
                 }
-                Verdict::LeftOut => {}
+                Restrained::LeftOut => {}
             }
         }
         assert_eq!(written, FREE);
         assert!(matches!(
             restraint.judge(&denied([10, 0, 0, 2]), now, time),
-            Verdict::Write(None)
+            Restrained::Write(None)
         ));
         assert!(restraint.sums(now, false).is_empty(), "not yet");
         let sums = restraint.sums(now + SUM_UP_EVERY, false);
@@ -219,10 +219,10 @@ mod tests {
         // The next line of theirs comes behind what was left out before it.
         assert!(matches!(
             restraint.judge(&denied([10, 0, 0, 1]), now, time),
-            Verdict::LeftOut
+            Restrained::LeftOut
         ));
         let later = restraint.judge(&denied([10, 0, 0, 1]), now + EVERY, time);
-        let Verdict::Write(Some(sum)) = later else {
+        let Restrained::Write(Some(sum)) = later else {
             panic!("{later:?}");
         };
         assert_eq!(sum.details["lines"], 1);
@@ -254,7 +254,7 @@ mod tests {
                 || !matches!(entry.action, EntryKind::Authentication | EntryKind::Decision | EntryKind::Command | EntryKind::Agent);
             for _ in 0..200 {
                 let verdict = restraint.judge(&entry, Instant::now(), SystemTime::UNIX_EPOCH);
-                prop_assert!(!done || matches!(verdict, Verdict::Write(None)));
+                prop_assert!(!done || matches!(verdict, Restrained::Write(None)));
             }
         }
     }

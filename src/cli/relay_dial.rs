@@ -16,13 +16,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why there is no WebSocket.
 #[derive(Debug)]
-pub(super) struct NotOpened {
+pub(super) struct NoRelayConnection {
     pub(super) error: RelayError,
     /// Which relay it is that does not know what was asked for.
     pub(super) replica: Option<String>,
 }
 
-impl From<RelayError> for NotOpened {
+impl From<RelayError> for NoRelayConnection {
     fn from(error: RelayError) -> Self {
         Self {
             error,
@@ -31,7 +31,7 @@ impl From<RelayError> for NotOpened {
     }
 }
 
-impl NotOpened {
+impl NoRelayConnection {
     /// Whether the credential was not taken.
     pub(super) fn is_unauthorized(&self) -> bool {
         matches!(&self.error, RelayError::Refused { status, .. } if *status == StatusCode::UNAUTHORIZED)
@@ -78,14 +78,14 @@ pub(super) async fn dial(args: &RelayArgs) -> Result<Stream, RelayError> {
 /// Opens a WebSocket at `path` of the relay. A token of a command that is refused is asked for once more.
 ///
 /// # Errors
-/// [`NotOpened`], at the deadline at the latest.
+/// [`NoRelayConnection`], at the deadline at the latest.
 pub(super) async fn open(
     args: &RelayArgs,
     path: &str,
     protocol: &'static str,
     headers: HeaderMap,
     config: WebSocketConfig,
-) -> Result<Socket, NotOpened> {
+) -> Result<Socket, NoRelayConnection> {
     let once = || once(args, path, protocol, headers.clone(), config);
     match Box::pin(once()).await {
         Err(refused) if refused.is_unauthorized() && args.renew().await => Box::pin(once()).await,
@@ -99,7 +99,7 @@ async fn once(
     protocol: &'static str,
     headers: HeaderMap,
     config: WebSocketConfig,
-) -> Result<Socket, NotOpened> {
+) -> Result<Socket, NoRelayConnection> {
     let authorization = args.authorization().await?;
     let request = websocket::request(&args.relay, path, protocol, authorization, headers)
         .ok_or_else(|| no_url(args))?;
@@ -130,7 +130,7 @@ async fn once(
                     message,
                 },
             };
-            return Err(NotOpened { error, replica });
+            return Err(NoRelayConnection { error, replica });
         }
         Err(WithoutSocket::Broken(cause)) => unreachable(cause),
         Err(WithoutSocket::Silent) => unreachable("no answer".to_owned()),

@@ -4,7 +4,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::problem::{Problem, nearest, shown};
-use super::raw::{Lines, RawEntry, raw_value};
+use super::raw::{ConfigText, RawEntry, raw_value};
 use super::resolver::Section;
 use super::settings::{Cluster, SECTIONS};
 
@@ -47,7 +47,7 @@ pub(super) struct RawFile {
 ///
 /// Problems never quote a line of the file: it may hold a token in the wrong place.
 pub(super) fn parse_file(file: &str, text: &str, problems: &mut Vec<Problem>) -> RawFile {
-    let lines = Lines { file, text };
+    let lines = ConfigText { file, text };
     let (document, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         problems.extend(errors.iter().map(|error| Problem {
@@ -79,7 +79,7 @@ pub(super) fn parse_file(file: &str, text: &str, problems: &mut Vec<Problem>) ->
 }
 
 fn clusters(
-    lines: &Lines<'_>,
+    lines: &ConfigText<'_>,
     value: Spanned<DeValue<'_>>,
     problems: &mut Vec<Problem>,
 ) -> Vec<RawCluster> {
@@ -133,7 +133,7 @@ fn table<'i>(
 
 /// What `table` gives for the `keys` of `section`; every other key is a problem.
 fn entries(
-    lines: &Lines<'_>,
+    lines: &ConfigText<'_>,
     section: &str,
     keys: &[&'static str],
     table: DeTable<'_>,

@@ -37,5 +37,5 @@ pub use sources::{Flags, Sources};
 
 // For the policy file, which is read with the same care.
 pub(crate) use problem::{Wrong, nearest, shown};
-pub(crate) use raw::{Lines, RawValue, raw_value, read_text};
+pub(crate) use raw::{ConfigText, RawValue, raw_value, read_text};
 pub(crate) use read::{duration, flag, web_address};

@@ -93,14 +93,14 @@ pub(crate) fn read_text(path: &Path) -> io::Result<String> {
 }
 
 /// Turns byte offsets into line numbers.
-pub(crate) struct Lines<'a> {
+pub(crate) struct ConfigText<'a> {
     /// Name of the file.
     pub(crate) file: &'a str,
     /// Text of the file.
     pub(crate) text: &'a str,
 }
 
-impl Lines<'_> {
+impl ConfigText<'_> {
     /// `relay.toml line 12`.
     pub(crate) fn place(&self, offset: usize) -> String {
         let before = &self.text.as_bytes()[..offset.min(self.text.len())];

@@ -33,7 +33,7 @@ use crate::session::shares::{QuotaExceeded, QuotaPermit, Quotas};
 use crate::shutdown::Shutdown;
 use crate::wire::peer_stream::PeerStream;
 use crate::wire::resumed::messages::{LinkId, LinkSecret, Opener, ResumeMessage};
-use crate::wire::resumed::{Cut, DOUBTED, DOWN, Link, LinkedStream, Phase, UP, carry};
+use crate::wire::resumed::{Cut, DOUBTED, DOWN, LinkHandle, LinkedStream, Phase, UP, carry};
 use crate::wire::tunnel::messages::{Replica, written};
 
 /// How long a link may be without a transport before a client has connected at its end.
@@ -96,13 +96,13 @@ struct ResumableLink {
     opener: Option<Opener>,
     principal: Principal,
     renewal: Renewal,
-    link: Arc<Link>,
+    link: Arc<LinkHandle>,
     _place: QuotaPermit,
 }
 
 /// Why a link is not opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NotOpened {
+pub(crate) enum LinkRefusal {
     /// There are as many as there may be.
     Crowded(QuotaExceeded),
     /// The system has no randomness.
@@ -178,22 +178,22 @@ impl Links {
     /// A new link of `principal`, who asks for it on the connection of `asked`, with the command `opener`.
     ///
     /// # Errors
-    /// [`NotOpened`].
+    /// [`LinkRefusal`].
     pub(crate) fn begin(
         self: &Arc<Self>,
         principal: &Principal,
         asked: &Summary,
         opener: Option<Opener>,
-    ) -> Result<Transport, NotOpened> {
+    ) -> Result<Transport, LinkRefusal> {
         if let Some(opener) = opener {
             self.leave_earlier(principal, opener);
         }
-        let place = self.places.take(principal).map_err(NotOpened::Crowded)?;
-        let id = LinkId::random().ok_or(NotOpened::NoSecrets)?;
-        let secret = LinkSecret::random().ok_or(NotOpened::NoSecrets)?;
+        let place = self.places.take(principal).map_err(LinkRefusal::Crowded)?;
+        let id = LinkId::random().ok_or(LinkRefusal::NoSecrets)?;
+        let secret = LinkSecret::random().ok_or(LinkRefusal::NoSecrets)?;
         let (principal, renewal) = principal.renewable();
         let account = self.memory.account(principal.known_subject().as_deref());
-        let (link, stream) = Link::counted(DOWN, UP, &account);
+        let (link, stream) = LinkHandle::counted(DOWN, UP, &account);
         let begun = ResumeMessage::Begun {
             link: id,
             secret,

@@ -114,7 +114,7 @@ async fn places_are_bounded_and_given_back() {
         .links
         .begin(&ada, &Summary::new(PEER.into()), None)
         .err();
-    assert_eq!(refused, Some(NotOpened::Crowded(QuotaExceeded::Yours(2))));
+    assert_eq!(refused, Some(LinkRefusal::Crowded(QuotaExceeded::Yours(2))));
     scene.begin(&scene.person("bob"));
     drop(held);
     sleep(OPENING + Duration::from_secs(1)).await;

@@ -27,7 +27,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::table::{AdmissionError, Table};
+use self::table::{AdmissionError, ConnectionTable};
 use crate::identity::Principal;
 use crate::memory::Memory;
 
@@ -65,7 +65,7 @@ pub enum Crowded {
 /// All connections of a relay.
 #[derive(Debug)]
 pub struct Admission {
-    table: Mutex<Table>,
+    table: Mutex<ConnectionTable>,
     /// Told whenever a connection has gone.
     gone: Notify,
     most: usize,
@@ -95,7 +95,7 @@ impl Admission {
     /// relay hold what `memory` has for them.
     pub fn new(most: usize, memory: &Memory) -> Arc<Self> {
         Arc::new(Self {
-            table: Mutex::new(Table::new(most, memory.of_strangers())),
+            table: Mutex::new(ConnectionTable::new(most, memory.of_strangers())),
             gone: Notify::new(),
             most,
             started: Instant::now(),
@@ -145,7 +145,7 @@ impl Admission {
         millis(self.started.elapsed())
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, ConnectionTable> {
         self.table.lock()
     }
 }

@@ -224,7 +224,7 @@ pub(super) struct ActiveSession<'a, S> {
 }
 
 /// What a session goes on with.
-enum Next {
+enum NextSession {
     Rare(Rare),
     Passes(SpliceEvent),
 }
@@ -304,20 +304,20 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             let next = self.next(&mut count, &beside).await;
             self.count();
             match next {
-                Next::Rare(Rare::Signal(signal)) => {
+                NextSession::Rare(Rare::Signal(signal)) => {
                     if let Some(event) = self.live.judge(signal)
                         && self.on_session(event).is_break()
                     {
                         break;
                     }
                 }
-                Next::Rare(Rare::ParentEnded(how)) => self.end_with_parent(how),
-                Next::Rare(Rare::Decided(closed)) => self.left(closed),
-                Next::Rare(Rare::Doubted(doubted)) => self.doubt(doubted),
-                Next::Rare(Rare::StillRuns(place)) => self.tell_place(&place),
-                Next::Rare(Rare::Child) => self.open_children(),
-                Next::Rare(Rare::Tick) => {}
-                Next::Passes(event) => {
+                NextSession::Rare(Rare::ParentEnded(how)) => self.end_with_parent(how),
+                NextSession::Rare(Rare::Decided(closed)) => self.left(closed),
+                NextSession::Rare(Rare::Doubted(doubted)) => self.doubt(doubted),
+                NextSession::Rare(Rare::StillRuns(place)) => self.tell_place(&place),
+                NextSession::Rare(Rare::Child) => self.open_children(),
+                NextSession::Rare(Rare::Tick) => {}
+                NextSession::Passes(event) => {
                     match self.on_event(event).await {
                         ControlFlow::Continue(None) => {}
                         ControlFlow::Continue(Some(because)) => {
@@ -366,7 +366,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     ///
     /// Both branches that can be cut short by each other are cancel safe: the splice keeps what is under way, and
     /// [`Live::next`] looks at everything anew.
-    async fn next(&mut self, count: &mut Interval, beside: &WakeForwarder) -> Next {
+    async fn next(&mut self, count: &mut Interval, beside: &WakeForwarder) -> NextSession {
         // Of a client that is leaving, or recorded, every message is seen.
         let all_seen = self.live.capture.is_on()
             || self.live.is_cut_off()
@@ -398,8 +398,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         tokio::select! {
             // The rare one first: it costs nothing where nothing has happened, and a flood of messages must not hide it.
             biased;
-            rare = beside.run(rare) => Next::Rare(rare),
-            event = passes => Next::Passes(event),
+            rare = beside.run(rare) => NextSession::Rare(rare),
+            event = passes => NextSession::Passes(event),
         }
     }
 

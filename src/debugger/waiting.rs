@@ -33,7 +33,7 @@ struct WaitRequest<W> {
 }
 
 /// What has come of it.
-pub(crate) enum Next<W> {
+pub(crate) enum AfterWaiting<W> {
     /// The debugger has said something.
     Heard(UnattendedEvent),
     /// This one can go on with it now.
@@ -68,20 +68,20 @@ impl<W> Waiting<W> {
     }
 
     /// What comes of it next. Cancel safe.
-    pub(crate) async fn next(&mut self) -> Next<W> {
+    pub(crate) async fn next(&mut self) -> AfterWaiting<W> {
         loop {
             match self.wanted.take() {
                 Some(ready) if self.debugger.is_ready(ready.taker) => {
-                    return Next::Ready(ready.who);
+                    return AfterWaiting::Ready(ready.who);
                 }
-                Some(late) if late.until <= Instant::now() => return Next::Busy(late.who),
+                Some(late) if late.until <= Instant::now() => return AfterWaiting::Busy(late.who),
                 waiting => self.wanted = waiting,
             }
             let look = Instant::now() + LOOK;
             tokio::select! {
                 biased;
-                () = sleep_until(self.until) => return Next::Expired,
-                heard = self.debugger.next() => return Next::Heard(heard),
+                () = sleep_until(self.until) => return AfterWaiting::Expired,
+                heard = self.debugger.next() => return AfterWaiting::Heard(heard),
                 () = sleep_until(look), if self.wanted.is_some() => {}
             }
         }

@@ -23,12 +23,12 @@ use self::cluster::{DemoCluster, Plan};
 pub use self::error::DemoError;
 use self::job::DemoJob;
 use self::processes::ProcessGroup;
-use self::stop::Stop;
+use self::stop::StopListener;
 use self::submitted::{Submitted, stops_before};
 use crate::app::{self, Running};
 use crate::config::{self, Config};
 use crate::ray::jobs::Jobs;
-use crate::telemetry::progress::Progress;
+use crate::telemetry::progress::PreparationClock;
 
 /// Sessions get this long to end; their tasks end with the cluster anyway.
 const DRAIN: Duration = Duration::from_secs(3);
@@ -85,11 +85,11 @@ pub async fn run(args: DemoArgs) -> Result<(), DemoError> {
         return Err(DemoError::NotLoopback(args.listen));
     }
     processes::adopt_orphans();
-    let stop = Stop::listen().map_err(|source| DemoError::System {
+    let stop = StopListener::listen().map_err(|source| DemoError::System {
         what: "wait for signals",
         source,
     })?;
-    let progress = Progress::watched("demo");
+    let progress = PreparationClock::watched("demo");
     let mut started = Started::default();
     let outcome = tokio::select! {
         outcome = show(&args, &progress, &mut started) => outcome,
@@ -114,7 +114,7 @@ pub async fn run(args: DemoArgs) -> Result<(), DemoError> {
 
 async fn show(
     args: &DemoArgs,
-    progress: &Progress,
+    progress: &PreparationClock,
     started: &mut Started,
 ) -> Result<(), DemoError> {
     let (job, relay, mut submitted) = match &args.ray_address {
@@ -158,7 +158,10 @@ async fn show(
     }
 }
 
-async fn own_cluster(args: &DemoArgs, progress: &Progress) -> Result<DemoCluster, DemoError> {
+async fn own_cluster(
+    args: &DemoArgs,
+    progress: &PreparationClock,
+) -> Result<DemoCluster, DemoError> {
     let version = args.ray_version.as_str();
     let root = match &args.dir {
         // Scripts in the environment hold its path.
@@ -190,7 +193,7 @@ async fn start_relay(
     ray_address: &str,
     token_file: Option<PathBuf>,
     gcs: config::Gcs,
-    progress: &Progress,
+    progress: &PreparationClock,
 ) -> Result<Running, DemoError> {
     let mut config = Config::default();
     config.listen.address = args.listen;
@@ -225,7 +228,7 @@ fn write_job(folder: &Path, relay: &Running) -> Result<DemoJob, DemoError> {
 }
 
 /// Undoes everything; the second signal shortens each step. Returns what would not die.
-async fn clean_up(started: Started, stop: &Stop, progress: &Progress) -> Vec<i32> {
+async fn clean_up(started: Started, stop: &StopListener, progress: &PreparationClock) -> Vec<i32> {
     let step = progress.step("cleaning up");
     if let Some((jobs, id)) = started.job {
         tokio::select! {

@@ -6,15 +6,15 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// Listens from [`Stop::listen`] until dropped.
+/// Listens from [`StopListener::listen`] until dropped.
 #[derive(Debug)]
-pub(super) struct Stop {
+pub(super) struct StopListener {
     asked: CancellationToken,
     hurried: CancellationToken,
     task: JoinHandle<()>,
 }
 
-impl Stop {
+impl StopListener {
     /// Takes over SIGINT, SIGTERM and SIGHUP (the terminal was closed).
     ///
     /// # Errors
@@ -63,7 +63,7 @@ impl Stop {
     }
 }
 
-impl Drop for Stop {
+impl Drop for StopListener {
     fn drop(&mut self) {
         self.task.abort();
     }

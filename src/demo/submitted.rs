@@ -13,7 +13,7 @@ use super::job::BREAKPOINTS;
 use crate::app::Running;
 use crate::ray::jobs::Jobs;
 use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
-use crate::telemetry::progress::Progress;
+use crate::telemetry::progress::PreparationClock;
 
 /// The deadline of the head's first answer; a head that gives none refuses the job too.
 const POLLED_DEADLINE: Duration = Duration::from_secs(5);
@@ -27,10 +27,10 @@ const FOLLOW: Duration = Duration::from_millis(700);
 const LAST_LINES: usize = 15;
 
 /// One stop of one worker.
-type Stop = (BreakpointId, u64);
+type StopId = (BreakpointId, u64);
 
 /// What is at a breakpoint before a job is submitted. Waits for the relay's first look.
-pub(super) async fn stops_before(relay: &Running) -> HashSet<Stop> {
+pub(super) async fn stops_before(relay: &Running) -> HashSet<StopId> {
     let mut snapshots = relay.registry().watch();
     let polled = snapshots.wait_for(|snapshot| {
         let mut clusters = snapshot.clusters.iter();
@@ -53,16 +53,16 @@ pub(super) struct Submitted {
     jobs: Jobs,
     /// Submission id of the job.
     id: String,
-    before: HashSet<Stop>,
+    before: HashSet<StopId>,
     /// Ray's own id for it, once its driver runs.
     job_id: Option<String>,
     /// All stops since, as last seen; one may have been continued meanwhile.
-    seen: HashMap<Stop, Arc<Breakpoint>>,
+    seen: HashMap<StopId, Arc<Breakpoint>>,
 }
 
 impl Submitted {
     /// `id` is the submission id; `before` what [`stops_before`] said.
-    pub(super) fn new(jobs: Jobs, id: String, before: HashSet<Stop>) -> Self {
+    pub(super) fn new(jobs: Jobs, id: String, before: HashSet<StopId>) -> Self {
         Self {
             jobs,
             id,
@@ -76,7 +76,7 @@ impl Submitted {
     pub(super) async fn wait_listed(
         &mut self,
         relay: &Running,
-        progress: &Progress,
+        progress: &PreparationClock,
     ) -> Result<(), DemoError> {
         let mut step = progress.step("the sample job runs until its breakpoints");
         let mut snapshots = relay.registry().watch();
@@ -150,7 +150,7 @@ impl Submitted {
 
     /// Resolves when the job has ended. Its output is printed as it comes where that `shows_log`, and the end of it where it
     /// did not succeed.
-    pub(super) async fn follow(&self, shows_log: bool, progress: &Progress) {
+    pub(super) async fn follow(&self, shows_log: bool, progress: &PreparationClock) {
         let mut shown = 0;
         loop {
             // The state first: output that comes before the end is then never missed.
@@ -178,7 +178,7 @@ impl Submitted {
     }
 }
 
-fn say_output(output: &str, progress: &Progress) {
+fn say_output(output: &str, progress: &PreparationClock) {
     for line in output.lines() {
         progress.say(format_args!("job | {}", without_colours(line)));
     }

@@ -18,11 +18,11 @@ const LONGEST: u64 = 1 << 20;
 #[derive(Debug, Clone, clap::Args)]
 pub struct DeployedArgs {
     #[command(subcommand)]
-    what: What,
+    what: DeployedCommand,
 }
 
 #[derive(Debug, Clone, clap::Subcommand)]
-enum What {
+enum DeployedCommand {
     /// Keep what the deployer sealed, and seal it for the processes that need it
     Keep,
     /// Receive what is secret, and become `ray-relay` with these arguments; ends with the thread that started it
@@ -74,8 +74,8 @@ fn text(value: &impl Serialize) -> Result<Zeroizing<Vec<u8>>, DeployError> {
 /// [`DeployError`].
 pub fn run(args: DeployedArgs) -> Result<(), DeployError> {
     match args.what {
-        What::Keep => keep(io::stdin().lock(), io::stdout().lock()),
-        What::Run { arguments } => become_(&arguments),
+        DeployedCommand::Keep => keep(io::stdin().lock(), io::stdout().lock()),
+        DeployedCommand::Run { arguments } => become_(&arguments),
     }
 }
 

@@ -23,9 +23,9 @@ pub use self::args::DeployArgs;
 use self::args::DeployTarget;
 pub use self::deployed::{DeployedArgs, run as run_deployed};
 pub use self::error::DeployError;
-use self::state::{DriverReport, State};
+use self::state::{DeploymentState, DriverReport};
 use crate::ray::jobs::{JobState, Jobs};
-use crate::telemetry::progress::{Progress, Step};
+use crate::telemetry::progress::{PreparationClock, ProgressStep};
 use crate::wire::text::{hex, one_line, replaced};
 use crate::wire::zip::{self, ZipEntry};
 
@@ -54,7 +54,7 @@ pub async fn run(args: DeployArgs) -> Result<(), DeployError> {
     let deployment = Deployment {
         jobs: Jobs::new(&*args.ray_address, args.ray_token_file.clone(), true)?,
         name: args.name.clone(),
-        progress: Progress::watched("deploy"),
+        progress: PreparationClock::watched("deploy"),
     };
     if args.status {
         return deployment.show(args.json).await;
@@ -73,7 +73,7 @@ pub async fn run(args: DeployArgs) -> Result<(), DeployError> {
 struct Deployment {
     jobs: Jobs,
     name: String,
-    progress: Progress,
+    progress: PreparationClock,
 }
 
 impl Deployment {
@@ -210,14 +210,14 @@ impl Deployment {
         DriverReport::read(&self.jobs.output(id).await.unwrap_or_default())
     }
 
-    async fn state(&self) -> Result<State, DeployError> {
+    async fn state(&self) -> Result<DeploymentState, DeployError> {
         let job = self.mine().await?.into_iter().next();
         let said = match &job {
             Some(job) => self.said(&job.submission_id).await,
             None => DriverReport::default(),
         };
         let nodes = self.jobs.nodes_alive().await?;
-        Ok(State::new(&self.name, job, &nodes, &said))
+        Ok(DeploymentState::new(&self.name, job, &nodes, &said))
     }
 
     /// Prints how it is; an error where an agent is missing.
@@ -276,7 +276,7 @@ impl Deployment {
     }
 
     /// Ends a job, which ends its agents, and waits until no process of it is left.
-    async fn end(&self, id: &str, step: &mut Step<'_>) -> Result<(), DeployError> {
+    async fn end(&self, id: &str, step: &mut ProgressStep<'_>) -> Result<(), DeployError> {
         let deadline = Instant::now() + STOP_DEADLINE;
         let late = |what: &str| {
             let seconds = STOP_DEADLINE.as_secs();

@@ -24,7 +24,7 @@ pub(super) enum Role {
 
 /// How one process is, as the driver last said.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
-pub(super) struct Process {
+pub(super) struct DeployedProcess {
     #[serde(skip_serializing)]
     pub(super) role: Role,
     #[serde(skip_serializing)]
@@ -52,7 +52,7 @@ pub(super) struct DriverReport {
     pub(super) fatal: Option<String>,
     /// It ended everything itself, but for what was on these nodes.
     pub(super) left: Option<Vec<String>>,
-    processes: BTreeMap<(Role, String), Process>,
+    processes: BTreeMap<(Role, String), DeployedProcess>,
 }
 
 #[derive(Deserialize)]
@@ -61,7 +61,7 @@ enum StateLine {
     Key { key: String },
     Fatal { fatal: String },
     Ended { left: Vec<String> },
-    Process(Process),
+    Process(DeployedProcess),
 }
 
 impl DriverReport {
@@ -89,23 +89,23 @@ impl DriverReport {
 
 /// One node that Ray lists as alive.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct NodeState {
     id: String,
     address: String,
     name: String,
-    pub(super) agent: Option<Process>,
-    pub(super) relay: Option<Process>,
+    pub(super) agent: Option<DeployedProcess>,
+    pub(super) relay: Option<DeployedProcess>,
 }
 
 /// A deployment at one moment.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct DeploymentState {
     name: String,
     pub(super) job: Option<JobState>,
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Vec<NodeState>,
 }
 
-impl State {
+impl DeploymentState {
     /// `rows` are those of the State API's nodes that are alive.
     pub(super) fn new(
         name: &str,
@@ -123,7 +123,7 @@ impl State {
             let agent = of(Role::Agent);
             // Ray's own name for a node is its address, unless it was given another.
             let name = agent.as_ref().map(|agent| agent.name.clone());
-            Node {
+            NodeState {
                 id: text("node_id"),
                 address: text("node_ip"),
                 name: name.unwrap_or_else(|| text("node_name")),
@@ -160,14 +160,14 @@ impl State {
     }
 
     /// How each process is.
-    pub(super) fn processes(&self) -> Vec<Option<Process>> {
+    pub(super) fn processes(&self) -> Vec<Option<DeployedProcess>> {
         self.each()
             .map(|(_, _, process)| process.cloned())
             .collect()
     }
 
     /// Of each node, its relay where it is to have one, and its agent.
-    fn each(&self) -> impl Iterator<Item = (&Node, Role, Option<&Process>)> {
+    fn each(&self) -> impl Iterator<Item = (&NodeState, Role, Option<&DeployedProcess>)> {
         self.nodes.iter().flat_map(|node| {
             let relay = node
                 .relay
@@ -219,11 +219,11 @@ impl State {
     }
 }
 
-fn runs(process: Option<&Process>) -> bool {
+fn runs(process: Option<&DeployedProcess>) -> bool {
     process.is_some_and(|process| process.state == "running")
 }
 
-fn state(process: Option<&Process>, now: SystemTime) -> String {
+fn state(process: Option<&DeployedProcess>, now: SystemTime) -> String {
     let Some(process) = process else {
         return "none".to_owned();
     };
@@ -253,7 +253,7 @@ mod tests {
 @ray-relay {"something": "new"}
 @ray-relay {"role": "agent", "node": "bb", "#;
 
-    fn state_of(status: &str) -> State {
+    fn state_of(status: &str) -> DeploymentState {
         let job = JobState {
             submission_id: "ray-relay-agents-01".to_owned(),
             start_time: 0,
@@ -268,7 +268,7 @@ mod tests {
             row("aa", "10.0.0.1", "head"),
             row("dd", "10.0.0.4", "w\u{1b}3"),
         ];
-        State::new("agents", Some(job), &rows, &DriverReport::read(OUTPUT))
+        DeploymentState::new("agents", Some(job), &rows, &DriverReport::read(OUTPUT))
     }
 
     #[test]

@@ -11,13 +11,13 @@ pub(super) struct Exceptions {
 
 #[derive(Debug)]
 struct Rule {
-    what: What,
+    what: ExemptHosts,
     /// `None`: all.
     port: Option<u16>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum What {
+enum ExemptHosts {
     /// In lower case, without a dot at either end: the host of that name, and all below it.
     Domain(String),
     /// The addresses that have so many bits in common with this one.
@@ -48,10 +48,10 @@ impl Exceptions {
         }
         let host = host.trim_end_matches('.').to_ascii_lowercase();
         self.at(port).any(|what| match what {
-            What::Domain(domain) => host
+            ExemptHosts::Domain(domain) => host
                 .strip_suffix(&**domain)
                 .is_some_and(|above| above.is_empty() || above.ends_with('.')),
-            What::Network(..) => false,
+            ExemptHosts::Network(..) => false,
         })
     }
 
@@ -59,22 +59,22 @@ impl Exceptions {
     pub(super) fn has_address(&self, address: IpAddr, port: u16) -> bool {
         self.all
             || self.at(port).any(|what| match what {
-                What::Network(network, bits) => {
+                ExemptHosts::Network(network, bits) => {
                     in_common(*network, address.to_canonical()).is_some_and(|same| same >= *bits)
                 }
-                What::Domain(_) => false,
+                ExemptHosts::Domain(_) => false,
             })
     }
 
     /// Whether the address of a name may be excepted where the name is not. Not by what is this machine's: that never goes
     /// by a proxy, and almost every `NO_PROXY` names it.
     pub(super) fn names_networks(&self) -> bool {
-        self.rules
-            .iter()
-            .any(|rule| matches!(rule.what, What::Network(address, _) if !address.is_loopback()))
+        self.rules.iter().any(
+            |rule| matches!(rule.what, ExemptHosts::Network(address, _) if !address.is_loopback()),
+        )
     }
 
-    fn at(&self, port: u16) -> impl Iterator<Item = &What> {
+    fn at(&self, port: u16) -> impl Iterator<Item = &ExemptHosts> {
         let rules = self.rules.iter();
         let at = rules.filter(move |rule| rule.port.is_none_or(|own| own == port));
         at.map(|rule| &rule.what)
@@ -95,13 +95,13 @@ impl Rule {
         }
         let host = host.strip_prefix('*').unwrap_or(host);
         let domain = host.trim_matches('.').to_ascii_lowercase();
-        let what = What::Domain(domain);
-        (what != What::Domain(String::new())).then_some(Self { what, port })
+        let what = ExemptHosts::Domain(domain);
+        (what != ExemptHosts::Domain(String::new())).then_some(Self { what, port })
     }
 }
 
 /// `ADDRESS` or `ADDRESS/BITS`, perhaps in brackets.
-fn network(text: &str) -> Option<What> {
+fn network(text: &str) -> Option<ExemptHosts> {
     let (address, bits) = match text.split_once('/') {
         Some((address, bits)) => (address, Some(bits.parse().ok()?)),
         None => (text, None),
@@ -110,7 +110,7 @@ fn network(text: &str) -> Option<What> {
     let address: IpAddr = bare.parse().ok()?;
     let most = length(address);
     let bits = bits.unwrap_or(most);
-    (bits <= most).then_some(What::Network(address, bits))
+    (bits <= most).then_some(ExemptHosts::Network(address, bits))
 }
 
 fn length(address: IpAddr) -> u32 {

@@ -21,7 +21,7 @@ use zeroize::Zeroizing;
 
 use crate::dial::kube::{ApiServer, KubeAnswer, Unread};
 use crate::discovery::pace::WATCH;
-use crate::discovery::ray_cluster::{RayCluster, Wire};
+use crate::discovery::ray_cluster::{RayCluster, RayClusterObject};
 use crate::wire::text::percent_encoded;
 
 /// Largest page of RayClusters, and largest change of one: etcd keeps no object of more than 1.5 MiB.
@@ -116,7 +116,7 @@ pub(super) enum RayClusterChange {
 
 /// A watch that is open.
 pub(super) struct Watch {
-    events: BoxStream<'static, Result<WatchEvent<Wire>, Unread>>,
+    events: BoxStream<'static, Result<WatchEvent<RayClusterObject>, Unread>>,
     api: RayClusterApi,
     scope: Scope,
 }
@@ -169,12 +169,12 @@ impl RayClusterApi {
         let request = self.rayclusters(scope).list(&page);
         let expected = "a list of RayClusters";
         let list = self.read(request, &of(scope), MAX_ANSWER, expected).await?;
-        let ObjectList::<Wire> {
+        let ObjectList::<RayClusterObject> {
             metadata, items, ..
         } = list;
         let version = metadata.resource_version;
         Ok(RayClusterPage {
-            clusters: items.into_iter().map(Wire::read).collect(),
+            clusters: items.into_iter().map(RayClusterObject::read).collect(),
             version: version.ok_or_else(|| self.strange(expected))?,
             next: metadata.continue_.filter(|next| !next.is_empty()),
         })
@@ -292,7 +292,7 @@ impl Watch {
         let Ok(next) = timeout(WATCH + GRACE, self.events.next()).await else {
             return Err(self.api.silent("a watch went silent"));
         };
-        let version = |wire: &Wire| wire.resource_version().map(str::to_owned);
+        let version = |wire: &RayClusterObject| wire.resource_version().map(str::to_owned);
         let event = match next.transpose() {
             Ok(None) => return Ok(None),
             Ok(Some(event)) => event,

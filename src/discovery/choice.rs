@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::config::{Cluster, ClusterDiscovery, is_host_label};
-use crate::discovery::ray_cluster::{RayCluster, State};
+use crate::discovery::ray_cluster::{ClusterPhase, RayCluster};
 use crate::ray::registry::LeftOut;
 use crate::wire::text::one_line;
 
@@ -61,11 +61,11 @@ pub(super) fn choose<'a>(
         .collect();
     let mut chosen = Chosen::default();
     let mut by_namespace: BTreeMap<(bool, &str), Vec<RayClusterCandidate<'_>>> = BTreeMap::new();
-    for one in all.filter(|one| one.state != State::Over) {
+    for one in all.filter(|one| one.state != ClusterPhase::Over) {
         if is_host_label(&one.name) && is_host_label(&one.namespace) {
             let name = format!("{}.{}", one.namespace, one.name);
             let is_free = !in_use(&name);
-            let comes_up = is_free && one.state == State::Pending;
+            let comes_up = is_free && one.state == ClusterPhase::Pending;
             let turns = by_namespace.entry((comes_up, &one.namespace)).or_default();
             turns.push(RayClusterCandidate { is_free, one, name });
         } else {
@@ -95,7 +95,7 @@ pub(super) fn choose<'a>(
                     name: name.into(),
                     ray_job: one.ray_job.as_deref().map(|job| one_line(job).into()),
                     head: head.and_then(|at| usable(one, at)),
-                    is_pending: one.state == State::Pending,
+                    is_pending: one.state == ClusterPhase::Pending,
                 });
                 continue;
             }
@@ -132,7 +132,7 @@ fn head(one: &RayCluster, settings: &ClusterDiscovery) -> Result<HeadAt, String>
         namespace, name, ..
     } = one;
     let next = format!("`kubectl describe raycluster {name} --namespace {namespace}` says why");
-    if one.state == State::Pending {
+    if one.state == ClusterPhase::Pending {
         return Err(format!("the head of RayCluster {one} is not ready; {next}"));
     }
     // What KubeRay calls it, where it does not say.

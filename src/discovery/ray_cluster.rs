@@ -27,11 +27,11 @@ pub(super) struct RayCluster {
     pub(super) takes_kubernetes_tokens: bool,
     /// The RayJob that it was made for.
     pub(super) ray_job: Option<String>,
-    pub(super) state: State,
+    pub(super) state: ClusterPhase,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ClusterPhase {
     /// The head's pod serves.
     Ready,
     /// It comes up, or does not get there.
@@ -42,7 +42,7 @@ pub(super) enum State {
 
 /// The object as it is on the wire. What is not in it is skipped, whatever it is.
 #[derive(Deserialize, Clone)]
-pub(super) struct Wire {
+pub(super) struct RayClusterObject {
     metadata: Metadata,
     #[serde(default)]
     spec: Spec,
@@ -154,7 +154,7 @@ struct Condition {
     status: String,
 }
 
-impl Wire {
+impl RayClusterObject {
     /// The version of the object, or of all where it is a bookmark.
     pub(super) fn resource_version(&self) -> Option<&str> {
         self.metadata.resource_version.as_deref()
@@ -191,10 +191,10 @@ impl Wire {
     }
 }
 
-fn state(metadata: &Metadata, spec: &Spec, status: &Status) -> State {
+fn state(metadata: &Metadata, spec: &Spec, status: &Status) -> ClusterPhase {
     let said = status.state.as_deref().unwrap_or_default();
     if metadata.deletion_timestamp.is_some() || spec.suspend == Some(true) || said == "suspended" {
-        return State::Over;
+        return ClusterPhase::Over;
     }
     let mut conditions = status.conditions.iter().flatten();
     let is_ready = match conditions.find(|condition| condition.kind == "HeadPodReady") {
@@ -203,8 +203,8 @@ fn state(metadata: &Metadata, spec: &Spec, status: &Status) -> State {
         None => said == "ready",
     };
     match is_ready {
-        true => State::Ready,
-        false => State::Pending,
+        true => ClusterPhase::Ready,
+        false => ClusterPhase::Pending,
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::*;
-use crate::discovery::ray_cluster::{State, Wire};
+use crate::discovery::ray_cluster::{ClusterPhase, RayClusterObject};
 
 const READY: &str = include_str!("../../tests/fixtures/kuberay/ready.json");
 const PENDING: &str = include_str!("../../tests/fixtures/kuberay/pending.json");
@@ -14,7 +14,9 @@ const OLD: &str = include_str!("../../tests/fixtures/kuberay/before-conditions.j
 const OF_A_JOB: &str = include_str!("../../tests/fixtures/kuberay/of-a-rayjob.json");
 
 fn read(text: &str) -> RayCluster {
-    serde_json::from_str::<Wire>(text).unwrap().read()
+    serde_json::from_str::<RayClusterObject>(text)
+        .unwrap()
+        .read()
 }
 
 fn changed(change: impl FnOnce(&mut Value)) -> RayCluster {
@@ -113,7 +115,7 @@ fn one_that_comes_up_says_what_to_look_at_and_one_that_is_over_is_none() {
     ];
     for change in over {
         let one = changed(change);
-        assert_eq!(one.state, State::Over);
+        assert_eq!(one.state, ClusterPhase::Over);
         assert_eq!(chosen(&[one], 9, &[]), Chosen::default());
     }
 }
@@ -243,7 +245,7 @@ fn a_namespace_with_thousands_does_not_crowd_out_another() {
 /// One whose head does not serve.
 fn coming(namespace: &str, name: &str, created: &str) -> RayCluster {
     RayCluster {
-        state: State::Pending,
+        state: ClusterPhase::Pending,
         ..named(namespace, name, created)
     }
 }
@@ -378,7 +380,7 @@ proptest! {
             true => object = other,
             false => replaced(&mut object, at, other),
         }
-        if let Ok(wire) = serde_json::from_str::<Wire>(&object.to_string()) {
+        if let Ok(wire) = serde_json::from_str::<RayClusterObject>(&object.to_string()) {
             let one = wire.read();
             let chosen = chosen(std::slice::from_ref(&one), 1, &[]);
             for cluster in &chosen.clusters {

@@ -1,7 +1,7 @@
 //! Findings about a Ray head that was asked for the sake of a diagnosis. Pure.
 
 use super::lists::{DEBUGPY_BY_DEFAULT, TOLD, answers, release};
-use super::{Fault, Finding, Link, said_and_next};
+use super::{ChainLink, Fault, Finding, said_and_next};
 use crate::ray::head::HeadError;
 use crate::ray::registry::Examined;
 
@@ -17,7 +17,7 @@ pub(crate) fn findings(head: &Examined) -> Vec<Finding> {
             let says = format!(
                 "cluster {cluster} runs (its GCS answers at {gcs}), but nothing answers at {address}, where its dashboard should be"
             );
-            let found = Finding::error(Link::Head, Fault::Misconfigured, says);
+            let found = Finding::error(ChainLink::Head, Fault::Misconfigured, says);
             return vec![found.next(NO_DASHBOARD)];
         }
         (Err(error), _) => return vec![trouble(cluster, error)],
@@ -26,7 +26,7 @@ pub(crate) fn findings(head: &Examined) -> Vec<Finding> {
             let says = format!(
                 "the head of cluster {cluster} (Ray {version}) answers, and has no State API"
             );
-            let found = Finding::error(Link::Head, Fault::Misconfigured, says);
+            let found = Finding::error(ChainLink::Head, Fault::Misconfigured, says);
             return vec![found.next(NO_DASHBOARD)];
         }
         (Ok(_), Err(error)) => return vec![trouble(cluster, error)],
@@ -36,10 +36,10 @@ pub(crate) fn findings(head: &Examined) -> Vec<Finding> {
     if let Some(mode) = &head.authentication {
         says += &format!(", authentication {mode}");
     }
-    let mut all = vec![Finding::ok(Link::Head, says)];
+    let mut all = vec![Finding::ok(ChainLink::Head, says)];
     all.extend(head.gcs.iter().filter(|(_, there)| !there).map(|(address, _)| {
         let says = format!("the GCS of cluster {cluster} at {address} does not answer: breakpoints of Ray's legacy debugger are not listed");
-        Finding::note(Link::Head, says)
+        Finding::note(ChainLink::Head, says)
             .next("open port 6379 of the head to the relay, or name it with `gcs_address`")
     }));
     all.extend(debuggers(head, version));
@@ -66,7 +66,7 @@ fn trouble(cluster: &str, error: &HeadError) -> Finding {
         | HeadError::BadRequest { .. } => Fault::Misconfigured,
     };
     let (says, next) = said_and_next(&error.to_string());
-    let found = Finding::error(Link::Head, fault, format!("cluster {cluster}: {says}"));
+    let found = Finding::error(ChainLink::Head, fault, format!("cluster {cluster}: {says}"));
     next.into_iter().fold(found, Finding::next)
 }
 
@@ -89,7 +89,7 @@ fn debuggers(head: &Examined, version: &str) -> Vec<Finding> {
             "workers of cluster {cluster} skip breakpoint(), because they have no debugpy 1.8.0 or newer: on node {shown}{more}"
         );
         let next = "`pip install debugpy` there, in the environment of the job where it has one of its own";
-        all.push(Finding::warning(Link::Debugger, says).next(next));
+        all.push(Finding::warning(ChainLink::Debugger, says).next(next));
     }
     // Older ones take any value for debugpy.
     if release(version).is_some_and(|version| version < DEBUGPY_BY_DEFAULT) {
@@ -99,13 +99,13 @@ fn debuggers(head: &Examined, version: &str) -> Vec<Finding> {
         all.extend(match mode.as_str() {
             "legacy" => {
                 let says = format!("job {job} of cluster {cluster} runs with RAY_DEBUG=legacy: its tasks stop in Ray's legacy debugger, which no editor can speak with");
-                Some(Finding::note(Link::Debugger, says).next(
+                Some(Finding::note(ChainLink::Debugger, says).next(
                     "enter them with `ray-relay debug` or `nc`; for an editor, run the job without it",
                 ))
             }
             "0" => {
                 let says = format!("job {job} of cluster {cluster} runs with RAY_DEBUG=0: breakpoint() does nothing in it");
-                Some(Finding::warning(Link::Debugger, says).next("run it without RAY_DEBUG"))
+                Some(Finding::warning(ChainLink::Debugger, says).next("run it without RAY_DEBUG"))
             }
             _ => None,
         });
@@ -203,7 +203,7 @@ mod tests {
             ..well()
         };
         let found = only(&missing);
-        assert_eq!((found.link, found.exit_code), (Link::Debugger, 1));
+        assert_eq!((found.link, found.exit_code), (ChainLink::Debugger, 1));
         assert!(found.says.ends_with("on node 10.0.0.7"), "{found:?}");
         for (mode, code) in [("legacy", 0), ("0", 1)] {
             let mut head = Examined {
@@ -211,7 +211,7 @@ mod tests {
                 ..well()
             };
             let found = only(&head);
-            assert_eq!((found.link, found.exit_code), (Link::Debugger, code));
+            assert_eq!((found.link, found.exit_code), (ChainLink::Debugger, code));
             assert!(found.says.contains("job 01000000"));
             head.version = Ok("2.9.3".to_owned());
             assert_eq!(findings(&head).len(), 1, "any value is debugpy there");

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Finding, Link};
+use super::{ChainLink, Finding};
 use crate::wire::text::shortened;
 
 /// Longest sentence of an agent's, in characters.
@@ -43,8 +43,8 @@ pub(crate) fn findings(tasks: &Value, nodes: Option<&Value>) -> Vec<Finding> {
     };
     match (with, without) {
         (0, 0) => {}
-        (_, 0) => all.push(Finding::ok(Link::Hook, says("have"))),
-        _ => all.push(Finding::note(Link::Hook, says(if with == 1 { "has" } else { "have" })).next(
+        (_, 0) => all.push(Finding::ok(ChainLink::Hook, says("have"))),
+        _ => all.push(Finding::note(ChainLink::Hook, says(if with == 1 { "has" } else { "have" })).next(
             "`ray-relay tasks --hooks` names them; `ray-relay hook --help` says how a job gets it, for looks with variables and for `debug --running`",
         )),
     }
@@ -57,7 +57,7 @@ pub(crate) fn findings(tasks: &Value, nodes: Option<&Value>) -> Vec<Finding> {
             "of {} it is not known whether they have the hook: {why}",
             counted(unknown)
         );
-        all.push(Finding::note(Link::Hook, says));
+        all.push(Finding::note(ChainLink::Hook, says));
     }
     all
 }

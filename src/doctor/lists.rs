@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use super::{Fault, Finding, Link, said_and_next};
+use super::{ChainLink, Fault, Finding, said_and_next};
 use crate::listing::discovery::Discovery;
 use crate::listing::row::{Row, kind};
 use crate::wire::debugger::Kind;
@@ -52,11 +52,11 @@ pub(crate) fn heads(list: &Value) -> Vec<Finding> {
         match (trouble, cluster["ray_version"].as_str()) {
             (Some(trouble), _) if cluster["complete"] != false => head_trouble(&name, trouble),
             (None, None) if cluster["snapshot_age_seconds"].is_null() => Finding::warning(
-                Link::Head,
+                ChainLink::Head,
                 format!("the head of cluster {name} has not answered the relay yet"),
             )
             .next("ask again in some seconds"),
-            (_, version) => Finding::ok(Link::Head, answers(&name, version)),
+            (_, version) => Finding::ok(ChainLink::Head, answers(&name, version)),
         }
     };
     items(&list["clusters"]).map(of_one).collect()
@@ -73,10 +73,10 @@ fn discovery(list: &Value) -> Vec<Finding> {
     );
     let troubles = Discovery::read(list).troubles().into_iter().map(|trouble| {
         let (says, next) = said_and_next(&trouble);
-        let found = Finding::warning(Link::Head, says);
+        let found = Finding::warning(ChainLink::Head, says);
         next.into_iter().fold(found, Finding::next)
     });
-    std::iter::once(Finding::ok(Link::Head, scope))
+    std::iter::once(Finding::ok(ChainLink::Head, scope))
         .chain(troubles)
         .collect()
 }
@@ -97,7 +97,7 @@ fn head_trouble(cluster: &str, trouble: &str) -> Finding {
         true => Fault::Misconfigured,
         false => Fault::Unreachable,
     };
-    let found = Finding::error(Link::Head, fault, format!("cluster {cluster}: {says}"));
+    let found = Finding::error(ChainLink::Head, fault, format!("cluster {cluster}: {says}"));
     match next {
         Some(next) => found.next(next),
         None => found,
@@ -111,7 +111,7 @@ fn ages(list: &Value) -> Vec<Finding> {
         let name = text(&cluster["name"]);
         if cluster["complete"] == false {
             let (says, next) = said_and_next(cluster["trouble"].as_str().unwrap_or_default());
-            let found = Finding::warning(Link::List, format!("cluster {name}: {says}"));
+            let found = Finding::warning(ChainLink::List, format!("cluster {name}: {says}"));
             all.push(next.into_iter().fold(found, Finding::next));
         }
         let Some(age) = cluster["snapshot_age_seconds"].as_f64() else {
@@ -119,12 +119,12 @@ fn ages(list: &Value) -> Vec<Finding> {
         };
         all.push(match age > OLD {
             true => Finding::warning(
-                Link::List,
+                ChainLink::List,
                 format!("the list of cluster {name} is {} old", seconds(age)),
             )
             .next("see the finding about its head, and the relay's log"),
             false => Finding::ok(
-                Link::List,
+                ChainLink::List,
                 format!("the list of cluster {name} is {age:.1} s old"),
             ),
         });
@@ -136,7 +136,7 @@ fn ages(list: &Value) -> Vec<Finding> {
 fn agents(nodes: &Value) -> Vec<Finding> {
     let rows = || items(&nodes["nodes"]);
     let linked = rows().filter(|node| node["link"] == "linked").count();
-    let mut told = FirstFindings::new(Link::Agents, "nodes");
+    let mut told = FirstFindings::new(ChainLink::Agents, "nodes");
     let mut without = 0;
     for node in rows() {
         let (cluster, node_name) = (text(&node["cluster"]), text(&node["address"]));
@@ -165,9 +165,11 @@ fn agents(nodes: &Value) -> Vec<Finding> {
         };
         // Where nothing is reached through agents, one that is gone is not missed.
         told.push(match node["path"].as_str() {
-            Some("direct") => Finding::note(Link::Agents, says),
-            _ if alone => Finding::error(Link::Agents, Fault::Unreachable, says).next(START_AGENT),
-            _ => Finding::warning(Link::Agents, says).next(START_AGENT),
+            Some("direct") => Finding::note(ChainLink::Agents, says),
+            _ if alone => {
+                Finding::error(ChainLink::Agents, Fault::Unreachable, says).next(START_AGENT)
+            }
+            _ => Finding::warning(ChainLink::Agents, says).next(START_AGENT),
         });
     }
     let count = rows().count();
@@ -177,10 +179,10 @@ fn agents(nodes: &Value) -> Vec<Finding> {
             "{without} of {} no agent: the relay dials their debuggers itself",
             have(count, "node")
         );
-        all.push(Finding::note(Link::Agents, says));
+        all.push(Finding::note(ChainLink::Agents, says));
     } else if all.is_empty() && count > 0 {
         all.push(Finding::ok(
-            Link::Agents,
+            ChainLink::Agents,
             match linked {
                 0 => format!(
                     "{} no agent: the relay dials debuggers itself",
@@ -201,7 +203,7 @@ fn post_mortem(nodes: &Value) -> Vec<Finding> {
     if nodes["post_mortem"] != true {
         return Vec::new();
     }
-    let mut told = FirstFindings::new(Link::Agents, "nodes");
+    let mut told = FirstFindings::new(ChainLink::Agents, "nodes");
     let (mut keep, mut kept) = (0, 0);
     for node in items(&nodes["nodes"]) {
         let name = text(&node["address"]);
@@ -220,7 +222,7 @@ fn post_mortem(nodes: &Value) -> Vec<Finding> {
         };
         let says =
             format!("of tasks that fail on node {name} nothing is kept ([post_mortem]): {why}");
-        told.push(Finding::warning(Link::Agents, says).next(START_AGENT));
+        told.push(Finding::warning(ChainLink::Agents, says).next(START_AGENT));
     }
     let mut all = told.findings();
     if keep > 0 {
@@ -228,7 +230,7 @@ fn post_mortem(nodes: &Value) -> Vec<Finding> {
             "of tasks that fail stack and variables are kept on {keep} of the nodes, at present {kept} ([post_mortem])"
         );
         let next = "`ray-relay list --failed` has them; a worker without the hook (`ray-relay hook --help`) leaves nothing";
-        all.push(Finding::ok(Link::Agents, says).next(next));
+        all.push(Finding::ok(ChainLink::Agents, says).next(next));
     }
     all
 }
@@ -259,14 +261,14 @@ fn debuggers(list: &Value) -> Vec<Finding> {
             stands(legacy)
         );
         let next = format!("enter it with `ray-relay debug` or `nc`; {otherwise}");
-        all.push(Finding::note(Link::Debugger, says).next(next));
+        all.push(Finding::note(ChainLink::Debugger, says).next(next));
     }
     for cluster in items(&list["clusters"]).filter(|c| legacy == 0 && old(c)) {
         let (name, version) = (text(&cluster["name"]), text(&cluster["ray_version"]));
         let says = format!(
             "cluster {name} has Ray {version}, whose breakpoint() opens the legacy debugger unless told otherwise"
         );
-        all.push(Finding::note(Link::Debugger, says).next(otherwise));
+        all.push(Finding::note(ChainLink::Debugger, says).next(otherwise));
     }
     all
 }
@@ -293,7 +295,7 @@ pub(crate) fn places(list: &Value) -> Vec<Finding> {
             "WHERE is not known of {count} in cluster {name}: its head gives no stacks unless told to"
         );
         let next = "set RAY_DASHBOARD_ENABLE_PROFILING=1 for the head (`ray start --head`); for tasks that an editor or the relay's page has shown, the list knows it anyway";
-        (count > 0).then(|| Finding::note(Link::Head, says).next(next))
+        (count > 0).then(|| Finding::note(ChainLink::Head, says).next(next))
     };
     clusters.filter_map(finding).collect()
 }
@@ -311,12 +313,12 @@ fn tasks(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
             closed.insert((text(&node["cluster"]), text(&node["node_id"])));
         }
     }
-    let mut unreachable = FirstFindings::new(Link::Tasks, "tasks that cannot be reached");
+    let mut unreachable = FirstFindings::new(ChainLink::Tasks, "tasks that cannot be reached");
     let (mut open, mut held) = (
         0,
-        FirstFindings::new(Link::Tasks, "tasks that are being debugged"),
+        FirstFindings::new(ChainLink::Tasks, "tasks that are being debugged"),
     );
-    let mut ended = FirstFindings::new(Link::Tasks, "tasks that have ended");
+    let mut ended = FirstFindings::new(ChainLink::Tasks, "tasks that have ended");
     for row in items(&list["breakpoints"]) {
         let (id, name) = (text(&row["id"]), text(&row["name"]));
         let node = text(&row["node_ip"]);
@@ -324,7 +326,7 @@ fn tasks(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
         match row["state"].as_str().unwrap_or_default() {
             "paused" if closed.contains(&(text(&row["cluster"]), text(&row["node_id"]))) => {
                 let says = format!("{name} ({id}) cannot be reached: node {node} has no agent");
-                let found = Finding::error(Link::Tasks, Fault::Unreachable, says);
+                let found = Finding::error(ChainLink::Tasks, Fault::Unreachable, says);
                 unreachable.push(found.next(START_AGENT));
             }
             "paused" => open += 1,
@@ -333,24 +335,24 @@ fn tasks(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
                 let next = format!(
                     "is the node's network open to the relay? Where its debugger is gone, `ray-relay release --force {id}` ends the worker"
                 );
-                let found = Finding::error(Link::Tasks, Fault::Unreachable, says);
+                let found = Finding::error(ChainLink::Tasks, Fault::Unreachable, says);
                 unreachable.push(found.next(next));
             }
             "attached" => {
                 let says = format!("{name} ({id}) is being debugged by {}", holder(row));
                 let next = "wait until that session ends, or ask for it; `admin` sees all in /relay/v1/sessions";
-                held.push(Finding::note(Link::Tasks, says).next(next));
+                held.push(Finding::note(ChainLink::Tasks, says).next(next));
             }
             "parked" => {
                 // `parked by ann for 12m more`
                 let says = format!("{name} ({id}) is {}", Row::read(row).holder);
                 let next = "its holder resumes it by attaching; `ray-relay release` lets it run on";
-                held.push(Finding::note(Link::Tasks, says).next(next));
+                held.push(Finding::note(ChainLink::Tasks, says).next(next));
             }
             "died" => {
                 let says = format!("{name} ({id}) is gone: {why}");
                 let next = "see the worker's log (`ray logs`), and run the job again";
-                ended.push(Finding::note(Link::Tasks, says).next(next));
+                ended.push(Finding::note(ChainLink::Tasks, says).next(next));
             }
             _ => {}
         }
@@ -360,7 +362,7 @@ fn tasks(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
     all.extend(ended.findings());
     if open > 0 {
         all.push(Finding::ok(
-            Link::Tasks,
+            ChainLink::Tasks,
             match open {
                 1 => "1 task waits for a debugger".to_owned(),
                 open => format!("{open} tasks wait for a debugger"),
@@ -368,7 +370,7 @@ fn tasks(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
         ));
     } else if live(list).next().is_none() && heads_answer(list) {
         let says = "no task waits at a breakpoint";
-        all.push(Finding::note(Link::Tasks, says).next(NOTHING_WAITS));
+        all.push(Finding::note(ChainLink::Tasks, says).next(NOTHING_WAITS));
     }
     all
 }
@@ -377,14 +379,14 @@ const NOTHING_WAITS: &str = "where a task should, install debugpy 1.8.0 or newer
 
 /// Findings of one kind, of which only the first are told.
 struct FirstFindings {
-    link: Link,
+    link: ChainLink,
     what: &'static str,
     findings: Vec<Finding>,
     more: usize,
 }
 
 impl FirstFindings {
-    fn new(link: Link, what: &'static str) -> Self {
+    fn new(link: ChainLink, what: &'static str) -> Self {
         Self {
             link,
             what,

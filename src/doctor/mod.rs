@@ -19,7 +19,7 @@ const LONGEST: usize = 500;
 /// The parts of the chain, in the order in which a client meets them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Link {
+pub(crate) enum ChainLink {
     /// Which relay is asked, and who says so.
     Address,
     /// The proxy on the way there, by which it has no other address and no other connection.
@@ -52,7 +52,7 @@ pub(crate) enum Link {
     Folder,
 }
 
-impl Link {
+impl ChainLink {
     /// The word in the first column.
     pub(crate) fn word(self) -> &'static str {
         match self {
@@ -103,7 +103,7 @@ pub(crate) enum Fault {
 /// One sentence about one link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Finding {
-    pub(crate) link: Link,
+    pub(crate) link: ChainLink,
     pub(crate) severity: Severity,
     /// What is the case, as a sentence without its full stop.
     pub(crate) says: String,
@@ -116,7 +116,7 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    fn new(link: Link, severity: Severity, says: impl Into<String>, exit_code: u8) -> Self {
+    fn new(link: ChainLink, severity: Severity, says: impl Into<String>, exit_code: u8) -> Self {
         Self {
             link,
             severity,
@@ -127,22 +127,22 @@ impl Finding {
     }
 
     /// As it should be.
-    pub(crate) fn ok(link: Link, says: impl Into<String>) -> Self {
+    pub(crate) fn ok(link: ChainLink, says: impl Into<String>) -> Self {
         Self::new(link, Severity::Ok, says, 0)
     }
 
     /// Worth knowing.
-    pub(crate) fn note(link: Link, says: impl Into<String>) -> Self {
+    pub(crate) fn note(link: ChainLink, says: impl Into<String>) -> Self {
         Self::new(link, Severity::Note, says, 0)
     }
 
     /// Something does not work, or soon will not.
-    pub(crate) fn warning(link: Link, says: impl Into<String>) -> Self {
+    pub(crate) fn warning(link: ChainLink, says: impl Into<String>) -> Self {
         Self::new(link, Severity::Warning, says, 1)
     }
 
     /// Nothing beyond works.
-    pub(crate) fn error(link: Link, fault: Fault, says: impl Into<String>) -> Self {
+    pub(crate) fn error(link: ChainLink, fault: Fault, says: impl Into<String>) -> Self {
         let exit_code = match fault {
             Fault::Unreachable => 69,
             Fault::NotPermitted => 77,
@@ -193,11 +193,11 @@ mod tests {
 
     #[test]
     fn the_first_error_says_how_it_ends() {
-        let note = || Finding::note(Link::Tls, "a");
-        let warning = || Finding::warning(Link::Clock, "b");
-        let error = |fault| Finding::error(Link::Head, fault, "c");
+        let note = || Finding::note(ChainLink::Tls, "a");
+        let warning = || Finding::warning(ChainLink::Clock, "b");
+        let error = |fault| Finding::error(ChainLink::Head, fault, "c");
         assert_eq!(exit_code(&[]), 0);
-        assert_eq!(exit_code(&[note(), Finding::ok(Link::Name, "d")]), 0);
+        assert_eq!(exit_code(&[note(), Finding::ok(ChainLink::Name, "d")]), 0);
         assert_eq!(exit_code(&[note(), warning(), note()]), 1);
         let errors = [
             warning(),
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn findings_travel_as_json() {
-        let found = Finding::error(Link::Head, Fault::Unreachable, "gone").next("start it");
+        let found = Finding::error(ChainLink::Head, Fault::Unreachable, "gone").next("start it");
         let text = serde_json::to_string(&found).unwrap_or_default();
         assert_eq!(
             text,

@@ -14,7 +14,7 @@ pub(crate) struct Hold {
 
 /// What a step makes of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum MergeStep {
     /// Who has it is as it was.
     Same,
     /// This one has it from now on, or is shown in another way.
@@ -46,55 +46,55 @@ impl Hold {
     ///
     /// # Errors
     /// Who has it.
-    pub(crate) fn take(&mut self, claim: u64, holder: Holder) -> Result<Step, Box<Holder>> {
+    pub(crate) fn take(&mut self, claim: u64, holder: Holder) -> Result<MergeStep, Box<Holder>> {
         if let Some(holder) = self.holder() {
             return Err(Box::new(holder.clone()));
         }
         self.own = Some((claim, holder.clone()));
-        Ok(Step::Held(holder))
+        Ok(MergeStep::Held(holder))
     }
 
     /// A session of this relay is to go on with what is parked at an agent, or handed over by another process, and is shown as
     /// that until it [says](Self::show) more. `None`: it is not, or a session of this relay has it already.
-    pub(crate) fn take_over(&mut self, claim: u64) -> Option<Step> {
+    pub(crate) fn take_over(&mut self, claim: u64) -> Option<MergeStep> {
         let (_, holder) = self.remote.as_ref().filter(|_| self.own.is_none())?;
         if holder.parked_until.is_none() && !holder.at_neighbour {
             return None;
         }
         self.own = Some((claim, holder.clone()));
-        Some(Step::Same)
+        Some(MergeStep::Same)
     }
 
     /// The session of `claim` is shown as `holder`.
-    pub(crate) fn show(&mut self, claim: u64, holder: Holder) -> Step {
+    pub(crate) fn show(&mut self, claim: u64, holder: Holder) -> MergeStep {
         match &mut self.own {
             Some((own, shown)) if *own == claim => {
                 *shown = holder.clone();
-                Step::Held(holder)
+                MergeStep::Held(holder)
             }
-            _ => Step::Same,
+            _ => MergeStep::Same,
         }
     }
 
     /// The session of `claim` gives it back; `ran`: its task may have been let run.
-    pub(crate) fn give_back(&mut self, claim: u64, ran: bool) -> Step {
+    pub(crate) fn give_back(&mut self, claim: u64, ran: bool) -> MergeStep {
         if !self.is_by(claim) {
-            return Step::Same;
+            return MergeStep::Same;
         }
         self.own = None;
         match (&self.remote, ran) {
-            (Some((_, holder)), _) => Step::Held(holder.clone()),
-            (None, true) => Step::Over,
-            (None, false) => Step::Free,
+            (Some((_, holder)), _) => MergeStep::Held(holder.clone()),
+            (None, true) => MergeStep::Over,
+            (None, false) => MergeStep::Free,
         }
     }
 
     /// Others say of it what `remote` is; `None`: no other has it.
-    pub(crate) fn hear(&mut self, remote: Option<RemoteHold>) -> Step {
+    pub(crate) fn hear(&mut self, remote: Option<RemoteHold>) -> MergeStep {
         let before = match (self.remote.take(), &remote) {
             (Some((old, holder)), Some(new)) if old == *new => {
                 self.remote = Some((old, holder));
-                return Step::Same;
+                return MergeStep::Same;
             }
             (before, _) => before,
         };
@@ -103,13 +103,13 @@ impl Hold {
             (hold, holder)
         });
         if self.own.is_some() {
-            return Step::Same;
+            return MergeStep::Same;
         }
         match (before, &self.remote) {
-            (None, None) => Step::Same,
-            (Some((old, _)), Some((new, _))) if !new.goes_on_with(&old) => Step::Over,
-            (Some(_), None) => Step::Over,
-            (_, Some((_, holder))) => Step::Held(holder.clone()),
+            (None, None) => MergeStep::Same,
+            (Some((old, _)), Some((new, _))) if !new.goes_on_with(&old) => MergeStep::Over,
+            (Some(_), None) => MergeStep::Over,
+            (_, Some((_, holder))) => MergeStep::Held(holder.clone()),
         }
     }
 }

@@ -34,7 +34,7 @@ mod remote;
 mod row;
 mod terms;
 
-pub(crate) use merge::{Hold, Step};
+pub(crate) use merge::{Hold, MergeStep};
 pub(crate) use node::{HoldId, NodeHolds};
 #[cfg(test)]
 pub(crate) use places::{EACH, FAMILY};

@@ -17,12 +17,12 @@ pub(crate) type HoldId = u64;
 /// All holds at one agent. `A` is what a kept worker is asked through.
 #[derive(Debug)]
 pub(crate) struct NodeHolds<A> {
-    rows: Vec<Row<A>>,
+    rows: Vec<NodeHold<A>>,
     last: HoldId,
 }
 
 #[derive(Debug)]
-struct Row<A> {
+struct NodeHold<A> {
     id: HoldId,
     held: HoldRow,
     /// Connections of the session.
@@ -61,9 +61,10 @@ impl<A> NodeHolds<A> {
         replica: Replica,
         now_unix_ms: u64,
     ) -> Result<HoldId, Box<HoldRow>> {
-        let of_worker = |row: &Row<A>| row.is_of(&open.worker_id, open.port);
-        let others =
-            |row: &&Row<A>| of_worker(row) && (row.held.replica != replica || row.kept.is_some());
+        let of_worker = |row: &NodeHold<A>| row.is_of(&open.worker_id, open.port);
+        let others = |row: &&NodeHold<A>| {
+            of_worker(row) && (row.held.replica != replica || row.kept.is_some())
+        };
         if let Some(row) = self.rows.iter().find(others) {
             return Err(Box::new(row.held.clone()));
         }
@@ -76,7 +77,7 @@ impl<A> NodeHolds<A> {
             }
         };
         let session = session.cloned().unwrap_or_default();
-        let same = |row: &&mut Row<A>| of_worker(row) && row.held.session == session;
+        let same = |row: &&mut NodeHold<A>| of_worker(row) && row.held.session == session;
         if let Some(row) = self.rows.iter_mut().find(same) {
             row.streams += 1;
             return Ok(row.id);
@@ -97,7 +98,7 @@ impl<A> NodeHolds<A> {
         if let Some(holder) = &open.holder {
             held.show(holder);
         }
-        self.rows.push(Row {
+        self.rows.push(NodeHold {
             id: self.last,
             held,
             streams: 1,
@@ -231,7 +232,7 @@ impl<A> NodeHolds<A> {
     }
 }
 
-impl<A> Row<A> {
+impl<A> NodeHold<A> {
     fn is_of(&self, worker_id: &Name, port: u16) -> bool {
         self.held.worker_id == *worker_id && self.held.port == port
     }

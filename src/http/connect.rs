@@ -12,7 +12,7 @@ use super::answer::{self, Body};
 use super::exchange::Exchange;
 use super::refusal::HttpRefusal;
 use super::tunnel::Handshake;
-use crate::connect::{Links, NotOpened};
+use crate::connect::{LinkRefusal, Links};
 use crate::identity::Principal;
 use crate::session::shares::QuotaExceeded;
 use crate::wire::resumed::messages::Opener;
@@ -64,21 +64,21 @@ fn unknown(links: &Links) -> Response<Body> {
     response
 }
 
-fn not_opened(why: NotOpened) -> Response<Body> {
+fn not_opened(why: LinkRefusal) -> Response<Body> {
     let (status, sentence) = match why {
-        NotOpened::Crowded(QuotaExceeded::All(most)) => (
+        LinkRefusal::Crowded(QuotaExceeded::All(most)) => (
             StatusCode::SERVICE_UNAVAILABLE,
             format!(
                 "all {most} connections through `ray-relay connect` are in use: close one, or have `connect.max_links` raised"
             ),
         ),
-        NotOpened::Crowded(QuotaExceeded::Yours(most)) => (
+        LinkRefusal::Crowded(QuotaExceeded::Yours(most)) => (
             StatusCode::TOO_MANY_REQUESTS,
             format!(
                 "you have {most} connections through `ray-relay connect`, a quarter of `connect.max_links`, the most that one person may have: close one"
             ),
         ),
-        NotOpened::NoSecrets => (
+        LinkRefusal::NoSecrets => (
             StatusCode::SERVICE_UNAVAILABLE,
             "the relay's system provides no random numbers; try again".to_owned(),
         ),

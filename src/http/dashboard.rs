@@ -31,7 +31,7 @@ use self::upstream::{Upstream, cluster};
 use super::answer::{self, Body};
 use super::exchange::Exchange;
 use super::refusal::HttpRefusal;
-use super::required_access::{self, Described, RequiredAccess, Rows};
+use super::required_access::{self, Described, RequiredAccess, RowAccess};
 use super::route::{CLUSTERS, Missing, Which};
 use super::{audit, authenticate, credential, entrance, hop, websocket};
 use crate::identity::Principal;
@@ -285,8 +285,8 @@ fn authorise(
             }
             Scope::DashboardRead
         }
-        RequiredAccess::Rows(Rows::Workers) if !whole(Scope::List) => {
-            return Ok((View::Rows(Rows::Workers, Viewer::Dashboard), None));
+        RequiredAccess::Rows(RowAccess::Workers) if !whole(Scope::List) => {
+            return Ok((View::Rows(RowAccess::Workers, Viewer::Dashboard), None));
         }
         RequiredAccess::Version
         | RequiredAccess::Rows(_)

@@ -13,7 +13,7 @@ use super::answer::{self, Body};
 use super::exchange::Exchange;
 use super::nodes;
 use crate::context::Context;
-use crate::doctor::{Fault, Finding, Link, head, lists};
+use crate::doctor::{ChainLink, Fault, Finding, head, lists};
 use crate::identity::Principal;
 use crate::listing::json as rows;
 use crate::policy::Scope;
@@ -68,11 +68,11 @@ fn of_relay(ctx: &Context, draining: bool) -> Finding {
             let says = format!(
                 "the relay cannot write its audit log, and allows nothing that has to be in it: {why}"
             );
-            Finding::error(Link::Relay, Fault::Misconfigured, says)
+            Finding::error(ChainLink::Relay, Fault::Misconfigured, says)
                 .next("make room, or make the file writable (`[audit]`)")
         }
-        (None, true) => Finding::warning(Link::Relay, "the relay is being shut down")
+        (None, true) => Finding::warning(ChainLink::Relay, "the relay is being shut down")
             .next("ask again when it is back"),
-        (None, false) => Finding::ok(Link::Relay, "the relay serves"),
+        (None, false) => Finding::ok(ChainLink::Relay, "the relay serves"),
     }
 }

@@ -25,7 +25,7 @@ pub(crate) struct NotAList;
 /// What of a row decides for whom it is. One that says any of it twice is none.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Row<'r> {
+pub(crate) struct FilteredRow<'r> {
     #[serde(borrow)]
     worker_id: Field<'r>,
     #[serde(borrow)]
@@ -51,7 +51,7 @@ enum Field<'r> {
     Something,
 }
 
-impl Row<'_> {
+impl FilteredRow<'_> {
     /// `worker_id`, where it is a text.
     pub(crate) fn worker_id(&self) -> Option<&str> {
         self.worker_id.text()
@@ -169,7 +169,7 @@ pub(crate) struct RowFilter<J> {
 
 impl<J, E> RowFilter<J>
 where
-    J: FnMut(&Row<'_>, &[u8], &mut Vec<u8>) -> Result<bool, E>,
+    J: FnMut(&FilteredRow<'_>, &[u8], &mut Vec<u8>) -> Result<bool, E>,
     E: From<NotAList>,
 {
     pub(crate) fn new(judge: J) -> Self {
@@ -252,7 +252,7 @@ where
 
     /// Judges the row, which has come to its end.
     fn whole(&mut self) -> Result<(), E> {
-        let row: Row<'_> = serde_json::from_slice(&self.row).map_err(|_| NotAList)?;
+        let row: FilteredRow<'_> = serde_json::from_slice(&self.row).map_err(|_| NotAList)?;
         let before = self.kept.len();
         if self.count > 0 {
             self.kept.push(b',');
@@ -306,14 +306,14 @@ struct FilteredData {
 
 #[derive(Debug, Deserialize)]
 struct ListAnswer {
-    result: Rows,
+    result: RowRun,
 }
 
 /// How many rows were kept, which stand there one after the other: one that was anywhere else is missing.
 #[derive(Debug)]
-struct Rows(u64);
+struct RowRun(u64);
 
-impl<'de> Deserialize<'de> for Rows {
+impl<'de> Deserialize<'de> for RowRun {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct InOrder;
         impl<'de> Visitor<'de> for InOrder {
@@ -335,7 +335,7 @@ impl<'de> Deserialize<'de> for Rows {
                 Ok(last)
             }
         }
-        deserializer.deserialize_seq(InOrder).map(Rows)
+        deserializer.deserialize_seq(InOrder).map(RowRun)
     }
 }
 

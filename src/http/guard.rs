@@ -21,7 +21,7 @@ use hyper::{Method, StatusCode};
 
 use super::origin::{self, Origin};
 use super::route::{Destination, Which};
-use crate::advertise::{ExternalAddress, Table};
+use crate::advertise::{AdvertisedAddresses, ExternalAddress};
 use crate::config::Config;
 
 /// Why a request is not looked at. `Display` is a sentence for the client.
@@ -85,7 +85,7 @@ impl GuardRefusal {
 pub(crate) fn check(
     request: &Parts,
     config: &Config,
-    advertised: &Table,
+    advertised: &AdvertisedAddresses,
 ) -> Result<RequestOrigin, GuardRefusal> {
     let authority = authority(request)?;
     let reached = ExternalAddress::parse(&authority).ok_or(GuardRefusal::BadHost)?;

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use aws_lc_rs::digest::{SHA256, digest};
 
-use crate::advertise::{ExternalAddress, Table};
+use crate::advertise::{AdvertisedAddresses, ExternalAddress};
 use crate::config::{Config, is_host_label, is_loopback_host};
 use crate::wire::text::hex;
 
@@ -36,7 +36,7 @@ impl Origin {
     pub(crate) fn of(
         reached: &ExternalAddress,
         config: &Config,
-        advertised: &Table,
+        advertised: &AdvertisedAddresses,
     ) -> Option<Self> {
         let host = reached.host.as_str();
         let allowed = &config.http.allowed_hosts;
@@ -72,7 +72,7 @@ pub(crate) fn is_relays(
     from: &ExternalAddress,
     at: &ExternalAddress,
     config: &Config,
-    advertised: &Table,
+    advertised: &AdvertisedAddresses,
 ) -> bool {
     let host = from.host.as_str();
     if from.port != at.port {
@@ -185,7 +185,7 @@ mod tests {
         let mut config = crate::http::tests::config();
         config.http.allowed_hosts = vec!["relay.ray.example.com".to_owned(), ".example.com".into()];
         config.http.dashboard_hosts = Some("{cluster}.ray.example.com".to_owned());
-        let table = Table::new(Advertise::Host("{id}.debug.localhost".to_owned()));
+        let table = AdvertisedAddresses::new(Advertise::Host("{id}.debug.localhost".to_owned()));
         let of = |host: &str| Origin::of(&ExternalAddress::parse(host).unwrap(), &config, &table);
         for host in [
             "127.0.0.1:5678",

@@ -22,7 +22,7 @@ pub(crate) enum RequiredAccess {
     /// Any permission at all in the cluster.
     Version,
     /// `dashboard:read` on the cluster, or `list` for the rows of those breakpoints.
-    Rows(Rows),
+    Rows(RowAccess),
     /// `dashboard:read` on the cluster.
     Read,
     /// `dashboard:write` on the cluster.
@@ -31,7 +31,7 @@ pub(crate) enum RequiredAccess {
 
 /// Lists whose rows can be told apart by breakpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rows {
+pub(crate) enum RowAccess {
     /// `/api/v0/workers`: the one answer in all of Ray 2.9 to 2.60 with addresses of debuggers in it.
     Workers,
     /// `/api/v0/tasks`: rows of tasks.
@@ -96,11 +96,11 @@ pub(crate) fn of(method: &Method, path: &str, websocket: bool) -> RequiredAccess
     if is(&["api", "version"]) {
         RequiredAccess::Version
     } else if lists_workers(path) {
-        RequiredAccess::Rows(Rows::Workers)
+        RequiredAccess::Rows(RowAccess::Workers)
     } else if is(&["api", "v0", "tasks"]) {
-        RequiredAccess::Rows(Rows::Tasks)
+        RequiredAccess::Rows(RowAccess::Tasks)
     } else if is(&["api", "v0", "jobs"]) {
-        RequiredAccess::Rows(Rows::Jobs)
+        RequiredAccess::Rows(RowAccess::Jobs)
     } else {
         RequiredAccess::Read
     }
@@ -227,9 +227,9 @@ mod tests {
         );
         assert_eq!(
             get("/api/v0/%77orkers/"),
-            RequiredAccess::Rows(Rows::Workers)
+            RequiredAccess::Rows(RowAccess::Workers)
         );
-        assert_eq!(get("/api/v0/tasks"), RequiredAccess::Rows(Rows::Tasks));
+        assert_eq!(get("/api/v0/tasks"), RequiredAccess::Rows(RowAccess::Tasks));
         assert_eq!(get("//api/version"), RequiredAccess::Version);
     }
 

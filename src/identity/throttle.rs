@@ -85,7 +85,7 @@ pub(super) struct Throttle {
 
 /// Whether a client's credential is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum ThrottleVerdict {
     /// It is looked at.
     Look,
     /// It is, as one of the trials of a source in back-off.
@@ -110,22 +110,22 @@ impl Throttle {
         address: IpAddr,
         credential: &CredentialDigest,
         now: Instant,
-    ) -> Verdict {
+    ) -> ThrottleVerdict {
         let Some(failures) = self.sources.get_mut(&address.into()) else {
-            return Verdict::Look;
+            return ThrottleVerdict::Look;
         };
         if failures.until <= now {
-            return Verdict::Look;
+            return ThrottleVerdict::Look;
         }
         let known = |at: &Instant| now.duration_since(*at) < KNOWN_FOR;
         if self.known.get(credential).is_some_and(known) {
-            return Verdict::Look;
+            return ThrottleVerdict::Look;
         }
         let waited = self.waiting.get(credential).map(|at| now - *at);
         let came_back = waited.is_some_and(|waited| (TRIAL_EVERY..WAITING_FOR).contains(&waited));
         if failures.first.take(now) || (came_back && failures.again.take(now)) {
             self.waiting.remove(credential);
-            return Verdict::Try;
+            return ThrottleVerdict::Try;
         }
         // The next trial may come sooner than the end of the back-off.
         let next = (failures.first.refilled + TRIAL_EVERY).min(failures.until);
@@ -133,7 +133,7 @@ impl Throttle {
             let waiting = &mut self.waiting;
             remember(waiting, MOST_WAITING, WAITING_FOR, *credential, now);
         }
-        Verdict::Wait(next.duration_since(now).max(Duration::from_millis(1)))
+        ThrottleVerdict::Wait(next.duration_since(now).max(Duration::from_millis(1)))
     }
 
     /// A credential from `address` was refused. How long the source is in back-off now.

@@ -54,7 +54,7 @@ const PAGE: usize = 40;
 pub(super) const TERMINAL: &str = "terminal";
 
 /// What comes after a session.
-enum Next {
+enum NextPrompt {
     List,
     /// The same breakpoint, as soon as it has stopped after this stop.
     Follow(Arc<Breakpoint>),
@@ -172,9 +172,9 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
                     match picked.as_deref().map(str::parse) {
                         Ok(Ok(id)) => {
                             match self.enter(id, false).await {
-                                Next::Ended(outcome) => return outcome,
-                                Next::Lost => return Outcome::Client,
-                                Next::List | Next::Follow(_) => {}
+                                NextPrompt::Ended(outcome) => return outcome,
+                                NextPrompt::Lost => return Outcome::Client,
+                                NextPrompt::List | NextPrompt::Follow(_) => {}
                             }
                             self.out.text("\n").await;
                             show = true;
@@ -201,8 +201,8 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
             }
         };
         match self.enter(id, enter.take_over).await {
-            Next::Ended(outcome) => outcome,
-            Next::List | Next::Follow(_) | Next::Lost => Outcome::Client,
+            NextPrompt::Ended(outcome) => outcome,
+            NextPrompt::List | NextPrompt::Follow(_) | NextPrompt::Lost => Outcome::Client,
         }
     }
 
@@ -249,7 +249,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
 
     /// Sessions with the breakpoint `id`, wherever it goes on, also with what another person has parked there where it is to
     /// `take_over`.
-    async fn enter(&mut self, id: BreakpointId, take_over: bool) -> Next {
+    async fn enter(&mut self, id: BreakpointId, take_over: bool) -> NextPrompt {
         if let Some(home) = self
             .context
             .peers
@@ -288,12 +288,12 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
                     )
                     .await;
                     self.refuse(&refusal).await;
-                    return Next::List;
+                    return NextPrompt::List;
                 }
             };
             let span = permit.span();
             match self.recorded(permit, resumed).instrument(span).await {
-                Next::Follow(stop) => {
+                NextPrompt::Follow(stop) => {
                     if let Err(next) = self.next_stop(&stop).await {
                         return next;
                     }

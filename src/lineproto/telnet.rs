@@ -23,7 +23,7 @@ pub const ECHO_ON: [u8; 3] = [IAC, WONT, ECHO];
 
 /// Where in the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum State {
+enum TelnetState {
     #[default]
     Text,
     /// After a carriage return.
@@ -47,7 +47,7 @@ pub struct Decoded {
 /// The state of one client's stream.
 #[derive(Debug, Default)]
 pub struct Telnet {
-    state: State,
+    state: TelnetState,
     seen: bool,
 }
 
@@ -69,48 +69,48 @@ impl Telnet {
         let before = std::mem::take(&mut self.state);
         self.state = match (before, byte) {
             // Only at the start of a command is it certain that this is telnet.
-            (State::Text | State::Return, IAC) => State::Command,
+            (TelnetState::Text | TelnetState::Return, IAC) => TelnetState::Command,
             // A bare return is a line's end in telnet.
-            (State::Return, 0) => {
+            (TelnetState::Return, 0) => {
                 to.text.push(b'\n');
-                State::Text
+                TelnetState::Text
             }
             // Ctrl-C of a client that sends each key.
-            (State::Text | State::Return, 3) => {
+            (TelnetState::Text | TelnetState::Return, 3) => {
                 to.interrupted = true;
-                State::Text
+                TelnetState::Text
             }
-            (State::Text | State::Return, byte) => {
+            (TelnetState::Text | TelnetState::Return, byte) => {
                 to.text.push(byte);
                 match byte {
-                    b'\r' => State::Return,
-                    _ => State::Text,
+                    b'\r' => TelnetState::Return,
+                    _ => TelnetState::Text,
                 }
             }
-            (State::Command, IAC) => {
+            (TelnetState::Command, IAC) => {
                 to.text.push(IAC);
-                State::Text
+                TelnetState::Text
             }
-            (State::Command, WILL | WONT | DO | DONT) => State::Option(byte),
-            (State::Command, SUBNEGOTIATION) => State::Sub,
-            (State::Command, INTERRUPT | BREAK | ABORT | EOF) => {
+            (TelnetState::Command, WILL | WONT | DO | DONT) => TelnetState::Option(byte),
+            (TelnetState::Command, SUBNEGOTIATION) => TelnetState::Sub,
+            (TelnetState::Command, INTERRUPT | BREAK | ABORT | EOF) => {
                 self.seen = true;
                 to.interrupted = true;
-                State::Text
+                TelnetState::Text
             }
-            (State::Command, _) => State::Text,
-            (State::Option(verb), option) => {
+            (TelnetState::Command, _) => TelnetState::Text,
+            (TelnetState::Option(verb), option) => {
                 self.seen = true;
                 match verb {
                     WILL => to.answers.extend([IAC, DONT, option]),
                     DO if option != ECHO => to.answers.extend([IAC, WONT, option]),
                     _ => {}
                 }
-                State::Text
+                TelnetState::Text
             }
-            (State::Sub, IAC) => State::SubCommand,
-            (State::SubCommand, SE) => State::Text,
-            (State::Sub | State::SubCommand, _) => State::Sub,
+            (TelnetState::Sub, IAC) => TelnetState::SubCommand,
+            (TelnetState::SubCommand, SE) => TelnetState::Text,
+            (TelnetState::Sub | TelnetState::SubCommand, _) => TelnetState::Sub,
         };
     }
 }

@@ -13,7 +13,7 @@ use tracing::debug;
 
 use super::detect::{Detection, ENOUGH, detect};
 use super::refusal::{self, HandshakeRefusal, Speaks, TLS_ALERT};
-use super::wire::Wire;
+use super::wire::ClientWire;
 use super::{pass_on, pydevd};
 use crate::config::TlsMode;
 use crate::connect::ArrivedStream;
@@ -65,7 +65,7 @@ enum FirstBytes {
 
 /// A connection with TLS taken off.
 struct Terminated {
-    wire: Wire,
+    wire: ClientWire,
     first: First,
     speaks: Speaks,
     /// The principal of the client's certificate, where there is one.
@@ -75,7 +75,7 @@ struct Terminated {
 /// A connection whose protocol is known.
 struct DetectedConnection {
     /// What was read is replayed.
-    stream: Prefixed<Wire>,
+    stream: Prefixed<ClientWire>,
     detection: Detection,
     connection: ConnectionInfo,
     /// The predecessor whose it may be.
@@ -109,7 +109,7 @@ pub(super) async fn serve_passed(
     let Ok(FirstBytes::Known(first)) = read_first(&mut stream, deadline).await else {
         return;
     };
-    let recognised = told_apart(&context, Wire::Passed(stream), first, connection);
+    let recognised = told_apart(&context, ClientWire::Passed(stream), first, connection);
     speak(context, recognised).await;
 }
 
@@ -122,7 +122,7 @@ pub(super) async fn serve_link(
     let deadline = connection.accepted + context.config.listen.handshake_timeout;
     match read_first(&mut stream, deadline).await {
         Ok(FirstBytes::Known(first)) => {
-            let recognised = told_apart(&context, Wire::Linked(stream), first, connection);
+            let recognised = told_apart(&context, ClientWire::Linked(stream), first, connection);
             speak(context, recognised).await;
         }
         Ok(FirstBytes::Closed) => {}
@@ -261,7 +261,7 @@ async fn recognise(
         .await;
         return None;
     } else {
-        (Wire::Plain(stream), first)
+        (ClientWire::Plain(stream), first)
     };
     Some(told_apart(context, wire, first, connection))
 }
@@ -269,7 +269,7 @@ async fn recognise(
 /// What follows from the protocol of a connection, before that is spoken: what it takes is counted from now on.
 fn told_apart(
     context: &Context,
-    wire: Wire,
+    wire: ClientWire,
     first: First,
     connection: ConnectionInfo,
 ) -> DetectedConnection {
@@ -368,7 +368,7 @@ async fn terminate(
     };
     let speaks = Speaks::of(first.detection, &first.bytes, alpn.as_deref());
     Some(Terminated {
-        wire: Wire::Encrypted(stream),
+        wire: ClientWire::Encrypted(stream),
         first,
         speaks,
         certificate,

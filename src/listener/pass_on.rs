@@ -1,6 +1,6 @@
 //! Connections that belong to a session of the process before this one: they are passed on to it.
 
-use super::wire::Wire;
+use super::wire::ClientWire;
 use crate::connection::ConnectionInfo;
 use crate::context::{Context, Peers};
 use crate::takeover::OwningProcess;
@@ -38,7 +38,7 @@ pub(super) fn home(peers: &Peers, first: &[u8]) -> Option<OwningProcess> {
 /// Passes `stream`, of which nothing has been answered, on to `home`, to the end of either.
 pub(super) async fn pass_on(
     context: &Context,
-    stream: Prefixed<Wire>,
+    stream: Prefixed<ClientWire>,
     connection: &ConnectionInfo,
     home: OwningProcess,
 ) {

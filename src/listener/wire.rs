@@ -16,7 +16,7 @@ use crate::wire::write_through;
 
 /// Bytes of the protocol. The TLS state is on the heap: most of its size would otherwise be part of every connection.
 #[derive(Debug)]
-pub(super) enum Wire {
+pub(super) enum ClientWire {
     Plain(TcpStream),
     /// Another process passes it on, and has taken TLS off.
     Passed(UnixStream),
@@ -25,7 +25,7 @@ pub(super) enum Wire {
     Linked(ArrivedStream),
 }
 
-impl Wire {
+impl ClientWire {
     /// The connection below, where it was accepted here and is always the same.
     pub(super) fn tcp(&self) -> Option<&TcpStream> {
         match self {
@@ -37,7 +37,7 @@ impl Wire {
 }
 
 /// Sends close_notify however the session ended, without waiting: to a client of TLS a bare end is an error.
-impl Drop for Wire {
+impl Drop for ClientWire {
     fn drop(&mut self) {
         let Self::Encrypted(stream) = self else {
             return;
@@ -62,7 +62,7 @@ impl io::Write for Now<'_> {
     }
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for ClientWire {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -82,7 +82,7 @@ impl AsyncRead for Wire {
     }
 }
 
-impl PeerStream for Wire {
+impl PeerStream for ClientWire {
     fn source(&self) -> Option<&TcpStream> {
         match self {
             Self::Plain(stream) => Some(stream),
@@ -107,7 +107,7 @@ impl PeerStream for Wire {
     }
 }
 
-write_through!([] Wire {
+write_through!([] ClientWire {
     Self::Plain(stream) => stream,
     Self::Passed(stream) => stream,
     Self::Encrypted(stream) => stream,

@@ -45,7 +45,7 @@ const FEW_ROWS: usize = 1024;
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct SharedRows {
-    rows: Mutex<Rows>,
+    rows: Mutex<SharedList>,
     lists: Mutex<Lists>,
     events: Mutex<Vec<Option<WrittenChange>>>,
     /// What makes the tags of this process its own.
@@ -63,7 +63,7 @@ pub(crate) struct ListRows {
 }
 
 #[derive(Debug, Default)]
-struct Rows {
+struct SharedList {
     /// By the address of the breakpoint, which the row keeps alive.
     by_address: HashMap<usize, Row>,
     /// How many there were when those that are no more were last taken out.
@@ -82,12 +82,12 @@ struct Row {
 #[derive(Debug, Default)]
 struct Lists {
     /// The one that was asked for last is last.
-    kept: Vec<List>,
+    kept: Vec<CachedList>,
     made: u64,
 }
 
 #[derive(Debug)]
-struct List {
+struct CachedList {
     of: Vec<Arc<Breakpoint>>,
     rows: ListRows,
     made: Instant,
@@ -121,7 +121,7 @@ impl SharedRows {
         let mut rows = self.rows();
         match lists.kept.is_empty() {
             // Those of events are in the texts of the events too.
-            true => *rows = Rows::default(),
+            true => *rows = SharedList::default(),
             false => rows.sweep(),
         }
     }
@@ -133,9 +133,9 @@ impl SharedRows {
         let known = lists.kept.iter().position(|list| list.is_of(breakpoints));
         let known = known.map(|at| lists.kept.remove(at));
         let list = match known {
-            Some(list) if now.duration_since(list.made) < FRESH => List { used: now, ..list },
+            Some(list) if now.duration_since(list.made) < FRESH => CachedList { used: now, ..list },
             // The same rows, which have waited longer.
-            Some(list) => List {
+            Some(list) => CachedList {
                 rows: ListRows::new(list.rows.number, self.put_together(breakpoints)),
                 made: now,
                 used: now,
@@ -143,7 +143,7 @@ impl SharedRows {
             },
             None => {
                 lists.made += 1;
-                List {
+                CachedList {
                     of: breakpoints.iter().copied().cloned().collect(),
                     rows: ListRows::new(lists.made, self.put_together(breakpoints)),
                     made: now,
@@ -210,7 +210,7 @@ impl SharedRows {
         text
     }
 
-    fn rows(&self) -> MutexGuard<'_, Rows> {
+    fn rows(&self) -> MutexGuard<'_, SharedList> {
         self.rows.lock()
     }
 }
@@ -247,7 +247,7 @@ impl ListRows {
     }
 }
 
-impl Rows {
+impl SharedList {
     fn write(&mut self, breakpoint: &Arc<Breakpoint>, now: Timestamp, out: &mut Vec<u8>) {
         let key = Arc::as_ptr(breakpoint).addr();
         let row = self.by_address.entry(key);
@@ -302,7 +302,7 @@ impl Lists {
     }
 }
 
-impl List {
+impl CachedList {
     fn is_of(&self, breakpoints: &[&Arc<Breakpoint>]) -> bool {
         let same = |(a, b): (&Arc<Breakpoint>, &&Arc<Breakpoint>)| Arc::ptr_eq(a, b);
         self.of.len() == breakpoints.len() && self.of.iter().zip(breakpoints).all(same)

@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use super::failed::BlackBoxes;
 use super::gossip::RevocationGossip;
-use super::held::Table;
+use super::held::HoldTable;
 use super::injection::Injections;
 use super::look::{NodeLocation, TargetVerifier};
 use super::py_spy::PySpy;
@@ -29,7 +29,7 @@ pub(super) struct Agent {
     pub(super) py_spy: PySpy,
     pub(super) injections: Injections,
     pub(super) black_boxes: BlackBoxes,
-    pub(super) held: Table,
+    pub(super) held: HoldTable,
     pub(super) board: RevocationGossip,
     pub(super) reverse_ports: Option<RangeInclusive<u16>>,
     /// By which relays are reached, and never a head or a debugger.
@@ -59,7 +59,7 @@ impl Agent {
             py_spy: PySpy::new(),
             injections: Injections::new(tasks.clone(), ending.clone()),
             black_boxes: BlackBoxes::new(),
-            held: Table::new(),
+            held: HoldTable::new(),
             board: RevocationGossip::new(),
             reverse_ports: settings.reverse_ports.clone(),
             proxies: Proxies::from_env(),

@@ -15,7 +15,7 @@ use crate::wire::tunnel::messages::{HoldRow, LetRun, Open, ParkTerms, Refusal, R
 
 /// The table. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(super) struct Table {
+pub(super) struct HoldTable {
     holds: Arc<Mutex<NodeHolds<mpsc::Sender<HeldRequest>>>>,
     shown: Arc<watch::Sender<Arc<[HoldRow]>>>,
 }
@@ -32,11 +32,11 @@ pub(super) enum HeldRequest {
 /// A session's hold of a worker: given back when this and all others of the session are dropped.
 #[derive(Debug)]
 pub(super) struct WorkerHold {
-    table: Table,
+    table: HoldTable,
     id: HoldId,
 }
 
-impl Table {
+impl HoldTable {
     pub(super) fn new() -> Self {
         Self {
             holds: Arc::default(),
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_worker_is_one_relays_until_its_last_connection_has_ended() {
-        let table = Table::new();
+        let table = HoldTable::new();
         let mut shown = table.watch();
         let (one, other) = (Hex([1; 8]), Hex([2; 8]));
         let first = table.take(&open("w", Some("7")), one).unwrap();
@@ -223,7 +223,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_comes_late_lets_no_other_sessions_task_run() {
-        let table = Table::new();
+        let table = HoldTable::new();
         let relay = Hex([1; 8]);
         let first = table.take(&open("w", Some("7")), relay).unwrap();
         drop(first.park(&keep("ada"), LEFT).unwrap());
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn nobody_has_more_kept_than_may_be_and_all_together_neither() {
-        let table = Table::new();
+        let table = HoldTable::new();
         let take = |worker: &str| table.take(&open(worker, Some("7")), Hex([1; 8])).unwrap();
         let mut kept = Vec::new();
         for n in 0..MOST_KEPT {
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_cluster_session_is_one_of_a_persons_whatever_its_size() {
-        let table = Table::new();
+        let table = HoldTable::new();
         let mut kept = Vec::new();
         let mut park = |owner: &str, family: Option<u8>| {
             let worker = kept.len().to_string();
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn what_is_told_of_kept_workers_fits_into_a_message_however_long_the_names_are() {
-        let table = Table::new();
+        let table = HoldTable::new();
         let long = |n: usize| {
             let mut open = open(&format!("{n:056}"), Some("7"));
             let quotes = "\"".repeat(128);

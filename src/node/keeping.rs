@@ -17,7 +17,7 @@ use super::held::{HeldRequest, WorkerHold};
 use super::look::Refused;
 use crate::debugger::at_node::Attended;
 use crate::debugger::unattended::{Taker, UnattendedEvent};
-use crate::debugger::waiting::{Next, Waiting};
+use crate::debugger::waiting::{AfterWaiting, Waiting};
 use crate::wire::tunnel::messages::{ParkTerms, Refusal};
 
 /// The longest time that a relay may have a worker kept.
@@ -117,7 +117,7 @@ impl ParkedDebugger {
                     HeldRequest::LetRun => "it was released",
                 },
                 next = self.waiting.next() => match next {
-                    Next::Ready(answer) => match answer.send(Ok(self)) {
+                    AfterWaiting::Ready(answer) => match answer.send(Ok(self)) {
                         Ok(()) => return None,
                         // No relay waits any more.
                         Err(Ok(stays)) => {
@@ -126,14 +126,14 @@ impl ParkedDebugger {
                         }
                         Err(Err(_)) => return None,
                     },
-                    Next::Busy(answer) => {
+                    AfterWaiting::Busy(answer) => {
                         _ = answer.send(Err(busy()));
                         continue;
                     }
-                    Next::Heard(UnattendedEvent::Gone | UnattendedEvent::Closed) => "the debugger is gone",
-                    Next::Heard(UnattendedEvent::Garbled) => "the debugger is not understood",
-                    Next::Heard(_) => continue,
-                    Next::Expired => "its time is over",
+                    AfterWaiting::Heard(UnattendedEvent::Gone | UnattendedEvent::Closed) => "the debugger is gone",
+                    AfterWaiting::Heard(UnattendedEvent::Garbled) => "the debugger is not understood",
+                    AfterWaiting::Heard(_) => continue,
+                    AfterWaiting::Expired => "its time is over",
                 },
             };
             info!(why = over, "a worker is kept no longer");

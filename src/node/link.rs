@@ -96,11 +96,11 @@ pub(super) async fn run(
     succeeded: CancellationToken,
 ) -> (LinkEnded, bool) {
     let dialled = tokio::select! {
-        dialled = Box::pin(Link::dial(&agent, relay)) => dialled,
+        dialled = Box::pin(AgentLink::dial(&agent, relay)) => dialled,
         () = agent.ending.cancelled() => return (LinkEnded::Ending, false),
     };
     let mut link = match dialled {
-        Ok(link) => Link { succeeded, ..link },
+        Ok(link) => AgentLink { succeeded, ..link },
         Err(error) => return (error.into(), false),
     };
     loop {
@@ -114,13 +114,15 @@ pub(super) async fn run(
 /// What a link comes to.
 pub(super) enum LinkOutcome {
     /// This one has taken its place.
-    Renewed(Box<Link<Stream>>),
+    Renewed(Box<AgentLink<Stream>>),
     /// Its end, and whether the agent was made welcome.
     Ended(LinkEnded, bool),
 }
 
 /// Serves `link` until it is over.
-pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut link: Link<S>) -> LinkOutcome {
+pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+    mut link: AgentLink<S>,
+) -> LinkOutcome {
     let ended = match link.all().await {
         Ok(newer) => return LinkOutcome::Renewed(Box::new(newer)),
         Err(ended) => ended,
@@ -133,7 +135,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut link: Link<S>) 
     LinkOutcome::Ended(ended, link.nodes.is_some())
 }
 
-pub(super) struct Link<S> {
+pub(super) struct AgentLink<S> {
     agent: Arc<Agent>,
     wire: ControlLink<S, FromRelay, FromAgent>,
     dialler: Dialler,
@@ -171,7 +173,7 @@ struct Announcements {
     pass_on: Instant,
 }
 
-impl Link<Stream> {
+impl AgentLink<Stream> {
     async fn dial(agent: &Arc<Agent>, relay: Relay) -> Result<Self, RelayDialError> {
         let dialler = Dialler::new(relay).await?;
         let socket = dialler
@@ -197,7 +199,7 @@ impl Link<Stream> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
     pub(super) fn new(agent: Arc<Agent>, socket: WebSocketStream<S>, dialler: Dialler) -> Self {
         let (answers, to_send) = mpsc::channel(ANSWERS);
         Self {
@@ -220,7 +222,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
     }
 
     /// Everything, to the newer link that takes the place of this one, or to the end.
-    async fn all(&mut self) -> Result<Link<Stream>, LinkEnded> {
+    async fn all(&mut self) -> Result<AgentLink<Stream>, LinkEnded> {
         if self.only.is_none() {
             let nonce = self.hello().await?;
             let only = self.agent.board.claim(self.replica);
@@ -240,7 +242,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         loop {
             self.talk(&mut news, true).await?;
             let (agent, replica) = (Arc::clone(&self.agent), self.replica);
-            let mut newer = Box::pin(Link::newer(agent, self.dialler.relay.clone(), replica));
+            let mut newer = Box::pin(AgentLink::newer(agent, self.dialler.relay.clone(), replica));
             let made = tokio::select! {
                 made = &mut newer => made,
                 talked = self.talk(&mut news, false) => match talked {

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use tracing::warn;
 
 use super::machine;
-use super::processes::{self, Processes, Verdict};
+use super::processes::{self, Processes, SocketOwner};
 use crate::config;
 use crate::ray::head::HeadConfigError;
 use crate::ray::registry::{Attributed, Attribution, AttributionError, RayNode, Resident};
@@ -324,12 +324,12 @@ impl TargetVerifier {
             processes.answers(local, remote, way.debugger.owner())
         });
         match looked.await {
-            Ok(Verdict::Its) => Ok(()),
-            Ok(Verdict::Unseen) if unseen => Ok(()),
-            Ok(Verdict::Anothers(pid, title) | Verdict::Unsettled(pid, title)) => {
+            Ok(SocketOwner::Its) => Ok(()),
+            Ok(SocketOwner::Unseen) if unseen => Ok(()),
+            Ok(SocketOwner::Anothers(pid, title) | SocketOwner::Unsettled(pid, title)) => {
                 Err(wrong_process(pid, &title))
             }
-            Ok(Verdict::Unseen) => Err(Refused::new(
+            Ok(SocketOwner::Unseen) => Err(Refused::new(
                 Refusal::WrongProcess,
                 "the debugger's port is no longer seen to be its worker's",
             )),
@@ -442,16 +442,16 @@ fn seen(processes: &Processes, here: Vec<(Attributed, Vec<SocketAddr>)>) -> Targ
                 unseen,
             };
             match processes.verdict(address, debugger.owner()) {
-                Verdict::Its => seen.good.push(way(false)),
-                Verdict::Unseen => {
+                SocketOwner::Its => seen.good.push(way(false)),
+                SocketOwner::Unseen => {
                     any_unseen = true;
                     seen.good.extend((!nameless).then(|| way(true)));
                 }
-                Verdict::Unsettled(pid, title) => {
+                SocketOwner::Unsettled(pid, title) => {
                     seen.unsettled = true;
                     seen.wrong = Some((pid, title));
                 }
-                Verdict::Anothers(pid, title) => seen.wrong = Some((pid, title)),
+                SocketOwner::Anothers(pid, title) => seen.wrong = Some((pid, title)),
             }
         }
     }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 pub(super) use self::residents::{Resident, Session};
 use crate::ray::registry::Owner;
-use crate::wire::proc_net::{LONGEST_TABLE, Socket, State, TABLES, listeners, sockets};
+use crate::wire::proc_net::{KernelSocket, LONGEST_TABLE, SocketState, TABLES, listeners, sockets};
 use crate::wire::text::one_line;
 
 /// Bytes of a process's command line, or of its status, that are read.
@@ -23,7 +23,7 @@ const LONGEST_TEXT: u64 = 16 << 10;
 
 /// Whose a socket is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum SocketOwner {
     /// The worker's or its adapter's.
     Its,
     /// Another process's: its number and title.
@@ -54,12 +54,17 @@ impl Processes {
     }
 
     /// Whose the sockets are that a connection to `address` may come to.
-    pub(super) fn verdict(&self, address: SocketAddr, owner: &Owner) -> Verdict {
+    pub(super) fn verdict(&self, address: SocketAddr, owner: &Owner) -> SocketOwner {
         self.owned(&self.listening(address), owner)
     }
 
     /// Whose the process is that has taken the connection from `local` to `remote`; where none has yet, who listens there.
-    pub(super) fn answers(&self, local: SocketAddr, remote: SocketAddr, owner: &Owner) -> Verdict {
+    pub(super) fn answers(
+        &self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        owner: &Owner,
+    ) -> SocketOwner {
         let taken: HashSet<u64> = self.ends(remote, local);
         match taken.is_empty() {
             true => self.verdict(remote, owner),
@@ -68,9 +73,9 @@ impl Processes {
     }
 
     /// Whose the sockets `wanted` are.
-    fn owned(&self, wanted: &HashSet<u64>, owner: &Owner) -> Verdict {
+    fn owned(&self, wanted: &HashSet<u64>, owner: &Owner) -> SocketOwner {
         if wanted.is_empty() {
-            return Verdict::Unseen;
+            return SocketOwner::Unseen;
         }
         // Looking into every process takes tens of milliseconds on a node.
         let likely = self.owners(self.likely(owner), wanted);
@@ -80,11 +85,11 @@ impl Processes {
             .flat_map(|(_, inodes)| inodes.iter().copied())
             .collect();
         if wanted.is_subset(&its) {
-            return Verdict::Its;
+            return SocketOwner::Its;
         }
         let owners = self.owners(self.all(), wanted);
         // A process that the worker has forked may have its socket too; one that no process of its own has is another's.
-        let mut verdict = Verdict::Unseen;
+        let mut verdict = SocketOwner::Unseen;
         for inode in wanted {
             let mut have = owners.iter().filter(|(_, inodes)| inodes.contains(inode));
             let Some((first, inodes)) = have.clone().next() else {
@@ -93,11 +98,11 @@ impl Processes {
             // Before it is looked whose it is: an adapter that connects between the two looks would be another's.
             let settles = self.is_adapter(*first) && !self.has_worker(inodes);
             match have.any(|(pid, inodes)| self.is_its(*pid, inodes, owner)) {
-                true => verdict = Verdict::Its,
+                true => verdict = SocketOwner::Its,
                 false if settles => {
-                    return Verdict::Unsettled(*first, self.title(*first));
+                    return SocketOwner::Unsettled(*first, self.title(*first));
                 }
-                false => return Verdict::Anothers(*first, self.title(*first)),
+                false => return SocketOwner::Anothers(*first, self.title(*first)),
             }
         }
         verdict
@@ -105,8 +110,8 @@ impl Processes {
 
     /// The sockets that are the end at `local` of a connection to `remote`, and that a process has.
     fn ends(&self, local: SocketAddr, remote: SocketAddr) -> HashSet<u64> {
-        let is_it = |socket: &&Socket| {
-            let open = socket.state == State::Established && socket.inode != 0;
+        let is_it = |socket: &&KernelSocket| {
+            let open = socket.state == SocketState::Established && socket.inode != 0;
             open && (socket.local, socket.remote) == (local, remote)
         };
         let table = self.table();
@@ -130,7 +135,7 @@ impl Processes {
     /// Whether a process with the title of the task `name` listens on `port` of one of `addresses`.
     pub(super) fn listens(&self, name: &str, port: u16, addresses: &[IpAddr]) -> bool {
         let owner = Owner::Task(name.to_owned());
-        let at = |ip: &IpAddr| self.verdict(SocketAddr::new(*ip, port), &owner) == Verdict::Its;
+        let at = |ip: &IpAddr| self.verdict(SocketAddr::new(*ip, port), &owner) == SocketOwner::Its;
         addresses.iter().any(at)
     }
 
@@ -254,7 +259,7 @@ impl Processes {
             let Ok(file) = File::open(self.root.join(name)) else {
                 return HashSet::new();
             };
-            let table: Vec<Socket> = listeners(file.take(LONGEST_TABLE)).collect();
+            let table: Vec<KernelSocket> = listeners(file.take(LONGEST_TABLE)).collect();
             listening(&table, address)
         });
         let mut found = found.filter(|found| !found.is_empty());
@@ -263,7 +268,7 @@ impl Processes {
 
     /// All sockets. The kernel looks through a table of its own for those that are connected, which takes it about 10 ms on
     /// a machine with 16 GiB.
-    fn table(&self) -> Vec<Socket> {
+    fn table(&self) -> Vec<KernelSocket> {
         TABLES
             .iter()
             .filter_map(|name| read(&self.root.join(name), LONGEST_TABLE))
@@ -279,7 +284,7 @@ fn title_of(name: &str) -> String {
 
 /// The sockets that take a connection to `address`: those that are bound to it, else those that are bound to every address
 /// of its family, else to every one.
-fn listening(table: &[Socket], address: SocketAddr) -> HashSet<u64> {
+fn listening(table: &[KernelSocket], address: SocketAddr) -> HashSet<u64> {
     let every: [IpAddr; 2] = match address.is_ipv4() {
         true => [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()],
         false => [Ipv6Addr::UNSPECIFIED.into(); 2],
@@ -288,7 +293,7 @@ fn listening(table: &[Socket], address: SocketAddr) -> HashSet<u64> {
         let local = SocketAddr::new(ip, address.port());
         let there = table
             .iter()
-            .filter(|socket| socket.state == State::Listening && socket.local == local);
+            .filter(|socket| socket.state == SocketState::Listening && socket.local == local);
         there.map(|socket| socket.inode).collect::<HashSet<_>>()
     };
     let mut bound = [address.ip(), every[0], every[1]].into_iter().map(at);

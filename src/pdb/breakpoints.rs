@@ -61,7 +61,7 @@ impl PromptBreakpoint {
 
 /// All of a session. Numbers are never used twice.
 #[derive(Debug, Default)]
-pub struct Table {
+pub struct PromptBreakpoints {
     all: Vec<PromptBreakpoint>,
     last: usize,
 }
@@ -75,7 +75,7 @@ pub struct Hit {
     pub deleted: bool,
 }
 
-impl Table {
+impl PromptBreakpoints {
     /// Adds one; `None` where there are too many.
     pub fn add(&mut self, mut breakpoint: PromptBreakpoint) -> Option<&PromptBreakpoint> {
         if self.all.len() >= MOST {
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn numbers_are_named_as_pdb_does() {
-        let mut table = Table::default();
+        let mut table = PromptBreakpoints::default();
         table.add(at(3)).unwrap();
         table.add(at(4)).unwrap();
         table.remove(|one| one.number == 1);
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_hit_is_counted_ignored_and_deleted() {
-        let mut table = Table::default();
+        let mut table = PromptBreakpoints::default();
         let temporary = PromptBreakpoint {
             ignore: 1,
             temporary: true,
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn the_debugger_is_told_one_breakpoint_for_each_line() {
-        let mut table = Table::default();
+        let mut table = PromptBreakpoints::default();
         for condition in ["x", "y"] {
             let conditional = PromptBreakpoint {
                 condition: Some(condition.into()),
@@ -260,7 +260,9 @@ mod tests {
             ..at(4)
         };
         table.add(disabled).unwrap();
-        let told = |table: &Table, more: &[u32]| table.request("/a.py", more)["breakpoints"].take();
+        let told = |table: &PromptBreakpoints, more: &[u32]| {
+            table.request("/a.py", more)["breakpoints"].take()
+        };
         let either = json!([{"line": 3, "condition": "(x) or (y)"}]);
         assert_eq!(told(&table, &[]), either);
         table.add(at(3)).unwrap();
@@ -272,7 +274,7 @@ mod tests {
         fn a_number_names_what_was_given_it_as_long_as_that_is_there(
             steps in proptest::collection::vec((proptest::bool::ANY, 0usize..12), 0..24), text in "[ +-]{0,2}[0-9x]{0,2}[ ]?",
         ) {
-            let mut table = Table::default();
+            let mut table = PromptBreakpoints::default();
             let mut there = BTreeSet::new();
             for (adds, number) in steps {
                 if adds {

@@ -36,7 +36,7 @@ pub struct Meta<'a> {
 
 /// How far the thread is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(super) enum CaptureProgress {
     Opening,
     Running,
     Finished,

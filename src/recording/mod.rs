@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tracing::error;
 
-use self::meta::Progress;
+use self::meta::CaptureProgress;
 pub use self::meta::{Meta, Protocol};
 pub use self::tee::CaptureTee;
 use self::writer::Writer;
@@ -93,7 +93,7 @@ impl CaptureStore {
     async fn start(&self, dir: &Path, meta: &Meta<'_>) -> Result<CaptureWriter, String> {
         let path = dir.join(storage::name(meta));
         let (queue, waiting) = mpsc::channel(QUEUE);
-        let (tell, mut state) = watch::channel(Progress::Opening);
+        let (tell, mut state) = watch::channel(CaptureProgress::Opening);
         let queued = Arc::new(AtomicUsize::new(0));
         let writer = Writer {
             path: path.clone(),
@@ -109,10 +109,10 @@ impl CaptureStore {
             .map_err(|why| format!("no thread for it: {why}"))?;
         let opened = timeout(
             PATIENCE,
-            state.wait_for(|state| *state != Progress::Opening),
+            state.wait_for(|state| *state != CaptureProgress::Opening),
         );
         match opened.await.map(|state| state.map(|state| state.clone())) {
-            Ok(Ok(Progress::Failed(why))) => return Err(why),
+            Ok(Ok(CaptureProgress::Failed(why))) => return Err(why),
             Ok(Ok(_)) => {}
             Ok(Err(_)) => return Err("its thread ended".to_owned()),
             Err(_) => return Err("the disk does not answer".to_owned()),
@@ -139,7 +139,7 @@ pub struct CaptureWriter {
     queue: Mutex<Option<mpsc::Sender<String>>>,
     /// Bytes in `queue`.
     queued: Arc<AtomicUsize>,
-    state: watch::Receiver<Progress>,
+    state: watch::Receiver<CaptureProgress>,
     on_failure: OnFailure,
     /// Why nothing is recorded any more.
     failed: watch::Sender<Option<String>>,
@@ -186,8 +186,8 @@ impl CaptureWriter {
         }
         self.queued.fetch_sub(length, Ordering::Relaxed);
         Err(match &*self.state.borrow() {
-            Progress::Failed(why) => why.clone(),
-            Progress::Opening | Progress::Running | Progress::Finished => {
+            CaptureProgress::Failed(why) => why.clone(),
+            CaptureProgress::Opening | CaptureProgress::Running | CaptureProgress::Finished => {
                 "the disk does not keep up with the session".to_owned()
             }
         })
@@ -211,9 +211,9 @@ impl CaptureWriter {
     pub async fn failed(&self) -> CaptureError {
         let (mut failed, mut state) = (self.failed.subscribe(), self.state.clone());
         let on_disk = async {
-            let broke = |progress: &Progress| matches!(progress, Progress::Failed(_));
+            let broke = |progress: &CaptureProgress| matches!(progress, CaptureProgress::Failed(_));
             // Without such a word the thread just ended; the next message finds out.
-            if let Ok(Progress::Failed(why)) = state.wait_for(broke).await.as_deref() {
+            if let Ok(CaptureProgress::Failed(why)) = state.wait_for(broke).await.as_deref() {
                 self.fail(why.clone());
             }
             std::future::pending().await
@@ -238,7 +238,7 @@ impl CaptureWriter {
         }
         drop(self.queue.lock().take());
         let mut state = self.state.clone();
-        let finished = state.wait_for(|state| *state != Progress::Running);
+        let finished = state.wait_for(|state| *state != CaptureProgress::Running);
         _ = timeout(PATIENCE, finished).await;
     }
 }

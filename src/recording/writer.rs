@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{mpsc, watch};
 
-use super::meta::Progress;
+use super::meta::CaptureProgress;
 use super::storage;
 use crate::config::units::format_size;
 
@@ -22,7 +22,7 @@ pub(super) struct Writer {
     pub(super) most: u64,
     /// Bytes in the queue.
     pub(super) queued: Arc<AtomicUsize>,
-    pub(super) tell: watch::Sender<Progress>,
+    pub(super) tell: watch::Sender<CaptureProgress>,
 }
 
 impl Writer {
@@ -31,8 +31,8 @@ impl Writer {
         let mut queue = queue;
         let result = self.record(header, &mut queue);
         self.tell.send_replace(match result {
-            Ok(()) => Progress::Finished,
-            Err(why) => Progress::Failed(why),
+            Ok(()) => CaptureProgress::Finished,
+            Err(why) => CaptureProgress::Failed(why),
         });
     }
 
@@ -44,7 +44,7 @@ impl Writer {
             storage::create(&self.path).map_err(|why| format!("{}: {why}", self.path.display()))?;
         let mut written = 0;
         self.write(&mut file, header, &mut written)?;
-        self.tell.send_replace(Progress::Running);
+        self.tell.send_replace(CaptureProgress::Running);
         while let Some(line) = queue.blocking_recv() {
             let result = self.write(&mut file, &line, &mut written);
             self.queued.fetch_sub(line.len(), Ordering::Relaxed);

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tracing::{Instrument as _, debug, info, info_span};
 
-use super::messages::{ForwardedConnection, Message, PROTOCOL, State};
+use super::messages::{ForwardedConnection, Message, PROTOCOL, ProcessState};
 use super::{GENERATIONS, RequestedSession, Takeover};
 use crate::ray::registry::{Breakpoint, BreakpointId, Holder};
 use crate::wire::descriptors::{self, MessageReader, MessageWriter, channel};
@@ -33,17 +33,17 @@ pub(super) struct PeerProcess {
     pub(super) pid: u32,
     pub(super) generation: u32,
     pub(super) is_predecessor: bool,
-    outbox: mpsc::Sender<Outgoing>,
+    outbox: mpsc::Sender<OutgoingMessage>,
     /// What it told last.
-    state: Mutex<Option<State>>,
+    state: Mutex<Option<ProcessState>>,
 }
 
-pub(super) type Outgoing = descriptors::Outgoing<Message>;
+pub(super) type OutgoingMessage = descriptors::Outgoing<Message>;
 
 /// A neighbour with which there is no link yet.
 pub(super) struct UnlinkedPeer {
     pub(super) neighbour: Arc<PeerProcess>,
-    to_say: mpsc::Receiver<Outgoing>,
+    to_say: mpsc::Receiver<OutgoingMessage>,
 }
 
 /// Who the other side says that it is.
@@ -82,7 +82,7 @@ impl PeerProcess {
 
     /// Has it told this and nothing else.
     #[cfg(test)]
-    fn with(state: State) -> Self {
+    fn with(state: ProcessState) -> Self {
         Self {
             pid: 0,
             generation: 0,
@@ -92,7 +92,7 @@ impl PeerProcess {
         }
     }
 
-    pub(super) fn set_state(&self, state: State) {
+    pub(super) fn set_state(&self, state: ProcessState) {
         *self.state.lock() = Some(state);
     }
 
@@ -102,7 +102,7 @@ impl PeerProcess {
     }
 
     /// Room for a park, where this is a successor that takes one.
-    pub(super) fn place_for_park(&self) -> Option<mpsc::OwnedPermit<Outgoing>> {
+    pub(super) fn place_for_park(&self) -> Option<mpsc::OwnedPermit<OutgoingMessage>> {
         let takes = self
             .state
             .lock()
@@ -347,7 +347,7 @@ mod tests {
     fn what_belongs_to_it_is_told_apart() {
         let id = |worker: &str| BreakpointId::derive("default", worker);
         let name = |worker: &str| id(worker).to_string().as_str().into();
-        let predecessor = PeerProcess::with(State {
+        let predecessor = PeerProcess::with(ProcessState {
             replica: Hex([1; 8]),
             holds: Vec::new(),
             reached: vec![name("reached")],

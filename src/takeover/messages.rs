@@ -15,10 +15,10 @@ use crate::wire::tunnel::text::Text;
 /// The version of what is said here.
 pub(super) const PROTOCOL: u32 = 1;
 
-/// Rows of each list in a [`State`]: what is beyond is not told.
+/// Rows of each list in a [`ProcessState`]: what is beyond is not told.
 pub(super) const MOST_ROWS: usize = 1024;
 
-/// Bytes of all revocations in a [`State`].
+/// Bytes of all revocations in a [`ProcessState`].
 pub(super) const MOST_REVOKED: usize = 128 * 1024;
 
 /// See the module. The order of a takeover is that of the variants.
@@ -59,7 +59,7 @@ pub(super) enum Message {
     /// The successor accepts clients.
     Mine,
     /// What one relay has that others have to know of; comes again whenever it changes.
-    State(Box<State>),
+    State(Box<ProcessState>),
     /// The descriptor is a client's connection, which belongs to a session of the predecessor.
     Passed(ForwardedConnection),
     /// The descriptor is a connection to a debugger, whose session is parked and the successor's from now on.
@@ -78,11 +78,11 @@ pub(super) enum Message {
 
 /// What one relay has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct State {
+pub(super) struct ProcessState {
     /// Which relay process this is, as agents tell them apart.
     pub(super) replica: Replica,
     /// What its sessions hold.
-    pub(super) holds: Vec<Row>,
+    pub(super) holds: Vec<HeldWorker>,
     /// The breakpoints whose workers its sessions reach.
     pub(super) reached: Vec<Name>,
     /// The breakpoints that are parked there.
@@ -109,7 +109,7 @@ pub(super) struct Restart {
 
 /// A worker that a session holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Row {
+pub(super) struct HeldWorker {
     pub(super) node: Node,
     pub(super) held: HoldRow,
 }

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tracing::warn;
 
 use super::Takeover;
-use super::link::Outgoing;
+use super::link::OutgoingMessage;
 use super::messages::Message;
 use crate::debugger::kept::Stored;
 use crate::ray::registry::Claim;
@@ -29,7 +29,7 @@ pub(crate) struct PassedPark {
 }
 
 /// Room for one park on its way to the successor.
-pub(crate) struct PlaceForPark(mpsc::OwnedPermit<Outgoing>);
+pub(crate) struct PlaceForPark(mpsc::OwnedPermit<OutgoingMessage>);
 
 impl PlaceForPark {
     /// Gives `connection` to the successor, with what is `stored` of it.

@@ -9,7 +9,7 @@ use tracing::{info, warn};
 
 use super::Takeover;
 use super::link::PeerProcess;
-use super::messages::{MOST_REVOKED, MOST_ROWS, Restart, Row, State};
+use super::messages::{HeldWorker, MOST_REVOKED, MOST_ROWS, ProcessState, Restart};
 use crate::audit::{Entry, EntryKind};
 use crate::hold::{RemoteHold, held};
 use crate::identity::revocation::Revocation;
@@ -22,7 +22,7 @@ const TAKEN_IN: Duration = Duration::from_secs(5);
 
 impl Takeover {
     /// What there is now.
-    pub(super) fn own_state(&self) -> State {
+    pub(super) fn own_state(&self) -> ProcessState {
         let list = self.registry.snapshot();
         let held = list.held().filter_map(|breakpoint| {
             let holder = breakpoint.holder().filter(|holder| holder.is_here())?;
@@ -42,7 +42,7 @@ impl Takeover {
         let parked = list.held().filter(is_parked).take(MOST_ROWS);
         let families = self.families.names();
         let restarts = self.families.restarts();
-        State {
+        ProcessState {
             replica: self.replica,
             holds: held.take(MOST_ROWS).collect(),
             reached: reached.map(|id| id.as_str().into()).collect(),
@@ -87,7 +87,7 @@ impl Takeover {
     }
 
     /// Takes in what `neighbour` has told.
-    pub(super) async fn take_in(&self, neighbour: &PeerProcess, state: State) {
+    pub(super) async fn take_in(&self, neighbour: &PeerProcess, state: ProcessState) {
         let holds = state.holds.iter().take(MOST_ROWS).map(|row| RemoteHold {
             node: RayNode {
                 cluster: (*row.node.cluster).into(),
@@ -133,8 +133,8 @@ impl Takeover {
     }
 }
 
-fn row(breakpoint: &Breakpoint, holder: &Holder, replica: Replica) -> Row {
-    Row {
+fn row(breakpoint: &Breakpoint, holder: &Holder, replica: Replica) -> HeldWorker {
+    HeldWorker {
         node: Node {
             cluster: (&*breakpoint.cluster).into(),
             node_id: (&*breakpoint.node_id).into(),

@@ -14,7 +14,7 @@ use tracing::{info, warn};
 
 use super::hand_over::Waiting;
 use super::link::{Who, hello, stream, who};
-use super::messages::{Message, PROTOCOL, State};
+use super::messages::{Message, PROTOCOL, ProcessState};
 use super::{ListenState, Takeover, TakeoverError};
 use crate::wire::descriptors::{MessageReader, MessageWriter, channel};
 use crate::wire::own_socket::{OwnSocket, dial};
@@ -33,7 +33,7 @@ pub(crate) struct Inherited {
     doors: Vec<(SocketAddr, TcpListener)>,
     place: Option<OwnSocket>,
     predecessors: Vec<UnixStream>,
-    state: Option<State>,
+    state: Option<ProcessState>,
 }
 
 /// Asks the relay that listens at `path` to hand over to this process; `None`: no process listens.
@@ -191,8 +191,8 @@ impl Takeover {
 async fn agreed(
     reader: &mut MessageReader<Message>,
     writer: &MessageWriter,
-    mut state: Option<State>,
-) -> io::Result<Option<State>> {
+    mut state: Option<ProcessState>,
+) -> io::Result<Option<ProcessState>> {
     writer.write(&Message::Ready, None).await?;
     loop {
         match reader.read().await? {

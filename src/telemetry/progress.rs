@@ -18,14 +18,14 @@ const AGAIN: &str = "\r\x1b[K";
 
 /// The clock of one preparation, and the only place that prints about it.
 #[derive(Debug, Clone)]
-pub struct Progress {
+pub struct PreparationClock {
     began: Instant,
     name: &'static str,
     /// On a terminal: whether the line there is unfinished.
     unfinished: Option<Arc<Mutex<bool>>>,
 }
 
-impl Progress {
+impl PreparationClock {
     /// Starts the clock; `name` begins every line.
     pub fn new(name: &'static str) -> Self {
         Self {
@@ -50,10 +50,10 @@ impl Progress {
         self.write(&self.line(text), false);
     }
 
-    /// Announces a step. [`Step::done`] closes it with the time that it took.
-    pub fn step(&self, text: impl std::fmt::Display) -> Step<'_> {
+    /// Announces a step. [`ProgressStep::done`] closes it with the time that it took.
+    pub fn step(&self, text: impl std::fmt::Display) -> ProgressStep<'_> {
         self.write(&self.line(format_args!("{text} ...")), true);
-        Step {
+        ProgressStep {
             progress: self,
             began: Instant::now(),
             said: Instant::now(),
@@ -95,20 +95,20 @@ fn rewritten(line: &str, was_unfinished: &mut bool, unfinished: bool, columns: u
 
 /// One step of the preparation. Dropped before it is done, what was said last stays.
 #[derive(Debug)]
-pub struct Step<'a> {
-    progress: &'a Progress,
+pub struct ProgressStep<'a> {
+    progress: &'a PreparationClock,
     began: Instant,
     said: Instant,
 }
 
-impl Step<'_> {
+impl ProgressStep<'_> {
     /// A line of detail.
     pub fn note(&mut self, text: impl std::fmt::Display) {
         self.said = Instant::now();
         self.tell(text, true);
     }
 
-    /// A sign of life: as [`Step::note`], but at most every five seconds.
+    /// A sign of life: as [`ProgressStep::note`], but at most every five seconds.
     pub fn pulse(&mut self, text: impl FnOnce() -> String) {
         if self.said.elapsed() >= NOTE_EVERY {
             self.note(text());
@@ -136,7 +136,7 @@ impl Step<'_> {
     }
 }
 
-impl Drop for Step<'_> {
+impl Drop for ProgressStep<'_> {
     fn drop(&mut self) {
         if let Some(state) = &self.progress.unfinished
             && std::mem::take(&mut *state.lock())

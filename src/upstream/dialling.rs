@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{Instrument as _, debug};
 
 use super::error::ConnectError;
-use crate::agents::{Agents, NoAgentReason, NotOpened, OpenRequest, WorkerRoute};
+use crate::agents::{Agents, NoAgentReason, NoStream, OpenRequest, WorkerRoute};
 use crate::context::Context;
 use crate::debugger::kept::{KeptConnection, Stored};
 use crate::debugger::{Direct, PROBE_AFTER, Stream, Tenant, Worker};
@@ -103,11 +103,11 @@ impl Dialling {
         let opened = self.agents.open(link, wanted, patience).await;
         match opened {
             Ok(tunnel) => Ok(Stream::Tunnel(Box::new(tunnel))),
-            Err(NotOpened::Failed(DialFailure::Refused)) => {
+            Err(NoStream::Failed(DialFailure::Refused)) => {
                 Err(ConnectError::Refused(io::ErrorKind::ConnectionRefused))
             }
-            Err(NotOpened::Failed(DialFailure::TimedOut)) => Err(ConnectError::TimedOut(patience)),
-            Err(NotOpened::Held(holder)) => {
+            Err(NoStream::Failed(DialFailure::TimedOut)) => Err(ConnectError::TimedOut(patience)),
+            Err(NoStream::Held(holder)) => {
                 let refusal = SessionRefusal::in_use(breakpoint, &holder, Timestamp::now());
                 Err(ConnectError::NoWay(refusal.to_string()))
             }

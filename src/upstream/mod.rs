@@ -25,7 +25,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tracing::Instrument as _;
 
-use crate::agents::NotOpened;
+use crate::agents::NoStream;
 use crate::context::Context;
 use crate::debugger::legacy::LegacySession;
 use crate::debugger::unattended::IdleConnection;
@@ -125,7 +125,7 @@ pub(crate) async fn resume(
         };
         return Ok((line, keep));
     }
-    Err(ConnectError::NoWay(NotOpened::Garbage.to_string()))
+    Err(ConnectError::NoWay(NoStream::Garbage.to_string()))
 }
 
 /// Whose a worker is that an agent keeps for `principal`; `None`: the name is too long to be told as it is.

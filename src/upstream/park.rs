@@ -27,7 +27,7 @@ use super::restored::Ownership;
 use crate::audit::Unavailable;
 use crate::context::Context;
 use crate::debugger::unattended::{Unattended, UnattendedEvent};
-use crate::debugger::waiting::{Next, Waiting};
+use crate::debugger::waiting::{AfterWaiting, Waiting};
 use crate::session::Session;
 use crate::session::live::{Live, SessionEvent, Signal};
 use crate::session::parks::{Busy, HandedOver, Offer, ParkCommand, ParkSlot, ParkView};
@@ -235,19 +235,19 @@ impl<'a> Park<'a> {
                     }
                 }
                 next = self.waiting.next() => match next {
-                    Next::Expired => return ParkEnding::By(Outcome::Expired),
-                    Next::Busy(answer) => _ = answer.send(Err(Busy)),
-                    Next::Ready(answer) => {
+                    AfterWaiting::Expired => return ParkEnding::By(Outcome::Expired),
+                    AfterWaiting::Busy(answer) => _ = answer.send(Err(Busy)),
+                    AfterWaiting::Ready(answer) => {
                         if let Some(taker) = self.offer(answer).await {
                             return ParkEnding::HandedOver(taker);
                         }
                     }
-                    Next::Heard(UnattendedEvent::Value(value)) => {
+                    AfterWaiting::Heard(UnattendedEvent::Value(value)) => {
                         if let Some(looking) = looking.take() {
                             looking.done(value, &self.live.capture);
                         }
                     }
-                    Next::Heard(heard) => {
+                    AfterWaiting::Heard(heard) => {
                         if let Some(outcome) = self.on_heard(heard).await {
                             return ParkEnding::By(outcome);
                         }

@@ -17,10 +17,10 @@ const LINES: usize = 256;
 
 /// One socket. An IPv4 address that a socket of IPv6 has is written as one of IPv4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Socket {
+pub(crate) struct KernelSocket {
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
-    pub(crate) state: State,
+    pub(crate) state: SocketState,
     /// Bytes that were written to it and that its peer has not acknowledged.
     pub(crate) unacknowledged: u64,
     /// By which `/proc/PID/fd` names it; 0 where no process has it.
@@ -29,26 +29,26 @@ pub(crate) struct Socket {
 
 /// What becomes of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum SocketState {
     Listening,
     Established,
     Other,
 }
 
 /// The sockets in `text`; lines that are none are passed over.
-pub(crate) fn sockets(text: &str) -> impl Iterator<Item = Socket> {
+pub(crate) fn sockets(text: &str) -> impl Iterator<Item = KernelSocket> {
     text.lines().filter_map(socket)
 }
 
 /// The sockets of `table` that listen: the kernel writes these first. It is read as few lines at a time, because the
 /// kernel looks for connected ones, in a large table of its own, as soon as there is room for them.
-pub(crate) fn listeners(table: impl Read) -> impl Iterator<Item = Socket> {
+pub(crate) fn listeners(table: impl Read) -> impl Iterator<Item = KernelSocket> {
     let lines = BufReader::with_capacity(LINES, table).lines();
     let sockets = lines
         .map_while(Result::ok)
         .skip(1)
         .map_while(|line| socket(&line));
-    sockets.take_while(|socket| socket.state == State::Listening)
+    sockets.take_while(|socket| socket.state == SocketState::Listening)
 }
 
 /// Those of `peers` that have acknowledged all that they were sent, as `/proc` below `root` shows the connections of this
@@ -61,7 +61,9 @@ pub(crate) fn acknowledged(root: &Path, peers: &HashSet<SocketAddr>) -> HashSet<
     let connections = lines
         .map_while(Result::ok)
         .filter_map(|line| socket(&line))
-        .filter(|socket| socket.state == State::Established && peers.contains(&socket.remote));
+        .filter(|socket| {
+            socket.state == SocketState::Established && peers.contains(&socket.remote)
+        });
     let (mut all, mut behind) = (HashSet::new(), HashSet::new());
     for connection in connections {
         match connection.unacknowledged {
@@ -73,18 +75,18 @@ pub(crate) fn acknowledged(root: &Path, peers: &HashSet<SocketAddr>) -> HashSet<
 }
 
 /// `0: 0100007F:D5AF 00000000:0000 0A 00000000:00000000 00:00000000 00000000  0  0 7632316 …`
-fn socket(line: &str) -> Option<Socket> {
+fn socket(line: &str) -> Option<KernelSocket> {
     let mut words = line.split_ascii_whitespace().skip(1);
     let (local, remote) = (address(words.next()?)?, address(words.next()?)?);
     let state = match words.next()? {
-        "0A" => State::Listening,
-        "01" => State::Established,
-        _ => State::Other,
+        "0A" => SocketState::Listening,
+        "01" => SocketState::Established,
+        _ => SocketState::Other,
     };
     let (unacknowledged, _) = words.next()?.split_once(':')?;
     let unacknowledged = u64::from_str_radix(unacknowledged, 16).ok()?;
     let inode = words.nth(4)?.parse().ok()?;
-    Some(Socket {
+    Some(KernelSocket {
         local,
         remote,
         state,
@@ -139,8 +141,8 @@ mod tests {
     #[cfg(target_endian = "little")]
     fn recorded_tables_are_read() {
         let all: Vec<_> = sockets(TCP).chain(sockets(TCP6)).collect();
-        let told = |socket: &Socket| {
-            let Socket { local, remote, .. } = socket;
+        let told = |socket: &KernelSocket| {
+            let KernelSocket { local, remote, .. } = socket;
             format!("{local} {remote} {:?} {}", socket.state, socket.inode)
         };
         assert_eq!(

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use ray_relay::demo::cluster::{DemoCluster, Plan};
 use ray_relay::demo::processes::adopt_orphans;
-use ray_relay::telemetry::progress::Progress;
+use ray_relay::telemetry::progress::PreparationClock;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -64,7 +64,7 @@ async fn drill(version: &str, others: &[&str], stops: u64, departures: usize) {
     for other in others {
         runners.insert(other, Some(debugpy(&venv.python(), other)));
     }
-    let progress = Progress::new("it: departures");
+    let progress = PreparationClock::new("it: departures");
     let plan = Plan {
         venv: &venv,
         ray: version,

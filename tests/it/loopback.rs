@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ray_relay::demo::cluster::{DemoCluster, Plan};
 use ray_relay::demo::processes::adopt_orphans;
-use ray_relay::telemetry::progress::Progress;
+use ray_relay::telemetry::progress::PreparationClock;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::ray::{self, NEWEST};
@@ -18,7 +18,7 @@ async fn a_loopback_cluster_stops_tasks_on_every_node_and_leaves_nothing() {
     };
     let _turn = Turn::take();
     adopt_orphans();
-    let progress = Progress::new("it: loopback");
+    let progress = PreparationClock::new("it: loopback");
     let plan = Plan {
         venv: &venv,
         ray: NEWEST,

@@ -4,7 +4,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
 use crate::agents::end::AgentLinkEnd;
-use crate::agents::{NotOpened, OpenRequest, Tunnel, WorkerRoute};
+use crate::agents::{NoStream, OpenRequest, Tunnel, WorkerRoute};
 use crate::dap::testing::paused;
 use crate::identity::testing::revoke;
 use crate::ray::registry::Breakpoint;
@@ -17,7 +17,7 @@ fn breakpoint() -> Breakpoint {
 }
 
 /// Asks for a stream, as a session does.
-fn asking(scene: &Scene, patience: Duration) -> tokio::task::JoinHandle<Result<Tunnel, NotOpened>> {
+fn asking(scene: &Scene, patience: Duration) -> tokio::task::JoinHandle<Result<Tunnel, NoStream>> {
     asking_for(scene, None, patience)
 }
 
@@ -26,7 +26,7 @@ fn asking_for(
     scene: &Scene,
     holder: Option<messages::WorkerTaker>,
     patience: Duration,
-) -> tokio::task::JoinHandle<Result<Tunnel, NotOpened>> {
+) -> tokio::task::JoinHandle<Result<Tunnel, NoStream>> {
     let agents = Arc::clone(&scene.context.peers.agents);
     tokio::spawn(async move {
         let breakpoint = breakpoint();
@@ -167,7 +167,7 @@ async fn who_no_longer_waits_is_not_served_and_the_agent_is_told() {
     let asking = asking(&scene, Duration::from_millis(300));
     let open = agent.asked().await;
     let late = asking.await.unwrap().unwrap_err();
-    assert!(matches!(late, NotOpened::TimedOut(_)), "{late}");
+    assert!(matches!(late, NoStream::TimedOut(_)), "{late}");
     match agent.hear().await {
         Ok(FromRelay::Cancel { stream }) => assert_eq!(stream, open.stream),
         other => panic!("{other:?}"),
@@ -211,7 +211,7 @@ async fn a_debugger_that_is_not_reached_and_an_agent_that_babbles_are_told_apart
         let mut stream = scene.stream("agent", &open).await.unwrap();
         stream.send(Message::text(said)).await.unwrap();
         let why = asking.await.unwrap().unwrap_err();
-        assert_eq!(matches!(why, NotOpened::Failed(_)), failed, "{why}");
+        assert_eq!(matches!(why, NoStream::Failed(_)), failed, "{why}");
         assert!(!why.to_string().contains("10.0.0.1"), "{why}");
     }
 }
@@ -278,11 +278,11 @@ async fn no_more_is_asked_of_an_agent_than_it_may_have() {
         agent.asked().await;
     }
     let busy = asking(&scene, PATIENCE).await.unwrap().unwrap_err();
-    assert_eq!(busy, NotOpened::Busy);
+    assert_eq!(busy, NoStream::Busy);
     // When the link goes, nobody waits for what cannot come.
     drop(agent);
     for one in waiting {
-        assert_eq!(one.await.unwrap().unwrap_err(), NotOpened::LinkLost);
+        assert_eq!(one.await.unwrap().unwrap_err(), NoStream::LinkLost);
     }
 }
 

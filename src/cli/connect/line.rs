@@ -12,13 +12,13 @@ use tokio_tungstenite::tungstenite::Message;
 
 use crate::cli::RelayArgs;
 use crate::cli::relay_client::RelayError;
-use crate::cli::relay_dial::{NotOpened, open};
+use crate::cli::relay_dial::{NoRelayConnection, open};
 use crate::dial::websocket::Socket;
 use crate::wire::backoff::Backoff;
 use crate::wire::resumed::messages::{LinkId, LinkSecret, Opener, ResumeMessage};
 use crate::wire::resumed::{
-    CONNECT_PATH, CONNECT_PROTOCOL, Cut, DOWN, Link, LinkedStream, OPENER_HEADER, RECEIVED_HEADER,
-    SILENCE, UP, carry,
+    CONNECT_PATH, CONNECT_PROTOCOL, Cut, DOWN, LinkHandle, LinkedStream, OPENER_HEADER,
+    RECEIVED_HEADER, SILENCE, UP, carry,
 };
 use crate::wire::tunnel::messages::{Replica, read};
 use crate::wire::tunnel::{handshake, stream_config};
@@ -35,7 +35,7 @@ const ELSEWHERE: u32 = 8;
 
 /// A link, for who resumes it.
 pub(super) struct RelayLink {
-    pub(super) link: Arc<Link>,
+    pub(super) link: Arc<LinkHandle>,
     id: LinkId,
     secret: LinkSecret,
     replica: Replica,
@@ -75,7 +75,7 @@ pub(super) async fn begin(
             replica,
             held,
         } => {
-            let (link, stream) = Link::new(UP, DOWN);
+            let (link, stream) = LinkHandle::new(UP, DOWN);
             let line = RelayLink {
                 link,
                 id,
@@ -215,7 +215,11 @@ impl RelayLink {
         }
     }
 
-    async fn again(&self, args: &RelayArgs, path: &str) -> Result<(Socket, u64), NotOpened> {
+    async fn again(
+        &self,
+        args: &RelayArgs,
+        path: &str,
+    ) -> Result<(Socket, u64), NoRelayConnection> {
         let mut headers: HeaderMap = handshake::shown(&self.secret);
         let received = HeaderValue::from(self.link.received());
         headers.insert(RECEIVED_HEADER, received);

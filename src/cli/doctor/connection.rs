@@ -19,7 +19,7 @@ use crate::cli::relay_client::{RelayError, refusal};
 use crate::cli::{RELAY_BY_DEFAULT, RELAY_VARIABLE, RelayArgs};
 use crate::dial::http::{Roots, trusting};
 use crate::dial::{Connector, DialError, Proxies, ProxyError, tls_error};
-use crate::doctor::{Fault, Finding, Link, Severity, said_and_next};
+use crate::doctor::{ChainLink, Fault, Finding, Severity, said_and_next};
 use crate::wire::human_time::{moment, span};
 use crate::wire::prefixed::Prefixed;
 use crate::wire::relay_url::{RelayUrl, is_this_machine};
@@ -28,25 +28,31 @@ use crate::wire::text::shortened;
 /// What the other commands would say of `error`.
 pub(super) fn refused(error: &RelayError) -> Finding {
     let (link, fault) = match error {
-        RelayError::Unreachable { .. } => (Link::Connection, Fault::Unreachable),
+        RelayError::Unreachable { .. } => (ChainLink::Connection, Fault::Unreachable),
         // What the proxy does not reach either is behind it.
-        RelayError::Proxy { why, .. } if why.is_behind() => (Link::Connection, Fault::Unreachable),
-        RelayError::Proxy { .. } => (Link::Proxy, Fault::Unreachable),
+        RelayError::Proxy { why, .. } if why.is_behind() => {
+            (ChainLink::Connection, Fault::Unreachable)
+        }
+        RelayError::Proxy { .. } => (ChainLink::Proxy, Fault::Unreachable),
         RelayError::Untrusted { .. } | RelayError::Identity { .. } => {
-            (Link::Tls, Fault::Misconfigured)
+            (ChainLink::Tls, Fault::Misconfigured)
         }
-        RelayError::Unrecognised { .. } => (Link::Tls, Fault::NotPermitted),
+        RelayError::Unrecognised { .. } => (ChainLink::Tls, Fault::NotPermitted),
         RelayError::Dashboard { .. } | RelayError::NotARelay { .. } => {
-            (Link::Relay, Fault::Misconfigured)
+            (ChainLink::Relay, Fault::Misconfigured)
         }
-        RelayError::Token(_) => (Link::Token, Fault::Misconfigured),
-        RelayError::Kube(why) if why.is_not_permitted() => (Link::Address, Fault::NotPermitted),
-        RelayError::Kube(why) if why.is_misconfigured() => (Link::Address, Fault::Misconfigured),
-        RelayError::Kube(_) => (Link::Connection, Fault::Unreachable),
+        RelayError::Token(_) => (ChainLink::Token, Fault::Misconfigured),
+        RelayError::Kube(why) if why.is_not_permitted() => {
+            (ChainLink::Address, Fault::NotPermitted)
+        }
+        RelayError::Kube(why) if why.is_misconfigured() => {
+            (ChainLink::Address, Fault::Misconfigured)
+        }
+        RelayError::Kube(_) => (ChainLink::Connection, Fault::Unreachable),
         RelayError::Refused { status, .. } => match status.as_u16() {
-            401 | 403 => (Link::Token, Fault::NotPermitted),
-            429 | 500.. => (Link::Relay, Fault::Unreachable),
-            _ => (Link::Relay, Fault::Misconfigured),
+            401 | 403 => (ChainLink::Token, Fault::NotPermitted),
+            429 | 500.. => (ChainLink::Relay, Fault::Unreachable),
+            _ => (ChainLink::Relay, Fault::Misconfigured),
         },
     };
     let (says, next) = match (error, error.hint()) {
@@ -81,7 +87,7 @@ const FIND_IT: &str = "where it runs in Kubernetes, `kubectl port-forward svc/ra
 pub(super) fn address(args: &RelayArgs) -> Finding {
     let relay = &args.relay;
     if args.reached.is_some() {
-        return Finding::ok(Link::Address, format!("the relay is {relay}"));
+        return Finding::ok(ChainLink::Address, format!("the relay is {relay}"));
     }
     let of = |text: &str| text.parse::<RelayUrl>().is_ok_and(|url| url == *relay);
     let by_variable = std::env::var(RELAY_VARIABLE).is_ok_and(|text| of(&text));
@@ -90,7 +96,10 @@ pub(super) fn address(args: &RelayArgs) -> Finding {
         (false, true) => "by default".to_owned(),
         (false, false) => "by --relay".to_owned(),
     };
-    Finding::ok(Link::Address, format!("the relay is at {relay}, {source}"))
+    Finding::ok(
+        ChainLink::Address,
+        format!("the relay is at {relay}, {source}"),
+    )
 }
 
 /// Finds a relay in Kubernetes, where that is where it is; whether it can be looked at.
@@ -122,7 +131,7 @@ async fn forwarded(args: &RelayArgs, reached: &KubeRelay, report: &mut Report) -
         reached.cluster().server(),
         stream.pod()
     );
-    report.add(Finding::ok(Link::Connection, says))?;
+    report.add(Finding::ok(ChainLink::Connection, says))?;
     secured(args, stream, report).await
 }
 
@@ -196,7 +205,7 @@ async fn by_proxy(
             "the way there is by the proxy {proxy}, of {}",
             proxy.variable()
         );
-        report.add(Finding::ok(Link::Proxy, says))?;
+        report.add(Finding::ok(ChainLink::Proxy, says))?;
     }
     if tunnel.is_ok() {
         let took = began.elapsed().as_secs_f64() * 1000.0;
@@ -205,7 +214,7 @@ async fn by_proxy(
             relay.host(),
             relay.port()
         );
-        report.add(Finding::ok(Link::Connection, says))?;
+        report.add(Finding::ok(ChainLink::Connection, says))?;
     }
     Ok(Some(tunnel.map_err(not_reached)))
 }
@@ -219,7 +228,7 @@ async fn secured(
     let found = match args.relay.is_https() {
         true => handshake(args, stream).await,
         false if args.reached.is_some() => Finding::ok(
-            Link::Tls,
+            ChainLink::Tls,
             "not used in the relay's pod; the way there is inside the API server's TLS",
         ),
         false => without_tls(&args.relay),
@@ -238,7 +247,7 @@ async fn resolve(relay: &RelayUrl) -> Result<(Vec<SocketAddr>, Option<Finding>),
     let looked_up = timeout(PATIENCE, lookup_host((host, relay.port()))).await;
     let unknown = |cause: String| {
         Finding::error(
-            Link::Name,
+            ChainLink::Name,
             Fault::Unreachable,
             format!("there is no address for the name {host}: {cause}"),
         )
@@ -255,7 +264,7 @@ async fn resolve(relay: &RelayUrl) -> Result<(Vec<SocketAddr>, Option<Finding>),
         true => Err(unknown("it has none".to_owned())),
         false => {
             let says = format!("{host} is {}", shown.join(", "));
-            Ok((addresses, Some(Finding::ok(Link::Name, says))))
+            Ok((addresses, Some(Finding::ok(ChainLink::Name, says))))
         }
     }
 }
@@ -273,7 +282,7 @@ async fn connect(
             Ok(Ok(stream)) => {
                 let took = began.elapsed().as_secs_f64() * 1000.0;
                 let says = format!("{address} takes connections, in {took:.1} ms");
-                return Ok((stream, Finding::ok(Link::Connection, says)));
+                return Ok((stream, Finding::ok(ChainLink::Connection, says)));
             }
             Ok(Err(error)) => format!("{address}: {error}"),
             Err(_) => format!("{address}: no answer within {}", span(PATIENCE)),
@@ -292,18 +301,18 @@ async fn connect(
         true => format!("no relay is at the default address, {why}"),
         false => format!("nothing takes connections there, {why}"),
     };
-    Err(Finding::error(Link::Connection, Fault::Unreachable, says).next(next))
+    Err(Finding::error(ChainLink::Connection, Fault::Unreachable, says).next(next))
 }
 
 /// What is to be said of a relay that is asked without TLS.
 fn without_tls(relay: &RelayUrl) -> Finding {
     match is_this_machine(relay.host()) {
         true => Finding::ok(
-            Link::Tls,
+            ChainLink::Tls,
             "not used, and the relay's address is on this machine",
         ),
         false => Finding::note(
-            Link::Tls,
+            ChainLink::Tls,
             "not used: anyone on the network path can read the traffic",
         )
         .next("have the relay speak TLS and write https://, or forward its port to this machine"),
@@ -324,7 +333,7 @@ async fn handshake(args: &RelayArgs, stream: impl AsyncRead + AsyncWrite + Unpin
     };
     let Ok(name) = name else {
         let says = format!("{} is no name that a certificate can be for", relay.host());
-        return Finding::error(Link::Tls, Fault::Misconfigured, says);
+        return Finding::error(ChainLink::Tls, Fault::Misconfigured, says);
     };
     let connecting = TlsConnector::from(Arc::new(config)).connect(name, stream);
     let connected = match timeout(PATIENCE, connecting).await {
@@ -334,7 +343,7 @@ async fn handshake(args: &RelayArgs, stream: impl AsyncRead + AsyncWrite + Unpin
     match connected {
         Ok(stream) => match stream.get_ref().1.peer_certificates() {
             Some([certificate, ..]) => presented(certificate, SystemTime::now()),
-            _ => Finding::ok(Link::Tls, "the relay is trusted"),
+            _ => Finding::ok(ChainLink::Tls, "the relay is trusted"),
         },
         Err(error) => not_trusted(args, &error),
     }
@@ -343,7 +352,7 @@ async fn handshake(args: &RelayArgs, stream: impl AsyncRead + AsyncWrite + Unpin
 /// A certificate that is trusted.
 fn presented(certificate: &CertificateDer<'_>, now: SystemTime) -> Finding {
     let Ok((_, read)) = X509Certificate::from_der(certificate) else {
-        return Finding::ok(Link::Tls, "the relay's certificate is trusted");
+        return Finding::ok(ChainLink::Tls, "the relay's certificate is trusted");
     };
     let expires = read.validity().not_after.timestamp();
     let expires = Duration::from_secs(u64::try_from(expires).unwrap_or_default());
@@ -355,16 +364,16 @@ fn presented(certificate: &CertificateDer<'_>, now: SystemTime) -> Finding {
     );
     let left = expires.duration_since(now).unwrap_or_default();
     match left < SOON {
-        true => Finding::warning(Link::Tls, says)
+        true => Finding::warning(ChainLink::Tls, says)
             .next("have it renewed: the relay takes new files without a restart"),
-        false => Finding::ok(Link::Tls, says),
+        false => Finding::ok(ChainLink::Tls, says),
     }
 }
 
 /// Why no TLS came about.
 fn not_trusted(args: &RelayArgs, error: &io::Error) -> Finding {
     let relay = &args.relay;
-    let wrong = |says: String| Finding::error(Link::Tls, Fault::Misconfigured, says);
+    let wrong = |says: String| Finding::error(ChainLink::Tls, Fault::Misconfigured, says);
     let cause = shortened(&error.to_string(), LONGEST);
     let found = match tls_error(error) {
         Some(TlsError::InvalidCertificate(why)) => return invalid(args, why),
@@ -389,7 +398,7 @@ fn not_trusted(args: &RelayArgs, error: &io::Error) -> Finding {
 
 /// What is wrong with the relay's certificate.
 fn invalid(args: &RelayArgs, why: &CertificateError) -> Finding {
-    let wrong = |says: String| Finding::error(Link::Tls, Fault::Misconfigured, says);
+    let wrong = |says: String| Finding::error(ChainLink::Tls, Fault::Misconfigured, says);
     let given = args.reached.as_ref().and_then(|reached| reached.name());
     let host = match &given {
         Some(name) => name.to_str(),
@@ -443,11 +452,14 @@ pub(super) fn clock(theirs: SystemTime, now: SystemTime) -> Finding {
     match apart > LEEWAY {
         true => {
             let says = format!("the relay's clock is {} {word} this machine's", span(apart));
-            Finding::warning(Link::Clock, says).next(
+            Finding::warning(ChainLink::Clock, says).next(
                 "correct the wrong clock: the relay's decides when tokens and certificates are valid",
             )
         }
-        false => Finding::ok(Link::Clock, "the relay's clock and this machine's agree"),
+        false => Finding::ok(
+            ChainLink::Clock,
+            "the relay's clock and this machine's agree",
+        ),
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::doctor::{Finding, Link};
+use crate::doctor::{ChainLink, Finding};
 use crate::wire::text::shortened;
 
 /// Folders that are looked into below this one, and how deep.
@@ -53,16 +53,16 @@ pub(super) fn findings(list: &Value, here: &Path) -> Vec<Finding> {
             "{there} of the files in which tasks stand {} at the same place on this machine",
             is(there)
         );
-        all.push(Finding::ok(Link::Folder, says));
+        all.push(Finding::ok(ChainLink::Folder, says));
     }
     for folder in folders {
         all.push(match folder == here {
             true => Finding::ok(
-                Link::Folder,
+                ChainLink::Folder,
                 format!("{} has files in which tasks stand", shown(here)),
             ),
             false => Finding::note(
-                Link::Folder,
+                ChainLink::Folder,
                 format!("files in which tasks stand are in {}", shown(&folder)),
             )
             .next(format!(
@@ -81,7 +81,7 @@ pub(super) fn findings(list: &Value, here: &Path) -> Vec<Finding> {
             shortened(first, LONGEST),
             shown(here)
         );
-        all.push(Finding::warning(Link::Folder, says).next(
+        all.push(Finding::warning(ChainLink::Folder, says).next(
             "go to the folder that the job was submitted from, or name it to the editor as \"rayRelay\": {\"localRoot\": FOLDER}",
         ));
     }
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(
             (found[0].link, found[0].severity),
-            (Link::Folder, Severity::Warning)
+            (ChainLink::Folder, Severity::Warning)
         );
         assert!(
             found[0]

@@ -17,7 +17,7 @@ use self::connection::refused;
 use self::report::Report;
 use super::relay_client::{RelayClient, RelayError};
 use super::{DoctorArgs, Failure, RelayArgs};
-use crate::doctor::{Finding, Link, hooks, lists};
+use crate::doctor::{ChainLink, Finding, hooks, lists};
 use crate::wire::text::shortened;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -75,7 +75,7 @@ async fn examine(args: &RelayArgs, report: &mut Report) -> Result<(), Failure> {
         Ok(nodes) => Some(nodes),
         Err(error) if error.is_not_permitted() => {
             let says = "the token does not show whole nodes, so nothing is known of their agents";
-            report.add(Finding::note(Link::Agents, says))?;
+            report.add(Finding::note(ChainLink::Agents, says))?;
             None
         }
         Err(error) => return Ok(report.add(refused(&error))?),
@@ -130,7 +130,7 @@ fn behind(
         Ok(None) => None,
     };
     let mut all = lists::heads(list);
-    all.extend(why.map(|why| Finding::note(Link::Head, why)));
+    all.extend(why.map(|why| Finding::note(ChainLink::Head, why)));
     all.extend(lists::findings(list, nodes));
     all
 }
@@ -141,16 +141,19 @@ fn version(nodes: Option<&Value>) -> Finding {
     let theirs = nodes.and_then(|nodes| nodes["version"].as_str());
     match theirs {
         Some(OWN) => Finding::ok(
-            Link::Relay,
+            ChainLink::Relay,
             format!("the relay is ray-relay {OWN}, as this is"),
         ),
         Some(theirs) => {
             let theirs = shortened(theirs, 40);
             let says = format!("the relay is ray-relay {theirs}, and this is {OWN}");
-            Finding::note(Link::Relay, says)
+            Finding::note(ChainLink::Relay, says)
                 .next("have the same version at both ends where something is not understood")
         }
-        None => Finding::note(Link::Relay, "the relay does not say which version it is"),
+        None => Finding::note(
+            ChainLink::Relay,
+            "the relay does not say which version it is",
+        ),
     }
 }
 

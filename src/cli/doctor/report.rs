@@ -117,16 +117,17 @@ fn shown(finding: &Finding, coloured: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::{Fault, Link};
+    use crate::doctor::{ChainLink, Fault};
 
     #[test]
     fn a_finding_is_a_line_and_its_next_step_another() {
-        let found = Finding::error(Link::Head, Fault::Unreachable, "it is gone").next("start it");
+        let found =
+            Finding::error(ChainLink::Head, Fault::Unreachable, "it is gone").next("start it");
         assert_eq!(
             shown(&found, false),
             "error    head        it is gone\n                     start it\n"
         );
-        let coloured = shown(&Finding::ok(Link::Tls, "fine"), true);
+        let coloured = shown(&Finding::ok(ChainLink::Tls, "fine"), true);
         assert_eq!(coloured, "\u{1b}[32mok     \u{1b}[0m  tls         fine\n");
     }
 }

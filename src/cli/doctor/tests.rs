@@ -129,7 +129,7 @@ async fn found(args: &RelayArgs) -> Vec<Finding> {
 }
 
 /// The only error, which is the last that was looked at, or has what `link` names behind it.
-async fn error(args: &RelayArgs, link: Link, exit_code: u8) -> Finding {
+async fn error(args: &RelayArgs, link: ChainLink, exit_code: u8) -> Finding {
     let found = found(args).await;
     let errors: Vec<_> = found
         .iter()
@@ -156,19 +156,19 @@ async fn where_all_is_well_each_link_says_so() {
         found.iter().all(|f| f.severity == Severity::Ok),
         "{found:#?}"
     );
-    let links: Vec<Link> = found.iter().map(|found| found.link).collect();
+    let links: Vec<ChainLink> = found.iter().map(|found| found.link).collect();
     let expected = [
-        Link::Address,
-        Link::Connection,
-        Link::Tls,
-        Link::Clock,
-        Link::Token,
-        Link::Relay,
-        Link::Relay,
-        Link::Head,
-        Link::List,
-        Link::Agents,
-        Link::Tasks,
+        ChainLink::Address,
+        ChainLink::Connection,
+        ChainLink::Tls,
+        ChainLink::Clock,
+        ChainLink::Token,
+        ChainLink::Relay,
+        ChainLink::Relay,
+        ChainLink::Head,
+        ChainLink::List,
+        ChainLink::Agents,
+        ChainLink::Tasks,
     ];
     assert_eq!(links, expected);
 }
@@ -178,7 +178,7 @@ async fn no_relay_and_no_such_name() {
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = free.local_addr().unwrap();
     drop(free);
-    let error_of = error(&args(&address.to_string()), Link::Connection, 69).await;
+    let error_of = error(&args(&address.to_string()), ChainLink::Connection, 69).await;
     assert!(error_of.says.contains(&address.to_string()));
     assert!(
         error_of
@@ -187,23 +187,23 @@ async fn no_relay_and_no_such_name() {
             .contains("kubectl port-forward svc/ray-relay 5678")
     );
     // RFC 6761: nobody has a name below `invalid`.
-    let named = error(&args("http://relay.invalid"), Link::Name, 69).await;
+    let named = error(&args("http://relay.invalid"), ChainLink::Name, 69).await;
     assert!(named.says.contains("relay.invalid"));
 }
 
 #[tokio::test]
 async fn something_else_in_place_of_a_relay() {
     let (head, _head) = server(well).await;
-    let dashboard = error(&args(&head.to_string()), Link::Relay, 78).await;
+    let dashboard = error(&args(&head.to_string()), ChainLink::Relay, 78).await;
     assert!(dashboard.says.ends_with("is a Ray dashboard, not a relay"));
     let (other, _other) = server(|_| answer(200, "hello")).await;
-    error(&args(&other.to_string()), Link::Relay, 78).await;
+    error(&args(&other.to_string()), ChainLink::Relay, 78).await;
 }
 
 #[tokio::test]
 async fn no_head_and_a_head_that_refuses_rays_token() {
     let nowhere = relay("127.0.0.1:1", |_| {}).await;
-    let gone = error(&of(&nowhere), Link::Head, 69).await;
+    let gone = error(&of(&nowhere), ChainLink::Head, 69).await;
     assert!(
         gone.says
             .contains("cannot reach the Ray head at http://127.0.0.1:1")
@@ -217,7 +217,7 @@ async fn no_head_and_a_head_that_refuses_rays_token() {
         config.clusters[0].token_file = Some(file);
     })
     .await;
-    let refused = error(&of(&refusing), Link::Head, 78).await;
+    let refused = error(&of(&refusing), ChainLink::Head, 78).await;
     assert!(refused.says.contains("refuses the token from"));
     assert!(refused.says.contains(token.to_str().unwrap()));
 }
@@ -240,7 +240,7 @@ async fn a_cluster_without_a_head_is_told_of_to_an_administrator_as_to_everybody
     let patience = Duration::from_secs(30);
     let both = tokio::time::timeout(patience, both).await;
     drop(both.unwrap().unwrap());
-    let pending = error(&of(&relay), Link::Head, 69).await;
+    let pending = error(&of(&relay), ChainLink::Head, 69).await;
     let says = "cluster ml.train: the head of RayCluster ml/train is not ready";
     assert_eq!(pending.says, says);
 }
@@ -274,7 +274,10 @@ async fn debugpy_that_is_missing_on_a_node_and_a_job_in_legacy_mode() {
     let (head, _head) = server(|path| telling(path, log, "legacy")).await;
     let relay = relay(&head.to_string(), |_| {}).await;
     let found = found(&of(&relay)).await;
-    let about: Vec<_> = found.iter().filter(|f| f.link == Link::Debugger).collect();
+    let about: Vec<_> = found
+        .iter()
+        .filter(|f| f.link == ChainLink::Debugger)
+        .collect();
     let [missing, legacy] = about.as_slice() else {
         panic!("{found:#?}");
     };
@@ -299,7 +302,10 @@ async fn a_worker_that_has_debugpy_and_other_words_in_its_log() {
     let (head, _head) = server(|path| telling(path, "debugpy is fine", "1")).await;
     let relay = relay(&head.to_string(), |_| {}).await;
     let found = found(&of(&relay)).await;
-    assert!(found.iter().all(|f| f.link != Link::Debugger), "{found:#?}");
+    assert!(
+        found.iter().all(|f| f.link != ChainLink::Debugger),
+        "{found:#?}"
+    );
 }
 
 /// A relay that knows Ann, who may list, and Bob, who may do nothing.
@@ -335,19 +341,19 @@ async fn a_token_that_is_taken_and_each_that_is_not() {
     let found = found(&with_token(&relay, &dir, &token_of("ann"))).await;
     let token = found
         .iter()
-        .find(|found| found.link == Link::Token)
+        .find(|found| found.link == ChainLink::Token)
         .unwrap();
     assert_eq!(token.severity, Severity::Ok, "{token:?}");
     assert!(token.says.contains("ann, who may do"), "{token:?}");
     // Who is no administrator is told what there is to be told, and who sees more.
     let heads: Vec<_> = found
         .iter()
-        .filter(|found| found.link == Link::Head)
+        .filter(|found| found.link == ChainLink::Head)
         .collect();
     assert_eq!(heads.len(), 2, "{heads:?}");
     assert!(heads[0].says.ends_with("Ray 2.60.0") && heads[1].says.contains("`admin`"));
 
-    let refused = async |args: &RelayArgs| error(args, Link::Token, 77).await;
+    let refused = async |args: &RelayArgs| error(args, ChainLink::Token, 77).await;
     let none = refused(&of(&relay)).await;
     assert_eq!(none.says, "the relay wants a token, and none is given");
     let hour = Duration::from_secs(3600);
@@ -370,7 +376,10 @@ async fn a_token_that_is_taken_and_each_that_is_not() {
     let mut missing = of(&relay);
     missing.token.token_file = Some(PathBuf::from("/nonexistent/token"));
     let unreadable = found_first_error(&missing).await;
-    assert_eq!((unreadable.link, unreadable.exit_code), (Link::Token, 78));
+    assert_eq!(
+        (unreadable.link, unreadable.exit_code),
+        (ChainLink::Token, 78)
+    );
 }
 
 async fn found_first_error(args: &RelayArgs) -> Finding {
@@ -401,19 +410,22 @@ async fn each_thing_that_can_be_wrong_with_a_certificate() {
     let (ours, other) = (Authority::new("ours"), Authority::new("other"));
     let (_relay, args, _files) = secured(&ours.server(), &ours.pem, None).await;
     let found = found(&args).await;
-    let tls = found.iter().find(|found| found.link == Link::Tls).unwrap();
+    let tls = found
+        .iter()
+        .find(|found| found.link == ChainLink::Tls)
+        .unwrap();
     // It has a day left.
     assert_eq!(tls.severity, Severity::Warning, "{tls:?}");
     assert!(tls.says.contains("CN=ours") && tls.says.contains("expires"));
 
     let (_relay, args, _files) = secured(&ours.server(), &other.pem, None).await;
-    let untrusted = error(&args, Link::Tls, 78).await;
+    let untrusted = error(&args, ChainLink::Tls, 78).await;
     assert!(untrusted.says.contains("no authority in --ca-file"));
     assert!(untrusted.next.unwrap().contains("--ca-file FILE"));
 
     let elsewhere = [SanType::DnsName("relay.example.com".try_into().unwrap())];
     let (_relay, args, _files) = secured(&ours.issue(&elsewhere, |_| {}), &ours.pem, None).await;
-    let name = error(&args, Link::Tls, 78).await;
+    let name = error(&args, ChainLink::Tls, 78).await;
     assert!(name.says.contains("not for 127.0.0.1, but for"), "{name:?}");
     assert!(name.says.contains("relay.example.com"), "{name:?}");
 
@@ -422,11 +434,11 @@ async fn each_thing_that_can_be_wrong_with_a_certificate() {
         params.not_after = (SystemTime::now() - Duration::from_secs(60)).into();
     });
     let (_relay, args, _files) = secured(&past, &ours.pem, None).await;
-    let expired = error(&args, Link::Tls, 78).await;
+    let expired = error(&args, ChainLink::Tls, 78).await;
     assert!(expired.says.contains("has expired"), "{expired:?}");
 
     let (_relay, args, _files) = secured(&ours.server(), &ours.pem, Some(&other)).await;
-    let unknown = error(&args, Link::Tls, 77).await;
+    let unknown = error(&args, ChainLink::Tls, 77).await;
     assert!(unknown.next.unwrap().contains("--client-cert FILE"));
 }
 
@@ -434,14 +446,14 @@ async fn each_thing_that_can_be_wrong_with_a_certificate() {
 async fn https_where_there_is_none() {
     let plain = relay("127.0.0.1:1", |_| {}).await;
     let address = plain.local_addr();
-    let found = error(&args(&format!("https://{address}")), Link::Tls, 78).await;
+    let found = error(&args(&format!("https://{address}")), ChainLink::Tls, 78).await;
     assert!(found.says.ends_with("does not speak TLS"), "{found:?}");
     assert!(found.next.unwrap().contains(&format!("http://{address}")));
     let (other, _other) = server(well).await;
-    error(&args(&format!("https://{other}")), Link::Tls, 78).await;
+    error(&args(&format!("https://{other}")), ChainLink::Tls, 78).await;
     let ours = Authority::new("ours");
     let (relay, _, _files) = secured(&ours.server(), &ours.pem, None).await;
-    let found = error(&of(&relay), Link::Relay, 78).await;
+    let found = error(&of(&relay), ChainLink::Relay, 78).await;
     assert!(found.next.unwrap().contains("https://"));
 }
 
@@ -464,13 +476,13 @@ async fn a_relay_whose_clock_is_an_hour_ahead_and_of_another_version() {
     let found = found(&args(&relay.to_string())).await;
     let clock = found
         .iter()
-        .find(|found| found.link == Link::Clock)
+        .find(|found| found.link == ChainLink::Clock)
         .unwrap();
     assert_eq!(clock.severity, Severity::Warning);
     assert!(clock.says.contains("ahead of this machine's"), "{clock:?}");
     let version = found
         .iter()
-        .find(|found| found.link == Link::Relay)
+        .find(|found| found.link == ChainLink::Relay)
         .unwrap();
     assert!(version.says.contains("9.9.9"), "{version:?}");
     assert_eq!(crate::doctor::exit_code(&found), 1);

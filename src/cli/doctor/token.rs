@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use crate::cli::RelayArgs;
 use crate::cli::relay_client::RelayError;
 use crate::cli::relay_token::VARIABLE;
-use crate::doctor::{Fault, Finding, Link};
+use crate::doctor::{ChainLink, Fault, Finding};
 use crate::identity::{Claims, Jws};
 use crate::wire::human_time::moment;
 use crate::wire::text::{replaced, shortened};
@@ -66,13 +66,13 @@ impl PresentedToken {
     pub(super) fn taken(&self) -> Vec<Finding> {
         let Some(source) = &self.source else {
             return vec![match self.certificate {
-                true => Finding::ok(Link::Token, "the relay takes the client certificate"),
-                false => Finding::ok(Link::Token, "the relay asks for no token here"),
+                true => Finding::ok(ChainLink::Token, "the relay takes the client certificate"),
+                false => Finding::ok(ChainLink::Token, "the relay asks for no token here"),
             }];
         };
         let Some(claims) = &self.claims else {
             let says = format!("the relay takes the token of {source}");
-            return vec![Finding::ok(Link::Token, says)];
+            return vec![Finding::ok(ChainLink::Token, says)];
         };
         let permits = match claims.grants.limit.as_ref().and_then(|limit| limit.scopes) {
             Some(scopes) => format!("at most {}", shortened(&scopes.to_string(), 200)),
@@ -84,14 +84,14 @@ impl PresentedToken {
         );
         let left = claims.expires.duration_since(self.now).unwrap_or_default();
         vec![match left < SOON {
-            true => Finding::warning(Link::Token, says).next(ANOTHER),
-            false => Finding::ok(Link::Token, says),
+            true => Finding::warning(ChainLink::Token, says).next(ANOTHER),
+            false => Finding::ok(ChainLink::Token, says),
         }]
     }
 
     /// The relay does not give the list, and says why as `error`.
     pub(super) fn refused(&self, error: &RelayError) -> Finding {
-        let wrong = |says: String| Finding::error(Link::Token, Fault::NotPermitted, says);
+        let wrong = |says: String| Finding::error(ChainLink::Token, Fault::NotPermitted, says);
         let denied = matches!(error, RelayError::Refused { status, .. } if status.as_u16() == 403);
         match (&self.source, &self.claims) {
             // The relay knows who it is, and says what is missing.

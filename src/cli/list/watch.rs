@@ -54,8 +54,8 @@ async fn follow(
     ended: bool,
     choice: ListSelection,
 ) -> Result<(), Failure> {
-    let mut stream = Some(Stream::open(client).await?);
-    let mut state = State {
+    let mut stream = Some(ListStream::open(client).await?);
+    let mut state = WatchedList {
         list: json!({ "breakpoints": [] }),
         at: Instant::now(),
         ended,
@@ -113,12 +113,12 @@ async fn refresh(client: &RelayClient, ended: bool) -> Result<Value, RelayError>
     client.breakpoints(ended).await
 }
 
-async fn reopen(client: &RelayClient, view: &mut View) -> Result<Stream, Failure> {
+async fn reopen(client: &RelayClient, view: &mut View) -> Result<ListStream, Failure> {
     let mut backoff = AGAIN;
     loop {
         // Many watchers of one relay are not to come back in the same instant.
         sleep(backoff.pause()).await;
-        match Stream::open(client).await {
+        match ListStream::open(client).await {
             Ok(stream) => {
                 view.say("The relay is back.")?;
                 return Ok(stream);
@@ -133,12 +133,12 @@ async fn reopen(client: &RelayClient, view: &mut View) -> Result<Stream, Failure
 }
 
 /// An open event stream.
-struct Stream {
+struct ListStream {
     body: Incoming,
     parser: Parser,
 }
 
-impl Stream {
+impl ListStream {
     async fn open(client: &RelayClient) -> Result<Self, RelayError> {
         Ok(Self {
             body: client.events().await?.into_body(),
@@ -163,7 +163,7 @@ impl Stream {
 
 /// The list as of the last event.
 #[derive(Clone)]
-struct State {
+struct WatchedList {
     list: Value,
     /// When `list` was right: ages in it have grown by what has passed since.
     at: Instant,
@@ -173,7 +173,7 @@ struct State {
     choice: ListSelection,
 }
 
-impl State {
+impl WatchedList {
     /// Takes over a list that was asked for.
     fn refresh(&mut self, mut list: Value, view: &mut View) -> Result<(), Failure> {
         list["snapshot"] = json!(true);

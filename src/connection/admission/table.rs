@@ -20,7 +20,7 @@ const MOST_RECOGNISED: usize = 1024;
 const RECOGNISED_FOR: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct ConnectionTable {
     most: usize,
     budget: usize,
     last: u64,
@@ -94,7 +94,7 @@ pub(super) enum AdmissionError {
     Gone,
 }
 
-impl Table {
+impl ConnectionTable {
     pub(super) fn new(most: usize, budget: usize) -> Self {
         Self {
             most,
@@ -405,7 +405,7 @@ impl AdmissionEntry {
 }
 
 #[cfg(test)]
-impl Table {
+impl ConnectionTable {
     /// Everything is counted as it is, and within its bounds.
     pub(super) fn holds(&self) -> bool {
         let strangers = || {

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use self::lookup::{Lookups, PendingLookup};
 pub(super) use self::narrowed::narrowed;
-use self::requests::Verdict;
+use self::requests::RequestVerdict;
 pub(super) use self::requests::{FILTERS, is_name};
 use super::messages;
 pub use super::verdict::FIRST_OWN_SEQ;
@@ -98,8 +98,8 @@ impl ViewFilter {
             return refuse(&request, None, "a request needs a `seq` below 2^30");
         };
         match requests::judge(&request.command, &request.arguments, self.scopes) {
-            Verdict::Pass(arguments) => vec![pass(seq, &request.command, arguments)],
-            Verdict::Breakpoints {
+            RequestVerdict::Pass(arguments) => vec![pass(seq, &request.command, arguments)],
+            RequestVerdict::Breakpoints {
                 arguments,
                 left_out,
             } => {
@@ -109,7 +109,7 @@ impl ViewFilter {
                 self.breakpoints.insert(seq, left_out);
                 vec![pass(seq, &request.command, arguments)]
             }
-            Verdict::Disconnect {
+            RequestVerdict::Disconnect {
                 arguments,
                 narrowed,
             } => {
@@ -122,11 +122,11 @@ impl ViewFilter {
                 }
                 actions
             }
-            Verdict::Show { frame, name } => {
+            RequestVerdict::Show { frame, name } => {
                 vec![self.lookups.begin(frame, PendingLookup { request, name })]
             }
-            Verdict::Answer(body) => vec![Action::ToClient(request.success(body))],
-            Verdict::Refuse { missing, why } => refuse(&request, missing, &why),
+            RequestVerdict::Answer(body) => vec![Action::ToClient(request.success(body))],
+            RequestVerdict::Refuse { missing, why } => refuse(&request, missing, &why),
         }
     }
 

@@ -25,7 +25,7 @@ const FUNCTION: &str = "a breakpoint on a function outlives the session in debug
 
 /// The decision about one request.
 #[derive(Debug, PartialEq)]
-pub(super) enum Verdict {
+pub(super) enum RequestVerdict {
     /// The worker gets it with these arguments.
     Pass(Value),
     /// The worker gets it without some of the breakpoints asked for; `left_out` says of each why, if it is.
@@ -169,15 +169,15 @@ impl ForView {
 }
 
 /// What becomes of `command` for a principal with `scopes`, without [`Scope::Debug`].
-pub(super) fn judge(command: &str, arguments: &Value, scopes: Scopes) -> Verdict {
+pub(super) fn judge(command: &str, arguments: &Value, scopes: Scopes) -> RequestVerdict {
     match messages::Request::of(command.as_bytes()).view {
         ForView::Arguments(shapes) | ForView::LooksUp(shapes) => match narrow(arguments, shapes) {
-            Ok(arguments) => Verdict::Pass(arguments),
+            Ok(arguments) => RequestVerdict::Pass(arguments),
             Err(key) => malformed(key),
         },
         ForView::Breakpoints => breakpoints(arguments),
         // debugpy 1.8.22 leaves them set when its client goes, and then the task stops with no client there.
-        ForView::FunctionBreakpoints => Verdict::Breakpoints {
+        ForView::FunctionBreakpoints => RequestVerdict::Breakpoints {
             left_out: vec![Some(FUNCTION); listed(arguments).map_or(0, <[_]>::len)],
             arguments: json!({"breakpoints": []}),
         },
@@ -191,14 +191,14 @@ pub(super) fn judge(command: &str, arguments: &Value, scopes: Scopes) -> Verdict
             if !wanted && is_set(arguments, "suspendDebuggee") {
                 goodbye["suspendDebuggee"] = true.into();
             }
-            Verdict::Disconnect {
+            RequestVerdict::Disconnect {
                 arguments: goodbye,
                 narrowed: wanted && !may,
             }
         }
-        ForView::Terminates if scopes.contains(Scope::Terminate) => Verdict::Pass(json!({})),
+        ForView::Terminates if scopes.contains(Scope::Terminate) => RequestVerdict::Pass(json!({})),
         ForView::Terminates => missing(Scope::Terminate, "ending the worker process"),
-        ForView::Answered => Verdict::Answer(Value::Null),
+        ForView::Answered => RequestVerdict::Answer(Value::Null),
         ForView::ChangesVariable => missing(Scope::Debug, "changing a variable"),
         ForView::Jumps => missing(Scope::Debug, "jumping to another line"),
         ForView::ChangesDebugger => missing(Scope::Debug, "changing the debugger itself"),
@@ -212,8 +212,8 @@ pub(super) fn judge(command: &str, arguments: &Value, scopes: Scopes) -> Verdict
     }
 }
 
-fn missing(scope: Scope, what: &str) -> Verdict {
-    Verdict::Refuse {
+fn missing(scope: Scope, what: &str) -> RequestVerdict {
+    RequestVerdict::Refuse {
         missing: Some(scope),
         why: format!(
             "{what} needs the permission `{scope}`, and this session has `view`: it may look, but run nothing; ask the issuer of your token"
@@ -221,8 +221,8 @@ fn missing(scope: Scope, what: &str) -> Verdict {
     }
 }
 
-fn malformed(key: &str) -> Verdict {
-    Verdict::Refuse {
+fn malformed(key: &str) -> RequestVerdict {
+    RequestVerdict::Refuse {
         missing: None,
         why: format!("`{key}` is not of the kind that the debug adapter protocol has there"),
     }
@@ -261,7 +261,7 @@ fn listed(arguments: &Value) -> Option<&[Value]> {
 }
 
 /// Breakpoints on lines, without those that run something when they are reached.
-fn breakpoints(arguments: &Value) -> Verdict {
+fn breakpoints(arguments: &Value) -> RequestVerdict {
     let Some(asked) = listed(arguments) else {
         return malformed("breakpoints");
     };
@@ -286,14 +286,14 @@ fn breakpoints(arguments: &Value) -> Verdict {
         }
     }
     upstream["breakpoints"] = passing.into();
-    Verdict::Breakpoints {
+    RequestVerdict::Breakpoints {
         arguments: upstream,
         left_out,
     }
 }
 
 /// pydevd *evaluates* the names of exceptions in `exceptionOptions`, and imports what that does not find.
-fn exception_breakpoints(arguments: &Value) -> Verdict {
+fn exception_breakpoints(arguments: &Value) -> RequestVerdict {
     let list = |key| match arguments.get(key) {
         None | Some(Value::Null) => Ok(&[][..]),
         Some(Value::Array(list)) => Ok(list.as_slice()),
@@ -323,11 +323,11 @@ fn exception_breakpoints(arguments: &Value) -> Verdict {
         .chain(filters)
         .filter(|name| name.as_str().is_some_and(|name| FILTERS.contains(&name)))
         .collect();
-    Verdict::Pass(json!({ "filters": filters }))
+    RequestVerdict::Pass(json!({ "filters": filters }))
 }
 
 /// A name alone is shown; anything else would have to be run.
-fn evaluate(arguments: &Value) -> Verdict {
+fn evaluate(arguments: &Value) -> RequestVerdict {
     let expression = arguments.get("expression").and_then(Value::as_str);
     let Some(expression) = expression.map(str::trim) else {
         return malformed("expression");
@@ -339,12 +339,12 @@ fn evaluate(arguments: &Value) -> Verdict {
         );
     }
     match arguments.get("frameId").and_then(Value::as_u64) {
-        Some(frame) if frame <= MAX_ID => Verdict::Show {
+        Some(frame) if frame <= MAX_ID => RequestVerdict::Show {
             frame,
             name: expression.to_owned(),
         },
         Some(_) => malformed("frameId"),
-        None => Verdict::Refuse {
+        None => RequestVerdict::Refuse {
             missing: None,
             why: "a variable is shown of a stopped frame only: select one".to_owned(),
         },
@@ -352,7 +352,7 @@ fn evaluate(arguments: &Value) -> Verdict {
 }
 
 /// Behind a dot, debugpy evaluates what is before it. So it gets the unfinished name alone, at its place in the line.
-fn completions(arguments: &Value) -> Verdict {
+fn completions(arguments: &Value) -> RequestVerdict {
     let Some(text) = arguments.get("text").and_then(Value::as_str) else {
         return malformed("text");
     };
@@ -360,7 +360,7 @@ fn completions(arguments: &Value) -> Verdict {
         Ok(kept) => kept,
         Err(key) => return malformed(key),
     };
-    let nothing = Verdict::Answer(json!({"targets": []}));
+    let nothing = RequestVerdict::Answer(json!({"targets": []}));
     let (Some(frame), Some(column)) = (kept.get("frameId"), kept["column"].as_u64()) else {
         return nothing;
     };
@@ -382,7 +382,9 @@ fn completions(arguments: &Value) -> Verdict {
         return nothing;
     }
     let text = format!("{}{name}", " ".repeat(start));
-    Verdict::Pass(json!({"frameId": frame, "text": text, "column": before.len() + 1, "line": 1}))
+    RequestVerdict::Pass(
+        json!({"frameId": frame, "text": text, "column": before.len() + 1, "line": 1}),
+    )
 }
 
 fn in_name(c: char) -> bool {

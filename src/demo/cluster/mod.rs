@@ -25,11 +25,11 @@ pub use self::allocation::make_short_dir;
 use self::allocation::{node_addresses, random_token};
 use self::bounds::UP_DEADLINE;
 pub use self::error::ClusterError;
-use self::node::{Node, clean, search_path};
+use self::node::{DemoNode, clean, search_path};
 use super::processes::ProcessGroup;
 use super::venv::{Venv, major_minor};
 use crate::ray::jobs::Jobs;
-use crate::telemetry::progress::{Progress, Step};
+use crate::telemetry::progress::{PreparationClock, ProgressStep};
 
 /// How often a cluster is begun, where Ray gives up on it.
 const ATTEMPTS: usize = 3;
@@ -57,7 +57,7 @@ pub struct Plan<'a> {
 /// A cluster that runs. Dropping it ends it, blocking for a few seconds at most.
 pub struct DemoCluster {
     dir: PathBuf,
-    nodes: Vec<Node>,
+    nodes: Vec<DemoNode>,
     family: ProcessGroup,
     dashboard: String,
     gcs: SocketAddr,
@@ -72,7 +72,7 @@ impl DemoCluster {
     ///
     /// # Errors
     /// [`ClusterError`].
-    pub async fn start(plan: Plan<'_>, progress: &Progress) -> Result<Self, ClusterError> {
+    pub async fn start(plan: Plan<'_>, progress: &PreparationClock) -> Result<Self, ClusterError> {
         for _ in 1..ATTEMPTS {
             match Self::attempt(&plan, progress).await {
                 Err(error) if error.is_impatience() => progress.say(
@@ -84,7 +84,7 @@ impl DemoCluster {
         Self::attempt(&plan, progress).await
     }
 
-    async fn attempt(plan: &Plan<'_>, progress: &Progress) -> Result<Self, ClusterError> {
+    async fn attempt(plan: &Plan<'_>, progress: &PreparationClock) -> Result<Self, ClusterError> {
         let addresses = node_addresses(plan.workers);
         let [head_ip, worker_ips @ ..] = addresses.as_slice() else {
             return Err(ClusterError::NoPort);
@@ -249,7 +249,7 @@ impl DemoCluster {
         &mut self,
         jobs: &Jobs,
         wanted: usize,
-        step: &mut Step<'_>,
+        step: &mut ProgressStep<'_>,
     ) -> Result<(), ClusterError> {
         let end = tokio::time::Instant::now() + UP_DEADLINE;
         let mut before = wanted.saturating_sub(1).min(1);

@@ -16,7 +16,7 @@ use crate::demo::venv::Venv;
 const OBJECT_STORE: u32 = 80 * 1024 * 1024;
 
 /// A `ray start --block` under way.
-pub(super) struct Node {
+pub(super) struct DemoNode {
     /// `head` or `w1`.
     pub(super) name: String,
     pub(super) child: Child,
@@ -91,7 +91,7 @@ impl DemoCluster {
             .spawn()
             .map_err(|e| self.io("run `ray start`", e))?;
         self.family.add(child.id());
-        self.nodes.push(Node {
+        self.nodes.push(DemoNode {
             name: name.to_owned(),
             child,
         });

@@ -12,7 +12,7 @@ use tokio::process::Command;
 
 use super::python::Python;
 use super::{Venv, VenvError};
-use crate::telemetry::progress::{Progress, Step};
+use crate::telemetry::progress::{PreparationClock, ProgressStep};
 
 /// A download of some 100 MB over a slow line still fits.
 pub(super) const INSTALL_DEADLINE: Duration = Duration::from_secs(30 * 60);
@@ -24,7 +24,7 @@ const KEPT_LINES: usize = 8;
 pub(super) async fn create(
     venv: &Venv,
     python: &Python,
-    progress: &Progress,
+    progress: &PreparationClock,
 ) -> Result<(), VenvError> {
     let (major, minor) = python.version;
     let mut step = progress.step(format_args!(
@@ -62,7 +62,7 @@ pub(super) async fn install(
     python: &Python,
     ray: &str,
     requirements: &[String],
-    progress: &Progress,
+    progress: &PreparationClock,
 ) -> Result<(), VenvError> {
     let mut step = progress.step(format_args!(
         "installing {} (some 100 MB the first time)",
@@ -119,7 +119,7 @@ fn why_pip_failed(said: String, ray: &str, python: &Python) -> VenvError {
 async fn run(
     mut command: Command,
     deadline: Duration,
-    step: &mut Step<'_>,
+    step: &mut ProgressStep<'_>,
     telling: impl Fn(&str) -> bool,
 ) -> Result<(), String> {
     // A group of its own: Ctrl-C in the terminal is for this process, which then ends its children.
@@ -181,9 +181,9 @@ async fn run(
     }
 }
 
-type Lines = tokio::io::Lines<BufReader<Box<dyn AsyncRead + Send + Unpin>>>;
+type InstallOutput = tokio::io::Lines<BufReader<Box<dyn AsyncRead + Send + Unpin>>>;
 
-fn lines(pipe: Option<impl AsyncRead + Send + Unpin + 'static>) -> Lines {
+fn lines(pipe: Option<impl AsyncRead + Send + Unpin + 'static>) -> InstallOutput {
     let pipe: Box<dyn AsyncRead + Send + Unpin> = match pipe {
         Some(pipe) => Box::new(pipe),
         None => Box::new(tokio::io::empty()),

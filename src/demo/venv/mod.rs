@@ -17,7 +17,7 @@ use rustix::fs::{FlockOperation, flock};
 pub use self::error::VenvError;
 use self::install::{INSTALL_DEADLINE, create, install};
 pub use self::python::{Python, find_python, major_minor, supported_pythons};
-use crate::telemetry::progress::{Progress, Step};
+use crate::telemetry::progress::{PreparationClock, ProgressStep};
 
 /// Written last, with one requirement a line.
 const MARKER: &str = ".installed";
@@ -63,7 +63,7 @@ pub async fn prepare(
     dir: &Path,
     ray: &str,
     requirements: &[String],
-    progress: &Progress,
+    progress: &PreparationClock,
 ) -> Result<Venv, VenvError> {
     let venv = Venv {
         dir: dir.to_path_buf(),
@@ -107,12 +107,12 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> VenvErro
 }
 
 /// Takes the lock on the directory, held until dropped; the system releases it when the process dies, however it dies.
-async fn lock(dir: &Path, progress: &Progress) -> Result<File, VenvError> {
+async fn lock(dir: &Path, progress: &PreparationClock) -> Result<File, VenvError> {
     let mut path = dir.as_os_str().to_owned();
     path.push(".lock");
     let path = PathBuf::from(path);
     let file = File::create(&path).map_err(failed("create", &path))?;
-    let mut waiting: Option<Step<'_>> = None;
+    let mut waiting: Option<ProgressStep<'_>> = None;
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(file),
@@ -150,7 +150,7 @@ mod tests {
         };
         assert!(!finished(&venv, "ray\n"));
         fs::write(dir.path().join(MARKER), "ray\n").unwrap();
-        let progress = Progress::new("test");
+        let progress = PreparationClock::new("test");
         let again = prepare(dir.path(), "2.60.0", &["ray".to_owned()], &progress).await;
         assert_eq!(again.unwrap().python(), bin.join("python"));
         assert!(!finished(&venv, "ray\ndebugpy\n"));

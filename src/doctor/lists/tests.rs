@@ -70,10 +70,10 @@ fn nothing_is_wrong_with_a_task_that_waits() {
         let found = all.into_iter().find(|found| found.link == link);
         found.unwrap().says
     };
-    assert_eq!(said(Link::Tasks), "1 task waits for a debugger");
-    assert!(said(Link::Head).ends_with("Ray 2.60.0"));
-    assert!(said(Link::List).ends_with("is 0.4 s old"));
-    assert!(said(Link::Agents).starts_with("1 node has no agent"));
+    assert_eq!(said(ChainLink::Tasks), "1 task waits for a debugger");
+    assert!(said(ChainLink::Head).ends_with("Ray 2.60.0"));
+    assert!(said(ChainLink::List).ends_with("is 0.4 s old"));
+    assert!(said(ChainLink::Agents).starts_with("1 node has no agent"));
 }
 
 #[test]
@@ -82,7 +82,11 @@ fn a_head_that_does_not_answer_is_the_cause() {
     let cluster = &mut list["clusters"][0];
     cluster["trouble"] = "cannot reach the Ray head at http://h:8265: Connection refused; is Ray up, and is this its dashboard address?".into();
     let found = only(&list, None);
-    assert_eq!((found.link, found.exit_code), (Link::Head, 69), "{found:?}");
+    assert_eq!(
+        (found.link, found.exit_code),
+        (ChainLink::Head, 69),
+        "{found:?}"
+    );
     assert_eq!(
         found.says,
         "cluster default: cannot reach the Ray head at http://h:8265: Connection refused"
@@ -90,7 +94,7 @@ fn a_head_that_does_not_answer_is_the_cause() {
     assert!(found.next.unwrap().starts_with("is Ray up"));
     list["clusters"][0]["trouble"] = "the Ray head at http://h:8265 refuses the token from RAY_AUTH_TOKEN: put the cluster's current token there".into();
     let found = only(&list, None);
-    assert_eq!((found.link, found.exit_code), (Link::Head, 78));
+    assert_eq!((found.link, found.exit_code), (ChainLink::Head, 78));
     assert_eq!(
         found.next.as_deref(),
         Some("put the cluster's current token there")
@@ -106,7 +110,7 @@ fn an_old_list_and_one_that_lacks_rows_are_told() {
     cut["clusters"][0]["complete"] = false.into();
     cut["clusters"][0]["trouble"] = "it looks at 10000 only; end old jobs".into();
     let found = only(&cut, None);
-    assert_eq!(found.link, Link::List);
+    assert_eq!(found.link, ChainLink::List);
     assert_eq!(found.next.as_deref(), Some("end old jobs"));
     let mut new = list(&[row("paused")]);
     new["clusters"][0]["ray_version"] = Value::Null;
@@ -128,13 +132,13 @@ fn an_agent_that_is_gone_is_an_error_where_there_is_no_other_way() {
         let found = wrong(&quiet, Some(&nodes));
         assert_eq!(
             (found[0].link, found[0].severity),
-            (Link::Agents, severity),
+            (ChainLink::Agents, severity),
             "{link} {path}"
         );
         assert!(found[0].says.contains("10.0.0.7") && !found[0].says.contains('\u{1b}'));
         // And what waits behind it.
         let found = wrong(&list(&[row("paused")]), Some(&nodes));
-        let behind = found.iter().find(|found| found.link == Link::Tasks);
+        let behind = found.iter().find(|found| found.link == ChainLink::Tasks);
         assert_eq!(behind.is_some(), path == "agent", "{found:?}");
         let code = exit_code(&found);
         assert_eq!(code, if path == "agent" { 69 } else { 1 });
@@ -150,7 +154,7 @@ fn a_debugger_that_is_gone_is_told_without_anybody_dialling_it() {
     let mut gone = row("unreachable");
     gone["why"] = "nothing listens there".into();
     let found = only(&list(&[gone]), None);
-    assert_eq!((found.link, found.exit_code), (Link::Tasks, 69));
+    assert_eq!((found.link, found.exit_code), (ChainLink::Tasks, 69));
     assert!(
         found
             .says
@@ -197,7 +201,7 @@ fn the_legacy_debugger_is_told_and_how_to_leave_it() {
     legacy["kind"] = "pdb".into();
     let mut list = list(&[legacy]);
     let found = only(&list, None);
-    assert_eq!(found.link, Link::Debugger);
+    assert_eq!(found.link, ChainLink::Debugger);
     assert!(
         found
             .says

@@ -17,11 +17,11 @@ use super::upstream::Upstream;
 use crate::advertise::ExternalAddress;
 use crate::context::Context;
 use crate::http::answer::{self, Body};
-use crate::http::filter::{NotAList, Row, RowFilter};
+use crate::http::filter::{FilteredRow, NotAList, RowFilter};
 use crate::http::hop;
 use crate::http::refusal::ASK_AGAIN;
 use crate::http::refusal::chain;
-use crate::http::required_access::Rows;
+use crate::http::required_access::RowAccess;
 use crate::http::rewrite::{NotJson, Rewriter, Worker, rewrite};
 use crate::identity::Principal;
 use crate::memory::{MemoryUse, Short, Taken};
@@ -43,7 +43,7 @@ pub(super) enum View {
     /// All of it, as it comes.
     Whole,
     /// Those rows that are for the principal.
-    Rows(Rows, Viewer),
+    Rows(RowAccess, Viewer),
 }
 
 /// For whom an answer is made, which decides what rows are left out.
@@ -147,9 +147,10 @@ impl BufferedAnswer {
     /// all workers that have nothing to do with a debugger.
     fn judge(
         &self,
-        rows: Rows,
+        rows: RowAccess,
         reader: Viewer,
-    ) -> impl FnMut(&Row<'_>, &[u8], &mut Vec<u8>) -> Result<bool, NotChanged> + Send + use<> {
+    ) -> impl FnMut(&FilteredRow<'_>, &[u8], &mut Vec<u8>) -> Result<bool, NotChanged> + Send + use<>
+    {
         let snapshot = self.ctx.registry.snapshot();
         let mut hidden = HashSet::new();
         let (mut workers, mut names) = (HashSet::new(), HashSet::new());
@@ -161,9 +162,9 @@ impl BufferedAnswer {
             workers.insert(breakpoint.id);
             let named = &breakpoint.names;
             let of_rows = match rows {
-                Rows::Workers => [&None, &None],
-                Rows::Tasks => [&named.task_id, &None],
-                Rows::Jobs => [&named.job_id, &named.submission_id],
+                RowAccess::Workers => [&None, &None],
+                RowAccess::Tasks => [&named.task_id, &None],
+                RowAccess::Jobs => [&named.job_id, &named.submission_id],
             };
             names.extend(of_rows.into_iter().flatten().cloned());
         }
@@ -172,23 +173,23 @@ impl BufferedAnswer {
         let cluster = Arc::clone(&self.cluster);
         move |row, text, kept| {
             let keep = match rows {
-                Rows::Workers => {
+                RowAccess::Workers => {
                     let id = row.worker_id().map(|id| BreakpointId::derive(&cluster, id));
                     id.is_some_and(|id| workers.contains(&id))
                         || (reader == Viewer::Dashboard
                             && !row.has_debugger()
                             && id.is_some_and(|id| !hidden.contains(&id)))
                 }
-                Rows::Tasks => known(row.task_id()),
-                Rows::Jobs => known(row.job_id()) || known(row.submission_id()),
+                RowAccess::Tasks => known(row.task_id()),
+                RowAccess::Jobs => known(row.job_id()) || known(row.submission_id()),
             };
             if keep {
                 match rows {
-                    Rows::Workers => match rewrite(text, &mut addresses)? {
+                    RowAccess::Workers => match rewrite(text, &mut addresses)? {
                         Some(new) => kept.extend_from_slice(&new),
                         None => kept.extend_from_slice(text),
                     },
-                    Rows::Tasks | Rows::Jobs => kept.extend_from_slice(text),
+                    RowAccess::Tasks | RowAccess::Jobs => kept.extend_from_slice(text),
                 }
             }
             Ok(keep)

@@ -8,8 +8,12 @@ const LIST: &str = r#"{"result": true, "msg": "", "data": {"result": {"total": 5
     "partial_failure_warning": "node bb is away", "warnings": ["3 of 5"]}}}"#;
 
 /// The list in `text`, which comes in pieces of `size`, with those rows only of which `keep` is true.
-fn kept(text: &[u8], size: usize, keep: impl Fn(&Row<'_>) -> bool) -> Result<String, NotAList> {
-    let mut filter = RowFilter::new(|row: &Row<'_>, text: &[u8], kept: &mut Vec<u8>| {
+fn kept(
+    text: &[u8],
+    size: usize,
+    keep: impl Fn(&FilteredRow<'_>) -> bool,
+) -> Result<String, NotAList> {
+    let mut filter = RowFilter::new(|row: &FilteredRow<'_>, text: &[u8], kept: &mut Vec<u8>| {
         kept.extend_from_slice(text);
         Ok::<_, NotAList>(keep(row))
     });
@@ -63,7 +67,7 @@ fn another_shape_is_refused() {
 #[test]
 fn a_debugger_in_every_shape() {
     let has = |text: &str| {
-        serde_json::from_str::<Row<'_>>(text)
+        serde_json::from_str::<FilteredRow<'_>>(text)
             .unwrap()
             .has_debugger()
     };
@@ -92,7 +96,7 @@ fn a_debugger_in_every_shape() {
 #[test]
 fn what_nobody_is_to_see_is_not_held() {
     let mut filter =
-        RowFilter::new(|_: &Row<'_>, _: &[u8], _: &mut Vec<u8>| Ok::<_, NotAList>(false));
+        RowFilter::new(|_: &FilteredRow<'_>, _: &[u8], _: &mut Vec<u8>| Ok::<_, NotAList>(false));
     filter.feed(br#"{"data": {"result": {"result": ["#).unwrap();
     let row = json!({"task_id": "t".repeat(48), "name": "n".repeat(1000)}).to_string() + ",";
     for _ in 0..10_000 {

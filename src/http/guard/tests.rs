@@ -25,7 +25,7 @@ fn ask_for(
     let (parts, ()) = request.body(()).unwrap().into_parts();
     let mut config = crate::http::tests::config();
     change(&mut config);
-    let table = Table::new(config.advertise.clone());
+    let table = AdvertisedAddresses::new(config.advertise.clone());
     check(&parts, &config, &table).map(|arrived| arrived.reached)
 }
 
@@ -103,7 +103,7 @@ fn an_absolute_form_must_agree_with_the_host() {
         check(
             &request.into_parts().0,
             &crate::http::tests::config(),
-            &Table::new(Advertise::Single),
+            &AdvertisedAddresses::new(Advertise::Single),
         )
     };
     assert!(of("localhost:5678").is_ok());

@@ -21,7 +21,7 @@ use crate::identity::refusal::CredentialRefusal;
 use crate::identity::revocation::{LiveRevocations, RevocationSeal};
 use crate::identity::secret::{CredentialDigest, Secret};
 use crate::identity::setup::Parts;
-use crate::identity::throttle::{Throttle, ThrottleLimits, Verdict};
+use crate::identity::throttle::{Throttle, ThrottleLimits, ThrottleVerdict};
 use crate::identity::ticket::Tickets;
 use crate::identity::verifier::Verifier;
 use crate::policy::{Access, Policy, PolicyFile};
@@ -137,11 +137,11 @@ impl Checks {
         }
         let mut throttle = self.throttle.lock();
         match throttle.ask(attempt.peer, &attempt.credential, Instant::now()) {
-            Verdict::Look | Verdict::Try => {
+            ThrottleVerdict::Look | ThrottleVerdict::Try => {
                 attempt.admitted = true;
                 Ok(())
             }
-            Verdict::Wait(retry_after) => Err(AuthError::Throttled { retry_after }),
+            ThrottleVerdict::Wait(retry_after) => Err(AuthError::Throttled { retry_after }),
         }
     }
 

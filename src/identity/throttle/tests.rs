@@ -10,7 +10,7 @@ const LIMITS: ThrottleLimits = ThrottleLimits {
 
 /// At this moment of the test.
 impl Throttle {
-    fn asks(&mut self, address: IpAddr, credential: &CredentialDigest) -> Verdict {
+    fn asks(&mut self, address: IpAddr, credential: &CredentialDigest) -> ThrottleVerdict {
         self.ask(address, credential, Instant::now())
     }
 
@@ -39,7 +39,7 @@ async fn each_failure_beyond_the_free_ones_doubles_the_back_off_up_to_the_longes
         assert_eq!(throttle.fails(source), Some(LIMITS.longest));
     }
     tokio::time::advance(LIMITS.longest).await;
-    assert_eq!(throttle.asks(source, &[0; 32]), Verdict::Look);
+    assert_eq!(throttle.asks(source, &[0; 32]), ThrottleVerdict::Look);
     tokio::time::advance(FORGOTTEN_AFTER).await;
     assert_eq!(throttle.fails(source), None, "forgotten");
 }
@@ -55,26 +55,29 @@ async fn in_back_off_there_is_a_trickle_of_trials_and_what_was_right_before_is_l
     let mut tried = 0;
     let wait = loop {
         match throttle.asks(source, &other) {
-            Verdict::Try => tried += 1,
-            Verdict::Wait(wait) => break wait,
-            Verdict::Look => panic!("in back-off"),
+            ThrottleVerdict::Try => tried += 1,
+            ThrottleVerdict::Wait(wait) => break wait,
+            ThrottleVerdict::Look => panic!("in back-off"),
         }
     };
     assert_eq!(tried, TRIALS);
     assert_eq!(wait, TRIAL_EVERY);
-    assert_eq!(throttle.asks(source, &good), Verdict::Look);
+    assert_eq!(throttle.asks(source, &good), ThrottleVerdict::Look);
     tokio::time::advance(TRIAL_EVERY).await;
-    assert_eq!(throttle.asks(source, &other), Verdict::Try);
+    assert_eq!(throttle.asks(source, &other), ThrottleVerdict::Try);
     let again = throttle.asks(source, &other);
-    assert!(matches!(again, Verdict::Wait(_)));
+    assert!(matches!(again, ThrottleVerdict::Wait(_)));
     // Somebody else is not concerned.
-    assert_eq!(throttle.asks(ip("127.0.0.2"), &other), Verdict::Look);
+    assert_eq!(
+        throttle.asks(ip("127.0.0.2"), &other),
+        ThrottleVerdict::Look
+    );
     // And for good it is not remembered either.
     tokio::time::advance(KNOWN_FOR).await;
     for _ in 0..10 {
         throttle.fails(source);
     }
-    assert_eq!(throttle.asks(source, &good), Verdict::Try);
+    assert_eq!(throttle.asks(source, &good), ThrottleVerdict::Try);
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,9 +90,9 @@ async fn neighbours_in_one_network_are_one_source() {
         throttle.ask(ip("2001:db8::ffff"), &[0; 32], Instant::now());
     }
     let neighbour = throttle.asks(ip("2001:db8::ffff"), &[0; 32]);
-    assert!(matches!(neighbour, Verdict::Wait(_)));
+    assert!(matches!(neighbour, ThrottleVerdict::Wait(_)));
     let elsewhere = throttle.asks(ip("2001:db8:0:1::1"), &[0; 32]);
-    assert_eq!(elsewhere, Verdict::Look);
+    assert_eq!(elsewhere, ThrottleVerdict::Look);
     // An IPv4 client of an IPv6 socket is the IPv4 client.
     let source = |text| Source::from(ip(text));
     assert_eq!(source("::ffff:10.0.0.1"), source("10.0.0.1"));
@@ -116,9 +119,9 @@ async fn what_is_remembered_is_bounded_and_the_oldest_goes() {
         tokio::time::advance(Duration::from_millis(1)).await;
     }
     let newest = IpAddr::from((0x0a00_0000 + 2 * MOST_SOURCES as u32 - 1).to_be_bytes());
-    assert_eq!(throttle.asks(newest, &[9; 32]), Verdict::Try);
+    assert_eq!(throttle.asks(newest, &[9; 32]), ThrottleVerdict::Try);
     let oldest = throttle.asks(ip("10.0.0.0"), &[9; 32]);
-    assert_eq!(oldest, Verdict::Look, "forgotten");
+    assert_eq!(oldest, ThrottleVerdict::Look, "forgotten");
 }
 
 #[tokio::test(start_paused = true)]
@@ -133,7 +136,7 @@ async fn garbage_that_is_new_each_time_leaves_the_trials_of_those_who_come_back(
     let mut flood = |throttle: &mut Throttle| {
         for digest in garbage.by_ref().take(1000) {
             let verdict = throttle.asks(source, &digest);
-            if matches!(verdict, Verdict::Look | Verdict::Try) {
+            if matches!(verdict, ThrottleVerdict::Look | ThrottleVerdict::Try) {
                 throttle.fails(source);
             }
         }
@@ -141,7 +144,7 @@ async fn garbage_that_is_new_each_time_leaves_the_trials_of_those_who_come_back(
     flood(&mut throttle);
     for _ in 0..20 {
         let mut patience = 3;
-        while let Verdict::Wait(wait) = throttle.asks(source, &person) {
+        while let ThrottleVerdict::Wait(wait) = throttle.asks(source, &person) {
             patience -= 1;
             assert!(patience > 0, "kept out by somebody else's garbage");
             tokio::time::advance(wait).await;
@@ -152,6 +155,6 @@ async fn garbage_that_is_new_each_time_leaves_the_trials_of_those_who_come_back(
     }
     // To come back with the same thing at once is no way round it.
     let pushy = [2; 32];
-    let trials = (0..1000).filter(|_| throttle.asks(source, &pushy) == Verdict::Try);
+    let trials = (0..1000).filter(|_| throttle.asks(source, &pushy) == ThrottleVerdict::Try);
     assert_eq!(trials.count(), 0);
 }

@@ -13,7 +13,7 @@ use crate::lineproto::output::{Out, Shown};
 use crate::lineproto::prompt::{self, Opening};
 use crate::lineproto::session::log::Log;
 use crate::lineproto::session::reached::{ReachedWorker, SessionDebugger};
-use crate::lineproto::session::{Next, TerminalSession};
+use crate::lineproto::session::{NextPrompt, TerminalSession};
 use crate::masking::MaskedStream;
 use crate::pdb::{Lost, PromptEnd, PromptError};
 use crate::policy::Scope;
@@ -56,7 +56,11 @@ struct Tools<'a> {
 
 impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
     /// One session, on record from its begin to its end, or until it is parked.
-    pub(super) async fn recorded(&mut self, permit: Permit, resumed: Option<Resumed>) -> Next {
+    pub(super) async fn recorded(
+        &mut self,
+        permit: Permit,
+        resumed: Option<Resumed>,
+    ) -> NextPrompt {
         let session = self.session;
         let mut details: Map<String, Value> = Map::new();
         details.insert("protocol".into(), "terminal".into());
@@ -71,7 +75,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             Ok(begun) => begun,
             Err(refusal) => {
                 self.refuse(&refusal).await;
-                return Next::List;
+                return NextPrompt::List;
             }
         };
         session.set_state(SessionProtocol::Terminal, SessionState::Attached);
@@ -103,16 +107,16 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 let ran = self.run(&mut live, &mut line, (stay, &mut memory));
                 let (mut outcome, mut next) = Box::pin(ran).await;
                 session.set_bytes((self.input.bytes(), self.out.counts().written()));
-                if matches!(next, Next::Lost) {
+                if matches!(next, NextPrompt::Lost) {
                     (live, line) = match self.park(live, line, (stay, memory)).await {
-                        Ok(()) => return Next::Lost,
+                        Ok(()) => return NextPrompt::Lost,
                         Err(ends) => ends,
                     };
                     if let SessionDebugger::Prompt(attached) = &mut line {
                         attached.prompt.leave().await;
                     }
                     self.out.text(RUNS_ON).await;
-                    (outcome, next) = (Outcome::Client, Next::Ended(Outcome::Client));
+                    (outcome, next) = (Outcome::Client, NextPrompt::Ended(Outcome::Client));
                 }
                 drop(line);
                 let (attached, closing) = live.part();
@@ -123,7 +127,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 self.not_reached(&mut begun.permit, &why).await;
                 let (permit, closing) = begun.part();
                 permit.end(GIVEN_BACK).await;
-                (closing, Outcome::Refused, Next::List)
+                (closing, Outcome::Refused, NextPrompt::List)
             }
         };
         session.set_bytes((self.input.bytes(), self.out.counts().written()));
@@ -242,7 +246,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         live: &mut Live<'_>,
         line: &mut SessionDebugger,
         (stay, memory): (Option<Stay>, &mut Option<ResumeState>),
-    ) -> (Outcome, Next) {
+    ) -> (Outcome, NextPrompt) {
         let context = self.context;
         let breakpoint = live.worker.breakpoint().clone();
         let masking = context.shown.masking.holds_at_prompt(live.worker.rights());
@@ -261,10 +265,10 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             Err(end) => {
                 let outcome = end.outcome();
                 let (sentence, next) = match &end {
-                    SessionEnd::Died(why) => (self.ended(&breakpoint, why), Next::List),
-                    SessionEnd::Limit(_) => (because(&end), Next::List),
+                    SessionEnd::Died(why) => (self.ended(&breakpoint, why), NextPrompt::List),
+                    SessionEnd::Limit(_) => (because(&end), NextPrompt::List),
                     SessionEnd::Revoked(_) | SessionEnd::CaptureFailed(_) | SessionEnd::Asked => {
-                        (because(&end), Next::Ended(outcome))
+                        (because(&end), NextPrompt::Ended(outcome))
                     }
                     SessionEnd::Quiet | SessionEnd::Aborted => {
                         let stays = line.abandon();
@@ -273,7 +277,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                             None => "the task runs on".to_owned(),
                         };
                         let sentence = format!("{}; {task}", SessionEnd::Aborted);
-                        (sentence, Next::Ended(outcome))
+                        (sentence, NextPrompt::Ended(outcome))
                     }
                 };
                 out.farewell(&sentence);
@@ -283,15 +287,15 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         match done {
             WorkerOutcome::Prompt(Ok(PromptEnd::Left)) => {
                 out.text(RUNS_ON).await;
-                (Outcome::Client, Next::List)
+                (Outcome::Client, NextPrompt::List)
             }
             WorkerOutcome::Prompt(Ok(PromptEnd::TaskEnded)) => {
                 out.text("The task has ended.\n").await;
-                (Outcome::Client, Next::List)
+                (Outcome::Client, NextPrompt::List)
             }
             WorkerOutcome::Prompt(Ok(PromptEnd::Killed)) => {
                 out.text("The worker process is killed.\n").await;
-                (Outcome::Client, Next::List)
+                (Outcome::Client, NextPrompt::List)
             }
             WorkerOutcome::Prompt(Ok(end @ (PromptEnd::Terminated | PromptEnd::Lost(_)))) => {
                 let sentence = match live.worker.ask_why_died(WHY).await {
@@ -305,22 +309,22 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                                 told = kept_there(&told, stay);
                             }
                             out.notice(&told).await;
-                            return (Outcome::Upstream, Next::List);
+                            return (Outcome::Upstream, NextPrompt::List);
                         }
                         live.worker.unexplained();
                         unexplained(&breakpoint)
                     }
                 };
                 out.notice(&sentence).await;
-                (Outcome::Died, Next::List)
+                (Outcome::Died, NextPrompt::List)
             }
             WorkerOutcome::Prompt(Err(why)) => {
                 out.notice(&why.to_string()).await;
-                (Outcome::Refused, Next::List)
+                (Outcome::Refused, NextPrompt::List)
             }
-            WorkerOutcome::Gone => (Outcome::Client, Next::Ended(Outcome::Client)),
-            WorkerOutcome::Lost => (Outcome::Client, Next::Lost),
-            WorkerOutcome::Legacy(LegacyOutcome::Closed) => (Outcome::Upstream, Next::List),
+            WorkerOutcome::Gone => (Outcome::Client, NextPrompt::Ended(Outcome::Client)),
+            WorkerOutcome::Lost => (Outcome::Client, NextPrompt::Lost),
+            WorkerOutcome::Legacy(LegacyOutcome::Closed) => (Outcome::Upstream, NextPrompt::List),
             WorkerOutcome::Legacy(LegacyOutcome::Broken) => {
                 if let Some(mut told) = agent_lost(&context.peers.agents, &live.worker).await {
                     if let Some(stay) = stay.filter(|_| line.was_kept()) {
@@ -328,13 +332,13 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                     }
                     out.notice(&told).await;
                 }
-                (Outcome::Upstream, Next::List)
+                (Outcome::Upstream, NextPrompt::List)
             }
             WorkerOutcome::Legacy(LegacyOutcome::Left | LegacyOutcome::Lost) => {
-                (Outcome::Client, Next::Ended(Outcome::Client))
+                (Outcome::Client, NextPrompt::Ended(Outcome::Client))
             }
             WorkerOutcome::Legacy(LegacyOutcome::Continues) => {
-                (Outcome::Upstream, Next::Follow(breakpoint))
+                (Outcome::Upstream, NextPrompt::Follow(breakpoint))
             }
         }
     }

@@ -7,7 +7,7 @@ use tokio::io::AsyncRead;
 use tokio::time::{Instant, sleep};
 
 use crate::lineproto::input::Typed;
-use crate::lineproto::session::{Next, TerminalSession};
+use crate::lineproto::session::{NextPrompt, TerminalSession};
 use crate::ray::registry::Breakpoint;
 use crate::telemetry::metrics::Outcome;
 
@@ -16,7 +16,7 @@ const FOLLOW: Duration = Duration::from_secs(300);
 
 impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
     /// Waits until the breakpoint of `last` has stopped again after it.
-    pub(super) async fn next_stop(&mut self, last: &Breakpoint) -> Result<(), Next> {
+    pub(super) async fn next_stop(&mut self, last: &Breakpoint) -> Result<(), NextPrompt> {
         self.out
             .text("Waiting for the session to go on in another task (Enter: back to the list).\n")
             .await;
@@ -35,29 +35,29 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
             let left = until.saturating_duration_since(Instant::now());
             tokio::select! {
                 changed = snapshots.changed() => if changed.is_err() {
-                    return Err(Next::Ended(Outcome::Drained));
+                    return Err(NextPrompt::Ended(Outcome::Drained));
                 },
                 typed = self.input.next() => {
                     return Err(match typed {
-                        Typed::End => Next::Ended(Outcome::Client),
-                        _ => Next::List,
+                        Typed::End => NextPrompt::Ended(Outcome::Client),
+                        _ => NextPrompt::List,
                     });
                 }
                 () = self.context.registry.goes_no_further(last) => {
                     self.out.notice("it goes on in no other task: the one that was debugged has ended").await;
-                    return Err(Next::List);
+                    return Err(NextPrompt::List);
                 }
                 () = sleep(left) => {
                     self.out.notice("it did not go on within five minutes").await;
-                    return Err(Next::List);
+                    return Err(NextPrompt::List);
                 }
                 why = self.principal.ended() => {
                     self.out.farewell(&format!("this session ends, because {why}"));
-                    return Err(Next::Ended(Outcome::Revoked));
+                    return Err(NextPrompt::Ended(Outcome::Revoked));
                 }
                 () = self.context.shutdown.drain.cancelled() => {
                     self.out.farewell("the relay is being shut down");
-                    return Err(Next::Ended(Outcome::Drained));
+                    return Err(NextPrompt::Ended(Outcome::Drained));
                 }
             }
         }

@@ -11,7 +11,7 @@ use tokio::net::unix::OwnedWriteHalf;
 use tokio::time::timeout;
 use tracing::info;
 
-use super::{Next, TerminalSession};
+use super::{NextPrompt, TerminalSession};
 use crate::lineproto::authenticate::Enter;
 use crate::lineproto::input::{TOO_LONG, Typed};
 use crate::lineproto::{TOKEN_NEEDED, TOKEN_QUESTION};
@@ -27,13 +27,13 @@ const INTERRUPT: &[u8] = b"\x03";
 
 impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
     /// Passes the client, which enters a breakpoint as `enter` says, on to `home`, to the end of either.
-    pub(super) async fn pass_on(&mut self, enter: &Enter, home: &OwningProcess) -> Next {
+    pub(super) async fn pass_on(&mut self, enter: &Enter, home: &OwningProcess) -> NextPrompt {
         self.session
             .set_state(SessionProtocol::Terminal, SessionState::PassedOn);
         let pid = home.pid();
         info!(pid, "forwarded to the predecessor, which owns the session");
         let Some(far) = home.pass(self.connection) else {
-            return Next::Ended(Outcome::Failed);
+            return NextPrompt::Ended(Outcome::Failed);
         };
         let (mut from, to) = far.into_split();
         let mut to = Some(to);
@@ -52,7 +52,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
             tokio::select! {
                 read = from.read_buf(&mut bytes) => {
                     if !matches!(read, Ok(1..)) {
-                        return Next::Ended(Outcome::Client);
+                        return NextPrompt::Ended(Outcome::Client);
                     }
                     let most = asked.len().min(bytes.len());
                     if asked.as_bytes()[..most] == bytes[..most] {
@@ -69,8 +69,8 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
                     Typed::TooLong => self.out.notice(TOO_LONG).await,
                     Typed::End => to = None,
                 },
-                () = self.out.closed() => return Next::Ended(Outcome::Client),
-                () = self.context.shutdown.abort.cancelled() => return Next::Ended(Outcome::Drained),
+                () = self.out.closed() => return NextPrompt::Ended(Outcome::Client),
+                () = self.context.shutdown.abort.cancelled() => return NextPrompt::Ended(Outcome::Drained),
             }
         }
     }

@@ -7,11 +7,11 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, info_span};
 
-use super::{Link, LinkEnded};
+use super::{AgentLink, LinkEnded};
 use crate::node::{inspect, stream};
 use crate::wire::tunnel::messages::{FromAgent, Inspect, Open, Refusal, StreamId};
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
     /// Takes a place for a stream that the relay may call off; where there is none, the relay is told.
     async fn admit(
         &mut self,

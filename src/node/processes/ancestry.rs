@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use super::Processes;
-use super::State;
+use super::SocketState;
 
 /// The programs of Ray's services: the end of a word among the first of the command line.
 const SERVICES: [&str; 9] = [
@@ -86,7 +86,9 @@ impl Processes {
         let table = self.table();
         let ends: HashSet<_> = table
             .iter()
-            .filter(|socket| socket.state == State::Established && inodes.contains(&socket.inode))
+            .filter(|socket| {
+                socket.state == SocketState::Established && inodes.contains(&socket.inode)
+            })
             .map(|socket| (socket.remote, socket.local))
             .collect();
         table

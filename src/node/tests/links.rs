@@ -13,7 +13,7 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 
 use super::super::Agent;
 use super::super::connect::{Dialler, Relay};
-use super::super::link::{self, Link, LinkOutcome};
+use super::super::link::{self, AgentLink, LinkOutcome};
 use super::stand_ins::{hello, open, settings};
 use crate::dial::{DialRoute, Proxies};
 use crate::wire::tunnel::link_config;
@@ -40,7 +40,7 @@ async fn linked(agent: &Arc<Agent>) -> (Far, tokio::task::JoinHandle<(String, bo
     let dialler = Dialler::new(relay).await.unwrap();
     let agent = Arc::clone(agent);
     let running = tokio::spawn(async move {
-        match link::serve(Link::new(agent, near, dialler)).await {
+        match link::serve(AgentLink::new(agent, near, dialler)).await {
             LinkOutcome::Ended(ended, welcome) => (ended.to_string(), welcome),
             LinkOutcome::Renewed(_) => panic!("nobody is there to link to"),
         }

@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, watch};
 pub use self::open::Options;
 
 use self::line::{Mode, Task};
-use super::breakpoints::Table;
+use super::breakpoints::PromptBreakpoints;
 use super::error::Lost;
 use super::output::Piece;
 use super::wire::Wire;
@@ -127,7 +127,7 @@ pub struct Prompt<S> {
     /// Line after the last listing.
     listed: Option<u32>,
     sources: HashMap<String, (Arc<[String]>, Taken)>,
-    table: Table,
+    table: PromptBreakpoints,
     /// Displayed expressions with their last values, by the debugger's id of the frame.
     displays: HashMap<i64, Vec<(String, String)>>,
     aliases: BTreeMap<String, String>,

@@ -12,7 +12,7 @@ use super::line::Mode;
 use super::request::program_output;
 use super::{After, Interrupt, Prompt};
 use crate::memory::{Account, MemoryUse};
-use crate::pdb::breakpoints::Table;
+use crate::pdb::breakpoints::PromptBreakpoints;
 use crate::pdb::error::PromptError;
 use crate::pdb::output::Piece;
 use crate::pdb::wire::Wire;
@@ -85,7 +85,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             last: String::new(),
             listed: None,
             sources: HashMap::new(),
-            table: Table::default(),
+            table: PromptBreakpoints::default(),
             displays: HashMap::new(),
             aliases: BTreeMap::new(),
             returned: None,

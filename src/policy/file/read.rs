@@ -15,7 +15,8 @@ use super::super::breakpoint_selector::Pattern;
 use super::super::scope::{Scope, Scopes};
 use super::{Policy, RuleEntry};
 use crate::config::{
-    Lines, Problem, Problems, RawValue, Wrong, duration, flag, nearest, raw_value, read_text, shown,
+    ConfigText, Problem, Problems, RawValue, Wrong, duration, flag, nearest, raw_value, read_text,
+    shown,
 };
 
 /// Longest pattern, in bytes.
@@ -68,7 +69,7 @@ impl Policy {
 /// Reads the text of a file that is called `file` in problems.
 pub(super) fn parse(file: &str, text: &str) -> Result<Policy, Problems> {
     let mut reader = PolicyReader {
-        lines: Lines { file, text },
+        lines: ConfigText { file, text },
         problems: Vec::new(),
     };
     let grants = reader.document();
@@ -81,7 +82,7 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Policy, Problems> {
 }
 
 struct PolicyReader<'a> {
-    lines: Lines<'a>,
+    lines: ConfigText<'a>,
     problems: Vec<Problem>,
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Watched {
     moved: Arc<Mutex<Instant>>,
 }
 
-pub(super) struct Progress {
+pub(super) struct BodyProgress {
     began: Instant,
     /// `None`: there is nothing to move.
     moved: Option<Arc<Mutex<Instant>>>,
@@ -33,13 +33,13 @@ pub(super) struct Progress {
 
 impl Watched {
     /// `body`, and what tells when it last moved.
-    pub(super) fn watch(body: RequestBody) -> (RequestBody, Progress) {
+    pub(super) fn watch(body: RequestBody) -> (RequestBody, BodyProgress) {
         let began = Instant::now();
         if body.is_end_stream() {
-            return (body, Progress { began, moved: None });
+            return (body, BodyProgress { began, moved: None });
         }
         let moved = Arc::new(Mutex::new(began));
-        let progress = Progress {
+        let progress = BodyProgress {
             began,
             moved: Some(Arc::clone(&moved)),
         };
@@ -71,7 +71,7 @@ impl Body for Watched {
     }
 }
 
-impl Progress {
+impl BodyProgress {
     /// Resolves when nothing has moved for `patience`. Cancel safe.
     pub(super) async fn stalled(&self, patience: Duration) {
         loop {

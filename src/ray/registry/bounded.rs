@@ -30,13 +30,13 @@ const AMOUNTS: usize = 64;
 
 /// The first `MOST` of a list. One that is no row is passed over.
 #[derive(Debug, Clone)]
-pub(super) struct Rows<T, const MOST: usize> {
+pub(super) struct FirstRows<T, const MOST: usize> {
     pub(super) read: Vec<T>,
     /// Those beyond, and those that are longer than [`LONGEST_ROW`].
     pub(super) left_out: usize,
 }
 
-impl<T, const MOST: usize> Rows<T, MOST> {
+impl<T, const MOST: usize> FirstRows<T, MOST> {
     /// Those of another source.
     pub(super) fn of(mut rows: Vec<T>) -> Self {
         let left_out = rows.len().saturating_sub(MOST);
@@ -48,13 +48,13 @@ impl<T, const MOST: usize> Rows<T, MOST> {
     }
 }
 
-impl<T, const MOST: usize> Default for Rows<T, MOST> {
+impl<T, const MOST: usize> Default for FirstRows<T, MOST> {
     fn default() -> Self {
         Self::of(Vec::new())
     }
 }
 
-impl<'de, T: DeserializeOwned, const MOST: usize> Deserialize<'de> for Rows<T, MOST> {
+impl<'de, T: DeserializeOwned, const MOST: usize> Deserialize<'de> for FirstRows<T, MOST> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from.deserialize_seq(RowsVisitor(PhantomData))
     }
@@ -63,14 +63,14 @@ impl<'de, T: DeserializeOwned, const MOST: usize> Deserialize<'de> for Rows<T, M
 struct RowsVisitor<T, const MOST: usize>(PhantomData<T>);
 
 impl<'de, T: DeserializeOwned, const MOST: usize> Visitor<'de> for RowsVisitor<T, MOST> {
-    type Value = Rows<T, MOST>;
+    type Value = FirstRows<T, MOST>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list of rows")
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut rows: A) -> Result<Self::Value, A::Error> {
-        let mut all = Rows::default();
+        let mut all = FirstRows::default();
         for _ in 0..MOST {
             let Some(row) = rows.next_element::<Box<RawValue>>()? else {
                 return Ok(all);
@@ -286,7 +286,7 @@ mod tests {
         amounts: Option<BTreeMap<String, f64>>,
     }
 
-    fn rows(text: &str) -> Rows<Row, 3> {
+    fn rows(text: &str) -> FirstRows<Row, 3> {
         serde_json::from_str(text).unwrap()
     }
 
@@ -301,7 +301,7 @@ mod tests {
         );
         let list = rows(&long);
         assert_eq!((list.read.len(), list.left_out), (1, 1));
-        assert!(serde_json::from_str::<Rows<Row, 3>>("{}").is_err());
+        assert!(serde_json::from_str::<FirstRows<Row, 3>>("{}").is_err());
     }
 
     #[test]

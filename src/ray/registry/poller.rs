@@ -18,7 +18,7 @@ use crate::ray::registry::follow::{Follow, PollResult};
 use crate::ray::registry::gcs::GcsError;
 use crate::ray::registry::nodes::Nodes;
 use crate::ray::registry::query::AnswerDigest;
-use crate::ray::registry::rows::{LIMIT, List, WorkerRow};
+use crate::ray::registry::rows::{LIMIT, QueryResult, WorkerRow};
 use crate::ray::registry::shared::Shared;
 use crate::ray::registry::state::{Cluster, Now};
 use crate::ray::registry::{Change, PollOutcome, query};
@@ -180,7 +180,7 @@ impl Poller<'_> {
     }
 
     /// The list; `None` where it is the one that was taken in last, byte for byte, and would change nothing.
-    async fn paused_workers(&mut self) -> Result<Option<List<WorkerRow>>, PollError> {
+    async fn paused_workers(&mut self) -> Result<Option<QueryResult<WorkerRow>>, PollError> {
         if let (Discovery::Gcs, Some(gcs)) = (self.shared.settings.discovery, &self.handle.gcs) {
             return Ok(Some(gcs.paused_workers().await?));
         }
@@ -223,7 +223,7 @@ impl Poller<'_> {
         });
     }
 
-    async fn take_in(&mut self, list: List<WorkerRow>, sent: Instant, recovered: bool) {
+    async fn take_in(&mut self, list: QueryResult<WorkerRow>, sent: Instant, recovered: bool) {
         let mut lacking = Lacking::of(&list);
         let rows = list.into_rows();
         lacking.nameless = rows.iter().filter(|row| row.worker_id.is_empty()).count();
@@ -304,7 +304,7 @@ struct Lacking {
 }
 
 impl Lacking {
-    fn of(list: &List<WorkerRow>) -> Self {
+    fn of(list: &QueryResult<WorkerRow>) -> Self {
         Self {
             cut: list.is_cut().then(|| list.total.unwrap_or_default()),
             left_out: list.left_out(),

@@ -11,13 +11,13 @@ use std::hash::{DefaultHasher, Hasher};
 use serde::de::DeserializeOwned;
 
 use crate::ray::head::{HeadAnswer as Body, HeadClient, HeadError};
-use crate::ray::registry::bounded::Rows;
+use crate::ray::registry::bounded::FirstRows;
 use crate::ray::registry::rows::{
-    ActorRow, Envelope, JobRow, LIMIT, List, NodeRow, ObjectRow, TaskRow, Version, WorkerRow,
+    ActorRow, Envelope, JobRow, LIMIT, NodeRow, ObjectRow, QueryResult, TaskRow, Version, WorkerRow,
 };
 use crate::wire::text::{one_line, percent_encoded};
 
-type Answer<T> = Result<List<T>, HeadError>;
+type Answer<T> = Result<QueryResult<T>, HeadError>;
 
 /// Live workers with waiting threads; older Ray also returns ones with none. To be read with [`read`].
 pub(super) async fn paused_workers(head: &HeadClient) -> Result<Body, HeadError> {
@@ -135,7 +135,7 @@ pub(super) async fn actors(head: &HeadClient) -> Answer<ActorRow> {
 
 /// All jobs. `/api/jobs/` rather than `/api/v0/jobs`: that one has no `runtime_env` before 2.38.
 pub(super) async fn jobs(head: &HeadClient) -> Result<Vec<JobRow>, HeadError> {
-    let jobs: Rows<JobRow, { LIMIT as usize }> = head.get_json("/api/jobs/").await?;
+    let jobs: FirstRows<JobRow, { LIMIT as usize }> = head.get_json("/api/jobs/").await?;
     Ok(jobs.read)
 }
 
@@ -193,7 +193,7 @@ pub(super) async fn news<T>(
     head: &HeadClient,
     body: Body,
     known: Option<AnswerDigest>,
-) -> Result<Option<(List<T>, AnswerDigest)>, HeadError>
+) -> Result<Option<(QueryResult<T>, AnswerDigest)>, HeadError>
 where
     T: DeserializeOwned + Send + 'static,
 {

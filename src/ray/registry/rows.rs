@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::ray::registry::bounded::{
-    Rows, amounts, end, id, lenient, long, millis, number, text, truth,
+    FirstRows, amounts, end, id, lenient, long, millis, number, text, truth,
 };
 
 /// `{"result": bool, "msg": str, "data": {"result": {…, "result": [row]}}}`
@@ -31,7 +31,7 @@ pub(super) struct Envelope<T> {
 #[serde(bound(deserialize = "T: DeserializeOwned"))]
 struct RowsData<T> {
     #[serde(default)]
-    result: Option<List<T>>,
+    result: Option<QueryResult<T>>,
 }
 
 impl<T> Default for RowsData<T> {
@@ -43,7 +43,7 @@ impl<T> Default for RowsData<T> {
 /// What one State API query found.
 #[derive(Debug, Deserialize)]
 #[serde(bound(deserialize = "T: DeserializeOwned"))]
-pub(super) struct List<T> {
+pub(super) struct QueryResult<T> {
     /// Rows before any limit.
     #[serde(default, deserialize_with = "number")]
     pub(super) total: Option<u64>,
@@ -52,10 +52,10 @@ pub(super) struct List<T> {
     pub(super) num_after_truncation: Option<u64>,
     /// [`LIMIT`] at most, whatever was sent.
     #[serde(default, rename = "result")]
-    rows: Rows<T, { LIMIT as usize }>,
+    rows: FirstRows<T, { LIMIT as usize }>,
 }
 
-impl<T> List<T> {
+impl<T> QueryResult<T> {
     /// Ray looked at `num_after_truncation` rows of `total` only, or sent more than were taken, so absence proves nothing.
     pub(super) fn truncated(&self) -> bool {
         self.is_cut() || self.left_out() > 0
@@ -79,7 +79,7 @@ impl<T> List<T> {
         Self {
             total: Some(total),
             num_after_truncation: Some(seen),
-            rows: Rows::of(rows),
+            rows: FirstRows::of(rows),
         }
     }
 
@@ -91,7 +91,7 @@ impl<T> List<T> {
 
 impl<T> Envelope<T> {
     /// The list, or Ray's message.
-    pub(super) fn into_list(self) -> Result<List<T>, String> {
+    pub(super) fn into_list(self) -> Result<QueryResult<T>, String> {
         match self.data.result {
             Some(list) if self.result => Ok(list),
             _ => Err(self.msg),
@@ -229,7 +229,7 @@ pub(super) struct RuntimeEnvInfo {
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct ProfilingData {
     #[serde(default)]
-    pub(super) events: Rows<ProfilingEvent, EVENTS>,
+    pub(super) events: FirstRows<ProfilingEvent, EVENTS>,
 }
 
 #[derive(Debug, Clone, Deserialize)]

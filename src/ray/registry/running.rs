@@ -12,7 +12,7 @@ use crate::ray::head::{HeadClient, HeadError};
 use crate::ray::registry::breakpoint::Names;
 use crate::ray::registry::clusters::ClusterHandle;
 use crate::ray::registry::rows::newest_running;
-use crate::ray::registry::rows::{ActorRow, JobRow, List, TaskRow, WorkerRow};
+use crate::ray::registry::rows::{ActorRow, JobRow, QueryResult, TaskRow, WorkerRow};
 use crate::ray::registry::{names, query};
 
 /// What is asked for.
@@ -139,7 +139,7 @@ async fn rows(
         query::jobs(head)
     );
     // Names are worth having, and what runs is known without.
-    let actors = actors.map(List::into_rows).unwrap_or_else(|error| {
+    let actors = actors.map(QueryResult::into_rows).unwrap_or_else(|error| {
         tracing::debug!(%error, "cannot look up the actors");
         Vec::new()
     });

@@ -27,7 +27,7 @@ pub struct Rules {
 
 /// What its owner is to do with the front of the bytes.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ScanStep {
     /// Forward this many.
     Forward(usize),
     /// Nothing until there are more.
@@ -119,7 +119,7 @@ impl Scanner {
         !matches!(self.at, At::Passing { .. })
     }
 
-    /// How many bytes may have to be held before the next [`Step`] that takes any, as far as that is known; else 0.
+    /// How many bytes may have to be held before the next [`ScanStep`] that takes any, as far as that is known; else 0.
     pub fn expected(&self) -> usize {
         match self.at {
             At::Start | At::Passing { .. } => 0,
@@ -129,14 +129,14 @@ impl Scanner {
     }
 
     /// What to do with the front of `bytes`, which are not empty: those that no step has taken yet. After
-    /// [`Step::More`] they have to begin with the same bytes again.
+    /// [`ScanStep::More`] they have to begin with the same bytes again.
     ///
     /// # Errors
     /// [`FrameError`] where the stream is not DAP or a frame is over a limit: the stream cannot be followed further.
-    pub fn step(&mut self, bytes: &[u8]) -> Result<Step, FrameError> {
+    pub fn step(&mut self, bytes: &[u8]) -> Result<ScanStep, FrameError> {
         if let At::Start = self.at {
             let Some((head, body)) = header(bytes, self.rules.max_passed)? else {
-                return Ok(Step::More);
+                return Ok(ScanStep::More);
             };
             self.walk = Walk::new(self.rules.depth);
             self.rest = Rest::new();
@@ -153,7 +153,7 @@ impl Scanner {
             let frame = head + body;
             let seen = &bytes[head..bytes.len().min(frame)];
             self.at = match self.decide(seen, body)? {
-                None => return Ok(Step::More),
+                None => return Ok(ScanStep::More),
                 Some(ScanDecision::Captured) => At::Captured { head, frame },
                 Some(ScanDecision::Passes { seen }) => At::Passing {
                     left: frame,
@@ -176,15 +176,15 @@ impl Scanner {
                     left => At::Passing { left, seen: 0 },
                 };
                 Ok(match now {
-                    0 => Step::More,
-                    now => Step::Forward(now),
+                    0 => ScanStep::More,
+                    now => ScanStep::Forward(now),
                 })
             }
             At::Captured { head, frame } if bytes.len() >= frame => {
                 self.at = At::Start;
-                Ok(Step::Captured { head, frame })
+                Ok(ScanStep::Captured { head, frame })
             }
-            _ => Ok(Step::More),
+            _ => Ok(ScanStep::More),
         }
     }
 
@@ -265,9 +265,9 @@ mod tests {
             held.extend_from_slice(chunk);
             while !held.is_empty() {
                 match scanner.step(&held)? {
-                    Step::Forward(n) => forwarded.extend(held.drain(..n)),
-                    Step::More => break,
-                    Step::Captured { head, frame } => {
+                    ScanStep::Forward(n) => forwarded.extend(held.drain(..n)),
+                    ScanStep::More => break,
+                    ScanStep::Captured { head, frame } => {
                         captured.push(held[head..frame].to_vec());
                         held.drain(..frame);
                     }
@@ -293,7 +293,7 @@ mod tests {
         put_frame(&mut wire, &message("pass", 10, false));
         assert_eq!(
             Scanner::new(rules(Depth::Deciding)).step(&wire),
-            Ok(Step::Forward(wire.len()))
+            Ok(ScanStep::Forward(wire.len()))
         );
     }
 
@@ -336,7 +336,7 @@ mod tests {
         let mut at = 0;
         let error = loop {
             match scanner.step(&wire[at..wire.len().min(at + 700)]) {
-                Ok(Step::Forward(n)) => at += n,
+                Ok(ScanStep::Forward(n)) => at += n,
                 Ok(other) => panic!("{other:?}"),
                 Err(error) => break error,
             }
@@ -378,10 +378,10 @@ mod tests {
         });
         // Walked from the start each time, this would be 130 GB.
         for end in (1..wire.len()).step_by(64) {
-            assert_eq!(scanner.step(&wire[..end]), Ok(Step::More));
+            assert_eq!(scanner.step(&wire[..end]), Ok(ScanStep::More));
             assert!(scanner.between_frames());
         }
-        assert_eq!(scanner.step(&wire), Ok(Step::Forward(wire.len())));
+        assert_eq!(scanner.step(&wire), Ok(ScanStep::Forward(wire.len())));
     }
 
     proptest! {

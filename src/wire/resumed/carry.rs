@@ -14,7 +14,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use super::link::{Attachment, Sent};
 use super::messages::ResumeMessage;
-use super::{DOUBTED, HEARTBEAT, Link, Phase, SILENCE};
+use super::{DOUBTED, HEARTBEAT, LinkHandle, Phase, SILENCE};
 use crate::wire::text::one_line;
 use crate::wire::tunnel::messages::{read, written};
 use crate::wire::tunnel::{LARGEST_FRAME, close_frame};
@@ -156,7 +156,7 @@ where
 }
 
 /// What `next` gives, unless the other side of `link` is silent for too long.
-async fn in_time<T>(link: &Link, next: impl Future<Output = T>) -> Option<T> {
+async fn in_time<T>(link: &LinkHandle, next: impl Future<Output = T>) -> Option<T> {
     let mut next = pin!(next);
     let mut doubted = link.doubted();
     let silent_since = Instant::now();

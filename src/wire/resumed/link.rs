@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::stream::LinkedStream;
 use super::messages::ResumeMessage;
-use super::offsets::{IncomingOffsets, Mismatch, Next, Outgoing};
+use super::offsets::{IncomingOffsets, Mismatch, Next, OutgoingOffsets};
 use crate::memory::{Account, MemoryUse, Taken};
 use crate::wire::tunnel::LARGEST_FRAME;
 
@@ -34,7 +34,7 @@ pub(crate) enum Phase {
 
 /// A link, for who carries it and who looks after it.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct LinkHandle {
     state: Mutex<ResumedState>,
     /// There may be something to send.
     pub(super) to_send: Notify,
@@ -51,7 +51,7 @@ pub(crate) struct Link {
 
 #[derive(Debug)]
 struct ResumedState {
-    outgoing: Outgoing,
+    outgoing: OutgoingOffsets,
     incoming: IncomingOffsets,
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -78,7 +78,7 @@ struct ResumedState {
 /// Dropped, it gives the link back: no transport carries it then.
 #[derive(Debug)]
 pub(crate) struct Attachment {
-    link: Arc<Link>,
+    link: Arc<LinkHandle>,
     number: u64,
     /// Everything before that was received when it began.
     pub(crate) received: u64,
@@ -100,7 +100,7 @@ pub(super) enum Sent {
     Over,
 }
 
-impl Link {
+impl LinkHandle {
     /// A link that no transport carries yet, and its stream: with so many bytes under way from here, and so many towards here.
     pub(crate) fn new(outgoing: usize, incoming: usize) -> (Arc<Self>, LinkedStream) {
         Self::counted(outgoing, incoming, &Account::default())
@@ -114,7 +114,7 @@ impl Link {
     ) -> (Arc<Self>, LinkedStream) {
         let link = Arc::new(Self {
             state: Mutex::new(ResumedState {
-                outgoing: Outgoing::new(outgoing),
+                outgoing: OutgoingOffsets::new(outgoing),
                 incoming: IncomingOffsets::new(incoming),
                 reader: None,
                 writer: None,
@@ -365,7 +365,7 @@ impl Link {
 
 impl Attachment {
     /// What it carries.
-    pub(super) fn link(&self) -> &Link {
+    pub(super) fn link(&self) -> &LinkHandle {
         &self.link
     }
 }

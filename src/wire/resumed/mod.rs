@@ -5,7 +5,7 @@
 //! and says how far it has received, the relay answers the same, and both go on from there. What is kept is bounded, and
 //! a writer that is faster than the reader waits: nothing is lost, doubled or cut.
 //!
-//! [`LinkedStream`] is the end that is read and written, [`Link`] what lies behind it, and [`carry()`] moves the bytes over
+//! [`LinkedStream`] is the end that is read and written, [`LinkHandle`] what lies behind it, and [`carry()`] moves the bytes over
 //! one WebSocket until that is lost.
 
 mod carry;
@@ -16,7 +16,7 @@ pub mod offsets;
 use std::time::Duration;
 
 pub(crate) use self::carry::{Cut, carry};
-pub(crate) use self::link::{Link, LinkedStream, Phase};
+pub(crate) use self::link::{LinkHandle, LinkedStream, Phase};
 
 /// Where links are opened, at a relay; one that is resumed has its id behind it.
 pub(crate) const CONNECT_PATH: &str = "/relay/v1/connect";

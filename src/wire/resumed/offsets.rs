@@ -47,7 +47,7 @@ pub enum Next {
 
 /// The direction that this side writes.
 #[derive(Debug)]
-pub struct Outgoing {
+pub struct OutgoingOffsets {
     /// What the other side may not have received, from `start` on.
     kept: VecDeque<u8>,
     start: u64,
@@ -63,7 +63,7 @@ pub struct Outgoing {
     abandoned: bool,
 }
 
-impl Outgoing {
+impl OutgoingOffsets {
     /// Nothing written yet; at most `window` bytes are not taken at a time.
     pub fn new(window: usize) -> Self {
         Self {

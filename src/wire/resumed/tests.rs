@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
-use super::offsets::{IncomingOffsets, Mismatch, Next, Outgoing};
+use super::offsets::{IncomingOffsets, Mismatch, Next, OutgoingOffsets};
 use super::*;
 use crate::wire::peer_stream::PeerStream as _;
 use crate::wire::tunnel::stream_config;
@@ -41,12 +41,12 @@ proptest! {
     #[test]
     fn what_is_written_is_read_whatever_is_cut(steps in steps(), lost in proptest::collection::vec(0u8..4, 1..50)) {
         const WINDOW: usize = 1000;
-        let (mut near, mut far) = (Outgoing::new(WINDOW), IncomingOffsets::new(WINDOW));
+        let (mut near, mut far) = (OutgoingOffsets::new(WINDOW), IncomingOffsets::new(WINDOW));
         let (mut wrote, mut read) = (0u64, 0u64);
         let mut lost = lost.iter().cycle();
         // A transport that has lost something loses everything behind that.
         let mut broken = false;
-        let write = |near: &mut Outgoing, wrote: &mut u64, count: usize| {
+        let write = |near: &mut OutgoingOffsets, wrote: &mut u64, count: usize| {
             let bytes: Vec<u8> = (0..count as u64).map(|at| byte(*wrote + at)).collect();
             let took = near.write(&bytes);
             *wrote += took as u64;
@@ -119,7 +119,7 @@ fn byte(at: u64) -> u8 {
 
 #[test]
 fn who_counts_otherwise_is_not_believed() {
-    let mut near = Outgoing::new(10);
+    let mut near = OutgoingOffsets::new(10);
     assert_eq!(near.write(b"0123456789abc"), 10);
     assert!(matches!(near.send(4), Some(Next::Bytes(_))));
     let wrong = |said, from, to| Err(Mismatch::Position { said, from, to });
@@ -159,8 +159,8 @@ async fn websockets() -> (WebSocketStream<DuplexStream>, WebSocketStream<DuplexS
 
 /// Both ends of a link, whose transports last as long as `lasts` says, one after another, and how the last one ended.
 async fn carried(
-    near: Arc<Link>,
-    far: Arc<Link>,
+    near: Arc<LinkHandle>,
+    far: Arc<LinkHandle>,
     mut lasts: impl FnMut() -> Option<Duration>,
 ) -> Cut {
     loop {
@@ -183,8 +183,8 @@ async fn carried(
 
 #[tokio::test(start_paused = true)]
 async fn megabytes_go_both_ways_through_many_cuts_and_each_half_ends_by_itself() {
-    let (near, mut left) = Link::new(UP, DOWN);
-    let (far, mut right) = Link::new(DOWN, UP);
+    let (near, mut left) = LinkHandle::new(UP, DOWN);
+    let (far, mut right) = LinkHandle::new(DOWN, UP);
     let mut cuts = 0;
     let carrying = carried(near, far, move || {
         cuts += 1;
@@ -218,7 +218,7 @@ async fn megabytes_go_both_ways_through_many_cuts_and_each_half_ends_by_itself()
 
 #[tokio::test(start_paused = true)]
 async fn whoever_writes_into_a_cut_waits_and_what_is_kept_is_bounded() {
-    let (near, mut left) = Link::new(UP, DOWN);
+    let (near, mut left) = LinkHandle::new(UP, DOWN);
     let filled = timeout(Duration::from_secs(3600), left.write_all(&vec![1; 2 * UP])).await;
     assert!(filled.is_err());
     assert!(matches!(*near.phase().borrow(), Phase::Detached(_)));
@@ -230,8 +230,8 @@ async fn whoever_writes_into_a_cut_waits_and_what_is_kept_is_bounded() {
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_side_is_gone_after_15_s_and_a_quiet_one_is_not() {
-    let (near, _left) = Link::new(UP, DOWN);
-    let (far, _right) = Link::new(DOWN, UP);
+    let (near, _left) = LinkHandle::new(UP, DOWN);
+    let (far, _right) = LinkHandle::new(DOWN, UP);
     let (one, other) = websockets().await;
     let near_end = near.attach(0).unwrap();
     // Heartbeats keep it, and measure.
@@ -248,8 +248,8 @@ async fn a_silent_side_is_gone_after_15_s_and_a_quiet_one_is_not() {
 
 #[tokio::test(start_paused = true)]
 async fn a_side_that_is_doubted_is_asked_at_once_and_has_seconds_to_answer() {
-    let (near, left) = Link::new(UP, DOWN);
-    let (far, _right) = Link::new(DOWN, UP);
+    let (near, left) = LinkHandle::new(UP, DOWN);
+    let (far, _right) = LinkHandle::new(DOWN, UP);
     let (one, other) = websockets().await;
     let near_end = near.attach(0).unwrap();
     let doubt = async {
@@ -285,7 +285,7 @@ async fn a_side_that_is_doubted_is_asked_at_once_and_has_seconds_to_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn another_transport_takes_the_link_and_the_one_before_says_nothing_more() {
-    let (near, mut left) = Link::new(UP, DOWN);
+    let (near, mut left) = LinkHandle::new(UP, DOWN);
     let (one, _other) = websockets().await;
     let first = near.attach(0).unwrap();
     let carrying = carry(first, one);
@@ -306,8 +306,8 @@ async fn another_transport_takes_the_link_and_the_one_before_says_nothing_more()
 
 #[tokio::test(start_paused = true)]
 async fn a_side_that_is_left_is_told_and_both_are_done() {
-    let (near, left) = Link::new(UP, DOWN);
-    let (far, mut right) = Link::new(DOWN, UP);
+    let (near, left) = LinkHandle::new(UP, DOWN);
+    let (far, mut right) = LinkHandle::new(DOWN, UP);
     near.take_up();
     let leaves = async {
         timeout(Duration::from_secs(60), far.used()).await.unwrap();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use ray_relay::demo::venv::{self, Venv, VenvError};
-use ray_relay::telemetry::progress::Progress;
+use ray_relay::telemetry::progress::PreparationClock;
 
 use super::skip;
 
@@ -58,7 +58,7 @@ fn make(version: &str) -> Option<Venv> {
                     .enable_all()
                     .build()
                     .unwrap();
-                let progress = Progress::new("it: ray");
+                let progress = PreparationClock::new("it: ray");
                 runtime.block_on(venv::prepare(&dir, version, &requirements, &progress))
             })
             .join()

@@ -25,7 +25,7 @@ use self::messages::{
 };
 use crate::config::{self, Gcs};
 use crate::ray::head::HeadClient;
-use crate::ray::registry::rows::{LIMIT, List, WorkerRow};
+use crate::ray::registry::rows::{LIMIT, QueryResult, WorkerRow};
 use crate::wire::text::{hex, innermost_cause, one_line};
 
 /// Largest answer: 10,000 workers are 4 MiB.
@@ -169,7 +169,7 @@ impl GcsClient {
     }
 
     /// Live workers with waiting threads. Before Ray 2.38: all workers.
-    pub(super) async fn paused_workers(&self) -> Result<List<WorkerRow>, GcsError> {
+    pub(super) async fn paused_workers(&self) -> Result<QueryResult<WorkerRow>, GcsError> {
         let request = WorkersRequest {
             limit: i64::try_from(LIMIT).ok(),
             filters: Some(WorkerFilters {
@@ -184,7 +184,7 @@ impl GcsClient {
         let seen = reply.workers.len() as u64;
         let rows = reply.workers.into_iter().filter_map(row).collect();
         let total = u64::try_from(reply.total).unwrap_or_default();
-        Ok(List::of(rows, total.max(seen), seen))
+        Ok(QueryResult::of(rows, total.max(seen), seen))
     }
 
     async fn call<Q, A>(&self, path: &'static str, message: Q) -> Result<A, GcsError>

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::hold::{Hold, Holder, RemoteHold, RemoteHolds, Step, Touched};
+use crate::hold::{Hold, Holder, MergeStep, RemoteHold, RemoteHolds, Touched};
 use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, State as Life};
 use crate::ray::registry::change::{Change, ClaimError};
 use crate::ray::registry::entered::EnteredBreakpoint;
@@ -77,7 +77,13 @@ impl State {
     }
 
     /// What a claim is told that came by `step` to `key`.
-    fn claimed(&mut self, cluster: Cluster, key: &str, step: Step, now: Now) -> Option<Claimed> {
+    fn claimed(
+        &mut self,
+        cluster: Cluster,
+        key: &str,
+        step: MergeStep,
+        now: Now,
+    ) -> Option<Claimed> {
         let changes = self.step(cluster, key, step, now);
         let entry = self.clusters[cluster].entries.get(key)?;
         Some((cluster, Arc::clone(entry.breakpoint()), changes))
@@ -199,22 +205,22 @@ impl State {
         cluster: Cluster,
         key: &str,
         now: Now,
-        step: impl FnOnce(&mut Hold) -> Step,
+        step: impl FnOnce(&mut Hold) -> MergeStep,
     ) -> Changes {
         let entry = self.clusters[cluster].entries.get_mut(key);
-        let step = entry.map_or(Step::Same, |entry| step(&mut entry.hold));
+        let step = entry.map_or(MergeStep::Same, |entry| step(&mut entry.hold));
         self.step(cluster, key, step, now)
     }
 
     /// Has the list and the events say what came of a step of `key`'s hold.
-    fn step(&mut self, cluster: Cluster, key: &str, step: Step, now: Now) -> Changes {
+    fn step(&mut self, cluster: Cluster, key: &str, step: MergeStep, now: Now) -> Changes {
         let state = &mut self.clusters[cluster];
         let Some(entry) = state.entries.get_mut(key) else {
             return Changes::new();
         };
         let (life, change) = match step {
-            Step::Same => return Changes::new(),
-            Step::Over if entry.unreachable.is_none() => {
+            MergeStep::Same => return Changes::new(),
+            MergeStep::Over if entry.unreachable.is_none() => {
                 state.gone.insert(key.to_owned(), now.instant);
                 if entry.unexplained && state.unexplained.len() < MAX_UNEXPLAINED {
                     let until = now.instant + UNEXPLAINED;
@@ -224,9 +230,9 @@ impl State {
                 self.release(cluster, key, now, &mut changes);
                 return changes;
             }
-            Step::Held(holder) => held(entry, holder, now),
+            MergeStep::Held(holder) => held(entry, holder, now),
             // Where nothing listens, no client can have detached it: it is as it was, or another's.
-            Step::Free | Step::Over => match entry.hold.holder().cloned() {
+            MergeStep::Free | MergeStep::Over => match entry.hold.holder().cloned() {
                 Some(holder) => held(entry, holder, now),
                 None => free(entry, now),
             },

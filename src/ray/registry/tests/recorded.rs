@@ -7,7 +7,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::ray::registry::breakpoint::{Names, Reason};
-use crate::ray::registry::rows::{ActorRow, Envelope, JobRow, List, NodeRow, TaskRow, WorkerRow};
+use crate::ray::registry::rows::{
+    ActorRow, Envelope, JobRow, NodeRow, QueryResult, TaskRow, WorkerRow,
+};
 use crate::ray::registry::{exit, names, traceback};
 
 const VERSIONS: [&str; 11] = [
@@ -26,7 +28,7 @@ fn json(version: &str, name: &str) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-fn list<T: DeserializeOwned>(version: &str, name: &str) -> List<T> {
+fn list<T: DeserializeOwned>(version: &str, name: &str) -> QueryResult<T> {
     let envelope: Envelope<T> =
         serde_json::from_value(json(version, name)["body"].clone()).unwrap();
     envelope.into_list().unwrap()
@@ -47,7 +49,7 @@ fn running(version: &str, name: &str) -> Vec<TaskRow> {
 #[test]
 fn paused_workers_have_an_address_and_a_count() {
     for version in VERSIONS {
-        let list: List<WorkerRow> = list(version, "workers_paused.json");
+        let list: QueryResult<WorkerRow> = list(version, "workers_paused.json");
         assert!(!list.truncated(), "{version}");
         let rows = list.into_rows();
         assert_eq!(rows.len(), 2, "{version}");

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 use super::buffer::Buffer;
 use crate::memory::{Account, MemoryUse, Short, Taken};
 use crate::wire::dap::codec::{FrameError, LITTLE, is_plain_header, weight};
-use crate::wire::dap::scanner::{Rules, Scanner, Step};
+use crate::wire::dap::scanner::{Rules, ScanStep, Scanner};
 use crate::wire::peer_stream::PeerStream;
 use crate::wire::turn::{Pace, SEALED_TURN, TURN};
 
@@ -222,15 +222,15 @@ impl Lane {
                 return;
             }
             match self.scanner.step(rest) {
-                Ok(Step::Forward(n)) => self.passing += n,
-                Ok(Step::More) => return,
+                Ok(ScanStep::Forward(n)) => self.passing += n,
+                Ok(ScanStep::More) => return,
                 // It would not be forwarded with another header.
-                Ok(Step::Captured { head, frame })
+                Ok(ScanStep::Captured { head, frame })
                     if is_plain_header(&rest[..head]) && passes(&rest[head..frame]) =>
                 {
                     self.passing += frame;
                 }
-                Ok(Step::Captured { head, frame }) => {
+                Ok(ScanStep::Captured { head, frame }) => {
                     self.found = Some(LaneItem::Captured { head, frame });
                 }
                 Err(error) => self.found = Some(LaneItem::Malformed(error)),

@@ -8,13 +8,13 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use super::Link;
+use super::LinkHandle;
 use crate::wire::peer_stream::PeerStream;
 
 /// The stream of a link: reads and writes wait while no transport carries it, and fail once it is broken. Dropped, it ends its
 /// half behind everything that was written, and the other side is told that nothing reads here.
 #[derive(Debug)]
-pub(crate) struct LinkedStream(pub(super) Arc<Link>);
+pub(crate) struct LinkedStream(pub(super) Arc<LinkHandle>);
 
 impl LinkedStream {
     fn broken(&self) -> Option<io::Error> {
