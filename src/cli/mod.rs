@@ -157,10 +157,10 @@ pub enum Command {
     /// Be a Ray node's agent, through which relays reach its debuggers
     #[command(after_help = node::AFTER_HELP)]
     Node(node::NodeArgs),
-    /// Keep the debug sessions of a relay that is killed, for the next one
+    /// Keep the sessions of a killed relay for the next one
     #[command(after_help = keeper::AFTER_HELP)]
     Keeper(keeper::KeeperArgs),
-    /// Check a configuration: every problem at once, or what it comes to
+    /// Check a configuration, and report every problem at once
     #[command(after_help = check_config::AFTER_HELP)]
     CheckConfig(CheckConfigArgs),
     /// Say what the keys of the configuration mean
@@ -172,7 +172,7 @@ pub enum Command {
     /// List what runs, and find what hangs
     #[command(after_help = tasks::AFTER_HELP)]
     Tasks(TasksArgs),
-    /// Look at each link from here to the debuggers of paused tasks, and name what is broken
+    /// Check each link from here to the tasks, and name what is broken
     #[command(after_help = doctor::AFTER_HELP)]
     Doctor(DoctorArgs),
     /// Ask whether a relay answers, for a container's health check
@@ -190,13 +190,13 @@ pub enum Command {
     /// Run pdb commands in a paused task, for scripts
     #[command(after_help = exec::AFTER_HELP)]
     Exec(ExecArgs),
-    /// Print where tasks are and what their variables hold: paused ones, or all that run, folded into one tree
+    /// Print stacks and variables of paused tasks, or of all that run
     #[command(after_help = snapshot::AFTER_HELP)]
     Snapshot(SnapshotArgs),
-    /// Print what differs between the frames of paused tasks that run the same, the odd one out first
+    /// Print what differs between paused tasks that run the same
     #[command(after_help = diff::AFTER_HELP)]
     Diff(DiffArgs),
-    /// Leave a paused task where it is, kept for you, to go on with later
+    /// Keep a paused task where it is, for you to go on with later
     #[command(after_help = park::AFTER_HELP)]
     Park(ParkArgs),
     /// Let paused tasks run on without attaching to each
@@ -205,25 +205,25 @@ pub enum Command {
     /// Show who debugs what, and end a session
     #[command(after_help = sessions::AFTER_HELP)]
     Sessions(Box<SessionsArgs>),
-    /// Take workers that dial out to a debugger that listens on this machine
+    /// Lead workers that dial out to a debugger on this machine
     #[command(after_help = reverse::AFTER_HELP)]
     Reverse(ReverseArgs),
-    /// Forward a port of this machine to the relay, over a connection that survives network changes
+    /// Forward a local port to the relay, across lost networks
     #[command(after_help = connect::AFTER_HELP)]
     Connect(Box<ConnectArgs>),
-    /// Be a debug adapter on standard input and output, for editors that start one
+    /// Be a debug adapter on standard input and output
     #[command(after_help = dap::AFTER_HELP)]
     Dap(DapArgs),
-    /// Start a small real Ray cluster with tasks at breakpoints, and the relay in front of it
+    /// Start a small Ray cluster with paused tasks, and the relay
     #[command(after_help = demo::AFTER_HELP)]
     Demo(crate::demo::DemoArgs),
-    /// Put an agent on every node of a cluster, through Ray's own Jobs API
+    /// Put an agent on every node of a cluster, by Ray's Jobs API
     #[command(after_help = deploy::AFTER_HELP)]
     Deploy(crate::deploy::DeployArgs),
     /// What `deploy` has the cluster run
     #[command(hide = true)]
     Deployed(crate::deploy::DeployedArgs),
-    /// Print Python that keeps the debug ports of Ray's workers on loopback
+    /// Print Python that keeps workers' debug ports on loopback
     #[command(after_help = hook::AFTER_HELP)]
     Hook,
     /// Make keys and tokens, show and revoke tokens

@@ -132,7 +132,7 @@ pub struct NodeArgs {
     )]
     #[arg(value_hint = ValueHint::FilePath)]
     pub ray_token_file: Option<PathBuf>,
-    /// Link over http to another machine too, where everybody on the way reads and writes along
+    /// Link over http to another machine too, where each host on the way can read and change it
     #[arg(long, env = "RAY_RELAY_NODE_ALLOW_PLAINTEXT", hide_env = true)]
     #[arg(value_parser = clap::builder::FalseyValueParser::new())]
     pub allow_plaintext: bool,

@@ -48,7 +48,7 @@ pub struct RelayTokenArgs {
     )]
     #[arg(value_hint = clap::ValueHint::CommandString)]
     pub token_command: Option<String>,
-    /// Send the token over http to another machine too, where everybody on the way can read it
+    /// Send the token over http to another machine too, where each host on the way can read it
     #[arg(long, hide_short_help = true)]
     pub insecure_send_token: bool,
     /// What the command printed last.

@@ -20,9 +20,9 @@ use crate::wire::backoff::Backoff;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
-  ray-relay reverse ada --to 127.0.0.1:7779
+  ray-relay reverse ann --to 127.0.0.1:7779
       start the debug server in PyCharm first, then put the printed line into the task
-  ray-relay reverse ada --to 5678 --port 7771 --json
+  ray-relay reverse ann --to 5678 --port 7771 --json
       one object a line: {\"event\": \"listening\", \"port\": 7771, \"nodes\": 3}, then \"arrived\", \"ended\", \"turned_away\", \"warning\" and \"lost\"
 
 For debuggers that wait to be dialled: PyCharm's \"Python Debug Server\" with

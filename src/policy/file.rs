@@ -145,7 +145,7 @@ impl RuleEntry {
             None => {}
         }
         if let Some(most) = obligations.park_max {
-            text += &format!("; for {} at most on purpose", format_duration(most));
+            text += &format!("; parked for at most {}", format_duration(most));
         }
         text
     }

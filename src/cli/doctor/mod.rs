@@ -23,7 +23,7 @@ use crate::wire::text::shortened;
 pub(super) const AFTER_HELP: &str = "\
 Examples:
   ray-relay doctor
-  ray-relay doctor --relay https://relay.example.com --token-file ada.token
+  ray-relay doctor --relay https://relay.example.com --token-file ann.token
   ray-relay doctor --kube
   ray-relay doctor --json | jq -r '.findings[] | select(.severity == \"error\") | .says'
 

@@ -24,12 +24,12 @@ A relay that wants tokens, from nothing:
       relay.key signs tokens: keep it. relay.pub is for the relay.
   ray-relay serve --auth-key ~/relay-keys/relay.pub
       from now on every client needs a token, so any --listen address is allowed; tokens travel in clear there unless the relay has a certificate
-  ray-relay token mint --key ~/relay-keys/relay.key --sub ada --scope list,debug --ttl 8h > ada.token
-      give ada.token to Ada
-  RAY_RELAY_TOKEN=$(cat ada.token) ray-relay list --relay http://relay.example.com:5678
+  ray-relay token mint --key ~/relay-keys/relay.key --sub ann --scope list,debug --ttl 36h > ann.token
+      give ann.token to Ann
+  RAY_RELAY_TOKEN=$(cat ann.token) ray-relay list --relay http://relay.example.com:5678
       or as \"rayRelay\": {\"token\": ...} in a debug configuration, RAY_AUTH_TOKEN for Ray's own tools
-  ray-relay token revoke --sub ada --file /var/lib/ray-relay/revoked.jsonl
-      ends all that Ada has, live sessions too, where that file is auth.revocations_file
+  ray-relay token revoke --sub ann --file /var/lib/ray-relay/revoked.jsonl
+      ends all that Ann has, live sessions too, where that file is auth.revocations_file
 
 Scopes:
   list             see breakpoints in lists and events
