@@ -271,7 +271,7 @@ async fn a_syslog_that_takes_nothing_is_waited_for_no_longer_than_configured() {
     log.config.syslog = SyslogAddress::Unix(path.clone());
     log.config.timeout = Duration::from_millis(200);
     let audit = log.open();
-    // The socket's queue is short; nobody reads it.
+    // The socket's queue is short; it is not read.
     let why = loop {
         if let Err(why) = audit.write(Entry::new(EntryKind::Decision)).await {
             break why.to_string();

@@ -52,7 +52,7 @@ fn guarded(
 ) -> Arc<Context> {
     let mut config = Config::default();
     config.dap.connect_timeout = Duration::from_millis(300);
-    // Where nothing else is said, whoever closes leaves.
+    // Where nothing else is said, a client that closes leaves.
     config.park.r#for = Duration::ZERO;
     adapt(&mut config);
     Context::offline(config, auth, audit)

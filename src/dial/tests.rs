@@ -218,7 +218,7 @@ async fn a_proxy_that_does_not_lead_there_is_told_of() {
         assert_eq!(refused.is_behind(), behind, "{told}");
         assert!(!format!("{refused:?} {told}").contains("secret"), "{told}");
     }
-    // Taken, so that nobody else listens there meanwhile.
+    // Taken, so that no other process listens there meanwhile.
     let taken = TcpSocket::new_v4().unwrap();
     taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = taken.local_addr().unwrap();
@@ -232,7 +232,7 @@ async fn a_proxy_that_does_not_lead_there_is_told_of() {
     )));
 }
 
-/// Every step has a deadline: nobody answers in this one.
+/// Every step has a deadline: no server answers in this one.
 #[tokio::test(start_paused = true)]
 async fn who_never_answers_is_given_up() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -37,7 +37,7 @@ fn chosen(all: &[RayCluster], most: usize, configured: &[&str]) -> Chosen {
     chosen_with(all, most, configured, &[])
 }
 
-/// The same while somebody has sessions with those of `in_use`.
+/// The same while there are sessions with those of `in_use`.
 fn chosen_with(all: &[RayCluster], most: usize, configured: &[&str], in_use: &[&str]) -> Chosen {
     let settings = ClusterDiscovery {
         max_clusters: most,
@@ -198,7 +198,7 @@ fn one_that_takes_kubernetes_own_tokens_is_sent_none_and_says_what_to_do() {
         why.contains("enableK8sTokenAuth") && why.contains(address),
         "{why}"
     );
-    // KubeRay refuses such a one; without authentication there is nobody who asks for a token.
+    // KubeRay refuses such a one; without authentication no one asks for a token.
     let disabled = one(json!({"mode": "disabled", "enableK8sTokenAuth": true}));
     assert_eq!(head(disabled).unwrap(), (address.to_owned(), None));
     // It is the one that was named, and is not there twice.
@@ -273,7 +273,7 @@ fn one_that_comes_up_takes_no_place_from_one_that_serves_and_nothing_from_one_wi
         )
     );
 
-    // Of its namespace, what somebody has a session with goes before what is older, and its head may be away.
+    // Of its namespace, what a session is with goes before what is older, and its head may be away.
     let mut all = vec![
         named("c", "first", "2025-01-01"),
         named("c", "second", "2025-01-02"),
@@ -286,7 +286,7 @@ fn one_that_comes_up_takes_no_place_from_one_that_serves_and_nothing_from_one_wi
     // Of two namespaces with as many, the one with the session.
     all.push(named("a", "other", "2025-01-01"));
     assert_eq!(with(&all, 1), "c.third");
-    // But nobody crowds out another namespace by sessions.
+    // But no one crowds out another namespace by sessions.
     assert_eq!(with(&all, 2), "c.third a.other");
 }
 

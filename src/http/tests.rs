@@ -140,13 +140,13 @@ fn lines(entries: &[AuditLine]) -> Vec<String> {
     entries.iter().map(line).collect()
 }
 
-/// Somebody who may do what `rules` says, as a policy file says it. The token is that of [`token_of`].
+/// A principal that may do what `rules` says, as a policy file says it. The token is that of [`token_of`].
 pub(super) struct Person {
     rules: String,
 }
 
 impl Person {
-    /// Somebody with `scopes` (words in quotes) on what `narrowing` (lines of TOML) says.
+    /// A principal with `scopes` (words in quotes) on what `narrowing` (lines of TOML) says.
     pub(super) fn new(subject: &str, scopes: &str, narrowing: &str) -> Self {
         let rules =
             format!("[[rule]]\nsubjects = [{subject:?}]\nscopes = [{scopes}]\n{narrowing}\n");
@@ -159,7 +159,7 @@ fn bearer(subject: &str) -> String {
     format!("Bearer {}", token_of(subject))
 }
 
-/// A head that nobody may knock at: tells of every connection and keeps silent.
+/// A head that no client may knock at: tells of every connection and keeps silent.
 struct Untouched {
     address: SocketAddr,
     listener: TcpListener,
@@ -174,7 +174,7 @@ impl Untouched {
         }
     }
 
-    /// Fails if anybody has connected.
+    /// Fails if a client has connected.
     async fn check(&self) {
         // A connection of this test's own is behind all others in the queue.
         let own = TcpStream::connect(self.address).await.unwrap();

@@ -118,7 +118,7 @@ impl Pdb {
         pdb
     }
 
-    /// Somebody entered.
+    /// A client entered.
     async fn entered(&self) -> TcpStream {
         let accepted = timeout(PATIENCE, self.listener.accept()).await;
         let (mut stream, _) = accepted.expect("the relay dials").unwrap();

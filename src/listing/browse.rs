@@ -210,7 +210,7 @@ mod tests {
             text.ends_with("Number 0 is yours and parked: enter 0 to go on with it.\n"),
             "{text}"
         );
-        // Where nobody is authenticated, what nobody in particular has parked is everybody's.
+        // Where authentication is off, each park is everyone's.
         let mut nobody = Browse::new(ListSelection::default(), None).owned_by(Value::Null);
         let menu = nobody.read(list);
         assert_eq!(ids(&nobody.show(&menu, false, None)), [0, 1, 2, 3]);

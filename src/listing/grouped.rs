@@ -152,7 +152,7 @@ mod tests {
                 "rank0003 | Trainer.step [rank-3] rank 3 | train.py:9 | 10.0.0.1 | 3s | 1",
             ]
         );
-        // So does what somebody has.
+        // So does what is held.
         eight[0] = rank(0, 42, "attached");
         let told = told(&eight);
         assert_eq!(told.len(), 3, "{told:?}");

@@ -49,7 +49,7 @@ fn the_answers_of_one_head_have_a_quarter_whoever_asks_for_them() {
         short
     );
     assert_eq!(bad.take(MemoryUse::Answers, half).unwrap_err(), short);
-    // What was refused is nobody's, another head is another matter, and ann has her own still.
+    // What was refused is no one's, another head is another matter, and ann has her own still.
     let good = asks("bob", "good").take(MemoryUse::Answers, most).unwrap();
     let messages = memory.account(Some("ann")).take(MemoryUse::Messages, half);
     assert!(messages.is_ok());
@@ -81,7 +81,7 @@ fn everything_is_given_back() {
     assert_eq!(memory.taken(MemoryUse::Links), 0);
     assert_eq!(memory.0.used.load(Ordering::Relaxed), 0);
     assert!(memory.0.owners.lock().is_empty());
-    // Nobody counts it.
+    // It is not counted.
     assert!(
         Account::default()
             .take(MemoryUse::Messages, usize::MAX)

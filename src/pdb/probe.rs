@@ -100,7 +100,7 @@ sys.modules["numpy"] = np
                 "ndarray(float('nan'), *[2.0] * 15)",
                 "array (8, 2) float32, not finite: 1 of 16, norm nan, checksum ",
             ),
-            // What is no array of the library's own is not asked for more than it says by itself.
+            // Another type than the library's own is not asked for more than it says by itself.
             ("Own(*[2.0] * 16)", "array (8, 2) float32"),
             ("ndarray(*'x' * 16)", "array (8, 2) float32"),
             ("ndarray(1.0, 2.0)", "its elements"),

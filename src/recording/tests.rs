@@ -157,7 +157,7 @@ async fn where_unrecorded_sessions_are_allowed_they_go_on() {
     let text = given.metrics.render(&Snapshot::default());
     let failures = "ray_relay_recording_failures_total 2\n";
     assert!(text.contains(failures), "{text}");
-    // Nobody said where to: that is no failure of a disk.
+    // No folder was named: that is no failure of a disk.
     given.config.dir = None;
     let why = given.begin(1).await.unwrap_err().to_string();
     assert!(why.contains("recording.dir"), "{why}");

@@ -90,7 +90,7 @@ impl Scene {
     }
 }
 
-/// Everything that can run has run; no time has passed that anybody measures by.
+/// Everything that can run has run; no time has passed that is measured by.
 async fn settled() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }

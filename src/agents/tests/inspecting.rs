@@ -1,4 +1,4 @@
-//! Workers that wait for nobody, told by the agents of their nodes.
+//! Workers that wait at no breakpoint, told by the agents of their nodes.
 
 use serde_json::json;
 

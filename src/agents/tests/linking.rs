@@ -173,7 +173,7 @@ async fn two_agents_for_one_node_are_both_refused_and_nobody_is_believed_for_a_m
 #[tokio::test]
 async fn an_agent_that_was_cut_off_makes_room_for_one_that_is_there() {
     let scene = Scene::new().await;
-    // Nobody reads its socket, so no ping is answered.
+    // Its socket is not read, so no ping is answered.
     let cut_off = scene.linked("agent", "a1", 1).await;
     let began = tokio::time::Instant::now();
     let _second = scene.linked("agent", "a1", 2).await;
@@ -234,7 +234,7 @@ async fn there_are_no_more_links_than_there_may_be() {
     second.announce("c3", 2).await;
     let why = second.refused().await;
     assert!(why.contains("upstream.max_agents"), "{why}");
-    // The same agent once more takes nobody's place.
+    // The same agent once more takes no other's place.
     let again = scene.linked("agent", "a1", 1).await;
     drop((first, again));
     let last = async {

@@ -217,7 +217,7 @@ async fn a_worker_is_taken_to_whoever_waits_and_ends_pass_both_ways() {
     let rows = scene.context.sessions.table.rows();
     assert_eq!((rows.len(), rows[0].protocol), (1, "reverse"));
     assert_eq!(rows[0].subject.as_deref(), Some("person"));
-    // Nobody who was not told of it.
+    // No agent that was not told of it.
     let gone = Some(StatusCode::NOT_FOUND);
     let mut wrong = arrived.clone();
     wrong.secret.0[0] ^= 1;
@@ -350,7 +350,7 @@ async fn a_worker_that_is_not_ones_own_to_debug_is_taken_to_nobody() {
     agent.dismissed().await;
     agent.arrives(id, &worker().worker_id, "c3").await;
     agent.dismissed().await;
-    // A rendezvous of nobody's.
+    // A rendezvous of no person.
     agent.arrives(Hex([9; 8]), &worker().worker_id, "a1").await;
     agent.dismissed().await;
     // An agent that was not asked to listen.

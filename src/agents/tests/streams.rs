@@ -279,7 +279,7 @@ async fn no_more_is_asked_of_an_agent_than_it_may_have() {
     }
     let busy = asking(&scene, PATIENCE).await.unwrap().unwrap_err();
     assert_eq!(busy, NoStream::Busy);
-    // When the link goes, nobody waits for what cannot come.
+    // When the link goes, no session waits for what cannot come.
     drop(agent);
     for one in waiting {
         assert_eq!(one.await.unwrap().unwrap_err(), NoStream::LinkLost);

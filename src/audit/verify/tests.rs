@@ -109,7 +109,7 @@ fn removed_moved_repeated_and_inserted_lines_are_named() {
         vec![&log[..log.len() - 5]],
         "f0 line 7: the last line is torn",
     );
-    // Without an anchor nobody can tell that the end is missing; with one everybody can.
+    // Without an anchor it cannot be told that the end is missing; with one it can.
     let head = chain::open(&Hashing::Plain, all[5].strip_suffix(b"\n").unwrap())
         .unwrap()
         .head;

@@ -196,7 +196,7 @@ fn a_line_over_which_the_process_died_is_chained_over() {
         let torn = usize::from(cut > 1);
         assert_eq!(report.torn.len(), torn, "{cut}");
         assert_eq!(events(&path)[1].get("torn").is_some(), torn == 1);
-        // Nobody but the relay can say so.
+        // Only the relay can say so.
         let text = std::fs::read_to_string(&path).unwrap();
         let edited: Vec<&str> = text.lines().filter(|l| !l.contains("torn")).collect();
         if torn == 1 {
@@ -279,7 +279,7 @@ fn lines_that_were_written_but_not_flushed_are_taken_over() {
     file_of(&mut writer).close();
     writer.write(&[line("c")]).unwrap();
     assert_eq!(good(&path).lines, 4);
-    // The same by somebody else is an attack, or a second relay.
+    // The same by another process is an attack, or a second relay.
     file.write_all(text.as_bytes()).unwrap();
     assert_refused(writer.write(&[line("d")]), "another process has written");
     for _ in 0..2 {

@@ -186,7 +186,7 @@ async fn no_relay_and_no_such_name() {
             .unwrap()
             .contains("kubectl port-forward svc/ray-relay 5678")
     );
-    // RFC 6761: nobody has a name below `invalid`.
+    // RFC 6761: no host has a name below `invalid`.
     let named = error(&args("http://relay.invalid"), ChainLink::Name, 69).await;
     assert!(named.says.contains("relay.invalid"));
 }
@@ -388,7 +388,7 @@ async fn found_first_error(args: &RelayArgs) -> Finding {
     error.unwrap()
 }
 
-/// A relay that shows `pair`, and the arguments of somebody who asks it with https and trusts `authority`.
+/// A relay that shows `pair`, and the arguments of a person who asks it with https and trusts `authority`.
 async fn secured(
     pair: &Pair,
     authority: &str,

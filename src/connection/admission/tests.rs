@@ -90,7 +90,7 @@ async fn what_strangers_weigh_is_bounded_and_the_one_that_grows_goes_last() {
     // What is too much by itself is too much.
     crowd.last().unwrap().place().weigh(BUDGET + 1);
     assert_eq!(stay(&crowd), 0);
-    // Of somebody who is known nothing is counted.
+    // Of a known person nothing is counted.
     let [ann] = people(["ann"]);
     let guard = admission.admit(HERE);
     guard.place().recognised(&ann).unwrap();

@@ -38,7 +38,7 @@ fn the_working_dir_is_mapped_only_where_there_is_one_and_nobody_said_otherwise()
     };
     let to = |root: &str| json!([{"localRoot": root, "remoteRoot": "."}]);
     let mine = json!({"workspaceFolder": "/home/me/project"});
-    // debugpy keeps those of whoever was there before.
+    // debugpy keeps those of the client before.
     assert_eq!(mapped(&json!({}), false, None), mappings::none());
     assert_eq!(mapped(&mine, false, Some("/src")), to("/src"));
     assert_eq!(mapped(&mine, true, None), to("/home/me/project"));
@@ -63,7 +63,7 @@ fn what_the_client_cannot_have_is_in_no_mapped_folder() {
     let open = json!({"workspaceFolder": "/home/me/other"});
     let itself = json!([{"localRoot": "/home/me/other", "remoteRoot": "/home/me/other"}]);
     assert_eq!(mapped(&open, false, None), itself);
-    // Nobody has a folder of Ray's, where none stands for it.
+    // No person has a folder of Ray's, where none stands for it.
     assert_eq!(mapped(&json!({}), true, None), mappings::nowhere());
     assert_eq!(mapped(&open, true, Some("")), mappings::nowhere());
     let own = json!({"pathMappings": mappings::none()});

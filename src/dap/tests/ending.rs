@@ -26,7 +26,7 @@ async fn the_reason_of_a_death_comes_before_the_end() {
     assert!(context.registry.snapshot().find(id).is_none());
 }
 
-/// debugpy keeps function breakpoints when its client is gone, and the task would stop at the next call with nobody there.
+/// debugpy keeps function breakpoints when its client is gone, and the task would stop at the next call with no client there.
 #[tokio::test]
 async fn a_client_that_leaves_takes_its_function_breakpoints_along() {
     for goodbye in [true, false] {
@@ -46,7 +46,7 @@ async fn a_client_that_leaves_takes_its_function_breakpoints_along() {
     }
 }
 
-/// debugpy keeps them for the process, and whoever dials it next need not come through the relay.
+/// debugpy keeps them for the process, and the next client need not come through the relay.
 #[tokio::test]
 async fn a_session_takes_its_path_mappings_along_however_it_ends() {
     let mappings = json!({"pathMappings": [{"localRoot": "/home/ann", "remoteRoot": "."}]});

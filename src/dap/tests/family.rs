@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Somebody with two paused tasks, and the first of them open in a session of its own.
+/// A person with two paused tasks, and the first of them open in a session of its own.
 struct FamilyScene {
     context: Arc<Context>,
     parent: Debugger,

@@ -66,7 +66,7 @@ pub(super) fn with_token(token: impl Into<String>) -> Value {
 }
 
 impl Worker {
-    /// Nobody has so much as connected.
+    /// No client has so much as connected.
     pub(super) fn heard_nothing(self) {
         assert_not_dialled(self.listener);
     }

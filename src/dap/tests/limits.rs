@@ -1,10 +1,10 @@
-//! Sessions that last too long, or in which nothing is done. The clock stands still until somebody waits for it.
+//! Sessions that last too long, or in which nothing is done. The clock stands still until a task waits for it.
 
 use super::identity::with_token;
 use super::*;
 use crate::identity::testing::{authenticator, token_of};
 
-/// A session of somebody with these limits in seconds, attached.
+/// A session of a person with these limits in seconds, attached.
 async fn attached(session: Option<u64>, idle: Option<u64>) -> (Debugger, Conversation<TcpStream>) {
     let mut policy = "[[rule]]\nsubjects = [\"ann\"]\nscopes = [\"debug\"]\n".to_owned();
     for (key, limit) in [("session_limit", session), ("idle_limit", idle)] {

@@ -10,7 +10,7 @@ use crate::recording::format::{RecordedLine, read_header, read_line};
 
 const RECORDED: &str = "[[rule]]\nsubjects = [\"ann\"]\nscopes = [\"debug\"]\nrecord = true\n";
 
-/// A relay that records into `dir`, and somebody whose sessions are recorded.
+/// A relay that records into `dir`, and a person whose sessions are recorded.
 fn relay(dir: Option<&Path>, max_size: usize) -> Arc<Context> {
     guarded(authenticator(RECORDED), Audit::off(), |config| {
         config.recording.dir = dir.map(Path::to_owned);

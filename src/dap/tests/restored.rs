@@ -90,7 +90,7 @@ async fn a_session_is_parked_once_that_can_be_put_on_record() {
     asked(&mut debugger, "threads").await;
     until(&context, id, "parked").await;
     assert!(spy.lines().iter().all(|line| line.session.is_none()));
-    // It is nobody else's meanwhile, and hears no goodbye.
+    // It is no other person's meanwhile, and hears no goodbye.
     let tries = 2 * crate::upstream::park::RECORD_AGAIN;
     assert!(timeout(tries, debugger.read()).await.is_err());
     spy.refuse_all(false);

@@ -205,7 +205,7 @@ async fn the_list_says_where_the_program_stands_once_its_stack_was_shown() {
     dap.send(&stopped).await.unwrap();
     debugger.event("stopped").await;
     assert_eq!(place(), None);
-    // Only the first: somebody who looks around is not followed.
+    // Only the first: a person who looks around is not followed.
     for path in ["/home/ann/project/train.py", "/home/ann/project/other.py"] {
         let asked = debugger.send("stackTrace", json!({"threadId": 1})).await;
         let request = got(&mut dap, "stackTrace").await;
@@ -221,7 +221,7 @@ async fn the_list_says_where_the_program_stands_once_its_stack_was_shown() {
     assert_eq!(place(), None, "it runs");
 }
 
-/// An editor that does not find a file asks nobody, and attaching again would let the task run on.
+/// An editor that does not find a file asks no one, and attaching again would let the task run on.
 #[tokio::test]
 async fn who_has_the_wrong_folder_open_is_shown_the_workers_files_without_leaving() {
     let context = context(|_| {});
@@ -244,7 +244,7 @@ async fn who_has_the_wrong_folder_open_is_shown_the_workers_files_without_leavin
         .unwrap();
     debugger.event("stopped").await;
 
-    // What is no such wish passes as it came, also what a JSON parser of Rust's does not take.
+    // All else passes as it came, also what a JSON parser of Rust's does not take.
     let own = r#"{"seq": 77, "type": "request", "command": "evaluate", "arguments": {"expression": "'\ud800'", "context": "repl"}}"#;
     debugger.dap.send_body(own.as_bytes()).await.unwrap();
     let (mut stream, rest) = dap.into_parts();

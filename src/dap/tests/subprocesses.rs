@@ -37,14 +37,14 @@ async fn the_subprocess_of_a_subprocess_is_reached_when_the_task_has_gone_on() {
     let (grandchilds, attach) = worker.attached().await;
     assert_eq!(attach["arguments"]["subProcessId"], 8);
 
-    // Nobody is there any more.
+    // The client is gone.
     gone(child, childs).await;
     gone(grandchild, grandchilds).await;
     let said = refused(of(&context, &worker, 9).await).await;
     assert!(said.contains("has ended"), "{said}");
 }
 
-/// It would be a session with the task which nobody holds, and the next person would be let in as well.
+/// It would be a session with the task which is free, and the next person would be let in as well.
 #[tokio::test]
 async fn the_task_itself_is_no_subprocess() {
     let context = context(|_| {});

@@ -1,4 +1,4 @@
-//! A worker whose debugger is hostile to whoever attaches.
+//! A worker whose debugger is hostile to its clients.
 
 use super::identity::{relay, with_token, worker};
 use super::*;
@@ -9,7 +9,7 @@ async fn say(dap: &mut Conversation<TcpStream>, body: &str) {
     dap.send_body(body.as_bytes()).await.unwrap();
 }
 
-/// Sessions of somebody who may debug, and of somebody who may look.
+/// Sessions of a person who may debug, and of one who may look.
 async fn both() -> Vec<(Debugger, Conversation<TcpStream>)> {
     let context = context(|_| {});
     let (_, debugger, dap) = session(&context, json!({"justMyCode": false})).await;

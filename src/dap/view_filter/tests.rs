@@ -28,7 +28,7 @@ fn one(actions: Vec<Action>) -> Action {
     action
 }
 
-/// What becomes of one request of somebody who has `view` alone.
+/// What becomes of one request of a principal with `view` alone.
 fn on_client(command: &str, arguments: Value) -> Vec<Action> {
     filter().on_client(ask(1, command, arguments))
 }
@@ -256,7 +256,7 @@ fn a_name_is_looked_up_in_scopes_and_groups_and_never_sent() {
         shown["body"],
         json!({"result": "[1]", "type": "list", "variablesReference": 13})
     );
-    // An answer that nobody waits for.
+    // An answer that is not waited for.
     let late = answer(&group, "variables", json!({}));
     assert_eq!(filter.on_worker(late), []);
 }

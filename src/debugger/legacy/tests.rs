@@ -48,7 +48,7 @@ async fn read(stream: &mut TcpStream, wanted: &str) {
     assert_eq!(String::from_utf8_lossy(&said), wanted);
 }
 
-/// Of a relay that is lost half a line is no command, and of what nobody heard its next one is told.
+/// Of a relay that is lost half a line is no command, and of what was not heard its next one is told.
 #[tokio::test]
 async fn an_agent_says_whole_lines_and_tells_what_was_missed() {
     let (near, mut far) = connection().await;

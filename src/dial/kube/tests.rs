@@ -95,7 +95,7 @@ async fn a_proxy_is_not_quoted() {
     }
 }
 
-/// The address of a server that says `answer` to whoever asks, and nothing more.
+/// The address of a server that says `answer` to each client, and nothing more.
 async fn saying(answer: String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();

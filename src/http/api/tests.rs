@@ -18,7 +18,7 @@ fn answered(ago: Option<u64>, trouble: Option<&str>) -> Snapshot {
     }
 }
 
-/// Status and sentence of `/relay/readyz?QUERY` for somebody who may do everything.
+/// Status and sentence of `/relay/readyz?QUERY` for a principal that may do everything.
 fn ready(snapshot: &Snapshot, query: Option<&str>, draining: bool) -> u16 {
     let after = Duration::from_secs(10);
     let all = Principal::anonymous();

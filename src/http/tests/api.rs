@@ -227,7 +227,7 @@ fn a_filter_fits_a_breakpoint_as_it_fits_its_row() {
     }
 }
 
-/// The whole list begins with what nobody holds; pages keep to when things were first seen.
+/// The whole list begins with what is free; pages keep to when things were first seen.
 #[tokio::test]
 async fn pages_miss_nothing_while_people_attach() {
     let relay = Relay::start(&[], |_| {}).await;

@@ -65,7 +65,7 @@ async fn without_a_token_nothing_reaches_the_head_or_tells_anything() {
     assert!(!format!("{entries:?}").contains("wrong"));
 }
 
-/// Whoever adds a row has it asked here.
+/// A row that is added is asked here.
 #[tokio::test]
 async fn no_route_answers_a_stranger_but_probes_and_the_page() {
     const OPEN: [&str; 4] = ["/relay", "/relay/", "/relay/healthz", "/relay/readyz"];

@@ -1,4 +1,4 @@
-//! The list that somebody has already, compressed lists, and whose list is whose.
+//! The list that a client has already, compressed lists, and whose list is whose.
 
 use std::io::Read as _;
 

@@ -32,7 +32,7 @@ fn elsewhere() -> Breakpoint {
     breakpoint
 }
 
-/// A relay with `here` and `elsewhere`, somebody who debugs, and an administrator of each place, of none and of all.
+/// A relay with `here` and `elsewhere`, a person who debugs, and an administrator of each place, of none and of all.
 async fn relay() -> Relay {
     let ann = Person::new("ann", "\"debug\"", "");
     let root = Person::new("root", "\"admin\"", "");

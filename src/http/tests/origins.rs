@@ -89,7 +89,7 @@ async fn a_browser_is_led_to_the_dashboards_own_origin_and_clients_are_served_as
         }
     }
     assert!(seen.try_recv().is_err(), "no head heard of it");
-    // What is no browser, or a part of an editor that is made of one.
+    // Another client than a browser, or an editor that is made of one.
     for client in [
         &[][..],
         &[("user-agent", "curl/8.5.0"), ("accept", "*/*")],
@@ -275,7 +275,7 @@ async fn over_http2_the_authority_says_whose_origin_it_is() {
     }
 }
 
-/// Whoever follows a redirect does so with its credential, and a 307 has it send its job again.
+/// A client follows a redirect with its credential, and a 307 has it send its job again.
 #[tokio::test]
 async fn no_head_redirects_a_client_to_anything_but_itself() {
     let of = |location: &'static str| move || with(status(307), &[("location", location)]);

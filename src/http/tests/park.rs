@@ -1,4 +1,4 @@
-//! Who may have a task left where it is, and that nobody else reaches its debugger.
+//! Who may have a task left where it is, and that no other person reaches its debugger.
 
 use super::*;
 use crate::dap::testing::{assert_not_dialled, listed};

@@ -15,7 +15,7 @@ async fn ask(relay: &Relay, token: &str, body: &str) -> (u16, Value) {
     (status, json(response).await)
 }
 
-/// A worker whose debugger nobody is to hear of.
+/// A worker whose debugger no client is to hear of.
 async fn worker(relay: &Relay) -> (TcpListener, String) {
     let (listener, worker) = listening(breakpoint("ab")).await;
     let id = worker.id.to_string();

@@ -1,4 +1,4 @@
-//! What runs: who may know of it, who may look at it, and that Ray is asked for nobody else.
+//! What runs: who may know of it, who may look at it, and that Ray is asked for no one else.
 
 use serde_json::{Value, json as object};
 

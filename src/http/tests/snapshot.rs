@@ -1,4 +1,4 @@
-//! Who may look at a task that waits, and that nobody else reaches its debugger.
+//! Who may look at a task that waits, and that no other person reaches its debugger.
 
 use super::*;
 use crate::dap::testing::{assert_not_dialled, listed};

@@ -66,7 +66,7 @@ async fn what_is_said_passes_both_ways_and_either_side_ends_it() {
     let ann = Person::new("ann", "\"terminal\"", "");
     let relay = Relay::guarded(&[], &[&ann]).await;
     let port = relay.address.port();
-    // Of somebody else, or from before: with a token it does not count.
+    // Of another person, or from before: with a token it does not count.
     let stale = format!("ray-authentication-token-{port}=stale");
     let own = (ORIGIN, format!("http://{}", relay.address));
     let asked = [with_token("ann"), (COOKIE, stale), own];

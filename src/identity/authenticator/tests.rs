@@ -178,7 +178,7 @@ async fn a_source_of_failures_has_to_wait_and_whoever_has_a_right_token_has_not(
     };
     assert!(retry_after <= Duration::from_secs(1));
     authenticator.token(&good, PEER).await.unwrap();
-    // Nor one that nobody has seen before: behind a port-forward everybody is one address.
+    // Nor one that was never seen before: behind a port-forward all clients have one address.
     for id in 0..100 {
         let new = scene.token(&but(&json!({"jti": id.to_string()})));
         authenticator.token(&new, PEER).await.unwrap();

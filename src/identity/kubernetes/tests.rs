@@ -32,7 +32,7 @@ fn configured(names: &[&str]) -> config::Config {
     }
 }
 
-/// A JWT with these claims, signed by nobody.
+/// A JWT with these claims, unsigned.
 fn jwt(claims: &str) -> String {
     let parts = [r#"{"alg":"RS256"}"#, claims, "signature"];
     parts.map(|part| URL_SAFE_NO_PAD.encode(part)).join(".")

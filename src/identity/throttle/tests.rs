@@ -67,7 +67,7 @@ async fn in_back_off_there_is_a_trickle_of_trials_and_what_was_right_before_is_l
     assert_eq!(throttle.asks(source, &other), ThrottleVerdict::Try);
     let again = throttle.asks(source, &other);
     assert!(matches!(again, ThrottleVerdict::Wait(_)));
-    // Somebody else is not concerned.
+    // Another client is not concerned.
     assert_eq!(
         throttle.asks(ip("127.0.0.2"), &other),
         ThrottleVerdict::Look

@@ -17,7 +17,7 @@ use crate::wire::dap::codec::frame;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::event;
 
-/// A worker of which somebody may pick the breakpoint.
+/// A worker of which a person may pick the breakpoint.
 pub(super) struct Debugpy {
     listener: TcpListener,
     pub(super) breakpoint: Breakpoint,
@@ -36,7 +36,7 @@ impl Debugpy {
         }
     }
 
-    /// Somebody did.
+    /// A person did.
     pub(super) async fn entered(&self) -> Worker {
         let accepted = timeout(PATIENCE, self.listener.accept()).await;
         let (mut stream, _) = accepted.expect("the relay dials").unwrap();
@@ -295,7 +295,7 @@ async fn quit_that_cannot_be_recorded_leaves_nothing() {
     scene.say("q\n").await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(!scene.ended.is_finished());
-    // Whoever closes the connection is gone all the same.
+    // A client that closes the connection is gone all the same.
     scene.person.shutdown().await.unwrap();
     let (end, _, shown) = scene.rest(Instant::now()).await;
     assert_eq!(end, PromptEnd::Left);

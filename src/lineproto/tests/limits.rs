@@ -1,4 +1,4 @@
-//! How long a session may last, how long nothing may be done in it, and how long somebody may sit at the list.
+//! How long a session may last, how long nothing may be done in it, and how long a person may sit at the list.
 //!
 //! The clock is paused once a prompt is there: from then on it goes by the relay's own deadlines.
 
@@ -7,7 +7,7 @@ use tokio::time::{Instant, pause, resume};
 use crate::lineproto::tests::debugpy::{Debugpy, Worker};
 use crate::lineproto::tests::*;
 
-/// Somebody who has entered what waits, and sees its prompt.
+/// A person who has entered what waits, and sees its prompt.
 async fn enters(relay: &Relay, name: &str) -> Person {
     let mut person = Person::connect(relay);
     person.say(&format!("{}\n0\n", token_of(name))).await;

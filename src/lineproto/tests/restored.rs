@@ -76,7 +76,7 @@ async fn given(relay: &Relay, breakpoint: &Breakpoint, keeps_ms: u64, at: Value)
     far.unwrap().0
 }
 
-/// It stood at its prompt, nobody was leaving it, and these lines had not reached it.
+/// It stood at its prompt, no client was leaving it, and these lines had not reached it.
 fn standing(pending: &str) -> Value {
     json!({"question": b"(Pdb) ", "pending": pending.as_bytes(), "leaves": false})
 }

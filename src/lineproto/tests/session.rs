@@ -118,7 +118,7 @@ async fn a_client_whose_connection_breaks_is_on_record_as_gone_and_the_task_runs
     let (_pdb, person, mut prompt) = picked(&relay, "0\n").await;
     let Person { stream, ended, .. } = person;
     drop(stream);
-    // There is nobody to show it to.
+    // There is no one to show it to.
     prompt.write_all(b"x = 1\r\n(Pdb) ").await.unwrap();
     assert!(until(&mut prompt, "c\n").await.ends_with("c\n"));
     over(ended).await;

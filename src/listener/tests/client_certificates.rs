@@ -90,7 +90,7 @@ async fn client_certificates_are_held_to_their_authority_time_and_list() {
         let sentence = answer["message"].as_str().unwrap();
         assert!(sentence.contains("subject alternative name"), "{sentence}");
     }
-    // A list that is too old says nothing about anybody.
+    // A list that is too old says nothing about anyone.
     let list = clients.crl(&[], -1);
     let relay = Relay::start(|files| config::Tls {
         client_crl_file: Some(files.write("crl.pem", &list)),

@@ -58,7 +58,7 @@ async fn a_handshake_that_does_not_end_is_cut() {
         stream.shutdown().await.unwrap();
         rest(&mut stream).await;
     }
-    // Whoever says nothing inside TLS is told why it ends, and not before.
+    // A client that says nothing inside TLS is told why it ends, and not before.
     let mut stream = relay.encrypted().await;
     let said = String::from_utf8(rest(&mut stream).await).unwrap();
     assert!(said.contains("press Enter"), "{said}");

@@ -1,4 +1,4 @@
-//! A look at what an agent keeps of somebody's, through a relay that has not had it.
+//! A look at what an agent keeps of a person's, through a relay that has not had it.
 
 use std::sync::Arc;
 use std::time::SystemTime;

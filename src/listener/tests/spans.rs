@@ -121,7 +121,7 @@ impl Lines {
 async fn a_log_line_about_a_connection_says_which_and_whose_it_is() {
     let lines = Lines::default();
     let subscriber = tracing_subscriber::registry().with(lines.clone());
-    // As long as there is one alone, a line that another test's thread comes to first counts as wanted by nobody.
+    // As long as there is one alone, a line that another test's thread comes to first counts as unwanted.
     let _second = Dispatch::new(tracing_subscriber::registry());
     let _here = tracing::subscriber::set_default(subscriber);
     let relay = Relay::start(optional).await;

@@ -130,7 +130,7 @@ async fn what_a_worker_leaves_is_told_and_fetched() {
             other => panic!("{other:?}"),
         }
     }
-    // No relay wants it any more: it is forgotten, and nobody listens.
+    // No relay wants it any more: it is forgotten, and no task listens.
     scene.wants(PostMortem { most: 0, ..WANTED }).await;
     assert_eq!(scene.told().await.tasks, []);
     let gone = async {

@@ -1,4 +1,4 @@
-//! Workers that wait for nobody: a relay asks what they do.
+//! Workers that wait at no breakpoint: a relay asks what they do.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;

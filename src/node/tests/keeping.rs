@@ -218,7 +218,7 @@ impl Scene {
     }
 }
 
-/// A stream to nobody.
+/// A stream without a reader.
 async fn nobody() -> Stream {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let stream = TcpStream::connect(listener.local_addr().unwrap())
@@ -233,7 +233,7 @@ async fn nobody() -> Stream {
 async fn a_worker_whose_relay_vanishes_waits_for_its_owner_at_another() {
     let mut scene = Scene::kept().await;
     scene.debugger.nothing().await;
-    // What is said meanwhile is told to whoever comes.
+    // What is said meanwhile is told to the next client.
     scene
         .debugger
         .event("output", json!({"output": "meanwhile"}))
@@ -368,7 +368,7 @@ async fn nothing_is_kept_that_ended_in_order_or_was_not_to_be() {
     }
 }
 
-/// What is no word of this protocol ends nothing, and has nothing kept.
+/// An unknown message ends nothing, and has nothing kept.
 #[tokio::test]
 async fn garbage_among_the_bytes_keeps_nothing() {
     let mut scene = Scene::new(None).await;
@@ -382,7 +382,7 @@ async fn garbage_among_the_bytes_keeps_nothing() {
     scene.agent.end().await;
 }
 
-/// Half of what a relay was saying is lost with it, and whoever goes on is heard.
+/// Half of what a relay was saying is lost with it, and the next client is heard.
 #[tokio::test]
 async fn a_relay_that_is_lost_in_the_middle_of_a_message_loses_no_session() {
     let long = frame(

@@ -108,7 +108,7 @@ async fn revocations(far: &mut Far) -> Revocations {
     }
 }
 
-/// The agent passes on what it does not understand, also to whoever comes later, and to nobody who knows it.
+/// The agent passes on what it does not understand, also to relays that come later, and to none that knows it.
 #[tokio::test(start_paused = true)]
 async fn what_one_relay_says_is_revoked_the_others_hear_as_it_was_said() {
     let agent = agent();

@@ -103,7 +103,7 @@ async fn half_an_end_is_no_end() {
     );
 }
 
-/// What the debugger has not taken when the relay goes is there for whoever leaves it.
+/// What the debugger has not taken when the relay goes is there for the task that leaves it.
 #[tokio::test]
 async fn what_was_not_taken_is_kept() {
     let (mut pump, debugger, mut relay) = pumping().await;

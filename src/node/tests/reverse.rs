@@ -130,7 +130,7 @@ async fn a_worker_that_dials_is_told_of_and_goes_on_by_the_stream_that_is_asked_
     agent.end().await;
 }
 
-/// Ray lists no worker with this test's process on this node, or nobody's process is seen: that may be a worker, which is let
+/// Ray lists no worker with this test's process on this node, or no process is seen: that may be a worker, which is let
 /// run.
 #[tokio::test]
 async fn who_is_no_worker_is_not_heard_and_hears_nothing() {

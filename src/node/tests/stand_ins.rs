@@ -124,7 +124,7 @@ impl Proc {
         proc
     }
 
-    /// The port is a debugpy adapter's, with a process of its own that is connected with nobody.
+    /// The port is a debugpy adapter's, with a process of its own that is connected with no client.
     pub(super) fn adapter(&self) {
         let (adapter, own) = (self.0.path().join("2"), self.own());
         std::fs::create_dir(&adapter).unwrap();
@@ -356,7 +356,7 @@ impl Debugger {
         (Self(listener), port)
     }
 
-    /// Greets whoever comes, answers everything, and tells the commands in order when the client has said `disconnect` or
+    /// Greets each client, answers everything, and tells the commands in order when the client has said `disconnect` or
     /// gone.
     pub(super) async fn serve(self) -> Vec<String> {
         let (mut stream, _) = self.0.accept().await.unwrap();

@@ -52,7 +52,7 @@ async fn linked(pair: &Pair, host: &str, config: ClientConfig) -> Result<(), Rel
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let chain = vec![CertificateDer::from_pem_slice(pair.cert.as_bytes()).unwrap()];
     let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
-    // Not checked against the certificate: one of the tests shows somebody else's.
+    // Not checked against the certificate: one of the tests shows another's.
     let key = provider.key_provider.load_private_key(key).unwrap();
     let server = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -118,7 +118,7 @@ async fn a_pin_trusts_one_key_whatever_the_certificate_says() {
         .await
         .unwrap_err();
     assert!(matches!(refused, RelayDialError::Untrusted(_)), "{refused}");
-    // The certificate of the pin, shown by somebody who does not have its key.
+    // The certificate of the pin, shown by a server that does not have its key.
     let stolen = Pair {
         cert: pair.cert.clone(),
         key: another.key.clone(),

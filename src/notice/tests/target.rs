@@ -167,7 +167,7 @@ async fn an_answer_decides_whether_it_is_tried_again() {
         };
         assert_eq!(found, again, "{said}");
     }
-    // Nobody is sent elsewhere.
+    // No notice is sent elsewhere.
     let elsewhere = format!("307 Temporary Redirect\r\nLocation: http://{address}/other");
     for said in ["404 Not Found", "403 Forbidden", &elsewhere] {
         let (outcome, _) = tokio::join!(target.post(&notice), answer(&listener, said));

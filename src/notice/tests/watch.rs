@@ -1,4 +1,4 @@
-//! What is told, and of what nobody is.
+//! What is told, and what is not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -181,7 +181,7 @@ fn a_release_is_told_where_it_is_the_policy_s_and_a_death_where_a_session_of_thi
     ] {
         watch.see(&with(&breakpoint, State::Attached(holder)));
         watch.see(&with(&breakpoint, end.clone()));
-        // It has ended: nobody holds it any more.
+        // It has ended: no session holds it any more.
         watch.see(&with(&breakpoint, end));
         let events = events(&queue);
         assert_eq!(events.first().map(String::as_str), expected);

@@ -204,7 +204,7 @@ prop_compose! {
     }
 }
 
-/// Everything that somebody may do, in every way it is asked for.
+/// Everything that a person may do, in every way it is asked for.
 fn rights(access: &Access, name: &str) -> Vec<Scopes> {
     let fold = |may: &dyn Fn(Scope) -> bool| {
         let words = Scope::ALL.into_iter().filter(|s| may(*s)).map(Scope::word);

@@ -249,7 +249,7 @@ async fn whoever_is_known_stops_to_be_a_stranger_and_may_have_so_many_connection
     assert_eq!(crowded, Crowded::Yours { most: 1 }.into());
     assert_eq!(relay.record().len(), 1, "of the wrong token alone");
     assert!(relay.counted("limited"));
-    // Where nobody is authenticated, a request is served and over, and a session stays.
+    // Where authentication is off, a request is served and over, and a session stays.
     let open = Relay::new(
         Authenticator::from_config(&Config::default().auth, Issuers::default()).unwrap(),
     );

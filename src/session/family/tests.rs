@@ -215,7 +215,7 @@ async fn a_parent_that_leaves_with_its_tasks_as_they_are_has_its_members_parked(
     parent.parks(Duration::from_secs(60));
     drop(parent);
     assert_eq!(member.ended().await, ChildEnding::Parked);
-    // Whoever comes again does not have them parked again.
+    // A client that comes again does not have them parked again.
     let parent = families.lead(founder());
     assert!(!now(member.ended()).await);
     drop(parent);

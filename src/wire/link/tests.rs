@@ -47,12 +47,12 @@ async fn a_link_without_a_word_stands_until_one_side_is_cut_off() {
     let talk = async { tokio::join!(ended(&mut asking), ended(&mut answering)) };
     assert!(timeout(Duration::from_secs(3600), talk).await.is_err());
     assert!(asking.round_trip().is_some());
-    // Nobody answers.
+    // No answer comes.
     let cut = Instant::now();
     let (why, at) = ended(&mut asking).await;
     assert_eq!(why, LinkError::Silent);
     assert!((SILENCE - PING..=SILENCE).contains(&(at - cut)));
-    // Nobody asks.
+    // No question comes.
     let (_far, mut alone) = ends(4096).await;
     let cut = Instant::now();
     let (why, at) = ended(&mut alone).await;

@@ -43,7 +43,7 @@ async fn a_token_opens_the_session_and_goes_nowhere_else() {
         let (_dap, attach) = worker.attached().await;
         assert_eq!(attach["arguments"]["subProcessId"], 7);
         assert!(!attach.to_string().contains("ticket"), "{attach}");
-        // Nobody else does.
+        // No other person does.
         let other = json!({"subProcessId": 7, "rayRelay": {"breakpoint": worker.breakpoint.id, "token": token_of("all")}});
         let said = refusal(context, other).await;
         assert!(said.contains("another user's"), "{said}");

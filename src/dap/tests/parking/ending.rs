@@ -1,4 +1,4 @@
-//! How a park ends that nobody goes on with, who may end it, and what holds for who goes on.
+//! How a park ends that no session goes on with, who may end it, and what holds for who goes on.
 
 use tokio::sync::watch;
 
@@ -51,7 +51,7 @@ async fn a_park_ends_with_its_time_a_drain_a_revocation_and_the_worker() {
     }
 }
 
-/// Whose park is over is told so, by its id and in the next cluster session, and nobody else is.
+/// Whose park is over is told so, by its id and in the next cluster session, and no other person is.
 async fn assert_too_late(context: &Arc<Context>, id: BreakpointId) {
     let by_id = |who| json!({"rayRelay": {"breakpoint": id, "token": token_of(who)}});
     let late = "your session with it was kept until ";

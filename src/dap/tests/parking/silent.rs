@@ -1,4 +1,4 @@
-//! Clients that are gone without a word: nobody knows, until the same person comes again.
+//! Clients that are gone without a word: the relay does not know, until the same person comes again.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 

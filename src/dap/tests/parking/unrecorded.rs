@@ -26,7 +26,7 @@ async fn a_full_disk_and_a_lost_connection_leave_the_task_where_it_is_until_both
     spy.refuse_all(true);
     drop(debugger.dap);
     until_parked(&context, id).await;
-    // Whoever comes again is refused, and so is whoever would let it run.
+    // A client that comes again is refused, and so is one that would let it run.
     let by_id = json!({"rayRelay": {"breakpoint": id, "token": token_of("ann")}});
     for _ in 0..2 {
         let said = refusal(&context, by_id.clone()).await;

@@ -130,7 +130,7 @@ async fn the_relays_page_lets_its_user_into_one_dashboard_and_the_head_hears_of_
     let taken = format!("{name}={ticket}");
     let refused = relay.asked(host, "/api/x", &[("cookie", &taken)]).await;
     assert_eq!(refused.status(), 401);
-    // No head sees who is nobody, and no page of a head's takes a token.
+    // No head sees an unauthenticated visitor, and no page of a head's takes a token.
     for path in [
         "/",
         "/favicon.ico",
@@ -157,7 +157,7 @@ async fn the_relays_page_lets_its_user_into_one_dashboard_and_the_head_hears_of_
     assert_eq!(refused.status(), 401);
 }
 
-/// Who has a ticket could have somebody else's browser be known as them, and read there what is typed in.
+/// Who has a ticket could have another person's browser be known as them, and read there what is typed in.
 #[tokio::test]
 async fn no_page_but_the_relays_has_a_browser_known_at_a_dashboard() {
     let mallory = Person::new("mallory", "\"dashboard:write\"", "");

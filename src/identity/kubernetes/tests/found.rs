@@ -220,7 +220,7 @@ async fn of_hundreds_that_somebody_may_not_see_each_look_asks_about_few() {
     timeout(Duration::from_secs(60), whole).await.unwrap();
     assert!(!access.may_on_cluster(Scope::List, "n8.train"));
 
-    // Somebody else's token of the same person costs what that person has.
+    // Another token of the same person costs what that person has.
     let before = found.server.state().access_reviews.len();
     let other = found.reviewer.0.review(&found.token, None).await;
     let other = other.ok().flatten().unwrap();

@@ -158,7 +158,7 @@ async fn answers_hold_for_their_time_and_no_longer() {
     drop(reviewed);
     ask(&reviewer, "t").await.unwrap();
     assert_eq!(oracle.asked(), 1);
-    // Nobody is there any more: it is forgotten, not shown again.
+    // No session is there any more: it is forgotten, not shown again.
     sleep(10 * MINUTE).await;
     assert_eq!(oracle.asked(), 1);
     ask(&reviewer, "t").await.unwrap();
@@ -366,7 +366,7 @@ async fn made_up_tokens_displace_nobody_and_too_many_at_a_time_are_sent_away() {
         tokio::task::yield_now().await;
     }
     sleep(Duration::from_secs(1)).await;
-    // They wait for the places of the first, and nobody waits for longer than for an answer.
+    // They wait for the places of the first, and none waits for longer than for an answer.
     let second = crowd("second");
     for _ in 0..FIRST_REVIEWS {
         tokio::task::yield_now().await;

@@ -70,7 +70,7 @@ fn a_driver_is_known_by_its_connection_with_the_raylet() {
     }
 }
 
-/// An adapter that listens, and has a connection with whoever has socket 3.
+/// An adapter that listens, and has a connection with the process that has socket 3.
 fn adapter(state: &str, peer: u32, parent: u32) -> Proc {
     Proc::new(&[
         ("0100007F:1000", NOBODY, LISTENS, 1),

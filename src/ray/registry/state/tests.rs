@@ -426,7 +426,7 @@ fn a_cluster_has_no_more_breakpoints_than_it_may_have_whatever_its_head_says() {
         let mut new = 0;
         while taking.goes_on() {
             let part = bench.state.take_workers(0, &mut taking, now).len();
-            // Whoever follows the events keeps up.
+            // A listener of the events keeps up.
             assert!(part <= 1024);
             new += part;
         }

@@ -243,7 +243,7 @@ async fn of_a_worker_that_was_left_the_head_is_believed_and_not_the_last_list() 
     drop(claim);
     lease.let_run();
     let left = lease.give_back();
-    // Still paused at the last poll; nobody polls after it.
+    // Still paused at the last poll; there is no poll after it.
     live(&registry, |b| b.is_paused()).await;
     assert_eq!(left.now().await, WorkerLocation::Listed);
     drop(guard);

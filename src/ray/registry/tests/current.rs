@@ -62,7 +62,7 @@ async fn a_task_that_stands_still_is_asked_after_twice_where_it_ran_before_and_e
     end.stopped();
     timeout(60 * SECOND, end.ended()).await.unwrap_err();
     assert_eq!(head.asked(TASKS).len(), 2);
-    // Somebody who steps on within a second has nothing asked.
+    // For a person who steps on within a second nothing is asked.
     for _ in 0..20 {
         end.resumed();
         timeout(SECOND / 2, end.ended()).await.unwrap_err();

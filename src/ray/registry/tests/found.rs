@@ -127,7 +127,7 @@ async fn a_cluster_is_shown_before_it_has_a_head_and_moves_with_it() {
     let word = |s: &Arc<Snapshot>| s.clusters[0].trouble.as_deref() == Some("still not");
     tokio::time::sleep(SECOND).await;
     assert!(word(&registry.snapshot()));
-    // It asks nobody, so that nobody waits for it.
+    // It asks no head, so that no task waits for it.
     tokio::time::timeout(SECOND, registry.refreshed())
         .await
         .unwrap();

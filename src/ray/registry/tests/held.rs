@@ -169,7 +169,7 @@ async fn a_worker_that_ray_does_not_list_is_found_by_its_id() {
     let row = live(&registry, |b| b.name() == "square").await;
     assert_eq!((row.id, row.state.word()), (id, "unlisted"));
     assert_eq!(registry.snapshot().paused().count(), 0, "it is offered");
-    // Whoever asked has a while to take it.
+    // The one who asked has a while to take it.
     sleep(8 * SECOND).await;
     let claim = registry.claim(id, holder(1)).unwrap();
     sleep(60 * SECOND).await;

@@ -178,7 +178,7 @@ async fn an_entry_is_listed_held_and_goes_on_under_its_id_in_another_task() {
     );
     assert_eq!(legacy.upstream(), "10.0.0.7:40001".parse().unwrap());
 
-    // Whoever connects consumes the entry; the list keeps it with its holder.
+    // A client that connects consumes the entry; the list keeps it with its holder.
     let claim = registry.claim(legacy.id, holder(1)).unwrap();
     gcs.delete(KEY);
     gcs.put(KEY, entry(40_002, "inner"));

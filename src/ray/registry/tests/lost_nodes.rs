@@ -128,7 +128,7 @@ async fn what_ray_says_too_late_for_the_session_is_in_the_list_of_what_ended() {
             false => "the worker process crashed or was killed from outside",
         };
         assert!(why.starts_with(reason) && !intended, "{why}");
-        // Nobody is asked any more.
+        // No head is asked any more.
         let asked = head.asked("/api/v0/nodes").len();
         tokio::time::sleep(30 * SECOND).await;
         assert_eq!(head.asked("/api/v0/nodes").len(), asked);

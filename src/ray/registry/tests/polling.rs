@@ -458,7 +458,7 @@ async fn an_observer_hears_how_long_a_stop_was_not_listed_at_most_and_of_every_c
     let until_then = token.clone();
     let running = tokio::spawn(async move { run.run(until_then).await });
     until(&registry, |s| s.live.len() == 1).await;
-    // Nobody knows how long that one has waited.
+    // It is not known how long that one has waited.
     assert!(observer.0.lock().unwrap().0.is_empty());
     tokio::time::sleep(10 * SECOND).await;
     head.with(|w| w.workers.push(worker("w2", 1)));

@@ -115,7 +115,7 @@ fn a_killed_worker_is_no_address_and_says_why() {
                 why.starts_with("the worker process crashed or was killed"),
                 "{version}: {why}"
             );
-            // Ray's guesses name the kernel's OOM killer; nobody knows that here.
+            // Ray's guesses name the kernel's OOM killer; that is not known here.
             assert!(
                 !why.to_lowercase().contains("oom") && !why.contains("memory"),
                 "{version}: {why}"

@@ -288,7 +288,7 @@ impl World {
         }
     }
 
-    /// The worker has died: whoever is connected to it sees that.
+    /// The worker has died: the client that is connected to it sees that.
     pub(super) fn worker_died(&mut self, worker: usize) {
         let at = &mut self.agents[worker % 2];
         let kept = at.kept.extract_if(.., |kept| kept.worker == worker);

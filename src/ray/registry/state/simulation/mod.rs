@@ -1,5 +1,5 @@
 //! Relays, agents, workers, people and a network in one process, by a clock of their own: whatever happens to them, in any
-//! order, nobody's task runs on unasked, no two sessions have one worker, and all lists agree in the end.
+//! order, no task runs on unasked, no two sessions have one worker, and all lists agree in the end.
 //!
 //! What decides is the real thing: the registry's core with its holds, the table of an agent, the terms of a park. What is
 //! played here is what carries their words ([`relay`], [`sessions`], [`restart`], [`agent`]): messages may be late, overtake

@@ -203,7 +203,7 @@ impl World {
         self.answer(relay, self.rows(), self.ms);
     }
 
-    /// Has the head asked for `worker`, for whoever names it, or because others have it.
+    /// Has the head asked for `worker`, for a client that names it, or because others have it.
     pub(super) fn ask_for(&mut self, relay: usize, worker: usize) {
         let (now, rows) = (self.now(), self.rows());
         let state = &mut self.relays[relay].state;
@@ -276,7 +276,7 @@ impl World {
         }
     }
 
-    /// Nobody answers any more what was asked of `agent`.
+    /// What was asked of `agent` is not answered any more.
     fn forget_opening(&mut self, relay: usize, agent: usize) {
         let opening = self.relays[relay].sessions.iter().filter(|(_, session)| {
             !session.has_come && session.worker % 2 == agent && session.phase == Phase::Opening

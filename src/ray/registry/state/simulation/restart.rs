@@ -60,7 +60,7 @@ impl World {
             let channel = Channel::ToAgent(relay, agent, link);
             self.send(channel, Message::Closed);
         }
-        // What was on its way to it ends with it, where nobody else has it too.
+        // What was on its way to it ends with it, where no other has it too.
         if let Some(older) = self.relays[relay].predecessor {
             for message in self
                 .net

@@ -265,7 +265,7 @@ impl World {
         claim.is_some_and(|claim| self.relays[relay].sessions[&claim].has_come)
     }
 
-    /// A stream comes to its relay; `false`: nobody waits for it there, or it does not get there.
+    /// A stream comes to its relay; `false`: no session waits for it there, or it does not get there.
     pub(super) fn comes(&mut self, stream: u64) -> bool {
         let Stream { relay, agent, .. } = self.streams[&stream];
         if !self.relays[relay].is_alive || self.cuts.contains_key(&(relay, agent)) {
@@ -287,7 +287,7 @@ impl World {
         let claim = self.session_of(relay, stream);
         let claim = claim.filter(|_| self.relays[relay].is_alive);
         let Some(claim) = claim else {
-            // Nobody waits for it any more.
+            // It is not waited for any more.
             if matches!(message, Message::Dialled(_)) {
                 self.send(Channel::Up(stream), Message::Closed);
             }
@@ -353,7 +353,7 @@ impl World {
         Cause::Said(session.person, session.stop)
     }
 
-    /// Whoever has parked `worker` has its task run on.
+    /// The person who has parked `worker` has its task run on.
     pub(super) fn release(&mut self, person: usize, relay: usize, worker: usize) {
         let Some(entry) = self.relays[relay].entry(name(worker)).cloned() else {
             return;

@@ -19,7 +19,7 @@ pub(super) enum Step {
     /// A relay asks its head; it asks for what others have.
     Ask(usize),
     AskUnlisted(usize),
-    /// Somebody names a worker that is not listed.
+    /// A person names a worker that is not listed.
     AskFor(usize, usize),
     Restore(usize),
     Deliver(Channel),

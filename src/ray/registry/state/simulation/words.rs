@@ -202,7 +202,7 @@ impl World {
         }
     }
 
-    /// Somebody comes to `relay` by a list in which the worker was free, and somebody with a claim that is over.
+    /// A client comes to `relay` by a list in which the worker was free, and one with a claim that is over.
     fn come_late(&mut self, relay: usize, w: usize) {
         const LATE: u64 = u64::MAX;
         let now = self.now();
@@ -295,7 +295,7 @@ impl World {
     }
 }
 
-/// Whether what was told first is over by what is told then; `None`: nobody can know.
+/// Whether what was told first is over by what is told then; `None`: it cannot be known.
 fn ends(before: HolderSeen, after: HolderSeen, gap: bool) -> Option<bool> {
     let ((before, by_older), (after, by_older_too)) = match (before, after) {
         (None, _) => return Some(false),
@@ -306,7 +306,7 @@ fn ends(before: HolderSeen, after: HolderSeen, gap: bool) -> Option<bool> {
     let gap = gap || by_older != by_older_too;
     match before.stop == after.stop {
         _ if is_same => Some(false),
-        // Who goes on with what was parked has the same stop, as far as anybody knows who was not told of its end.
+        // Who goes on with what was parked has the same stop, as far as those know who were not told of its end.
         true => before.parked.map(|_| false),
         false => (before.parked.is_none() || !gap).then_some(true),
     }

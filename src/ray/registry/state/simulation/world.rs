@@ -83,7 +83,7 @@ pub(super) struct Worker {
     pub(super) promised: Option<u64>,
 }
 
-/// Whoever is connected to a debugger.
+/// The client that is connected to a debugger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Connection {
     /// A relay's session.
@@ -130,7 +130,7 @@ pub(super) enum Message {
     /// With what is meant, and who has said so at which stop.
     LetRun(LetRun, Row, Cause),
     Refused(u64),
-    /// With how long it has lasted, where somebody goes on with it.
+    /// With how long it has lasted, where a session goes on with it.
     Dialled(Option<u64>),
     /// With until when that is promised, where it is parked.
     Keep(Box<ParkTerms>, Option<u64>),
@@ -268,7 +268,7 @@ impl World {
         &ROWS[at]
     }
 
-    /// Somebody connects to the debugger of `worker`, for `person`; `false`: it takes no other.
+    /// A client connects to the debugger of `worker`, for `person`; `false`: it takes no other.
     pub(super) fn dial(&mut self, worker: usize, person: usize, by: Connection) -> bool {
         let truth = &mut self.workers[worker];
         if truth.dead || !truth.standing || truth.connection.is_some() {
@@ -278,7 +278,7 @@ impl World {
         true
     }
 
-    /// The task of `worker` runs on: nobody is connected to its debugger any more.
+    /// The task of `worker` runs on: no client is connected to its debugger any more.
     pub(super) fn run_on(&mut self, worker: usize, cause: Cause) {
         let (ms, truth) = (self.ms, &mut self.workers[worker]);
         if truth.dead {
@@ -312,7 +312,7 @@ impl World {
         }
     }
 
-    /// All that is broken is mended, and nobody does anything any more: what must be so then.
+    /// All that is broken is mended, and all is quiet: what must be so then.
     pub(super) fn settle(&mut self) {
         self.tell(|| "all is mended".to_owned());
         for (relay, agent) in self.cuts.clone().into_keys() {
@@ -327,7 +327,7 @@ impl World {
             self.calm(18_000);
         }
         self.agree();
-        // Nobody comes any more.
+        // No client comes any more.
         for r in 0..self.relays.len() {
             let sessions: Vec<u64> = self.relays[r].sessions.keys().copied().collect();
             for session in sessions {
