@@ -121,7 +121,7 @@ fn events() -> String {
 }
 
 fn actions() -> String {
-    let source = documented(&read("src/audit/entry.rs"), "pub enum Action {");
+    let source = documented(&read("src/audit/entry.rs"), "pub enum EntryKind {");
     let rows = EntryKind::ALL.map(|action| {
         let text = of(&source, &format!("{action:?}")).to_owned();
         [code(action.word()), text]
