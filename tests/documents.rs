@@ -2,6 +2,11 @@
 //! safety that a test holds.
 #![allow(clippy::unwrap_used)]
 
+#[path = "documents/avoided.rs"]
+mod avoided;
+#[path = "documents/source.rs"]
+mod source;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,31 +24,10 @@ const BUDGETS: &[(&str, usize)] = &[
     ("CONTRIBUTING.md", 180),
 ];
 
-/// Words that are not used, and what to write.
-const AVOIDED: &[(&str, &str)] = &[
-    (
-        "somebody",
-        "name the role: a client, a person, an operator, another user",
-    ),
-    ("someone else's", "another person's"),
-    ("nobody", "`no client`, `no one`, or the passive voice"),
-    ("anybody", "`any client`, `each person`, `everyone`"),
-    (
-        "whoever",
-        "name the role: `a client that ...`, `a person who ...`",
-    ),
-    ("whomever", "name the role"),
-    ("in vain", "say what failed"),
-    ("who is who", "`who each client is`"),
-    ("what is what", "say which things are told apart"),
-    ("is none", "say what it is"),
-    ("by itself alone", "`alone`"),
-    ("simply", "leave it out"),
-    ("obviously", "leave it out"),
-    ("utilize", "`use`"),
-];
+/// Words that are not used on pages besides those of [`avoided`], and what to write.
+const ON_PAGES: &[(&str, &str)] = &[("is none", "say what it is")];
 
-/// Where a word above is right: page, word, and why.
+/// Where such a word is right: page, word, and why.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[(
     "docs/security-model.md",
     "who is who",
@@ -274,17 +258,14 @@ fn words_that_send_the_reader_back_are_not_used() {
             .chain(&prose.cells)
             .chain(&prose.headings)
         {
-            let text = format!(" {} ", read_aloud(text).to_lowercase());
-            let text = text.replace(|c: char| !c.is_alphanumeric() && c != '\'', " ");
-            for (word, instead) in AVOIDED {
+            let text = read_aloud(text);
+            let found = avoided::among(avoided::AVOIDED, &text);
+            for (word, instead) in found.chain(avoided::among(ON_PAGES, &text)) {
                 let is_right = EXCEPTIONS
                     .iter()
-                    .any(|(page, right, _)| (page, right) == (&&*path, word));
-                if text.contains(&format!(" {word} ")) && !is_right {
-                    wrong.push(format!(
-                        "{path}: {word:?}: write {instead}\n  {}",
-                        text.trim()
-                    ));
+                    .any(|(page, right, _)| (*page, *right) == (&*path, word));
+                if !is_right {
+                    wrong.push(format!("{path}: {word:?}: write {instead}\n  {text}"));
                 }
             }
         }

@@ -137,7 +137,7 @@ where
                 client.send(&answer(&request)).await?;
                 match request.known() {
                     _ if leaves => return Ok(Outcome::Client),
-                    // Whatever nobody has opened is announced once more.
+                    // What no editor has opened is announced once more.
                     Some(Command::Restart) => announcer.again(parent),
                     Some(Command::ConfigurationDone) if !configured => {
                         configured = true;

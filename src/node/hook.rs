@@ -114,7 +114,7 @@ async fn connect(worker: &Resident, number: u32) -> Result<UnixStream, NoAnswer>
             Ok(stream) => stream,
             Err(error) => {
                 match error.kind() {
-                    // Where nobody has such a socket, or nobody any more; where the agent does not see the folder.
+                    // Where no process has such a socket, or none any more; where the agent does not see the folder.
                     io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {}
                     // So many wait already.
                     io::ErrorKind::WouldBlock => why = NoAnswer::Silent,

@@ -29,7 +29,7 @@ const AGAIN: Duration = Duration::from_secs(60);
 /// Where the holder of a breakpoint that is released comes from: no connection has port 0.
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Whether `holder` is this policy of this relay, rather than somebody who releases.
+/// Whether `holder` is this policy of this relay, rather than a person who releases.
 pub fn is_by(holder: &Holder) -> bool {
     holder.is_here() && holder.client == CLIENT && holder.peer == Some(NOWHERE)
 }
@@ -123,7 +123,7 @@ async fn let_go(context: &Arc<Context>, breakpoint: &Arc<Breakpoint>) {
         warn!(breakpoint = %breakpoint.id, %why, "not released");
         return;
     }
-    // As it is known now: the list may be older than somebody's session.
+    // As it is known now: the list may be older than a session.
     let snapshot = context.registry.snapshot();
     let known = snapshot.find(breakpoint.id);
     let Some(known) = known.filter(|b| b.is_paused() && b.stop == breakpoint.stop) else {

@@ -44,7 +44,7 @@ const MARK: &str = "RAY-RELAY ";
 /// Why a worker was not ended. `Display` is a sentence for the client.
 #[derive(Debug, thiserror::Error)]
 pub enum NotEnded {
-    /// Somebody debugs it, it is over, or nothing is known of it.
+    /// A person debugs it, it is over, or nothing is known of it.
     #[error(transparent)]
     Unavailable(#[from] SessionRefusal),
     /// The breakpoint is one of Ray's legacy debugger.

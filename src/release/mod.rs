@@ -1,6 +1,6 @@
 //! Lets paused tasks run on without a person attaching to each: for `POST /relay/v1/release`, and as a policy.
 //!
-//! [`release`] goes through a [`Permit`] like every session, so what is being debugged is left alone and whoever comes
+//! [`release`] goes through a [`Permit`] like every session, so what is being debugged is left alone and a client that comes
 //! meanwhile is told. [`auto`] does it to what was forgotten. [`force`] ends the worker where no debugger can detach it.
 
 pub mod auto;
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// Why a task was not released. `Display` is a sentence for the client.
 #[derive(Debug, thiserror::Error)]
 pub enum NotReleased {
-    /// Somebody debugs it, it is over, or nothing is known of it.
+    /// A person debugs it, it is over, or nothing is known of it.
     #[error(transparent)]
     Unavailable(#[from] SessionRefusal),
     /// Its debugger was not reached, or did not do as it was told.

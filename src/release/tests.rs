@@ -208,7 +208,7 @@ async fn a_legacy_prompt_that_is_busy_is_waited_for_longer_than_its_caller_waits
         assert!((14..=15).contains(&answered.as_secs()), "{answered:?}");
         let snapshot = context.registry.snapshot();
         assert!(snapshot.live.is_empty() && snapshot.ended[0].state.word() == "released");
-        // Closing it would make the task fail, so somebody has to keep it.
+        // Closing it would make the task fail, so it has to be kept.
         context.shutdown.tasks.close();
         assert_eq!(context.shutdown.tasks.len(), 1);
         let closed = timeout(Duration::from_secs(500), stream.read(&mut said)).await;

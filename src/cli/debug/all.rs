@@ -157,7 +157,7 @@ fn ended(end: &PromptEnd) -> String {
 }
 
 impl Group<'_> {
-    /// Reads lines and writes what all answer, until nobody is left.
+    /// Reads lines and writes what all answer, until none is left.
     async fn converse(&mut self, terminal: &mut Terminal) -> io::Result<Result<(), SessionError>> {
         loop {
             terminal.input.ask(&self.prompt(), true);
@@ -171,7 +171,7 @@ impl Group<'_> {
                 }
                 Heard::Typed(Typed::End) => {
                     terminal.input.say("\n")?;
-                    // All of them are left, whoever the focus is on.
+                    // All of them are left, whatever the focus is on.
                     self.focus = None;
                     "q".to_owned()
                 }
@@ -179,7 +179,7 @@ impl Group<'_> {
                     if let Some(at) = self.focused().first()
                         && let Some(one) = self.live.iter_mut().find(|one| one.at == *at)
                     {
-                        // Nobody waits for it any more where Tab took too long.
+                        // No task waits for it any more where Tab took too long.
                         let _ = tab
                             .answer
                             .send(one.prompt.complete(&tab.line, tab.at).await);

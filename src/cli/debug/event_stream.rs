@@ -1,4 +1,4 @@
-//! The relay's event stream, as far as a list and whoever waits for the next stop care.
+//! The relay's event stream, as far as a list and a command that waits for the next stop care.
 
 use std::collections::HashSet;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The lines typed earlier: `ray-relay/history` in the user's state directory, readable by nobody else.
+//! The lines typed earlier: `ray-relay/history` in the user's state directory, readable by no other user.
 //!
 //! What cannot be read or written is done without: a prompt works in a read-only home too.
 

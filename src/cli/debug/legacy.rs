@@ -87,7 +87,7 @@ pub(super) async fn enter(
     Ok(())
 }
 
-/// Says what it is here for, and `token` where the relay wants one: that is its first word to anybody, so no worker can
+/// Says what it is here for, and `token` where the relay wants one: that is its very first word, so no worker can
 /// ask for it. What else was heard; of a question that nothing here answers, that question.
 async fn introduce<R, W>(
     from: &mut R,

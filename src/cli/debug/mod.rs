@@ -231,7 +231,7 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Failure> 
     }
 }
 
-/// Rows of the list that fit on the terminal with what is said around them; all where nobody turns pages.
+/// Rows of the list that fit on the terminal with what is said around them; all where no person turns pages.
 fn page_rows(terminal: &Terminal) -> Option<usize> {
     let (_, lines) = terminal::size().filter(|_| terminal.input.is_edited())?;
     Some(lines.saturating_sub(AROUND).max(LEAST_ROWS))
@@ -368,7 +368,7 @@ async fn typed(
             typed = terminal.input.next_or_completion() => match typed {
                 Ok(typed) => return Ok(Ok(typed)),
                 Err(tab) => {
-                    // Nobody waits for it any more where Tab took too long.
+                    // No task waits for it any more where Tab took too long.
                     let _ = tab.answer.send(prompt.complete(&tab.line, tab.at).await);
                 }
             },

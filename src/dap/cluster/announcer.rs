@@ -19,7 +19,7 @@ use crate::timestamp::Timestamp;
 use crate::wire::dap::message::{Request, event, notice, request};
 use crate::wire::dap::names::{Command, Event, Reverse};
 
-/// Children at once: each is a session in somebody's window.
+/// Children at once: each is a session in a person's window.
 pub(super) const MAX_CHILDREN: usize = 32;
 
 /// How long after one child the next is announced, to a client that shows only one of those that stop at once.

@@ -1,7 +1,7 @@
 //! Answers of many to one question, each there once with who gave it: the odd ones first, and the figures of numbers.
 //!
 //! Pure. Odd is who says something else than most; where no answer is that of most, whose number is none (`nan`, `inf`) or far
-//! from the others'. Where half or more would be odd, nobody is.
+//! from the others'. Where half or more would be odd, none is.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -240,7 +240,7 @@ mod tests {
     fn what_is_the_same_is_there_once_and_who_says_something_else_is_odd() {
         assert_eq!(told(&["a", "a", "b", "a"]), ["!b {2}", "a {0, 1, 3}"]);
         assert_eq!(told(&["a", "a"]), ["a {0, 1}"]);
-        // No majority, nobody odd.
+        // No majority, none odd.
         assert_eq!(told(&["a", "b"]), ["a {0}", "b {1}"]);
         assert_eq!(told(&["b", "b", "a", "a"]), ["b {0, 1}", "a {2, 3}"]);
         let objects = ["<M object at 0x7f01>", "<M object at 0x7f02>"];
@@ -268,7 +268,7 @@ mod tests {
             BTreeSet::new()
         );
         assert!(of(&["0", "1"]).all_differ());
-        // All the same needs none, and what is no number has none.
+        // All the same needs none, and other values than numbers have none.
         for none in [
             &["1", "1"][..],
             &["1", "x"],

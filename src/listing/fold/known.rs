@@ -3,7 +3,7 @@
 /// Folders behind which the name of a package begins.
 pub(super) const PACKAGES: [&str; 2] = ["site-packages/", "dist-packages/"];
 
-/// Packages, and modules of Python's own, that are nobody's own code, as py-spy writes them.
+/// Packages, and modules of Python's own, that are not the program's own code, as py-spy writes them.
 pub(super) const LIBRARIES: &[&str] = &[
     "_pydevd_bundle",
     "_pydevd_frame_eval",

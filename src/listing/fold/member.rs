@@ -27,7 +27,7 @@ impl Member {
         Self { who, look }
     }
 
-    /// The threads that count, the one that runs the task first where that can be told: those with code of somebody's own,
+    /// The threads that count, the one that runs the task first where that can be told: those with code of the program's own,
     /// or the main one where there are none. `all`: every one.
     pub(super) fn threads(&self, all: bool) -> Vec<&Thread> {
         let Ok(look) = &self.look else {
@@ -75,7 +75,7 @@ pub(super) fn place(thread: &Thread) -> Place {
     }
 }
 
-/// The frames of `thread`, innermost first, from the outermost one of somebody's own code on: what Ray and Python have around
+/// The frames of `thread`, innermost first, from the outermost one of the program's own code on: what Ray and Python have around
 /// every task tells nothing. Where there is none of that, all.
 pub(super) fn frames(thread: &Thread) -> &[Frame] {
     from_own(&thread.frames)
@@ -87,14 +87,14 @@ pub(super) fn from_own(frames: &[Frame]) -> &[Frame] {
     own.map_or(frames, |own| &frames[..=own])
 }
 
-/// The innermost frame of `thread` of somebody's own code, by its place in [`calls`].
+/// The innermost frame of `thread` of the program's own code, by its place in [`calls`].
 fn own(thread: &Thread) -> Option<(usize, &Frame)> {
     let frames = frames(thread);
     let at = frames.iter().position(|frame| !is_library(&frame.file))?;
     Some((frames.len() - 1 - at, &frames[at]))
 }
 
-/// The frames of `thread` whose variables say something, by their places in [`calls`]: the innermost of somebody's own code,
+/// The frames of `thread` whose variables say something, by their places in [`calls`]: the innermost of the program's own code,
 /// or all of that where an exception has left them.
 pub(super) fn told(thread: &Thread) -> Vec<(usize, &Frame)> {
     if thread.raised.is_none() {

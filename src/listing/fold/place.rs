@@ -129,7 +129,7 @@ pub(super) fn is_library(path: &str) -> bool {
     if path.starts_with('<') || short(path).len() < path.len() || is_c(path) || is_hooks {
         return true;
     }
-    // What py-spy has shortened. A folder of somebody's own may have such a name further down.
+    // What py-spy has shortened. A folder of the program's own may have such a name further down.
     let first = path.split('/').next().unwrap_or_default();
     LIBRARIES.contains(&first)
 }

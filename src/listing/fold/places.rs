@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(told[0]["places"][0]["odd"], true);
         assert_eq!(told[0]["places"][1]["tasks"], "ranks 0-2,4-7");
         assert_eq!(told[0]["places"][1]["odd"], false);
-        // Where all are at one place nobody is odd, nor where there is no majority.
+        // Where all are at one place none is odd, nor where there is no majority.
         assert_eq!(of(&of_functions(&[1, 1]))[0].odd(), None);
         assert_eq!(of(&of_functions(&[1, 1, 2, 2]))[0].odd(), None);
     }

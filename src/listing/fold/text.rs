@@ -22,9 +22,9 @@ const LONGEST: usize = 160;
 /// What is shown.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Shown {
-    /// Every thread, and not those alone that have code of somebody's own.
+    /// Every thread, and not those alone that have code of the program's own.
     pub(crate) all_threads: bool,
-    /// What variables hold in the innermost call of somebody's own code.
+    /// What variables hold in the innermost call of the program's own code.
     pub(crate) locals: bool,
 }
 

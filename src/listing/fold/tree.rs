@@ -46,7 +46,7 @@ fn add(mut nodes: &mut Vec<Node>, member: usize, calls: &[Call]) {
     }
 }
 
-/// By how many there are; those of one number in the order of their calls, whoever came first.
+/// By how many there are; those of one number in the order of their calls, the first to come.
 fn sort(nodes: &mut [Node]) {
     nodes.sort_by(|a, b| {
         let by_number = b.members.len().cmp(&a.members.len());

@@ -54,7 +54,7 @@ async fn is_its(look: &TargetVerifier, stream: &UnixStream, number: u32) -> bool
     }
 }
 
-/// The numbers in the names of hooks' sockets, whoever has them. It blocks.
+/// The numbers in the names of hooks' sockets, whichever process has them. It blocks.
 fn named(folder: &Path) -> io::Result<Vec<u32>> {
     let names = std::fs::read_dir(folder)?.flatten().take(MOST_NAMES);
     let number = |name: std::ffi::OsString| {

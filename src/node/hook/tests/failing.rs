@@ -128,7 +128,7 @@ fn what_is_called_like_the_agents_folder_and_is_not_is_not_spoken_to() {
 
 #[test]
 fn an_agent_that_takes_nothing_keeps_a_failing_task_for_a_moment_alone() {
-    // Its socket is listened at, and nobody accepts.
+    // Its socket is listened at, and no task accepts.
     let program = r#"
 agent = listens()
 waiting = [socket.socket(socket.AF_UNIX) for _ in range(200)]
