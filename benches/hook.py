@@ -1,28 +1,45 @@
-"""What the hook costs a worker: memory, and Ray's throughput of tiny tasks, with the hook and without, in paired rounds.
+"""What the hook costs a worker: memory, processor time and throughput of tiny tasks, with the hook and without, in pairs.
 
-    PYTHON-WITH-RAY benches/hook.py [--rounds 5] [--tasks 20000]
+    PYTHON-WITH-RAY benches/hook.py [--rounds 5] [--batches 10] [--tasks 2000]
 
 Both sides have a setup hook, so that both have workers of their own: with `with` it is ray_relay.setup, with `without` it does
-nothing. Each round has both, the first of them by turns, each as a driver of its own in one local cluster. Memory is
-Private_Dirty of a worker that has run nothing else (smaps_rollup), once where Python finds the module compiled, as an installed
-wheel has it.
+nothing. Each round has a driver of either side in one local cluster; they take turns, a batch of tasks each, the first of them
+changing. Processor time is what the system counts of all threads of that side's workers, so that what else the machine does
+matters less to it than to tasks a second. Memory is Private_Dirty of a worker that has run nothing else (smaps_rollup), once
+where Python finds the module compiled, as an installed wheel has it.
 """
 import argparse
 import compileall
+import glob
 import json
+import math
 import os
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "src", "python", "ray_relay", "__init__.py")
 NOTHING = "def setup():\n    pass\n"
 
 
-def driver(address, folder, hook, tasks):
+def busy(threads):
+    """Nanoseconds for which these have run."""
+    total = 0
+    for thread in threads:
+        try:
+            with open(thread + "/schedstat") as stat:
+                total += int(stat.read().split()[0])
+        except OSError:
+            pass  # It has ended.
+    return total
+
+
+def driver(address, folder, hook):
+    """Runs as many tasks as each line says, and says what they took."""
     import ray
 
     env = {"env_vars": {"PYTHONPATH": folder}, "worker_process_setup_hook": hook + ".setup"}
@@ -30,50 +47,104 @@ def driver(address, folder, hook, tasks):
 
     @ray.remote
     def tiny():
-        return 1
+        return os.getpid()
 
     @ray.remote
     def memory():
         lines = open("/proc/self/smaps_rollup").read().splitlines()
-        return os.getpid(), int(next(line for line in lines if line.startswith("Private_Dirty")).split()[1])
+        return int(next(line for line in lines if line.startswith("Private_Dirty")).split()[1])
 
-    first = ray.get(memory.remote())[1]
-    ray.get([tiny.remote() for _ in range(500)])
-    began = time.perf_counter()
-    ray.get([tiny.remote() for _ in range(tasks)])
-    print(json.dumps({"rate": tasks / (time.perf_counter() - began), "kib": first}))
+    @ray.remote
+    def own():
+        named = [thread for thread in threading.enumerate() if thread.name == "ray-relay"]
+        return busy("/proc/self/task/%d" % thread.native_id for thread in named)
+
+    print(json.dumps({"kib": ray.get(memory.remote())}), flush=True)
+    workers = set(ray.get([tiny.remote() for _ in range(1000)]))
+    for line in sys.stdin:
+        tasks, seen = int(line), None
+        while seen is None or not seen <= workers:  # One that has just begun has spent its time on that.
+            workers |= seen or set()
+            before, began = sum(busy(glob.glob("/proc/%d/task/*" % pid)) for pid in workers), time.perf_counter()
+            seen = set(ray.get([tiny.remote() for _ in range(tasks)]))
+            took = time.perf_counter() - began
+            spent = sum(busy(glob.glob("/proc/%d/task/*" % pid)) for pid in workers) - before
+        said = {"wall": took / tasks * 1e6, "cpu": spent / tasks / 1e3}
+        print(json.dumps(dict(said, hook=max(ray.get([own.remote() for _ in range(20)])) / 1e3)), flush=True)
+
+
+class Side:
+    """A driver that runs batches when it is told to."""
+
+    def __init__(self, address, folder, side):
+        words = [sys.executable, __file__, "--driver", address, folder, "ray_relay_" + side]
+        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.kib = self.said()["kib"]
+
+    def said(self):
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                return json.loads(line)
+        raise SystemExit("a driver has ended")
+
+    def batch(self, tasks):
+        self.process.stdin.write("%d\n" % tasks)
+        self.process.stdin.flush()
+        return self.said()
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait(60)
+
+
+def shown(name, pairs):
+    """The ratio of what each pair has, and how far off it may be: 1.96 standard errors of the rounds' means."""
+    rounds = [statistics.fmean(math.log(a[name] / b[name]) for a, b in one) for one in pairs]
+    mean = statistics.fmean(rounds)
+    error = 1.96 * statistics.stdev(rounds) / len(rounds) ** 0.5 if len(rounds) > 1 else float("nan")
+    medians = [statistics.median(pair[side][name] for one in pairs for pair in one) for side in (0, 1)]
+    print("%s a task: %.1f µs with, %.1f without (medians); with/without %+.2f %% ± %.2f %%"
+          % (name, medians[0], medians[1], 100 * mean, 100 * error))
 
 
 def main():
     asked = argparse.ArgumentParser()
     asked.add_argument("--rounds", type=int, default=5)
-    asked.add_argument("--tasks", type=int, default=20000)
-    asked.add_argument("--driver", nargs=4)
+    asked.add_argument("--batches", type=int, default=10)
+    asked.add_argument("--tasks", type=int, default=2000)
+    asked.add_argument("--driver", nargs=3)
     asked = asked.parse_args()
     if asked.driver:
-        address, folder, hook, tasks = asked.driver
-        return driver(address, folder, hook, int(tasks))
+        return driver(*asked.driver)
     import ray
 
-    folder = tempfile.mkdtemp()
+    folder, pairs, kib, thread = tempfile.mkdtemp(), [], [], []
     try:
         shutil.copy(SOURCE, os.path.join(folder, "ray_relay_with.py"))
         with open(os.path.join(folder, "ray_relay_without.py"), "w") as without:
             without.write(NOTHING)
         compileall.compile_dir(folder, quiet=2)
         cluster = ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-        address, seen = cluster.address_info["gcs_address"], {"with": [], "without": []}
+        address = cluster.address_info["gcs_address"]
         for number in range(asked.rounds):
-            for side in ("with", "without")[::1 if number % 2 == 0 else -1]:
-                words = [sys.executable, __file__, "--driver", address, folder, "ray_relay_" + side, str(asked.tasks)]
-                said = subprocess.run(words, stdout=subprocess.PIPE, check=True, timeout=600).stdout
-                seen[side].append(json.loads(said.splitlines()[-1]))
-                print(number + 1, side, seen[side][-1], flush=True)
-        pairs = list(zip(seen["with"], seen["without"]))
-        for side in seen:
-            print("%s: %.0f tasks/s (median)" % (side, statistics.median(one["rate"] for one in seen[side])))
-        print("ratio with/without: %.3f (median of the rounds)" % statistics.median(a["rate"] / b["rate"] for a, b in pairs))
-        print("memory of the hook: %d KiB (median)" % statistics.median(a["kib"] - b["kib"] for a, b in pairs))
+            names = ("with", "without")[::1 if number % 2 == 0 else -1]
+            sides = {name: Side(address, folder, name) for name in names}
+            kib.append(sides["with"].kib - sides["without"].kib)
+            pairs.append([])
+            for batch in range(asked.batches):
+                turn = names[::1 if batch % 2 == 0 else -1]
+                took = {name: sides[name].batch(asked.tasks) for name in turn}
+                pairs[-1].append((took["with"], took["without"]))
+                thread.append(took["with"]["hook"])
+            for side in sides.values():
+                side.end()
+            print("round %d of %d" % (number + 1, asked.rounds), flush=True)
+        total = asked.rounds * asked.batches * asked.tasks
+        print("%d tasks a side; load %.1f" % (total, os.getloadavg()[0]))
+        shown("cpu", pairs)
+        shown("wall", pairs)
+        print("the hook's own thread: %.0f µs at most, from its begin on" % max(thread))
+        print("memory of the hook: %d KiB (median of %s)" % (statistics.median(kib), kib))
     finally:
         shutil.rmtree(folder)
 

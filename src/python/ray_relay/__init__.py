@@ -336,9 +336,10 @@ def _answer(worker, may, request):
         return {"error": "this process is another worker"}
     do = request.get("do")
     if do == "look" and request.get("evaluate") is not True:
-        return _look(False)
+        return _defined("_look")(False)
     if do == "look":
-        return _alone(lambda: _look(True)) or {"error": "a __repr__ of the program has not returned within %d s" % _EVALUATED}
+        late = {"error": "a __repr__ of the program has not returned within %d s" % _EVALUATED}
+        return _alone(lambda: _defined("_look")(True)) or late
     if do == "open" and may:
         why = "the job allows no debugger to be opened in its workers (RAY_RELAY_HOOK=%s)" % may[:_ITEM]
         return {"error": why, "forbidden": True}
@@ -406,46 +407,26 @@ def _tell(error):
     found = _worker()
     if error is None or found is None:
         return
-    (worker, folder), stack, now = found, _raised(error), time.monotonic()
-    place = (stack[0][0].f_code.co_filename, stack[0][1]) if stack else ("", 0)
-    kind = (_type_name(type(error)), place)
-    if now - _TOLD.get(kind, now - _AGAIN) < _AGAIN:
-        return
-    try:
-        agent = _agent(folder, worker.current_node_id.hex())
-    except (FileNotFoundError, ConnectionRefusedError):
-        return  # Nobody keeps it.
-    with agent:
-        if len(_TOLD) >= _KINDS:
-            _TOLD.clear()
-        _TOLD[kind] = now
-        said = {"worker_id": _id(worker), "task_id": worker.current_task_id.hex(), "exception": kind[0],
-                "look": _post_mortem(error)}
-        agent.sendall(json.dumps(said, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+    worker, folder = found
+    agent = os.path.join(folder, _AGENT % worker.current_node_id.hex()[:16])
+    if os.path.lexists(agent):  # Otherwise nobody keeps it.
+        _defined("_keep")(error, worker, agent)
 
 
-def _agent(folder, node_id):
-    """A connection to the agent of the node, which is root or this user: everybody may put things into the folder."""
-    inside = os.open(os.path.join(folder, _AGENT % node_id[:16]), os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        about = os.fstat(inside)
-        # What it is in nobody else can change.
-        if about.st_uid not in (0, os.geteuid()) or about.st_mode & 0o022:
-            raise OSError("what is called like the folder of the node's agent is another user's")
-        connection.settimeout(_KEPT)
-        connection.connect("/proc/self/fd/%d/failed" % inside)
-        if _peer(connection)[1] not in (0, os.geteuid()):
-            raise OSError("who listens in the folder of the node's agent is another user")
-        return connection
-    except BaseException:
-        connection.close()
-        raise
-    finally:
-        os.close(inside)
+def _defined(name):
+    """Of what is defined in the text below, which is compiled when it is first asked for."""
+    if not _DEFINED:  # By two threads at once, if need be: that is the same twice.
+        exec(compile(_WHEN_ASKED, "ray_relay_hook.py", "exec"), globals())
+    return globals()[name]
 
 
-# The look. None of the program's code is run: what is read of its objects is read by Python's own types, by their exact
+_DEFINED = False
+
+
+# What a look and a failure take: as text, so that a worker that is asked for nothing has a third of the hook's memory less.
+# It is no file of its own, because that might be another's by the time that it is asked for.
+_WHEN_ASKED = r'''
+# None of the program's code is run: what is read of its objects is read by Python's own types, by their exact
 # identity. `isinstance`, `hasattr`, `len`, `==`, `in` and `hash` may all be the program's.
 
 
@@ -709,3 +690,48 @@ class _Room:
         (frozenset, of_set), (dict, of_dict), (BaseException, of_exception), (type, of_named),
         (types.FunctionType, of_named),
     )
+
+
+def _keep(error, worker, folder):
+    """Hands what `error` has left to the agent that has this folder."""
+    stack, now = _raised(error), time.monotonic()
+    place = (stack[0][0].f_code.co_filename, stack[0][1]) if stack else ("", 0)
+    kind = (_type_name(type(error)), place)
+    if now - _TOLD.get(kind, now - _AGAIN) < _AGAIN:
+        return
+    try:
+        agent = _agent(folder)
+    except (FileNotFoundError, ConnectionRefusedError):
+        return  # Nobody keeps it.
+    with agent:
+        if len(_TOLD) >= _KINDS:
+            _TOLD.clear()
+        _TOLD[kind] = now
+        said = {"worker_id": _id(worker), "task_id": worker.current_task_id.hex(), "exception": kind[0],
+                "look": _post_mortem(error)}
+        agent.sendall(json.dumps(said, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+
+
+def _agent(folder):
+    """A connection to the agent of the node, which is root or this user: everybody may put things into the folder."""
+    inside = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        about = os.fstat(inside)
+        # What it is in nobody else can change.
+        if about.st_uid not in (0, os.geteuid()) or about.st_mode & 0o022:
+            raise OSError("what is called like the folder of the node's agent is another user's")
+        connection.settimeout(_KEPT)
+        connection.connect("/proc/self/fd/%d/failed" % inside)
+        if _peer(connection)[1] not in (0, os.geteuid()):
+            raise OSError("who listens in the folder of the node's agent is another user")
+        return connection
+    except BaseException:
+        connection.close()
+        raise
+    finally:
+        os.close(inside)
+
+
+_DEFINED = True
+'''

@@ -100,6 +100,8 @@ while not connects(): pass
     };
     assert_eq!(hooked.goes_on(), "42");
     assert!(hooked.socket().exists());
+    let said = hooked.complaint();
+    assert!(said.contains("another process listens at"), "{said}");
 }
 
 #[test]
