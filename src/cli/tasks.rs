@@ -14,6 +14,7 @@ use super::relay_client::RelayClient;
 use super::terminal;
 use super::terminal::say;
 use crate::listing::fold::member::Member;
+use crate::listing::hooks::HookCount;
 use crate::listing::row::Row;
 use crate::listing::select::{Filter, ListSelection, Order};
 use crate::wire::human_time::span;
@@ -230,12 +231,9 @@ fn text(told: &Value, args: &TasksArgs, columns: Option<usize>) -> String {
         let why = replaced(look["error"].as_str().unwrap_or("?"));
         text += &format!("! {} pid {} on {}: {why}\n", row.task, row.pid, row.node);
     }
-    for (why, count) in hooks_unknown(told) {
-        let whose = match count {
-            1 => "of 1 process it is".to_owned(),
-            count => format!("of {count} processes it is"),
-        };
-        text += &format!("! {whose} not known whether it has the hook: {why}\n");
+    let hooks = HookCount::of(told["tasks"].as_array().into_iter().flatten());
+    for sentence in hooks.unknown("process", "processes") {
+        text += &format!("! {sentence}\n");
     }
     if let Some(more) = told["left_out"].as_u64().filter(|more| *more > 0) {
         text += &format!("! {more} more processes were not looked at: name fewer\n");
@@ -261,22 +259,6 @@ fn text(told: &Value, args: &TasksArgs, columns: Option<usize>) -> String {
         None | Some(0) => text,
         Some(hidden) => text + &format!("{hidden} more do not match --filter.\n"),
     }
-}
-
-/// Why it is not known of how many processes whether they have the hook.
-fn hooks_unknown(told: &Value) -> BTreeMap<String, usize> {
-    let mut processes: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for row in told["tasks"].as_array().into_iter().flatten() {
-        if let Some(why) = row["hook_unknown"].as_str() {
-            let process = format!("{} {}", row["cluster"], row["worker_id"]);
-            processes
-                .entry(replaced(why).into_owned())
-                .or_default()
-                .insert(process);
-        }
-    }
-    let counted = processes.into_iter().map(|(why, all)| (why, all.len()));
-    counted.collect()
 }
 
 /// A column: its title, and what it says of a row.
@@ -360,20 +342,14 @@ mod tests {
     }
 
     #[test]
-    fn who_has_the_hook_is_a_column_and_why_that_is_not_known_a_line() {
-        let row = |worker: &str, hook: Value| {
-            json!({"cluster": "default", "worker_id": worker, "name": "f", "group": "f", "pid": 7, "hook": hook,
-                "hook_unknown": hook.is_null().then_some("the agent of its node did not answer in time")})
-        };
+    fn who_has_the_hook_is_a_column() {
+        let row = |worker: &str, hook: Value| json!({"cluster": "default", "worker_id": worker, "name": "f", "group": "f", "pid": 7, "hook": hook});
         let rows = [
             row("aaa", true.into()),
             row("bbb", false.into()),
             row("ccc", Value::Null),
             row("ccc", Value::Null),
         ];
-        let told = json!({ "tasks": rows });
-        let why = "the agent of its node did not answer in time".to_owned();
-        assert_eq!(hooks_unknown(&told), BTreeMap::from([(why, 1)]));
         let text = table(&rows, false, None);
         let cells = |line: &str| {
             let words: Vec<_> = line.split_ascii_whitespace().collect();

@@ -2,15 +2,10 @@
 //!
 //! Pure. A driver is not counted: it calls the hook itself, if it wants to.
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
 
 use super::{ChainLink, Finding};
-use crate::wire::text::shortened;
-
-/// Longest sentence of an agent's, in characters.
-const LONGEST_WHY: usize = 300;
+use crate::listing::hooks::HookCount;
 
 /// Of the workers in `tasks`, which are rows of `/relay/v1/tasks?hook=true`, how many have it. Without an agent in `nodes`
 /// it is not known, and the findings about agents say so.
@@ -20,20 +15,9 @@ pub(crate) fn findings(tasks: &Value, nodes: Option<&Value>) -> Vec<Finding> {
     if !nodes.is_some_and(|nodes| rows(nodes, "nodes").iter().any(linked)) {
         return Vec::new();
     }
-    // Several tasks may run in one.
-    let mut workers: BTreeMap<String, Value> = BTreeMap::new();
-    for row in rows(tasks, "tasks") {
-        if row["what"] != "driver" {
-            workers.insert(format!("{} {}", row["cluster"], row["worker_id"]), row);
-        }
-    }
-    let has = |what: Option<bool>| {
-        let these = workers
-            .values()
-            .filter(move |row| row["hook"].as_bool() == what);
-        these.count()
-    };
-    let (with, without, unknown) = (has(Some(true)), has(Some(false)), has(None));
+    let rows = rows(tasks, "tasks");
+    let count = HookCount::of(rows.iter().filter(|row| row["what"] != "driver"));
+    let (with, without) = (count.with, count.without);
     let mut all = Vec::new();
     let says = |verb: &str| {
         format!(
@@ -48,17 +32,12 @@ pub(crate) fn findings(tasks: &Value, nodes: Option<&Value>) -> Vec<Finding> {
             "`ray-relay tasks --hooks` names them; `ray-relay hook --help` says how a job gets it, for looks with variables and for `debug --running`",
         )),
     }
-    if unknown > 0 {
-        let why = workers
-            .values()
-            .find_map(|row| row["hook_unknown"].as_str());
-        let why = shortened(why.unwrap_or("the relay does not say why"), LONGEST_WHY);
-        let says = format!(
-            "of {} it is not known whether they have the hook: {why}",
-            counted(unknown)
-        );
-        all.push(Finding::note(ChainLink::Hook, says));
-    }
+    let unknown = count.unknown("worker", "workers");
+    all.extend(
+        unknown
+            .into_iter()
+            .map(|says| Finding::note(ChainLink::Hook, says)),
+    );
     all
 }
 
@@ -100,7 +79,7 @@ mod tests {
         assert_eq!(told(&all, "linked"), [(Severity::Ok, says.to_owned())]);
         let mut unknown = row("a", Value::Null);
         unknown["hook_unknown"] = "the agent is older".into();
-        let says = "of 1 worker it is not known whether they have the hook: the agent is older";
+        let says = "of 1 worker it is not known whether it has the hook: the agent is older";
         assert_eq!(
             told(&json!([unknown]), "linked"),
             [(Severity::Note, says.to_owned())]

@@ -5,6 +5,7 @@ pub(crate) mod discovery;
 pub(crate) mod fold;
 pub(crate) mod grouped;
 mod holds;
+pub(crate) mod hooks;
 pub(crate) mod json;
 pub(crate) mod menu;
 pub(crate) mod row;
