@@ -3,7 +3,7 @@
 //! Like py-spy it is run as the worker's own user, whichever user the agent is. What calls into a process of Python is never ended
 //! halfway: the process would not survive that. So who waits for it may give up, and it goes on to its end.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::process::Stdio;
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use rustix::process::geteuid;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -32,7 +32,7 @@ const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 const COMPLAINT: u64 = 256 << 10;
 
 /// Why the hook is not there. `Display` is a clause.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum NotInjected {
     #[error("the Python of its raylet is not seen, or that is another user's")]
     NoPython,
@@ -40,8 +40,6 @@ pub(super) enum NotInjected {
         "the agent is another user than the worker, and may not run as that: run it as the workers' user"
     )]
     Foreign,
-    #[error("an attempt from before is still under way")]
-    UnderWay,
     #[error("{0}")]
     Failed(String),
     #[error(
@@ -50,8 +48,11 @@ pub(super) enum NotInjected {
     Late,
 }
 
-/// The processes in which it is under way.
-type Pids = Arc<Mutex<HashSet<u32>>>;
+/// What comes of one, for all who wait for it; `None`: it is under way.
+type Outcome = watch::Receiver<Option<Result<(), NotInjected>>>;
+
+/// Those that are under way, by their processes.
+type Pids = Arc<Mutex<HashMap<u32, Outcome>>>;
 
 /// All of an agent.
 pub(super) struct Injections {
@@ -61,10 +62,11 @@ pub(super) struct Injections {
     ending: CancellationToken,
 }
 
-/// One of them.
+/// One of them, which is told of what comes of it.
 struct UnderWay {
     all: Pids,
     pid: u32,
+    tells: watch::Sender<Option<Result<(), NotInjected>>>,
 }
 
 impl Drop for UnderWay {
@@ -82,13 +84,20 @@ impl Injections {
         }
     }
 
-    fn begin(&self, pid: u32) -> Option<UnderWay> {
-        let is_new = self.under_way.lock().insert(pid);
+    /// What comes of the one into the process `pid`, and the one itself where none is under way.
+    fn begin(&self, pid: u32) -> (Outcome, Option<UnderWay>) {
+        let mut all = self.under_way.lock();
+        if let Some(outcome) = all.get(&pid) {
+            return (outcome.clone(), None);
+        }
+        let (tells, outcome) = watch::channel(None);
+        all.insert(pid, outcome.clone());
         let all = Arc::clone(&self.under_way);
-        is_new.then(|| UnderWay { all, pid })
+        (outcome, Some(UnderWay { all, pid, tells }))
     }
 
-    /// Puts the hook into `worker`, until then. Dropped, it goes on to its end.
+    /// Puts the hook into `worker`, until then. Dropped, it goes on to its end. Two relays that want it at once wait for the
+    /// same one.
     ///
     /// # Errors
     /// [`NotInjected`].
@@ -98,7 +107,6 @@ impl Injections {
         until: Instant,
     ) -> Result<(), NotInjected> {
         let python = worker.python.as_ref().ok_or(NotInjected::NoPython)?;
-        let under_way = self.begin(worker.pid).ok_or(NotInjected::UnderWay)?;
         let patience = until.saturating_duration_since(Instant::now());
         let mut command = Command::new(python);
         command
@@ -116,21 +124,24 @@ impl Injections {
             }
             command.uid(worker.uid).gid(worker.gid);
         }
-        let (done, came) = oneshot::channel();
-        let ending = self.ending.clone();
-        self.tasks.spawn(async move {
-            let ran = tokio::select! {
-                ran = run(command) => ran,
-                // It is not killed.
-                () = ending.cancelled() => return,
-            };
-            drop(under_way);
-            // No caller waits where it has come late.
-            drop(done.send(ran));
-        });
-        let came = timeout_at(until, came).await;
-        came.map_err(|_| NotInjected::Late)?
-            .map_err(|_| NotInjected::Late)?
+        let (mut outcome, under_way) = self.begin(worker.pid);
+        if let Some(under_way) = under_way {
+            let ending = self.ending.clone();
+            self.tasks.spawn(async move {
+                let ran = tokio::select! {
+                    ran = run(command) => ran,
+                    // It is not killed.
+                    () = ending.cancelled() => return,
+                };
+                // No caller waits where it has come late.
+                under_way.tells.send_replace(Some(ran));
+            });
+        }
+        let came = timeout_at(until, outcome.wait_for(Option::is_some)).await;
+        let came = came.map_err(|_| NotInjected::Late)?;
+        came.ok()
+            .and_then(|came| came.clone())
+            .unwrap_or(Err(NotInjected::Late))
     }
 }
 
@@ -164,17 +175,22 @@ fn complained(complaint: &[u8]) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn one_process_has_one_at_a_time() {
+    #[tokio::test]
+    async fn one_process_has_one_at_a_time_and_who_comes_meanwhile_waits_for_it() {
         let injections = Injections::new(TaskTracker::new(), CancellationToken::new());
-        let first = injections.begin(7);
-        assert!(first.is_some() && injections.begin(7).is_none());
-        assert!(injections.begin(8).is_some());
+        let (_, first) = injections.begin(7);
+        let first = first.unwrap();
+        let (mut outcome, second) = injections.begin(7);
+        assert!(second.is_none() && injections.begin(8).1.is_some());
+        first.tells.send_replace(Some(Err(NotInjected::Foreign)));
         drop(first);
-        assert!(injections.begin(7).is_some());
+        let came = outcome.wait_for(Option::is_some).await.unwrap().clone();
+        assert!(matches!(came, Some(Err(NotInjected::Foreign))));
+        assert!(injections.begin(7).1.is_some());
     }
 
     #[test]
