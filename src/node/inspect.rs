@@ -32,6 +32,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a hook may take for a look before py-spy is tried; half of what there is, if that is less.
 const HOOK: Duration = Duration::from_secs(2);
 
+/// How long a hook may take to be heard before its debugger is opened; a quarter of what there is, if that is less. To open one
+/// takes seconds, for which nobody waits whose task keeps Python's lock.
+const HEARD: Duration = Duration::from_secs(10);
+
 /// How long a relay may take to read an answer.
 const TAKEN: Duration = Duration::from_secs(10);
 
@@ -101,13 +105,14 @@ async fn inspected(agent: &Agent, asked: &Inspect, until: Instant) -> Result<Vec
             Ok(serde_json::to_vec(&look).unwrap_or_default())
         }
         Inspection::Open => {
-            let answer = match hooked(asked, &workers, until).await {
-                Err(NoAnswer::Absent) => {
-                    inject(agent, asked, &workers, until).await?;
-                    hooked(asked, &workers, until).await
-                }
-                answer => answer,
-            };
+            let left = until.saturating_duration_since(Instant::now());
+            let heard_until = Instant::now() + HEARD.min(left / 4);
+            match hooked(asked, "look", &workers, heard_until).await {
+                Ok(_) => {}
+                Err(NoAnswer::Absent) => inject(agent, asked, &workers, until).await?,
+                Err(why) => return Err(refused(&why)),
+            }
+            let answer = hooked(asked, "open", &workers, until).await;
             let answer = answer.map_err(|why| refused(&why))?;
             let listening = str::from_utf8(&answer)
                 .ok()
@@ -134,7 +139,7 @@ async fn looked(
         Inspection::Look => Instant::now() + HOOK.min(left / 2),
         _ => until,
     };
-    let why = match hooked(asked, workers, hook_until).await {
+    let why = match hooked(asked, "look", workers, hook_until).await {
         Ok(answer) => match Look::read(&answer) {
             Ok(look) => {
                 return Ok(Look {
@@ -158,7 +163,12 @@ async fn looked(
     let dumped = async {
         agent.look.is_resident(&asked.worker_id, asked.pid).await?;
         let dumped = agent.py_spy.dump(worker, asked.pid, until).await;
-        dumped.map_err(|unseen| other(&format!("{why}; {unseen}")))
+        let look = dumped.map_err(|unseen| other(&format!("{why}; {unseen}")))?;
+        let note = match &why {
+            NoAnswer::Absent => None,
+            why => Some(why.to_string()),
+        };
+        Ok(Look { note, ..look })
     };
     let late = || other(&format!("{why}; and py-spy did not tell in time"));
     timeout_at(until, dumped)
@@ -166,17 +176,15 @@ async fn looked(
         .unwrap_or_else(|_| Err(late()))
 }
 
-/// What the hook of the worker that is meant answers.
+/// What the hook of the worker that is meant answers to `what`.
 async fn hooked(
     asked: &Inspect,
+    what: &'static str,
     workers: &[Resident],
     until: Instant,
 ) -> Result<Vec<u8>, NoAnswer> {
     let request = Request {
-        what: match asked.what {
-            Inspection::Open => "open",
-            _ => "look",
-        },
+        what,
         evaluate: asked.what == Inspection::Evaluate,
         worker_id: &asked.worker_id,
     };

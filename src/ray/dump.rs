@@ -30,6 +30,7 @@ pub(crate) fn read(dump: &str) -> Option<Look> {
                 source: Source::Traceback,
                 threads: Vec::new(),
                 threads_cut: 0,
+                note: None,
             });
             continue;
         }

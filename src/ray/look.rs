@@ -41,6 +41,9 @@ pub struct Look {
     pub python: String,
     /// Where this is from.
     pub source: Source,
+    /// Why the worker's hook does not tell it, where the worker has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// Its threads, the main one first where it is known.
     pub threads: Vec<Thread>,
     /// Threads for which there was no room.
@@ -146,6 +149,9 @@ impl Look {
     /// This look with lists and texts that are as long as they may be, and safe to show.
     fn bounded(mut self) -> Self {
         tidy(&mut self.python, LONGEST_NAME);
+        if let Some(note) = &mut self.note {
+            *note = line(note);
+        }
         cut(&mut self.threads, MOST_THREADS, &mut self.threads_cut);
         for thread in &mut self.threads {
             tidy(&mut thread.name, LONGEST_NAME);
@@ -244,10 +250,11 @@ mod tests {
     #[test]
     fn no_text_drives_a_terminal_or_is_longer_than_it_may_be() {
         let long = "a".repeat(5000);
-        let json = json!({"pid": 1, "source": "hook", "threads": [{"id": 1, "name": "\u{1b}[2Jx", "frames": [
+        let json = json!({"pid": 1, "source": "hook", "note": "a\nb", "threads": [{"id": 1, "name": "\u{1b}[2Jx", "frames": [
             {"file": long, "line": 1, "function": "f\u{202e}", "locals": [
             {"name": "x", "type": "str", "value": "a\nb\t\u{1b}c"}, {"name": "y", "value": long}]}]}]});
         let look = Look::read(json.to_string().as_bytes()).unwrap();
+        assert_eq!(look.note.as_deref(), Some("a\\nb"));
         let thread = &look.threads[0];
         let frame = &thread.frames[0];
         let locals = frame.locals.as_ref().unwrap();

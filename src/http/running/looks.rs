@@ -19,7 +19,7 @@ use super::choice::{TaskChoice, Written};
 use super::objects::{self, Awaits};
 use super::shown::{Looked, LooksAnswer, held, on_record, shown, text_of};
 use super::{SLOW, clusters, failed, may, row, running};
-use crate::agents::WorkerAt;
+use crate::agents::{NotInspected, WorkerAt};
 use crate::context::Context;
 use crate::http::answer::{self, Body};
 use crate::http::exchange::{Exchange, Post};
@@ -232,19 +232,21 @@ async fn seen(ctx: &Context, running: &Running) -> Result<Look, String> {
         pid,
     });
     let by_agent = match &at {
-        Some(at) => ctx
-            .peers
-            .agents
-            .look(at, false, BY_AGENT)
-            .await
-            .map_err(|why| why.to_string()),
-        None => Err(NoStack::Nowhere.to_string()),
+        Some(at) => {
+            let looked = ctx.peers.agents.look(at, false, BY_AGENT).await;
+            looked.map_err(|why| (why.to_string(), !matches!(why, NotInspected::NoAgent(_))))
+        }
+        None => Err((NoStack::Nowhere.to_string(), false)),
     };
-    let why = match by_agent {
+    let (why, has_agent) = match by_agent {
         Ok(look) => return Ok(look),
         Err(why) => why,
     };
     let by_head = ctx.registry.stack(running).await;
+    let by_head = by_head.map(|look| Look {
+        note: has_agent.then(|| why.clone()),
+        ..look
+    });
     by_head.map_err(|head| match head {
         NoStack::Gone | NoStack::Idle | NoStack::Nowhere => head.to_string(),
         head => format!("{head}; or, with variables, by an agent of its node: {why}"),

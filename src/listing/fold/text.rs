@@ -35,13 +35,18 @@ pub(crate) fn summary(members: &[Member]) -> String {
     for group in places::of(members) {
         text += &of_group(&names, &group);
     }
-    let mut silent: BTreeMap<(&str, &str), BTreeSet<usize>> = BTreeMap::new();
+    let mut silent: BTreeMap<(&str, String), BTreeSet<usize>> = BTreeMap::new();
     for (at, member) in members.iter().enumerate() {
-        if let Err(why) = &member.look {
-            silent
-                .entry((&member.who.group, why))
-                .or_default()
-                .insert(at);
+        let why = match &member.look {
+            Err(why) => Some(why.clone()),
+            Ok(look) => {
+                let note = look.note.as_ref();
+                note.map(|why| format!("{why}; this stack is seen from outside"))
+            }
+        };
+        if let Some(why) = why {
+            let key = (&*member.who.group, why);
+            silent.entry(key).or_default().insert(at);
         }
     }
     for ((group, why), some) in silent {
@@ -382,6 +387,12 @@ pub(super) mod tests {
             "{text}"
         );
         assert!(text.ends_with("! train, rank 8: it is gone\n"), "{text}");
+        // One whose stack is seen, and whose hook does not answer.
+        let mut locked = entry("train", 9, WAITS, &Value::Null);
+        locked["look"]["note"] = "it keeps the lock".into();
+        members.push(Member::read(&locked, false));
+        let said = "! train, rank 9: it keeps the lock; this stack is seen from outside\n";
+        assert!(summary(&members).ends_with(said), "{}", summary(&members));
     }
 
     #[test]

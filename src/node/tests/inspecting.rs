@@ -189,6 +189,7 @@ async fn without_a_hook_py_spy_is_asked_for_a_worker_that_ray_lists_by_that_proc
     ));
     let look = scene.looked().await;
     assert_eq!((look.source, look.pid), (Source::PySpy, pid));
+    assert_eq!(look.note, None);
     assert_eq!(&*look.threads[0].frames[0].function, "stuck");
     scene.py_spy("echo 'Permission Denied: Try running again' >&2; exit 1");
     let (_, why) = scene.refused(scene.inspect(Inspection::Look)).await;
@@ -232,6 +233,7 @@ async fn a_hook_that_is_silent_makes_room_for_py_spy() {
         }
     };
     assert_eq!(look.threads[0].holds_gil, Some(true));
+    assert!(look.note.is_some_and(|note| note.contains("(GIL)")));
     scene.py_spy("exec sleep 60");
     let asked = Inspect {
         patience_ms: 1000,
@@ -239,6 +241,19 @@ async fn a_hook_that_is_silent_makes_room_for_py_spy() {
     };
     let (_, why) = scene.refused(asked).await;
     assert!(why.contains("GIL") && why.contains("in time"), "{why}");
+    // Nobody waits for a debugger there as long as one may take.
+    let asked = Inspect {
+        patience_ms: 8_000,
+        ..scene.inspect(Inspection::Open)
+    };
+    let began = std::time::Instant::now();
+    let (_, why) = scene.refused(asked).await;
+    assert!(why.contains("(GIL)"), "{why}");
+    assert!(
+        began.elapsed() < Duration::from_secs(6),
+        "{:?}",
+        began.elapsed()
+    );
 }
 
 #[tokio::test]

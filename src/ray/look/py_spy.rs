@@ -50,6 +50,7 @@ impl Look {
             source: Source::PySpy,
             threads,
             threads_cut: 0,
+            note: None,
         };
         Ok(look.bounded())
     }
