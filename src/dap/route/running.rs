@@ -120,7 +120,7 @@ impl AttachFlow<'_> {
         _ = client.send(&notice(&text, false)).await;
         self.open(first).await?;
         let opened = self.listed(first).await?;
-        self.same(&process, &opened)?;
+        self.same(&process, &opened).await?;
         Ok(found(true))
     }
 
@@ -288,14 +288,49 @@ impl AttachFlow<'_> {
         )))
     }
 
+    /// Whether Ray still says that a task of `process` runs there.
+    async fn still_runs(&self, process: &Process) -> Result<bool, SessionRefusal> {
+        let Some(first) = process.first() else {
+            return Ok(false);
+        };
+        let on = |cluster: &str| *cluster == *first.cluster;
+        let job = first.names.job_id.as_deref();
+        let asked = RunningQuery { on: &on, job };
+        let found = timeout(ASKED, self.context.registry.running(&asked)).await;
+        let silent = || {
+            SessionRefusal::Unreachable(
+                "the Ray head does not say what the worker runs now; try again in a moment"
+                    .to_owned(),
+            )
+        };
+        let found = found.map_err(|_| silent())?;
+        let is_there = |one: &Running| {
+            let tasks = process.running.iter().map(|one| &one.names.task_id);
+            one.worker_id == first.worker_id && tasks.clone().any(|task| *task == one.names.task_id)
+        };
+        let complete = found.iter().all(|one| one.complete);
+        match found.iter().flat_map(|one| &one.rows).any(is_there) {
+            false if !complete => Err(silent()),
+            runs => Ok(runs),
+        }
+    }
+
     /// Whether the worker still runs what was asked for, and the principal may do the same with what it is now.
-    fn same(&self, process: &Process, opened: &Breakpoint) -> Result<(), SessionRefusal> {
-        let mut tasks = process.running.iter().map(|one| &one.names.task_id);
-        let is_other =
-            opened.names.task_id.is_some() && !tasks.any(|one| *one == opened.names.task_id);
-        if is_other && !opened.names.provisional {
+    async fn same(&self, process: &Process, opened: &Breakpoint) -> Result<(), SessionRefusal> {
+        let has_ended = match &opened.names.task_id {
+            Some(_) => {
+                let mut tasks = process.running.iter().map(|one| &one.names.task_id);
+                !opened.names.provisional && !tasks.any(|one| *one == opened.names.task_id)
+            }
+            // A driver and a replica of Serve have none.
+            None => {
+                let tasks = process.running.iter().map(|one| &one.names.task_id);
+                tasks.clone().all(Option::is_some) && !self.still_runs(process).await?
+            }
+        };
+        if has_ended {
             return Err(SessionRefusal::Nothing(format!(
-                "{} has ended while its debugger was opened, and its worker runs something else; `ray-relay tasks` shows what",
+                "{} has ended while its debugger was opened, and its worker runs nothing or something else; `ray-relay tasks` shows what runs",
                 process.title()
             )));
         }
