@@ -5,6 +5,7 @@ mod failing;
 mod inspecting;
 mod keeping;
 mod links;
+mod many;
 mod pumping;
 mod relays;
 mod reverse;

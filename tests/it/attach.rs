@@ -13,6 +13,9 @@ use crate::support::namespaces::{Cluster, Driver};
 use crate::support::ray::{NEWEST, OLDEST};
 use crate::support::scene::Scene;
 
+mod kinds;
+mod two_relays;
+
 /// Where the driver's tasks are told to end, and the hook that their workers have.
 struct Place(tempfile::TempDir);
 
@@ -50,13 +53,18 @@ impl Place {
 
     /// A relay that lets everybody who may debug attach to what runs, and writes a record.
     fn scene<'a>(&self, cluster: &'a Cluster) -> Scene<'a> {
-        let config = self.path("relay.toml");
+        Scene::with(cluster, &["--config", &self.config("audit")])
+    }
+
+    /// What lets a relay do so, with the record called `name`.
+    fn config(&self, name: &str) -> String {
+        let config = self.path(&format!("{name}.toml"));
         let text = format!(
             "[dap]\nallow_attach = true\n[audit]\nsink = \"file\"\nfile = \"{}\"\n",
-            self.path("audit.log")
+            self.path(&format!("{name}.log"))
         );
         std::fs::write(&config, text).unwrap();
-        Scene::with(cluster, &["--config", &config])
+        config
     }
 
     /// What is on record, as far as `of` picks it.
@@ -138,147 +146,6 @@ fn who_has_the_hook_and_whose_object_is_waited_for(scene: &Scene<'_>) {
     assert!(line.contains(" of gate pid "), "{line}");
     assert!(line.contains("it has not ended"), "{line}");
     assert!(line.contains(", owned by driver"), "{line}");
-}
-
-#[tokio::test]
-async fn what_runs_is_stopped_by_a_debugger_that_its_hook_opens() {
-    let Some(cluster) = Cluster::up(NEWEST, 0, &[]) else {
-        return;
-    };
-    let place = Place::new();
-    let scene = place.scene(&cluster);
-    let tasks = "spin,nap,waits,fetch,pool,sleeps,serve,driver";
-    let hook = place.path("hook");
-    let mut driver = place.driver(&cluster, tasks, &[("HOOK_DIR", &hook)]);
-    for name in [
-        "spin",
-        "nap",
-        "waits",
-        "Fetcher.fetch",
-        "pool",
-        "sleeps",
-        "driver*",
-    ] {
-        runs(&scene, name);
-    }
-
-    // Without an agent nothing is opened, and who asked is on record.
-    let (code, said) = ran(
-        &scene,
-        &["debug", "--running", "spin", "--reason", "none there"],
-    );
-    assert_eq!(code, Some(69), "{said}");
-    assert!(said.contains("ray-relay deploy"), "{said}");
-    let asked = place.record(opens);
-    assert_eq!(asked.len(), 1);
-    assert_eq!(asked[0]["details"]["reason"], "none there", "{}", asked[0]);
-    assert_eq!(ports(&scene), 0);
-
-    let _agent = Agent::on(&scene, "head", &["--allow-plaintext"]);
-    linked(&scene, 1);
-    who_has_the_hook_and_whose_object_is_waited_for(&scene);
-    let (code, said) = ran(
-        &scene,
-        &[
-            "exec",
-            "--running",
-            "spin",
-            "--reason",
-            "why",
-            "--",
-            "p steps > 0",
-            "p 6 * 7",
-        ],
-    );
-    assert_eq!((code, &*said), (Some(0), "True\n42\n"));
-    // Again, with the debugger that is open: by its worker id too.
-    let worker = runs(&scene, "spin")[0]["worker_id"].as_str().unwrap()[..12].to_owned();
-    let (code, said) = ran(&scene, &["exec", "--running", &worker, "--", "p steps > 0"]);
-    assert_eq!((code, &*said), (Some(0), "True\n"));
-    stops_in(&scene, "spin", "spin", "steps").await;
-    stops_in(&scene, "Fetcher.fetch", "fetch", "rounds").await;
-    stops_in(&scene, "pool", "crunch", "done").await;
-    stops_in(&scene, "driver*", "<module>", "turns").await;
-
-    // Inside a call that runs no Python: where that is, and a stop when it returns.
-    let mut client = attached(&scene, "nap").await;
-    let told = client.output_with("has not stopped").await;
-    let told = told["output"].as_str().unwrap();
-    assert!(
-        told.contains("nap (") && told.contains("running.py:"),
-        "{told}"
-    );
-    let (thread, reason) = client.stopped().await;
-    assert_eq!(reason, "pause");
-    let frames = client.frames(thread).await;
-    let nap = frames.iter().find(|frame| frame.name == "nap").unwrap();
-    assert!(
-        client
-            .evaluate(nap.id, "naps")
-            .await
-            .parse::<u64>()
-            .unwrap()
-            > 0
-    );
-    client.disconnect().await;
-
-    // One that leaves before that: the task runs on, and does not stop later.
-    let mut client = attached(&scene, "waits").await;
-    let told = client.output_with("has not stopped").await;
-    let told = told["output"].as_str().unwrap();
-    assert!(told.contains("waits ("), "{told}");
-    client.disconnect().await;
-
-    let mut client = attached(&scene, "waits").await;
-    client.output_with("has not stopped").await;
-    place.end("gate");
-    let (thread, _) = client.stopped().await;
-    let frames = client.frames(thread).await;
-    assert!(
-        frames.iter().any(|frame| frame.name == "waits"),
-        "{frames:?}"
-    );
-    client.disconnect().await;
-
-    // Two at once: one has it, and the other is told who.
-    let client = attached(&scene, "spin").await;
-    let refusal = scene
-        .refusal(json!({"task": "spin", "running": true}))
-        .await;
-    assert!(refusal.contains("is being debugged by"), "{refusal}");
-    client.disconnect().await;
-
-    // One whose process ends in the middle.
-    let mut client = attached(&scene, "sleeps").await;
-    client.output_with("has not stopped").await;
-    let pid = runs(&scene, "sleeps")[0]["pid"].as_u64().unwrap();
-    cluster.signal("head", u32::try_from(pid).unwrap(), "KILL");
-    client.event("terminated").await;
-    client.disconnect().await;
-    // By Ray's last word, which is a second old, it may run still; by the agent's it does not.
-    let (code, said) = ran(&scene, &["debug", "--running", "sleeps"]);
-    assert_eq!(code, Some(66), "{said}");
-    let words = [
-        "nothing that runs is called \"sleeps\"",
-        "no worker on its node has that process any more",
-    ];
-    assert!(words.iter().any(|words| said.contains(words)), "{said}");
-
-    stops_in(&scene, "*Echo*", "__call__", "beats").await;
-
-    for name in ["spin", "nap", "fetch", "pool", "serve", "driver"] {
-        place.end(name);
-    }
-    let done = json!([
-        "fetch 7",
-        "nap",
-        "pool",
-        "spin",
-        "waits after gate",
-        "served"
-    ]);
-    assert_eq!(driver.result(), done);
-    scene.gone();
 }
 
 #[tokio::test]

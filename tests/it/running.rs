@@ -1,8 +1,10 @@
 //! What runs and never said `breakpoint()`: eight ranks, of which one has left the collective.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::support::agent::{Agent, linked};
 use crate::support::namespaces::Cluster;
 use crate::support::ray::{NEWEST, OLDEST};
 use crate::support::scene::Scene;
@@ -61,6 +63,45 @@ fn the_odd_rank_is_named(cluster: &Cluster) {
     assert!(text.contains("waits in ray.get, from <module> ("), "{text}");
 }
 
+/// With the hook in the workers, and an agent on each node.
+fn the_odd_rank_is_named_within_two_seconds(cluster: &Cluster) {
+    let dir = tempfile::tempdir().unwrap();
+    let hook = Command::new(env!("CARGO_BIN_EXE_ray-relay"))
+        .arg("hook")
+        .output();
+    std::fs::write(dir.path().join("ray_relay_hook.py"), hook.unwrap().stdout).unwrap();
+    let scene = Scene::new(cluster);
+    let _agents = ["head", "w1"].map(|node| Agent::on(&scene, node, &["--allow-plaintext"]));
+    linked(&scene, 2);
+    let path = dir.path().to_str().unwrap();
+    let mut driver = cluster.start_driver("ranks.py", &[("HOOK_DIR", path)]);
+    driver.line("READY");
+    let mut took = Vec::new();
+    eventually("the odd rank in time", Duration::from_secs(60), || {
+        let began = Instant::now();
+        let output = scene
+            .command(&["snapshot", "--running", "Trainer"])
+            .output();
+        let text = String::from_utf8(output.unwrap().stdout).unwrap();
+        // Ray tells a second late what runs.
+        if !text.contains("8 of 8 processes seen") {
+            return None;
+        }
+        took.push(began.elapsed());
+        let odd = "\nTrainer: rank 3 is elsewhere than the other 7 of 8\n";
+        assert!(text.contains(odd), "{text}");
+        assert!(text.contains("  rank 3: is in load ("), "{text}");
+        assert!(
+            text.contains("  ranks 0-2,4-7: all are in barrier ("),
+            "{text}"
+        );
+        // What the workers were called with is told too.
+        assert!(text.contains("shard = 9"), "{text}");
+        (took.last()? < &Duration::from_secs(2)).then_some(())
+    });
+    say(format!("the odd rank by the hooks after {took:?}"));
+}
+
 #[tokio::test]
 async fn the_odd_rank_is_named_on_the_newest_ray() {
     let let_look = [("RAY_DASHBOARD_ENABLE_PROFILING", "1")];
@@ -68,6 +109,7 @@ async fn the_odd_rank_is_named_on_the_newest_ray() {
         return;
     };
     the_odd_rank_is_named(&cluster);
+    the_odd_rank_is_named_within_two_seconds(&cluster);
 }
 
 #[tokio::test]

@@ -1,4 +1,6 @@
-"""Eight ranks of which the fourth has left the collective: seven wait for it in a socket's recv. Ends when it is killed."""
+"""Eight ranks of which the fourth has left the collective: seven wait for it in a socket's recv. Their workers have the
+hook of HOOK_DIR, where that is given. Ends when it is killed."""
+import os
 import socket
 import time
 
@@ -27,7 +29,8 @@ class Trainer:
         return 0
 
 
-harness.connect()
+hook = os.environ.get("HOOK_DIR")
+harness.connect(**{"working_dir": hook, "worker_process_setup_hook": "ray_relay_hook.setup"} if hook else {})
 ranks = [Trainer.options(name="rank-%d" % rank).remote() for rank in range(8)]
 ray.get([rank.ping.remote() for rank in ranks])
 refs = [actor.train.remote(rank) for rank, actor in enumerate(ranks)]

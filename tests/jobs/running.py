@@ -30,10 +30,22 @@ def spin():
 
 @ray.remote(num_cpus=0)
 def nap():
+    import signal
+
+    class Woken(Exception):
+        pass
+
+    def wakes(*_):
+        raise Woken
+
+    signal.signal(signal.SIGUSR1, wakes)
     naps = 0
     while runs("nap"):
         naps += 1
-        time.sleep(6)
+        try:
+            time.sleep(600)
+        except Woken:
+            pass
     return "nap"
 
 
@@ -53,6 +65,20 @@ def gate():
 @ray.remote(num_cpus=0)
 def sleeps():
     time.sleep(600)
+
+
+@ray.remote(num_cpus=0)
+def opens():
+    os.close(os.open(os.path.join(os.environ["STOPS"], "opens"), os.O_RDONLY))
+    return "opens"
+
+
+@ray.remote(num_cpus=0)
+def locks():
+    import ctypes
+
+    # A call that keeps Python's lock (GIL).
+    ctypes.PyDLL(None).sleep(600)
 
 
 @ray.remote(num_cpus=0)
@@ -119,19 +145,19 @@ def serves():
 
 connect()
 wanted = os.environ["TASKS"].split(",")
-refs, asked = [], None
+refs, never, asked = [], [], None
 for one in wanted:
     if one == "waits":
         refs.append(waits.remote([gate.remote()]))
     elif one == "fetch":
         fetcher = Fetcher.remote()
         refs.append(fetcher.fetch.remote(7))
-    elif one == "sleeps":
-        asleep = sleeps.options(max_retries=0).remote()
+    elif one in ("sleeps", "locks"):
+        never.append({"sleeps": sleeps, "locks": locks}[one].options(max_retries=0).remote())
     elif one == "serve":
         asked = serves()
     elif one != "driver":
-        refs.append({"spin": spin, "nap": nap, "pool": pool}[one].remote())
+        refs.append({"spin": spin, "nap": nap, "pool": pool, "opens": opens}[one].remote())
 harness.ready()
 turns = 0
 while "driver" in wanted and runs("driver"):
