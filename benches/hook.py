@@ -61,15 +61,18 @@ def driver(address, folder, hook):
 
     print(json.dumps({"kib": ray.get(memory.remote())}), flush=True)
     workers = set(ray.get([tiny.remote() for _ in range(1000)]))
+    spent = lambda: {pid: busy(glob.glob("/proc/%d/task/*" % pid)) for pid in workers}
     for line in sys.stdin:
-        tasks, seen = int(line), None
-        while seen is None or not seen <= workers:  # One that has just begun has spent its time on that.
-            workers |= seen or set()
-            before, began = sum(busy(glob.glob("/proc/%d/task/*" % pid)) for pid in workers), time.perf_counter()
+        tasks, took = int(line), None
+        while took is None:
+            before, began = spent(), time.perf_counter()
             seen = set(ray.get([tiny.remote() for _ in range(tasks)]))
-            took = time.perf_counter() - began
-            spent = sum(busy(glob.glob("/proc/%d/task/*" % pid)) for pid in workers) - before
-        said = {"wall": took / tasks * 1e6, "cpu": spent / tasks / 1e3}
+            took, after = time.perf_counter() - began, spent()
+            # One that has just begun has spent its time on that, and one that has ended tells none.
+            if any(after.get(pid, 0) <= before.get(pid, 0) for pid in seen):
+                took, workers = None, seen
+        cpu = sum(after[pid] - before[pid] for pid in seen)
+        said = {"wall": took / tasks * 1e6, "cpu": cpu / tasks / 1e3}
         print(json.dumps(dict(said, hook=max(ray.get([own.remote() for _ in range(20)])) / 1e3)), flush=True)
 
 
@@ -97,14 +100,14 @@ class Side:
         self.process.wait(60)
 
 
-def shown(name, pairs):
+def shown(title, name, pairs):
     """The ratio of what each pair has, and how far off it may be: 1.96 standard errors of the rounds' means."""
     rounds = [statistics.fmean(math.log(a[name] / b[name]) for a, b in one) for one in pairs]
     mean = statistics.fmean(rounds)
     error = 1.96 * statistics.stdev(rounds) / len(rounds) ** 0.5 if len(rounds) > 1 else float("nan")
     medians = [statistics.median(pair[side][name] for one in pairs for pair in one) for side in (0, 1)]
     print("%s a task: %.1f µs with, %.1f without (medians); with/without %+.2f %% ± %.2f %%"
-          % (name, medians[0], medians[1], 100 * mean, 100 * error))
+          % (title, medians[0], medians[1], 100 * mean, 100 * error), flush=True)
 
 
 def main():
@@ -138,11 +141,11 @@ def main():
                 thread.append(took["with"]["hook"])
             for side in sides.values():
                 side.end()
-            print("round %d of %d" % (number + 1, asked.rounds), flush=True)
+            shown("round %d of %d, cpu" % (number + 1, asked.rounds), "cpu", pairs[-1:])
         total = asked.rounds * asked.batches * asked.tasks
         print("%d tasks a side; load %.1f" % (total, os.getloadavg()[0]))
-        shown("cpu", pairs)
-        shown("wall", pairs)
+        shown("cpu", "cpu", pairs)
+        shown("wall", "wall", pairs)
         print("the hook's own thread: %.0f µs at most, from its begin on" % max(thread))
         print("memory of the hook: %d KiB (median of %s)" % (statistics.median(kib), kib))
     finally:

@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const HOOK: Duration = Duration::from_secs(2);
 
 /// How long a hook may take to be heard before its debugger is opened; a quarter of what there is, if that is less. To open one
-/// takes seconds, for which nobody waits whose task keeps Python's lock.
+/// takes seconds, and a person whose task keeps Python's lock need not wait for those.
 const HEARD: Duration = Duration::from_secs(10);
 
 /// How long a relay may take to read an answer.

@@ -241,7 +241,7 @@ async fn a_hook_that_is_silent_makes_room_for_py_spy() {
     };
     let (_, why) = scene.refused(asked).await;
     assert!(why.contains("GIL") && why.contains("in time"), "{why}");
-    // Nobody waits for a debugger there as long as one may take.
+    // An attach is refused there long before a debugger would be late.
     let asked = Inspect {
         patience_ms: 8_000,
         ..scene.inspect(Inspection::Open)
