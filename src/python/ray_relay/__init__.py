@@ -409,7 +409,7 @@ def _tell(error):
         return
     worker, folder = found
     agent = os.path.join(folder, _AGENT % worker.current_node_id.hex()[:16])
-    if os.path.lexists(agent):  # Otherwise nobody keeps it.
+    if os.path.lexists(agent):  # Otherwise no agent keeps it.
         _defined("_keep")(error, worker, agent)
 
 
@@ -718,7 +718,7 @@ def _agent(folder):
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         about = os.fstat(inside)
-        # What it is in nobody else can change.
+        # What it is in no other user can change.
         if about.st_uid not in (0, os.geteuid()) or about.st_mode & 0o022:
             raise OSError("what is called like the folder of the node's agent is another user's")
         connection.settimeout(_KEPT)
