@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use futures_util::SinkExt;
 use parking_lot::Mutex;
-use tokio::io::DuplexStream;
+use tokio::io::{DuplexStream, duplex};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_tungstenite::tungstenite::Message;
@@ -41,6 +41,9 @@ const OPENING: Duration = Duration::from_secs(30);
 
 /// How long the sessions of a link have, to end in order, when the time of its principal is over.
 const FAREWELL: Duration = Duration::from_secs(10);
+
+/// Bytes that wait in each direction of a connection of the process's own.
+const ROOM: usize = 16 * 1024;
 
 /// Streams that wait to be served.
 const ARRIVING: usize = 64;
@@ -155,6 +158,22 @@ impl Links {
     pub(crate) async fn deliver(&self, arrived: InnerConnection) -> bool {
         let sent = timeout(OPENING, self.arriving.send(arrived)).await;
         matches!(sent, Ok(Ok(())))
+    }
+
+    /// A connection to the one port as if `principal` had come from `peer`: for what is done by a session like every other.
+    /// `None`: the relay is ending.
+    pub(crate) async fn dial(
+        &self,
+        principal: &Principal,
+        peer: SocketAddr,
+    ) -> Option<DuplexStream> {
+        let (near, far) = duplex(ROOM);
+        let arrived = InnerConnection {
+            stream: Either::Right(far),
+            principal: principal.clone(),
+            peer,
+        };
+        self.deliver(arrived).await.then_some(near)
     }
 
     /// Ends what will not be resumed: the links without a transport of a command whose place `opener` has taken.

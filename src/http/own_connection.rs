@@ -1,27 +1,16 @@
 //! A connection of the process's own to its listener, for what is done by a session like every other: `park` and `snapshot`.
 
 use hyper::StatusCode;
-use tokio::io::{DuplexStream, duplex};
-use tokio_util::either::Either;
+use tokio::io::DuplexStream;
 
 use super::exchange::Exchange;
-use crate::connect::InnerConnection;
 use crate::identity::Principal;
 use crate::pdb::PromptError;
 
-/// Bytes that wait in each direction.
-const ROOM: usize = 16 * 1024;
-
 /// A connection of `principal`, as if it came from where that of `exchange` does. `None`: the relay is ending.
 pub(super) async fn dial(exchange: &Exchange<'_>, principal: &Principal) -> Option<DuplexStream> {
-    let (near, far) = duplex(ROOM);
-    let arrived = InnerConnection {
-        stream: Either::Right(far),
-        principal: principal.clone(),
-        peer: exchange.connection.peer,
-    };
     let links = &exchange.ctx.peers.links;
-    links.deliver(arrived).await.then_some(near)
+    links.dial(principal, exchange.connection.peer).await
 }
 
 /// What such a connection has come to, as an answer.

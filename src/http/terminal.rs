@@ -14,10 +14,9 @@ use futures_util::{SinkExt, StreamExt};
 use hyper::Response;
 use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderValue, SEC_WEBSOCKET_PROTOCOL};
 use hyper::http::request::Parts;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, duplex, split};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, split};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_tungstenite::tungstenite::Message;
-use tokio_util::either::Either;
 
 use super::answer::Body;
 use super::exchange::Exchange;
@@ -25,7 +24,6 @@ use super::hop;
 use super::refusal::HttpRefusal;
 use super::tunnel::Handshake;
 use crate::agents::Socket;
-use crate::connect::InnerConnection;
 use crate::identity::Principal;
 use crate::wire::tunnel::stream_config;
 
@@ -33,7 +31,7 @@ use crate::wire::tunnel::stream_config;
 const PROTOCOL: &str = "ray-relay.terminal.v1";
 /// How the subprotocol begins that has a token.
 const BEARER: &str = "ray-relay.bearer.";
-/// Bytes that wait in each direction.
+/// Bytes that are read at a time.
 const ROOM: usize = 16 * 1024;
 /// How often the browser is asked whether it is there, which also keeps what is in between from thinking that it is not.
 const PROBE: Duration = Duration::from_secs(15);
@@ -53,13 +51,7 @@ pub(super) async fn open(
     let (ctx, peer) = (Arc::clone(exchange.ctx), exchange.connection.peer);
     let owner = principal.clone();
     let speak = async move |socket| {
-        let (near, far) = duplex(ROOM);
-        let arrived = InnerConnection {
-            stream: Either::Right(far),
-            principal: owner,
-            peer,
-        };
-        if ctx.peers.links.deliver(arrived).await {
+        if let Some(near) = ctx.peers.links.dial(&owner, peer).await {
             carry(socket, near).await;
         }
     };

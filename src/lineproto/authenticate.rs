@@ -39,7 +39,7 @@ pub(crate) struct Enter {
 
 impl Enter {
     /// `None`: the line says something else.
-    pub(super) fn read(line: &str) -> Option<Self> {
+    fn read(line: &str) -> Option<Self> {
         let mut words = line.strip_prefix("enter ")?.split_whitespace();
         let id = words.next()?.to_owned();
         let take_over = match words.next() {
@@ -59,7 +59,42 @@ impl fmt::Display for Enter {
     }
 }
 
-/// Who the client is, and what it wants to enter if it said `enter ID` first. Asks for a token where one is needed. An
+/// What `running WORKER REASON` names: a worker whose task runs and is to be stopped, and why, for the record.
+pub(super) struct StopRunning {
+    pub(super) worker: String,
+    pub(super) reason: Option<String>,
+}
+
+impl StopRunning {
+    /// `None`: the line says something else.
+    fn read(line: &str) -> Option<Self> {
+        let said = line.strip_prefix("running ")?.trim();
+        let (worker, reason) = said.split_once(' ').unwrap_or((said, ""));
+        let is_id =
+            (8..=56).contains(&worker.len()) && worker.bytes().all(|b| b.is_ascii_hexdigit());
+        let reason = Some(reason.trim()).filter(|reason| !reason.is_empty());
+        is_id.then(|| Self {
+            worker: worker.to_owned(),
+            reason: reason.map(str::to_owned),
+        })
+    }
+}
+
+/// What a program says at once that it is here for, and wants no list.
+pub(super) enum Errand {
+    Enter(Enter),
+    Stop(StopRunning),
+}
+
+impl Errand {
+    /// `None`: the line says something else.
+    pub(super) fn read(line: &str) -> Option<Self> {
+        let enter = Enter::read(line).map(Self::Enter);
+        enter.or_else(|| StopRunning::read(line).map(Self::Stop))
+    }
+}
+
+/// Who the client is, and its errand if it said one first. Asks for a token where one is needed. An
 /// error has been told to the client.
 pub(super) async fn authenticate<R: AsyncRead + Unpin>(
     context: &Context,
@@ -67,7 +102,7 @@ pub(super) async fn authenticate<R: AsyncRead + Unpin>(
     connection: &ConnectionInfo,
     input: &mut ClientInput<R>,
     out: &Out,
-) -> Result<(Authenticated, Option<Enter>), Outcome> {
+) -> Result<(Authenticated, Option<Errand>), Outcome> {
     let deadline = Instant::now() + PATIENCE;
     let authentication = context.authentication(connection, Purpose::Session(session), deadline);
     if authentication.needs_credential() {
@@ -83,8 +118,8 @@ pub(super) async fn authenticate<R: AsyncRead + Unpin>(
         .await
     {
         Ok(who) => {
-            let enter = input.take_if(Enter::read).await;
-            Ok((who, enter))
+            let errand = input.take_if(Errand::read).await;
+            Ok((who, errand))
         }
         Err(why) => {
             out.notice(&connection.summary.refusal(&why.to_string()))
@@ -98,10 +133,10 @@ async fn ask<R: AsyncRead + Unpin>(
     authentication: &Authentication<'_>,
     input: &mut ClientInput<R>,
     out: &Out,
-) -> Result<(Authenticated, Option<Enter>), Outcome> {
+) -> Result<(Authenticated, Option<Errand>), Outcome> {
     input.glance().await;
     out.text(TOKEN_NEEDED).await;
-    let mut enter = None;
+    let mut errand = None;
     let (mut tries, mut lines) = (0, 0);
     while tries < TRIES && lines < LINES {
         lines += 1;
@@ -123,14 +158,14 @@ async fn ask<R: AsyncRead + Unpin>(
         if line.is_empty() {
             continue;
         }
-        if let Some(said) = Enter::read(&line) {
-            enter = Some(said);
+        if let Some(said) = Errand::read(&line) {
+            errand = Some(said);
             continue;
         }
         tries += 1;
         let token = PresentedCredential::Token(Secret::new(line));
         let why = match authentication.authenticate(token).await {
-            Ok(who) => return Ok((who, enter)),
+            Ok(who) => return Ok((who, errand)),
             Err(why) => why,
         };
         let summary = &authentication.connection.summary;

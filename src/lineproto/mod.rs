@@ -109,7 +109,7 @@ async fn converse<'a, R: AsyncRead + Unpin>(
             return ClientEnding::Over(Outcome::Drained);
         }
     };
-    let (who, enter) = match known {
+    let (who, errand) = match known {
         Ok(known) => known,
         Err(outcome) => return ClientEnding::Over(outcome),
     };
@@ -117,7 +117,7 @@ async fn converse<'a, R: AsyncRead + Unpin>(
     session.set_principal(who.principal.clone());
     out.count(context.account(&who.principal));
     TerminalSession::new(context, session, who, connection, input, out)
-        .serve(enter)
+        .serve(errand)
         .await
 }
 

@@ -255,7 +255,7 @@ where
 }
 
 /// A line that does nothing but leave. `q!`, which ends the worker, is none: it waits for its turn.
-fn leaves(line: &[u8]) -> bool {
+pub(super) fn leaves(line: &[u8]) -> bool {
     let line = Typed::text(line);
     matches!(line.trim(), "q" | "quit" | "exit" | "detach" | "EOF")
 }

@@ -1,6 +1,7 @@
 //! A recognised client: the list, and what it picks. `attached` is the session that comes of that with the debugger of
 //! `reached`, `parked` what becomes of
-//! it without its client, `following` waits for the next stop of a legacy one; `passed` is for what another process has.
+//! it without its client, `following` waits for the next stop of a legacy one; `passed` is for what another process has, and `running` for tasks
+//! that wait at no breakpoint.
 
 mod attached;
 mod following;
@@ -8,6 +9,7 @@ mod log;
 mod parked;
 mod passed;
 mod reached;
+mod running;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +25,7 @@ use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::debugger::unattended::Taker;
 use crate::identity::{Principal, Secret};
-use crate::lineproto::authenticate::Enter;
+use crate::lineproto::authenticate::{Enter, Errand};
 use crate::lineproto::input::{ClientInput, Typed};
 use crate::lineproto::output::Out;
 use crate::listing::browse::{Browse, BrowseStep};
@@ -104,10 +106,10 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         }
     }
 
-    /// To the end of the connection. `enter`: it has named a breakpoint, and wants no list.
-    pub(super) async fn serve(mut self, enter: Option<Enter>) -> ClientEnding<'a> {
-        let outcome = match enter {
-            Some(enter) => self.only(&enter).await,
+    /// To the end of the connection. `errand`: it has said what it is here for, and wants no list.
+    pub(super) async fn serve(mut self, errand: Option<Errand>) -> ClientEnding<'a> {
+        let outcome = match errand {
+            Some(errand) => self.only(&errand).await,
             None => self.lists().await,
         };
         self.parked
@@ -153,8 +155,8 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
                 "" => show = true,
                 "q" | "quit" | "exit" => return Outcome::Client,
                 line => {
-                    if let Some(enter) = Enter::read(line) {
-                        return self.only(&enter).await;
+                    if let Some(errand) = Errand::read(line) {
+                        return self.only(&errand).await;
                     }
                     match browse.hear(line, &menu) {
                         BrowseStep::Changed => {
@@ -191,8 +193,12 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         }
     }
 
-    /// One breakpoint and nothing else.
-    async fn only(&mut self, enter: &Enter) -> Outcome {
+    /// One task and nothing else.
+    async fn only(&mut self, errand: &Errand) -> Outcome {
+        let enter = match errand {
+            Errand::Enter(enter) => enter,
+            Errand::Stop(running) => return Box::pin(self.running(running)).await,
+        };
         let id = match self.named(&enter.id) {
             Ok(id) => id,
             Err(refusal) => {

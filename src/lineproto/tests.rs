@@ -9,6 +9,7 @@ mod limits;
 mod list;
 mod parking;
 mod restored;
+mod running;
 mod session;
 
 use std::sync::Arc;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::nc::Person;
 use crate::support::agent::{Agent, linked};
 use crate::support::dap_client::{DapClient, Editor};
 use crate::support::eventually;
@@ -128,6 +129,21 @@ async fn stops_in(scene: &Scene<'_>, name: &str, function: &str, counts: &str) {
     client.disconnect().await;
 }
 
+/// A person at a plain connection, or on the page, which says the same line, has the prompt of `worker`.
+async fn by_plain_lines(scene: &Scene<'_>, worker: &str) {
+    let mut person = Person::connect(scene);
+    person.list().await;
+    let line = format!("running {worker} by plain lines");
+    let said = person.line(&line, "(Pdb) ").await;
+    assert!(
+        said.contains("opens a debugger") || said.contains("spin"),
+        "{said}"
+    );
+    let said = person.line("p steps > 0", "(Pdb) ").await;
+    assert!(said.contains("True"), "{said}");
+    person.line("quit", "runs on without a debugger").await;
+}
+
 fn who_has_the_hook_and_whose_object_is_waited_for(scene: &Scene<'_>) {
     let (code, said) = ran(scene, &["list", "--running", "--hooks", "--json"]);
     let told: Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{code:?} {said}"));
@@ -163,6 +179,11 @@ async fn what_runs_is_stopped_on_the_oldest_ray_too() {
         runs(&scene, name);
     }
     who_has_the_hook_and_whose_object_is_waited_for(&scene);
+    let worker = runs(&scene, "spin")[0]["worker_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    by_plain_lines(&scene, &worker).await;
     stops_in(&scene, "spin", "spin", "steps").await;
     stops_in(&scene, "Fetcher.fetch", "fetch", "rounds").await;
     for name in ["spin", "gate", "fetch"] {

@@ -34,7 +34,7 @@ const WHY: Duration = Duration::from_secs(2);
 const GIVEN_BACK: Duration = Duration::from_secs(3);
 
 /// What a person is told who leaves a task.
-const RUNS_ON: &str = "The task runs on without a debugger.\n";
+pub(super) const RUNS_ON: &str = "The task runs on without a debugger.\n";
 
 /// What was done with a worker.
 enum WorkerOutcome {
