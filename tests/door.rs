@@ -25,6 +25,8 @@ mod notice;
 mod origins;
 #[path = "door/outside.rs"]
 mod outside;
+#[path = "door/page.rs"]
+mod page;
 #[path = "door/panels.rs"]
 mod panels;
 #[path = "door/park.rs"]

@@ -1,4 +1,4 @@
-//! The page at `/relay/`: what waits, and what may be done about it, for a browser.
+//! The page at `/relay/`: the paused tasks, and what may be done about them, for a browser.
 //!
 //! Its files are the same for every client and hold nothing of this relay, so they are served without a credential; what the page
 //! shows it asks the API for, as its user. Nothing of it is from elsewhere, and its policy lets nothing else in: no script or
@@ -64,15 +64,29 @@ const FILES: &[PageFile] = &[
     file!("page.css", CSS),
     file!("docs.css", CSS),
     file!("icon.svg", SVG),
+    file!("paused.svg", SVG),
     file!("main.js", SCRIPT),
+    file!("views.js", SCRIPT),
     file!("relay.js", SCRIPT),
     file!("dashboards.js", SCRIPT),
     file!("feed.js", SCRIPT),
-    file!("rows.js", SCRIPT),
+    file!("list.js", SCRIPT),
+    file!("grid.js", SCRIPT),
+    file!("stop.js", SCRIPT),
+    file!("pane.js", SCRIPT),
     file!("task.js", SCRIPT),
-    file!("sessions.js", SCRIPT),
+    file!("actions.js", SCRIPT),
+    file!("dialog.js", SCRIPT),
+    file!("compare.js", SCRIPT),
+    file!("fold.js", SCRIPT),
     file!("snapshot.js", SCRIPT),
+    file!("python.js", SCRIPT),
+    file!("value.js", SCRIPT),
     file!("terminal.js", SCRIPT),
+    file!("sessions.js", SCRIPT),
+    file!("running.js", SCRIPT),
+    file!("run.js", SCRIPT),
+    file!("notify.js", SCRIPT),
     file!("text.js", SCRIPT),
     // What `ray-relay launch-config vscode` prints, to be filled in.
     PageFile {

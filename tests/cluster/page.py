@@ -48,14 +48,23 @@ def signed_in(browser, who, **options):
     return page
 
 
+ROWS = "#stops [data-line]:not(.group)"
+
+
 def opened(page, at):
-    """The item of the list at that place, opened by the keyboard."""
-    first = page.locator("#rows > li").nth(at)
-    first.locator(".open").focus()
+    """The task of the list at that place, opened by the keyboard."""
+    row = page.locator(ROWS).nth(at)
+    row.focus()
     page.keyboard.press("Enter")
-    first.locator("dl").wait_for()
-    # By its id: others come and go around it.
-    return page.locator(f"#rows > li:has(#{first.locator('.details').get_attribute('id')})")
+    expect(row).to_have_attribute("aria-current", "true")
+    item = page.locator("#task > article:visible")
+    expect(item.locator("h2")).to_be_focused()
+    return item
+
+
+def listed(page, count, **options):
+    expect(page.locator("#count")).to_have_text(str(count), **options)
+    expect(page.locator(ROWS)).to_have_count(count)
 
 
 with sync_playwright() as playwright:
@@ -64,22 +73,41 @@ with sync_playwright() as playwright:
 
     # The list comes by itself.
     ann = signed_in(browser, "ann")
-    expect(ann.locator("#none")).to_have_text("No task waits at a breakpoint.")
+    expect(ann.locator("#none")).to_contain_text("No task is paused.")
     do("start")
-    expect(ann.locator("#rows > li")).to_have_count(3, timeout=180_000)
-    expect(ann.locator("#rows .name").first).to_have_text("square")
+    listed(ann, 3, timeout=180_000)
+    assert ann.title() == "(3) ray-relay", ann.title()
+    expect(ann.locator("#stops .group .name")).to_contain_text("Job ")
+    expect(ann.locator(f"{ROWS} .name").first).to_have_text("square")
     # The test's tasks ask for their node, and for no CPU.
-    expect(ann.locator("#rows .holds").first).to_have_text("with 0.001 head")
+    expect(ann.locator(f"{ROWS} .holds").first).to_have_text("0.001 head")
+    # The first is open, and nothing was asked of its debugger.
+    expect(ann.locator("#task h2")).to_contain_text("square")
+    expect(ann.locator("#task .told")).to_contain_text("has not been asked")
+    assert not any(address.endswith("/v1/snapshot") for address in ann.asked), ann.asked
     accessible(ann, "the list")
     ann.screenshot(path=f"{SHOTS}/page-real-list.png")
 
+    # What runs is asked of Ray when it is wanted. These stand at a breakpoint, and lead there.
+    ann.get_by_role("tab", name="Running tasks").click()
+    ann.locator("#filter-runs").fill("square")
+    running = ann.locator("#runs [data-line]:not(.group)")
+    expect(running).to_have_count(3)
+    expect(running.locator(".pill").first).to_have_text("paused")
+    accessible(ann, "what runs")
+    ann.screenshot(path=f"{SHOTS}/page-real-running.png")
+    running.first.click()
+    expect(ann.locator("#running")).to_be_hidden()
+    expect(ann.locator("#task > article:visible mark")).to_contain_text("breakpoint()")
+
     # With `list` alone nothing else is shown, and nothing else is had.
     lena = signed_in(browser, "lena", color_scheme="dark", viewport={"width": 390, "height": 800})
-    expect(lena.locator("#rows > li")).to_have_count(3)
+    listed(lena, 3)
     item = opened(lena, 0)
     expect(item.locator(".told")).to_have_text("With your permissions there is nothing to do here.")
-    assert item.locator("button:not(.open)").count() == 0, item.inner_text()
-    row = item.locator("dd").first.inner_text()
+    assert item.locator(".buttons button").count() == 0, item.inner_text()
+    item.locator(".ids > summary").click()
+    row = item.locator("dd code").first.inner_text()
     had = lena.evaluate(
         """async ([id, token]) => {
             const headers = { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json' };
@@ -103,12 +131,11 @@ with sync_playwright() as playwright:
     # With `view` what there is to see, and the task stays.
     vera = signed_in(browser, "vera", color_scheme="dark")
     item = opened(vera, 0)
-    item.get_by_role("button", name="Source and variables").click()
     expect(item.locator("mark")).to_contain_text("breakpoint()")
     expect(item.locator(".frame").first.locator("tbody tr").filter(has_text="y")).to_contain_text("int")
-    assert item.get_by_role("button", name="Terminal").count() == 0
-    assert item.get_by_role("button", name="Let it run on").count() == 0
-    expect(vera.locator("#rows > li .badge").first).to_have_text("paused")
+    assert item.get_by_role("button", name="Prompt").count() == 0
+    assert vera.get_by_role("button", name="Continue").count() == 0
+    expect(vera.locator(f"{ROWS} .pill").first).to_have_text("paused")
     item.get_by_role("button", name="Source and variables").click()
     expect(item.locator(".told")).to_contain_text("As it stood")
     accessible(vera, "a snapshot")
@@ -116,21 +143,30 @@ with sync_playwright() as playwright:
     item.get_by_role("button", name="Copy VS Code configuration").click()
     expect(item.get_by_label("launch.json")).to_contain_text('"breakpoint": "')
     expect(item.locator(".told")).to_contain_text("launch.json")
+
+    # All three beside each other: the same function, by other callers or with other values.
+    item = vera.locator("#task > article:visible")
+    vera.get_by_role("button", name="Compare").first.click()
+    expect(item.locator(".told")).to_contain_text("3 as they stood")
+    expect(item.locator(".tree").first).to_contain_text("3 tasks")
+    expect(item.locator(".frame table").first).to_contain_text("y")
+    accessible(vera, "a comparison")
+    vera.screenshot(path=f"{SHOTS}/page-real-compare.png", full_page=True)
     vera.context.close()
 
     # The head is away, and is back.
     do("cut")
     expect(ann.locator("#troubles")).to_contain_text("ago")
-    expect(ann.locator("#rows > li.old")).to_have_count(3)
+    expect(ann.locator(f"{ROWS}.old")).to_have_count(3)
     accessible(ann, "no head")
     ann.screenshot(path=f"{SHOTS}/page-real-down.png")
     do("mend")
-    expect(ann.locator("#rows > li.old")).to_have_count(0)
+    expect(ann.locator(f"{ROWS}.old")).to_have_count(0)
     expect(ann.locator("#troubles p")).to_have_count(0)
 
     # A terminal: a variable is changed, and the task goes on with it.
     item = opened(ann, 0)
-    item.get_by_role("button", name="Terminal").click()
+    item.get_by_role("button", name="Prompt").click()
     log = item.get_by_role("log")
     expect(log).to_contain_text("(Pdb)")
     accessible(ann, "a terminal")
@@ -141,36 +177,49 @@ with sync_playwright() as playwright:
     ann.keyboard.type("p y")
     ann.keyboard.press("Enter")
     expect(log).to_contain_text("-7\n")
-    expect(lena.locator("#rows > li").filter(has_text="terminal")).to_have_count(1)
+    expect(lena.locator(ROWS).filter(has_text="ann · terminal")).to_have_count(1)
     ann.screenshot(path=f"{SHOTS}/page-real-terminal.png")
     ann.keyboard.type("continue")
     ann.keyboard.press("Enter")
     expect(log).to_contain_text("[the terminal is closed]")
-    expect(lena.locator("#rows > li")).to_have_count(2)
+    listed(lena, 2)
+    expect(item.locator(".pill")).to_have_text("ended")
 
     def paused():
-        return ann.locator("#rows > li").evaluate_all("all => all.findIndex((item) => item.dataset.state === 'paused')")
+        return ann.locator(ROWS).evaluate_all("all => all.findIndex((row) => row.querySelector('.pill').dataset.kind === 'paused')")
 
     # Whoever runs the relay ends a session, and its task runs on.
     root = signed_in(browser, "root")
     item = opened(ann, paused())
-    item.get_by_role("button", name="Terminal").click()
+    item.get_by_role("button", name="Prompt").click()
     expect(item.get_by_role("log")).to_contain_text("(Pdb)")
+    root.get_by_role("tab", name="Sessions").click()
     root.get_by_role("button", name="End the session with square").click()
     accessible(root, "a question")
-    root.locator("dialog").get_by_role("button", name="End it").click()
+    root.locator("#question").get_by_role("button", name="End it").click()
     expect(item.get_by_role("log")).to_contain_text("asked for its end")
-    expect(root.locator("#rows > li")).to_have_count(1)
+    expect(root.locator("#count")).to_have_text("1")
     accessible(root, "sessions")
 
-    # The last is let run on; it is asked first.
-    item = opened(ann, paused())
-    item.get_by_role("button", name="Let it run on").click()
-    ann.locator("dialog").get_by_role("button", name="Cancel").click()
-    expect(lena.locator("#rows > li")).to_have_count(1)
-    item.get_by_role("button", name="Let it run on").click()
-    ann.locator("dialog").get_by_role("button", name="Let it run on").click()
-    expect(lena.locator("#rows > li")).to_have_count(0)
+    # The last is parked, by keys in the list alone; it is asked first.
+    ann.locator(ROWS).first.focus()
+    ann.keyboard.press("p")
+    ann.keyboard.press("Escape")
+    ann.keyboard.press("p")
+    accessible(ann, "a question with a field")
+    ann.locator("#question select").select_option("4h")
+    ann.locator("#question").get_by_role("button", name="Park").click()
+    expect(ann.locator("#said")).to_contain_text("parked for you")
+    expect(lena.locator(f"{ROWS} .pill")).to_have_text("ann · parked 3h")
+
+    # And let run on, with all of its job.
+    ann.get_by_role("button", name="Continue all").click()
+    ann.locator("#question").get_by_role("button", name="Cancel").click()
+    listed(lena, 1)
+    ann.get_by_role("button", name="Continue all").click()
+    ann.locator("#question").get_by_role("button", name="Continue").click()
+    expect(ann.locator("#said")).to_contain_text("runs on")
+    listed(lena, 0)
 
     # No request went elsewhere, and none had a token in its address.
     for page in [ann, lena, root]:

@@ -70,17 +70,8 @@ impl Browser {
             let mut page = self.page().await;
             let expression = format!("document.getElementById('{id}')?.innerText ?? ''");
             for number in 0.. {
-                let asked = json!({"id": number, "method": "Runtime.evaluate", "params": {"expression": expression}});
-                page.send(Message::text(asked.to_string())).await.unwrap();
-                let answer: Value = loop {
-                    let message = page.next().await.unwrap().unwrap();
-                    let message: Value = serde_json::from_slice(&message.into_data()).unwrap();
-                    if message["id"] == number {
-                        break message;
-                    }
-                };
-                let text = answer["result"]["result"]["value"].as_str();
-                last = text.unwrap_or_default().to_owned();
+                let text = evaluated(&mut page, number, &expression).await;
+                last = text.as_str().unwrap_or_default().to_owned();
                 if last.contains(wanted) {
                     break;
                 }
@@ -91,6 +82,15 @@ impl Browser {
             panic!("#{id} is {last:?}");
         }
         last
+    }
+
+    /// What `expression` comes to in its page.
+    pub(crate) async fn does(&self, expression: &str) -> Value {
+        let done = timeout(3 * PATIENCE, async {
+            let mut page = self.page().await;
+            evaluated(&mut page, 0, expression).await
+        });
+        done.await.unwrap_or_else(|_| panic!("{expression}"))
     }
 
     /// Its page, as the DevTools protocol speaks of it.
@@ -129,5 +129,18 @@ impl Browser {
         let url = page["webSocketDebuggerUrl"].as_str()?;
         let (socket, _) = client_async(url, stream).await.ok()?;
         Some(socket)
+    }
+}
+
+/// What `expression` comes to in `page`, of which this is question `number`.
+async fn evaluated(page: &mut WebSocketStream<TcpStream>, number: u64, expression: &str) -> Value {
+    let asked = json!({"id": number, "method": "Runtime.evaluate", "params": {"expression": expression, "returnByValue": true}});
+    page.send(Message::text(asked.to_string())).await.unwrap();
+    loop {
+        let message = page.next().await.unwrap().unwrap();
+        let mut message: Value = serde_json::from_slice(&message.into_data()).unwrap();
+        if message["id"] == number {
+            return message["result"]["result"]["value"].take();
+        }
     }
 }

@@ -22,7 +22,7 @@ use crate::takeover::paused;
 
 /// What a stand-in does with `p loss`, or with a look.
 #[derive(Clone)]
-enum Does {
+pub(crate) enum Does {
     /// Says this value, and has it in its frame.
     Says(&'static str),
     /// Says it when all others have been asked, too.
@@ -120,7 +120,7 @@ async fn one(stream: TcpStream, rank: u32, does: &Does) -> Option<()> {
 }
 
 /// A rank in the list of `relay`, whose debugger does as `does` says.
-async fn rank(relay: &Running, rank: u32, does: Does) -> Breakpoint {
+pub(crate) async fn rank(relay: &Running, rank: u32, does: Does) -> Breakpoint {
     let (listener, mut breakpoint) = paused().await;
     breakpoint.worker_id = format!("{rank:056x}").into();
     breakpoint.id = BreakpointId::derive("default", &breakpoint.worker_id);
@@ -159,10 +159,10 @@ async fn announce(relay: SocketAddr, token: &str, body: &Value) -> String {
 }
 
 /// One test at a time: each has much to do.
-static TURN: Mutex<()> = Mutex::const_new(());
+pub(crate) static TURN: Mutex<()> = Mutex::const_new(());
 
 /// A relay that keeps what a command leaves.
-async fn keeping() -> Running {
+pub(crate) async fn keeping() -> Running {
     start(|config| config.park.r#for = PATIENCE).await
 }
 

@@ -1,7 +1,7 @@
 // Ways to the dashboards, which are programs of the clusters' and have origins of their own.
 
 import { json, token } from './relay.js';
-import { find, make, write } from './text.js';
+import { find, make, say } from './text.js';
 
 /** Goes to the dashboard of `cluster` (null: the default one) in `target`, as whom the token is of. */
 async function go(cluster, path, target) {
@@ -22,11 +22,11 @@ function leads(link, cluster) {
   link.addEventListener('click', async (event) => {
     if (!token()) return;
     event.preventDefault();
-    write(find('ended'), '');
+    say('');
     try {
       await go(cluster, '/', '_blank');
     } catch (error) {
-      write(find('ended'), `No dashboard: ${error.message}.`);
+      say(`No dashboard: ${error.message}.`);
     }
   });
   return link;
@@ -56,7 +56,7 @@ export async function goOn() {
   try {
     await go(asked.get('dashboard'), at, '_self');
   } catch (error) {
-    write(find('ended'), `No dashboard: ${error.message}.`);
+    say(`No dashboard: ${error.message}.`);
   }
 }
 

@@ -1,58 +1,85 @@
-// The page: who this is, what waits, and how old that is.
+// The page: who this is, what is paused, and how old that is.
 
+import { Comparison } from './compare.js';
 import { dashboards, goOn } from './dashboards.js';
 import { follow } from './feed.js';
+import { Stops } from './list.js';
+import { counted, Desktop } from './notify.js';
+import { Pane } from './pane.js';
 import { forget, json, keep, Refused, token } from './relay.js';
-import { Rows, title } from './rows.js';
+import { RunningTasks } from './running.js';
 import { watch } from './sessions.js';
-import { clock, find, make, span, write } from './text.js';
+import { title } from './stop.js';
+import { Task } from './task.js';
+import { find, make, time, write } from './text.js';
+import { views } from './views.js';
 
 /** A list older than this is worth a word, in seconds. */
 const OLD = 10;
 
-const rows = new Rows(find('rows'));
+/** Who this is, once that is known. */
+const me = { subject: null, scopes: new Set() };
+const pane = new Pane(find('task'), (key) => stops.grid.focus(key));
+const stops = new Stops(me, { opened: open, compare, counted: count });
+const desktop = new Desktop((row) => open(stops.rows.get(row.id) ?? row, { focus: true, byPerson: true }));
+const runs = new RunningTasks(me, (id) => {
+  see('paused');
+  if (stops.rows.has(id)) open(stops.rows.get(id), { focus: true, byPerson: true });
+});
+const see = views(find('views'), (shown) => shown === 'running' && runs.ask());
 let stop = () => {};
 let lostSince = null;
+let isFirst = true;
 
 /** Shows how the connection to the relay is. */
-function link(kind, text) {
+function link(kind, ...parts) {
   find('link').dataset.kind = kind;
-  write(find('link'), text);
-}
-
-/** Shows how many there are. */
-function count({ total, fitting, shown }) {
-  write(find('count'), fitting === total ? `${total}` : `${fitting} of ${total}`);
-  document.title = total > 0 ? `(${total}) ray-relay` : 'ray-relay';
-  const none = find('none');
-  none.hidden = shown > 0 && shown === fitting;
-  if (total === 0) write(none, 'No task waits at a breakpoint.');
-  else if (fitting === 0) write(none, 'Nothing fits the filter.');
-  else write(none, `${fitting - shown} more: filter to see them.`);
+  const shown = make('span', {}, ...parts);
+  if (find('link').textContent !== shown.textContent) find('link').replaceChildren(shown);
 }
 
 /** Says since when a head does not answer, of each that does not, and where clusters are not looked for. */
 function heads({ clusters, discovery }) {
   dashboards(clusters);
-  const narrowed = discovery?.narrowed ? [`Only ${discovery.scope} is looked at: ${discovery.narrowed}`] : [];
+  const narrowed = discovery?.narrowed ? [[`Only ${discovery.scope} is looked at: ${discovery.narrowed}`]] : [];
   const troubled = clusters.filter((cluster) => cluster.trouble || (cluster.snapshot_age_seconds ?? 0) > OLD);
+  const isAway = (cluster) => cluster.complete !== false || (cluster.snapshot_age_seconds ?? 0) > OLD;
   const sentences = narrowed.concat(troubled.map((cluster) => {
     const age = cluster.snapshot_age_seconds;
-    const trouble = cluster.trouble || 'the head does not answer';
-    if (age == null) return `Cluster ${cluster.name}: ${trouble}`;
-    if (cluster.complete === false && age <= OLD) return `Cluster ${cluster.name}: ${trouble}`;
-    const since = clock(new Date(Date.now() - age * 1000));
-    return `Cluster ${cluster.name}: ${trouble}. Below is its list of ${since}, ${span(age)} ago.`;
+    const trouble = `Cluster ${cluster.name}: ${cluster.trouble || 'the head does not answer'}`;
+    if (age == null || !isAway(cluster)) return [trouble];
+    return [`${trouble}. Below is its list of `, time(Math.round(Date.now() - age * 1000)), ' ago.'];
   }));
+  // Said once, and not again with each second, which the times in them tell by themselves.
+  const key = JSON.stringify([narrowed, ...troubled.map((cluster) => [cluster.name, cluster.trouble, isAway(cluster)])]);
   const shown = find('troubles');
-  // Said once, and not again with each second.
-  const key = JSON.stringify([narrowed, ...troubled.map((cluster) => [cluster.name, cluster.trouble])]);
-  const paragraphs = sentences.map((sentence) => make('p', { class: 'trouble' }, sentence));
-  if (shown.dataset.key !== key) shown.replaceChildren(...paragraphs);
-  else [...shown.children].forEach((child, at) => write(child, sentences[at]));
+  if (shown.dataset.key !== key) shown.replaceChildren(...sentences.map((parts) => make('p', { class: 'trouble' }, ...parts)));
   shown.dataset.key = key;
-  const away = (cluster) => cluster.complete !== false || (cluster.snapshot_age_seconds ?? 0) > OLD;
-  rows.aged(troubled.filter(away).map((cluster) => cluster.name));
+  stops.aged(troubled.filter(isAway).map((cluster) => cluster.name));
+}
+
+/** Opens the task of `row`; where a person did, it is looked at, and the address names it. */
+function open(row, { focus, byPerson } = {}) {
+  if (byPerson && find('paused').hidden) see('paused');
+  const task = pane.show(row.id, () => new Task(row, me), focus || (byPerson && pane.isStacked));
+  stops.grid.mark(row.id);
+  if (!byPerson) return;
+  find('gone').hidden = true;
+  history.replaceState(null, '', `#${row.id}`);
+  task.openedByPerson();
+}
+
+/** Opens a comparison of `rows`. */
+function compare(rows) {
+  stops.grid.mark(null);
+  pane.show(`compare ${rows.map((row) => row.id)}`, () => new Comparison(rows), true).look();
+}
+
+/** Shows how many there are. The first one is opened; what nobody has asked for is not asked of its debugger, though. */
+function count({ total, fitting }) {
+  write(find('count'), fitting === total ? `${total}` : `${fitting} of ${total}`);
+  counted(total);
+  if (!isFirst && !pane.shown && stops.first) open(stops.first);
 }
 
 /** Goes to the breakpoint that the address names: `/relay/#ID`, as a notice has it. */
@@ -60,9 +87,10 @@ function go() {
   const id = location.hash.slice(1);
   // Not one of the document's own places.
   if (!id || find(id)) return;
-  const none = find('gone');
-  none.hidden = rows.reveal(id);
-  write(none, `What the address names, ${id}, does not wait, or is not for you to see.`);
+  const row = stops.rows.get(id);
+  find('gone').hidden = Boolean(row);
+  write(find('gone'), `What the address names, ${id}, is not paused, or is not for you to see.`);
+  if (row) open(row, { byPerson: true });
 }
 
 function news(text) {
@@ -73,10 +101,12 @@ function news(text) {
 function ask(why) {
   stop();
   forget();
-  rows.all([]);
-  find('lists').hidden = true;
+  pane.clear();
+  isFirst = true;
+  stops.all([]);
+  runs.clear();
+  for (const id of ['lists', 'views', 'forget']) find(id).hidden = true;
   find('sign-in').hidden = false;
-  find('forget').hidden = true;
   write(find('who'), '');
   write(find('why'), why);
   link('off', 'not signed in');
@@ -84,10 +114,10 @@ function ask(why) {
 }
 
 async function begin() {
-  let me;
+  let known;
   link('wait', 'connecting …');
   try {
-    me = await json('v1/whoami');
+    known = await json('v1/whoami');
   } catch (error) {
     // With a refused token it is not tried again by itself: that is throttled.
     if (error instanceof Refused && (error.status === 401 || (token() && error.status >= 400 && error.status < 500))) {
@@ -98,49 +128,60 @@ async function begin() {
     return setTimeout(begin, 5_000);
   }
   find('sign-in').hidden = true;
-  find('lists').hidden = false;
+  for (const id of ['lists', 'views']) find(id).hidden = false;
   find('forget').hidden = !token();
+  see('paused');
   goOn();
-  const until = me.expires ? `, until ${clock(new Date(me.expires * 1000))}` : '';
-  write(find('who'), me.subject ? `${me.subject}${until}` : 'open to everybody who reaches it');
-  if (!me.scopes.includes('list')) {
+  Object.assign(me, { subject: known.subject, scopes: new Set(known.scopes) });
+  const left = known.expires ? [', for ', time(known.expires * 1000)] : [];
+  find('who').replaceChildren(...(me.subject ? [me.subject, ...left] : ['open to everybody who reaches it']));
+  if (!me.scopes.has('list')) {
     link('off', 'no list for you');
-    return write(find('none'), 'The permission `list` is needed to see what waits.');
+    find('none').hidden = false;
+    return write(find('none'), 'The permission `list` is needed to see what is paused.');
   }
-  const sessions = watch(me.scopes.includes('admin'));
-  let isFirst = true;
-  const all = (list) => {
-    count(rows.all(list));
-    if (isFirst) go();
-    isFirst = false;
+  follows();
+}
+
+/** Shows the list, and what becomes of it. */
+function follows() {
+  const sessions = watch(me.scopes.has('admin'));
+  const isThere = (kind, text) => {
+    lostSince = null;
+    find('lists').classList.remove('old');
+    link(kind, text);
   };
   const end = follow({
-    all,
+    all: (rows) => {
+      stops.all(rows);
+      for (const [key, one] of pane.open) {
+        if (stops.rows.has(key)) one.show(stops.rows.get(key));
+        else one.gone?.();
+      }
+      if (!isFirst) return;
+      isFirst = false;
+      go();
+      count(stops.counts);
+    },
     one: (row) => {
-      const done = rows.one(row);
-      count(done);
-      if (done.isNew) news(`${title(row)} waits on ${row.node_ip}`);
-      else sessions.look();
+      const isNew = stops.one(row);
+      pane.of(row.id)?.show(row);
+      if (!isNew) return sessions.look();
+      news(`${title(row)} is paused on ${row.node_ip}`);
+      desktop.appeared(row);
     },
     over: (row, name) => {
-      count(rows.over(row));
+      stops.over(row);
+      pane.of(row.id)?.gone();
       news(`${title(row)}: ${name}`);
       sessions.look();
     },
-    live: () => {
-      lostSince = null;
-      find('lists').classList.remove('old');
-      link('live', 'live');
-    },
-    polled: () => {
-      lostSince = null;
-      find('lists').classList.remove('old');
-      link('live', 'every 5 s');
-    },
+    live: () => isThere('live', 'live'),
+    polled: () => isThere('live', 'every 5 s'),
     lost: (sentence) => {
-      lostSince ??= new Date();
+      lostSince ??= Date.now();
       find('lists').classList.add('old');
-      link('lost', `no list since ${clock(lostSince)}: ${sentence}; trying again`);
+      link('lost', 'no list for ', time(lostSince), `: ${sentence}; trying again`);
     },
     heads,
     stranger: ask,
@@ -148,6 +189,7 @@ async function begin() {
   stop = () => {
     end();
     sessions.stop();
+    stop = () => {};
   };
 }
 
@@ -161,6 +203,11 @@ find('sign-in').addEventListener('submit', (event) => {
   }
 });
 find('forget').addEventListener('click', () => ask('The token is forgotten.'));
-find('filter').addEventListener('input', () => count(rows.narrow(find('filter').value)));
 addEventListener('hashchange', go);
+find('keys').addEventListener('click', () => find('help').showModal());
+addEventListener('keydown', (event) => {
+  if (event.key !== '/' || event.target !== document.body || find('paused').hidden) return;
+  event.preventDefault();
+  find('filter').focus();
+});
 begin();

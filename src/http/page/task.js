@@ -1,31 +1,41 @@
-// What is known of one breakpoint, and what this user may do with it. The relay decides: the page asks which permissions
+// What is known of one paused task, and what this user may do with it. The relay decides: the page asks which permissions
 // there are, and shows no button for what is missing.
 
+import { letRun, park } from './actions.js';
+import { showAge, showStatus } from './list.js';
 import { ask, json } from './relay.js';
 import { stacks } from './snapshot.js';
+import { isOwn, place, title } from './stop.js';
 import { Terminal } from './terminal.js';
-import { clock, confirmed, copy, find, holds, make, write } from './text.js';
+import { copy, holds, make, time, write } from './text.js';
 
-/** The facts of a breakpoint, as words and texts. */
+/** The ids and facts of a task, as words and texts. */
 function facts(row) {
-  const time = (seconds) => (seconds ? clock(new Date(seconds * 1000)) : null);
   const holder = row.holder;
   return [
     ['Id', row.id],
-    ['Cluster', row.cluster],
-    ['Node', row.node_id],
-    ['Worker', row.worker_id],
     ['Job', row.job_id],
     ['Task', row.task_id],
     ['Actor', row.actor_id],
+    ['Worker', row.worker_id],
+    ['Node', row.node_id],
+    ['Process', row.pid && `${row.pid}`],
+    ['Cluster', row.cluster],
     ['Holds', row.resources && (holds(row) || 'nothing')],
-    ['Function', row.location?.function],
-    ['Exception', row.exception],
-    ['Since', time(row.first_seen)],
     ['Debugger', row.kind === 'pdb' ? 'pdb (legacy)' : row.kind],
     ['Held by', holder && [holder.client, holder.subject, holder.peer].filter(Boolean).join(', ')],
-    ['Held since', holder && time(holder.since)],
   ].filter(([, text]) => text);
+}
+
+/** A list of `pairs`, words and texts, each with a button that copies it. */
+export function factsOf(pairs) {
+  const all = pairs.flatMap(([word, text]) => {
+    const value = make('code', {}, text);
+    const button = make('button', { type: 'button', class: 'quiet small', 'aria-label': `Copy ${word}` }, 'Copy');
+    button.addEventListener('click', async () => write(button, await copy(text, value)));
+    return [make('dt', {}, word), make('dd', {}, value, ' ', button)];
+  });
+  return make('dl', { class: 'facts' }, ...all);
 }
 
 /** The text of `template` with values where their names stand between two `@`. */
@@ -46,16 +56,22 @@ async function configuration(row) {
   });
 }
 
-/** The details of one breakpoint, in `element`. */
+/** One task, in the element `element`. */
 export class Task {
-  constructor(element, row) {
-    this.element = element;
-    this.row = row;
-    this.facts = make('dl', { class: 'facts' });
-    this.actions = make('div', { class: 'buttons' });
+  constructor(row, me) {
+    Object.assign(this, { row, me });
+    this.heading = make('h2', { tabindex: '-1' });
+    this.status = make('span');
+    this.age = make('span', { class: 'number' });
+    this.where = make('span', { class: 'place' });
+    this.node = make('span');
+    this.actions = make('div', { class: 'buttons', role: 'group', 'aria-label': 'What to do with it' });
     this.told = make('p', { class: 'told', role: 'status' });
-    this.shown = make('div');
-    element.replaceChildren(this.actions, this.told, this.shown, this.facts);
+    this.prompt = make('div', { class: 'prompt' });
+    this.shown = make('div', { class: 'shown' });
+    this.ids = make('details', { class: 'ids' }, make('summary', {}, 'Ids and facts'), make('div'));
+    const line = make('p', { class: 'line-of-facts' }, this.status, this.where, make('span', {}, 'for ', this.age), this.node);
+    this.element = make('article', { class: 'task' }, this.heading, line, this.actions, this.told, this.prompt, this.shown, this.ids);
     this.show(row);
     this.offer();
   }
@@ -64,11 +80,27 @@ export class Task {
   show(row) {
     const was = this.row;
     this.row = row;
-    const pairs = facts(row).flatMap(([word, text]) => [make('dt', {}, word), make('dd', {}, text)]);
-    this.facts.replaceChildren(...pairs);
-    if (was.state !== row.state && was !== row) this.arrange();
+    write(this.heading, title(row));
+    showStatus(this.status, row, this.me.subject);
+    showAge(this.age, row);
+    write(this.where, [place(row), row.location?.function && `in ${row.location.function}`].filter(Boolean).join(' '));
+    write(this.node, `on ${row.node_ip}`);
+    const pairs = facts(row);
+    const key = JSON.stringify(pairs);
+    if (this.key !== key) this.ids.lastElementChild.replaceChildren(factsOf(pairs));
+    this.key = key;
+    if (was.state !== row.state) this.arrange();
+    if (was.stop !== row.stop && this.hasLooked) {
+      this.hasLooked = false;
+      write(this.told, 'It has stopped anew since this was read.');
+    }
     if (row.task_ended || row.state === 'gone') this.terminal?.taskEnded();
     else this.terminal?.taskStands();
+  }
+
+  /** It waits no more. */
+  gone() {
+    this.show({ ...this.row, holder: null, state: 'gone' });
   }
 
   /** Asks what this user may do here, and shows a button for each of it. */
@@ -78,64 +110,80 @@ export class Task {
       this.scopes = new Set(scopes);
       this.arrange();
       if (!this.actions.hasChildNodes()) write(this.told, 'With your permissions there is nothing to do here.');
+      if (this.wantsLook) this.openedByPerson();
+      else if (this.scopes.has('view') && !this.hasLooked) write(this.told, 'It is shown because it is the first; its debugger has not been asked for anything.');
     } catch (error) {
       write(this.told, error.message);
     }
   }
 
   arrange() {
-    const { row, scopes } = this;
+    const { row, scopes, me } = this;
     if (!scopes) return;
     const button = (word, act, kind) => make('button', { type: 'button', class: kind, onclick: act }, word);
     const [isHeld, isGone] = [row.state === 'attached', row.state === 'gone'];
+    const isFree = !isGone && !isHeld && (!row.holder || isOwn(row, me.subject) || scopes.has('admin'));
+    const isModern = row.kind === 'debugpy';
     const offered = [];
-    if (!isGone && (!isHeld || this.terminal) && scopes.has('terminal')) offered.push(button('Terminal', () => this.enter()));
-    if (!isGone && !isHeld && row.kind === 'debugpy' && scopes.has('view')) {
-      offered.push(button('Source and variables', () => this.look()));
-    }
-    if (!isGone && row.kind === 'debugpy' && (scopes.has('view') || scopes.has('debug'))) {
-      offered.push(button('Copy VS Code configuration', () => this.configure()));
-    }
+    if (isFree && isModern && scopes.has('view')) offered.push(button('Source and variables', () => this.look()));
+    if ((isFree || this.terminal?.over) && scopes.has('terminal')) offered.push(button('Prompt', () => this.enter()));
+    if (isFree && isModern && scopes.has('view')) offered.push(button('Park …', () => park([row], me)));
+    if (!isGone && isModern && (scopes.has('view') || scopes.has('debug'))) offered.push(button('Copy VS Code configuration', () => this.configure()));
     const mayRelease = ['debug', 'terminal', 'admin'].some((scope) => scopes.has(scope));
-    if (!isGone && !isHeld && mayRelease) offered.push(button('Let it run on', () => this.release(), 'grave'));
+    if (isFree && mayRelease) offered.push(button('Continue', () => letRun([row], me), 'grave'));
     const focused = this.actions.contains(document.activeElement);
     this.actions.replaceChildren(...offered);
-    if (focused) this.actions.querySelector('button')?.focus({ preventScroll: true });
+    if (focused) (this.actions.querySelector('button') ?? this.heading).focus({ preventScroll: true });
+  }
+
+  /** A person has opened it: it is looked at once it is known that they may, unless somebody else has it. */
+  openedByPerson() {
+    this.wantsLook = true;
+    if (!this.scopes || this.hasLooked || this.terminal?.over) return;
+    const { row, scopes, me } = this;
+    const isFree = row.state === 'paused' || (row.state === 'parked' && isOwn(row, me.subject));
+    if (isFree && row.kind === 'debugpy' && scopes.has('view')) this.look();
   }
 
   /** Opens a terminal here. One that is open is gone back to. */
-  enter() {
+  async enter() {
+    // A look has the debugger, as a terminal will.
+    await this.looking;
     if (!this.terminal?.over) {
-      this.terminal = new Terminal(this.row.id, this.row.name || this.row.id, () => {
-        this.arrange();
-      });
-      this.shown.replaceChildren(this.terminal.element);
+      this.terminal = new Terminal(`enter ${this.row.id}`, this.row.name || this.row.id, () => this.arrange());
+      this.prompt.replaceChildren(this.terminal.element);
     }
     this.terminal.input.focus();
   }
 
+  /** Looks, unless that is done already, or a prompt has the debugger. */
+  look() {
+    if (this.terminal?.over) return write(this.told, 'Leave the prompt first.');
+    this.looking ??= this.snapshot().finally(() => (this.looking = null));
+  }
+
   /** Shows the source around the stop, and the variables there. The task stays as it is. */
-  async look() {
-    if (this.terminal?.over) return write(this.told, 'Leave the terminal first.');
+  async snapshot() {
+    const { row } = this;
+    this.hasLooked = true;
     write(this.told, 'Looking …');
     try {
-      const { threads } = await json('v1/snapshot', { method: 'POST', body: { id: this.row.id }, patience: 60_000 });
-      this.terminal = null;
+      const { threads } = await json('v1/snapshot', { method: 'POST', body: { id: row.id }, patience: 60_000 });
       this.shown.replaceChildren(stacks(threads));
-      write(this.told, `As it stood at ${clock(new Date())}.`);
+      this.told.replaceChildren('As it stood ', time(Date.now()), ' ago.');
     } catch (error) {
+      this.hasLooked = false;
       write(this.told, error.message);
     }
   }
 
   async configure() {
-    if (this.terminal?.over) return write(this.told, 'Leave the terminal first.');
     try {
       const text = await configuration(this.row);
       const shown = make('pre', { tabindex: '0', 'aria-label': 'launch.json' }, text);
       const straight = location.protocol === 'http:' && location.pathname === '/relay/';
       const note = straight ? null : make('p', { class: 'hint' }, 'A debugger does not come by the way of this page: run ', make('code', {}, `ray-relay connect ${new URL('..', location.href)}`), ', and put host 127.0.0.1 and port 5678 in.');
-      this.terminal = null;
+      this.hasLooked = false;
       this.shown.replaceChildren(...[note, shown].filter(Boolean));
       write(this.told, `${await copy(text, shown)} For .vscode/launch.json; then F5.`);
     } catch (error) {
@@ -143,35 +191,14 @@ export class Task {
     }
   }
 
-  async release() {
-    const { id, name } = this.row;
-    if (!(await confirmed(`Let ${name || id} run on, without a person attaching?`, 'Let it run on'))) return;
-    write(this.told, 'Letting it run on …');
-    try {
-      const answer = await json('v1/release', { method: 'POST', body: { ids: [id] }, patience: 30_000 });
-      const [result] = answer.results;
-      const said = result.released ? `${name || id} runs on.` : result.error;
-      write(this.told, said);
-      write(find('news'), said);
-    } catch (error) {
-      write(this.told, error.message);
-    }
-  }
-
-  /** Whether somebody still reads what is shown here, although the task is gone. */
-  isRead() {
-    return Boolean(this.terminal);
-  }
-
-  /** Calls `done` once nobody reads it any more. */
-  onClosed(done) {
-    this.closed = done;
+  /** Whether it has to stay while another one is shown. */
+  isBusy() {
+    return Boolean(this.terminal?.over);
   }
 
   /** Ends what goes on here. */
   close() {
     this.terminal?.close();
-    this.element.replaceChildren();
-    this.closed?.();
+    this.element.remove();
   }
 }

@@ -22,9 +22,9 @@ addEventListener('beforeunload', (event) => {
   if (open.size > 0) event.preventDefault();
 });
 
-/** What is typed counts for a terminal on the breakpoint `id`; `over` is called at its end. */
+/** A terminal on `name` for the `errand`, the first line that the relay is told; `over` is called at its end. */
 export class Terminal {
-  constructor(id, name, over) {
+  constructor(errand, name, over) {
     this.over = over;
     this.typed = [];
     this.at = 0;
@@ -44,10 +44,10 @@ export class Terminal {
     this.input.addEventListener('keydown', (event) => this.key(event));
     const hint = make('p', { class: 'hint' }, 'The prompt is that of pdb: ', make('code', {}, 'p x'), ', ', make('code', {}, 'x = 1'), ', ', make('code', {}, 'next'), ', ', make('code', {}, 'continue'), '; ', make('code', {}, 'help'), ' lists them. ', make('code', {}, 'quit'), ' lets the task run on. Leaving the page does not: a task that stands is parked for you, where sessions are kept here.');
     this.element = make('div', { class: 'terminal' }, hint, this.log, this.line);
-    this.connect(id);
+    this.connect(errand);
   }
 
-  connect(id) {
+  connect(errand) {
     const address = new URL('v1/terminal', document.baseURI);
     address.protocol = address.protocol.replace('http', 'ws');
     const known = token();
@@ -62,7 +62,7 @@ export class Terminal {
     this.socket.binaryType = 'arraybuffer';
     this.socket.addEventListener('open', () => {
       open.add(this);
-      this.socket.send(`enter ${id}\n`);
+      this.socket.send(`${errand}\n`);
     });
     this.socket.addEventListener('message', ({ data }) => {
       this.print(typeof data === 'string' ? data : decoder.decode(data, { stream: true }));

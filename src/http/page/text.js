@@ -37,6 +37,16 @@ export function write(element, text) {
   }
 }
 
+/** The name of the file at `path`. */
+export function fileName(path) {
+  return String(path ?? '').split('/').at(-1);
+}
+
+/** Says at the top of the lists what was done. */
+export function say(text) {
+  write(find('said'), text);
+}
+
 /** Seconds in their two largest units, as everywhere in the relay: `14s`, `2m 14s`, `3h 02m`, `2d 4h`. */
 export function span(seconds) {
   const whole = Math.max(0, Math.floor(seconds));
@@ -49,12 +59,44 @@ export function span(seconds) {
   return `${s}s`;
 }
 
+/** The same in the largest unit alone: `12m`. */
+export function brief(seconds) {
+  return span(seconds).split(' ')[0];
+}
+
+const TIME = new Intl.DateTimeFormat([], { hour: '2-digit', minute: '2-digit', second: '2-digit' });
+
 /** The time of day of `when`, a Date, with the date where that is another day. */
 export function clock(when) {
-  const time = when.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', second: '2-digit' });
   const today = when.toDateString() === new Date().toDateString();
-  return today ? time : `${when.toLocaleDateString()} ${time}`;
+  return today ? TIME.format(when) : `${when.toLocaleDateString()} ${TIME.format(when)}`;
 }
+
+/** Has the `<time>` in `element` show how far `at`, in milliseconds, is from now, and the time itself on hover. */
+export function setTime(element, at) {
+  const exact = new Date(at);
+  if (element.dataset.at === String(at)) return;
+  element.dataset.at = at;
+  element.dateTime = exact.toISOString();
+  element.title = clock(exact);
+  tick(element);
+}
+
+/** A `<time>` of how far `at`, in milliseconds, is from now. */
+export function time(at) {
+  // What ticks is not read out each time.
+  const made = make('time', { 'aria-live': 'off' });
+  setTime(made, at);
+  return made;
+}
+
+function tick(element) {
+  write(element, span(Math.abs(Date.now() - element.dataset.at) / 1000));
+}
+
+setInterval(() => {
+  if (!document.hidden) document.querySelectorAll('time').forEach(tick);
+}, 1000);
 
 /** What it holds of its node: `2 GPU (A100), 1 CPU`; empty where that is not known. */
 export function holds(row) {
@@ -67,18 +109,6 @@ export function holds(row) {
   if (CPU) told.unshift(`${CPU} CPU`);
   if (GPU) told.unshift(types.length ? `${GPU} GPU (${types.join(', ')})` : `${GPU} GPU`);
   return told.join(', ');
-}
-
-/** Asks a question in a dialog; whether `yes`, the button's word, was chosen. */
-export function confirmed(question, yes) {
-  const dialog = find('question');
-  write(find('asked'), question);
-  write(find('yes'), yes);
-  dialog.returnValue = 'no';
-  dialog.showModal();
-  return new Promise((resolve) => {
-    dialog.addEventListener('close', () => resolve(dialog.returnValue === 'yes'), { once: true });
-  });
 }
 
 /** Copies `text`, shown in `element`; where the browser allows no copying, it is selected. Says what was done. */

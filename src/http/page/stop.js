@@ -1,0 +1,96 @@
+// What is said of one paused task: its name, where it stands, who has it.
+
+import { brief, clock, holds } from './text.js';
+
+/** Editors by the names that people call them. */
+const CLIENTS = { 'Visual Studio Code': 'VS Code', vscode: 'VS Code', 'ray-relay terminal': 'terminal' };
+
+/** The name of a task, with what it has raised. */
+export function name(row) {
+  const text = row.name || `worker ${String(row.worker_id ?? '').slice(0, 8)}`;
+  return row.reason === 'post_mortem' ? `${text} (${row.exception || 'post-mortem'})` : text;
+}
+
+/** The same with its actor and rank. */
+export function title(row) {
+  const text = row.actor_name ? `${name(row)} [${row.actor_name}]` : name(row);
+  return row.rank == null ? text : `${text} rank ${row.rank}`;
+}
+
+/** Where it stands: `train.py:26`. */
+export function place(row) {
+  return row.location ? `${row.location.file}:${row.location.line}` : '';
+}
+
+/** Since when it waits, in milliseconds of this machine's clock. */
+export function since(row) {
+  row.began ??= Date.now() - (row.waiting_seconds ?? row.running_seconds ?? 0) * 1000;
+  return row.began;
+}
+
+/** The seconds of the relay's clock, which may not be this machine's. */
+function now(row) {
+  return row.first_seen + (Date.now() - since(row)) / 1000;
+}
+
+/** Whether its session is of `me`, who has a name, or everyone is the same. */
+export function isOwn(row, me) {
+  return !me || (row.holder?.subject ?? null) === me;
+}
+
+/** How it is, in words: `paused`, `ada · VS Code`, `parked 12m`; `kind` is for its colour. */
+export function status(row, me) {
+  const { holder, state } = row;
+  if (state === 'gone' || (holder && row.task_ended)) return { kind: 'gone', word: 'ended' };
+  if (!holder) return { kind: state, word: state };
+  if (holder.parked_until) {
+    const word = `parked ${brief(holder.parked_until - now(row))}`;
+    return { kind: 'parked', word: isOwn(row, me) || !holder.subject ? word : `${holder.subject} · ${word}` };
+  }
+  const who = me && isOwn(row, me) ? 'you' : holder.subject;
+  const word = [who, CLIENTS[holder.client] ?? holder.client].filter(Boolean).join(' · ');
+  return { kind: 'attached', word: word || 'a client' };
+}
+
+/** The same in full. */
+export function explained(row, me) {
+  const { holder, state, why } = row;
+  const who = holder?.subject || holder?.client || 'a client';
+  if (state === 'gone') return 'It is not paused any more';
+  if (holder && row.task_ended) return `Its task has ended, and ${who} still has its worker`;
+  if (holder?.parked_until) return `Parked for ${who} until ${clock(new Date(holder.parked_until * 1000))}`;
+  if (holder) return `Debugged by ${status(row, me).word}`;
+  return why ? `${state}: ${why}` : state;
+}
+
+/** All that a filter finds it by. */
+export function texts(row, me) {
+  const { word } = status(row, me);
+  return [row.id, title(row), place(row), row.location?.function, row.node_ip, row.cluster, row.job_id, row.task_id, row.worker_id, row.pid, row.state, word, row.why, row.holder?.subject, holds(row)];
+}
+
+/** Which ranks or how many of `rows`: `rank 3`, `ranks 0-2,4`, `7 tasks`; of one without a rank what `called` gives. */
+export function members(rows, called = title) {
+  if (rows.some((row) => row.rank == null)) return rows.length === 1 ? called(rows[0]) : `${rows.length} tasks`;
+  const ranks = [...new Set(rows.map((row) => row.rank))].sort((a, b) => a - b);
+  const runs = [];
+  for (const rank of ranks) {
+    const last = runs.at(-1);
+    if (last && last[1] === rank - 1) last[1] = rank;
+    else runs.push([rank, rank]);
+  }
+  const text = runs.map(([from, to]) => (from === to ? `${from}` : to === from + 1 ? `${from},${to}` : `${from}-${to}`)).join(',');
+  return `${ranks.length === 1 ? 'rank' : 'ranks'} ${text}`;
+}
+
+/** Where `rows` stand, those that are elsewhere than most first: `rank 3 at loss.py:9, 7 of 8 at train.py:42`. */
+export function places(rows) {
+  const at = Map.groupBy(rows, place);
+  const all = [...at].filter(([where]) => where).sort(([, a], [, b]) => a.length - b.length);
+  if (all.length === 0) return '';
+  const [where, most] = all.pop();
+  if (most.length === rows.length) return rows.length === 1 ? `at ${where}` : `all at ${where}`;
+  const told = all.slice(0, 2).map(([other, some]) => `${members(some)} at ${other}`);
+  if (all.length > 2) told.push(`${all.length - 2} more places`);
+  return [...told, `${most.length} of ${rows.length} at ${where}`].join(', ');
+}

@@ -1,0 +1,67 @@
+//! The page in a real browser, with more paused tasks than a screen has room for.
+
+use std::sync::Arc;
+
+use ray_relay::ray::registry::BreakpointId;
+
+use crate::browser::{Browser, chromium};
+use crate::ranks::{Does, TURN, keeping, rank};
+use crate::takeover::paused;
+
+/// Types `text` into the filter, and says what the page counts then, at once.
+fn filtered(text: &str) -> String {
+    format!(
+        "(() => {{ const filter = document.getElementById('filter'); filter.value = '{text}'; \
+         filter.dispatchEvent(new Event('input')); return document.getElementById('count').textContent; }})()"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_thousand_tasks_the_odd_rank_is_found_in_the_page() {
+    let Some(program) = chromium() else {
+        return;
+    };
+    let _turn = TURN.lock().await;
+    let relay = keeping().await;
+    for number in 0..8 {
+        let loss = if number == 3 { "nan" } else { "0.6931" };
+        rank(&relay, number, Does::Says(loss)).await;
+    }
+    let (_debugger, like) = paused().await;
+    for number in 8..2000 {
+        let mut other = like.clone();
+        other.worker_id = format!("{number:056x}").into();
+        other.id = BreakpointId::derive("default", &other.worker_id);
+        Arc::make_mut(&mut other.names).job_id = Some("02000000".to_owned());
+        relay.registry().insert(other);
+    }
+    let browser = Browser::open(&program, &format!("http://{}/relay/", relay.local_addr()));
+    browser.reads("count", "2000").await;
+    assert_eq!(browser.does("document.title").await, "(2000) ray-relay");
+    // What is out of sight is in no document.
+    let drawn = "document.querySelectorAll('#stops [data-line]').length";
+    let drawn = browser.does(drawn).await.as_u64().unwrap();
+    assert!((10..100).contains(&drawn), "{drawn}");
+
+    assert_eq!(browser.does(&filtered("rank-3")).await, "1 of 2000");
+    let shown = browser.reads("stops", "Trainer.step").await;
+    assert!(
+        shown.contains("rank-3") && !shown.contains("square"),
+        "{shown}"
+    );
+    assert_eq!(browser.does(&filtered("trainer")).await, "8 of 2000");
+
+    // Its variables beside those of the others, with a word for what differs.
+    let compare = "[...document.querySelectorAll('#stops .group button')].find((one) => one.textContent === 'Compare').click()";
+    browser.does(compare).await;
+    let shown = browser.reads("task", "8 as they stood").await;
+    for wanted in [
+        "step (job.py:9) ranks 0-2,4-7",
+        "differs from most\nstep (job.py:12) rank 3",
+        "Variable\trank 3\tranks 0-2,4-7",
+        "differs from most\nnan\t0.6931",
+    ] {
+        assert!(shown.contains(wanted), "{wanted} is not in {shown}");
+    }
+    relay.abort().await;
+}
