@@ -13,7 +13,7 @@ fn signal(cluster: &Cluster, scene: &Scene<'_>, name: &str, signal: &str) {
 /// Its stack is told from outside, by the py-spy that Ray ships, and why not by itself; no debugger gets in.
 fn what_keeps_pythons_lock_is_told(scene: &Scene<'_>, hook: bool) {
     let (code, said) = ran(scene, &["snapshot", "--running", "locks"]);
-    say(format!("{said}"));
+    say(&said);
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("locks ("), "{said}");
     if hook {
