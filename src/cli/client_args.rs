@@ -262,6 +262,9 @@ pub struct ReleaseArgs {
     /// Those that have waited for so long, such as 30m
     #[arg(long, value_name = "DURATION", value_parser = crate::config::units::parse_duration)]
     pub older_than: Option<std::time::Duration>,
+    /// With --all or --older-than, also those that others have parked
+    #[arg(long, conflicts_with_all = ["target", "force"])]
+    pub parked: bool,
     /// Only those of this job, such as 01000000
     #[arg(long, value_name = "JOB")]
     pub job: Option<String>,

@@ -19,15 +19,17 @@ Examples:
   ray-relay release 3kfz0q8m
   ray-relay release --older-than 30m --job 01000000 --yes
   ray-relay release --all --cluster ml.train
+  ray-relay release --all --parked --job 01000000
+      the whole job, also what others have parked: takes `admin`
   ray-relay release --force 3kfz0q8m
 
-A released task runs on as if it had never stopped; one that waits after an exception fails with it. Tasks that are being debugged are left alone, and with --all or --older-than those that others have parked. Your own parked session with a task ends. With more than one task you are asked first, unless --yes is there.
+A released task runs on as if it had never stopped; one that waits after an exception fails with it. Tasks that are being debugged are left alone, and so are, with --all or --older-than, those that others have parked, unless --parked is given. Your own parked session with a task ends. With more than one task you are asked first, unless --yes is there.
 
 A task whose debugger is gone (`unreachable` in the list) cannot be released. --force ends its worker process through Ray: the task fails, or Ray runs it again where its max_retries say so; for a driver, this stops the whole job. It takes the permission `terminate`, and some seconds. With --all or --older-than it means the unreachable ones alone.
 
 For a policy that does it by itself see [release] of the configuration.
 
-Exit codes: 0 done, or nothing waits that fits; 1 not for all of them; 66 there is no such breakpoint; 69 the relay cannot be reached.";
+Exit codes: 0 done, or nothing waits that fits; 1 not for all of them; 66 there is no such breakpoint; 69 the relay cannot be reached; 77 it wants a token, or yours releases nothing.";
 
 /// The largest number of ids in one request.
 const AT_ONCE: usize = 500;
@@ -40,8 +42,8 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
     let list = client.breakpoints(false).await?;
     let rows = list["breakpoints"].as_array().cloned().unwrap_or_default();
-    // Several at once means one's own parks as well, and no other person's.
-    let is_parked = |row: &Value| row["state"] == PARKED && args.target.is_none();
+    // Several at once means one's own parks as well, and no other person's but with --parked.
+    let is_parked = |row: &Value| row["state"] == PARKED && args.target.is_none() && !args.parked;
     let own = match rows.iter().any(is_parked) {
         true => client.subject().await?,
         false => None,
@@ -125,6 +127,7 @@ fn fits(args: &ReleaseArgs, own: Option<&Value>, row: &Value) -> bool {
         && (args.target.is_some()
             || match args.force {
                 true => row["state"] == "unreachable",
+                false if args.parked && row["state"] == PARKED => true,
                 false => row["state"] == "paused" || is_own_park(own, row),
             })
 }
@@ -247,6 +250,16 @@ mod tests {
         assert!(!fits(&by_force, &parked) && !fits(&args(&["--older-than", "40m"]), &parked));
         parked["holder"]["subject"] = "ben".into();
         assert!(!fits(&args(&["--all"]), &parked) && fits(&args(&["step"]), &parked));
+        let of_others = args(&["--all", "--parked", "--job", "01000000"]);
+        assert!(fits(&of_others, &parked) && fits(&of_others, &row) && !fits(&of_others, &held));
+        assert!(!fits(
+            &args(&["--all", "--parked", "--job", "02000000"]),
+            &parked
+        ));
+        for meaningless in [["--all", "--force"], ["--job", "01000000"]] {
+            let line = [&["ray-relay", "release", "--parked"][..], &meaningless].concat();
+            assert!(Cli::try_parse_from(line).is_err(), "{meaningless:?}");
+        }
         assert!(Cli::try_parse_from(["ray-relay", "release"]).is_err());
         assert!(Cli::try_parse_from(["ray-relay", "release", "x", "--all"]).is_err());
     }
