@@ -192,7 +192,7 @@ struct ClusterRow<'a> {
     snapshot_age_seconds: Option<f64>,
     /// Why its list is old or incomplete, with the next step.
     trouble: Option<&'a str>,
-    /// Whether the list has every paused task of the cluster.
+    /// Whether the head's last answer had every paused task of the cluster. A head that does not answer now is in `trouble`.
     complete: bool,
     /// The RayJob that it was made for.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -39,7 +39,7 @@ fn the_example_means_what_its_comments_say() {
     let rights = member.rights(&own);
     assert_eq!(rights.scopes.to_string(), "list,view,debug,dashboard:read");
     let limit = rights.obligations.session_limit;
-    assert_eq!(limit, Some(Duration::from_secs(8 * 3600)));
+    assert_eq!(limit, Some(Duration::from_secs(36 * 3600)));
     assert!(!member.rights(&other).scopes.contains(Scope::Debug));
     let oncall = policy.access("oncall-3", &[]);
     assert!(oncall.rights(&other).obligations.record);
@@ -140,7 +140,7 @@ fn broken_toml_is_one_kind_of_problem_and_quotes_nothing() {
 fn what_it_comes_to_is_said_in_full() {
     let policy = policy(EXAMPLE);
     let text = policy.explained().join("\n");
-    let team = "group \"ml-team\" may view, debug; jobs \"raysubmit_ml_*\" or \"04000000\"; a session for at most 8h; idle for at most 30m; kept for 15m when the connection is lost";
+    let team = "group \"ml-team\" may view, debug; jobs \"raysubmit_ml_*\" or \"04000000\"; a session for at most 36h; kept for 15m when the connection is lost";
     assert!(text.contains(team), "{text}");
     let json = policy.to_json();
     assert_eq!(json[2]["clusters"][0], "default");
