@@ -152,6 +152,11 @@ pub(super) fn add_actor(names: &mut Names, actor: &ActorRow) {
         .or(names.rank);
 }
 
+/// Adds what only the row of its job knows.
+pub(super) fn add_job(names: &mut Names, job: &JobRow) {
+    names.submission_id = known(&job.submission_id);
+}
+
 /// What an actor's row tells by itself: a Serve replica has no task row while it handles a request.
 pub(super) fn of_actor(actor: &ActorRow) -> Found {
     let replica = actor.class_name.strip_prefix(REPLICA);

@@ -34,13 +34,16 @@ impl<'a> LookupClient<'a> {
 
     /// One worker by questions of its own.
     pub(super) async fn name_one(self, target: Target) -> LookupAnswer {
-        let found = match self.find(&target).await {
+        let mut found = match self.find(&target).await {
             Ok(found) => found,
             Err(error) => {
                 tracing::debug!(%error, worker = %target.worker_id, "cannot look up a worker's task");
                 None
             }
         };
+        if !target.driver {
+            self.add_submissions(found.iter_mut()).await;
+        }
         LookupAnswer::Names(target, found.map(Box::new))
     }
 
@@ -88,6 +91,7 @@ impl<'a> LookupClient<'a> {
                 }
             }
         }
+        self.add_submissions(found.iter_mut().flatten()).await;
         for (target, found) in targets.into_iter().zip(found) {
             match found {
                 None if crowded => many.left.push(target),
@@ -136,13 +140,7 @@ impl<'a> LookupClient<'a> {
     }
 
     async fn name_drivers(self, drivers: Vec<Target>) -> Vec<LookupAnswer> {
-        let jobs = match query::jobs(self.head).await {
-            Ok(jobs) => jobs,
-            Err(error) => {
-                tracing::debug!(%error, "cannot look up the jobs");
-                Vec::new()
-            }
-        };
+        let jobs = self.jobs().await;
         let named = drivers.into_iter().map(|driver| {
             let found = of_driver(&driver, &jobs);
             LookupAnswer::Names(driver, found.map(Box::new))
@@ -191,10 +189,31 @@ impl<'a> LookupClient<'a> {
         Ok(Vec::new())
     }
 
+    /// Adds by which id the job of each was submitted: rows of tasks and actors do not tell it.
+    async fn add_submissions<'f>(self, found: impl Iterator<Item = &'f mut Found>) {
+        let mut of_jobs: Vec<_> = found.filter(|f| f.names.job_id.is_some()).collect();
+        if of_jobs.is_empty() {
+            return;
+        }
+        let jobs = self.jobs().await;
+        let by_id: HashMap<_, _> = jobs.iter().map(|job| (&*job.job_id, job)).collect();
+        for found in &mut of_jobs {
+            let id = found.names.job_id.as_deref();
+            if let Some(job) = id.and_then(|id| by_id.get(id)) {
+                names::add_job(&mut found.names, job);
+            }
+        }
+    }
+
     /// Those that are asked for one by one; none where the head does not say.
     async fn running_jobs(self) -> Vec<JobRow> {
+        newest_running(&self.jobs().await).0
+    }
+
+    /// All jobs; none where the head does not say.
+    async fn jobs(self) -> Vec<JobRow> {
         match query::jobs(self.head).await {
-            Ok(jobs) => newest_running(&jobs).0,
+            Ok(jobs) => jobs,
             Err(error) => {
                 tracing::debug!(%error, "cannot look up the jobs");
                 Vec::new()

@@ -128,6 +128,40 @@ async fn drivers_replicas_and_actors_are_named() {
     );
 }
 
+/// Policies name submissions, which rows of tasks and actors do not tell.
+#[tokio::test(start_paused = true)]
+async fn a_task_and_an_actor_belong_to_the_submission_of_their_job() {
+    // Asked one by one, and together.
+    for count in [2, 20] {
+        let head = FakeHead::start().await;
+        head.with(|w| {
+            for i in 0..count - 1 {
+                w.workers.push(worker(&format!("w{i}"), 1));
+                let mut square = task(&format!("w{i}"), "square");
+                square["job_id"] = "05000000".into();
+                w.tasks.push(square);
+            }
+            let mut replica = worker("replica", 1);
+            replica["pid"] = 500.into();
+            w.workers.push(replica);
+            w.actors = vec![json!({"actor_id": "a2", "class_name": "ServeReplica:app1:Echo", "job_id": "05000000", "state": "ALIVE", "pid": 500, "node_id": NODE})];
+            w.jobs = vec![
+                json!({"job_id": "04000000", "submission_id": "raysubmit_0", "status": "RUNNING", "entrypoint": "x"}),
+                json!({"job_id": "05000000", "submission_id": "raysubmit_1", "status": "RUNNING", "entrypoint": "x"}),
+            ];
+        });
+        let (registry, _guard) = watch(&head, &settings());
+        let snapshot = until(&registry, |s| {
+            s.live.len() == count && s.live.iter().all(|b| b.names.name.is_some())
+        })
+        .await;
+        for breakpoint in &snapshot.live {
+            let submission = breakpoint.names.submission_id.as_deref();
+            assert_eq!(submission, Some("raysubmit_1"), "{}", breakpoint.name());
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn beyond_ten_thousand_tasks_of_an_old_ray_the_job_finds_the_task() {
     let head = FakeHead::start().await;
