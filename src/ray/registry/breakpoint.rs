@@ -49,14 +49,14 @@ pub enum State {
     },
     /// Ray does not list it as paused; a client asked for it by its worker id, and only that client is offered it.
     Unlisted,
-    /// A session holds it. The word is `parked` while the client of that session is lost.
+    /// A session holds it. Lists and JSON say `parked` while the client of that session is lost.
     Attached(Holder),
     /// Its debugger was detached, and the task runs on.
     Released {
         /// When the relay saw it.
         at: Timestamp,
     },
-    /// The worker process is gone. The word is `finished` where it was meant to end, such as with its job.
+    /// The worker process is gone. Lists and JSON say `finished` where it was meant to end, such as with its job.
     Died {
         /// When the relay saw it.
         at: Timestamp,

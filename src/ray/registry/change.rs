@@ -33,7 +33,7 @@ pub enum Change {
     Releasing,
     /// The task runs on.
     Released,
-    /// The worker is gone. The word is `finished` where it was meant to end, such as with its job.
+    /// The worker is gone. The event is called `finished` where it was meant to end, such as with its job.
     Died,
 }
 
