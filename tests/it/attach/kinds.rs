@@ -91,7 +91,7 @@ async fn each_is_stopped(hook: bool) -> bool {
     let worker = runs(&scene, "spin")[0]["worker_id"].as_str().unwrap()[..12].to_owned();
     let (code, said) = ran(&scene, &["exec", "--running", &worker, "--", "p steps > 0"]);
     assert_eq!((code, &*said), (Some(0), "True\n"));
-    super::by_plain_lines(&scene, &worker).await;
+    by_plain_lines(&scene, &worker).await;
     stops_in(&scene, "spin", "spin", "steps").await;
     stops_in(&scene, "Fetcher.fetch", "fetch", "rounds").await;
     stops_in(&scene, "pool", "crunch", "done").await;
