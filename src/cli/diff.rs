@@ -29,7 +29,7 @@ Examples:
   ray-relay diff --job 01000000 --json
       {\"members\": [{\"group\", \"number\", \"numbers\": \"rank\"|\"ordinal\", \"breakpoint\": {...}, \"error\"}], \"groups\": [{\"group\", \"odd\": [PLACE, ...], \"odd_in\", \"alike\", \"differences\": [{\"what\": \"place\"|\"callers\"|\"exception\"|\"line\"|\"variable\", \"name\", \"frame\", \"answers\": [{\"who\", \"members\", \"text\", \"odd\"}], \"figures\"}]}]}
 
-Tasks of one function or actor class are a group. Compared are where they stand, by which calls they came there, and variables by name in each frame that several have. What is alike is counted. What differs is shown: first what the odd one has, last what is another one for each. Numbers are the ranks in the names of tasks and actors, or count by node and worker where there are none; the output says which.
+Tasks of one function or actor class are a group. Compared are where they stand, by which calls they came there, and variables by name in each frame that several have. Of their processes, the environment, versions of packages and states of random numbers are compared. What is alike is counted. What differs is shown: first what the odd one has, last what is another one for each. Numbers are ranks, by RANK of the runtime environment or by names. Where there are none they count by node and worker; the output says which.
 
 It takes the permission `view`. Paused tasks stay exactly as they were, as for `ray-relay snapshot`, and masking holds. Values are written by the program's own __repr__ and compared as far as --limit. --no-locals runs no code of the program and compares where tasks stand alone. Each look is on record as a session of its own.
 
@@ -63,7 +63,13 @@ pub(super) async fn run(args: DiffArgs) -> Result<(), Failure> {
     let list = client.breakpoints(false).await?;
     let members = Members::of(&list, args.target.as_deref(), &args.members)?;
     let looked = async |(at, row): (usize, &Value)| {
-        let answer = seen(&client, &row["id"], !args.no_locals, args.limit).await;
+        let answer = seen(
+            &client,
+            &row["id"],
+            (!args.no_locals, !args.no_locals),
+            args.limit,
+        )
+        .await;
         (at, answer)
     };
     let looks = stream::iter(members.rows.iter().enumerate()).map(looked);

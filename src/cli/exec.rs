@@ -40,7 +40,7 @@ Each argument after -- is one line, as it would be typed at the prompt of `ray-r
 The task runs on when the commands are done. With --stay it stays where it is, parked for you:
 `ray-relay exec` or `ray-relay debug` resumes it, `ray-relay release` lets it run. The first command that fails (***) ends the rest, unless --keep-going is given, and the task stays as well. Where the relay cannot park it, it runs on, and that is said.
 
---all, --job and --ranks run the commands at once in many paused tasks, and in those that an `exec` has left. ID|NAME is a pattern then. Tasks of one function or actor class are a group. Their numbers are the ranks in the names of tasks and actors, or count by node and worker where there are none; the output says which.
+--all, --job and --ranks run the commands at once in many paused tasks, and in those that an `exec` has left. ID|NAME is a pattern then. Tasks of one function or actor class are a group. Their numbers are ranks, by RANK of the runtime environment, by names, or as their processes say. Where there are none they count by node and worker; the output says which.
 
 The same answers are one line, with who gave them (0-2,4-7: 0.6931). An answer other than that of most is odd, and so is a number far from the others. Numbers have their least, median and greatest below. A task that gives no answer (gone, held by another user, silent, not permitted) is named with the reason, and the others are shown.
 
@@ -126,6 +126,10 @@ async fn in_one(
         .map_err(SessionError::from)?;
     drop(turn);
     prompt.set_digests(matches!(screen, Screen::Kept(_)));
+    if screen.asks_rank() {
+        let rank = timeout_at(deadline, prompt.rank()).await;
+        screen.has_rank(rank.map_or(Ok(None), |rank| rank.map_err(SessionError::Lost))?);
+    }
     let interrupt = prompt.interrupter();
     #[expect(clippy::disallowed_methods, reason = "owned by this function")]
     let _interrupting = AbortOnDropHandle::new(tokio::spawn(async move {

@@ -1,5 +1,7 @@
 //! Which of the paused tasks are meant by a command for many, and who each of them is.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use clap::Args;
 use serde_json::Value;
 
@@ -79,6 +81,36 @@ impl Members {
         }
         let (rows, who) = members.into_iter().unzip();
         Ok(Self { rows, who })
+    }
+
+    /// Whether the one `at` this place is in a group of which not each has a rank that the list knows.
+    pub(super) fn lacks_rank(&self, at: usize) -> bool {
+        self.who
+            .get(at)
+            .is_some_and(|(_, numbers)| *numbers == Numbers::Ordinals)
+    }
+
+    /// Takes `ranks`, which processes have told by the places of their tasks, for the numbers of a group that the list knows
+    /// none of: where each of it has told another one. Whether there is such a group.
+    pub(super) fn learn(&mut self, ranks: &BTreeMap<usize, u32>) -> bool {
+        let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for at in (0..self.who.len()).filter(|at| self.lacks_rank(*at)) {
+            let group = self.who[at].0.group.clone();
+            groups.entry(group).or_default().push(at);
+        }
+        let mut any = false;
+        for all in groups.into_values() {
+            let told: BTreeSet<u32> = all.iter().filter_map(|at| ranks.get(at).copied()).collect();
+            if told.len() < all.len() {
+                continue;
+            }
+            any = true;
+            for at in all {
+                self.who[at].0.number = ranks.get(&at).copied();
+                self.who[at].1 = Numbers::Ranks;
+            }
+        }
+        any
     }
 
     /// Has the relay put on record that `client` works in all of them, and gives the id of that.

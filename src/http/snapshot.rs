@@ -1,5 +1,6 @@
 //! `POST /relay/v1/snapshot`: `{"id": "3kfz0q8m"}` looks at a task that waits, which stays as it is; with `"locals": false` at
-//! no variable, with `"limit": 1000` at so many characters of a value.
+//! no variable, with `"limit": 1000` at so many characters of a value, with `"process": true` also at what may differ between
+//! processes: a thread more, with `"process": true` and a frame for each of the environment, packages and random numbers.
 //!
 //! The answer has `{"threads": [{"name", "frames": [{"file", "line", "function", "first", "lines", "variables": [{"name", "type",
 //! "value"}]}]}]}`, oldest frame first; with `exception` and `raised` (frames too) where a post-mortem waits. It is a session
@@ -45,7 +46,7 @@ use crate::wire::prefixed::Prefixed;
 /// Largest body of a request, in bytes.
 const LARGEST: usize = 1024;
 /// What is wrong with a body.
-const WANTED: &str = "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints, and maybe \"locals\": false and \"limit\": 1000, up to 100000";
+const WANTED: &str = "the body has to be {\"id\": \"ID\"}, with an id as in /relay/v1/breakpoints, and maybe \"locals\": false, \"process\": true and \"limit\": 1000, up to 100000";
 /// What the client of such a session calls itself.
 const CLIENT: &str = "ray-relay snapshot";
 /// Longest value that may be asked for, in characters.
@@ -66,6 +67,9 @@ struct SnapshotRequest {
     locals: bool,
     /// Longest value, in characters.
     limit: Option<usize>,
+    /// Whether the process is looked at as well, as far as it may differ from others.
+    #[serde(default)]
+    process: bool,
 }
 
 fn yes() -> bool {
@@ -84,6 +88,7 @@ impl SnapshotRequest {
         SnapshotLimits {
             value: self.limit.unwrap_or(usual.value),
             locals: self.locals,
+            process: self.process,
             around: AROUND,
             account,
             ..usual

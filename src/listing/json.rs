@@ -49,8 +49,14 @@ pub(crate) struct JsonRow<'a> {
     actor_id: Option<&'a str>,
     /// The name that the program gave to the actor.
     actor_name: Option<&'a str>,
-    /// The rank in its group, where a name says it.
+    /// The rank in its group, where the runtime environment or a name says it.
     rank: Option<u32>,
+    /// Its rank among those of its node, where the runtime environment says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    local_rank: Option<u32>,
+    /// How many ranks its group has, where the runtime environment says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    world_size: Option<u32>,
     /// What the task holds of its node, such as `{"CPU": 1.0, "GPU": 1.0}`.
     resources: Option<&'a Resources>,
     /// Why it stopped: `breakpoint`, `post_mortem`, or `unknown`.
@@ -98,6 +104,8 @@ impl<'a> JsonRow<'a> {
             actor_id: names.actor_id.as_deref(),
             actor_name: names.actor_name.as_deref(),
             rank: names.rank,
+            local_rank: names.local_rank,
+            world_size: names.world_size,
             resources: names.resources.as_ref(),
             reason: breakpoint.reason,
             location: breakpoint.location.as_deref(),

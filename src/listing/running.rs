@@ -39,8 +39,14 @@ pub(crate) struct RunningRow<'a> {
     name: &'a str,
     /// What the ranks of one job have in common: the function, or the class of the actor.
     group: &'a str,
-    /// The rank in its group, where a name says it.
+    /// The rank in its group, where the runtime environment or a name says it.
     rank: Option<u32>,
+    /// Its rank among those of its node, where the runtime environment says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    local_rank: Option<u32>,
+    /// How many ranks its group has, where the runtime environment says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    world_size: Option<u32>,
     /// Ray's job id.
     job_id: Option<&'a str>,
     /// The id that the job was submitted with.
@@ -85,6 +91,8 @@ impl<'a> RunningRow<'a> {
             name: running.name(),
             group: &running.group,
             rank: names.rank,
+            local_rank: names.local_rank,
+            world_size: names.world_size,
             job_id: names.job_id.as_deref(),
             submission_id: names.submission_id.as_deref(),
             task_id: names.task_id.as_deref(),

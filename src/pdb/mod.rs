@@ -13,6 +13,7 @@
 
 #[cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]
 pub(crate) mod breakpoints;
+mod console;
 mod error;
 #[cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]
 pub(crate) mod grammar;
@@ -25,6 +26,7 @@ mod prompt;
 mod snapshot;
 mod wire;
 
+pub(crate) use console::{answer as console_answer, expression as console_expression};
 pub use error::{Lost, PromptError};
 pub use output::Piece;
 pub use prompt::{After, Interrupt, Options, Prompt, PromptEnd};

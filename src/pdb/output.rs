@@ -1,5 +1,9 @@
 //! What the prompt writes, bounded. Pure.
 
+use serde_json::Value;
+
+use crate::wire::text::escaped;
+
 /// A piece of output. Their texts one after the other are what pdb prints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
@@ -17,20 +21,26 @@ const LONGEST: usize = 16 * 1024;
 impl Piece {
     /// The piece in parts of at most [`LONGEST`] bytes.
     pub(super) fn parts(self) -> impl Iterator<Item = Self> {
-        let (mut rest, again): (_, fn(String) -> Self) = match self {
+        let (mut text, again): (_, fn(String) -> Self) = match self {
             Self::Text(text) => (text, Self::Text),
             Self::Code(text) => (text, Self::Code),
             Self::Program(text) => (text, Self::Program),
         };
+        let mut from = 0;
         std::iter::from_fn(move || {
-            if rest.is_empty() {
-                return None;
-            }
-            let behind = match rest.len() > LONGEST {
-                true => rest.split_off(rest.floor_char_boundary(LONGEST)),
-                false => String::new(),
+            let left = text.len() - from;
+            let part = match left {
+                0 => return None,
+                1..=LONGEST if from == 0 => std::mem::take(&mut text),
+                // A part of its own, which does not take the room of the whole.
+                _ => {
+                    let to = text.floor_char_boundary(text.len().min(from + LONGEST));
+                    let part = text[from..to].to_owned();
+                    from = to;
+                    part
+                }
             };
-            Some(again(std::mem::replace(&mut rest, behind)))
+            Some(again(part))
         })
     }
 
@@ -40,6 +50,17 @@ impl Piece {
             Self::Text(text) | Self::Code(text) | Self::Program(text) => text,
         }
     }
+}
+
+/// What the probe has said of an expression or a statement, of which at most `limit` characters were wanted.
+pub(super) fn told(answer: &Value, limit: usize) -> String {
+    let total = answer["total"].as_u64().unwrap_or_default();
+    let mut text = escaped(answer["text"].as_str().unwrap_or_default());
+    if total > limit as u64 {
+        text.truncate(text.trim_end().len());
+        text += &format!("\n{}", cut_hint(limit, total));
+    }
+    text
 }
 
 /// The hint under a text of which the beginning is shown.
@@ -66,6 +87,22 @@ pub(super) fn cut(text: &str, limit: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_parts_of_a_long_text_take_no_more_room_than_they_have() {
+        let text = "é".repeat(3 * LONGEST);
+        let parts: Vec<Piece> = Piece::Text(text.clone()).parts().collect();
+        let together: String = parts.iter().map(Piece::text).collect();
+        assert_eq!(together, text);
+        for part in parts {
+            let Piece::Text(part) = part else {
+                panic!("{part:?}");
+            };
+            assert!(part.capacity() <= LONGEST, "{}", part.capacity());
+        }
+        assert_eq!(Piece::Code(String::new()).parts().count(), 0);
+        assert_eq!(Piece::Code("x".into()).parts().count(), 1);
+    }
 
     #[test]
     fn a_long_text_is_cut_with_a_hint() {

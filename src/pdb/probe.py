@@ -143,6 +143,36 @@ def _digest(value):
     return "%s, %s, norm %.6g, checksum %08x" % (text, finite, norm, checksum)
 
 
+def _ranks():
+    # Which of how many this process is, by what it has loaded, else by its environment. Nothing is imported for it.
+    import os, warnings
+
+    loaded, environ = _sys.modules, os.environ
+
+    def train():
+        context = loaded["ray.train"].get_context()
+        return context.get_world_rank(), context.get_local_rank(), context.get_world_size()
+
+    def torch():
+        dist = loaded["torch.distributed"]
+        return dist.is_initialized() and (dist.get_rank(), environ.get("LOCAL_RANK"), dist.get_world_size())
+
+    def jax():
+        state = loaded["jax._src.distributed"].global_state
+        return state.client is not None and (state.process_id, None, state.num_processes)
+
+    for told in (train, torch, jax, lambda: [environ.get(name) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")]):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                rank, local, size = told()
+            known = {"rank": int(rank), "local_rank": local and int(local), "world_size": size and int(size)}
+        except BaseException:
+            continue
+        return {name: number for name, number in known.items() if number is not None}
+    return {}
+
+
 def _args(frame, names):
     code = frame.f_code
     count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
@@ -152,13 +182,13 @@ def _args(frame, names):
     )
 
 
-def _statement(text, globs, locs, frame, limit):
+def _statement(text, globs, locs, frame, limit, digest):
     out = _Cut(limit)
     saved = _sys.stdout, _sys.displayhook
 
     def show(value):
         if value is not None:
-            out.write(repr(value) + "\n")
+            out.write(((_digest(value) if digest else None) or repr(value)) + "\n")
 
     try:
         code = compile(text + "\n", "<stdin>", "single")
@@ -285,6 +315,38 @@ def _locals(frame, ask):
     return own[: ask["names"]]
 
 
+# What says of a process where it runs, and nothing of what it does.
+_OF_ITS_NODE = ("HOSTNAME", "PWD", "OLDPWD", "SHLVL", "_", "LS_COLORS", "WINDOWID", "TERM")
+
+
+def _process(ask):
+    # What may differ between processes that run the same, each kind as a frame with its names: variables of the environment,
+    # versions of what is loaded, and states of random numbers by their checksums. No code of the program runs.
+    import os, zlib
+
+    def versions():
+        for name, module in list(_sys.modules.items()):
+            own = getattr(module, "__dict__", {}) if "." not in name else {}
+            if type(own.get("__version__")) is str:
+                yield name, own["__version__"]
+
+    def states():
+        of = {"random": lambda m: m.getstate(), "numpy.random": lambda m: m.get_state(), "torch": lambda m: m.get_rng_state().tolist()}
+        for name, state in of.items():
+            try:
+                yield name, "checksum %08x" % zlib.crc32(repr(state(_sys.modules[name])).encode())
+            except Exception:
+                pass
+
+    environ = ((k, v) for k, v in os.environ.items() if not k.startswith("RAY_") and k not in _OF_ITS_NODE)
+    kinds = {"environment": environ, "packages": versions(), "random numbers": states()}
+    frames = [
+        {"file": "its process", "line": 0, "function": kind, "source": "", "locals": {k: v[: ask["limit"]] for k, v in sorted(of)[: ask["names"]]}}
+        for kind, of in kinds.items()
+    ]
+    return {"name": "the process", "process": True, "frames": frames}
+
+
 def _suspends(frame):
     # Where a thread stands that the debugger has stopped: at a later stop there is no helper on its stack.
     return _is_of_debugger(frame) and frame.f_code.co_name.endswith("do_wait_suspend")
@@ -326,6 +388,8 @@ def _snapshot(ask):
                 trace = trace.tb_next
             shown["raised"] = raised
         threads.append(shown)
+    if ask.get("process") and ask["locals"] and threads:
+        threads.append(_process(ask))
     return {"threads": threads}
 
 
@@ -339,7 +403,9 @@ def _run(ask):
     locs = frame.f_locals if frame is not None else l
     op, limit = ask["op"], ask.get("limit", 0)
     if op == "statement":
-        return _statement(ask["text"], globs, locs, frame, limit)
+        return _statement(ask["text"], globs, locs, frame, limit, ask.get("digest"))
+    if op == "ranks":
+        return _ranks()
     if op in ("p", "pp", "whatis", "repr", "source"):
         try:
             value = eval(ask["text"], globs, locs)
@@ -389,3 +455,5 @@ def _run(ask):
 
 
 answer = _run(ask)
+if ask.get("ranks"):
+    answer["rank"] = _ranks().get("rank")

@@ -129,6 +129,89 @@ sys.modules["numpy"] = np
     }
 
     #[test]
+    fn what_may_differ_between_processes_is_told_without_code_of_the_program() {
+        let ask = serde_json::json!({"op": "snapshot", "limit": 20, "names": 50, "frames": 5, "locals": true, "process": true,
+            "around": 0, "room": 1000});
+        // As a task that waits at a breakpoint of Ray's.
+        let program = format!(
+            "import os, sys, random, threading, types\n\
+             os.environ.update(OMP_NUM_THREADS='8', RAY_JOB='x', LONG='y' * 30)\n\
+             own = sys.modules['own'] = types.ModuleType('own')\n\
+             own.__version__ = '1.2'\n\
+             code = compile('def set_trace(): print(eval(ask))', '/x/ray/util/debugpy.py', 'exec')\n\
+             there = {{'ask': {}}}\n\
+             exec(code, there)\n\
+             there['set_trace']()\n",
+            Value::from(super::expression(&ask))
+        );
+        let python = std::process::Command::new("python3")
+            .args(["-c", &program])
+            .output();
+        let Ok(python) = python else {
+            eprintln!("not tried in a process: there is no python3");
+            return;
+        };
+        let told: Value = serde_json::from_slice(&python.stdout).unwrap();
+        let process = &told["threads"][1];
+        assert_eq!(process["process"], true, "{told}");
+        let of = |kind: usize| &process["frames"][kind]["locals"];
+        assert_eq!(
+            (&of(0)["OMP_NUM_THREADS"], &of(0)["LONG"]),
+            (&"8".into(), &"y".repeat(20).into())
+        );
+        assert!(of(0).get("RAY_JOB").is_none(), "{told}");
+        assert_eq!(of(1)["own"], "1.2");
+        assert!(
+            of(2)["random"].as_str().unwrap().starts_with("checksum "),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn a_rank_is_told_by_what_the_process_has_loaded_or_else_by_its_environment() {
+        let ask = super::expression(&serde_json::json!({"op": "ranks"}));
+        let environment =
+            "import os, sys, types\nos.environ.update(RANK='3', LOCAL_RANK='1', WORLD_SIZE='8')";
+        let torch = "d = sys.modules['torch.distributed'] = types.ModuleType('torch.distributed')\n\
+            d.is_initialized, d.get_rank, d.get_world_size = lambda: up, lambda: 5, lambda: 16";
+        let jax = "sys.modules['jax._src.distributed'] = types.SimpleNamespace(\
+            global_state=types.SimpleNamespace(client=1, process_id=0, num_processes=2))";
+        let train = "c = types.SimpleNamespace(get_world_rank=lambda: 2, get_local_rank=lambda: 0, get_world_size=lambda: 4)\n\
+            sys.modules['ray.train'] = types.SimpleNamespace(get_context=lambda: c)";
+        let cases = [
+            ("os.environ.clear()", r#"{}"#),
+            ("os.environ.update(RANK='x')", r#"{}"#),
+            ("", r#"{"rank":3,"local_rank":1,"world_size":8}"#),
+            (
+                &format!("{torch}\nup = False"),
+                r#"{"rank":3,"local_rank":1,"world_size":8}"#,
+            ),
+            (
+                &format!("{torch}\nup = True"),
+                r#"{"rank":5,"local_rank":1,"world_size":16}"#,
+            ),
+            (jax, r#"{"rank":0,"world_size":2}"#),
+            (
+                &format!("{torch}\nup = True\n{train}"),
+                r#"{"rank":2,"local_rank":0,"world_size":4}"#,
+            ),
+        ];
+        for (before, wanted) in cases {
+            let program = format!("{environment}\n{before}\nprint({ask})\n");
+            let python = std::process::Command::new("python3")
+                .args(["-c", &program])
+                .output();
+            let Ok(python) = python else {
+                eprintln!("not tried in a process: there is no python3");
+                return;
+            };
+            let told: Value = serde_json::from_slice(&python.stdout).unwrap();
+            let wanted: Value = serde_json::from_str(wanted).unwrap();
+            assert_eq!(told, wanted, "{before}");
+        }
+    }
+
+    #[test]
     fn an_answer_is_read_and_anything_else_is_not() {
         let wanted = serde_json::json!({"a": "it's \"x\"\\"});
         for good in [

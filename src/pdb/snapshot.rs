@@ -38,6 +38,8 @@ pub struct SnapshotLimits {
     pub frames: usize,
     /// Values of variables, which are made by the program's own `__repr__`.
     pub locals: bool,
+    /// What may differ between processes beside their variables: the environment, versions of packages, states of random numbers.
+    pub process: bool,
     /// Lines of source before the one where a frame stands, and as many behind it.
     pub around: usize,
     /// The deadline of the whole snapshot.
@@ -53,6 +55,7 @@ impl Default for SnapshotLimits {
             names: 200,
             frames: 100,
             locals: true,
+            process: false,
             around: 0,
             patience: Duration::from_secs(30),
             account: Account::default(),
@@ -158,7 +161,7 @@ where
 pub(crate) fn expression(limits: &SnapshotLimits) -> String {
     probe::expression(&json!({
         "op": "snapshot", "limit": limits.value, "names": limits.names, "frames": limits.frames,
-        "locals": limits.locals, "around": limits.around, "room": ROOM,
+        "locals": limits.locals, "process": limits.process, "around": limits.around, "room": ROOM,
     }))
 }
 

@@ -1,20 +1,24 @@
 //! Many paused ranks behind one command, `ray-relay exec --all` and `diff`: stand-ins for their debuggers, each of which
 //! behaves as the test says.
 
+#[path = "ranks/audit.rs"]
+mod audit;
+#[path = "ranks/in_the_middle.rs"]
+mod in_the_middle;
+
 use std::net::SocketAddr;
 use std::process::Output;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ray_relay::app::Running;
-use ray_relay::config::AuditSink;
 use ray_relay::ray::registry::{Breakpoint, BreakpointId};
 use ray_relay::wire::dap::conversation::Conversation;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
-use tokio::sync::{Barrier, Mutex};
+use tokio::sync::{Barrier, Mutex, Notify};
 use tokio::time::timeout;
 
 use crate::support::*;
@@ -27,6 +31,12 @@ pub(crate) enum Does {
     Says(&'static str),
     /// Says it when all others have been asked, too.
     Waits(Arc<Barrier>),
+    /// Says by the first that it has been asked, and answers by the second.
+    Tells(Arc<Notify>, Arc<Notify>),
+    /// Says it after so long.
+    After(Duration),
+    /// Lets its task run on, and has no frame any more.
+    RunsOn,
     /// Sends so many bytes of a value.
     Floods(usize),
     /// Never answers.
@@ -89,7 +99,11 @@ async fn one(stream: TcpStream, rank: u32, does: &Does) -> Option<()> {
             "stackTrace" => stack(rank, does),
             _ => json!({}),
         };
-        if asks("snapshot") {
+        if asks("ranks") {
+            // The other way round than they are numbered by their workers.
+            let said = json!({"rank": 7 - rank}).to_string();
+            body = json!({"result": said, "variablesReference": 0});
+        } else if asks("snapshot") {
             body = json!({"result": threads(rank, does).to_string(), "variablesReference": 0});
         } else if asks("p") {
             let text = match does {
@@ -97,6 +111,23 @@ async fn one(stream: TcpStream, rank: u32, does: &Does) -> Option<()> {
                 Does::Waits(barrier) => {
                     barrier.wait().await;
                     "0.5".to_owned()
+                }
+                Does::Tells(asked, goes_on) => {
+                    asked.notify_one();
+                    goes_on.notified().await;
+                    "0.5".to_owned()
+                }
+                Does::After(time) => {
+                    tokio::time::sleep(*time).await;
+                    "0.5".to_owned()
+                }
+                Does::RunsOn => {
+                    let runs = json!({"threadId": 1, "allThreadsContinued": true});
+                    dap.send(&event("continued", &runs)).await.ok()?;
+                    let why = json!({"seq": 1, "type": "response", "request_seq": request["seq"], "success": false,
+                        "command": command, "message": "Unable to find thread for evaluation."});
+                    dap.send(&why).await.ok()?;
+                    continue;
                 }
                 Does::Floods(bytes) => "x".repeat(*bytes),
                 Does::Nothing => std::future::pending().await,
@@ -143,19 +174,6 @@ async fn ray_relay(relay: SocketAddr, token: Option<&str>, words: &[&str]) -> (O
     let output = output.expect("in time").unwrap();
     let text = [&*output.stdout, &output.stderr].concat();
     (output, String::from_utf8(text).unwrap())
-}
-
-/// What the relay answers whoever announces a command for many.
-async fn announce(relay: SocketAddr, token: &str, body: &Value) -> String {
-    let body = body.to_string();
-    let mut stream = dial(relay).await;
-    let request = format!(
-        "POST /relay/v1/group HTTP/1.1\r\nHost: {relay}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\
-         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    stream.write_all(request.as_bytes()).await.unwrap();
-    rest(&mut stream).await
 }
 
 /// One test at a time: each has much to do.
@@ -312,68 +330,6 @@ rank, in step (/job.py): another one for each of 5, such as
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_audit_log_has_one_line_for_a_command_for_many_and_their_sessions_name_it() {
-    let _turn = TURN.lock().await;
-    let folder = TempDir::new().unwrap();
-    let log = folder.path().join("audit.log");
-    let keys = Keys::new();
-    let relay = start(|config| {
-        config.auth.keys = vec![keys.public()];
-        config.audit.sink = AuditSink::File;
-        config.audit.file = Some(log.clone());
-    });
-    let relay = relay.await;
-    let address = relay.local_addr();
-    let mut ids = Vec::new();
-    for number in 0..4 {
-        ids.push(rank(&relay, number, Does::Says("0.5")).await.id.to_string());
-    }
-    let three = keys.token(|claims| {
-        claims["scope"] = "list,debug".into();
-        claims["ray_relay"] = json!({"tasks": ["rank-0", "rank-1", "rank-2"]});
-    });
-    // One that names another's task, or a group as no relay does, has neither in the log.
-    let answer = announce(address, &three, &json!({"ids": [&ids[3]], "client": "x"})).await;
-    assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
-    let both = json!({"ids": [&ids[3], &ids[0], "\n"], "client": "x\ny"});
-    let answer = announce(address, &three, &both).await;
-    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    let forged =
-        json!({"breakpoint": ids[0], "token": three, "group": "7k3f9m2qxd outcome=denied"});
-    let (_session, refused) = attach(dial(address).await, &forged).await;
-    assert_eq!(refused["success"], false, "{refused}");
-    let words = ["exec", "--all", "--", "p loss"];
-    let (output, text) = ray_relay(address, Some(&three), &words).await;
-    assert_eq!(output.status.code(), Some(0), "{text}");
-    relay.abort().await;
-
-    let lines = std::fs::read_to_string(&log).unwrap();
-    let lines: Vec<Value> = lines
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    let groups: Vec<&Value> = lines
-        .iter()
-        .filter(|line| line["details"]["command"] == "group")
-        .collect();
-    assert_eq!(groups.len(), 2, "{groups:?}");
-    let (first, second) = (groups[1], groups[0]);
-    assert_eq!(first["details"]["client"], "ray-relay exec");
-    assert_eq!(first["details"]["members"], json!(ids[..3]));
-    assert_eq!(second["details"]["members"], json!(ids[..1]));
-    assert_eq!(second["details"]["client"], "x y");
-    let id = second["request"].as_str().unwrap();
-    assert!(answer.contains(&format!("\"group\":\"{id}\"")), "{answer}");
-    let began = lines
-        .iter()
-        .filter(|line| line["action"] == "session_began");
-    let began: Vec<_> = began
-        .map(|line| (&line["subject"], &line["details"]["group"]))
-        .collect();
-    assert_eq!(began, [(&first["subject"], &first["request"]); 3]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_prompt_asks_all_or_those_in_the_focus() {
     let _turn = TURN.lock().await;
     let relay = keeping().await;
@@ -421,6 +377,28 @@ async fn one_prompt_asks_all_or_those_in_the_focus() {
         text.ends_with("! 0-2: the task runs on without a debugger\n"),
         "{text}"
     );
+    relay.abort().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ranks_that_no_name_tells_are_asked_of_the_processes() {
+    let _turn = TURN.lock().await;
+    let relay = keeping().await;
+    for number in 0..4 {
+        let does = match number {
+            1 => Does::Says("nan"),
+            _ => Does::Says("0.6931"),
+        };
+        let mut unnamed = rank(&relay, number, does).await;
+        let names = Arc::make_mut(&mut unnamed.names);
+        (names.rank, names.actor_name) = (None, None);
+        relay.registry().insert(unnamed);
+    }
+    let words = ["exec", "--all", "--stay", "--", "p loss"];
+    let (output, text) = ray_relay(relay.local_addr(), None, &words).await;
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    let told = "Trainer: 4 tasks by rank\n\n(Pdb) p loss\n6:     nan  ← odd\n4,5,7: 0.6931\n";
+    assert!(text.starts_with(told), "{text}");
     relay.abort().await;
 }
 

@@ -1,6 +1,6 @@
 //! `ray-relay debug --all`: one prompt whose commands go to many paused tasks at once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::pin::pin;
 
@@ -61,14 +61,15 @@ pub(in crate::cli) async fn run(args: DebugArgs) -> Result<(), Failure> {
     let (args, terminal) = (&args, &mut Terminal::open()?);
     let client = RelayClient::new(args.relay.clone())?;
     let list = client.breakpoints(false).await?;
-    let members = Members::of(&list, args.target.as_deref(), &args.members)?;
+    let mut members = Members::of(&list, args.target.as_deref(), &args.members)?;
     terminal.input.say(&members.legend())?;
     let group = &members.announced(&client, CLIENT).await?;
     let account = Memory::new(MESSAGES).account(None);
     let room = KEPT / members.len();
     let opening = members.rows.iter().enumerate().map(|(at, row)| {
         let account = account.clone();
-        Box::pin(async move { (at, open(args, group, at, row, room, account).await) })
+        let asks = members.lacks_rank(at);
+        Box::pin(async move { (at, open(args, group, at, row, (room, asks), account).await) })
     });
     let opening = stream::iter(opening).buffered(OPENING).collect::<Vec<_>>();
     let opened = tokio::select! {
@@ -77,14 +78,19 @@ pub(in crate::cli) async fn run(args: DebugArgs) -> Result<(), Failure> {
         _ = terminal.interrupted.recv() => return Ok(()),
     };
     let (mut live, mut arrived, mut silent) = (Vec::new(), Vec::new(), Vec::new());
+    let mut ranks = BTreeMap::new();
     for (at, opened) in opened {
         match opened {
             Ok((one, mut kept)) => {
+                ranks.extend(kept.rank.map(|rank| (at, rank)));
                 live.push(one);
                 arrived.push((at, Answered::of(&mut kept)));
             }
             Err(why) => silent.push((at, why)),
         }
+    }
+    if members.learn(&ranks) {
+        terminal.input.say(&members.legend())?;
     }
     let mut group = Group {
         members: &members,
@@ -109,7 +115,7 @@ async fn open(
     group: &str,
     at: usize,
     row: &Value,
-    room: usize,
+    (room, asks_rank): (usize, bool),
     account: Account,
 ) -> Result<(Live, Kept), String> {
     ready(row, CLIENT).map_err(|why| why.to_string())?;
@@ -134,8 +140,12 @@ async fn open(
     let opening = Prompt::open(stream, &options, sender);
     let opened = printing(opening, &mut pieces, &mut screen).await;
     let opened = opened.map_err(|why| why.to_string())?;
-    let (prompt, after) =
+    let (mut prompt, after) =
         opened.map_err(|why| replaced(&SessionError::from(why).to_string()).into_owned())?;
+    if asks_rank && after == After::Prompt {
+        let rank = prompt.rank().await;
+        screen.has_rank(rank.map_err(|lost| format!("the session broke off: {lost}"))?);
+    }
     match (after, screen) {
         (After::Prompt, Screen::Kept(kept)) => Ok((Live { at, prompt, pieces }, kept)),
         (After::Ended(end), _) => Err(ended(&end)),

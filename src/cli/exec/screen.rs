@@ -26,6 +26,10 @@ pub(in crate::cli) struct Kept {
     room: usize,
     /// The task has been left where it is.
     pub(in crate::cli) stays: bool,
+    /// Whether the task is to say which rank it has.
+    pub(in crate::cli) asks_rank: bool,
+    /// What it has said.
+    pub(in crate::cli) rank: Option<u32>,
 }
 
 /// What one command has printed.
@@ -50,6 +54,8 @@ impl Kept {
             commands: Vec::new(),
             room,
             stays: false,
+            asks_rank: false,
+            rank: None,
         }
     }
 
@@ -80,6 +86,18 @@ impl Kept {
 }
 
 impl Screen {
+    /// Whether the task is to say which rank it has.
+    pub(in crate::cli) fn asks_rank(&self) -> bool {
+        matches!(self, Self::Kept(kept) if kept.asks_rank)
+    }
+
+    /// The task has that rank.
+    pub(in crate::cli) fn has_rank(&mut self, rank: Option<u32>) {
+        if let Self::Kept(kept) = self {
+            kept.rank = rank;
+        }
+    }
+
     /// A command begins.
     pub(in crate::cli) fn begin(&mut self) {
         if let Self::Kept(kept) = self {

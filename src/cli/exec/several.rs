@@ -58,19 +58,27 @@ pub(in crate::cli) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
     let args = &args;
     let client = RelayClient::new(args.relay.clone())?;
     let list = client.breakpoints(false).await?;
-    let members = Members::of(&list, args.target.as_deref(), &args.members)?;
+    let mut members = Members::of(&list, args.target.as_deref(), &args.members)?;
     let group = &members.announced(&client, CLIENT).await?;
     let room = KEPT / members.len();
     let shared = Shared {
         account: Memory::new(MESSAGES).account(None),
         opening: Arc::new(Semaphore::new(OPENING)),
     };
-    let runs = members.rows.iter().map(|row| {
+    let runs = members.rows.iter().enumerate().map(|(at, row)| {
         let (lines, shared) = (lines.clone(), shared.clone());
-        Box::pin(in_member(args, group, row, lines, room, shared))
+        let mut kept = Kept::new(room);
+        kept.asks_rank = members.lacks_rank(at);
+        Box::pin(in_member(args, group, row, lines, kept, shared))
     });
     let runs = futures_util::stream::iter(runs).buffered(AT_ONCE);
     let done: Vec<Done> = runs.collect().await;
+    let ranks = done.iter().enumerate();
+    members.learn(
+        &ranks
+            .filter_map(|(at, done)| Some((at, done.kept.rank?)))
+            .collect(),
+    );
     match args.json {
         true => say(&format!("{:#}\n", as_json(&members, &lines, &done)))?,
         false => say(&text(&members, &lines, &done))?,
@@ -92,7 +100,7 @@ async fn in_member(
     group: &str,
     row: &Value,
     lines: Vec<String>,
-    room: usize,
+    kept: Kept,
     shared: Shared,
 ) -> Done {
     let failed = |kept: Kept, why: &Failure| Done {
@@ -104,13 +112,13 @@ async fn in_member(
         code: Some(why.code()),
     };
     if let Err(why) = ready(row, CLIENT) {
-        return failed(Kept::new(room), &why.into());
+        return failed(kept, &why.into());
     }
     let which = Which::Member(
         row["id"].as_str().unwrap_or_default().to_owned(),
         group.to_owned(),
     );
-    let mut screen = Screen::Kept(Kept::new(room));
+    let mut screen = Screen::Kept(kept);
     let mut lines = Lines::Given(lines.into_iter());
     let deadline = Instant::now() + args.timeout;
     let done = async {
@@ -125,7 +133,7 @@ async fn in_member(
     let done = done.await;
     let kept = match screen {
         Screen::Kept(kept) => kept,
-        Screen::None | Screen::Now => Kept::new(room),
+        Screen::None | Screen::Now => Kept::new(0),
     };
     match done {
         Ok(()) => Done {

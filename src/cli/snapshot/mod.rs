@@ -142,18 +142,22 @@ async fn failed(client: &RelayClient, args: &SnapshotArgs, name: &str) -> Result
 
 /// The threads of the task that `row` of the list is about.
 async fn look(client: &RelayClient, args: &SnapshotArgs, row: &Value) -> Result<Value, RelayError> {
-    let seen = seen(client, &row["id"], !args.no_locals, args.limit).await;
+    let seen = seen(client, &row["id"], (!args.no_locals, false), args.limit).await;
     seen.map(|mut seen| threads(seen["threads"].take()))
 }
 
-/// What the relay shows of the paused task of this `id`: with values of so many characters, or without any.
+/// What the relay shows of the paused task of this `id`: with values of so many characters, or without any, and maybe what else
+/// may differ between its process and others.
 pub(in crate::cli) async fn seen(
     client: &RelayClient,
     id: &Value,
-    locals: bool,
+    (locals, process): (bool, bool),
     limit: u32,
 ) -> Result<Value, RelayError> {
     let mut wanted = json!({ "id": id });
+    if process {
+        wanted["process"] = true.into();
+    }
     if !locals {
         wanted["locals"] = false.into();
     }

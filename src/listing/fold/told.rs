@@ -11,6 +11,10 @@ use crate::listing::text::width;
 /// Different answers that people are shown.
 const SHOWN: usize = 32;
 
+/// The same in one line, and characters of each.
+const IN_A_LINE: usize = 6;
+const LONGEST_IN_A_LINE: usize = 60;
+
 /// Members that are named one by one where their numbers say nothing yet.
 const NAMED: usize = 16;
 
@@ -38,7 +42,7 @@ pub(crate) fn legend(members: &[(Who, Numbers)], ids: &[String]) -> String {
             continue;
         }
         text += &format!(
-            "{group}: {count} {tasks}, numbered by node and worker, as not all have a rank in their names\n"
+            "{group}: {count} {tasks}, numbered by node and worker, as not all have a rank that is known\n"
         );
         all.sort_by_key(|at| members[*at].0.number);
         for at in all.iter().take(NAMED) {
@@ -56,6 +60,34 @@ pub(crate) fn legend(members: &[(Who, Numbers)], ids: &[String]) -> String {
 /// What all answered, the odd ones first, and the figures of numbers.
 pub(crate) fn text(names: &Names<'_>, all: &Answers) -> String {
     lines(names, all, "", None) + &figures(names, all)
+}
+
+/// What all answered, in one line: each answer with who gave it, the odd ones first, and who gave none.
+pub(crate) fn in_one_line<'a>(
+    names: &Names<'_>,
+    all: &Answers,
+    silent: impl IntoIterator<Item = (usize, &'a str)>,
+) -> String {
+    let shown = all.same.iter().take(IN_A_LINE).map(|same| {
+        let odd = if same.odd { " ← odd" } else { "" };
+        let said = match same.text.trim_end() {
+            "" => NOTHING.to_owned(),
+            said => part(&said.replace('\n', "\\n"), 0, LONGEST_IN_A_LINE),
+        };
+        format!("{}: {said}{odd}", names.of(&same.members))
+    });
+    let mut told: Vec<String> = shown.collect();
+    if all.same.len() > IN_A_LINE {
+        told.push(format!(
+            "{} more different answers",
+            all.same.len() - IN_A_LINE
+        ));
+    }
+    let silent: BTreeSet<usize> = silent.into_iter().map(|(at, _)| at).collect();
+    if !silent.is_empty() {
+        told.push(format!("! {}: no answer", names.of(&silent)));
+    }
+    told.join(", ")
 }
 
 /// One line for each answer behind who gave it, or several where it has several. `longest`: characters of one that are shown.

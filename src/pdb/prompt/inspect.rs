@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
 
 use super::Prompt;
-use super::request::if_any;
+use super::request::{PATIENCE, if_any};
 use crate::memory::MemoryUse;
 use crate::pdb::error::{Lost, PdbError};
 use crate::pdb::grammar::{Span, span};
@@ -32,6 +33,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     pub fn calls(&self) -> impl Iterator<Item = (String, u32, String)> + '_ {
         let shown = self.stack.iter().skip(self.hidden);
         shown.map(|frame| (escaped(&frame.file), frame.line, escaped(&frame.name)))
+    }
+
+    /// Which rank the process has, as what it has loaded says, or its environment. Only numbers are looked up.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub async fn rank(&mut self) -> Result<Option<u32>, Lost> {
+        let asked = timeout(PATIENCE, self.probe(&json!({"op": "ranks"}))).await;
+        let answer = asked.map_or(Ok(None), if_any)?;
+        Ok(answer.and_then(|said| u32::try_from(said["rank"].as_u64()?).ok()))
     }
 
     pub(super) async fn where_(&mut self) -> Result<(), Lost> {

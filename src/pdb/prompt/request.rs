@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::Prompt;
 use crate::pdb::error::{Lost, PdbError};
-use crate::pdb::output::{Piece, cut, cut_hint};
+use crate::pdb::output::{Piece, cut, told};
 use crate::pdb::probe;
 use crate::pdb::wire::PromptMessage;
 use crate::wire::dap::message::tells_task_end;
@@ -152,18 +152,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     /// Prints the outcome of an expression or a statement.
     pub(super) async fn value(&mut self, op: &str, text: &str) -> Result<(), PdbError> {
         let mut ask = json!({"op": op, "text": text, "limit": self.limit});
-        if self.digests && op == "p" {
+        if self.digests && matches!(op, "p" | "statement") {
             ask["digest"] = true.into();
         }
         let answer = self.probe(&ask).await?;
-        let total = answer["total"].as_u64().unwrap_or_default();
-        let mut text = escaped(answer["text"].as_str().unwrap_or_default());
         self.failed |= answer["failed"] == true;
-        if total > self.limit as u64 {
-            text.truncate(text.trim_end().len());
-            text += &format!("\n{}", cut_hint(self.limit, total));
-        }
-        self.say(text).await;
+        self.say(told(&answer, self.limit)).await;
         Ok(())
     }
 }

@@ -148,8 +148,12 @@ pub struct Names {
     pub actor_name: Option<String>,
     /// Ray namespace of the actor.
     pub namespace: Option<String>,
-    /// Rank or index within its group, where it can be derived.
+    /// Rank or index within its group, where it can be derived: by the environment that Ray starts it with, or by names.
     pub rank: Option<u32>,
+    /// The rank among those of its node, where its environment says it.
+    pub local_rank: Option<u32>,
+    /// How many there are of the group, where its environment says it.
+    pub world_size: Option<u32>,
     /// The code runs from an unpacked `working_dir` (a `gcs://` or remote package), so the
     /// worker's current directory stands for the folder that the user submitted.
     pub unpacked_working_dir: bool,

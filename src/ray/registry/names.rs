@@ -96,14 +96,18 @@ fn of_task_called(row: &TaskRow, name: &str) -> Names {
         .runtime_env_info
         .as_ref()
         .map(|info| &*info.serialized_runtime_env);
+    let environment = environment.map(runtime_env).unwrap_or_default();
+    let world = World::of(&environment);
     Names {
-        rank: rank_in(name),
+        rank: world.rank.or_else(|| rank_in(name)),
+        local_rank: world.local_rank,
+        world_size: world.world_size,
         name: Some(shortened(name)),
         group: Some(function_of(row)),
         job_id: known(&row.job_id),
         task_id: known(&row.task_id),
         actor_id: known(&row.actor_id),
-        unpacked_working_dir: environment.is_some_and(unpacks_serialized),
+        unpacked_working_dir: unpacks(&environment),
         resources: held_by_task(row),
         ..Names::default()
     }
@@ -136,7 +140,8 @@ pub(super) fn add_actor(names: &mut Names, actor: &ActorRow) {
     names.resources = actor.required_resources.as_ref().map(Resources::read);
     names.actor_id = known(&actor.actor_id);
     names.group = Some(group_of(actor));
-    names.unpacked_working_dir |= unpacks_serialized(&actor.serialized_runtime_env);
+    let environment = runtime_env(&actor.serialized_runtime_env);
+    names.unpacked_working_dir |= unpacks(&environment);
     if actor.class_name.starts_with(REPLICA) {
         // `SERVE_REPLICA::app1#Echo#oqmuf2kx` is Serve's own name for it, not the program's.
         return;
@@ -146,7 +151,12 @@ pub(super) fn add_actor(names: &mut Names, actor: &ActorRow) {
         .actor_name
         .as_ref()
         .and_then(|_| known(&actor.ray_namespace));
-    names.rank = rank_in(&actor.name)
+    let world = World::of(&environment);
+    names.local_rank = world.local_rank.or(names.local_rank);
+    names.world_size = world.world_size.or(names.world_size);
+    names.rank = world
+        .rank
+        .or_else(|| rank_in(&actor.name))
         .or_else(|| trailing_index(&actor.name))
         .or_else(|| rank_in(&actor.repr_name))
         .or(names.rank);
@@ -261,8 +271,33 @@ fn unpacks(environment: &RuntimeEnv) -> bool {
     environment.working_dir.contains("://")
 }
 
-fn unpacks_serialized(environment: &str) -> bool {
-    serde_json::from_str(environment).is_ok_and(|environment| unpacks(&environment))
+/// A runtime environment as Ray writes it down; one without anything where it is not understood.
+fn runtime_env(serialized: &str) -> RuntimeEnv {
+    serde_json::from_str(serialized).unwrap_or_default()
+}
+
+/// Which of how many a process is, as the variables say that Ray starts it with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct World {
+    rank: Option<u32>,
+    local_rank: Option<u32>,
+    world_size: Option<u32>,
+}
+
+impl World {
+    /// A rank that is none of its world is no rank.
+    fn of(environment: &RuntimeEnv) -> Self {
+        let Some(variables) = &environment.env_vars else {
+            return Self::default();
+        };
+        let world_size = number(&variables.world_size);
+        let within = |rank: &u32| world_size.is_none_or(|size| *rank < size);
+        Self {
+            rank: number(&variables.rank).filter(within),
+            local_rank: number(&variables.local_rank).filter(within),
+            world_size,
+        }
+    }
 }
 
 /// The number of `rank=3`, `rank 3`, `rank_3`, `Rank:3` anywhere in `text`.
@@ -393,6 +428,29 @@ mod tests {
         ] {
             assert_eq!(trailing_index(text), index, "{text}");
         }
+    }
+
+    #[test]
+    fn ranks_come_from_the_environment_that_ray_starts_a_process_with() {
+        let of = |environment: &str| {
+            let names = of_tasks(&[task("step_rank_9", environment)]).unwrap().names;
+            (names.rank, names.local_rank, names.world_size)
+        };
+        let all =
+            r#"{"env_vars": {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "TOKEN": "x"}}"#;
+        assert_eq!(of(all), (Some(3), Some(1), Some(8)));
+        // One that is none of its world, or no number, is none.
+        let none = r#"{"env_vars": {"RANK": "8", "LOCAL_RANK": "x", "WORLD_SIZE": "8"}}"#;
+        assert_eq!(of(none), (Some(9), None, Some(8)));
+        for other in ["{}", r#"{"env_vars": []}"#, r#"{"env_vars": {"RANK": 3}}"#] {
+            assert_eq!(of(other), (Some(9), None, None), "{other}");
+        }
+        // An actor's own is meant before its name.
+        let mut names = Names::default();
+        let mut named = actor("Trainer", "worker-7", "");
+        named.serialized_runtime_env = all.to_owned();
+        add_actor(&mut names, &named);
+        assert_eq!((names.rank, names.world_size), (Some(3), Some(8)));
     }
 
     #[test]

@@ -304,11 +304,25 @@ pub(super) fn newest_running(jobs: &[JobRow]) -> (Vec<JobRow>, bool) {
     (running.into_iter().take(MAX_JOBS).cloned().collect(), all)
 }
 
-/// The part of a runtime environment that matters for finding source files.
+/// The part of a runtime environment that matters for finding source files, and for telling ranks.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct RuntimeEnv {
     #[serde(default, deserialize_with = "text")]
     pub(super) working_dir: String,
+    #[serde(default, deserialize_with = "lenient")]
+    pub(super) env_vars: Option<RankVariables>,
+}
+
+/// The variables that say which of how many a process is, as torch and those that start processes for it name them. No other
+/// is read.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct RankVariables {
+    #[serde(rename = "RANK", default, deserialize_with = "text")]
+    pub(super) rank: String,
+    #[serde(rename = "LOCAL_RANK", default, deserialize_with = "text")]
+    pub(super) local_rank: String,
+    #[serde(rename = "WORLD_SIZE", default, deserialize_with = "text")]
+    pub(super) world_size: String,
 }
 
 /// The answer of `/api/version`.

@@ -1,0 +1,186 @@
+use proptest::prelude::*;
+
+use super::super::who::Who;
+use super::*;
+
+fn frame(function: &str, file: &str, line: u32, locals: &[(&str, &str)]) -> Value {
+    let variables = locals
+        .iter()
+        .map(|(name, value)| json!({"name": name, "type": "x", "value": value}));
+    json!({"file": file, "line": line, "function": function, "variables": variables.collect::<Vec<_>>()})
+}
+
+fn stands(frames: &[Value]) -> Stands {
+    Stands::read(&json!([{"name": "MainThread", "frames": frames}])).unwrap()
+}
+
+fn names(count: usize) -> Vec<Who> {
+    let who = |number: usize| Who {
+        group: "Trainer".to_owned(),
+        number: u32::try_from(number).ok(),
+        name: String::new(),
+    };
+    (0..count).map(who).collect()
+}
+
+fn told(all: Vec<Stands>) -> String {
+    let who = names(all.len());
+    let all: BTreeMap<usize, Stands> = all.into_iter().enumerate().collect();
+    compare(&all).text(&Names::new(&who))
+}
+
+/// A rank of eight at one line, of which the fourth has lost its loss and its batch.
+fn rank(rank: usize, line: u32) -> Stands {
+    let (number, odd) = (rank.to_string(), rank == 3);
+    let loss = if odd { "nan" } else { "0.6931" };
+    let locals = [
+        ("rank", &*number),
+        ("loss", loss),
+        ("lr", "0.1"),
+        ("model", "<M at 0x7f>"),
+    ];
+    stands(&[
+        frame(
+            "main_loop",
+            "/v/lib/python3.11/site-packages/ray/_private/worker.py",
+            9,
+            &[],
+        ),
+        frame("train", "/srv/train.py", 88, &[("epochs", "3")]),
+        frame("step", "/srv/train.py", line, &locals),
+    ])
+}
+
+#[test]
+fn the_odd_one_is_named_with_what_it_has_and_what_is_alike_is_counted() {
+    let text = told((0..8).map(|at| rank(at, 41)).collect());
+    assert_eq!(
+        text,
+        "\
+3 is the odd one out: it differs from most in 1 of 8 values.
+
+loss, in step (/srv/train.py)
+  3:       nan  ← odd
+  0-2,4-7: 0.6931
+
+rank, in step (/srv/train.py): another one for each of 8, such as
+  0: 0
+  1: 1
+  2: 2
+  3: 3
+
+6 values alike.
+"
+    );
+}
+
+#[test]
+fn who_stands_elsewhere_is_odd_and_what_it_holds_there_is_shown() {
+    let mut all: Vec<Stands> = (0..8).map(|at| rank(at, 41)).collect();
+    all[3] = stands(&[
+        frame("train", "/srv/train.py", 86, &[("epochs", "3")]),
+        frame("load", "/srv/data.py", 17, &[("shard", "[]")]),
+    ]);
+    let text = told(all);
+    assert!(
+        text.starts_with("3 is the odd one out: it differs from most in 2 of "),
+        "{text}"
+    );
+    assert!(text.contains("\nstands at\n  3:       load (/srv/data.py:17)  ← odd\n  0-2,4-7: step (/srv/train.py:41)\n"), "{text}");
+    assert!(
+        text.contains("\nis at, in train (/srv/train.py)\n  3:       line 86  ← odd\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("\nshard, in load (/srv/data.py)\n  3: []\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn nothing_that_differs_is_said_to_be_nothing() {
+    let all = vec![rank(0, 41), rank(0, 41)];
+    assert_eq!(told(all), "Nothing differs: 8 values alike.\n");
+}
+
+#[test]
+fn an_exception_is_compared_with_its_own_frames() {
+    let failed = |value: &str| {
+        let threads = json!([{"name": "MainThread", "exception": format!("ValueError: {value}"),
+            "frames": [frame("main", "/srv/a.py", 1, &[])], "raised": [frame("check", "/srv/a.py", 5, &[("x", value)])]}]);
+        Stands::read(&threads).unwrap()
+    };
+    let text = told(vec![failed("1"), failed("1"), failed("2")]);
+    assert!(
+        text.contains("raised\n  2:   ValueError: 2  ← odd\n  0,1: ValueError: 1\n"),
+        "{text}"
+    );
+    assert!(text.contains("x, in check (/srv/a.py)\n"), "{text}");
+}
+
+#[test]
+fn values_that_part_late_are_shown_where_they_do() {
+    let of = |end: &str| {
+        stands(&[frame(
+            "f",
+            "/a.py",
+            1,
+            &[("x", &format!("{}{end}", "y".repeat(500)))],
+        )])
+    };
+    let text = told(vec![of("1"), of("1"), of("2")]);
+    assert!(
+        text.contains("  2:   …yyyyyyyyyyyyyyyyyyyy2  ← odd\n"),
+        "{text}"
+    );
+}
+
+proptest! {
+    #[test]
+    fn every_value_is_alike_or_differs(values in proptest::collection::vec((0u8..3, 0u8..2, 1u32..3), 2..12)) {
+        let all: BTreeMap<usize, Stands> = values.iter().map(|(x, y, line)| {
+            let (x, y) = (x.to_string(), y.to_string());
+            stands(&[frame("f", "/a.py", 7, &[("y", &y)]), frame("g", "/a.py", *line, &[("x", &x)])])
+        }).enumerate().collect();
+        let seen = compare(&all);
+        let same = |of: fn(&(u8, u8, u32)) -> u32| values.iter().all(|value| of(value) == of(&values[0]));
+        let alike = [same(|v| v.0.into()), same(|v| v.1.into()), same(|v| v.2)];
+        let alike = alike.iter().filter(|same| **same).count();
+        // The line of the outer frame is alike, and the callers where the place is.
+        let place = usize::from(same(|v| v.2));
+        prop_assert_eq!(seen.alike, alike + 1 + place);
+        prop_assert_eq!(seen.differences.len(), 3 - alike);
+        let odd = &seen.odd.0;
+        prop_assert!(odd.is_empty() || 2 * odd.len() < values.len());
+    }
+}
+
+#[test]
+fn processes_are_compared_by_their_environment_packages_and_random_numbers() {
+    let process = |at: usize| {
+        let threads = if at == 3 { "1" } else { "8" };
+        let random = format!("checksum {at}");
+        let kinds = [
+            frame(
+                "environment",
+                "its process",
+                0,
+                &[("OMP_NUM_THREADS", threads)],
+            ),
+            frame("packages", "its process", 0, &[("numpy", "2.0")]),
+            frame("random numbers", "its process", 0, &[("random", &random)]),
+        ];
+        let step = frame("step", "/srv/train.py", 41, &[]);
+        let all =
+            json!([{"name": "MainThread", "frames": [step]}, {"process": true, "frames": kinds}]);
+        Stands::read(&all).unwrap()
+    };
+    let text = told((0..8).map(process).collect());
+    for says in [
+        "3 is the odd one out: it differs from most in 1 of 5 values.",
+        "OMP_NUM_THREADS, in environment (its process)\n  3:       1  ← odd\n  0-2,4-7: 8\n",
+        "random, in random numbers (its process): another one for each of 8",
+    ] {
+        assert!(text.contains(says), "{says} is not in {text}");
+    }
+}
