@@ -27,6 +27,8 @@ pub(super) struct Quirks {
     pub(super) shows_bodies: bool,
     /// Sessions that stop at once mix on its screen: dape (0.27).
     pub(super) mixes_sessions: bool,
+    /// Its watches and buttons reach a session by a thread of it alone: VS Code (1.139). So a cluster session has one.
+    pub(super) needs_thread: bool,
 }
 
 /// How the client says that it is leaving.
@@ -80,6 +82,7 @@ impl DebugClient {
                 selects_threads: id == Some("hx"),
                 shows_bodies: id == Some("hx"),
                 mixes_sessions: id == Some("dape"),
+                needs_thread: id == Some("vscode") && children == ChildSessions::StartDebugging,
             },
         }
     }

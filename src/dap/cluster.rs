@@ -4,7 +4,9 @@
 //! that connection is a session of its own. The parent has to stay open while children live, or VS Code's
 //! Call Stack view empties.
 
+mod all_tasks;
 mod announcer;
+mod folded;
 mod jobs;
 
 use std::sync::Arc;
@@ -14,15 +16,18 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::debug;
 
+use self::all_tasks::{AllTasks, Taken};
 pub(super) use self::announcer::Announcer;
 use self::jobs::AskedJobs;
 use super::attach_selector::OnClose;
+use super::client::DebugClient;
 use super::refusal::hang_up;
 use super::rewrite::is_set;
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::policy::Scope;
 use crate::ray::registry::{Breakpoint, Snapshot};
+use crate::session::audit::SessionAudit;
 use crate::session::parks::{is_own, longest, with_parked};
 use crate::session::{GroupRoot, within};
 use crate::telemetry::metrics::Outcome;
@@ -47,6 +52,7 @@ pub(super) async fn run<S>(
     mut client: Conversation<S>,
     mut announcer: Announcer,
     (mut parent, on_close): (GroupRoot, Option<OnClose>),
+    (audit, asker): (&SessionAudit<'_>, &DebugClient),
     principal: &Principal,
 ) -> Outcome
 where
@@ -57,8 +63,10 @@ where
         Some(OnClose::Park) | None => longest(principal, context.config.park.r#for),
     };
     let close = (on_close, kept);
+    let asker = (asker.name.clone(), asker.quirks.needs_thread);
+    let all = AllTasks::new(&mut parent, &context.registry, audit.clone(), asker);
     let related = tokio::select! {
-        related = relate(context, &mut client, &mut announcer, (&mut parent, close), principal) => related,
+        related = relate(context, &mut client, (&mut announcer, all), (&mut parent, close), principal) => related,
         // A client that reads nothing cannot be told.
         () = overdue(principal) => return Outcome::Revoked,
     };
@@ -106,7 +114,7 @@ async fn overdue(principal: &Principal) {
 async fn relate<S>(
     context: &Context,
     client: &mut Conversation<S>,
-    announcer: &mut Announcer,
+    (announcer, mut all): (&mut Announcer, AllTasks<'_>),
     (parent, close): (&mut GroupRoot, (Option<OnClose>, Duration)),
     principal: &Principal,
 ) -> Result<Outcome, Closed>
@@ -134,7 +142,11 @@ where
                 if leaves && let Some(text) = leave(&request, parent, close) {
                     client.send(&notice(&text, false)).await?;
                 }
-                client.send(&answer(&request)).await?;
+                match all.take(&request) {
+                    Taken::Answer(answer) => client.send(&answer).await?,
+                    Taken::Later => {}
+                    Taken::Not => client.send(&answer(&request)).await?,
+                }
                 match request.known() {
                     _ if leaves => return Ok(Outcome::Client),
                     // What no editor has opened is announced once more.
@@ -162,6 +174,12 @@ where
                     configured = true;
                     client.send(&announcer.attached()).await?;
                 }
+            }
+            told = all.next() => {
+                for message in &told {
+                    client.send(message).await?;
+                }
+                continue;
             }
             end = jobs.ended() => {
                 client.send(&notice(&end, false)).await?;
@@ -283,11 +301,10 @@ fn answer(request: &Request) -> Value {
             | Command::Terminate
             | Command::Restart,
         ) => request.success(Value::Null),
-        Some(Command::Threads) => request.success(json!({"threads": []})),
         Some(Command::Modules) => request.success(json!({"modules": [], "totalModules": 0})),
         Some(Command::LoadedSources) => request.success(json!({"sources": []})),
         _ => request.failure(&format!(
-            "`{}` has no meaning in the cluster session, which runs no code: select the session of a task",
+            "`{}` has no meaning in the cluster session: select the session of a task",
             shortened(&request.command, 40)
         )),
     }

@@ -30,6 +30,8 @@ pub enum FromClient {
     Disconnect,
     /// The client leaves and ends the task; refused as a whole to who may not.
     Terminate,
+    /// What stands for a rank in it is made Python.
+    Breakpoints,
     /// The filter for a post-mortem stop is added.
     ExceptionFilters,
     /// The filter for a post-mortem stop is set first, where the client has set none.
@@ -118,7 +120,7 @@ pub struct OfWorker {
 #[rustfmt::skip]
 fn request(command: Option<Command>) -> Request {
     use Command as C;
-    use FromClient::{AlreadyAttached, Continue, ConfigurationDone, Disconnect, Evaluate, ExceptionFilters, Pass, Restart, Step, Terminate};
+    use FromClient::{AlreadyAttached, Breakpoints as SetsBreakpoints, Continue, ConfigurationDone, Disconnect, Evaluate, ExceptionFilters, Pass, Restart, Step, Terminate};
     use FromWorker::{Attached, Goodbye, Look, Own, OwnOnceAsked, Pass as Passes, Stack, Threads};
     use ForView::{Answered, Arguments, Breakpoints, ChangesDebugger, ChangesVariable, Completions, Disconnects, Evaluates,
         Filters, FunctionBreakpoints, Jumps, LooksUp, Terminates, Unknown};
@@ -138,17 +140,17 @@ fn request(command: Option<Command>) -> Request {
         C::Disconnect                => row(Disconnect,        Disconnects,                       Always,        Goodbye,      Nothing),
         C::Terminate                 => row(Terminate,         Terminates,                        Always,        Goodbye,      Nothing),
         C::ConfigurationDone         => row(ConfigurationDone, Arguments(requests::NONE),         Never,         Passes,       Nothing),
-        C::SetBreakpoints            => row(Pass,              Breakpoints,                       Always,        Look,         Nothing),
+        C::SetBreakpoints            => row(SetsBreakpoints,   Breakpoints,                       Always,        Look,         Nothing),
         C::SetFunctionBreakpoints    => row(Pass,              FunctionBreakpoints,               Always,        Own,          Nothing),
         C::SetExceptionBreakpoints   => row(ExceptionFilters,  Filters,                           UnlessFilters, Own,          Nothing),
         C::SetDataBreakpoints        => row(Pass,              Unknown,                           Always,        Look,         Texts),
         C::SetInstructionBreakpoints => row(Pass,              Unknown,                           Always,        Look,         Texts),
         C::BreakpointLocations       => row(Pass,              Unknown,                           Never,         Look,         Nothing),
         // These let the program go on in its own order, as the end of the session would.
-        C::Continue                  => row(Continue,          Arguments(requests::CONTINUE),     Never,         Passes,       Nothing),
-        C::Next                      => row(Step,              Arguments(requests::STEP),         Never,         Passes,       Nothing),
-        C::StepIn                    => row(Step,              Arguments(requests::STEP_IN),      Never,         Passes,       Nothing),
-        C::StepOut                   => row(Step,              Arguments(requests::STEP),         Never,         Passes,       Nothing),
+        C::Continue                  => row(Continue,          Arguments(requests::CONTINUE),     Never,         Own,          Nothing),
+        C::Next                      => row(Step,              Arguments(requests::STEP),         Never,         Own,          Nothing),
+        C::StepIn                    => row(Step,              Arguments(requests::STEP_IN),      Never,         Own,          Nothing),
+        C::StepOut                   => row(Step,              Arguments(requests::STEP),         Never,         Own,          Nothing),
         C::StepInTargets             => row(Pass,              Arguments(requests::FRAME),        Never,         Passes,       Nothing),
         C::Pause                     => row(Pass,              Arguments(requests::THREAD),       Never,         Own,          Nothing),
         C::Goto                      => row(Pass,              Jumps,                             Always,        Passes,       Nothing),

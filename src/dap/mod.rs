@@ -18,6 +18,7 @@ pub mod message_filter;
 pub mod messages;
 mod opened;
 mod pass_on;
+mod rank_words;
 pub mod refusal;
 pub mod rewrite;
 mod route;

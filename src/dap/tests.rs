@@ -5,6 +5,7 @@
 mod attaching;
 mod ending;
 mod family;
+mod group;
 mod identity;
 mod leaving;
 mod limits;

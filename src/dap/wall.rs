@@ -26,6 +26,7 @@ use serde_json::Value;
 
 pub(super) use self::child::Child;
 pub(super) use self::children::{Children, Turn};
+pub(super) use self::plain::LOGGED;
 use super::messages::{FromWorker, OfWorker};
 use crate::wire::dap::names::Event;
 use crate::wire::dap::peek::{Depth, MessageType, Peek, Walk};

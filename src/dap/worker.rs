@@ -12,10 +12,13 @@ mod doubted;
 mod ending;
 mod from_client;
 mod from_worker;
+mod group;
 mod in_passing;
 mod opening;
 mod parking;
 mod pausing;
+mod questions;
+mod rules;
 mod source_folder;
 mod standing;
 
@@ -33,11 +36,12 @@ use self::opening::{OpenedDebugger, not_reached};
 pub(super) use self::parking::resume;
 use self::parking::{Resumption, remembered};
 use self::pausing::Pausing;
+use self::questions::Questions;
+use self::rules::rules;
 use super::attach_selector::OnClose;
 use super::client::{Goodbye, Quirks};
 use super::linger::Linger;
 use super::message_filter::MessageFilter;
-use super::messages;
 use super::wall::Children;
 use crate::connection::on_wake::WakeForwarder;
 use crate::context::Context;
@@ -46,15 +50,13 @@ use crate::session::live::{Begun, Live, Signal};
 use crate::session::parks::{ParkShare, ParkSlot};
 use crate::session::state::SessionState;
 use crate::session::worker_end::was_intended;
-use crate::session::{ChildEnding, GroupMember, Session};
+use crate::session::{FromFamily, GroupMember, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::upstream::park::{Park, ResumeState};
 use crate::wire::dap::codec::{FrameError, frame};
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::{Request, event, notice, with_bare_failure};
 use crate::wire::dap::names::Event;
-use crate::wire::dap::peek::{Depth, MessageType};
-use crate::wire::dap::scanner::Rules;
 use crate::wire::dap::splice::{Side, Splice, SpliceEvent};
 use crate::wire::dap::stands::Stands;
 use crate::wire::peer_stream::PeerStream;
@@ -133,39 +135,6 @@ where
     Ok(relaying)
 }
 
-/// Captures every message of both directions, for a session that is recorded.
-fn captures_everything(_: MessageType, _: &[u8]) -> bool {
-    true
-}
-
-/// Which messages of the client's and of the worker's the session has to see.
-fn rules(context: &Context, live: &Live<'_>, filter: &MessageFilter) -> (Rules, Rules) {
-    let dap = &context.config.dap;
-    let up = Rules {
-        depth: Depth::Whole,
-        captures: match live.capture.is_on() {
-            true => captures_everything,
-            false => filter.captures_from_client(match live.audit.wants_commands() {
-                true => messages::captures_for_record,
-                false => messages::captures_from_client,
-            }),
-        },
-        max_captured: dap.max_frame,
-        max_passed: dap.max_frame,
-    };
-    let down = Rules {
-        depth: Depth::Deciding,
-        captures: match live.capture.is_on() {
-            true => captures_everything,
-            false => filter.captures_from_worker(),
-        },
-        max_captured: dap.max_frame,
-        // Passed on as it comes, without being held, so its size is the client's affair.
-        max_passed: usize::MAX / 2,
-    };
-    (up, down)
-}
-
 /// A session whose client and worker are both there.
 pub(super) struct ActiveSession<'a, S> {
     context: &'a Context,
@@ -207,6 +176,8 @@ pub(super) struct ActiveSession<'a, S> {
     stands: Stands,
     /// Answers that are looked through still for where the program stands.
     standing: standing::Looks,
+    /// What the cluster session has asked of the task.
+    questions: Box<Questions>,
     /// What is remembered for the case that the client is lost; `None`: the session ends then.
     memory: Option<Box<ResumeState>>,
     /// Whether the task, which runs, is to stop, and has not yet.
@@ -232,7 +203,7 @@ enum NextSession {
 /// What befalls a session beside its messages.
 enum Rare {
     Signal(Signal),
-    ParentEnded(ChildEnding),
+    Family(FromFamily),
     /// Whether the client's window was closed.
     Decided(bool),
     /// Whether the client is there is doubted, by this question, or no longer.
@@ -251,11 +222,16 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         context: &'a Context,
         session: &'a Session,
         live: Live<'a>,
-        opening: Opening,
+        mut opening: Opening,
         splice: Splice<S, Worker>,
         filter: MessageFilter,
         memory: Option<Box<ResumeState>>,
     ) -> Box<Self> {
+        if live.worker.holds()
+            && let Some(member) = &mut opening.member
+        {
+            member.answers(live.worker.breakpoint());
+        }
         Box::new(Self {
             context,
             session,
@@ -283,6 +259,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             filters_set: false,
             stands: Stands::attached(&opening.attach.arguments),
             standing: standing::Looks::default(),
+            questions: Box::default(),
             memory,
             pausing: opening.pauses.then_some(Pausing::Wanted),
             resumption: None,
@@ -311,7 +288,13 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                         break;
                     }
                 }
-                NextSession::Rare(Rare::ParentEnded(how)) => self.end_with_parent(how),
+                NextSession::Rare(Rare::Family(FromFamily::Ended(how))) => {
+                    self.end_with_parent(how)
+                }
+                NextSession::Rare(Rare::Family(FromFamily::Asked(asked))) => {
+                    Box::pin(self.on_asked(asked)).await;
+                    Box::pin(self.go_on_with_group()).await;
+                }
                 NextSession::Rare(Rare::Decided(closed)) => self.left(closed),
                 NextSession::Rare(Rare::Doubted(doubted)) => self.doubt(doubted),
                 NextSession::Rare(Rare::StillRuns(place)) => self.tell_place(&place),
@@ -332,6 +315,9 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                             self.live.end_within(Duration::ZERO, because);
                             break;
                         }
+                    }
+                    if self.member.is_some() {
+                        Box::pin(self.go_on_with_group()).await;
                     }
                     if self.splice.finished() || self.is_done() {
                         break;
@@ -380,7 +366,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         let rare = pin!(async {
             tokio::select! {
                 signal = self.live.next() => Rare::Signal(signal),
-                how = ending::parent_ended(&mut self.member), if !gone => Rare::ParentEnded(how),
+                said = ending::from_family(&mut self.member), if !gone => Rare::Family(said),
                 closed = closing::decided(&mut self.closing) => Rare::Decided(closed),
                 doubted = self.session.doubted() => Rare::Doubted(doubted),
                 place = pausing::still_runs(&mut self.pausing), if !gone => Rare::StillRuns(place),
@@ -418,6 +404,9 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
 
     fn tell(&mut self, message: &Value) {
         self.capture_told(message);
+        if self.questions.take(message) {
+            return;
+        }
         let frame = match self.quirks.shows_bodies.then(|| with_bare_failure(message)) {
             Some(Some(bare)) => frame(&bare),
             _ => frame(message),

@@ -6,7 +6,9 @@
 //! comes next. So it does, where sessions of lost clients are kept, when the parent's client is lost. Where all say goodbye at
 //! one moment (`leaving`), that is a window that was closed, and as good as lost.
 
+mod asking;
 mod leaving;
+mod tasks;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,12 +17,16 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
+pub use self::asking::{Answer, Asked, Logged, Wish};
+use self::asking::{LOGGED, WAITING};
 pub use self::leaving::Stop;
-use self::leaving::{Members, One, all_leave};
+use self::leaving::{Line, Members, One, all_leave};
+pub use self::tasks::{GroupTask, GroupTasks};
 use crate::identity::Principal;
+use crate::ray::registry::Breakpoint;
 
 /// How long a family waits for its parent to come again: an editor reconnects within a second or two.
 const RESTART_PATIENCE: Duration = Duration::from_secs(10);
@@ -35,6 +41,8 @@ struct SessionFamily {
     /// Until when it waits for a parent; `None` while it has one. Closed with the family.
     waits: watch::Sender<Option<Instant>>,
     members: watch::Sender<Members>,
+    /// Where goes what breakpoints log in its tasks.
+    logs: mpsc::Sender<Logged>,
 }
 
 /// Who opens a cluster session, as far as that tells a restart from another's.
@@ -103,11 +111,14 @@ impl Families {
             // Not to be guessed, so that no client has another's session counted as its own.
             None => format!("{:032x}", rand::random::<u128>()),
         };
+        let (logs, logged) = mpsc::channel(LOGGED);
         let family = known.entry(name.clone()).or_insert_with(|| SessionFamily {
             founder,
             waits: watch::Sender::new(None),
             members: watch::Sender::default(),
+            logs: logs.clone(),
         });
+        family.logs = logs;
         family.waits.send_replace(None);
         family.members.send_modify(|members| {
             (members.parent_left, members.park) = (None, false);
@@ -116,6 +127,7 @@ impl Families {
             families: Arc::clone(self),
             name,
             members: family.members.subscribe(),
+            logged: Some(logged),
             stay: None,
         }
     }
@@ -141,6 +153,8 @@ impl Families {
             name: name.to_owned(),
             session,
             waits,
+            asked: None,
+            stands: false,
         })
     }
 
@@ -180,6 +194,7 @@ pub struct GroupRoot {
     families: Arc<Families>,
     name: String,
     members: watch::Receiver<Members>,
+    logged: Option<mpsc::Receiver<Logged>>,
     /// For how long its sessions stay when it has ended.
     stay: Option<Duration>,
 }
@@ -194,6 +209,16 @@ impl GroupRoot {
     pub fn stops(&self) -> Vec<Stop> {
         let members = self.members.borrow();
         members.sessions.values().map(|one| one.stop).collect()
+    }
+
+    /// The tasks of its sessions.
+    pub fn tasks(&self) -> GroupTasks {
+        GroupTasks(self.members.clone())
+    }
+
+    /// What breakpoints log in its tasks; once.
+    pub fn logged(&mut self) -> Option<mpsc::Receiver<Logged>> {
+        self.logged.take()
     }
 
     /// Resolves when it has no session. Cancel safe.
@@ -262,6 +287,19 @@ pub struct GroupMember {
     session: u64,
     waits: watch::Receiver<Option<Instant>>,
     members: watch::Receiver<Members>,
+    /// What the lead asks of its task, where it has one.
+    asked: Option<mpsc::Receiver<Asked>>,
+    /// Whether its task stands, as the lead was told.
+    stands: bool,
+}
+
+/// What comes to a session from its family.
+#[derive(Debug)]
+pub enum FromFamily {
+    /// Its parent has ended.
+    Ended(ChildEnding),
+    /// The lead asks something of its task.
+    Asked(Asked),
 }
 
 /// What becomes of a session whose parent has ended.
@@ -291,26 +329,86 @@ impl GroupMember {
         all_leave(self.members.clone())
     }
 
-    /// Resolves when the family has ended, or is to be parked. Cancel safe.
-    pub async fn ended(&mut self) -> ChildEnding {
+    /// From now on the lead may ask what it likes of the task that this session holds at `breakpoint`.
+    pub fn answers(&mut self, breakpoint: &Arc<Breakpoint>) {
+        let (questions, asked) = mpsc::channel(WAITING);
+        self.asked = Some(asked);
+        self.tell(|one| {
+            one.line = Some(Line {
+                breakpoint: Arc::clone(breakpoint),
+                questions,
+                stands: false,
+                stops: 0,
+                rank: None,
+            });
+        });
+    }
+
+    /// The task stands now, or runs.
+    pub fn stands(&mut self, stands: bool) {
+        if std::mem::replace(&mut self.stands, stands) != stands {
+            self.tell(|one| {
+                if let Some(line) = &mut one.line {
+                    line.stands = stands;
+                    line.stops += u64::from(stands);
+                }
+            });
+        }
+    }
+
+    /// The process of the task has told its rank.
+    pub fn has_rank(&self, rank: u32) {
+        self.tell(|one| {
+            if let Some(line) = &mut one.line {
+                line.rank = Some(rank);
+            }
+        });
+    }
+
+    /// A breakpoint has logged `text` in the task. Whether the lead's client will see it: one that reads too slowly does not.
+    pub fn logs(&self, text: String) -> bool {
+        let known = self.families.lock();
+        let session = self.session;
+        let logged = Logged { session, text };
+        known
+            .get(&self.name)
+            .is_some_and(|family| family.logs.try_send(logged).is_ok())
+    }
+
+    fn tell(&self, what: impl FnOnce(&mut One)) {
+        if let Some(family) = self.families.lock().get(&self.name) {
+            let tell = |members: &mut Members| members.sessions.get_mut(&self.session).map(what);
+            family.members.send_modify(|members| _ = tell(members));
+        }
+    }
+
+    /// Resolves when the family has ended, or is to be parked, or with what its lead asks. Cancel safe.
+    pub async fn next(&mut self) -> FromFamily {
         loop {
             if self.members.borrow_and_update().park {
-                return ChildEnding::Parked;
+                return FromFamily::Ended(ChildEnding::Parked);
             }
             let waits = *self.waits.borrow_and_update();
             let until = waits.unwrap_or_else(Instant::now);
+            let asked = async {
+                match &mut self.asked {
+                    Some(asked) => asked.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 changed = self.waits.changed() => {
                     if changed.is_err() {
-                        return ChildEnding::Over;
+                        return FromFamily::Ended(ChildEnding::Over);
                     }
                 }
                 changed = self.members.changed() => {
                     if changed.is_err() {
-                        return ChildEnding::Over;
+                        return FromFamily::Ended(ChildEnding::Over);
                     }
                 }
-                () = sleep_until(until), if waits.is_some() => return ChildEnding::Over,
+                Some(asked) = asked => return FromFamily::Asked(asked),
+                () = sleep_until(until), if waits.is_some() => return FromFamily::Ended(ChildEnding::Over),
             }
         }
     }

@@ -24,7 +24,7 @@ mod visible;
 pub mod worker_end;
 
 pub use authorise::{Authorized, Denied, authorise, authorise_end};
-pub use family::{ChildEnding, Families, GroupMember, GroupRoot, Initiator};
+pub use family::{ChildEnding, Families, FromFamily, GroupMember, GroupRoot, Initiator};
 pub use parks::Parks;
 pub use permit::{Attached, Permit};
 pub use table::{Session, SessionRow, SessionTable};

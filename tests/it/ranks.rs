@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use crate::support::dap_client::Editor;
 use crate::support::guarded::Guarded;
 use crate::support::namespaces::Cluster;
 use crate::support::ray::NEWEST;
@@ -130,4 +131,117 @@ async fn one_command_names_the_odd_rank_directly_and_through_agents_with_tls() {
     let scene = guarded.scene(&cluster, "agent");
     let _agents = guarded.agents(&scene, ["head", "w1", "w2"]);
     the_odd_rank_of_those_that_wait(&scene);
+}
+
+/// As VS Code 1.139 asks: the console of the session that is selected, and what it shows of a thread that has stopped.
+async fn the_odd_rank_by_the_session_that_has_opened_all(scene: &Scene<'_>) {
+    let mut driver = scene.cluster.start_driver("paused_ranks.py", &[]);
+    scene.wait_listed(8);
+    let mut parent = scene.connect(Editor::VsCode).await;
+    let attach = scene.arguments(Editor::VsCode, "", json!({"all": true}));
+    parent.start(attach, None).await;
+    let mut children = Vec::new();
+    for _ in 0..8 {
+        let configuration = parent.child().await;
+        let mut child = scene.connect(Editor::VsCode).await;
+        child.start(configuration, None).await;
+        child.stopped().await;
+        children.push(child);
+    }
+    let typed = json!({"expression": "loss", "context": "repl"});
+    let told = parent.call("evaluate", typed).await;
+    say(format!("console: {told}"));
+    assert_eq!(
+        told["result"], "3:       nan  ← odd\n0-2,4-7: 0.6931",
+        "{told}"
+    );
+    let typed = json!({"expression": "self.grads", "context": "repl"});
+    let told = parent.call("evaluate", typed).await;
+    say(format!("console: {told}"));
+    assert!(
+        told["result"]
+            .as_str()
+            .unwrap()
+            .starts_with("3:       array (32, 10) float64, not finite"),
+        "{told}"
+    );
+
+    // The last of the stops.
+    let all = crate::support::dap_client::PATIENCE;
+    let stop = tokio::time::timeout(all, async {
+        loop {
+            let stop = parent.event("stopped").await;
+            if stop["description"] == "8 of 8 tasks stand" {
+                return stop;
+            }
+        }
+    });
+    let stop = stop.await.expect("all stand");
+    assert_eq!(stop["preserveFocusHint"], true, "{stop}");
+    let thread = stop["threadId"].clone();
+    let threads = parent.call("threads", json!({})).await;
+    assert_eq!(
+        threads["threads"],
+        json!([{"id": thread, "name": "all 8 tasks"}])
+    );
+    let stack = parent
+        .call(
+            "stackTrace",
+            json!({"threadId": thread, "startFrame": 0, "levels": 20}),
+        )
+        .await;
+    say(format!("stack: {stack}"));
+    let frame = stack["stackFrames"][0]["id"].clone();
+    parent.call("scopes", json!({"frameId": frame})).await;
+    let watch = json!({"expression": "len(batch)", "frameId": frame, "context": "watch"});
+    let told = parent.call("evaluate", watch).await;
+    say(format!("watch: {told}"));
+    assert_eq!(told["result"], "3: 0 ← odd, 0-2,4-7: 10", "{told}");
+    let each = parent
+        .call(
+            "variables",
+            json!({"variablesReference": told["variablesReference"]}),
+        )
+        .await;
+    let each = each["variables"].as_array().unwrap();
+    let each: Vec<_> = each
+        .iter()
+        .map(|one| {
+            (
+                one["name"].as_str().unwrap(),
+                one["value"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(each.len(), 8, "{each:?}");
+    assert_eq!((each[2], each[3]), (("2", "10"), ("3", "0")));
+
+    parent.call("next", json!({"threadId": thread})).await;
+    for child in &mut children {
+        assert_eq!(child.stopped().await.1, "step");
+    }
+    parent.event("stopped").await;
+    parent.call("continue", json!({"threadId": thread})).await;
+    assert_eq!(driver.result().as_array().map(Vec::len), Some(8));
+    for child in &children {
+        let heard = child.transcript();
+        assert!(
+            !heard.contains("lambda ask") && !heard.contains("\"command\": \"next\""),
+            "{heard}"
+        );
+    }
+    parent.disconnect().await;
+    scene.gone();
+}
+
+#[tokio::test]
+async fn an_editor_finds_the_odd_rank_by_the_session_that_has_opened_all() {
+    let Some(cluster) = Cluster::shared(NEWEST) else {
+        return;
+    };
+    the_odd_rank_by_the_session_that_has_opened_all(&Scene::new(&cluster)).await;
+    let guarded = Guarded::new();
+    let scene = guarded.scene(&cluster, "agent");
+    let _agents = guarded.agents(&scene, ["head", "w1", "w2"]);
+    the_odd_rank_by_the_session_that_has_opened_all(&scene).await;
 }

@@ -72,6 +72,7 @@ impl AttachFlow<'_> {
             client,
             announcer,
             (parent, on_close),
+            (&audit, &opened.client),
             &self.principal,
         );
         // What is parked by that is announced as everything else. Sessions whose parent this one is again were told so before,

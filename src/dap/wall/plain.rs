@@ -11,6 +11,10 @@ use serde_json::value::RawValue;
 
 use super::fields::drives_terminal;
 
+/// What the relay has debuggers begin what a breakpoint logs with, where a cluster session shows it too: characters without a
+/// width.
+pub(in crate::dap) const LOGGED: &str = "\u{2063}\u{2060}\u{2063}";
+
 /// Whether `body`, an `output` event, is no more than a text in a console.
 pub(super) fn output(body: &[u8]) -> bool {
     let Ok(message) = serde_json::from_slice::<Output<'_>>(body) else {
@@ -48,9 +52,11 @@ fn category<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
     }))
 }
 
-/// A text that colours a terminal at most.
+/// A text that colours a terminal at most, and is not for another client as well.
 fn shown<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
-    from.deserialize_str(PlainText(|text| !drives_terminal(text)))
+    from.deserialize_str(PlainText(|text| {
+        !drives_terminal(text) && !text.starts_with(LOGGED)
+    }))
 }
 
 /// A text that has nothing to be taken out.

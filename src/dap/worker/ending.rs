@@ -8,7 +8,7 @@ use super::{ActiveSession, LET_GO};
 use crate::dap::linger::{Linger, Unexplained};
 use crate::debugger::unattended::OWN_SEQ;
 use crate::session::live::{Closing, SessionEnd, SessionEvent};
-use crate::session::{ChildEnding, GroupMember};
+use crate::session::{ChildEnding, FromFamily, GroupMember};
 use crate::telemetry::metrics::Outcome;
 use crate::wire::dap::codec::frame;
 use crate::wire::dap::conversation::Conversation;
@@ -21,10 +21,11 @@ use crate::wire::peer_stream::PeerStream;
 /// Why a session ends whose client asked for it by ending another.
 const PARENT_ENDED: &str = "the cluster session that opened it has ended";
 
-/// Resolves when the cluster session that opened this one has ended; never for one that was opened by itself. Cancel safe.
-pub(super) async fn parent_ended(member: &mut Option<GroupMember>) -> ChildEnding {
+/// Resolves with what the cluster session that opened this one asks, or when it has ended; never for one that was opened by
+/// itself. Cancel safe.
+pub(super) async fn from_family(member: &mut Option<GroupMember>) -> FromFamily {
     match member {
-        Some(member) => Box::pin(member.ended()).await,
+        Some(member) => Box::pin(member.next()).await,
         None => std::future::pending().await,
     }
 }

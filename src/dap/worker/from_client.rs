@@ -11,7 +11,7 @@ use crate::dap::attach_selector::OnClose;
 use crate::dap::client::Goodbye;
 use crate::dap::message_filter::Action;
 use crate::dap::messages::{self, FromClient};
-use crate::dap::{capabilities, commands, rewrite, source_folder};
+use crate::dap::{capabilities, commands, rank_words, rewrite, source_folder};
 use crate::policy::Scope;
 use crate::ray::registry::Reason;
 use crate::telemetry::metrics::Outcome;
@@ -49,6 +49,12 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             self.map_to(request, folder);
             return ControlFlow::Continue(None);
         }
+        self.from_client(message).await;
+        ControlFlow::Continue(None)
+    }
+
+    /// A message of the client's, or one that is put in its place, as far as the rights of the session are concerned.
+    pub(super) async fn from_client(&mut self, message: Value) {
         for action in self.filter.on_client(message) {
             match action {
                 Action::ToWorker(message) => self.for_worker(message).await,
@@ -63,7 +69,6 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 }
             }
         }
-        ControlFlow::Continue(None)
     }
 
     /// `terminate` of a client that has no other way to leave: the worker is told of a goodbye, and its task runs on,
@@ -159,6 +164,13 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                     self.tell(&notice(&format!("the task runs on: {NO_TERMINATE}"), false));
                 }
             }
+            // On record is what the worker is sent.
+            FromClient::Breakpoints => {
+                let id = self.live.worker.breakpoint().id;
+                let list = self.context.registry.snapshot();
+                let known = list.find(id).unwrap_or(self.live.worker.breakpoint());
+                rank_words::put_into(&mut message["arguments"], &known.names);
+            }
             // What is done with these follows on the record. A restart that comes here is none: it has no number.
             FromClient::Pass
             | FromClient::Evaluate
@@ -205,6 +217,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 self.live.task.resumed();
                 self.stands.step(&message["arguments"]);
             }
+            FromClient::Breakpoints => self.mark_logs(&mut message["arguments"]),
             FromClient::Pass
             | FromClient::AlreadyAttached
             | FromClient::Evaluate

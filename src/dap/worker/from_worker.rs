@@ -129,6 +129,9 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             }
             FromWorker::Stack => self.note_place(&message),
             FromWorker::Threads => _ = rewrite::put_ray_threads_last(&mut message),
+            FromWorker::Look if message["event"] == Event::Output.as_str() => {
+                self.note_log(&mut message);
+            }
             FromWorker::Pass
             | FromWorker::Look
             | FromWorker::Thread

@@ -2,12 +2,14 @@
 //! and one that stops a session for that alone.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use crate::ray::registry::BreakpointId;
+use super::asking::Asked;
+use crate::ray::registry::{Breakpoint, BreakpointId};
 
 /// How long after the last goodbye of a family another one counts as said with it: VS Code says all within a millisecond,
 /// and a network has its own pace.
@@ -29,17 +31,35 @@ pub(super) struct Members {
     pub(super) park: bool,
 }
 
+/// By which a session of a family is asked.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) breakpoint: Arc<Breakpoint>,
+    pub(super) questions: mpsc::Sender<Asked>,
+    pub(super) stands: bool,
+    /// How often it has stopped.
+    pub(super) stops: u64,
+    /// Its rank, where its process has told it.
+    pub(super) rank: Option<u32>,
+}
+
 /// A session of a family.
 #[derive(Debug)]
 pub(super) struct One {
     pub(super) stop: Stop,
     /// When its client has said goodbye.
     left: Option<Instant>,
+    /// By which its task is asked; `None`: it is with a subprocess of one, or has not begun.
+    pub(super) line: Option<Line>,
 }
 
 impl One {
     pub(super) fn new(stop: Stop) -> Self {
-        Self { stop, left: None }
+        Self {
+            stop,
+            left: None,
+            line: None,
+        }
     }
 }
 

@@ -41,11 +41,11 @@ async fn members_end_with_their_parent_however_that_ends() {
     let families = Arc::new(Families::default());
     let parent = families.lead(founder());
     let mut member = join(&families, &parent, 7).unwrap();
-    assert!(!now(member.ended()).await);
+    assert!(!now(member.next()).await);
     assert_eq!(parent.stops(), [stop(7)]);
     let name = parent.name().to_owned();
     drop(parent);
-    assert!(now(member.ended()).await);
+    assert!(now(member.next()).await);
     assert!(
         families
             .join(&name, &Principal::anonymous(), 8, stop(8))
@@ -65,15 +65,15 @@ async fn a_parent_that_restarts_finds_its_members_again() {
     let name = parent.name().to_owned();
     drop(parent);
     tokio::time::advance(RESTART_PATIENCE / 2).await;
-    assert!(!now(member.ended()).await);
+    assert!(!now(member.next()).await);
     let mut again = founder();
     again.arguments["__sessionId"] = "two".into();
     let parent = families.lead(again);
     assert_eq!((parent.name(), parent.stops()), (&*name, vec![stop(7)]));
     tokio::time::advance(2 * RESTART_PATIENCE).await;
-    assert!(!now(member.ended()).await, "it has a parent");
+    assert!(!now(member.next()).await, "it has a parent");
     drop(parent);
-    assert!(now(member.ended()).await);
+    assert!(now(member.next()).await);
 }
 
 #[tokio::test(start_paused = true)]
@@ -85,9 +85,9 @@ async fn members_of_a_parent_that_is_lost_stay_for_as_long_as_is_said() {
     parent.is_lost(stay);
     drop(parent);
     tokio::time::advance(stay - Duration::from_secs(1)).await;
-    assert!(!now(member.ended()).await);
+    assert!(!now(member.next()).await);
     tokio::time::advance(Duration::from_secs(2)).await;
-    assert!(now(member.ended()).await);
+    assert!(now(member.next()).await);
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,7 +98,7 @@ async fn a_restart_that_does_not_come_ends_them() {
     parent.restarts();
     let name = parent.name().to_owned();
     drop(parent);
-    timeout(RESTART_PATIENCE + Duration::from_secs(1), member.ended())
+    timeout(RESTART_PATIENCE + Duration::from_secs(1), member.next())
         .await
         .unwrap();
     // It is not taken back in while it says goodbye.
@@ -214,10 +214,14 @@ async fn a_parent_that_leaves_with_its_tasks_as_they_are_has_its_members_parked(
     let mut member = join(&families, &parent, 7).unwrap();
     parent.parks(Duration::from_secs(60));
     drop(parent);
-    assert_eq!(member.ended().await, ChildEnding::Parked);
+    let parked = member.next().await;
+    assert!(matches!(parked, FromFamily::Ended(ChildEnding::Parked)));
     // A client that comes again does not have them parked again.
     let parent = families.lead(founder());
-    assert!(!now(member.ended()).await);
+    assert!(!now(member.next()).await);
     drop(parent);
-    assert_eq!(member.ended().await, ChildEnding::Over);
+    assert!(matches!(
+        member.next().await,
+        FromFamily::Ended(ChildEnding::Over)
+    ));
 }

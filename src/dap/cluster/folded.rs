@@ -1,0 +1,99 @@
+//! What the tasks of a family are called, and what they have answered, as one: as a prompt for many shows it.
+//!
+//! Pure.
+
+use serde_json::{Value, json};
+
+use crate::listing::fold::answers::{Answers, fold};
+use crate::listing::fold::told;
+use crate::listing::fold::who::{Names, Numbers, Who, numbered};
+use crate::listing::json::JsonRow;
+use crate::ray::registry::Snapshot;
+use crate::session::family::{Answer, GroupTask};
+use crate::timestamp::Timestamp;
+
+/// Tasks with what each has to say, in the order of their groups and ranks.
+pub(super) struct Folded<T> {
+    who: Vec<(Who, Numbers)>,
+    pub(super) all: Vec<(GroupTask, T)>,
+}
+
+impl<T> Folded<T> {
+    /// These tasks, as `list` knows them by now.
+    pub(super) fn new(list: &Snapshot, all: Vec<(GroupTask, T)>) -> Self {
+        let now = Timestamp::now();
+        let rows: Vec<Value> = all
+            .iter()
+            .map(|(task, _)| {
+                let latest = list.find(task.breakpoint.id).unwrap_or(&task.breakpoint);
+                let mut row = serde_json::to_value(JsonRow::new(latest, now)).unwrap_or_default();
+                if row["rank"].is_null() {
+                    row["rank"] = task.rank.into();
+                }
+                row
+            })
+            .collect();
+        let who = numbered(&rows.iter().collect::<Vec<_>>());
+        let mut both: Vec<_> = who.into_iter().zip(all).collect();
+        both.sort_by(|((one, _), _), ((other, _), _)| {
+            (&one.group, one.number).cmp(&(&other.group, other.number))
+        });
+        let (who, all) = both.into_iter().unzip();
+        Self { who, all }
+    }
+
+    pub(super) fn names(&self) -> Names<'_> {
+        Names::new(self.who.iter().map(|(who, _)| who))
+    }
+}
+
+impl Folded<Answer> {
+    fn answers(&self) -> Answers {
+        let said = self.all.iter().enumerate();
+        fold(said.filter_map(|(at, (_, answer))| Some((at, answer.as_deref().ok()?.trim_end()))))
+    }
+
+    fn silent(&self) -> impl Iterator<Item = (usize, &str)> {
+        let said = self.all.iter().enumerate();
+        said.filter_map(|(at, (_, answer))| Some((at, &**answer.as_ref().err()?)))
+    }
+
+    /// Whether none has answered.
+    pub(super) fn is_silent(&self) -> bool {
+        self.all.iter().all(|(_, answer)| answer.is_err())
+    }
+
+    /// Who gave no answer, with the sentences.
+    pub(super) fn silence(&self) -> String {
+        told::silent(&self.names(), self.silent())
+    }
+
+    /// All of it as a text of several lines.
+    pub(super) fn text(&self) -> String {
+        let (names, answers) = (self.names(), self.answers());
+        let mut text = match answers.same.iter().any(|same| !same.text.is_empty()) {
+            true => told::text(&names, &answers),
+            false => String::new(),
+        };
+        text += &told::silent(&names, self.silent());
+        text.trim_end().to_owned()
+    }
+
+    /// The same in a line.
+    pub(super) fn in_one_line(&self) -> String {
+        told::in_one_line(&self.names(), &self.answers(), self.silent())
+    }
+
+    /// A variable for each, by what it is called.
+    pub(super) fn variables(&self) -> Value {
+        let names = self.names();
+        let all = self.all.iter().enumerate().map(|(at, (_, answer))| {
+            let value = match answer {
+                Ok(text) => text.trim_end().to_owned(),
+                Err(why) => format!("! {why}"),
+            };
+            json!({"name": names.of(&[at].into()), "value": value, "variablesReference": 0})
+        });
+        all.collect()
+    }
+}

@@ -1,0 +1,174 @@
+//! `ray.rank`, `ray.local_rank` and `ray.world_size` in conditions of breakpoints and in what a breakpoint logs: which of how
+//! many the process is, so that one breakpoint can be for one rank.
+//!
+//! Pure. Ray's own module has no such names. Where the relay knows the number it stands there, else an expression that asks what
+//! the process has loaded, or its environment. Texts in quotes are left as they are.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use crate::ray::registry::Names;
+
+/// The name of each behind `ray.`, the variable of the environment that has it, and what torch tells it by.
+const WORDS: [(&str, &str, Option<&str>); 3] = [
+    ("rank", "RANK", Some("get_rank")),
+    ("local_rank", "LOCAL_RANK", None),
+    ("world_size", "WORLD_SIZE", Some("get_world_size")),
+];
+
+/// Puts numbers, or what tells them, in the place of the words in the `arguments` of a request that sets breakpoints.
+pub(super) fn put_into(arguments: &mut Value, names: &Names) {
+    let Some(breakpoints) = arguments["breakpoints"].as_array_mut() else {
+        return;
+    };
+    for breakpoint in breakpoints {
+        for (key, is_log) in [("condition", false), ("logMessage", true)] {
+            let Some(text) = breakpoint.get(key).and_then(Value::as_str) else {
+                continue;
+            };
+            if let Cow::Owned(told) = told(text, is_log, names) {
+                breakpoint[key] = told.into();
+            }
+        }
+    }
+}
+
+/// `text` with what stands for the words; of a log message only what is in braces is Python.
+fn told<'a>(text: &'a str, is_log: bool, names: &Names) -> Cow<'a, str> {
+    let mut out = String::new();
+    let (mut quote, mut braces, mut at, mut copied) = (None, 0u32, 0, 0);
+    while let Some(c) = text[at..].chars().next() {
+        let next = at + c.len_utf8();
+        match (c, quote) {
+            ('\\', Some(_)) => {
+                at = next + text[next..].chars().next().map_or(0, char::len_utf8);
+                continue;
+            }
+            (c, Some(open)) if c == open => quote = None,
+            (_, Some(_)) => {}
+            ('\'' | '"', None) if !is_log || braces > 0 => quote = Some(c),
+            ('{', None) => braces += 1,
+            ('}', None) => braces = braces.saturating_sub(1),
+            ('r', None) if !is_log || braces > 0 => {
+                if let Some((word, end)) = word_at(text, at) {
+                    out += &text[copied..at];
+                    out += &value(word, names);
+                    (at, copied) = (end, end);
+                    continue;
+                }
+            }
+            _ => {}
+        }
+        at = next;
+    }
+    match copied {
+        0 => Cow::Borrowed(text),
+        _ => Cow::Owned(out + &text[copied..]),
+    }
+}
+
+/// Which of the words stands `at` this place of `text`, and where it ends.
+fn word_at(text: &str, at: usize) -> Option<(usize, usize)> {
+    let part = |c: char| c.is_alphanumeric() || c == '_';
+    let before = text[..at].trim_end().chars().next_back();
+    if text[..at].ends_with(part) || before == Some('.') {
+        return None;
+    }
+    let name = text[at..].strip_prefix("ray.")?;
+    let end = name.find(|c| !part(c)).unwrap_or(name.len());
+    let word = WORDS.iter().position(|(word, ..)| *word == &name[..end])?;
+    Some((word, at + "ray.".len() + end))
+}
+
+fn value(word: usize, names: &Names) -> String {
+    let known = [names.rank, names.local_rank, names.world_size][word];
+    let (_, variable, asked) = WORDS[word];
+    let environment = format!("int(__import__('os').environ.get('{variable}', -1))");
+    match (known, asked) {
+        (Some(number), _) => number.to_string(),
+        (None, None) => environment,
+        (None, Some(asked)) => format!(
+            "(lambda d: d.{asked}() if d and d.is_initialized() else {environment})(__import__('sys').modules.get('torch.distributed'))"
+        ),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn ranked(rank: Option<u32>) -> Names {
+        Names {
+            rank,
+            world_size: Some(8),
+            ..Names::default()
+        }
+    }
+
+    #[test]
+    fn words_are_numbers_where_they_are_python_and_known() {
+        for (text, wanted) in [
+            ("ray.rank == 3", "3 == 3"),
+            ("x and ray.rank<ray.world_size", "x and 3<8"),
+            ("(ray.rank)", "(3)"),
+            ("'é' + str(ray.rank)", "'é' + str(3)"),
+        ] {
+            assert_eq!(told(text, false, &ranked(Some(3))), wanted);
+        }
+        for text in [
+            "array.rank == 3",
+            "x.ray.rank == 3",
+            "ray.ranks",
+            "ray.rank_of(3)",
+            "'ray.rank' in x",
+            r#""it\"s ray.rank""#,
+            "ray.get(x)",
+        ] {
+            assert_eq!(told(text, false, &ranked(Some(3))), text);
+        }
+        let logged = "ray.rank is {ray.rank}, {'ray.rank'}";
+        let wanted = "ray.rank is {3}, {'ray.rank'}";
+        assert_eq!(told(logged, true, &ranked(Some(3))), wanted);
+    }
+
+    #[test]
+    fn what_is_not_known_is_asked_of_the_process() {
+        let mut arguments =
+            json!({"breakpoints": [{"line": 3, "condition": "ray.rank == 5"}, {"line": 4}]});
+        put_into(&mut arguments, &ranked(None));
+        assert_eq!(arguments["breakpoints"][1], json!({"line": 4}));
+        let condition = arguments["breakpoints"][0]["condition"].as_str().unwrap();
+        let torch = "import sys, types\nd = sys.modules['torch.distributed'] = types.ModuleType('d')\n\
+                     d.is_initialized, d.get_rank = lambda: True, lambda: 5\n";
+        for (before, says) in [
+            ("", "False"),
+            ("import os\nos.environ['RANK'] = '5'\n", "True"),
+            (torch, "True"),
+        ] {
+            let program = format!("{before}print({condition})");
+            let python = std::process::Command::new("python3")
+                .args(["-c", &program])
+                .output();
+            let Ok(python) = python else {
+                eprintln!("not tried in a process: there is no python3");
+                return;
+            };
+            assert_eq!(
+                String::from_utf8_lossy(&python.stdout).trim(),
+                says,
+                "{program}"
+            );
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_read_without_panic(text in "[ray.nk_{}'\"\\\\é ]{0,30}", is_log: bool) {
+            let _ = told(&text, is_log, &ranked(Some(1)));
+        }
+    }
+}

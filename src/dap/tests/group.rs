@@ -1,0 +1,348 @@
+//! What a cluster session asks of the tasks of all its sessions.
+
+use tokio::sync::mpsc;
+
+use super::family::{announced, configured_with, open};
+use super::identity::{relay, with_token};
+use super::*;
+use crate::audit::testing::spied;
+use crate::identity::testing::token_of;
+
+/// Two ranks that stand, each open in a session of its own, and what their debuggers are asked.
+struct GroupScene {
+    context: Arc<Context>,
+    parent: Debugger,
+    children: Vec<Debugger>,
+    asked: Vec<mpsc::UnboundedReceiver<Value>>,
+    played: Vec<JoinHandle<()>>,
+    _workers: [Worker; 2],
+}
+
+fn rank(rank: u8) -> Breakpoint {
+    let mut breakpoint = paused("Trainer.step", rank + 1);
+    let names = breakpoint.names_mut();
+    (names.rank, names.group) = (Some(rank.into()), Some("Trainer".to_owned()));
+    breakpoint
+}
+
+fn stopped() -> Value {
+    let stop = json!({"reason": "breakpoint", "threadId": 7, "allThreadsStopped": true});
+    message::event("stopped", stop)
+}
+
+/// Plays the debugger of a task that stands, in which every expression has the value `loss`.
+async fn plays(
+    mut dap: Conversation<TcpStream>,
+    loss: &'static str,
+    asked: mpsc::UnboundedSender<Value>,
+) {
+    dap.send(&stopped()).await.unwrap();
+    while let Ok(mut message) = dap.read().await {
+        asked.send(message.clone()).unwrap();
+        let Some(request) = Request::read(&mut message) else {
+            continue;
+        };
+        let told = json!({"text": format!("{loss}\n"), "total": loss.len()}).to_string();
+        let body = match &*request.command {
+            "stackTrace" => json!({"stackFrames": [
+                {"id": 3, "name": "set_trace", "source": {"path": "/x/ray/util/debugpy.py"}},
+                {"id": 4, "name": "step", "line": 9, "source": {"path": "/app/train.py"}},
+            ]}),
+            "evaluate" if loss == "silence" => continue,
+            "evaluate" => json!({"result": told, "variablesReference": 0}),
+            "scopes" => json!({"scopes": [{"name": "Locals", "variablesReference": 5}]}),
+            "variables" => {
+                json!({"variables": [{"name": "loss", "value": loss, "variablesReference": 0}]})
+            }
+            "threads" => json!({"threads": [{"id": 7, "name": "MainThread"}]}),
+            _ => json!({}),
+        };
+        dap.send(&request.success(body)).await.unwrap();
+        if request.command == "setBreakpoints" {
+            let log = request.arguments["breakpoints"][0]["logMessage"]
+                .as_str()
+                .unwrap();
+            let output = json!({"category": "stdout", "output": format!("{log}\n")});
+            dap.send(&message::event("output", output)).await.unwrap();
+        }
+        if request.command == "next" {
+            dap.send(&stopped()).await.unwrap();
+        }
+    }
+}
+
+impl GroupScene {
+    async fn standing(losses: [&'static str; 2]) -> Self {
+        Self::of(context(|_| {}), json!({"name": "Ray"}), losses).await
+    }
+
+    /// Of the relay in `context`, for a client that attaches with these arguments.
+    async fn of(context: Arc<Context>, arguments: Value, losses: [&'static str; 2]) -> Self {
+        let workers = [
+            Worker::listening(rank(0)).await,
+            Worker::listening(rank(1)).await,
+        ];
+        for worker in &workers {
+            context.registry.insert(worker.breakpoint.clone());
+        }
+        let mut parent = Debugger::connect(&context).await;
+        configured_with(&mut parent, arguments).await;
+        let (mut children, mut asked, mut played) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..2 {
+            let configuration = announced(&mut parent).await;
+            let id = configuration["rayRelay"]["breakpoint"].clone();
+            let at = usize::from(json!(workers[1].breakpoint.id) == id);
+            let (mut child, dap) = open(&context, configuration, &workers).await;
+            let (sender, receiver) = mpsc::unbounded_channel();
+            played.push(tokio::spawn(plays(dap, losses[at], sender)));
+            child.event("stopped").await;
+            children.push(child);
+            asked.push(receiver);
+        }
+        Self {
+            context,
+            parent,
+            children,
+            asked,
+            played,
+            _workers: workers,
+        }
+    }
+
+    /// The next thing that a client hears is the answer to what it asks itself.
+    async fn nobody_else_heard(&mut self) {
+        for child in &mut self.children {
+            let seq = child.send("threads", json!({})).await;
+            let next = child.read().await;
+            assert_eq!(
+                (&next["command"], &next["request_seq"]),
+                (&"threads".into(), &seq.into()),
+                "{next}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_expression_is_answered_by_all_tasks_and_their_own_clients_hear_nothing() {
+    let mut scene = GroupScene::standing(["0.5", "nan"]).await;
+    let typed = json!({"expression": "loss", "context": "repl"});
+    let answer = scene.parent.ask("evaluate", typed).await;
+    assert_eq!(answer["body"]["result"], "0: 0.5\n1: nan", "{answer}");
+    assert_eq!(answer["body"]["variablesReference"], 0);
+    scene.nobody_else_heard().await;
+    // In the frame of the program's own, by the probe that a prompt for many uses.
+    let asked = &mut scene.asked[0];
+    assert_eq!(asked.recv().await.unwrap()["command"], "stackTrace");
+    let evaluate = asked.recv().await.unwrap();
+    assert_eq!(evaluate["arguments"]["frameId"], 4);
+    let expression = evaluate["arguments"]["expression"].as_str().unwrap();
+    assert!(expression.starts_with("(lambda ask="), "{expression}");
+}
+
+/// VS Code shows watches of a session that has a thread with a frame, and asks for both.
+#[tokio::test]
+async fn a_watch_on_the_thread_that_stands_for_all_shows_each_rank() {
+    let mut scene = GroupScene::standing(["0.5", "nan"]).await;
+    let parent = &mut scene.parent;
+    assert_eq!(parent.event("thread").await["body"]["reason"], "started");
+    let stop = parent.event("stopped").await["body"].clone();
+    assert_eq!(
+        (&stop["threadId"], &stop["preserveFocusHint"]),
+        (&json!(1), &json!(true)),
+        "{stop}"
+    );
+    assert_eq!(stop["description"], "2 of 2 tasks stand");
+    let threads = parent.ask("threads", json!({})).await;
+    assert_eq!(
+        threads["body"]["threads"],
+        json!([{"id": 1, "name": "all 2 tasks"}])
+    );
+    let stack = parent
+        .ask(
+            "stackTrace",
+            json!({"threadId": 1, "startFrame": 0, "levels": 20}),
+        )
+        .await;
+    let frame = &stack["body"]["stackFrames"][0];
+    assert_eq!(
+        (&frame["id"], &frame["name"]),
+        (&json!(1), &json!("0,1: stands")),
+        "{stack}"
+    );
+    let scopes = parent.ask("scopes", json!({"frameId": 1})).await;
+    let reference = &scopes["body"]["scopes"][0]["variablesReference"];
+    let each = parent
+        .ask("variables", json!({"variablesReference": reference}))
+        .await;
+    assert_eq!(each["body"]["variables"][1]["name"], "1", "{each}");
+    let watch = json!({"expression": "loss", "frameId": 1, "context": "watch"});
+    let answer = parent.ask("evaluate", watch).await;
+    assert_eq!(answer["body"]["result"], "0: 0.5, 1: nan", "{answer}");
+    let reference = answer["body"]["variablesReference"].clone();
+    let each = parent
+        .ask("variables", json!({"variablesReference": reference}))
+        .await;
+    let of =
+        |rank: &str, value: &str| json!({"name": rank, "value": value, "variablesReference": 0});
+    assert_eq!(
+        each["body"]["variables"],
+        json!([of("0", "0.5"), of("1", "nan")])
+    );
+    // What the mouse passes over is evaluated nowhere.
+    let hover = json!({"expression": "loss", "frameId": 1, "context": "hover"});
+    let answer = parent.ask("evaluate", hover).await;
+    assert_eq!(
+        (&answer["success"], &answer["body"]["error"]["showUser"]),
+        (&json!(false), &json!(false))
+    );
+}
+
+#[tokio::test]
+async fn the_buttons_of_the_thread_that_stands_for_all_act_on_each() {
+    let mut scene = GroupScene::standing(["0.5", "nan"]).await;
+    scene.parent.event("stopped").await;
+    let answer = scene.parent.ask("next", json!({"threadId": 1})).await;
+    assert_eq!(answer["success"], true, "{answer}");
+    for (asked, child) in scene.asked.iter_mut().zip(&mut scene.children) {
+        let next = asked.recv().await.unwrap();
+        assert_eq!(
+            (&next["command"], &next["arguments"]["threadId"]),
+            (&json!("next"), &json!(7))
+        );
+        // Of the stop its own client hears, and of no answer.
+        assert_eq!(child.read().await["event"], "stopped");
+    }
+    // One stop for all.
+    assert_eq!(scene.parent.read().await["event"], "stopped");
+    let answer = scene.parent.ask("continue", json!({"threadId": 1})).await;
+    assert_eq!(answer["body"]["allThreadsContinued"], true, "{answer}");
+    for asked in &mut scene.asked {
+        assert_eq!(asked.recv().await.unwrap()["command"], "continue");
+    }
+    scene.nobody_else_heard().await;
+    assert_eq!(scene.parent.event("continued").await["body"]["threadId"], 1);
+    let typed = json!({"expression": "loss", "context": "repl"});
+    let answer = scene.parent.ask("evaluate", typed).await;
+    assert_eq!(answer["body"]["result"], "! 0,1: it runs", "{answer}");
+    let answer = scene.parent.ask("next", json!({"threadId": 1})).await;
+    assert_eq!(answer["success"], false, "{answer}");
+    let answer = scene.parent.ask("pause", json!({"threadId": 1})).await;
+    assert_eq!(answer["success"], true, "{answer}");
+    for asked in &mut scene.asked {
+        // Behind what its own client has asked.
+        assert_eq!(asked.recv().await.unwrap()["command"], "threads");
+        assert_eq!(asked.recv().await.unwrap()["command"], "pause");
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_is_gone_while_all_are_asked_is_named_and_the_others_answer() {
+    let mut scene = GroupScene::standing(["0.5", "silence"]).await;
+    let typed = json!({"expression": "loss", "context": "repl"});
+    let seq = scene.parent.send("evaluate", typed).await;
+    let silent = &mut scene.asked[1];
+    assert_eq!(silent.recv().await.unwrap()["command"], "stackTrace");
+    assert_eq!(silent.recv().await.unwrap()["command"], "evaluate");
+    scene.played[1].abort();
+    let answer = scene.parent.answer(seq).await;
+    let said = "0: 0.5\n! 1: its session has ended";
+    assert_eq!(answer["body"]["result"], said, "{answer}");
+    // One that is alone has its own session.
+    scene
+        .parent
+        .until(|m| m["event"] == "thread" && m["body"]["reason"] == "exited")
+        .await;
+    drop(scene.context);
+}
+
+#[tokio::test]
+async fn where_one_task_is_open_a_cluster_session_has_no_thread() {
+    let context = context(|_| {});
+    let worker = Worker::listed(&context).await;
+    let mut parent = Debugger::connect(&context).await;
+    configured_with(
+        &mut parent,
+        json!({"name": "Ray", "rayRelay": {"all": true}}),
+    )
+    .await;
+    let configuration = announced(&mut parent).await;
+    let workers = [worker, Worker::listen().await];
+    let (mut child, dap) = open(&context, configuration, &workers).await;
+    let (sender, _asked) = mpsc::unbounded_channel();
+    let _played = tokio::spawn(plays(dap, "0.5", sender));
+    child.event("stopped").await;
+    let typed = json!({"expression": "loss", "context": "repl"});
+    let seq = parent.send("evaluate", typed).await;
+    let answer = parent.until(|m| {
+        assert!(
+            !matches!(m["event"].as_str(), Some("thread" | "stopped")),
+            "{m}"
+        );
+        m["request_seq"] == seq
+    });
+    assert_eq!(answer.await["body"]["result"], "0: 0.5");
+    assert_eq!(
+        parent.ask("threads", json!({})).await["body"]["threads"],
+        json!([])
+    );
+}
+
+#[tokio::test]
+async fn what_a_breakpoint_logs_is_named_in_the_console_of_all() {
+    let mut scene = GroupScene::standing(["0.5", "nan"]).await;
+    let parent = &mut scene.parent;
+    let child = &mut scene.children[1];
+    let log = json!({"line": 9, "logMessage": "loss is {loss}", "condition": "ray.rank == 1"});
+    let breakpoints = json!({"source": {"path": "/app/train.py"}, "breakpoints": [log]});
+    let seq = child.send("setBreakpoints", breakpoints).await;
+    let told = parent.output("loss is").await;
+    assert_eq!(told["body"]["output"], "1: loss is {loss}\n", "{told}");
+    assert_eq!(child.answer(seq).await["success"], true);
+    // The session's own client sees it as it would without.
+    let own = child.read().await;
+    assert_eq!(
+        own["body"],
+        json!({"category": "stdout", "output": "loss is {loss}\n"})
+    );
+    let asked = scene.asked[1].recv().await.unwrap();
+    assert_eq!(asked["arguments"]["breakpoints"][0]["condition"], "1 == 1");
+}
+
+#[tokio::test]
+async fn who_may_only_look_is_shown_variables_of_all_and_no_secret_and_runs_nothing() {
+    let (audit, kept) = spied(true);
+    let relay = relay(audit, |config| config.masking.enabled = true);
+    let secret = "{'password': 'hunter2'}";
+    let vic = with_token(token_of("vic"));
+    let mut scene = GroupScene::of(relay, vic, [secret, secret]).await;
+    let typed = json!({"expression": "loss", "context": "repl"});
+    let answer = scene.parent.ask("evaluate", typed).await;
+    let shown = "0,1: {'password': ‹masked›}";
+    assert_eq!(answer["body"]["result"], shown, "{answer}");
+    let typed = json!({"expression": "f()", "context": "repl"});
+    let answer = scene.parent.ask("evaluate", typed).await;
+    let refused = answer["body"]["result"].as_str().unwrap();
+    assert!(
+        refused.starts_with("! 0,1: evaluating anything but the name"),
+        "{answer}"
+    );
+    scene.nobody_else_heard().await;
+    for asked in &mut scene.asked {
+        while let Ok(message) = asked.try_recv() {
+            assert_ne!(message["command"], "evaluate", "{message}");
+        }
+    }
+    // One line for each question, with its tasks, and none of what was asked.
+    let lines = kept.take();
+    let group: Vec<_> = lines
+        .iter()
+        .filter(|line| line.details["command"] == "group")
+        .collect();
+    assert_eq!(group.len(), 2, "{lines:?}");
+    assert_eq!(group[0].details["asks"], "evaluate");
+    assert_eq!(
+        group[0].details["members"].as_array().map(Vec::len),
+        Some(2)
+    );
+}

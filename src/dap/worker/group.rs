@@ -1,0 +1,192 @@
+//! What the cluster session asks of the task: over the worker's connection, as the client of this session could, and unseen by it.
+//!
+//! A question goes through the same filter, record and recording as a request of the client's, and what answers it is masked as
+//! what the client sees. Its number is one that no client has come to.
+
+use serde_json::{Value, json};
+
+use super::ActiveSession;
+use super::questions::{Question, Then};
+use crate::dap::wall;
+use crate::pdb::{console_answer, console_expression};
+use crate::policy::Scope;
+use crate::session::family::{Asked, Wish};
+use crate::wire::dap::codec::parse;
+use crate::wire::dap::message::request;
+use crate::wire::dap::names::Command;
+use crate::wire::dap::splice::Side;
+use crate::wire::peer_stream::PeerStream;
+use crate::wire::text::{escaped, shortened};
+
+/// Characters of what a breakpoint logs that the lead's client is shown.
+const LONGEST_LOG: usize = 2000;
+
+/// Frames of a stack in which the innermost of the program's own is looked for.
+const FRAMES: u64 = 40;
+
+impl<S: PeerStream> ActiveSession<'_, S> {
+    /// The lead of the family asks something of the task.
+    pub(super) async fn on_asked(&mut self, asked: Asked) {
+        let Asked { wish, answer } = asked;
+        let over = self.terminated || self.live.is_leaving() || self.live.is_cut_off();
+        let can = self.splice.worker().is_attached() && self.resumption.is_none();
+        let stop = self.stands.last().and_then(|stop| parse(stop).ok());
+        let thread = stop.and_then(|stop| stop["body"]["threadId"].as_i64());
+        let refusal = match (&wish, thread) {
+            _ if over || self.closing.is_some() || self.vanished => Some("its session is ending"),
+            _ if !can => Some("its session is not ready for that"),
+            _ if self.questions.are_many() => Some("it has not come to what it was asked before"),
+            (Wish::Pause, _) => None,
+            (_, None) => Some("it runs"),
+            (_, Some(_)) => None,
+        };
+        if let Some(why) = refusal {
+            // The lead may no longer wait for it, here and below.
+            let _ = answer.send(Err(why.to_owned()));
+            return;
+        }
+        let thread = json!({ "threadId": thread });
+        let done = |answer| Question {
+            answer,
+            then: Then::Done,
+        };
+        match wish {
+            Wish::Evaluate {
+                text,
+                statement,
+                limit,
+            } => {
+                let then = Then::Evaluate(text, statement, limit);
+                let mut stack = thread;
+                (stack["startFrame"], stack["levels"]) = (0.into(), FRAMES.into());
+                let question = Question { answer, then };
+                self.put(Command::StackTrace, stack, question).await;
+            }
+            Wish::Continue => self.put(Command::Continue, thread, done(answer)).await,
+            Wish::Next => self.put(Command::Next, thread, done(answer)).await,
+            Wish::StepIn => self.put(Command::StepIn, thread, done(answer)).await,
+            Wish::StepOut => self.put(Command::StepOut, thread, done(answer)).await,
+            Wish::Pause => {
+                if !self.stands.any() {
+                    self.request(Command::Pause, json!({"threadId": "*"}));
+                }
+                let _ = answer.send(Ok(String::new()));
+            }
+        }
+    }
+
+    /// Puts a request to the worker as if the client had, but that its answer is that to `question`.
+    async fn put(&mut self, command: Command, arguments: Value, question: Question) {
+        let number = self.questions.ask(question);
+        let message = request(number, command, arguments);
+        if let Err(why) = self.capture_sent(message.to_string().as_bytes()) {
+            return self.questions.refuse(number, &why.to_string());
+        }
+        if command == Command::Evaluate {
+            let evaluate = Command::Evaluate.as_str().as_bytes();
+            self.splice.capture_answers(Side::Worker, evaluate);
+        }
+        self.from_client(message).await;
+    }
+
+    /// Does what is to be done with the answers that have come, and tells the lead whether the task stands.
+    pub(super) async fn go_on_with_group(&mut self) {
+        while let Some((question, message)) = self.questions.answered() {
+            let Question { answer, then } = question;
+            let sentence = || {
+                let said = message["message"].as_str();
+                escaped(said.unwrap_or("its debugger refuses"))
+            };
+            let told = match then {
+                _ if message["success"] != true => Err(sentence()),
+                Then::Evaluate(text, statement, limit) => match frame(&message["body"]) {
+                    Some(frame) => {
+                        let (expression, then) = self.evaluates(&text, statement, limit);
+                        let arguments = json!({"expression": expression, "frameId": frame, "context": "clipboard"});
+                        let question = Question { answer, then };
+                        self.put(Command::Evaluate, arguments, question).await;
+                        continue;
+                    }
+                    None => Err("its debugger shows no Python frame".to_owned()),
+                },
+                Then::Told(limit) => {
+                    let result = message["body"]["result"].as_str().unwrap_or_default();
+                    let told = console_answer(result, limit).map(|(text, rank)| {
+                        if let (Some(member), Some(rank)) = (&self.member, rank) {
+                            member.has_rank(rank);
+                        }
+                        text
+                    });
+                    // It answers with the exception where an evaluation fails.
+                    told.ok_or_else(|| escaped(result.lines().last().unwrap_or_default()))
+                }
+                Then::Shown(limit) => {
+                    let result = message["body"]["result"].as_str().unwrap_or_default();
+                    Ok(escaped(&shortened(result, limit)))
+                }
+                Then::Done => Ok(String::new()),
+            };
+            let _ = answer.send(told);
+        }
+        if let Some(member) = &mut self.member {
+            member.stands(self.stands.any());
+        }
+    }
+
+    /// By which expression `text` is evaluated, and how the answer is read. Who may only look is shown a variable.
+    fn evaluates(&self, text: &str, statement: bool, limit: usize) -> (String, Then) {
+        match self.live.worker.rights().scopes.contains(Scope::Debug) {
+            true => (
+                console_expression(text, statement, limit),
+                Then::Told(limit),
+            ),
+            false => (text.to_owned(), Then::Shown(limit)),
+        }
+    }
+}
+
+/// What a log message of a client's begins with in the worker's debugger, for its output to be known. It is never shown.
+const MARK: &str = wall::LOGGED;
+
+impl<S: PeerStream> ActiveSession<'_, S> {
+    /// Has what the breakpoints in `arguments` log told from what the program writes, for the lead's client to see it as well.
+    pub(super) fn mark_logs(&self, arguments: &mut Value) {
+        if self.member.is_none() || !self.live.worker.holds() {
+            return;
+        }
+        let breakpoints = arguments["breakpoints"].as_array_mut();
+        for breakpoint in breakpoints.into_iter().flatten() {
+            if let Some(Value::String(log)) = breakpoint.get_mut("logMessage")
+                && !log.is_empty()
+            {
+                log.insert_str(0, MARK);
+            }
+        }
+    }
+
+    /// Takes the mark from what a breakpoint has logged, and shows it to the lead's client.
+    pub(super) fn note_log(&mut self, output: &mut Value) {
+        let Some(text) = output.pointer_mut("/body/output") else {
+            return;
+        };
+        let Some(plain) = text.as_str().and_then(|said| said.strip_prefix(MARK)) else {
+            return;
+        };
+        let plain = plain.to_owned();
+        if let Some(member) = &self.member {
+            // The session's own client sees it in any case.
+            let _ = member.logs(shortened(&escaped(plain.trim_end()), LONGEST_LOG));
+        }
+        *text = plain.into();
+    }
+}
+
+/// The innermost frame of the user's own code in the body of an answer: the debugger marks those of libraries.
+fn frame(body: &Value) -> Option<u64> {
+    let frames = body["stackFrames"].as_array()?;
+    let own = frames.iter().find(|frame| {
+        let path = frame["source"]["path"].as_str().unwrap_or_default();
+        frame["presentationHint"] != "subtle" && !path.contains("/ray/util/")
+    });
+    own.or(frames.first())?["id"].as_u64()
+}
