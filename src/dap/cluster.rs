@@ -8,6 +8,7 @@ mod all_tasks;
 mod announcer;
 mod folded;
 mod jobs;
+mod standing;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -176,6 +177,7 @@ where
                 }
             }
             told = all.next() => {
+                parent.leads(all.lead(announcer.announced()));
                 for message in &told {
                     client.send(message).await?;
                 }
@@ -203,6 +205,7 @@ where
             let list = offered(principal, &snapshots.borrow_and_update());
             let ticket = |breakpoint: &Breakpoint| context.auth.issue_ticket(principal, breakpoint);
             let (messages, again) = announcer.announce(&list, Timestamp::now(), ticket);
+            parent.leads(all.lead(announcer.announced()));
             for message in &messages {
                 client.send(message).await?;
             }

@@ -216,6 +216,14 @@ impl GroupRoot {
         GroupTasks(self.members.clone())
     }
 
+    /// Whether its client is shown a thread for all tasks, which the focus is to be on.
+    pub fn leads(&self, leads: bool) {
+        if let Some(family) = self.families.lock().get(&self.name) {
+            let lead = |members: &mut Members| std::mem::replace(&mut members.led, leads) != leads;
+            family.members.send_if_modified(lead);
+        }
+    }
+
     /// What breakpoints log in its tasks; once.
     pub fn logged(&mut self) -> Option<mpsc::Receiver<Logged>> {
         self.logged.take()
@@ -339,6 +347,7 @@ impl GroupMember {
                 questions,
                 stands: false,
                 stops: 0,
+                followed: 0,
                 rank: None,
             });
         });
@@ -354,6 +363,20 @@ impl GroupMember {
                 }
             });
         }
+    }
+
+    /// Whether the lead's client is shown a thread for all tasks, which the focus is to be on.
+    pub fn is_led(&self) -> bool {
+        self.members.borrow().led
+    }
+
+    /// The task has stopped, and not for the client of this session.
+    pub fn follows(&self) {
+        self.tell(|one| {
+            if let Some(line) = &mut one.line {
+                line.followed += 1;
+            }
+        });
     }
 
     /// The process of the task has told its rank.

@@ -1,7 +1,8 @@
 //! What the client of a cluster session asks of all tasks at once: the values of an expression, and to run on, to step, to stop.
 //!
 //! A client that reaches a session by a thread of it alone (VS Code's Watch, and its buttons) is shown one that stands for all
-//! tasks, as soon as there are two. It stops where one of them does, and never draws the focus to itself.
+//! tasks, as soon as there are two. It stops where one of them does, and has the focus, unless that one stopped for the client of
+//! its own session: the others leave it to this one (`preserveFocusHint`), because VS Code gives it to whatever stops first.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -16,15 +17,13 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::folded::Folded;
+use super::standing::{ALL, Said, frame, lets_run, places, refusal, word};
 use crate::ray::registry::{Registry, Snapshot};
 use crate::session::GroupRoot;
 use crate::session::audit::SessionAudit;
-use crate::session::family::{Answer, GroupTask, GroupTasks, Logged, Wish};
+use crate::session::family::{GroupTask, GroupTasks, Logged, Wish};
 use crate::wire::dap::message::{Request, event, notice};
 use crate::wire::dap::names::{Command, Event};
-
-/// The thread that stands for all, its one frame, and the list of where each stands.
-const ALL: u64 = 1;
 
 /// Requests that are answered at a time.
 const MOST: usize = 16;
@@ -36,14 +35,15 @@ const UNFOLDED: usize = 256;
 const LONGEST: usize = 10_000;
 const LONGEST_WATCHED: usize = 1000;
 
-/// How long tasks may take to tell a value, and to take a command.
+/// How long tasks may take to tell a value, to take a command, and to tell where they stand.
 const EVALUATED: Duration = Duration::from_secs(30);
 const TAKEN: Duration = Duration::from_secs(5);
+const PLACED: Duration = Duration::from_secs(1);
 
-/// How long nothing has to have stopped or run on before the client is told: what stops together is one stop.
+const BUSY: &str = "too much is being asked at once";
+
+/// How long after a task has stopped or run on the client is told: what stops together is one stop.
 const SETTLED: Duration = Duration::from_millis(200);
-
-type Said = Vec<(GroupTask, Answer)>;
 
 type Asking<'a> = Pin<Box<dyn Future<Output = Said> + Send + 'a>>;
 
@@ -79,8 +79,12 @@ pub(super) struct AllTasks<'a> {
     /// The client needs a thread.
     needs_thread: bool,
     thread: Shown,
+    /// How often tasks had left the focus to it when it was told last.
+    followed: u64,
     /// When the client is told of a change, where there is one.
     due: Option<Instant>,
+    /// Commands to run on that have not been answered: a stop behind them has to come behind the answer.
+    moving: usize,
     asking: FuturesUnordered<Answering<'a>>,
     /// What can be unfolded, by its reference behind [`ALL`].
     values: Vec<Value>,
@@ -101,10 +105,17 @@ impl<'a> AllTasks<'a> {
             client,
             needs_thread,
             thread: Shown::Nothing,
+            followed: 0,
             due: None,
+            moving: 0,
             asking: FuturesUnordered::new(),
             values: Vec::new(),
         }
+    }
+
+    /// Whether the client is shown a thread for all tasks, or is about to be: so many were `announced` to it.
+    pub(super) fn lead(&self, announced: usize) -> bool {
+        self.needs_thread && self.tasks.all().len().max(announced) > 1
     }
 
     /// What becomes of `request`.
@@ -117,10 +128,15 @@ impl<'a> AllTasks<'a> {
                 let threads = (self.thread != Shown::Nothing).then_some(thread);
                 return Taken::Answer(request.success(json!({"threads": Vec::from_iter(threads)})));
             }
-            Some(Command::StackTrace) if self.is_of_thread(request) => {
-                let frame = json!({"id": ALL, "name": self.place(), "line": 0, "column": 0});
-                let stack = json!({"stackFrames": [frame], "totalFrames": 1});
-                return Taken::Answer(request.success(stack));
+            Some(Command::StackTrace) if self.is_of_thread(request) => return self.stack(request),
+            Some(Command::Source) if arguments["sourceReference"] == ALL => {
+                let list = self.list();
+                let text = Folded::new(&list, places(&list, self.tasks.all())).text();
+                return Taken::Answer(request.success(json!({ "content": text })));
+            }
+            // Asked for as a person types.
+            Some(Command::Completions) => {
+                return Taken::Answer(request.success(json!({"targets": []})));
             }
             Some(Command::Scopes) if self.is_of_thread(request) => {
                 let scope = json!({"name": "Tasks", "variablesReference": ALL, "expensive": false});
@@ -151,10 +167,7 @@ impl<'a> AllTasks<'a> {
 
     fn ask(&mut self, request: &Request, wish: Wish) -> Taken {
         let mut all = self.tasks.all();
-        if matches!(
-            wish,
-            Wish::Continue | Wish::Next | Wish::StepIn | Wish::StepOut
-        ) {
+        if lets_run(&wish) {
             // What runs is left alone.
             all.retain(|task| task.stands);
         }
@@ -163,12 +176,36 @@ impl<'a> AllTasks<'a> {
             return Taken::Answer(refusal(request, why));
         }
         if self.asking.len() >= MOST {
-            return Taken::Answer(refusal(request, "too much is being asked at once"));
+            return Taken::Answer(refusal(request, BUSY));
         }
+        self.moving += usize::from(lets_run(&wish));
         let asked = self.put(all, wish.clone());
         let request = request.clone();
         let answered = async move { (request, wish, asked.await) };
         self.asking.push(Box::pin(answered));
+        Taken::Later
+    }
+
+    /// The one frame, with the file and the line at which most stand: without a file, VS Code does not go to it by itself.
+    fn stack(&mut self, request: &Request) -> Taken {
+        let first = request.arguments["startFrame"].as_u64();
+        if first.is_some_and(|first| first > 0) {
+            let behind = json!({"stackFrames": [], "totalFrames": 1});
+            return Taken::Answer(request.success(behind));
+        }
+        if self.asking.len() >= MOST {
+            return Taken::Answer(refusal(request, BUSY));
+        }
+        let (tasks, request) = (self.tasks.clone(), request.clone());
+        self.asking.push(Box::pin(async move {
+            let each = tasks.all().into_iter().map(|task| async {
+                let asked = tasks.ask(task.session, Wish::Place);
+                let place = timeout(PLACED, asked).await;
+                (task, place.unwrap_or_else(|_| Err(String::new())))
+            });
+            let said = join_all(each.collect::<Vec<_>>()).await;
+            (request, Wish::Place, said)
+        }));
         Taken::Later
     }
 
@@ -189,7 +226,7 @@ impl<'a> AllTasks<'a> {
             }
             let patience = match wish {
                 Wish::Evaluate { .. } => EVALUATED,
-                Wish::Continue | Wish::Next | Wish::StepIn | Wish::StepOut | Wish::Pause => TAKEN,
+                _ => TAKEN,
             };
             let each = all.into_iter().map(|task| {
                 let asked = tasks.ask(task.session, wish.clone());
@@ -217,8 +254,11 @@ impl<'a> AllTasks<'a> {
                 Some((request, wish, said)) = self.asking.next(), if !self.asking.is_empty() => {
                     return self.answered(&request, &wish, said);
                 }
-                () = self.tasks.changed() => self.due = Some(Instant::now() + SETTLED),
-                () = sleep_until(due), if self.due.is_some() => {
+                // From the first change on: VS Code gives the focus away after 800 ms.
+                () = self.tasks.changed() => {
+                    let _ = self.due.get_or_insert_with(|| Instant::now() + SETTLED);
+                }
+                () = sleep_until(due), if self.due.is_some() && self.moving == 0 => {
                     self.due = None;
                     let told = self.thread_now();
                     if !told.is_empty() {
@@ -277,7 +317,20 @@ impl<'a> AllTasks<'a> {
             task.rank = ranks.get(&task.session).copied().flatten();
             (task, answer)
         });
+        if *wish == Wish::Place {
+            let frame = frame(&self.list(), said.collect());
+            let stack = json!({"stackFrames": [frame], "totalFrames": 1});
+            return vec![request.success(stack)];
+        }
         let folded = Folded::new(&self.list(), said.collect());
+        if lets_run(wish) {
+            self.moving = self.moving.saturating_sub(1);
+            if !folded.is_silent() {
+                // As the client takes it, from the answer on.
+                self.thread = Shown::Runs;
+                let _ = self.due.get_or_insert_with(|| Instant::now() + SETTLED);
+            }
+        }
         match wish {
             Wish::Evaluate {
                 statement: true, ..
@@ -290,7 +343,7 @@ impl<'a> AllTasks<'a> {
                 let body = json!({"result": folded.in_one_line(), "variablesReference": reference});
                 vec![request.success(body)]
             }
-            Wish::Continue | Wish::Next | Wish::StepIn | Wish::StepOut | Wish::Pause => {
+            _ => {
                 let silence = folded.silence();
                 if folded.is_silent() {
                     return vec![request.failure(silence.trim_end())];
@@ -317,6 +370,7 @@ impl<'a> AllTasks<'a> {
         let all = self.tasks.all();
         let stops = all.iter().map(|task| task.stops).sum();
         let standing = all.iter().filter(|task| task.stands).count();
+        let followed = all.iter().map(|task| task.followed).sum();
         let now = match (all.len(), standing) {
             // One that is alone has its own session, and a thread that stands for it says nothing more.
             (0 | 1, _) => Shown::Nothing,
@@ -329,6 +383,8 @@ impl<'a> AllTasks<'a> {
         }
         // An editor asks for what it shows anew.
         self.values.clear();
+        // A session whose own client let its task run has the focus.
+        let keeps = std::mem::replace(&mut self.followed, followed) == followed;
         let thread = |reason| event(Event::Thread, json!({"reason": reason, "threadId": ALL}));
         let mut told = Vec::new();
         match now {
@@ -339,8 +395,7 @@ impl<'a> AllTasks<'a> {
         match now {
             Shown::Stands(_) => told.push(event(
                 Event::Stopped,
-                json!({"reason": "breakpoint", "description": format!("{standing} of {} tasks stand", all.len()),
-                    "threadId": ALL, "preserveFocusHint": true, "allThreadsStopped": true}),
+                json!({"reason": "breakpoint", "threadId": ALL, "preserveFocusHint": keeps, "allThreadsStopped": true}),
             )),
             Shown::Runs => told.push(event(
                 Event::Continued,
@@ -349,12 +404,6 @@ impl<'a> AllTasks<'a> {
             Shown::Nothing => {}
         }
         told
-    }
-
-    /// Where all stand, in a line.
-    fn place(&self) -> String {
-        let list = self.list();
-        Folded::new(&list, places(&list, self.tasks.all())).in_one_line()
     }
 
     fn variables(&self, request: &Request) -> Value {
@@ -391,46 +440,5 @@ impl<'a> AllTasks<'a> {
 
     fn list(&self) -> Arc<Snapshot> {
         self.registry.snapshot()
-    }
-}
-
-/// Where each of `all` stands.
-fn places(list: &Snapshot, all: Vec<GroupTask>) -> Said {
-    let place = |task: &GroupTask| {
-        if !task.stands {
-            return "runs".to_owned();
-        }
-        let latest = list.find(task.breakpoint.id).unwrap_or(&task.breakpoint);
-        let location = latest.location.as_ref();
-        location.map_or_else(|| "stands".to_owned(), ToString::to_string)
-    };
-    all.into_iter()
-        .map(|task| {
-            let place = place(&task);
-            (task, Ok(place))
-        })
-        .collect()
-}
-
-/// A refusal, for a person or, where an editor asks by itself, for its own display.
-fn refusal(request: &Request, why: &str) -> Value {
-    let in_passing = match request.known() {
-        Some(Command::Evaluate) => request.arguments["context"] != "repl",
-        known => known == Some(Command::Variables),
-    };
-    let mut refusal = request.failure(why);
-    refusal["body"]["error"]["showUser"] = (!in_passing).into();
-    refusal
-}
-
-/// What is asked for, for the record.
-fn word(wish: &Wish) -> &'static str {
-    match wish {
-        Wish::Evaluate { .. } => Command::Evaluate.as_str(),
-        Wish::Continue => Command::Continue.as_str(),
-        Wish::Next => Command::Next.as_str(),
-        Wish::StepIn => Command::StepIn.as_str(),
-        Wish::StepOut => Command::StepOut.as_str(),
-        Wish::Pause => Command::Pause.as_str(),
     }
 }

@@ -86,6 +86,11 @@ impl Announcer {
         self.attach.success(Value::Null)
     }
 
+    /// Workers that the client was told of, and that stand where they did.
+    pub(super) fn announced(&self) -> usize {
+        self.announced.len()
+    }
+
     /// Announces once more whatever no session of `parent` holds.
     pub(super) fn again(&mut self, parent: &GroupRoot) {
         self.announced = parent.stops().into_iter().collect();

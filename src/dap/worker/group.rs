@@ -21,6 +21,9 @@ use crate::wire::text::{escaped, shortened};
 /// Characters of what a breakpoint logs that the lead's client is shown.
 const LONGEST_LOG: usize = 2000;
 
+/// Bytes of the name of a file that the lead's client is sent to.
+const LONGEST_PATH: usize = 4096;
+
 /// Frames of a stack in which the innermost of the program's own is looked for.
 const FRAMES: u64 = 40;
 
@@ -45,6 +48,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             let _ = answer.send(Err(why.to_owned()));
             return;
         }
+        let moves = !matches!(wish, Wish::Evaluate { .. } | Wish::Place);
         let thread = json!({ "threadId": thread });
         let done = |answer| Question {
             answer,
@@ -57,10 +61,13 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 limit,
             } => {
                 let then = Then::Evaluate(text, statement, limit);
-                let mut stack = thread;
-                (stack["startFrame"], stack["levels"]) = (0.into(), FRAMES.into());
                 let question = Question { answer, then };
-                self.put(Command::StackTrace, stack, question).await;
+                self.put(Command::StackTrace, stack(thread), question).await;
+            }
+            Wish::Place => {
+                let then = Then::Place;
+                let question = Question { answer, then };
+                self.put(Command::StackTrace, stack(thread), question).await;
             }
             Wish::Continue => self.put(Command::Continue, thread, done(answer)).await,
             Wish::Next => self.put(Command::Next, thread, done(answer)).await,
@@ -72,6 +79,22 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 }
                 let _ = answer.send(Ok(String::new()));
             }
+        }
+        if moves {
+            self.runs_for_client = false;
+        }
+    }
+
+    /// Leaves the focus to the cluster session that shows all tasks, where this one has not stopped for its own client.
+    pub(super) fn leave_focus(&self, stop: &mut Value) {
+        if let Some(member) = &self.member
+            && let Some(Value::Object(body)) = stop.get_mut("body")
+            && !self.runs_for_client
+            && self.live.worker.holds()
+            && member.is_led()
+        {
+            body.insert("preserveFocusHint".to_owned(), true.into());
+            member.follows();
         }
     }
 
@@ -99,15 +122,16 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             };
             let told = match then {
                 _ if message["success"] != true => Err(sentence()),
+                Then::Place => Ok(place(&message["body"]).unwrap_or_default()),
                 Then::Evaluate(text, statement, limit) => match frame(&message["body"]) {
-                    Some(frame) => {
+                    Some(frame) if frame["id"].is_u64() => {
                         let (expression, then) = self.evaluates(&text, statement, limit);
-                        let arguments = json!({"expression": expression, "frameId": frame, "context": "clipboard"});
+                        let arguments = json!({"expression": expression, "frameId": frame["id"], "context": "clipboard"});
                         let question = Question { answer, then };
                         self.put(Command::Evaluate, arguments, question).await;
                         continue;
                     }
-                    None => Err("its debugger shows no Python frame".to_owned()),
+                    _ => Err("its debugger shows no Python frame".to_owned()),
                 },
                 Then::Told(limit) => {
                     let result = message["body"]["result"].as_str().unwrap_or_default();
@@ -182,11 +206,29 @@ impl<S: PeerStream> ActiveSession<'_, S> {
 }
 
 /// The innermost frame of the user's own code in the body of an answer: the debugger marks those of libraries.
-fn frame(body: &Value) -> Option<u64> {
+fn frame(body: &Value) -> Option<&Value> {
     let frames = body["stackFrames"].as_array()?;
     let own = frames.iter().find(|frame| {
         let path = frame["source"]["path"].as_str().unwrap_or_default();
         frame["presentationHint"] != "subtle" && !path.contains("/ray/util/")
     });
-    own.or(frames.first())?["id"].as_u64()
+    own.or(frames.first())
+}
+
+/// Line and file of that frame, and whether the client of the session has the file.
+fn place(body: &Value) -> Option<String> {
+    let frame = frame(body)?;
+    let source = &frame["source"];
+    let (line, path) = (frame["line"].as_u64()?, source["path"].as_str()?);
+    let own = source["sourceReference"]
+        .as_i64()
+        .is_none_or(|kept| kept == 0);
+    let place = json!({"line": line, "path": path, "own": own});
+    (path.len() <= LONGEST_PATH).then(|| place.to_string())
+}
+
+/// The arguments that ask for the stack of this `thread`.
+fn stack(mut thread: Value) -> Value {
+    (thread["startFrame"], thread["levels"]) = (0.into(), FRAMES.into());
+    thread
 }

@@ -37,6 +37,8 @@ pub(super) struct Question {
 pub(super) enum Then {
     /// It names the frame in which this is evaluated.
     Evaluate(Arc<str>, bool, usize),
+    /// It names the frame, which is told.
+    Place,
     /// It has the value, by the relay's own expression, of so many characters.
     Told(usize),
     /// It has the value as the debugger shows it, of which so many characters are told.

@@ -19,6 +19,8 @@ pub enum Wish {
         /// Characters.
         limit: usize,
     },
+    /// Tells where it stands, as its own client is shown it.
+    Place,
     /// Runs on.
     Continue,
     /// Runs to its next line.

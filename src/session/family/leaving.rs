@@ -29,6 +29,8 @@ pub(super) struct Members {
     pub(super) parent_left: Option<Instant>,
     /// They are to be parked, by the wish of the parent's client.
     pub(super) park: bool,
+    /// The parent's client is shown a thread for all of them, which the focus is to be on.
+    pub(super) led: bool,
 }
 
 /// By which a session of a family is asked.
@@ -39,6 +41,8 @@ pub(super) struct Line {
     pub(super) stands: bool,
     /// How often it has stopped.
     pub(super) stops: u64,
+    /// How often it left the focus to the parent then.
+    pub(super) followed: u64,
     /// Its rank, where its process has told it.
     pub(super) rank: Option<u32>,
 }

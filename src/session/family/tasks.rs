@@ -19,6 +19,8 @@ pub struct GroupTask {
     pub stands: bool,
     /// How often it has stopped.
     pub stops: u64,
+    /// How often that was not for the client of its own session.
+    pub followed: u64,
     /// Its rank, where its process has told it.
     pub rank: Option<u32>,
 }
@@ -36,6 +38,7 @@ impl GroupTasks {
             breakpoint: Arc::clone(&line.breakpoint),
             stands: line.stands,
             stops: line.stops,
+            followed: line.followed,
             rank: line.rank,
         };
         let lines = members.sessions.iter();

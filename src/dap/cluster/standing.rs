@@ -1,0 +1,117 @@
+//! Where the tasks of a cluster session stand, and the frame that its client is shown for all of them.
+//!
+//! Pure.
+
+use serde_json::{Value, json};
+
+use super::folded::Folded;
+use crate::ray::registry::Snapshot;
+use crate::session::family::{Answer, GroupTask, Wish};
+use crate::wire::dap::message::Request;
+use crate::wire::dap::names::Command;
+use crate::wire::text::escaped;
+
+/// The thread that stands for all, its one frame, and the list of where each stands.
+pub(super) const ALL: u64 = 1;
+
+/// Tasks, and what each has said.
+pub(super) type Said = Vec<(GroupTask, Answer)>;
+
+/// The frame of the thread, where tasks have `said` their own frames: by a line where they stand, and with the file of most.
+pub(super) fn frame(list: &Snapshot, said: Said) -> Value {
+    let frames: Vec<Value> = said
+        .iter()
+        .map(|(_, frame)| {
+            let frame = frame.as_deref().ok();
+            frame.map_or(Value::Null, |frame| {
+                serde_json::from_str(frame).unwrap_or_default()
+            })
+        })
+        .collect();
+    let known = places(list, said.into_iter().map(|(task, _)| task).collect());
+    let places: Said = known
+        .into_iter()
+        .zip(&frames)
+        .map(|((task, known), frame)| (task, place(frame).map_or(known, Ok)))
+        .collect();
+    let alike = |at: &usize| {
+        places
+            .iter()
+            .filter(|(_, place)| *place == places[*at].1)
+            .count()
+    };
+    let most = (0..places.len()).rev().max_by_key(alike);
+    let frame = most.map_or(&Value::Null, |most| &frames[most]);
+    let (line, source) = match (frame["line"].as_u64(), frame["path"].as_str()) {
+        (Some(line), Some(path)) if frame["own"] == true => {
+            (line, json!({"name": file(path), "path": path}))
+        }
+        _ => (1, json!({"name": "all tasks", "sourceReference": ALL})),
+    };
+    let name = Folded::new(list, places).in_one_line();
+    json!({"id": ALL, "name": name, "line": line, "column": 1, "source": source})
+}
+
+/// The place of a task that has told this frame.
+fn place(frame: &Value) -> Option<String> {
+    let line = frame["line"].as_u64()?;
+    Some(escaped(&format!(
+        "{}:{line}",
+        file(frame["path"].as_str()?)
+    )))
+}
+
+/// The name of the file at that path.
+fn file(path: &str) -> &str {
+    path.rsplit(['/', '\\']).next().unwrap_or(path)
+}
+
+/// Whether tasks run on by it.
+pub(super) fn lets_run(wish: &Wish) -> bool {
+    matches!(
+        wish,
+        Wish::Continue | Wish::Next | Wish::StepIn | Wish::StepOut
+    )
+}
+
+/// Where each of `all` stands.
+pub(super) fn places(list: &Snapshot, all: Vec<GroupTask>) -> Said {
+    let place = |task: &GroupTask| {
+        if !task.stands {
+            return "runs".to_owned();
+        }
+        let latest = list.find(task.breakpoint.id).unwrap_or(&task.breakpoint);
+        let location = latest.location.as_ref();
+        location.map_or_else(|| "stands".to_owned(), ToString::to_string)
+    };
+    all.into_iter()
+        .map(|task| {
+            let place = place(&task);
+            (task, Ok(place))
+        })
+        .collect()
+}
+
+/// A refusal, for a person or, where an editor asks by itself, for its own display.
+pub(super) fn refusal(request: &Request, why: &str) -> Value {
+    let in_passing = match request.known() {
+        Some(Command::Evaluate) => request.arguments["context"] != "repl",
+        known => known == Some(Command::Variables),
+    };
+    let mut refusal = request.failure(why);
+    refusal["body"]["error"]["showUser"] = (!in_passing).into();
+    refusal
+}
+
+/// What is asked for, for the record.
+pub(super) fn word(wish: &Wish) -> &'static str {
+    match wish {
+        Wish::Evaluate { .. } => Command::Evaluate.as_str(),
+        Wish::Place => Command::StackTrace.as_str(),
+        Wish::Continue => Command::Continue.as_str(),
+        Wish::Next => Command::Next.as_str(),
+        Wish::StepIn => Command::StepIn.as_str(),
+        Wish::StepOut => Command::StepOut.as_str(),
+        Wish::Pause => Command::Pause.as_str(),
+    }
+}
