@@ -133,6 +133,7 @@ pub async fn start(config: Config) -> Result<Running, Error> {
         (Some(path), None) => Some(Waiting::bind(path)?),
     };
     registry.observe(metrics.clone());
+    registry.time_collectives(&config.release);
     let traces = Traces::new(&config.telemetry, metrics.clone()).map_err(Error::Setup)?;
     let audit = Audit::open(&config.audit, metrics.clone())?;
     let mut context = Context::new(
@@ -223,7 +224,7 @@ fn start_essential(
         let run = notices.run(registry, failing, metrics, leaving.clone(), closed.clone());
         essential.spawn("the notices", tasks.track_future(run));
     }
-    if context.config.release.after.is_some() {
+    if context.config.release.releases() {
         // Where another process has taken over, it is that one's business.
         let run = release::auto::run(context.clone(), leaving);
         let run = async move {

@@ -17,6 +17,7 @@ use crate::listing::fold::member::Member;
 use crate::listing::hooks::HookCount;
 use crate::listing::row::Row;
 use crate::listing::select::{Filter, ListSelection, Order};
+use crate::listing::standing;
 use crate::wire::human_time::span;
 use crate::wire::text::replaced;
 
@@ -90,6 +91,8 @@ Each Ray head is asked what runs at this moment; its answer is about a second ol
 --hung 10m looks twice, --apart from each other, at the processes of those that Ray started at least 10 minutes ago. It shows those with every thread that has a user's own code at the same line of the same functions both times. Something may have happened in between: a loop may have come round to the same line. The two looks do not show where the task was in the 10 minutes before. Looking takes the permission `view`, and a source of stacks (`ray-relay snapshot --help`). What could not be looked at twice is named, and not shown as hung.
 
 --hooks adds the column HOOK: `yes`, `no`, or `?` where that is not known, with the reason above the table. A worker with the hook (`ray-relay hook --help`) is looked at with its variables, and its debugger can be opened.
+
+Below the table: each job with tasks that stand at a breakpoint while others of it run, and perhaps wait for them in a collective (NCCL, Gloo). Where a time-out of collectives is known, the time that is left is shown: the relay's `[release] collective_timeout`, or RAY_RELAY_COLLECTIVE_TIMEOUT in the job's runtime_env.
 
 Then: `ray-relay snapshot --running 'train_*'` shows where all of them are.
 
@@ -254,6 +257,10 @@ fn text(told: &Value, args: &TasksArgs, columns: Option<usize>) -> String {
             );
         }
         _ => text += &table(tasks, args.verbose, columns),
+    }
+    let standing = standing::lines(&told["jobs"]);
+    if !standing.is_empty() {
+        text += &format!("\n{standing}");
     }
     match told["hidden"].as_u64() {
         None | Some(0) => text,

@@ -31,7 +31,7 @@ pub use settings::{
     Connect, Dap, Discovery, Gcs, HeadAddress, Hook, Http, Jwks, Kubernetes, Listen, Log,
     LogFormat, Masking, Notice, NoticeEvent, NoticeForm, OnFailure, Park, Placeholder, PostMortem,
     Recording, Registry, Release, SyslogAddress, Telemetry, Template, Tls, TlsMode, TlsVersion,
-    Upstream, UpstreamPath,
+    Upstream, UpstreamPath, collective_timeout_of_job,
 };
 pub use sources::{Flags, Sources};
 

@@ -135,7 +135,7 @@ pub use park::Park;
 pub use post_mortem::PostMortem;
 pub use recording::Recording;
 pub use registry::{Discovery, Registry};
-pub use release::Release;
+pub use release::{Release, collective_timeout_of_job};
 pub use telemetry::Telemetry;
 pub use tls::{ClientAuth, Tls, TlsMode, TlsVersion};
 pub use upstream::{Upstream, UpstreamPath};

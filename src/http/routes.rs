@@ -134,7 +134,9 @@ routes! {
     /// What runs, asked of each head now: `tasks`, `total`, `next` (as `&after=` for the page behind). Each of
     /// `clusters` has its `trouble` and whether its list is `complete`. `?limit=1000`, `name=train*`, `job=`,
     /// `cluster=`, `older_than=600` (seconds) and `filter=` select. With `hook=true` each row has `hook`, whether its
-    /// worker has the hook: its node's agent is asked. Where that is null, `hook_unknown` says why.
+    /// worker has the hook: its node's agent is asked. Where that is null, `hook_unknown` says why. `jobs` are those with
+    /// tasks that stand (`standing`) while others run (`running`, by group, with their ranks); where a limit is known,
+    /// `collective_left_seconds` is the time until their collectives time out.
     "/relay/v1/tasks",                  Yes,                 Somewhere(Scope::List, RUNNING),        Tasks,       get(running::list);
     /// Looks at running processes, with `job`, `cluster`, `older_than` and `"filter": []` besides. Takes `view` on
     /// everything in a process. `looks` has up to 512 processes (`left_out` counts the rest), each with its `tasks`,

@@ -109,6 +109,7 @@ fn one<'a>(
         task,
         node: common(distinct(&|at| rows[at].node.clone()), "nodes"),
         waiting: rows.iter().map(|row| row.waiting).max().unwrap_or_default(),
+        timeout: rows.iter().filter_map(|row| row.timeout).min(),
         gpus: rows.iter().map(|row| row.gpus).sum(),
         pid: none(),
         task_id: none(),

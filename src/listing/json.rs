@@ -71,6 +71,9 @@ pub(crate) struct JsonRow<'a> {
     first_seen: Timestamp,
     /// For how long it has stood since then.
     waiting_seconds: f64,
+    /// When collectives that wait for it time out, while it stands and where a limit is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    collective_ends: Option<Timestamp>,
     /// Why it died, or why its debugger cannot be reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<&'a str>,
@@ -113,6 +116,7 @@ impl<'a> JsonRow<'a> {
             stop: breakpoint.stop,
             first_seen: breakpoint.first_seen,
             waiting_seconds: seconds(breakpoint.waiting(now)),
+            collective_ends: breakpoint.collective_ends(),
             why: match &breakpoint.state {
                 State::Died { why, .. } => Some(why),
                 State::Unreachable { .. } => breakpoint.unreachable(),

@@ -12,6 +12,7 @@ pub(crate) mod row;
 pub(crate) mod running;
 pub(crate) mod select;
 pub(crate) mod shared;
+pub(crate) mod standing;
 pub(crate) mod table;
 pub(crate) mod text;
 

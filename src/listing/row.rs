@@ -3,6 +3,7 @@
 //! Everything is read with forgiveness (a relay of another version may leave keys out or add
 //! some) and cleaned for a terminal here, once: later code prints these texts as they are.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -52,6 +53,8 @@ pub(crate) struct Row {
     pub(crate) location: String,
     pub(crate) node: String,
     pub(crate) waiting: Duration,
+    /// How long those can wait still that wait for its job in a collective, where that is known.
+    pub(crate) timeout: Option<Duration>,
     /// `VS Code from 10.0.0.9:5000`, how it ended, or `-`.
     pub(crate) holder: String,
     /// `holder` without the address, for where there is little room.
@@ -78,7 +81,7 @@ impl List {
     pub(crate) fn read(list: &Value) -> Self {
         let items = |key: &str| list[key].as_array().map(Vec::as_slice).unwrap_or_default();
         Self {
-            rows: items("breakpoints").iter().map(Row::read).collect(),
+            rows: timed(items("breakpoints").iter().map(Row::read).collect()),
             clusters: items("clusters")
                 .iter()
                 .map(|cluster| ListedCluster {
@@ -174,6 +177,22 @@ impl List {
     }
 }
 
+/// `rows`, each with the first time-out of its job: who waits for one of a job waits for all of it.
+fn timed(mut rows: Vec<Row>) -> Vec<Row> {
+    let mut first: BTreeMap<(String, String), Duration> = BTreeMap::new();
+    let job = |row: &Row| (row.cluster.clone(), row.job.clone());
+    for row in rows.iter() {
+        if let Some(left) = row.timeout {
+            let known = first.entry(job(row)).or_insert(left);
+            *known = left.min(*known);
+        }
+    }
+    for row in rows.iter_mut().filter(|row| row.timeout.is_some()) {
+        row.timeout = first.get(&job(row)).copied();
+    }
+    rows
+}
+
 impl Row {
     pub(crate) fn read(row: &Value) -> Self {
         let none = || "-".to_owned();
@@ -228,6 +247,7 @@ impl Row {
             location,
             node: of("node_ip"),
             waiting: seconds(row["waiting_seconds"].as_f64().unwrap_or_default()),
+            timeout: timeout(row),
             holder,
             holder_name,
             state,
@@ -258,6 +278,13 @@ impl Row {
 /// Which debugger waits at what `row` of the relay's JSON is about, where that is one that is known.
 pub(crate) fn kind(row: &Value) -> Option<Kind> {
     Kind::named(row["kind"].as_str()?)
+}
+
+/// How long those can wait still that wait for what `row` is about, by the relay's own clock.
+fn timeout(row: &Value) -> Option<Duration> {
+    let ends = row["collective_ends"].as_f64()?;
+    let now = row["first_seen"].as_f64()? + row["waiting_seconds"].as_f64()?;
+    Some(seconds(ends - now))
 }
 
 /// Who has parked what `row` is about, and for how long still, by the relay's own clock.
@@ -335,6 +362,24 @@ mod tests {
         );
         let nobody = json!({"client": "VS Code"});
         assert_eq!(row(1700.0, nobody), "parked by VS Code for 10m more");
+    }
+
+    #[test]
+    fn the_first_time_out_of_a_job_is_that_of_all_its_rows() {
+        let row = |job: &str, ends: Value| json!({"job_id": job, "first_seen": 1000.0, "waiting_seconds": 60.0, "collective_ends": ends});
+        let rows = [
+            row("1", json!(1660.0)),
+            row("1", json!(1180.0)),
+            row("2", json!(1000.0)),
+            row("1", Value::Null),
+        ];
+        let list = List::read(&json!({ "breakpoints": rows }));
+        let left: Vec<_> = list
+            .rows
+            .iter()
+            .map(|row| row.timeout.map(|left| left.as_secs()))
+            .collect();
+        assert_eq!(left, [Some(120), Some(120), Some(0), None]);
     }
 
     /// `waiting_seconds` stands still then, and what is left would grow with every minute since.

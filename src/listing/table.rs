@@ -4,6 +4,8 @@
 //! go, the widest columns shrink, then whole columns go, the least telling ones first. In a pipe
 //! nothing is cut.
 
+use std::time::Duration;
+
 use super::row::{List, Row};
 use super::text::{GAP, KeptEnd, beside, fit, width};
 use crate::wire::human_time::span;
@@ -41,7 +43,7 @@ const PLAIN: Column = Column {
     wanted: |_, _| true,
 };
 
-const COLUMNS: [Column; 15] = [
+const COLUMNS: [Column; 16] = [
     Column {
         title: "INDEX",
         cell: |index, _| index.to_string(),
@@ -96,6 +98,18 @@ const COLUMNS: [Column; 15] = [
         title: "WAITING",
         goes: Some(4),
         cell: |_, row| span(row.waiting),
+        ..PLAIN
+    },
+    Column {
+        title: "TIMEOUT",
+        goes: Some(4),
+        cell: |_, row| match row.timeout {
+            Some(Duration::ZERO) => "over".to_owned(),
+            Some(left) => span(left),
+            None => "-".to_owned(),
+        },
+        // Where nothing is known of collectives, there is nothing to say.
+        wanted: |list, _| list.rows.iter().any(|row| row.timeout.is_some()),
         ..PLAIN
     },
     Column {

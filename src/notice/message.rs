@@ -3,6 +3,8 @@
 //! Names of tasks, files and people are foreign texts: they are cleaned, cut, and for Slack escaped. No value of a
 //! variable is in a notice, nor what Ray says of a death, which may quote one.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use rand::RngExt as _;
 use serde_json::{Value, json};
@@ -127,7 +129,7 @@ impl NoticeContent<'_> {
     fn json(&self, id: &str) -> Value {
         let breakpoint = self.breakpoint;
         let location = place(breakpoint.location.as_deref());
-        json!({
+        let mut told = json!({
             "id": id,
             "event": self.event.word(),
             "time": self.now,
@@ -146,7 +148,11 @@ impl NoticeContent<'_> {
                 "waiting_seconds": breakpoint.waiting(self.now).as_secs(),
                 "holder": self.holder.as_ref().map(|name| name.as_deref().unwrap_or(NAMELESS)),
             },
-        })
+        });
+        if let Some(left) = self.left() {
+            told["breakpoint"]["collective_left_seconds"] = left.as_secs().into();
+        }
+        told
     }
 
     fn slack(&self) -> Value {
@@ -181,6 +187,7 @@ impl NoticeContent<'_> {
             },
             Placeholder::Event => match self.event {
                 NoticeEvent::Paused => "waits at a breakpoint",
+                NoticeEvent::Collective => return self.times_out(),
                 NoticeEvent::Parked => "is parked",
                 NoticeEvent::Released => "was released",
                 NoticeEvent::Died => "has died",
@@ -189,6 +196,20 @@ impl NoticeContent<'_> {
             .to_owned(),
             Placeholder::Link => self.link().unwrap_or_default(),
         }
+    }
+
+    /// How long whoever waits for the task in a collective still waits; `None`: nothing is known of that.
+    fn left(&self) -> Option<Duration> {
+        let ends = self.breakpoint.collective_ends()?;
+        Some(self.now.until(ends))
+    }
+
+    fn times_out(&self) -> String {
+        let left = self.left().unwrap_or_default();
+        format!(
+            "has others of its job wait, whose collectives time out in {}",
+            span(left)
+        )
     }
 
     /// The breakpoint in the relay's page.

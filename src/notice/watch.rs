@@ -42,6 +42,8 @@ pub(super) struct Watch<'a> {
     left: HashMap<BreakpointId, (u64, Holder, Instant)>,
     /// The stops that have waited for long and were told of.
     told: HashMap<BreakpointId, u64>,
+    /// The stops of which it was told that a job is about to time out.
+    timing_out: HashMap<BreakpointId, u64>,
 }
 
 /// Tells of each task that fails, and never ends.
@@ -76,6 +78,7 @@ impl<'a> Watch<'a> {
             held: HashMap::new(),
             left: HashMap::new(),
             told: HashMap::new(),
+            timing_out: HashMap::new(),
         }
     }
 
@@ -84,7 +87,8 @@ impl<'a> Watch<'a> {
     pub(super) async fn run(mut self, registry: &Registry, leaving: &CancellationToken) {
         let mut events = registry.events();
         self.catch_up(&registry.snapshot());
-        let pause = (self.config.paused_for / LOOKS).clamp(SHORTEST, LONGEST);
+        let soonest = self.config.paused_for.min(self.config.collective_within);
+        let pause = (soonest / LOOKS).clamp(SHORTEST, LONGEST);
         let mut looks = interval(pause);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -177,6 +181,23 @@ impl<'a> Watch<'a> {
             }
             if due || known {
                 self.told.insert(breakpoint.id, breakpoint.stop);
+            }
+        }
+        self.look_at_collectives(list, now);
+    }
+
+    /// Looks for jobs that are about to time out, by the first of each.
+    fn look_at_collectives(&mut self, list: &Snapshot, now: Timestamp) {
+        let told = std::mem::take(&mut self.timing_out);
+        for standing in list.standing(|_| true).values() {
+            let first = standing.first;
+            let known = told.get(&first.id) == Some(&first.stop);
+            let due = !known && now.until(standing.ends) <= self.config.collective_within;
+            if due {
+                self.tell(NoticeEvent::Collective, first, first.holder());
+            }
+            if due || known {
+                self.timing_out.insert(first.id, first.stop);
             }
         }
     }

@@ -1,9 +1,9 @@
-//! The policy that releases forgotten tasks: announced first, then done.
+//! The policy that releases tasks which were forgotten, or for which a job would time out: announced first, then done.
 //!
 //! Started once by [`crate::app`] where `[release]` says so. Who attaches after the announcement keeps the breakpoint,
 //! and what stops again is a new stop with a time of its own.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,11 @@ use tracing::{info, warn};
 
 use super::{CLIENT, release};
 use crate::audit::{Entry, EntryKind};
+use crate::config::Release;
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::policy::Scope;
-use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Snapshot};
+use crate::ray::registry::{Breakpoint, BreakpointId, Holder, JobOf, Snapshot, Standing};
 use crate::session::authorise;
 use crate::timestamp::Timestamp;
 
@@ -40,6 +41,26 @@ struct Announced {
     stop: u64,
     /// When the task is released.
     at: Instant,
+    because: Because,
+}
+
+/// What ends a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Because {
+    /// `release.after`.
+    Forgotten,
+    /// `release.before_collective_timeout`.
+    Collective,
+}
+
+impl Because {
+    /// The word in the log and on record.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Forgotten => "after",
+            Self::Collective => "before_collective_timeout",
+        }
+    }
 }
 
 /// Runs until `shutdown`.
@@ -72,28 +93,33 @@ async fn step(
         known.is_some_and(|b| b.is_paused() && b.stop == one.stop)
     });
     let policy = &context.config.release;
+    let jobs = list.standing(Breakpoint::is_paused);
     for breakpoint in list.live.iter().filter(|b| b.is_paused()) {
-        let Some(after) = policy.after_on(&breakpoint.cluster) else {
+        let Some((left, because)) = left(policy, breakpoint, &jobs, now) else {
             continue;
         };
         let Some(one) = announced.get(&breakpoint.id).copied() else {
-            let waited = breakpoint.watched(Timestamp::now());
-            let left = after.saturating_sub(waited);
             if left > policy.announce {
                 next = next.min(now + (left - policy.announce));
                 continue;
             }
-            // Also what is found late, such as by a relay that has just started, is announced in good time.
-            let at = now + policy.announce;
-            let entry =
-                entry(breakpoint, "announced").with("in_seconds", policy.announce.as_secs());
+            let notice = match because {
+                // Also what is found late, such as by a relay that has just started, is announced in good time.
+                Because::Forgotten => policy.announce,
+                // Later would be too late.
+                Because::Collective => left,
+            };
+            let at = now + notice;
+            let entry = entry(breakpoint, "announced", because);
+            let entry = entry.with("in_seconds", notice.as_secs());
             match context.audit.write(entry).await {
                 Ok(()) => {
-                    info!(breakpoint = %breakpoint.id, name = breakpoint.name(), seconds = policy.announce.as_secs(),
+                    info!(breakpoint = %breakpoint.id, name = breakpoint.name(), seconds = notice.as_secs(), because = because.word(),
                           "a breakpoint that has waited for long will be released");
                     context.registry.announce_release(breakpoint.id);
                     let stop = breakpoint.stop;
-                    announced.insert(breakpoint.id, Announced { stop, at });
+                    let one = Announced { stop, at, because };
+                    announced.insert(breakpoint.id, one);
                     next = next.min(at);
                 }
                 Err(why) => warn!(breakpoint = %breakpoint.id, %why, "not released"),
@@ -112,14 +138,42 @@ async fn step(
             .shutdown
             .tasks
             .clone()
-            .spawn(async move { let_go(&context, &breakpoint).await });
+            .spawn(async move { let_go(&context, &breakpoint, one.because).await });
     }
     next
 }
 
-async fn let_go(context: &Arc<Context>, breakpoint: &Arc<Breakpoint>) {
+/// How long `breakpoint` may wait still, and what ends that; `None`: as long as it likes. `jobs`: those with tasks that wait.
+fn left(
+    policy: &Release,
+    breakpoint: &Breakpoint,
+    jobs: &BTreeMap<JobOf<'_>, Standing<'_>>,
+    now: Instant,
+) -> Option<(Duration, Because)> {
+    let after = policy.after_on(&breakpoint.cluster);
+    let forgotten = after.map(|after| after.saturating_sub(breakpoint.watched(Timestamp::now())));
+    let collective = || {
+        let before = policy.before_collective_timeout_on(&breakpoint.cluster)?;
+        // A driver, for one, is in no collective.
+        breakpoint.names.collective_timeout?;
+        let job = breakpoint.names.job_id.as_deref()?;
+        // All of a job by its first time-out: whoever waits for one of them waits for the others, too.
+        let first = jobs.get(&(&*breakpoint.cluster, job))?;
+        let left = first.ends.instant.saturating_duration_since(now);
+        // A limit that is over as soon as a task stops would leave nobody a task to look at.
+        (first.limit > before).then(|| left.saturating_sub(before))
+    };
+    let causes = [
+        forgotten.map(|left| (left, Because::Forgotten)),
+        collective().map(|left| (left, Because::Collective)),
+    ];
+    causes.into_iter().flatten().min_by_key(|(left, _)| *left)
+}
+
+async fn let_go(context: &Arc<Context>, breakpoint: &Arc<Breakpoint>, because: Because) {
     // What is not on record does not happen.
-    if let Err(why) = context.audit.write(entry(breakpoint, "released")).await {
+    let entry = entry(breakpoint, "released", because);
+    if let Err(why) = context.audit.write(entry).await {
         warn!(breakpoint = %breakpoint.id, %why, "not released");
         return;
     }
@@ -144,16 +198,17 @@ async fn let_go(context: &Arc<Context>, breakpoint: &Arc<Breakpoint>) {
     };
     match release(context, authorized, holder).await {
         Ok(()) => {
-            info!(breakpoint = %breakpoint.id, name = breakpoint.name(), "released, because it has waited for too long")
+            info!(breakpoint = %breakpoint.id, name = breakpoint.name(), because = because.word(), "released, because it has waited for too long")
         }
         Err(why) => warn!(breakpoint = %breakpoint.id, %why, "not released"),
     }
 }
 
-fn entry(breakpoint: &Arc<Breakpoint>, outcome: &str) -> Entry {
+fn entry(breakpoint: &Arc<Breakpoint>, outcome: &str, because: Because) -> Entry {
     let mut entry = Entry::new(EntryKind::Administration)
         .with("command", "auto_release")
-        .with("outcome", outcome);
+        .with("outcome", outcome)
+        .with("because", because.word());
     entry.breakpoint = Some(breakpoint.clone());
     entry
 }

@@ -31,8 +31,9 @@ pub(crate) enum Due {
     End(String),
 }
 
+/// A time, and where it is.
 #[derive(Debug)]
-struct Limit {
+pub(super) struct Limit {
     length: Duration,
     since: Instant,
     /// How many warnings were given.
@@ -42,11 +43,7 @@ struct Limit {
 impl Limits {
     /// Of a session that begins `now`.
     pub(crate) fn new(obligations: &SessionObligations, now: Instant) -> Self {
-        let limit = |length| Limit {
-            length,
-            since: now,
-            warned: 0,
-        };
+        let limit = |length| Limit::new(length, now);
         Self {
             session: obligations.session_limit.map(limit),
             idle: obligations.idle_limit.map(limit),
@@ -83,7 +80,7 @@ impl Limits {
     /// How much of them is left `now`, where nothing more is done.
     pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
         let limits = [&self.session, &self.idle].into_iter().flatten();
-        let ends = limits.map(|limit| limit.since + limit.length).min()?;
+        let ends = limits.map(Limit::end).min()?;
         Some(ends.saturating_duration_since(now))
     }
 
@@ -114,21 +111,38 @@ impl Limits {
     }
 }
 
-enum LimitStep {
+/// What is due of one.
+pub(super) enum LimitStep {
     /// So much is left, of so much.
     Warning(Duration, Duration),
     End(Duration),
 }
 
 impl Limit {
-    fn next(&self) -> Instant {
+    /// One of that length.
+    pub(super) fn new(length: Duration, since: Instant) -> Self {
+        Self {
+            length,
+            since,
+            warned: 0,
+        }
+    }
+
+    /// When it is over.
+    pub(super) fn end(&self) -> Instant {
+        self.since + self.length
+    }
+
+    /// When something is due next.
+    pub(super) fn next(&self) -> Instant {
         let before = self.warnings().nth(self.warned).unwrap_or_default();
         self.since + (self.length - before)
     }
 
-    fn due(&mut self, now: Instant) -> Option<LimitStep> {
+    /// What is due `now`.
+    pub(super) fn due(&mut self, now: Instant) -> Option<LimitStep> {
         let mut warned = self.warned;
-        let left = (self.since + self.length).saturating_duration_since(now);
+        let left = self.end().saturating_duration_since(now);
         if left.is_zero() {
             return Some(LimitStep::End(self.length));
         }
@@ -149,7 +163,7 @@ impl Limit {
 }
 
 /// The time that is `left`, in whole seconds: a timer that is late by a moment takes nothing away.
-fn remaining(left: Duration) -> String {
+pub(super) fn remaining(left: Duration) -> String {
     span(Duration::from_secs(left.as_secs_f64().ceil() as u64))
 }
 

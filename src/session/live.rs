@@ -15,6 +15,7 @@ use tracing::info;
 
 pub(crate) use self::watch::{SessionEnd, SessionEvent, Signal};
 use super::audit::SessionAudit;
+use super::collective::CollectiveWait;
 use super::limits::Limits;
 use super::refusal::SessionRefusal;
 use super::{Attached, Denied, Permit, Session, TaskEnd};
@@ -68,6 +69,8 @@ pub(crate) struct Live<'a> {
     /// When the first session with this hold of the worker began.
     pub(crate) began: Instant,
     limits: Limits,
+    /// Until when others wait for the task.
+    collective: Option<CollectiveWait>,
     /// To be told when the program runs and stops, for [`SessionEvent::TaskEnded`] to come.
     pub(crate) task: TaskEnd,
     /// When the client last said something, as far as is known.
@@ -192,6 +195,7 @@ impl<'a> Begun<'a> {
             asked_to_end: self.asked_to_end,
             began,
             limits: Limits::new(&worker.rights().obligations, now).since(began),
+            collective: worker.collective_wait(),
             task: worker.task_end(),
             worker,
             said: now,

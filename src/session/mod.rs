@@ -9,6 +9,7 @@
 pub(crate) mod audit;
 pub(crate) mod authenticate;
 mod authorise;
+mod collective;
 pub mod family;
 pub(crate) mod leaving;
 pub(crate) mod limits;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tracing::{Span, error_span};
 
+use super::collective::{CollectiveWait, StandClock};
 use super::{SessionTable, TaskEnd};
 use crate::agents::WorkerRoute;
 use crate::identity::Principal;
@@ -214,7 +215,12 @@ impl Permit {
 
     /// The worker was reached.
     pub(crate) fn attached(self) -> Attached {
-        Attached { permit: self }
+        let since = self.breakpoint().first_seen.instant;
+        let clock = StandClock::new(self.listed.then_some(since));
+        Attached {
+            permit: self,
+            clock,
+        }
     }
 
     /// Ends it, and waits until the worker has answered the goodbye, but no longer than `patience`. From then on lists tell
@@ -267,6 +273,7 @@ impl Permit {
 #[derive(Debug)]
 pub struct Attached {
     permit: Permit,
+    clock: StandClock,
 }
 
 impl Attached {
@@ -298,10 +305,17 @@ impl Attached {
 
     /// Tells when the task has ended; for a subprocess never.
     pub fn task_end(&self) -> TaskEnd {
-        TaskEnd::new(match &self.permit.grant {
-            Grant::Holder(claim) => Some(claim.current_task()),
-            Grant::Subprocess(_) | Grant::Offered(_) => None,
-        })
+        match &self.permit.grant {
+            Grant::Holder(claim) => {
+                TaskEnd::new(Some(claim.current_task())).telling(self.clock.clone())
+            }
+            Grant::Subprocess(_) | Grant::Offered(_) => TaskEnd::new(None),
+        }
+    }
+
+    /// Until when others wait for the task in a collective, where a limit is known; for a subprocess nobody does.
+    pub(super) fn collective_wait(&self) -> Option<CollectiveWait> {
+        CollectiveWait::new(self.breakpoint(), &self.clock).filter(|_| self.holds())
     }
 
     /// Resolves with the reason when the registry learns that the worker is gone; for a subprocess never

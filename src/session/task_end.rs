@@ -6,6 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
+use super::collective::StandClock;
 use crate::ray::registry::CurrentTask;
 use crate::timestamp::Timestamp;
 
@@ -31,6 +32,8 @@ pub struct TaskEnd {
     ran: bool,
     /// The last stop, while it is not known in which task.
     stopped: Option<Timestamp>,
+    /// Told as well.
+    clock: Option<StandClock>,
 }
 
 /// A question that is out. The lock is never taken: it makes the session that owns this `Sync`.
@@ -55,11 +58,21 @@ impl TaskEnd {
             said_once: false,
             ran: false,
             stopped: None,
+            clock: None,
         }
+    }
+
+    /// The same, which has `clock` know when the program runs and stops.
+    pub(super) fn telling(mut self, clock: StandClock) -> Self {
+        self.clock = Some(clock);
+        self
     }
 
     /// The program was let run.
     pub fn resumed(&mut self) {
+        if let Some(clock) = &self.clock {
+            clock.resumed();
+        }
         self.forget();
         self.ran = true;
         self.pause = PAUSES.0;
@@ -68,6 +81,9 @@ impl TaskEnd {
 
     /// The program has stopped: its task is there, or another one is.
     pub fn stopped(&mut self) {
+        if let Some(clock) = &self.clock {
+            clock.stopped();
+        }
         self.forget();
         if self.ran {
             self.stopped = Some(Timestamp::now());

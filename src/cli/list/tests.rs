@@ -138,6 +138,18 @@ fn what_holds_gpus_is_seen_at_once() {
 }
 
 #[test]
+fn what_others_wait_for_shows_how_long_they_can() {
+    let mut list = list();
+    list["breakpoints"][0]["first_seen"] = json!(1000.0);
+    list["breakpoints"][0]["collective_ends"] = json!(2800.0);
+    let text = page(&list, None);
+    let lines: Vec<_> = text.lines().collect();
+    assert!(lines[0].contains("WAITING  TIMEOUT  HOLDER"), "{text}");
+    assert!(lines[1].contains("2m 14s   27m 45s  -"), "{text}");
+    assert!(lines[2].contains("3s       -        Visual"), "{text}");
+}
+
+#[test]
 fn several_clusters_have_a_column() {
     let mut list = list();
     list["clusters"]

@@ -143,10 +143,14 @@ fn write_line(out: &mut impl Write, word: &str, row: &Row) -> io::Result<()> {
     let location = unless_unknown(" at ", &row.location);
     let holder = unless_unknown(", ", &row.holder);
     let (clock, waiting) = (clock(), span(row.waiting));
+    let timeout = match row.timeout {
+        Some(left) => format!(", others time out in {}", span(left)),
+        None => String::new(),
+    };
     let Row { id, task, node, .. } = row;
     writeln!(
         out,
-        "{clock} {word:<8} {id}  {task}{location} on {node}, waiting {waiting}{holder}"
+        "{clock} {word:<8} {id}  {task}{location} on {node}, waiting {waiting}{timeout}{holder}"
     )
 }
 

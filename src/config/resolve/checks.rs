@@ -165,6 +165,21 @@ impl Resolver {
                 "nothing could be announced before it happens",
             );
         }
+        if let (Some(limit), Some(before)) = (
+            release.collective_timeout,
+            release.before_collective_timeout,
+        ) && limit <= before
+        {
+            self.problem(
+                "release.before_collective_timeout",
+                &format_duration(before),
+                &format!(
+                    "less than release.collective_timeout ({})",
+                    format_duration(limit)
+                ),
+                "nothing would be released, since that would be as soon as a task stops",
+            );
+        }
         // Only a cluster that was found has a name with a dot.
         let known = |name: &String| {
             config.clusters.iter().any(|cluster| cluster.name == *name)

@@ -33,6 +33,8 @@ settings! {
         on: Vec<NoticeEvent> = NoticeEvent::all(), ValueKind::new(events, |events| listed(&words(events)));
         /// A breakpoint that has waited for so long is told of, once for each stop.
         paused_for: Duration = 30 * MINUTE, duration(SECOND..=30 * DAY);
+        /// So long before the collectives of a job time out that wait for a stopped task, it is told, once for each stop.
+        collective_within: Duration = 5 * MINUTE, duration(SECOND..=30 * DAY);
         /// The sentence for people, of breakpoints.
         text: Template = Template::usual(), ValueKind::new(template, quoted);
         /// The address of the relay as people reach it, without a slash at its end. Absent: notices have no link.
@@ -55,6 +57,8 @@ words! {
     pub enum NoticeEvent {
         /// A breakpoint has waited for `notice.paused_for`.
         Paused = "paused",
+        /// Collectives of its job that wait for it time out within `notice.collective_within`.
+        Collective = "collective",
         /// The client of a session is lost, and its task is kept stopped.
         Parked = "parked",
         /// A task was let run by `[release]`.

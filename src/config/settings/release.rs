@@ -6,7 +6,7 @@ use crate::config::kind::{SHORTEST, ValueKind, duration, quoted, texts};
 use crate::config::problem::Wrong;
 use crate::config::raw::RawValue;
 use crate::config::read::{self, Read};
-use crate::config::units::{DAY, MINUTE, format_duration};
+use crate::config::units::{DAY, MINUTE, format_duration, parse_duration};
 
 /// Longest that anything may be set to wait.
 const LONGEST: Duration = DAY.saturating_mul(30);
@@ -15,9 +15,14 @@ settings! {
     /// `[release]`: when tasks that wait at a breakpoint are released without a person asking.
     pub struct Release = "release" {
         /// A breakpoint that has waited for so long is released. Absent: `off`.
-        after: Option<Duration> = None, ValueKind::new(after, shown);
+        after: Option<Duration> = None, ValueKind::new(off_or_time, shown);
         /// So long before, it is announced in the event stream and the audit log.
         announce: Duration = 5 * MINUTE, duration(SHORTEST..=LONGEST);
+        /// After so long the collectives (NCCL, Gloo) of a job time out that wait for a stopped task of it. A job says its own
+        /// by `RAY_RELAY_COLLECTIVE_TIMEOUT` in its runtime environment. Absent: `off`, and only what jobs say is known.
+        collective_timeout: Option<Duration> = None, ValueKind::new(off_or_time, shown);
+        /// So long before that time-out, all waiting tasks of the job are released. Absent: `off`, and nothing is.
+        before_collective_timeout: Option<Duration> = None, ValueKind::new(off_or_time, shown);
         /// Names of the clusters for which it holds; empty: for all.
         clusters: Vec<String> = Vec::new(), texts(1000, "a list of names of clusters, such as [\"training\"]");
     }
@@ -26,12 +31,37 @@ settings! {
 impl Release {
     /// How long a breakpoint of `cluster` may wait; `None`: as long as it likes.
     pub fn after_on(&self, cluster: &str) -> Option<Duration> {
-        let holds = self.clusters.is_empty() || self.clusters.iter().any(|name| name == cluster);
-        self.after.filter(|_| holds)
+        self.after.filter(|_| self.holds_on(cluster))
+    }
+
+    /// After how long the collectives of a job of `cluster` time out that says nothing of it itself.
+    pub fn collective_timeout_on(&self, cluster: &str) -> Option<Duration> {
+        self.collective_timeout.filter(|_| self.holds_on(cluster))
+    }
+
+    /// How long before that time-out what waits on `cluster` is released; `None`: it is not.
+    pub fn before_collective_timeout_on(&self, cluster: &str) -> Option<Duration> {
+        self.before_collective_timeout
+            .filter(|_| self.holds_on(cluster))
+    }
+
+    /// Whether anything is ever released.
+    pub fn releases(&self) -> bool {
+        self.after.is_some() || self.before_collective_timeout.is_some()
+    }
+
+    fn holds_on(&self, cluster: &str) -> bool {
+        self.clusters.is_empty() || self.clusters.iter().any(|name| name == cluster)
     }
 }
 
-fn after(value: &RawValue) -> Read<Option<Duration>> {
+/// Reads what a job says by `RAY_RELAY_COLLECTIVE_TIMEOUT`; nothing where that is no time within the bounds of the key.
+pub fn collective_timeout_of_job(text: &str) -> Option<Duration> {
+    let told = parse_duration(text).ok()?;
+    (SHORTEST..=LONGEST).contains(&told).then_some(told)
+}
+
+fn off_or_time(value: &RawValue) -> Read<Option<Duration>> {
     match value {
         RawValue::Text(text) | RawValue::Word(text) if text == "off" => Ok(None),
         value => match read::duration(value, SHORTEST..=LONGEST) {

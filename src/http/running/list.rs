@@ -1,6 +1,7 @@
 //! `GET /relay/v1/tasks`: what runs, a page at a time.
 //!
-//! The answer has `{"tasks": [ROW], "total", "next", "clusters": [{"name", "trouble", "complete"}]}`. The rows are those of
+//! The answer has `{"tasks": [ROW], "total", "next", "clusters": [{"name", "trouble", "complete"}], "jobs": [JOB]}`. A job is there when tasks
+//! of it stand ([`standing`]). The rows are those of
 //! this moment by Ray's last word, which is a second old; pages are in an order in which a row keeps its place. With
 //! `hook=true` each row says whether its worker has the [hook](super::hooked). With `state=failed` the answer has what agents keep of tasks that have failed, the latest first and in one page.
 
@@ -17,8 +18,11 @@ use crate::http::answer::{self, Body};
 use crate::http::exchange::Exchange;
 use crate::http::query;
 use crate::identity::Principal;
+use crate::listing::standing;
 use crate::policy::Scope;
 use crate::ray::registry::Running;
+use crate::session::within;
+use crate::timestamp::Timestamp;
 
 /// Rows of a page, where no number is asked for, and at most.
 const PAGE: usize = 1000;
@@ -142,10 +146,14 @@ pub(in crate::http) async fn list(
     if wanted.hook {
         hooked::tell(ctx, &told, &mut rows).await;
     }
+    let listed = within(principal, Scope::List, &ctx.registry.snapshot());
+    let all = found.iter().flat_map(|found| &found.rows);
+    let seen = all.filter(|one| may(principal, Scope::List, one));
+    let jobs = standing::jobs(&listed, seen, Timestamp::now());
     // A person who may not look any more sees nothing of what was asked before.
     if let Some(ended) = principal.is_over() {
         return answer::error(StatusCode::UNAUTHORIZED, ended);
     }
-    let told = json!({ "tasks": rows, "total": total, "next": next, "clusters": clusters(&found) });
+    let told = json!({ "tasks": rows, "total": total, "next": next, "clusters": clusters(&found), "jobs": jobs });
     held(exchange, principal, &told)
 }

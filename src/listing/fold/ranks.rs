@@ -35,7 +35,7 @@ impl Ranks {
 }
 
 /// `numbers` as `0-2,4-7`.
-pub(super) fn ranges(numbers: &BTreeSet<u32>) -> String {
+pub(in crate::listing) fn ranges(numbers: &BTreeSet<u32>) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for number in numbers {
         match ranges.last_mut() {

@@ -240,3 +240,28 @@ fn what_is_not_asked_for_is_not_told() {
     watch.see(&with(&breakpoint, died(false)));
     assert_eq!(events(&queue), ["died"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_about_to_time_out_is_told_of_once_by_its_first_stop() {
+    let (queue, config) = (queue(), config::Notice::default());
+    let mut watch = Watch::new(&config, &queue);
+    let rank = |n: u8, since: Duration| {
+        let mut rank = paused("step", n);
+        rank.first_seen = ago(since);
+        rank.names_mut().job_id = Some("01000000".to_owned());
+        rank.names_mut().collective_timeout = Some(20 * MINUTE);
+        rank
+    };
+    let list = snapshot(vec![rank(1, 14 * MINUTE), rank(2, MINUTE)]);
+    watch.look(&list, true);
+    assert_eq!(events(&queue), [""; 0]);
+    tokio::time::advance(2 * MINUTE).await;
+    watch.look(&list, true);
+    watch.look(&list, true);
+    let told = bodies(&queue);
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0]["event"], "collective");
+    assert_eq!(told[0]["breakpoint"]["collective_left_seconds"], 240);
+    let text = told[0]["text"].as_str().unwrap();
+    assert!(text.contains("collectives time out in 4m 00s"), "{text}");
+}

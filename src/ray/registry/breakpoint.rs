@@ -21,8 +21,13 @@ use crate::timestamp::Timestamp;
 pub use crate::wire::debugger::Kind;
 use crate::wire::text::{one_line, shortened};
 
-/// Ray's own frames around a stop, in every version from 2.9.
-pub(super) const RAY_FRAMES: [&str; 2] = ["ray/util/debugpy.py", "ray/util/rpdb.py"];
+/// Ray's own frames around a stop, in every version from 2.9, and those of `ray_relay.breakpoint()`.
+pub(super) const RAY_FRAMES: [&str; 4] = [
+    "ray/util/debugpy.py",
+    "ray/util/rpdb.py",
+    "ray_relay/__init__.py",
+    "ray_relay_hook.py",
+];
 
 /// Why the worker stopped, as far as Ray lets us know without attaching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -157,6 +162,8 @@ pub struct Names {
     /// The code runs from an unpacked `working_dir` (a `gcs://` or remote package), so the
     /// worker's current directory stands for the folder that the user submitted.
     pub unpacked_working_dir: bool,
+    /// After how long the collectives of its job time out that wait for it, where the job or the configuration says so.
+    pub collective_timeout: Option<Duration>,
     /// What it holds of its node while it waits; `None` where Ray does not say (the legacy debugger), or not yet.
     pub resources: Option<Resources>,
 }

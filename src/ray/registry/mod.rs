@@ -7,6 +7,7 @@ pub mod breakpoint;
 mod change;
 mod claim;
 mod clusters;
+mod collective;
 mod current;
 mod entered;
 mod examine;
@@ -63,6 +64,7 @@ pub use breakpoint::{
 };
 pub use change::{Change, ClaimError, Event};
 pub use claim::{Claim, Lease, ReleasedWorker, WorkerLocation};
+pub use collective::{JobOf, Standing};
 pub use current::CurrentTask;
 pub(crate) use entered::EnteredBreakpoint;
 pub use examine::Examined;
@@ -247,6 +249,14 @@ impl Registry {
     pub fn observe(&self, observer: Arc<dyn Observer>) {
         if self.shared.observer.set(observer).is_err() {
             tracing::debug!("the registry has an observer already");
+        }
+    }
+
+    /// Has `release` say after how long the collectives of jobs time out that do not say so themselves. The first word counts;
+    /// call it before [`Self::run`].
+    pub fn time_collectives(&self, release: &config::Release) {
+        if self.shared.release.set(release.clone()).is_err() {
+            tracing::debug!("the registry knows the limits of collectives already");
         }
     }
 

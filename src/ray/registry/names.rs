@@ -92,11 +92,9 @@ pub(super) fn of_task(row: &TaskRow) -> Names {
 }
 
 fn of_task_called(row: &TaskRow, name: &str) -> Names {
-    let environment = row
-        .runtime_env_info
-        .as_ref()
-        .map(|info| &*info.serialized_runtime_env);
-    let environment = environment.map(runtime_env).unwrap_or_default();
+    let environment = row.runtime_env_info.as_ref();
+    let environment = environment.map(|info| RuntimeEnv::read(&info.serialized_runtime_env));
+    let environment = environment.unwrap_or_default();
     let world = World::of(&environment);
     Names {
         rank: world.rank.or_else(|| rank_in(name)),
@@ -107,7 +105,8 @@ fn of_task_called(row: &TaskRow, name: &str) -> Names {
         job_id: known(&row.job_id),
         task_id: known(&row.task_id),
         actor_id: known(&row.actor_id),
-        unpacked_working_dir: unpacks(&environment),
+        unpacked_working_dir: environment.unpacks(),
+        collective_timeout: environment.collective_timeout(),
         resources: held_by_task(row),
         ..Names::default()
     }
@@ -140,8 +139,11 @@ pub(super) fn add_actor(names: &mut Names, actor: &ActorRow) {
     names.resources = actor.required_resources.as_ref().map(Resources::read);
     names.actor_id = known(&actor.actor_id);
     names.group = Some(group_of(actor));
-    let environment = runtime_env(&actor.serialized_runtime_env);
-    names.unpacked_working_dir |= unpacks(&environment);
+    let environment = RuntimeEnv::read(&actor.serialized_runtime_env);
+    names.unpacked_working_dir |= environment.unpacks();
+    names.collective_timeout = names
+        .collective_timeout
+        .or(environment.collective_timeout());
     if actor.class_name.starts_with(REPLICA) {
         // `SERVE_REPLICA::app1#Echo#oqmuf2kx` is Serve's own name for it, not the program's.
         return;
@@ -225,7 +227,7 @@ pub(super) fn of_driver(job_id: &str, job: Option<&JobRow>) -> Found {
         group: Some(DRIVER.to_owned()),
         job_id: known(job_id),
         submission_id: job.and_then(|job| known(&job.submission_id)),
-        unpacked_working_dir: environment.is_some_and(unpacks),
+        unpacked_working_dir: environment.is_some_and(RuntimeEnv::unpacks),
         // Ray gives a driver nothing.
         resources: Some(Resources::default()),
         ..Names::default()
@@ -264,16 +266,6 @@ fn task_name(row: &TaskRow) -> Cow<'_, str> {
         }
         None => Cow::Borrowed(name),
     }
-}
-
-/// A `working_dir` given as a URI is unpacked on the node; the worker runs inside of it.
-fn unpacks(environment: &RuntimeEnv) -> bool {
-    environment.working_dir.contains("://")
-}
-
-/// A runtime environment as Ray writes it down; one without anything where it is not understood.
-fn runtime_env(serialized: &str) -> RuntimeEnv {
-    serde_json::from_str(serialized).unwrap_or_default()
 }
 
 /// Which of how many a process is, as the variables say that Ray starts it with.
@@ -403,6 +395,28 @@ mod tests {
         assert!(unpacked(r#"{"working_dir": "https://host/code.zip"}"#));
         assert!(!unpacked(r#"{"working_dir": "/srv/code"}"#));
         assert!(!unpacked(r#"{"env_vars": {}}"#) && !unpacked("not json") && !unpacked(""));
+    }
+
+    #[test]
+    fn a_job_says_after_how_long_its_collectives_time_out() {
+        let said = |environment| of_task(&task("f", environment)).collective_timeout;
+        let minutes = |minutes: u64| Some(std::time::Duration::from_secs(60 * minutes));
+        let environment = r#"{"env_vars": {"A": "b", "RAY_RELAY_COLLECTIVE_TIMEOUT": "10m"}}"#;
+        assert_eq!(said(environment), minutes(10));
+        for nothing in [
+            r#"{"env_vars": {"RAY_RELAY_COLLECTIVE_TIMEOUT": "soon"}}"#,
+            r#"{"env_vars": {"RAY_RELAY_COLLECTIVE_TIMEOUT": "0s"}}"#,
+            r#"{"env_vars": {"RAY_RELAY_COLLECTIVE_TIMEOUT": "9999d"}}"#,
+            r#"{"env_vars": {"RAY_RELAY_COLLECTIVE_TIMEOUT": ["10m"]}}"#,
+            r#"{"env_vars": ["RAY_RELAY_COLLECTIVE_TIMEOUT"]}"#,
+            "{}",
+        ] {
+            assert_eq!(said(nothing), None, "{nothing}");
+        }
+        // Of an actor whose method says nothing.
+        let mut actor = actor("Trainer", "", "");
+        actor.serialized_runtime_env = environment.to_owned();
+        assert_eq!(of_actor(&actor).names.collective_timeout, minutes(10));
     }
 
     #[test]

@@ -7,10 +7,12 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use crate::config::collective_timeout_of_job;
 use crate::ray::registry::bounded::{
     FirstRows, amounts, end, id, lenient, long, millis, number, text, truth,
 };
@@ -304,25 +306,48 @@ pub(super) fn newest_running(jobs: &[JobRow]) -> (Vec<JobRow>, bool) {
     (running.into_iter().take(MAX_JOBS).cloned().collect(), all)
 }
 
-/// The part of a runtime environment that matters for finding source files, and for telling ranks.
+/// The part of a runtime environment that matters here: for finding source files, for telling ranks, and what it says to the relay.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct RuntimeEnv {
     #[serde(default, deserialize_with = "text")]
     pub(super) working_dir: String,
     #[serde(default, deserialize_with = "lenient")]
-    pub(super) env_vars: Option<RankVariables>,
+    pub(super) env_vars: Option<EnvVars>,
 }
 
-/// The variables that say which of how many a process is, as torch and those that start processes for it name them. No other
-/// is read.
+/// The variables of a runtime environment that are read: those that say which of how many a process is, as torch and those that start
+/// processes for it name them, and those that are meant for the relay. No other is kept.
 #[derive(Debug, Clone, Default, Deserialize)]
-pub(super) struct RankVariables {
+pub(super) struct EnvVars {
     #[serde(rename = "RANK", default, deserialize_with = "text")]
     pub(super) rank: String,
     #[serde(rename = "LOCAL_RANK", default, deserialize_with = "text")]
     pub(super) local_rank: String,
     #[serde(rename = "WORLD_SIZE", default, deserialize_with = "text")]
     pub(super) world_size: String,
+    #[serde(
+        default,
+        rename = "RAY_RELAY_COLLECTIVE_TIMEOUT",
+        deserialize_with = "text"
+    )]
+    pub(super) collective_timeout: String,
+}
+
+impl RuntimeEnv {
+    /// A runtime environment as Ray writes it into rows; nothing where it cannot be read.
+    pub(super) fn read(serialized: &str) -> Self {
+        serde_json::from_str(serialized).unwrap_or_default()
+    }
+
+    /// A `working_dir` given as a URI is unpacked on the node; the worker runs inside of it.
+    pub(super) fn unpacks(&self) -> bool {
+        self.working_dir.contains("://")
+    }
+
+    /// After how long collectives time out, as the job says it.
+    pub(super) fn collective_timeout(&self) -> Option<Duration> {
+        collective_timeout_of_job(&self.env_vars.as_ref()?.collective_timeout)
+    }
 }
 
 /// The answer of `/api/version`.

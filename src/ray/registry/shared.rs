@@ -32,6 +32,8 @@ pub(super) struct Shared {
     pub(super) observer: OnceLock<Arc<dyn Observer>>,
     /// What the answers of heads are taken from.
     pub(super) memory: OnceLock<Memory>,
+    /// What it says of the limits of collectives.
+    pub(super) release: OnceLock<config::Release>,
     snapshot: watch::Sender<Arc<Snapshot>>,
     events: broadcast::Sender<Event>,
     /// Those that heads list as alive, in order.
@@ -90,6 +92,7 @@ impl Shared {
             told: Published::default(),
             observer: OnceLock::new(),
             memory: OnceLock::new(),
+            release: OnceLock::new(),
             snapshot: watch::Sender::new(Arc::new(snapshot)),
             events: broadcast::Sender::new(EVENT_BACKLOG),
             nodes: watch::Sender::new(Arc::from([])),

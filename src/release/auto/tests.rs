@@ -133,3 +133,90 @@ async fn clusters_that_are_not_named_are_left_alone() {
     step(&context, &context.registry.snapshot(), &mut HashMap::new()).await;
     assert!(outcomes(&kept).is_empty());
 }
+
+/// A rank of the job `job` whose collectives time out half an hour after it has stopped, `ago` before now.
+fn rank(mut rank: Breakpoint, job: &str, before: Duration) -> Breakpoint {
+    rank.first_seen = ago(before);
+    rank.names_mut().job_id = Some(job.to_owned());
+    rank.names_mut().collective_timeout = Some(30 * MINUTE);
+    rank
+}
+
+fn before_timeout(before: Option<Duration>) -> (Arc<Context>, AuditSpy) {
+    relay(|config| {
+        config.release.before_collective_timeout = before;
+        config.release.announce = 5 * MINUTE;
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_of_a_job_are_released_before_its_collectives_time_out() {
+    let (context, kept) = before_timeout(Some(2 * MINUTE));
+    let (first, one) = listening(paused("step", 1)).await;
+    let (second, other) = listening(paused("step", 2)).await;
+    let (third, elsewhere) = listening(paused("step", 3)).await;
+    context.registry.insert(rank(one, "01000000", 22 * MINUTE));
+    context.registry.insert(rank(other, "01000000", MINUTE));
+    context.registry.insert(rank(elsewhere, "02000000", MINUTE));
+    let (mut announced, list) = (HashMap::new(), context.registry.snapshot());
+    let began = Instant::now();
+    step(&context, &list, &mut announced).await;
+    assert!(outcomes(&kept).is_empty(), "28 minutes less 5 are not over");
+    tokio::time::advance(MINUTE).await;
+    let next = step(&context, &list, &mut announced).await;
+    let entries = kept.take();
+    assert_eq!(entries.len(), 2);
+    for entry in entries {
+        assert_eq!(entry.details["outcome"], "announced");
+        assert_eq!(entry.details["because"], "before_collective_timeout");
+        assert_eq!(entry.details["in_seconds"], 300);
+    }
+    assert!(next <= began + 6 * MINUTE);
+    tokio::time::advance(5 * MINUTE).await;
+    let workers = [first, second].map(|listener| tokio::spawn(debugpy(listener, true)));
+    step(&context, &list, &mut announced).await;
+    for worker in workers {
+        assert_eq!(worker.await.unwrap().last().unwrap(), "disconnect");
+    }
+    assert_eq!(outcomes(&kept), ["released", "released"]);
+    assert_not_dialled(third);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_alone_releases_nothing_nor_does_one_that_is_over_at_once() {
+    for before in [None, Some(30 * MINUTE), Some(60 * MINUTE)] {
+        let (context, kept) = before_timeout(before);
+        let (listener, one) = listening(paused("step", 1)).await;
+        context.registry.insert(rank(one, "01000000", 40 * MINUTE));
+        let list = context.registry.snapshot();
+        step(&context, &list, &mut HashMap::new()).await;
+        assert!(outcomes(&kept).is_empty(), "{before:?}");
+        assert_not_dialled(listener);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_client_holds_neither_counts_nor_is_released() {
+    let (context, kept) = before_timeout(Some(2 * MINUTE));
+    let (listener, one) = listening(paused("step", 1)).await;
+    let (_other, other) = listening(paused("step", 2)).await;
+    let held = rank(one, "01000000", 29 * MINUTE);
+    let id = held.id;
+    context.registry.insert(held);
+    context.registry.insert(rank(other, "01000000", MINUTE));
+    let holder = Holder {
+        session: 1,
+        subject: None,
+        client: "an editor".to_owned(),
+        peer: Some(([127, 0, 0, 1], 1).into()),
+        since: Timestamp::now(),
+        replica: None,
+        parked_until: None,
+        at_neighbour: false,
+    };
+    let _claim = context.registry.claim(id, holder).unwrap();
+    let list = context.registry.snapshot();
+    step(&context, &list, &mut HashMap::new()).await;
+    assert!(outcomes(&kept).is_empty());
+    assert_not_dialled(listener);
+}

@@ -12,6 +12,7 @@ use super::Live;
 use crate::identity::PrincipalEnded;
 use crate::recording::{CaptureError, Protocol};
 use crate::session::Attached;
+use crate::session::collective::CollectiveWait;
 use crate::session::limits::Due;
 use crate::shutdown::QUIET;
 use crate::telemetry::metrics::Outcome;
@@ -120,6 +121,7 @@ impl Live<'_> {
             () = self.task.ended(), if wants_news => SessionEvent::TaskEnded,
             () = shutdown.abort.cancelled(), if !ending => SessionEvent::End(SessionEnd::Aborted),
             () = shutdown.drain.cancelled(), if !self.draining => return Signal::Draining,
+            () = stands_or_runs(&mut self.collective), if wants_news => return Signal::Due,
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => return Signal::Due,
             else => std::future::pending().await,
         };
@@ -150,14 +152,19 @@ impl Live<'_> {
         if self.quiet_at().is_some_and(|at| at <= now) {
             return Some(SessionEvent::End(SessionEnd::Quiet));
         }
-        Some(match self.limits.due(now)? {
-            Due::Warning(text) => SessionEvent::Warning(text),
-            Due::End(why) => SessionEvent::End(SessionEnd::Limit(why)),
-        })
+        match self.limits.due(now) {
+            Some(Due::Warning(text)) => return Some(SessionEvent::Warning(text)),
+            Some(Due::End(why)) => return Some(SessionEvent::End(SessionEnd::Limit(why))),
+            None => {}
+        }
+        let told = self.collective.as_mut()?.due(now)?;
+        Some(SessionEvent::Warning(told))
     }
 
-    fn due_at(&self) -> Option<Instant> {
-        let times = [self.quiet_at(), self.limits.next()];
+    fn due_at(&mut self) -> Option<Instant> {
+        let quiet = self.quiet_at();
+        let collective = self.collective.as_mut().and_then(CollectiveWait::next);
+        let times = [quiet, self.limits.next(), collective];
         self.ends_at.or(times.into_iter().flatten().min())
     }
 
@@ -175,6 +182,14 @@ impl Live<'_> {
         format!(
             "the relay is being shut down; this session ends when nothing is {done} for {idle} s, and in {patience} s at the latest"
         )
+    }
+}
+
+/// Resolves when the task of a session for which others wait runs or stops. Cancel safe.
+async fn stands_or_runs(collective: &mut Option<CollectiveWait>) {
+    match collective {
+        Some(collective) => collective.changed().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -42,6 +42,7 @@ struct HeldFamilies {
     tasks: IntGaugeVec,
     cpus: GaugeVec,
     gpus: GaugeVec,
+    collective_left: GaugeVec,
     seconds: CounterVec,
     cpu_seconds: CounterVec,
     gpu_seconds: CounterVec,
@@ -81,6 +82,8 @@ struct HeldStop {
     is_known: bool,
     cpus: Amount,
     gpus: Amount,
+    /// When collectives that wait for it time out, as far as that is known.
+    times_out: Option<Instant>,
     /// Until when it has been charged.
     charged: Instant,
 }
@@ -91,6 +94,7 @@ struct Sum {
     tasks: i64,
     cpus: Amount,
     gpus: Amount,
+    times_out: Option<Instant>,
     seconds: f64,
     cpu_seconds: f64,
     gpu_seconds: f64,
@@ -121,6 +125,10 @@ impl HeldMetrics {
             GaugeVec["cluster", "kind", "ray_job"] = "ray_relay_held_gpus",
             "GPUs that these tasks hold now, as Ray accounts for them."
         )?;
+        let collective_left = family!(
+            GaugeVec["cluster", "kind", "ray_job"] = "ray_relay_collective_seconds_left",
+            "Time until the first collectives time out that wait for these tasks, where a limit is known and no client debugs them; 0: it is over."
+        )?;
         let seconds = family!(
             CounterVec["cluster", "kind", "ray_job"] = "ray_relay_held_seconds_total",
             "Time for which breakpoints have held up tasks."
@@ -139,6 +147,7 @@ impl HeldMetrics {
                 tasks: register(registry, tasks)?,
                 cpus: register(registry, cpus)?,
                 gpus: register(registry, gpus)?,
+                collective_left: register(registry, collective_left)?,
                 seconds: register(registry, seconds)?,
                 cpu_seconds: register(registry, cpu_seconds)?,
                 gpu_seconds: register(registry, gpu_seconds)?,
@@ -191,7 +200,11 @@ impl HeldMetrics {
         let mut sums: HashMap<&HeldGroup, Sum> = HashMap::new();
         for stop in accounts.live.values_mut() {
             let HeldStop {
-                group, cpus, gpus, ..
+                group,
+                cpus,
+                gpus,
+                times_out,
+                ..
             } = &*stop;
             let sum = match sums.get_mut(group) {
                 Some(sum) => sum,
@@ -206,6 +219,7 @@ impl HeldMetrics {
             sum.tasks += 1;
             sum.cpus += *cpus;
             sum.gpus += *gpus;
+            sum.times_out = [sum.times_out, *times_out].into_iter().flatten().min();
             if stop.is_known {
                 sum.charge(stop, now);
             }
@@ -221,6 +235,7 @@ impl HeldMetrics {
             tasks.with_label_values(labels).set(sum.tasks);
             cpus.with_label_values(labels).set(sum.cpus.as_f64());
             gpus.with_label_values(labels).set(sum.gpus.as_f64());
+            self.families.time_collectives(labels, sum.times_out, now);
             let job = (Arc::clone(&group.cluster), Arc::clone(&group.job));
             if sum.tasks > 0
                 && let Some(used) = accounts.jobs.get_mut(&job)
@@ -249,11 +264,21 @@ impl HeldFamilies {
         }
     }
 
+    fn time_collectives(&self, labels: &[&str; 3], times_out: Option<Instant>, now: Instant) {
+        let Some(at) = times_out else {
+            // Fails where there is no such series.
+            let _ = self.collective_left.remove_label_values(labels);
+            return;
+        };
+        let left = at.saturating_duration_since(now).as_secs_f64();
+        self.collective_left.with_label_values(labels).set(left);
+    }
+
     fn forget(&self, group: &HeldGroup) {
         let labels = &group.labels();
         // Fails where there is no such series.
         let _ = self.tasks.remove_label_values(labels);
-        for family in [&self.cpus, &self.gpus] {
+        for family in [&self.cpus, &self.gpus, &self.collective_left] {
             let _ = family.remove_label_values(labels);
         }
         for family in [&self.seconds, &self.cpu_seconds, &self.gpu_seconds] {
@@ -277,8 +302,10 @@ impl Accounts {
             is_known,
             cpus,
             gpus,
+            times_out: None,
             charged: now,
         });
+        stop.times_out = breakpoint.collective_ends().map(|ends| ends.instant);
         let as_known = (stop.cpus, stop.gpus) == (cpus, gpus) && stop.group == group;
         if stop.is_known && !as_known {
             families.charge(stop, now);
@@ -420,6 +447,26 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} in {text}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_time_out_of_a_job_is_told_while_nobody_debugs_what_it_waits_for() {
+        let (registry, held) = held();
+        for (n, limit) in [(1, 600), (2, 60)] {
+            let mut known = known(n, "01000000", 0.0);
+            known.first_seen = crate::timestamp::Timestamp::now();
+            known.names_mut().collective_timeout = Some(Duration::from_secs(limit));
+            held.changed(Change::Named, &known);
+        }
+        advance(Duration::from_secs(20)).await;
+        let series = "collective_seconds_left{kind=\"debugpy\",ray_job=\"01000000\"}";
+        let text = told(&registry, &held);
+        assert!(text.contains(&format!("{series} 40\n")), "{text}");
+        held.changed(Change::Released, &known(2, "01000000", 0.0));
+        let text = told(&registry, &held);
+        assert!(text.contains(&format!("{series} 580\n")), "{text}");
+        held.changed(Change::Released, &known(1, "01000000", 0.0));
+        assert!(!told(&registry, &held).contains(series));
     }
 
     #[tokio::test(start_paused = true)]

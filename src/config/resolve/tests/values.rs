@@ -1,5 +1,7 @@
 //! Values that are refused, by themselves or for what stands next to them.
 
+use std::time::Duration;
+
 use super::*;
 
 #[test]
@@ -135,6 +137,26 @@ fn identity_providers_are_only_asked_where_nobody_can_answer_for_them() {
         &[],
     );
     assert!(config.jwks.is_given() && config.kubernetes.enabled);
+}
+
+#[test]
+fn the_limit_of_collectives_is_longer_than_what_is_released_before_it() {
+    let cluster = "[[cluster]]\nray_address = \"http://head:8265\"\n[release]\n";
+    let with = |keys: &str| format!("{cluster}{keys}");
+    let told = config(&with("collective_timeout = \"30m\"\n"), &[]).release;
+    assert_eq!(
+        told.collective_timeout_on("default"),
+        Some(Duration::from_secs(1800))
+    );
+    assert!(!told.releases(), "a limit alone releases nothing");
+    let both = "collective_timeout = \"30m\"\nbefore_collective_timeout = \"2m\"\n";
+    assert!(config(&with(both), &[]).release.releases());
+    let too_long = "collective_timeout = \"2m\"\nbefore_collective_timeout = \"2m\"\n";
+    let wrong = problem(&with(too_long));
+    assert_eq!(wrong.key, "release.before_collective_timeout");
+    let elsewhere = "collective_timeout = \"30m\"\nclusters = [\"default\"]\n";
+    let told = config(&with(elsewhere), &[]).release;
+    assert_eq!(told.collective_timeout_on("other"), None);
 }
 
 #[test]

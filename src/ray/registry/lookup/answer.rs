@@ -1,5 +1,6 @@
 //! What was found out about one stop, and what it changes in the core.
 
+use crate::config::Release;
 use crate::ray::registry::names::Found;
 use crate::ray::registry::state::{Changes, Cluster, Now, State, Target};
 use crate::ray::registry::traceback::Stopped;
@@ -11,6 +12,19 @@ pub(super) enum LookupAnswer {
 }
 
 impl LookupAnswer {
+    /// With what `release` says of the collectives of a task of `cluster` whose job says nothing.
+    pub(super) fn timed_by(mut self, release: Option<&Release>, cluster: &str) -> Self {
+        let limit = release.and_then(|release| release.collective_timeout_on(cluster));
+        if let (Self::Names(_, Some(found)), Some(limit)) = (&mut self, limit) {
+            let names = &mut found.names;
+            // A driver is in no collective, nor is what has no task.
+            if names.task_id.is_some() {
+                names.collective_timeout.get_or_insert(limit);
+            }
+        }
+        self
+    }
+
     pub(super) fn apply(self, state: &mut State, cluster: Cluster, now: Now) -> Changes {
         match self {
             Self::Names(target, found) => {

@@ -150,12 +150,14 @@ struct LookupOut {
 /// Publishes what was found out. Gives way between the parts, so that others have the core in between, and those who
 /// follow the events keep up.
 async fn take_in(shared: &Shared, cluster: Cluster, mut answers: Vec<LookupAnswer>) {
+    let (release, name) = (shared.release.get(), &shared.clusters.at(cluster).name);
     while !answers.is_empty() {
         let rest = answers.split_off(answers.len().min(CHUNK));
         let part = std::mem::replace(&mut answers, rest);
         shared.change(|state, now| {
             let changes = part
                 .into_iter()
+                .map(|answer| answer.timed_by(release, name))
                 .flat_map(|answer| answer.apply(state, cluster, now));
             (changes.collect(), ())
         });

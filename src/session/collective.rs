@@ -1,0 +1,211 @@
+//! What the client of a session is told of those who wait in a collective (NCCL, Gloo) for the task that it debugs: until when,
+//! and that the time is nearly over.
+//!
+//! Told when the task runs and stops, and the time, it says what is due. Nothing ends by it here: what a client holds stays.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::limits::{Limit, LimitStep, remaining};
+use crate::ray::registry::Breakpoint;
+use crate::wire::human_time::span;
+
+/// Who lets a task run for so long has let it get to the collective: those who wait then wait anew. Who steps has not.
+const REACHED: Duration = Duration::from_secs(10);
+
+/// Since when the task of a session stands, shared by whoever lets it run and who counts.
+#[derive(Debug, Clone)]
+pub(super) struct StandClock(watch::Sender<Stand>);
+
+#[derive(Debug, Clone, Copy)]
+enum Stand {
+    Since(Instant),
+    /// It was let run, and what it stood since before.
+    Runs(Option<Instant>, Instant),
+}
+
+impl StandClock {
+    /// Of a task that stands since `first_seen`; `None`: it runs.
+    pub(super) fn new(first_seen: Option<Instant>) -> Self {
+        let runs = || Stand::Runs(None, Instant::now());
+        Self(watch::Sender::new(
+            first_seen.map_or_else(runs, Stand::Since),
+        ))
+    }
+
+    /// The program was let run.
+    pub(super) fn resumed(&self) {
+        self.0.send_if_modified(|stand| {
+            if let Stand::Since(at) = *stand {
+                *stand = Stand::Runs(Some(at), Instant::now());
+                return true;
+            }
+            false
+        });
+    }
+
+    /// The program has stopped.
+    pub(super) fn stopped(&self) {
+        self.0.send_if_modified(|stand| {
+            let Stand::Runs(before, resumed) = *stand else {
+                return false;
+            };
+            let short = before.filter(|_| resumed.elapsed() < REACHED);
+            *stand = Stand::Since(short.unwrap_or_else(Instant::now));
+            true
+        });
+    }
+}
+
+/// Until when others wait for the task of a session.
+#[derive(Debug)]
+pub(super) struct CollectiveWait {
+    timeout: Duration,
+    job: String,
+    stands: watch::Receiver<Stand>,
+    /// Of the stop that is counted, unless it is over.
+    limit: Option<(Instant, Option<Limit>)>,
+    /// The client knows that there is a limit.
+    told: bool,
+}
+
+impl CollectiveWait {
+    /// Of a session with the task of `breakpoint`, whose `clock` that is; `None` where nothing is known of a limit.
+    pub(super) fn new(breakpoint: &Breakpoint, clock: &StandClock) -> Option<Self> {
+        let names = &breakpoint.names;
+        Some(Self {
+            timeout: names.collective_timeout?,
+            job: names.job_id.clone()?,
+            stands: clock.0.subscribe(),
+            limit: None,
+            told: false,
+        })
+    }
+
+    /// Resolves when the task runs or stops. Cancel safe.
+    pub(super) async fn changed(&mut self) {
+        if self.stands.changed().await.is_err() {
+            std::future::pending().await
+        }
+    }
+
+    /// When something is due next.
+    pub(super) fn next(&mut self) -> Option<Instant> {
+        self.count();
+        let (since, limit) = self.limit.as_ref()?;
+        match self.told {
+            false => Some(*since),
+            true => limit.as_ref().map(Limit::next),
+        }
+    }
+
+    /// What the client is to be told `now`.
+    pub(super) fn due(&mut self, now: Instant) -> Option<String> {
+        self.count();
+        let (job, all) = (&self.job, span(self.timeout));
+        let (_, counted) = self.limit.as_mut()?;
+        let limit = counted.as_mut()?;
+        let first = !std::mem::replace(&mut self.told, true);
+        match limit.due(now) {
+            Some(LimitStep::End(_)) => {
+                *counted = None;
+                Some(format!(
+                    "tasks of job {job} that wait for this one in a collective have timed out by now, after {all}, and the job with them, unless they came to it later"
+                ))
+            }
+            None if !first => None,
+            Some(LimitStep::Warning(..)) | None => {
+                let left = remaining(limit.end().saturating_duration_since(now));
+                Some(format!(
+                    "tasks of job {job} that wait for this one in a collective time out in {left}: their limit is {all}, from when it stopped"
+                ))
+            }
+        }
+    }
+
+    /// Counts from the stop that there is.
+    fn count(&mut self) {
+        let stand = *self.stands.borrow_and_update();
+        match (stand, &self.limit) {
+            (Stand::Runs(..), _) => self.limit = None,
+            (Stand::Since(at), Some((counted, _))) if *counted == at => {}
+            (Stand::Since(at), _) => self.limit = Some((at, Some(Limit::new(self.timeout, at)))),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::dap::testing::paused;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn wait(clock: &StandClock) -> CollectiveWait {
+        let mut rank = paused("step", 1);
+        assert!(
+            CollectiveWait::new(&rank, clock).is_none(),
+            "no limit is known"
+        );
+        rank.names_mut().job_id = Some("01000000".to_owned());
+        rank.names_mut().collective_timeout = Some(30 * MINUTE);
+        CollectiveWait::new(&rank, clock).unwrap()
+    }
+
+    /// What is told when from now on, in seconds.
+    async fn course(wait: &mut CollectiveWait) -> Vec<(u64, String)> {
+        let (began, mut told) = (Instant::now(), Vec::new());
+        while let Some(at) = wait.next() {
+            advance(at.saturating_duration_since(Instant::now())).await;
+            let text = wait.due(Instant::now()).unwrap();
+            let end = text.split(" time out in ").nth(1).unwrap_or("over");
+            let end = end.split(':').next().unwrap();
+            told.push((began.elapsed().as_secs(), end.to_owned()));
+        }
+        told
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_client_is_told_at_once_again_when_the_time_is_short_and_when_it_is_over() {
+        let clock = StandClock::new(Some(Instant::now()));
+        advance(12 * MINUTE).await;
+        let told = course(&mut wait(&clock)).await;
+        let told: Vec<_> = told.iter().map(|(at, text)| (*at, &**text)).collect();
+        assert_eq!(
+            told,
+            [
+                (0, "18m 00s"),
+                (780, "5m 00s"),
+                (1020, "1m 00s"),
+                (1080, "over")
+            ]
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_steps_has_the_others_wait_on_and_who_lets_it_run_does_not() {
+        let clock = StandClock::new(Some(Instant::now()));
+        let mut wait = wait(&clock);
+        assert!(wait.due(Instant::now()).is_some());
+        advance(10 * MINUTE).await;
+        clock.resumed();
+        assert_eq!(wait.next(), None, "nobody waits for what runs");
+        advance(Duration::from_secs(1)).await;
+        clock.stopped();
+        wait.changed().await;
+        assert_eq!(
+            wait.next().unwrap() - Instant::now(),
+            15 * MINUTE - Duration::from_secs(1)
+        );
+        clock.resumed();
+        advance(MINUTE).await;
+        clock.stopped();
+        assert_eq!(wait.next().unwrap() - Instant::now(), 25 * MINUTE);
+        assert_eq!(wait.due(Instant::now()), None);
+    }
+}
