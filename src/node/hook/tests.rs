@@ -14,6 +14,7 @@ mod asking;
 mod environment;
 pub(in crate::node) mod failing;
 mod folder;
+mod stopping;
 mod values;
 
 /// A module of Ray's, as far as the hook looks into it, and `setup()` of the hook.

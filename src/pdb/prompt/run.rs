@@ -15,8 +15,13 @@ use crate::wire::dap::message::tells_task_end;
 use crate::wire::dap::names::{Command, Event};
 use crate::wire::text::escaped;
 
-/// Files of Ray that stand between `breakpoint()` and the debugger.
-const RAY_HELPERS: [&str; 2] = ["/ray/util/debugpy.py", "/ray/util/rpdb.py"];
+/// Files that stand between `breakpoint()`, Ray's or that of the module `ray_relay`, and the debugger.
+const RAY_HELPERS: [&str; 4] = [
+    "/ray/util/debugpy.py",
+    "/ray/util/rpdb.py",
+    "/ray_relay/__init__.py",
+    "/ray_relay_hook.py",
+];
 /// Most frames that are asked for.
 const DEEPEST: usize = 5000;
 /// Steps that one command may take in the debugger.

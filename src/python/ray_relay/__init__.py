@@ -95,6 +95,57 @@ def runtime_env(env):
     return env
 
 
+def breakpoint(when=True, ranks=None, group=False):
+    """Ray's own breakpoint(), where `when` is true, on these ranks alone (a number or several).
+
+    Of an array, one true element is enough. With group=True whoever debugs the job in a cluster session, and may open
+    debuggers in its tasks, has the others stop at their next line. It needs no hook.
+    """
+    if not _is_true(when):
+        return
+    if ranks is not None:
+        rank = _rank()
+        if rank is None:
+            _complain(RuntimeError("breakpoint(ranks=...) does not stop: no rank is known of this process"))
+            return
+        if rank not in ([ranks] if isinstance(ranks, int) else ranks):
+            return
+    (_stop_with_group if group else _stop)()
+
+
+def _stop():
+    sys.breakpointhook()
+
+
+def _stop_with_group():
+    """By its name in the stack the relay knows what is asked."""
+    sys.breakpointhook()
+
+
+def _is_true(value):
+    try:
+        return bool(value)
+    except (ValueError, RuntimeError):  # An array of several.
+        return bool(value.any())
+
+
+def _rank():
+    """Of this process in its group, by whatever is loaded that knows it; None: nothing does."""
+    text = os.environ.get("RANK", "")
+    if text.isascii() and text.isdigit():
+        return int(text)
+    torch, train = sys.modules.get("torch.distributed"), sys.modules.get("ray.train")
+    try:
+        if torch is not None and torch.is_available() and torch.is_initialized():
+            return torch.get_rank()
+    except Exception as why:
+        _complain(why)
+    try:
+        return None if train is None else train.get_context().get_world_rank()
+    except Exception:  # It runs in no such run.
+        return None
+
+
 def _both(own, mine):
     """For the workers, to whom it travels by value, as `own` does: what it needs of this module it imports there."""
     def both():

@@ -1,0 +1,93 @@
+//! `ray_relay.breakpoint()`: where it stops, and who is asked to stop with it.
+
+use super::*;
+
+/// Says what is called where, in the place of Ray's own `breakpoint()`.
+const STOPS: &str = r#"
+def stop():
+    frame = sys._getframe(1)
+    names = []
+    while frame: names.append(frame.f_code.co_name); frame = frame.f_back
+    print("stopped" + ("+" if "_stop_with_group" in names else ""), end=" ")
+sys.breakpointhook = stop
+class Several:
+    def __init__(self, *values): self.values = values
+    def __bool__(self): raise ValueError("ambiguous")
+    def any(self): return any(self.values)
+stops = hook["breakpoint"]
+def told(what): print(what, flush=True)
+"#;
+
+/// What `program` prints in a line.
+fn told(program: &str, env: &[(&str, &str)]) -> Option<String> {
+    let mut hooked = Hooked::runs_with(
+        &format!("{STOPS}ready()\n{program}\ntold('.')\nready()"),
+        env,
+    )?;
+    Some(hooked.goes_on())
+}
+
+#[test]
+fn it_stops_where_it_is_true_and_says_who_is_to_stop_with_it() {
+    let nan = "loss = float('nan')\n";
+    for (program, wanted) in [
+        ("stops()", "stopped ."),
+        ("stops(when=loss != loss)", "stopped ."),
+        ("stops(when=loss == loss)", "."),
+        ("stops(Several(False, True), group=True)", "stopped+ ."),
+        ("stops(Several(False, False), group=True)", "."),
+    ] {
+        let Some(told) = told(&format!("{nan}{program}"), &[]) else {
+            return;
+        };
+        assert_eq!(told, wanted, "{program}");
+    }
+}
+
+#[test]
+fn it_stops_on_the_ranks_that_are_named_wherever_they_are_known_from() {
+    let torch = r#"
+torch = types.ModuleType("torch.distributed")
+torch.is_available = torch.is_initialized = lambda: True
+torch.get_rank = lambda: 3
+sys.modules["torch.distributed"] = torch
+"#;
+    let train = r#"
+class Context:
+    def get_world_rank(self): return 3
+train = types.ModuleType("ray.train")
+train.get_context = Context
+sys.modules["ray.train"] = train
+"#;
+    let (both, each) = ("stops(ranks=3)", "stops(ranks=[0, 3])\nstops(ranks=[0])");
+    for (program, env, wanted) in [
+        (
+            format!("{both}\n{each}"),
+            &[("RANK", "3")][..],
+            "stopped stopped .",
+        ),
+        (
+            format!("{both}\n{each}"),
+            &[("RANK", "0")][..],
+            "stopped stopped .",
+        ),
+        (
+            format!("{torch}{both}\n{each}"),
+            &[][..],
+            "stopped stopped .",
+        ),
+        (
+            format!("{train}{both}\n{each}"),
+            &[][..],
+            "stopped stopped .",
+        ),
+        // Who knows of no rank stops for none.
+        (format!("{both}\n{each}"), &[][..], "."),
+        (format!("{both}\n{each}"), &[("RANK", "x")][..], "."),
+    ] {
+        let Some(told) = told(&program, env) else {
+            return;
+        };
+        assert_eq!(told, wanted, "{program} {env:?}");
+    }
+}
