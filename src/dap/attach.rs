@@ -193,6 +193,8 @@ pub struct Pass<'a> {
     pub ticket: Option<&'a Secret>,
     /// The family of the cluster session that it belongs to.
     pub family: Option<&'a str>,
+    /// Its task runs, and is to stop.
+    pub pauses: bool,
 }
 
 /// Configuration of a child session for `breakpoint`, from the parent's own attach arguments. It presents `pass`.
@@ -244,6 +246,9 @@ pub(super) fn way_back(id: BreakpointId, pass: Pass<'_>) -> Value {
     }
     if let Some(family) = pass.family {
         relay["family"] = family.into();
+    }
+    if pass.pauses {
+        relay["running"] = true.into();
     }
     relay
 }

@@ -14,7 +14,7 @@ use crate::telemetry::request::RequestId;
 use crate::wire::text::{one_line, shortened};
 
 /// The keys of `rayRelay` that are for people, for the error that names the nearest one.
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "breakpoint",
     "task",
     "worker",
@@ -23,6 +23,7 @@ const KEYS: [&str; 13] = [
     "next",
     "all",
     "cluster",
+    "group",
     "localRoot",
     "takeOver",
     "onClose",
@@ -61,6 +62,8 @@ pub struct AttachSelector {
     pub park_for: Option<Duration>,
     /// `group`: the id of the command for many that this session is one of, for the record.
     pub group: Option<String>,
+    /// `"group": "job"`: a cluster session that has the others of a job stop when one of its tasks does.
+    pub together: bool,
     /// `family`: the cluster session that had the client open this one. The relay puts it there itself.
     pub family: Option<String>,
     /// `subProcessId` at the top level: a session for that subprocess of a worker that is being debugged.
@@ -162,13 +165,15 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal
                 selector.park_for =
                     Some(asked.ok_or_else(|| must_be("a time such as \"2h\" or \"45m\""))?);
             }
-            "group" => {
-                let id = text()?;
-                if !RequestId::is_written_so(&id) {
-                    return Err(must_be("the id that POST /relay/v1/group answers"));
+            "group" => match text()? {
+                job if job == "job" => (selector.together, selector.all) = (true, true),
+                id if RequestId::is_written_so(&id) => selector.group = Some(id),
+                _ => {
+                    return Err(must_be(
+                        "\"job\", for a cluster session that stops all tasks of a job together, or the id that POST /relay/v1/group answers",
+                    ));
                 }
-                selector.group = Some(id);
-            }
+            },
             "family" => selector.family = Some(text()?),
             // Taken out before; here where nothing was in them.
             "token" | "ticket" => {}
@@ -187,7 +192,9 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal
             }
         }
     }
-    let names_running = selector.task.is_some() || selector.worker.is_some();
+    // By the relay itself, for a session of a cluster session.
+    let was_opened = selector.breakpoint.is_some() && selector.family.is_some();
+    let names_running = selector.task.is_some() || selector.worker.is_some() || was_opened;
     if selector.running && (!names_running || selector.next || selector.all) {
         return Err(bad(
             "`rayRelay.running` opens a debugger in one task that runs: say which by `task`, a name as `ray-relay tasks` shows it or a task id, or by `worker`, and leave out `next` and `all`",
@@ -196,6 +203,11 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal
     if selector.reason.is_some() && !selector.running {
         return Err(bad(
             "`rayRelay.reason` goes on record with a debugger that is opened in a task that runs: it belongs to `running`",
+        ));
+    }
+    if selector.together && (names_running || selector.breakpoint.is_some() || selector.next) {
+        return Err(bad(
+            "`rayRelay.group` \"job\" makes a cluster session, which opens a session for each task of the job: leave out `breakpoint`, `task`, `worker` and `next`",
         ));
     }
     if selector.take_over && selector.breakpoint.is_none() && selector.begun.is_none() {
@@ -289,6 +301,25 @@ mod tests {
         ] {
             assert!(read(refused.clone()).is_err(), "{refused}");
         }
+    }
+
+    #[test]
+    fn who_has_a_job_stop_together_has_a_cluster_session() {
+        let read = |block: Value| read_selector(&json!({"rayRelay": block}));
+        let selector = read(json!({"group": "job", "cluster": "default"})).unwrap();
+        assert!(selector.together && selector.all && selector.group.is_none());
+        assert!(!read(json!({"group": "7k3f9m2qxd.3"})).unwrap().together);
+        for refused in [
+            json!({"group": "job", "task": "f"}),
+            json!({"group": "job", "breakpoint": "12345678"}),
+            json!({"group": "job", "next": true}),
+            json!({"group": "jobs"}),
+        ] {
+            assert!(read(refused.clone()).is_err(), "{refused}");
+        }
+        // As the relay has a client open them.
+        let opened = json!({"breakpoint": "12345678", "running": true, "family": "x"});
+        assert!(read(opened).unwrap().running);
     }
 
     #[test]

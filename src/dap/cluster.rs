@@ -9,6 +9,7 @@ mod announcer;
 mod folded;
 mod jobs;
 mod standing;
+mod together;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use tracing::debug;
 use self::all_tasks::{AllTasks, Taken};
 pub(super) use self::announcer::Announcer;
 use self::jobs::AskedJobs;
+pub(super) use self::together::{JobName, Joined, Together};
 use super::attach_selector::OnClose;
 use super::client::DebugClient;
 use super::refusal::hang_up;
@@ -51,7 +53,7 @@ const FAREWELL_PATIENCE: Duration = Duration::from_millis(500);
 pub(super) async fn run<S>(
     context: &Context,
     mut client: Conversation<S>,
-    mut announcer: Announcer,
+    (mut announcer, mut together): (Announcer, Together<'_>),
     (mut parent, on_close): (GroupRoot, Option<OnClose>),
     (audit, asker): (&SessionAudit<'_>, &DebugClient),
     principal: &Principal,
@@ -67,7 +69,7 @@ where
     let asker = (asker.name.clone(), asker.quirks.needs_thread);
     let all = AllTasks::new(&mut parent, &context.registry, audit.clone(), asker);
     let related = tokio::select! {
-        related = relate(context, &mut client, (&mut announcer, all), (&mut parent, close), principal) => related,
+        related = relate(context, &mut client, (&mut announcer, all, &mut together), (&mut parent, close), principal) => related,
         // A client that reads nothing cannot be told.
         () = overdue(principal) => return Outcome::Revoked,
     };
@@ -115,7 +117,7 @@ async fn overdue(principal: &Principal) {
 async fn relate<S>(
     context: &Context,
     client: &mut Conversation<S>,
-    (announcer, mut all): (&mut Announcer, AllTasks<'_>),
+    (announcer, mut all, together): (&mut Announcer, AllTasks<'_>, &mut Together<'_>),
     (parent, close): (&mut GroupRoot, (Option<OnClose>, Duration)),
     principal: &Principal,
 ) -> Result<Outcome, Closed>
@@ -125,6 +127,7 @@ where
     let shutdown = &context.shutdown;
     let mut snapshots = context.registry.watch();
     let mut jobs = AskedJobs::new(context.registry.clone());
+    let mut family = parent.tasks();
     client.send(&event(Event::Initialized, Value::Null)).await?;
     let (mut configured, mut draining) = (false, false);
     let mut look_again = Some(Instant::now() + CONFIGURE_PATIENCE);
@@ -183,6 +186,19 @@ where
                 }
                 continue;
             }
+            () = family.changed() => {}
+            joined = together.next() => {
+                match joined {
+                    Joined::Told(text) => client.send(&notice(&text, false)).await?,
+                    Joined::Opened(opened) => {
+                        let ticket = context.auth.issue_ticket(principal, &opened);
+                        if let Some(child) = announcer.stopping(&opened, ticket.as_ref()) {
+                            client.send(&child).await?;
+                        }
+                    }
+                }
+                continue;
+            }
             end = jobs.ended() => {
                 client.send(&notice(&end, false)).await?;
                 continue;
@@ -209,6 +225,8 @@ where
             for message in &messages {
                 client.send(message).await?;
             }
+            let (held, asking) = (parent.stops(), parent.asking());
+            together.stopped(&list, (&held, &asking), announcer.room());
             announcer.jobs.drain(..).for_each(|job| jobs.ask(job));
             look_again = again.map(|after| Instant::now() + after);
         }

@@ -8,6 +8,7 @@ mod advertised;
 mod family;
 mod resuming;
 mod running;
+mod together;
 
 use std::sync::Arc;
 
@@ -170,7 +171,8 @@ impl<'a> AttachFlow<'a> {
         let Some(only) = self.only else {
             return Ok(selector);
         };
-        let other = selector.next || selector.all || selector.running;
+        let opens = selector.running && selector.breakpoint.is_none();
+        let other = selector.next || selector.all || opens;
         if other || selector.breakpoint.is_some_and(|id| id != only) {
             return Err(SessionRefusal::Forbidden(
                 "the ticket in `rayRelay.ticket` is for another breakpoint; present a token to choose".into(),
@@ -189,7 +191,8 @@ impl<'a> AttachFlow<'a> {
     where
         S: PeerStream,
     {
-        match selector.running {
+        // What a cluster session has opened is a breakpoint already, and stops all the same.
+        match selector.running && selector.breakpoint.is_none() {
             true => Box::pin(self.open_running(selector, client)).await,
             false => Ok(self.look_again(selector).await),
         }

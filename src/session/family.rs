@@ -229,6 +229,13 @@ impl GroupRoot {
         self.logged.take()
     }
 
+    /// What those of its sessions hold whose tasks ask that others stop with them.
+    pub fn asking(&self) -> Vec<Stop> {
+        let members = self.members.borrow();
+        let asking = members.sessions.values().filter(|one| one.asks);
+        asking.map(|one| one.stop).collect()
+    }
+
     /// Resolves when it has no session. Cancel safe.
     pub async fn childless(&mut self) {
         // The sender is gone only with the family.
@@ -323,6 +330,16 @@ impl GroupMember {
     /// By which further sessions, such as those of a subprocess, join the same family.
     pub fn family(&self) -> &str {
         &self.name
+    }
+
+    /// The task of this session asks that the others of its job stop with it.
+    pub fn asks_others(&self) {
+        if let Some(family) = self.families.lock().get(&self.name) {
+            family.members.send_if_modified(|members| {
+                let own = members.sessions.get_mut(&self.session);
+                own.is_some_and(|own| !std::mem::replace(&mut own.asks, true))
+            });
+        }
     }
 
     /// The client of this session says goodbye. The future says whether all of the family do so at this moment, because their

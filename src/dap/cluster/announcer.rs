@@ -140,7 +140,7 @@ impl Announcer {
             } else {
                 self.last = Some(now);
                 self.announced.insert(breakpoint.id, breakpoint.stop);
-                let child = self.child(breakpoint, ticket(breakpoint).as_ref());
+                let child = self.child(breakpoint, ticket(breakpoint).as_ref(), false);
                 messages.push(child);
             }
         }
@@ -160,11 +160,30 @@ impl Announcer {
         (!left.is_zero()).then_some(left)
     }
 
-    fn child(&mut self, breakpoint: &Breakpoint, ticket: Option<&Secret>) -> Value {
+    /// How many more sessions there is room for.
+    pub(super) fn room(&self) -> usize {
+        MAX_CHILDREN.saturating_sub(self.announced.len())
+    }
+
+    /// Has the client open a session with `opened`, whose task runs and is to stop; `None`: there is no room for it.
+    pub(super) fn stopping(
+        &mut self,
+        opened: &Breakpoint,
+        ticket: Option<&Secret>,
+    ) -> Option<Value> {
+        if self.room() == 0 || self.announced.contains_key(&opened.id) {
+            return None;
+        }
+        self.announced.insert(opened.id, opened.stop);
+        Some(self.child(opened, ticket, true))
+    }
+
+    fn child(&mut self, breakpoint: &Breakpoint, ticket: Option<&Secret>, pauses: bool) -> Value {
         self.seq += 1;
         let pass = Pass {
             ticket,
             family: Some(&self.family),
+            pauses,
         };
         let mut configuration =
             child_configuration(&self.attach.arguments, breakpoint, &self.dialled, pass);

@@ -58,6 +58,7 @@ impl AttachFlow<'_> {
             }
         };
         let (wanted, on_close) = (selector.clone(), selector.on_close);
+        let client_name = opened.client.name.clone();
         let parent = self.context.sessions.families.lead(self.founder(&opened));
         let announcer = cluster::Announcer::new(
             opened.attach,
@@ -67,10 +68,13 @@ impl AttachFlow<'_> {
             &parent,
         )
         .spaced(opened.client.quirks.mixes_sessions);
+        let record = (audit.clone(), client_name);
+        let stop_others = Box::new(move |job, room| self.stop_others(job, room, record.clone()));
+        let together = cluster::Together::new(&wanted, stop_others);
         let running = cluster::run(
             self.context,
             client,
-            announcer,
+            (announcer, together),
             (parent, on_close),
             (&audit, &opened.client),
             &self.principal,

@@ -21,7 +21,7 @@ use crate::wire::peer_stream::PeerStream;
 use crate::wire::text::shortened;
 
 /// How long the heads may take to say what runs.
-const ASKED: Duration = Duration::from_secs(20);
+pub(super) const ASKED: Duration = Duration::from_secs(20);
 
 /// How long a debugger may take to listen: on a busy node it takes some seconds to be imported, and gdb to come into a worker
 /// without the hook.
@@ -34,16 +34,17 @@ const LISTED: (u32, Duration) = (10, Duration::from_millis(300));
 const TOLD: usize = 5;
 
 /// Where a debugger is to be opened: one process, with all that runs in it.
-struct Process {
-    running: Vec<Running>,
+#[derive(Default)]
+pub(super) struct Process {
+    pub(super) running: Vec<Running>,
 }
 
 impl Process {
-    fn first(&self) -> Option<&Running> {
+    pub(super) fn first(&self) -> Option<&Running> {
         self.running.first()
     }
 
-    fn title(&self) -> String {
+    pub(super) fn title(&self) -> String {
         self.first().map_or_else(String::new, title)
     }
 }
@@ -111,7 +112,8 @@ impl AttachFlow<'_> {
         if !process.running.iter().all(may) {
             return Err(self.may_not(&process.title()));
         }
-        self.put_on_record(first, &selector).await?;
+        self.put_on_record(first, selector.reason.as_deref())
+            .await?;
         let text = format!(
             "opens a debugger in {}, which takes some seconds; the task stops at its next line of Python, and runs on when you detach. The debugger itself cannot be closed again: it listens on its node's loopback address until the worker ends",
             process.title()
@@ -206,10 +208,10 @@ impl AttachFlow<'_> {
         ))
     }
 
-    async fn put_on_record(
+    pub(super) async fn put_on_record(
         &self,
         running: &Running,
-        selector: &AttachSelector,
+        reason: Option<&str>,
     ) -> Result<(), SessionRefusal> {
         let mut details = serde_json::Map::new();
         let known = [
@@ -220,7 +222,7 @@ impl AttachFlow<'_> {
             ("job_id", running.names.job_id.as_deref()),
             ("task_id", running.names.task_id.as_deref()),
             ("actor_id", running.names.actor_id.as_deref()),
-            ("reason", selector.reason.as_deref()),
+            ("reason", reason),
         ];
         for (key, value) in known {
             if let Some(value) = value {
@@ -238,7 +240,7 @@ impl AttachFlow<'_> {
     }
 
     /// Has the agent of its node open the debugger.
-    async fn open(&self, running: &Running) -> Result<(), SessionRefusal> {
+    pub(super) async fn open(&self, running: &Running) -> Result<(), SessionRefusal> {
         let pid = running.pid.ok_or_else(|| {
             SessionRefusal::Unreachable(format!(
                 "Ray does not say which process {} is; try again in a moment",
@@ -268,7 +270,10 @@ impl AttachFlow<'_> {
     }
 
     /// The breakpoint that the worker is, once Ray lists the port of its debugger.
-    async fn listed(&self, running: &Running) -> Result<Arc<Breakpoint>, SessionRefusal> {
+    pub(super) async fn listed(
+        &self,
+        running: &Running,
+    ) -> Result<Arc<Breakpoint>, SessionRefusal> {
         let registry = &self.context.registry;
         let (times, pause) = LISTED;
         for _ in 0..times {
@@ -316,7 +321,11 @@ impl AttachFlow<'_> {
     }
 
     /// Whether the worker still runs what was asked for, and the principal may do the same with what it is now.
-    async fn same(&self, process: &Process, opened: &Breakpoint) -> Result<(), SessionRefusal> {
+    pub(super) async fn same(
+        &self,
+        process: &Process,
+        opened: &Breakpoint,
+    ) -> Result<(), SessionRefusal> {
         let has_ended = match &opened.names.task_id {
             Some(_) => {
                 let mut tasks = process.running.iter().map(|one| &one.names.task_id);

@@ -57,6 +57,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let pass = Pass {
             ticket: ticket.as_ref(),
             family: self.member.as_ref().map(GroupMember::family),
+            pauses: false,
         };
         let attached = &self.attached;
         let asked = serde_json::from_str(&attached.arguments).unwrap_or_default();

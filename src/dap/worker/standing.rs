@@ -33,6 +33,11 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             return;
         }
         self.standing.left -= 1;
+        if asks_others(&answer["body"])
+            && let Some(member) = &self.member
+        {
+            member.asks_others();
+        }
         if let Some(place) = place_in(&answer["body"]) {
             self.standing = Looks {
                 left: 0,
@@ -62,6 +67,18 @@ fn place_in(body: &Value) -> Option<Location> {
     })
 }
 
+/// Whether the program stands in `ray_relay.breakpoint(group=True)`, by the body of an answer.
+fn asks_others(body: &Value) -> bool {
+    let frames = body["stackFrames"].as_array().into_iter().flatten();
+    frames.take(MOST_FRAMES).any(|frame| {
+        let path = frame["source"]["path"].as_str().unwrap_or_default();
+        frame["name"].as_str() == Some("_stop_with_group")
+            && ["/ray_relay/__init__.py", "/ray_relay_hook.py"]
+                .iter()
+                .any(|file| path.ends_with(file))
+    })
+}
+
 /// Frames of a stack that are looked at: it may be thousands deep.
 const MOST_FRAMES: usize = 64;
 
@@ -70,6 +87,23 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_stack_says_whether_others_are_to_stop() {
+        let frame = |name: &str, path: &str| json!({"name": name, "source": {"path": path}});
+        let stack = |name: &str, path: &str| json!({"stackFrames": [frame("set_trace", "/x/ray/util/debugpy.py"), frame(name, path), frame("train", "/job/train.py")]});
+        assert!(asks_others(&stack(
+            "_stop_with_group",
+            "/venv/ray_relay/__init__.py"
+        )));
+        assert!(asks_others(&stack(
+            "_stop_with_group",
+            "/job/ray_relay_hook.py"
+        )));
+        assert!(!asks_others(&stack("_stop", "/job/ray_relay_hook.py")));
+        assert!(!asks_others(&stack("_stop_with_group", "/job/mine.py")));
+        assert!(!asks_others(&json!({})));
+    }
 
     #[test]
     fn a_place_is_the_innermost_of_the_programs_own_without_a_folder_of_the_clients() {

@@ -55,6 +55,8 @@ pub(super) struct One {
     left: Option<Instant>,
     /// By which its task is asked; `None`: it is with a subprocess of one, or has not begun.
     pub(super) line: Option<Line>,
+    /// Its task asks by its own words that the others of its job stop with it.
+    pub(super) asks: bool,
 }
 
 impl One {
@@ -63,6 +65,7 @@ impl One {
             stop,
             left: None,
             line: None,
+            asks: false,
         }
     }
 }

@@ -1,0 +1,170 @@
+//! The others of a job one task of which has stopped: found, and a debugger opened in each, for a cluster session that was asked
+//! to have them stop together.
+//!
+//! What it takes of the principal and of a job, it takes of each of these as of one that is asked for by itself.
+
+use std::collections::BTreeMap;
+
+use futures_util::stream::{self, BoxStream};
+use futures_util::{FutureExt as _, StreamExt as _};
+use serde_json::{Map, Value};
+use tokio::time::timeout;
+
+use super::AttachFlow;
+use super::running::{ASKED, Process};
+use crate::dap::cluster::{JobName, Joined};
+use crate::policy::Scope;
+use crate::ray::registry::{BreakpointId, Running, RunningQuery, State, What};
+use crate::session::audit::SessionAudit;
+use crate::wire::text::shortened;
+
+/// Debuggers that are opened at a time.
+const AT_A_TIME: usize = 8;
+
+/// Tasks of one job that are on record of one command.
+const MOST_ON_RECORD: usize = 256;
+
+impl<'a> AttachFlow<'a> {
+    /// Has the tasks of `job` that run join those that stand, `room` of them at most. What comes of it is told as it comes; dropped,
+    /// no more debuggers are opened. `client`: what it calls itself.
+    pub(in crate::dap) fn stop_others(
+        &'a self,
+        job: JobName,
+        room: usize,
+        (audit, client): (SessionAudit<'a>, String),
+    ) -> BoxStream<'a, Joined> {
+        let told = job.1.clone();
+        let found = async move {
+            match self.others(&job, room).await {
+                Ok((others, told)) if others.is_empty() => (Vec::new(), told),
+                Ok((others, told)) => match on_record(&audit, &client, &job, &others).await {
+                    Ok(()) => (others, told),
+                    // What is not on record does not happen.
+                    Err(why) => (Vec::new(), Some(why)),
+                },
+                Err(why) => (Vec::new(), Some(why)),
+            }
+        };
+        let joining = move |(others, why): (Vec<Process>, Option<String>)| {
+            let count = others.len();
+            let name = told.clone();
+            let tell = move |text: String| Joined::Told(format!("job {name}: {text}"));
+            let why = why.map(&tell);
+            let begins = (count > 0).then(|| {
+                tell(format!(
+                    "{count} other {} at the next line of Python, and {} on when this session ends; a debugger is opened in each, which listens on its node's loopback address until the worker ends",
+                    if count == 1 { "task stops" } else { "tasks stop" },
+                    if count == 1 { "runs" } else { "run" },
+                ))
+            });
+            let said = stream::iter([begins, why].into_iter().flatten());
+            let opened = stream::iter(others).map(move |process| self.join(process));
+            said.chain(opened.buffer_unordered(AT_A_TIME))
+        };
+        stream::once(found).flat_map(joining).boxed()
+    }
+
+    /// The processes of `job` that run and are in no list, as far as the principal may open debuggers in them, and a sentence where
+    /// that is not all.
+    async fn others(
+        &self,
+        (cluster, job): &JobName,
+        room: usize,
+    ) -> Result<(Vec<Process>, Option<String>), String> {
+        let on = |name: &str| *name == **cluster;
+        let asked = RunningQuery {
+            on: &on,
+            job: Some(job),
+        };
+        let found = timeout(ASKED, self.context.registry.running(&asked)).await;
+        let found = found.map_err(|_| {
+            "the others run on: the Ray head does not say in time which there are".to_owned()
+        })?;
+        let trouble = found.iter().find_map(|one| one.trouble.clone());
+        let list = self.context.registry.snapshot();
+        let access = self.principal.access();
+        let seen = |one: &Running| {
+            let scopes = access.rights_on_running(one).scopes;
+            scopes.contains(Scope::List) || scopes.contains(Scope::View)
+        };
+        let stands = |one: &Running| {
+            let id = BreakpointId::derive(&one.cluster, &one.worker_id);
+            list.find(id)
+                .is_some_and(|listed| listed.state != State::Unlisted)
+        };
+        let mut processes: BTreeMap<String, Process> = BTreeMap::new();
+        for one in found.into_iter().flat_map(|found| found.rows) {
+            // A driver waits for its tasks, and a replica for requests.
+            let counts = !matches!(one.what, What::Driver | What::Replica);
+            if counts && !stands(&one) {
+                let process = processes.entry(one.worker_id.clone()).or_default();
+                process.running.push(one);
+            }
+        }
+        processes.retain(|_, process| process.running.iter().any(seen));
+        let known = processes.len();
+        let may = |one: &Running| {
+            let rights = access.rights_on_running(one);
+            self.context.may_open_debugger(rights.scopes)
+        };
+        processes.retain(|_, process| process.running.iter().all(may));
+        let allowed = processes.len();
+        let others: Vec<Process> = processes.into_values().take(room).collect();
+        let mut told = Vec::new();
+        if allowed < known {
+            told.push(format!(
+                "{} of its tasks run on: to stop them takes the permission `attach` besides `debug` on them; ask the issuer of your token",
+                known - allowed
+            ));
+        }
+        if others.len() < allowed {
+            told.push(format!(
+                "{} of its tasks run on: a cluster session has so many sessions at most",
+                allowed - others.len()
+            ));
+        }
+        told.extend(trouble.map(|why| format!("not all of its tasks are known: {why}")));
+        Ok((others, (!told.is_empty()).then(|| told.join("; "))))
+    }
+
+    /// Opens a debugger in `process`.
+    async fn join(&self, process: Process) -> Joined {
+        let reason = Some("its group stops together");
+        let opening = async {
+            let first = process
+                .first()
+                .ok_or_else(|| "nothing runs there".to_owned())?;
+            let record = self.put_on_record(first, reason).await;
+            record.map_err(|why| why.to_string())?;
+            self.open(first).await.map_err(|why| why.to_string())?;
+            let opened = self.listed(first).await.map_err(|why| why.to_string())?;
+            let same = self.same(&process, &opened).await;
+            same.map_err(|why| why.to_string())?;
+            Ok::<_, String>(opened)
+        };
+        match opening.boxed().await {
+            Ok(opened) => Joined::Opened(opened),
+            Err(why) => Joined::Told(format!("{} runs on: {why}", process.title())),
+        }
+    }
+}
+
+/// Puts on record that `others` of `job` are to stop, before any of them is reached.
+async fn on_record(
+    audit: &SessionAudit<'_>,
+    client: &str,
+    job: &JobName,
+    others: &[Process],
+) -> Result<(), String> {
+    let ids = others.iter().filter_map(Process::first);
+    let ids = ids.map(|one| BreakpointId::derive(&one.cluster, &one.worker_id).to_string());
+    let mut details: Map<String, Value> = Map::new();
+    details.insert("command".into(), "group".into());
+    details.insert("client".into(), shortened(client, 60).into());
+    details.insert("asks".into(), "stop".into());
+    details.insert("job_id".into(), (&*job.1).into());
+    details.insert("tasks".into(), others.len().into());
+    let members = ids.take(MOST_ON_RECORD).map(Value::from);
+    details.insert("members".into(), members.collect());
+    audit.command(details).await.map_err(|why| why.to_string())
+}

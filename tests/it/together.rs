@@ -1,0 +1,196 @@
+//! Ranks that wait for each other: how long those can wait that wait for one that stands, and how all of them stop with it.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::agent::{Agent, linked};
+use crate::support::dap_client::{DapClient, Editor};
+use crate::support::eventually;
+use crate::support::namespaces::Cluster;
+use crate::support::ray::NEWEST;
+use crate::support::say;
+use crate::support::scene::Scene;
+
+/// The files of a test: the hook, what the ranks are told by, and the record.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let place = Self(tempfile::tempdir().unwrap());
+        let hook = Command::new(env!("CARGO_BIN_EXE_ray-relay"))
+            .arg("hook")
+            .output()
+            .unwrap();
+        for folder in ["hook", "stops"] {
+            std::fs::create_dir(place.path(folder)).unwrap();
+        }
+        std::fs::write(place.path("hook/ray_relay_hook.py"), hook.stdout).unwrap();
+        let config = format!(
+            "[dap]\nallow_attach = true\n[audit]\nsink = \"file\"\nfile = \"{}\"\n",
+            place.path("audit.log")
+        );
+        std::fs::write(place.path("relay.toml"), config).unwrap();
+        place
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Tells the ranks to do what is called `name`.
+    fn tell(&self, name: &str) {
+        std::fs::write(Path::new(&self.path("stops")).join(name), "").unwrap();
+    }
+
+    fn record(&self, command: &str) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.path("audit.log")).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+        let is_it = |line: &Value| line["details"]["command"] == command;
+        lines.filter(is_it).collect()
+    }
+}
+
+/// What `ray-relay ARGS` says.
+fn said(scene: &Scene<'_>, args: &[&str]) -> String {
+    let output = scene.command(args).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The variable `steps` of the rank whose session `client` is, which stands in `thread`.
+async fn steps(client: &mut DapClient, thread: u64) -> u64 {
+    let frames = client.frames(thread).await;
+    let frame = frames.iter().find(|frame| frame.name.contains("train"));
+    let frame = frame.unwrap_or_else(|| panic!("not in train: {frames:?}"));
+    client.evaluate(frame.id, "steps").await.parse().unwrap()
+}
+
+#[tokio::test]
+async fn the_others_of_a_job_stop_with_one_of_them_and_all_run_on() {
+    let Some(cluster) = Cluster::up(NEWEST, 0, &[]) else {
+        return;
+    };
+    let place = Place::new();
+    let scene = Scene::with(&cluster, &["--config", &place.path("relay.toml")]);
+    let _agent = Agent::on(&scene, "head", &["--allow-plaintext"]);
+    linked(&scene, 1);
+    let env = [
+        ("STOPS", &*place.path("stops")),
+        ("HOOK_DIR", &place.path("hook")),
+    ];
+    let mut driver = cluster.start_driver("barrier.py", &env);
+    driver.line("READY");
+    place.tell("stop");
+
+    // Three wait for the fourth: who they are, and until when.
+    scene.wait_paused_named("Rank.train");
+    eventually("a time-out", Duration::from_secs(30), || {
+        let row = scene.list().pop()?;
+        let left = row["collective_ends"].as_f64()? - row["first_seen"].as_f64()?;
+        assert!((left - 1800.0).abs() < 1.0, "{row}");
+        Some(())
+    });
+    let text = said(&scene, &["list"]);
+    assert!(text.contains("TIMEOUT") && text.contains(" 29m "), "{text}");
+    let text = eventually("the others", Duration::from_secs(30), || {
+        let text = said(&scene, &["list", "--running"]);
+        text.contains("while others run: Rank ranks 0-2 (for ")
+            .then_some(text)
+    });
+    say(text.clone());
+    assert!(text.contains(": 1 task stands, for "), "{text}");
+    assert!(text.contains("collectives time out in 29m "), "{text}");
+
+    let mut parent = scene.connect(Editor::VsCode).await;
+    let selector = json!({"group": "job"});
+    let arguments = scene.arguments(Editor::VsCode, "", selector);
+    parent.start(arguments, None).await;
+    let (mut others, mut first) = (Vec::new(), None);
+    for _ in 0..4 {
+        let configuration = parent.child().await;
+        let runs = configuration["rayRelay"]["running"] == true;
+        let mut child = scene.connect(Editor::VsCode).await;
+        child.start(configuration, None).await;
+        match runs {
+            true => others.push(child),
+            false => first = Some(child),
+        }
+    }
+    let mut first = first.unwrap();
+    assert_eq!(others.len(), 3);
+    first.output_with("time out in 29m ").await;
+    let (thread, _) = first.stopped().await;
+    let at = steps(&mut first, thread).await;
+    // They are in the barrier, and so stop when it lets them go: all in the step in which the fourth has stood.
+    for other in &mut others {
+        other.output_with("has not stopped").await;
+    }
+    std::fs::remove_file(Path::new(&place.path("stops")).join("stop")).unwrap();
+    first.resume(thread).await;
+    for other in &mut others {
+        let (thread, reason) = other.stopped().await;
+        assert_eq!(reason, "pause");
+        assert_eq!(steps(other, thread).await, at);
+    }
+    let group = place.record("group");
+    assert_eq!(group.len(), 1, "{group:?}");
+    assert_eq!(group[0]["details"]["tasks"], 3, "{}", group[0]);
+    assert_eq!(place.record("open_debugger").len(), 3);
+
+    // What was stopped for it runs on with the session that asked for it.
+    parent.disconnect().await;
+    place.tell("end");
+    let done = driver.result();
+    let done: Vec<u64> = serde_json::from_value(done).unwrap();
+    assert!(
+        done.len() == 4 && done.iter().all(|steps| *steps == done[0] && *steps > at),
+        "{done:?}"
+    );
+    drop((first, others));
+    scene.gone();
+}
+
+#[tokio::test]
+async fn who_may_not_open_a_debugger_is_told_so_and_nothing_else_stops() {
+    let Some(cluster) = Cluster::up(NEWEST, 0, &[]) else {
+        return;
+    };
+    let place = Place::new();
+    // Everybody may debug, and nobody attach to what runs.
+    let scene = Scene::new(&cluster);
+    let _agent = Agent::on(&scene, "head", &["--allow-plaintext"]);
+    linked(&scene, 1);
+    let env = [
+        ("STOPS", &*place.path("stops")),
+        ("HOOK_DIR", &place.path("hook")),
+    ];
+    let mut driver = cluster.start_driver("barrier.py", &env);
+    driver.line("READY");
+    place.tell("stop");
+    scene.wait_paused_named("Rank.train");
+    let mut parent = scene.connect(Editor::VsCode).await;
+    let selector = json!({"group": "job"});
+    let arguments = scene.arguments(Editor::VsCode, "", selector);
+    parent.start(arguments, None).await;
+    let configuration = parent.child().await;
+    assert!(configuration["rayRelay"]["running"].is_null());
+    let told = parent.output_with("3 of its tasks run on").await;
+    let told = told["output"].as_str().unwrap();
+    assert!(told.contains("the permission `attach`"), "{told}");
+    std::fs::remove_file(Path::new(&place.path("stops")).join("stop")).unwrap();
+    let mut child = scene.connect(Editor::VsCode).await;
+    child.start(configuration, None).await;
+    child.stopped().await;
+    child.disconnect().await;
+    parent.disconnect().await;
+    place.tell("end");
+    assert_eq!(
+        serde_json::from_value::<Vec<u64>>(driver.result())
+            .unwrap()
+            .len(),
+        4
+    );
+    scene.gone();
+}
