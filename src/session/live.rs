@@ -70,7 +70,7 @@ pub(crate) struct Live<'a> {
     pub(crate) began: Instant,
     limits: Limits,
     /// Until when others wait for the task.
-    collective: Option<CollectiveWait>,
+    collective: Option<Box<CollectiveWait>>,
     /// To be told when the program runs and stops, for [`SessionEvent::TaskEnded`] to come.
     pub(crate) task: TaskEnd,
     /// When the client last said something, as far as is known.
@@ -195,7 +195,7 @@ impl<'a> Begun<'a> {
             asked_to_end: self.asked_to_end,
             began,
             limits: Limits::new(&worker.rights().obligations, now).since(began),
-            collective: worker.collective_wait(),
+            collective: worker.collective_wait().map(Box::new),
             task: worker.task_end(),
             worker,
             said: now,

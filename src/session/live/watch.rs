@@ -163,7 +163,7 @@ impl Live<'_> {
 
     fn due_at(&mut self) -> Option<Instant> {
         let quiet = self.quiet_at();
-        let collective = self.collective.as_mut().and_then(CollectiveWait::next);
+        let collective = self.collective.as_mut().and_then(|wait| wait.next());
         let times = [quiet, self.limits.next(), collective];
         self.ends_at.or(times.into_iter().flatten().min())
     }
@@ -186,7 +186,7 @@ impl Live<'_> {
 }
 
 /// Resolves when the task of a session for which others wait runs or stops. Cancel safe.
-async fn stands_or_runs(collective: &mut Option<CollectiveWait>) {
+async fn stands_or_runs(collective: &mut Option<Box<CollectiveWait>>) {
     match collective {
         Some(collective) => collective.changed().await,
         None => std::future::pending().await,
