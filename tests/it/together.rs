@@ -120,7 +120,9 @@ async fn the_others_of_a_job_stop_with_one_of_them_and_all_run_on() {
     }
     let mut first = first.unwrap();
     assert_eq!(others.len(), 3);
-    first.output_with("time out in 29m ").await;
+    first
+        .output_with("wait for this one in a collective time out in ")
+        .await;
     let (thread, _) = first.stopped().await;
     let at = steps(&mut first, thread).await;
     // They are in the barrier, and so stop when it lets them go: all in the step in which the fourth has stood.
