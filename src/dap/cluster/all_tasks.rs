@@ -128,7 +128,9 @@ impl<'a> AllTasks<'a> {
                 let threads = (self.thread != Shown::Nothing).then_some(thread);
                 return Taken::Answer(request.success(json!({"threads": Vec::from_iter(threads)})));
             }
-            Some(Command::StackTrace) if self.is_of_thread(request) => return self.stack(request),
+            Some(Command::StackTrace) if self.needs_thread && arguments["threadId"] == ALL => {
+                return self.stack(request);
+            }
             Some(Command::Source) if arguments["sourceReference"] == ALL => {
                 let list = self.list();
                 let text = Folded::new(&list, places(&list, self.tasks.all())).text();
@@ -189,9 +191,10 @@ impl<'a> AllTasks<'a> {
     /// The one frame, with the file and the line at which most stand: without a file, VS Code does not go to it by itself.
     fn stack(&mut self, request: &Request) -> Taken {
         let first = request.arguments["startFrame"].as_u64();
-        if first.is_some_and(|first| first > 0) {
-            let behind = json!({"stackFrames": [], "totalFrames": 1});
-            return Taken::Answer(request.success(behind));
+        // A thread that is gone may still be asked about.
+        if self.thread == Shown::Nothing || first.is_some_and(|first| first > 0) {
+            let none = json!({"stackFrames": [], "totalFrames": 1});
+            return Taken::Answer(request.success(none));
         }
         if self.asking.len() >= MOST {
             return Taken::Answer(refusal(request, BUSY));
@@ -383,8 +386,8 @@ impl<'a> AllTasks<'a> {
         }
         // An editor asks for what it shows anew.
         self.values.clear();
-        // A session whose own client let its task run has the focus.
-        let keeps = std::mem::replace(&mut self.followed, followed) == followed;
+        // A session whose own client let its task run has the focus; nor does it go to this one where a task is gone.
+        let keeps = std::mem::replace(&mut self.followed, followed) >= followed;
         let thread = |reason| event(Event::Thread, json!({"reason": reason, "threadId": ALL}));
         let mut told = Vec::new();
         match now {

@@ -40,16 +40,24 @@ pub(super) fn frame(list: &Snapshot, said: Said) -> Value {
             .filter(|(_, place)| *place == places[*at].1)
             .count()
     };
-    let most = (0..places.len()).rev().max_by_key(alike);
+    let most = (0..places.len())
+        .rev()
+        .max_by_key(|at| (!frames[*at].is_null(), alike(at)));
     let frame = most.map_or(&Value::Null, |most| &frames[most]);
-    let (line, source) = match (frame["line"].as_u64(), frame["path"].as_str()) {
-        (Some(line), Some(path)) if frame["own"] == true => {
-            (line, json!({"name": file(path), "path": path}))
-        }
-        _ => (1, json!({"name": "all tasks", "sourceReference": ALL})),
-    };
     let name = Folded::new(list, places).in_one_line();
-    json!({"id": ALL, "name": name, "line": line, "column": 1, "source": source})
+    let mut told = json!({"id": ALL, "name": name, "line": 1, "column": 1});
+    match (frame["line"].as_u64(), frame["path"].as_str()) {
+        (Some(line), Some(path)) if frame["own"] == true => {
+            told["line"] = line.into();
+            told["source"] = json!({"name": file(path), "path": path});
+        }
+        (Some(_), Some(_)) => {
+            told["source"] = json!({"name": "all tasks", "sourceReference": ALL});
+        }
+        // None has told it: all are about to be gone.
+        _ => {}
+    }
+    told
 }
 
 /// The place of a task that has told this frame.

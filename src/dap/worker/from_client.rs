@@ -202,7 +202,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 self.request(Command::SetExceptionBreakpoints, filters);
             }
             FromClient::Continue => {
-                self.runs_for_client = true;
+                self.questions.runs_for_client = true;
                 self.live.task.resumed();
                 // Who steps stands elsewhere in a moment.
                 if !rewrite::is_set(&message["arguments"], "singleThread") {
@@ -215,13 +215,13 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 }
             }
             FromClient::Step => {
-                self.runs_for_client = true;
+                self.questions.runs_for_client = true;
                 self.live.task.resumed();
                 self.stands.step(&message["arguments"]);
             }
             FromClient::Breakpoints => self.mark_logs(&mut message["arguments"]),
             FromClient::Pass if message["command"] == Command::Pause.as_str() => {
-                self.runs_for_client = true;
+                self.questions.runs_for_client = true;
             }
             FromClient::Pass
             | FromClient::AlreadyAttached

@@ -81,7 +81,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             }
         }
         if moves {
-            self.runs_for_client = false;
+            self.questions.runs_for_client = false;
         }
     }
 
@@ -89,7 +89,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     pub(super) fn leave_focus(&self, stop: &mut Value) {
         if let Some(member) = &self.member
             && let Some(Value::Object(body)) = stop.get_mut("body")
-            && !self.runs_for_client
+            && !self.questions.runs_for_client
             && self.live.worker.holds()
             && member.is_led()
         {

@@ -23,6 +23,8 @@ pub(super) struct Questions {
     open: HashMap<u64, Question>,
     /// Answers that have come.
     came: Vec<(Question, Value)>,
+    /// The task was last let run, or had to stop, for the session's own client, and not for the lead's.
+    pub(super) runs_for_client: bool,
 }
 
 /// A question of the lead's.
