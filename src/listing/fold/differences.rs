@@ -1,6 +1,6 @@
 //! What differs between the frames of paused tasks that run the same: where they stand, and their variables by name.
 //!
-//! Pure. Read from the threads of `/relay/v1/snapshot`. Of each task one thread counts, from the outermost frame of somebody's own
+//! Pure. Read from the threads of `/relay/v1/snapshot`. Of each task one thread counts, from the outermost frame of the program's own
 //! code on, at a post-mortem the frames of the exception. Frames are the same where file and function are, however deep they are.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ const LONGEST: usize = 160;
 /// Values of a variable that is another one everywhere.
 const EXAMPLES: usize = 4;
 
-/// Variables of a frame that nobody else has.
+/// Variables of a frame that no other has.
 const OWN: usize = 8;
 
 /// Stands for a variable that is not there.
@@ -320,7 +320,7 @@ fn of_processes(seen: &mut Comparison, all: &BTreeMap<usize, Stands>) {
     }
 }
 
-/// Who of so many is odd most often, and how often; nobody where that would be half of them.
+/// Who of so many is odd most often, and how often; none where that would be half of them.
 fn odd(differences: &[Difference], size: usize) -> (BTreeSet<usize>, usize) {
     let mut times: BTreeMap<usize, usize> = BTreeMap::new();
     for member in differences
