@@ -326,7 +326,7 @@ async fn run(mut cli: Cli) -> Result<(), Failure> {
         Box::pin(relay.reach()).await?;
     }
     match cli.command {
-        Command::Serve(args) => serve::run(args).await,
+        Command::Serve(args) => Box::pin(serve::run(args)).await,
         Command::Node(args) => Box::pin(node::run(args)).await,
         Command::Keeper(args) => keeper::run(args).await,
         Command::CheckConfig(args) => check_config::run(args),

@@ -176,8 +176,6 @@ pub(super) struct ActiveSession<'a, S> {
     stands: Stands,
     /// Answers that are looked through still for where the program stands.
     standing: standing::Looks,
-    /// The task was last let run, or had to stop, for this client, and not for that of the cluster session.
-    runs_for_client: bool,
     /// What the cluster session has asked of the task.
     questions: Box<Questions>,
     /// What is remembered for the case that the client is lost; `None`: the session ends then.
@@ -261,7 +259,6 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             filters_set: false,
             stands: Stands::attached(&opening.attach.arguments),
             standing: standing::Looks::default(),
-            runs_for_client: false,
             questions: Box::default(),
             memory,
             pausing: opening.pauses.then_some(Pausing::Wanted),

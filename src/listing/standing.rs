@@ -24,7 +24,7 @@ struct Group {
     longest: Option<Duration>,
 }
 
-/// The jobs of `list` with tasks that stand, and which others of them are among `running`. Of both, what somebody may not see
+/// The jobs of `list` with tasks that stand, and which others of them are among `running`. Of both, what a person may not see
 /// has been taken out before.
 pub(crate) fn jobs<'a>(
     list: &Snapshot,

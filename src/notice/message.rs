@@ -198,7 +198,7 @@ impl NoticeContent<'_> {
         }
     }
 
-    /// How long whoever waits for the task in a collective still waits; `None`: nothing is known of that.
+    /// How long the tasks that wait for this one in a collective still wait; `None`: nothing is known of that.
     fn left(&self) -> Option<Duration> {
         let ends = self.breakpoint.collective_ends()?;
         Some(self.now.until(ends))

@@ -157,10 +157,10 @@ fn left(
         // A driver, for one, is in no collective.
         breakpoint.names.collective_timeout?;
         let job = breakpoint.names.job_id.as_deref()?;
-        // All of a job by its first time-out: whoever waits for one of them waits for the others, too.
+        // All of a job by its first time-out: a task that waits for one of them waits for the others, too.
         let first = jobs.get(&(&*breakpoint.cluster, job))?;
         let left = first.ends.instant.saturating_duration_since(now);
-        // A limit that is over as soon as a task stops would leave nobody a task to look at.
+        // A limit that is over as soon as a task stops would leave no task to look at.
         (first.limit > before).then(|| left.saturating_sub(before))
     };
     let causes = [

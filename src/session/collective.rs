@@ -15,7 +15,7 @@ use crate::wire::human_time::span;
 /// Who lets a task run for so long has let it get to the collective: those who wait then wait anew. Who steps has not.
 const REACHED: Duration = Duration::from_secs(10);
 
-/// Since when the task of a session stands, shared by whoever lets it run and who counts.
+/// Since when the task of a session stands, shared by what lets it run and what counts.
 #[derive(Debug, Clone)]
 pub(super) struct StandClock(watch::Sender<Stand>);
 
@@ -194,7 +194,7 @@ mod tests {
         assert!(wait.due(Instant::now()).is_some());
         advance(10 * MINUTE).await;
         clock.resumed();
-        assert_eq!(wait.next(), None, "nobody waits for what runs");
+        assert_eq!(wait.next(), None, "no task waits for what runs");
         advance(Duration::from_secs(1)).await;
         clock.stopped();
         wait.changed().await;

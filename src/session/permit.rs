@@ -313,7 +313,7 @@ impl Attached {
         }
     }
 
-    /// Until when others wait for the task in a collective, where a limit is known; for a subprocess nobody does.
+    /// Until when others wait for the task in a collective, where a limit is known; `None` for a subprocess.
     pub(super) fn collective_wait(&self) -> Option<CollectiveWait> {
         CollectiveWait::new(self.breakpoint(), &self.clock).filter(|_| self.holds())
     }

@@ -126,7 +126,7 @@ mod tests {
         rank
     }
 
-    fn together(block: serde_json::Value) -> Together<'static> {
+    fn together(block: &serde_json::Value) -> Together<'static> {
         let selector = read_selector(&json!({ "rayRelay": block })).unwrap();
         let told = |job: JobName, room: usize| {
             let text = Joined::Told(format!("{} {room}", job.1));
@@ -148,7 +148,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_others_of_a_job_are_stopped_once_for_each_time_that_it_comes_to_stand() {
-        let mut together = together(json!({"group": "job"}));
+        let mut together = together(&json!({"group": "job"}));
         let first = rank(1, "01000000");
         together.stopped(
             &snapshot(vec![first.clone(), rank(2, "01000000")]),
@@ -175,7 +175,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_does_not_ask_for_it_has_nothing_stopped() {
-        let mut together = together(json!({"all": true}));
+        let mut together = together(&json!({"all": true}));
         let first = rank(1, "01000000");
         let held = [(first.id, first.stop)];
         let list = snapshot(vec![first, rank(2, "02000000")]);

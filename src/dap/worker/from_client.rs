@@ -49,12 +49,12 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             self.map_to(request, folder);
             return ControlFlow::Continue(None);
         }
-        self.from_client(message).await;
+        self.take_from_client(message).await;
         ControlFlow::Continue(None)
     }
 
     /// A message of the client's, or one that is put in its place, as far as the rights of the session are concerned.
-    pub(super) async fn from_client(&mut self, message: Value) {
+    pub(super) async fn take_from_client(&mut self, message: Value) {
         for action in self.filter.on_client(message) {
             match action {
                 Action::ToWorker(message) => self.for_worker(message).await,

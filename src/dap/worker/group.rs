@@ -109,7 +109,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             let evaluate = Command::Evaluate.as_str().as_bytes();
             self.splice.capture_answers(Side::Worker, evaluate);
         }
-        self.from_client(message).await;
+        self.take_from_client(message).await;
     }
 
     /// Does what is to be done with the answers that have come, and tells the lead whether the task stands.

@@ -1,7 +1,7 @@
 //! When the collectives (NCCL, Gloo) of a job time out that wait for a task of it which stands.
 //!
 //! Ray knows nothing of collectives. So a limit is what the job or the configuration says it is, and its time counts from the
-//! stop: whoever waits began no earlier than about then.
+//! stop: those that wait began no earlier than about then.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
