@@ -382,7 +382,7 @@ impl DialledWorker {
     /// A stream with the worker's bytes. Only for who may debug it: called by [`crate::reverse`] alone.
     ///
     /// # Errors
-    /// [`NotOpened`]; the whole takes at most `patience`.
+    /// [`NoStream`]; the whole takes at most `patience`.
     pub(crate) async fn receive(
         &self,
         agents: &Agents,

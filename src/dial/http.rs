@@ -85,7 +85,7 @@ pub(crate) enum ReadBodyError {
 /// All of `body`, at most `limit` bytes.
 ///
 /// # Errors
-/// [`BodyError`].
+/// [`ReadBodyError`].
 pub(crate) async fn whole<B>(body: B, limit: usize) -> Result<Bytes, ReadBodyError>
 where
     B: Body<Data = Bytes>,

@@ -82,7 +82,7 @@ impl Dialler {
     /// Opens a WebSocket at `path`, which speaks `protocol`.
     ///
     /// # Errors
-    /// [`ConnectError`], at the deadline of the last step at the latest.
+    /// [`RelayDialError`], at the deadline of the last step at the latest.
     pub(super) async fn open(
         &self,
         path: &str,

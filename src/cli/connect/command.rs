@@ -53,7 +53,7 @@ impl ChildCommand {
     /// Waits for its end, and passes on the signals that this process gets meanwhile. Cancel safe.
     ///
     /// # Errors
-    /// It has ended otherwise than with 0: with its exit code, or 128 and the signal. [`ConnectError::Signal`].
+    /// It has ended otherwise than with 0: with its exit code, or 128 and the signal. [`NotConnected::Signal`].
     pub(super) async fn ended(&mut self) -> Result<(), Failure> {
         let Some(running) = &mut self.0 else {
             return std::future::pending().await;

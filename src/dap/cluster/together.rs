@@ -178,13 +178,15 @@ mod tests {
         let mut together = together(&json!({"all": true}));
         let first = rank(1, "01000000");
         let held = [(first.id, first.stop)];
-        let list = snapshot(vec![first, rank(2, "02000000")]);
+        let other = rank(2, "02000000");
+        let list = snapshot(vec![first, other.clone()]);
         together.stopped(&list, NONE, 31);
         together.stopped(&list, (&held, &[]), 31);
         assert_eq!(told(&mut together), [""; 0]);
         // But for a task that does.
-        together.stopped(&list, (&held, &held), 31);
-        together.stopped(&list, (&held, &held), 31);
+        let both = [held[0], (other.id, other.stop)];
+        together.stopped(&list, (&both, &held), 31);
+        together.stopped(&list, (&both, &held), 31);
         assert_eq!(told(&mut together), ["01000000 31"]);
     }
 }

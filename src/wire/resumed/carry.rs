@@ -33,7 +33,7 @@ pub(crate) enum Cut {
 }
 
 /// Carries the link of `attachment` over `socket` until that is lost, or nothing is left to carry. Cancelled, it leaves the link with what was
-/// not sent, and [`attach`](super::Link::attach) gives it to another transport.
+/// not sent, and [`attach`](super::LinkHandle::attach) gives it to another transport.
 pub(crate) async fn carry<S>(attachment: Attachment, socket: WebSocketStream<S>) -> Cut
 where
     S: AsyncRead + AsyncWrite + Unpin,
