@@ -12,8 +12,10 @@ pub mod rewrite {
 
 /// What a line at the pdb prompt means.
 pub mod pdb {
-    pub use crate::pdb::breakpoints::{Breakpoint, Table};
-    pub use crate::pdb::grammar::{Command, LONGEST_EXPANDED, expand, first, parse, resumes, span};
+    pub use crate::pdb::breakpoints::{PromptBreakpoint, PromptBreakpoints};
+    pub use crate::pdb::grammar::{
+        LONGEST_EXPANDED, PdbCommand, expand, first, parse, resumes, span,
+    };
     pub use crate::pdb::location::{Location, read};
 }
 

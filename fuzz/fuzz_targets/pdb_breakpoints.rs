@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use ray_relay::fuzzing::pdb::{Breakpoint, Location, Table, read};
+use ray_relay::fuzzing::pdb::{Location, PromptBreakpoint, PromptBreakpoints, read};
 
 const FILE: &str = "/a.py";
 
@@ -46,7 +46,11 @@ fn spelled(name: &str, line: u32, blanks: u8, condition: &str) {
     assert_eq!(read(&text), (Location::Line(line), wanted), "{text}");
 }
 
-fn added(table: &mut Table, text: &str, temporary: bool) -> Option<(usize, Breakpoint)> {
+fn added(
+    table: &mut PromptBreakpoints,
+    text: &str,
+    temporary: bool,
+) -> Option<(usize, PromptBreakpoint)> {
     let (location, condition) = read(text);
     let line = match location {
         Location::File { name, line } => {
@@ -59,13 +63,13 @@ fn added(table: &mut Table, text: &str, temporary: bool) -> Option<(usize, Break
             return None;
         }
     };
-    let breakpoint = Breakpoint {
+    let breakpoint = PromptBreakpoint {
         file: FILE.to_owned(),
         line,
         stop: line,
         temporary,
         condition: condition.map(str::to_owned),
-        ..Breakpoint::default()
+        ..PromptBreakpoint::default()
     };
     let last = table.last();
     let added = table.add(breakpoint)?.clone();
@@ -74,8 +78,8 @@ fn added(table: &mut Table, text: &str, temporary: bool) -> Option<(usize, Break
 }
 
 fuzz_target!(|steps: Vec<Step<'_>>| {
-    let mut table = Table::default();
-    let mut there: BTreeMap<usize, Breakpoint> = BTreeMap::new();
+    let mut table = PromptBreakpoints::default();
+    let mut there: BTreeMap<usize, PromptBreakpoint> = BTreeMap::new();
     for step in steps {
         match step {
             Step::Break { text, temporary } => there.extend(added(&mut table, text, temporary)),
@@ -112,8 +116,8 @@ fuzz_target!(|steps: Vec<Step<'_>>| {
             }
             Step::Hit(line) => {
                 let line = line.into();
-                let able = |one: &Breakpoint| one.stop == line && !one.disabled;
-                let mut able: Vec<&mut Breakpoint> =
+                let able = |one: &PromptBreakpoint| one.stop == line && !one.disabled;
+                let mut able: Vec<&mut PromptBreakpoint> =
                     there.values_mut().filter(|one| able(one)).collect();
                 let hit = table.hit(FILE, line);
                 assert_eq!(hit.is_some(), !able.is_empty());

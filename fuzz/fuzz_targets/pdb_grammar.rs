@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use ray_relay::fuzzing::pdb::{Command, LONGEST_EXPANDED, expand, first, parse, resumes, span};
+use ray_relay::fuzzing::pdb::{LONGEST_EXPANDED, PdbCommand, expand, first, parse, resumes, span};
 
 const RUNNING: [&str; 16] = [
     "s", "step", "n", "next", "unt", "until", "j", "jump", "r", "return", "c", "cont", "continue",
@@ -66,31 +66,31 @@ struct Input<'a> {
 }
 
 /// What a command is given, as far as it is kept as it was typed.
-fn argument(command: &Command) -> &str {
+fn argument(command: &PdbCommand) -> &str {
     match command {
-        Command::Help(text)
-        | Command::Up(text)
-        | Command::Down(text)
-        | Command::List(text)
-        | Command::Source(text)
-        | Command::Print(text)
-        | Command::Pretty(text)
-        | Command::Whatis(text)
-        | Command::Statement(text)
-        | Command::Until(text)
-        | Command::Jump(text)
-        | Command::Break { at: text, .. }
-        | Command::Clear(text)
-        | Command::Enable(text)
-        | Command::Disable(text)
-        | Command::Condition(text)
-        | Command::Ignore(text)
-        | Command::Commands(text)
-        | Command::Display(text)
-        | Command::Undisplay(text)
-        | Command::Thread(text)
-        | Command::Alias(text)
-        | Command::Unalias(text) => text,
+        PdbCommand::Help(text)
+        | PdbCommand::Up(text)
+        | PdbCommand::Down(text)
+        | PdbCommand::List(text)
+        | PdbCommand::Source(text)
+        | PdbCommand::Print(text)
+        | PdbCommand::Pretty(text)
+        | PdbCommand::Whatis(text)
+        | PdbCommand::Statement(text)
+        | PdbCommand::Until(text)
+        | PdbCommand::Jump(text)
+        | PdbCommand::Break { at: text, .. }
+        | PdbCommand::Clear(text)
+        | PdbCommand::Enable(text)
+        | PdbCommand::Disable(text)
+        | PdbCommand::Condition(text)
+        | PdbCommand::Ignore(text)
+        | PdbCommand::Commands(text)
+        | PdbCommand::Display(text)
+        | PdbCommand::Undisplay(text)
+        | PdbCommand::Thread(text)
+        | PdbCommand::Alias(text)
+        | PdbCommand::Unalias(text) => text,
         _ => "",
     }
 }
@@ -103,11 +103,11 @@ fn one(text: &str) {
     let end = line.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     let (word, rest) = line.split_at(end.unwrap_or(line.len()));
     let rest = rest.trim();
-    let python = Command::Statement(line.strip_prefix('!').unwrap_or(line).to_owned());
+    let python = PdbCommand::Statement(line.strip_prefix('!').unwrap_or(line).to_owned());
     if line.starts_with('!') {
-        assert_eq!(command, Command::Statement(line[1..].to_owned()));
+        assert_eq!(command, PdbCommand::Statement(line[1..].to_owned()));
     } else if let Some(topic) = line.strip_prefix('?') {
-        assert_eq!(command, Command::Help(topic.trim().to_owned()));
+        assert_eq!(command, PdbCommand::Help(topic.trim().to_owned()));
     } else if word.is_empty() || !RUNNING.iter().chain(&OTHERS).any(|known| *known == word) {
         assert_eq!(command, python);
     } else if !rest.starts_with(['=', '(', '!']) && word != "EOF" {
@@ -118,7 +118,7 @@ fn one(text: &str) {
         assert!(RUNNING.contains(&word) || ["exit", "EOF"].contains(&word));
         assert!(!assigns, "{line}");
     }
-    if command == Command::Kill {
+    if command == PdbCommand::Kill {
         assert!(["q", "quit"].contains(&word) && rest == "!");
     }
 }
