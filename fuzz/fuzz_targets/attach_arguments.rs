@@ -7,7 +7,7 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use ray_relay::dap::attach::{Pass, RelayEndpoint, child_configuration, for_worker};
 use ray_relay::dap::attach_selector::read_selector;
-use ray_relay::dap::selection::{Children, Hint, choose};
+use ray_relay::dap::selection::{ChildSessions, Hint, choose};
 use ray_relay::ray::registry::Snapshot;
 use ray_relay::timestamp::Timestamp;
 use ray_relay_fuzz::paused;
@@ -24,7 +24,7 @@ fuzz_target!(|text: &[u8]| {
     };
     let selector = read_selector(&arguments);
     if let Ok(selector) = &selector {
-        for children in [Children::StartDebugging, Children::None] {
+        for children in [ChildSessions::StartDebugging, ChildSessions::None] {
             let _ = choose(selector, Hint::None, children, &snapshot, Timestamp::now());
         }
     }

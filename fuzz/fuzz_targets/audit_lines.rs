@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use ray_relay::audit::chain::{Hashing, Head};
+use ray_relay::audit::chain::{ChainHead, Hashing};
 use ray_relay::audit::files::each_line;
 use ray_relay::audit::time;
 use ray_relay::audit::verify::{Report, Verifier};
@@ -38,7 +38,7 @@ fuzz_target!(|input: Input| {
         let _ = time::parse(text, std::time::SystemTime::UNIX_EPOCH);
     }
 
-    let mut head = Head::START;
+    let mut head = ChainHead::START;
     let mut log = head
         .seal(&Hashing::Plain, "t", r#"{"action":"audit"}"#)
         .into_bytes();

@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use ray_relay::dap::messages::{captures_from_client, captures_from_worker};
 use ray_relay::wire::dap::codec::{Frames, put_frame};
 use ray_relay::wire::dap::peek::{Depth, MessageType};
-use ray_relay::wire::dap::scanner::{Rules, Scanner, Step};
+use ray_relay::wire::dap::scanner::{Rules, ScanStep, Scanner};
 use ray_relay_fuzz::{as_python, pieces};
 
 const MOST: usize = 2000;
@@ -82,12 +82,12 @@ fuzz_target!(|input: Input<'_>| {
         held.extend_from_slice(piece);
         while !held.is_empty() {
             match scanner.step(&held) {
-                Ok(Step::Forward(taken)) => passed.buffer().extend(held.drain(..taken)),
-                Ok(Step::Captured { head, frame }) => {
+                Ok(ScanStep::Forward(taken)) => passed.buffer().extend(held.drain(..taken)),
+                Ok(ScanStep::Captured { head, frame }) => {
                     assert!(passed.buffer().is_empty(), "between frames");
                     seen.push(held.drain(..frame).skip(head).collect());
                 }
-                Ok(Step::More) => break,
+                Ok(ScanStep::More) => break,
                 Err(_) => break 'wire,
             }
             while let Some(body) = passed.next_body().expect("what passes is well formed") {

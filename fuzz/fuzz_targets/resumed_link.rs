@@ -5,7 +5,7 @@
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use ray_relay::wire::resumed::messages::ResumeMessage;
-use ray_relay::wire::resumed::offsets::{Incoming, Outgoing};
+use ray_relay::wire::resumed::offsets::{IncomingOffsets, OutgoingOffsets};
 use ray_relay::wire::tunnel::messages::{read, written};
 
 const WINDOW: usize = 500;
@@ -28,7 +28,7 @@ enum Step {
 }
 
 fuzz_target!(|steps: Vec<Step>| {
-    let (mut outgoing, mut incoming) = (Outgoing::new(WINDOW), Incoming::new(WINDOW));
+    let (mut outgoing, mut incoming) = (OutgoingOffsets::new(WINDOW), IncomingOffsets::new(WINDOW));
     for step in steps {
         match step {
             Step::Write(bytes) => assert!(outgoing.write(&bytes) <= bytes.len()),
