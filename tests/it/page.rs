@@ -83,7 +83,7 @@ fn a_browser_shows_what_waits_and_changes_a_result() {
     });
     let audit = issuer.path("audit.jsonl");
     let text = format!(
-        "[auth]\nkeys = [{:?}]\n[audit]\nsink = \"file\"\nfile = {audit:?}\n",
+        "[auth]\nkeys = [{:?}]\n[park]\nfor = \"5m\"\n[audit]\nsink = \"file\"\nfile = {audit:?}\n",
         issuer.path("relay.pub")
     );
     let config = issuer.write("relay.toml", &text);
