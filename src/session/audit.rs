@@ -11,12 +11,15 @@ use tracing::error;
 
 use crate::audit::{Audit, Entry, EntryKind, Unavailable};
 use crate::identity::Principal;
-use crate::ray::registry::Breakpoint;
+use crate::ray::registry::{Breakpoint, BreakpointId};
 use crate::session::Session;
 use crate::telemetry::metrics::Outcome;
 
 /// How long one line may take: meanwhile the session that it is of stands still.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Tasks of one group that are named in its line.
+const MEMBERS: usize = 256;
 
 /// The audit record of one session that has begun. Cheap to clone, for what writes while the session is watched.
 #[derive(Clone)]
@@ -60,6 +63,27 @@ impl<'a> SessionAudit<'a> {
         let mut entry = self.entry(EntryKind::Command);
         entry.details = details;
         write(self.audit, entry).await
+    }
+
+    /// Writes that its client, called `client`, `asks` something of all of `tasks`, of this job where it is one's; to be called
+    /// before any of them is reached.
+    pub(crate) async fn group(
+        &self,
+        (client, asks): (&str, &str),
+        job_id: Option<&str>,
+        tasks: &[BreakpointId],
+    ) -> Result<(), Unavailable> {
+        let members = tasks.iter().take(MEMBERS).map(ToString::to_string);
+        let mut details = Map::new();
+        details.insert("command".into(), "group".into());
+        details.insert("client".into(), client.into());
+        details.insert("asks".into(), asks.into());
+        if let Some(job_id) = job_id {
+            details.insert("job_id".into(), job_id.into());
+        }
+        details.insert("tasks".into(), tasks.len().into());
+        details.insert("members".into(), members.map(Value::from).collect());
+        self.command(details).await
     }
 
     /// Writes that its client is lost, and what comes of that; later where it cannot now, for that has happened.

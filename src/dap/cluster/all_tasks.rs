@@ -12,12 +12,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::folded::Folded;
-use super::standing::{ALL, Said, frame, lets_run, places, refusal, word};
+use super::standing::{ALL, Said, frame, places, refusal};
 use crate::ray::registry::{Registry, Snapshot};
 use crate::session::GroupRoot;
 use crate::session::audit::SessionAudit;
@@ -169,7 +169,7 @@ impl<'a> AllTasks<'a> {
 
     fn ask(&mut self, request: &Request, wish: Wish) -> Taken {
         let mut all = self.tasks.all();
-        if lets_run(&wish) {
+        if wish.lets_run() {
             // What runs is left alone.
             all.retain(|task| task.stands);
         }
@@ -180,7 +180,7 @@ impl<'a> AllTasks<'a> {
         if self.asking.len() >= MOST {
             return Taken::Answer(refusal(request, BUSY));
         }
-        self.moving += usize::from(lets_run(&wish));
+        self.moving += usize::from(wish.lets_run());
         let asked = self.put(all, wish.clone());
         let request = request.clone();
         let answered = async move { (request, wish, asked.await) };
@@ -215,15 +215,11 @@ impl<'a> AllTasks<'a> {
     /// What `all` answer, once that they are asked is on record.
     fn put(&self, all: Vec<GroupTask>, wish: Wish) -> Asking<'a> {
         let (tasks, audit) = (self.tasks.clone(), self.audit.clone());
-        let mut details = Map::new();
-        details.insert("command".into(), "group".into());
-        details.insert("client".into(), self.client.clone().into());
-        details.insert("asks".into(), word(&wish).into());
-        details.insert("tasks".into(), all.len().into());
-        let ids = all.iter().map(|task| task.breakpoint.id.to_string());
-        details.insert("members".into(), ids.map(Value::from).collect());
+        let client = self.client.clone();
+        let ids: Vec<_> = all.iter().map(|task| task.breakpoint.id).collect();
         Box::pin(async move {
-            if let Err(why) = audit.command(details).await {
+            let asks = (&*client, wish.command().as_str());
+            if let Err(why) = audit.group(asks, None, &ids).await {
                 let refused = |task| (task, Err(why.to_string()));
                 return all.into_iter().map(refused).collect();
             }
@@ -326,7 +322,7 @@ impl<'a> AllTasks<'a> {
             return vec![request.success(stack)];
         }
         let folded = Folded::new(&self.list(), said.collect());
-        if lets_run(wish) {
+        if wish.lets_run() {
             self.moving = self.moving.saturating_sub(1);
             if !folded.is_silent() {
                 // As the client takes it, from the answer on.

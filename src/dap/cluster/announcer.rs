@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::jobs::Job;
+use super::jobs::JobName;
 use crate::dap::attach::{Pass, RelayEndpoint, child_configuration};
 use crate::dap::attach_selector::{AttachSelector, fits};
 use crate::dap::selection::ChildSessions;
@@ -43,7 +43,7 @@ pub(in crate::dap) struct Announcer {
     held_back: usize,
     trouble: Option<String>,
     /// Jobs of announced workers that are gone, since last asked.
-    pub(super) jobs: Vec<Job>,
+    pub(super) jobs: Vec<JobName>,
 }
 
 impl Announcer {

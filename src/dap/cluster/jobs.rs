@@ -13,15 +13,15 @@ use crate::ray::registry::Registry;
 const MAX: (usize, usize) = (8, 1_000);
 
 /// A cluster and one of its jobs.
-pub(super) type Job = (Arc<str>, String);
+pub(in crate::dap) type JobName = (Arc<str>, String);
 
-type JobQuery = Pin<Box<dyn Future<Output = (Job, Option<String>)> + Send>>;
+type JobQuery = Pin<Box<dyn Future<Output = (JobName, Option<String>)> + Send>>;
 
 /// Asks after each job once. Lives in the task of its session.
 pub(super) struct AskedJobs {
     registry: Registry,
     /// Told, or asked after now.
-    known: HashSet<Job>,
+    known: HashSet<JobName>,
     asking: FuturesUnordered<JobQuery>,
 }
 
@@ -35,7 +35,7 @@ impl AskedJobs {
     }
 
     /// A worker of `job` is gone: has it ended?
-    pub(super) fn ask(&mut self, job: Job) {
+    pub(super) fn ask(&mut self, job: JobName) {
         if self.asking.len() >= MAX.0 || self.known.len() >= MAX.1 || self.known.contains(&job) {
             return;
         }

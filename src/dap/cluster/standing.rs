@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::folded::Folded;
 use crate::ray::registry::Snapshot;
-use crate::session::family::{Answer, GroupTask, Wish};
+use crate::session::family::{Answer, GroupTask};
 use crate::wire::dap::message::Request;
 use crate::wire::dap::names::Command;
 use crate::wire::text::escaped;
@@ -74,14 +74,6 @@ fn file(path: &str) -> &str {
     path.rsplit(['/', '\\']).next().unwrap_or(path)
 }
 
-/// Whether tasks run on by it.
-pub(super) fn lets_run(wish: &Wish) -> bool {
-    matches!(
-        wish,
-        Wish::Continue | Wish::Next | Wish::StepIn | Wish::StepOut
-    )
-}
-
 /// Where each of `all` stands.
 pub(super) fn places(list: &Snapshot, all: Vec<GroupTask>) -> Said {
     let place = |task: &GroupTask| {
@@ -109,17 +101,4 @@ pub(super) fn refusal(request: &Request, why: &str) -> Value {
     let mut refusal = request.failure(why);
     refusal["body"]["error"]["showUser"] = (!in_passing).into();
     refusal
-}
-
-/// What is asked for, for the record.
-pub(super) fn word(wish: &Wish) -> &'static str {
-    match wish {
-        Wish::Evaluate { .. } => Command::Evaluate.as_str(),
-        Wish::Place => Command::StackTrace.as_str(),
-        Wish::Continue => Command::Continue.as_str(),
-        Wish::Next => Command::Next.as_str(),
-        Wish::StepIn => Command::StepIn.as_str(),
-        Wish::StepOut => Command::StepOut.as_str(),
-        Wish::Pause => Command::Pause.as_str(),
-    }
 }

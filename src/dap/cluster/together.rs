@@ -12,12 +12,10 @@ use futures_util::StreamExt as _;
 use futures_util::stream::{BoxStream, SelectAll};
 use tokio::time::Instant;
 
+use super::jobs::JobName;
 use crate::dap::attach_selector::{AttachSelector, fits};
 use crate::ray::registry::{Breakpoint, Snapshot};
 use crate::session::family::Stop;
-
-/// A cluster, and one of its jobs by its id.
-pub(in crate::dap) type JobName = (Arc<str>, String);
 
 /// Jobs whose others are looked for at a time; more stop as they would without.
 const MOST: usize = 8;

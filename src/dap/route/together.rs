@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt as _, StreamExt as _};
-use serde_json::{Map, Value};
 use tokio::time::timeout;
 
 use super::AttachFlow;
@@ -16,13 +15,9 @@ use crate::dap::cluster::{JobName, Joined};
 use crate::policy::Scope;
 use crate::ray::registry::{BreakpointId, Running, RunningQuery, State, What};
 use crate::session::audit::SessionAudit;
-use crate::wire::text::shortened;
 
 /// Debuggers that are opened at a time.
 const AT_A_TIME: usize = 8;
-
-/// Tasks of one job that are on record of one command.
-const MOST_ON_RECORD: usize = 256;
 
 impl<'a> AttachFlow<'a> {
     /// Has the tasks of `job` that run join those that stand, `room` of them at most. What comes of it is told as it comes; dropped,
@@ -37,11 +32,15 @@ impl<'a> AttachFlow<'a> {
         let found = async move {
             match self.others(&job, room).await {
                 Ok((others, told)) if others.is_empty() => (Vec::new(), told),
-                Ok((others, told)) => match on_record(&audit, &client, &job, &others).await {
-                    Ok(()) => (others, told),
-                    // What is not on record does not happen.
-                    Err(why) => (Vec::new(), Some(why)),
-                },
+                Ok((others, told)) => {
+                    let ids: Vec<_> = others.iter().filter_map(Process::first).map(id).collect();
+                    let asks = (&*client, "stop");
+                    match audit.group(asks, Some(&job.1), &ids).await {
+                        Ok(()) => (others, told),
+                        // What is not on record does not happen.
+                        Err(why) => (Vec::new(), Some(why.to_string())),
+                    }
+                }
                 Err(why) => (Vec::new(), Some(why)),
             }
         };
@@ -88,8 +87,7 @@ impl<'a> AttachFlow<'a> {
             scopes.contains(Scope::List) || scopes.contains(Scope::View)
         };
         let stands = |one: &Running| {
-            let id = BreakpointId::derive(&one.cluster, &one.worker_id);
-            list.find(id)
+            list.find(id(one))
                 .is_some_and(|listed| listed.state != State::Unlisted)
         };
         let mut processes: BTreeMap<String, Process> = BTreeMap::new();
@@ -149,22 +147,7 @@ impl<'a> AttachFlow<'a> {
     }
 }
 
-/// Puts on record that `others` of `job` are to stop, before any of them is reached.
-async fn on_record(
-    audit: &SessionAudit<'_>,
-    client: &str,
-    job: &JobName,
-    others: &[Process],
-) -> Result<(), String> {
-    let ids = others.iter().filter_map(Process::first);
-    let ids = ids.map(|one| BreakpointId::derive(&one.cluster, &one.worker_id).to_string());
-    let mut details: Map<String, Value> = Map::new();
-    details.insert("command".into(), "group".into());
-    details.insert("client".into(), shortened(client, 60).into());
-    details.insert("asks".into(), "stop".into());
-    details.insert("job_id".into(), (&*job.1).into());
-    details.insert("tasks".into(), others.len().into());
-    let members = ids.take(MOST_ON_RECORD).map(Value::from);
-    details.insert("members".into(), members.collect());
-    audit.command(details).await.map_err(|why| why.to_string())
+/// The id under which the list has what `one` is in.
+fn id(one: &Running) -> BreakpointId {
+    BreakpointId::derive(&one.cluster, &one.worker_id)
 }

@@ -48,12 +48,9 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             let _ = answer.send(Err(why.to_owned()));
             return;
         }
-        let moves = !matches!(wish, Wish::Evaluate { .. } | Wish::Place);
+        let moves = wish.lets_run() || wish == Wish::Pause;
+        let command = wish.command();
         let thread = json!({ "threadId": thread });
-        let done = |answer| Question {
-            answer,
-            then: Then::Done,
-        };
         match wish {
             Wish::Evaluate {
                 text,
@@ -69,10 +66,11 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 let question = Question { answer, then };
                 self.put(Command::StackTrace, stack(thread), question).await;
             }
-            Wish::Continue => self.put(Command::Continue, thread, done(answer)).await,
-            Wish::Next => self.put(Command::Next, thread, done(answer)).await,
-            Wish::StepIn => self.put(Command::StepIn, thread, done(answer)).await,
-            Wish::StepOut => self.put(Command::StepOut, thread, done(answer)).await,
+            Wish::Continue | Wish::Next | Wish::StepIn | Wish::StepOut => {
+                let then = Then::Done;
+                let question = Question { answer, then };
+                self.put(command, thread, question).await;
+            }
             Wish::Pause => {
                 if !self.stands.any() {
                     self.request(Command::Pause, json!({"threadId": "*"}));

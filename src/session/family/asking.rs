@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
+use crate::wire::dap::names::Command;
+
 /// Questions that wait for one session.
 pub(super) const WAITING: usize = 8;
 
@@ -31,6 +33,29 @@ pub enum Wish {
     StepOut,
     /// Stops at its next line.
     Pause,
+}
+
+impl Wish {
+    /// The request by which the protocol has it; of an evaluation and a place the one that tells.
+    pub(crate) fn command(&self) -> Command {
+        match self {
+            Self::Evaluate { .. } => Command::Evaluate,
+            Self::Place => Command::StackTrace,
+            Self::Continue => Command::Continue,
+            Self::Next => Command::Next,
+            Self::StepIn => Command::StepIn,
+            Self::StepOut => Command::StepOut,
+            Self::Pause => Command::Pause,
+        }
+    }
+
+    /// Whether the task runs on by it.
+    pub(crate) fn lets_run(&self) -> bool {
+        match self {
+            Self::Continue | Self::Next | Self::StepIn | Self::StepOut => true,
+            Self::Evaluate { .. } | Self::Place | Self::Pause => false,
+        }
+    }
 }
 
 /// What came of it: the value, or nothing where none was asked for; an error is a clause about the task.
