@@ -6,6 +6,7 @@
 
 mod advertised;
 mod family;
+mod permits;
 mod resuming;
 mod running;
 mod together;
@@ -17,7 +18,6 @@ use tracing::{Instrument as _, Span};
 
 use self::advertised::WaitOutcome;
 use super::attach_selector::{AttachSelector, names, read_selector};
-use super::client::DebugClient;
 use super::refusal::hang_up;
 use super::selection::{AttachAnswer, Hint, choose, completed};
 use super::worker::{ActiveSession, SessionOutcome};
@@ -32,9 +32,7 @@ use crate::session::live::Begun;
 use crate::session::parks::{is_own, may_go_on, with_parked};
 use crate::session::refusal::SessionRefusal;
 use crate::session::state::SessionState;
-use crate::session::{
-    Authorized, Denied, GroupMember, Permit, Session, audit, authorise, visible, within,
-};
+use crate::session::{Denied, GroupMember, Permit, Session, audit, authorise, visible, within};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::timestamp::Timestamp;
 use crate::upstream::park::{Resumed, promise};
@@ -317,76 +315,6 @@ impl<'a> AttachFlow<'a> {
     /// What the principal may attach to now.
     fn within_reach(&self) -> Arc<Snapshot> {
         self.reach(&self.context.registry.snapshot())
-    }
-
-    /// Recognised a moment ago, and then there may have been a wait.
-    fn still_welcome(&self) -> Result<(), SessionRefusal> {
-        let over = self.principal.is_over();
-        over.map_or(Ok(()), |why| {
-            Err(SessionRefusal::Forbidden(why.to_string()))
-        })
-    }
-
-    fn authorised(&self, id: BreakpointId) -> Result<Authorized, SessionRefusal> {
-        let list = self.reach_to(&self.context.registry.snapshot(), id);
-        let known = list.find(id).or_else(|| list.find_ended(id));
-        self.allowed(known.ok_or_else(|| self.unknown(id))?)
-    }
-
-    /// The same for one that need not be in the list any more.
-    fn allowed(&self, breakpoint: &Arc<Breakpoint>) -> Result<Authorized, SessionRefusal> {
-        self.still_welcome()?;
-        authorise(&self.principal, breakpoint, Scope::View).map_err(|why| match why {
-            Denied::Hidden => self.unknown(breakpoint.id),
-            Denied::Missing { .. } => SessionRefusal::Forbidden(why.to_string()),
-        })
-    }
-
-    fn unknown(&self, id: BreakpointId) -> SessionRefusal {
-        SessionRefusal::unknown(&format!("has the id {id}"), &self.within_reach())
-    }
-
-    fn acquire(&self, client: &DebugClient, id: BreakpointId) -> Result<Permit, SessionRefusal> {
-        let authorised = self.authorised(id)?;
-        let breakpoint = Arc::clone(authorised.breakpoint());
-        let holder = self.session.holder(&self.principal, &client.name);
-        Permit::acquire(&self.context.registry, authorised, holder)
-            .map_err(|why| SessionRefusal::unclaimed(why, &breakpoint, || self.unknown(id)))
-    }
-
-    /// The worker whose subprocess `selector` names, where a session of this principal is in it: the list may not have it any
-    /// more, because its task went on or has ended while a subprocess is still being debugged.
-    fn reached(&self, selector: &AttachSelector, hint: Hint) -> Option<Arc<Breakpoint>> {
-        selector.subprocess?;
-        let id = selector.breakpoint.or(match hint {
-            Hint::Breakpoint(id) => Some(id),
-            Hint::Stale | Hint::None => None,
-        })?;
-        let reached = self.context.sessions.table.reached(id, &self.principal)?;
-        let snapshot = self.context.registry.snapshot();
-        // What was learned of it since.
-        let latest = snapshot.find(id).or_else(|| snapshot.find_ended(id));
-        Some(latest.cloned().unwrap_or(reached)).filter(|b| b.kind.speaks_dap())
-    }
-
-    fn subprocess(
-        &self,
-        selector: &AttachSelector,
-        breakpoint: &Arc<Breakpoint>,
-    ) -> Result<Permit, SessionRefusal> {
-        // That would be a session with the task which is free, so that a second one could be let in.
-        if selector.subprocess == Some(u64::from(breakpoint.pid)) {
-            return Err(SessionRefusal::BadSelector(
-                "`subProcessId` names the process of the task itself; leave it out to attach to that".into(),
-            ));
-        }
-        let authorised = self.allowed(breakpoint)?;
-        Permit::subprocess(&self.context.sessions.table, authorised).ok_or_else(|| {
-            SessionRefusal::Nothing(
-                "the session that this subprocess belongs to has ended, or is another user's"
-                    .into(),
-            )
-        })
     }
 
     async fn attached<S>(

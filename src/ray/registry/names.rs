@@ -1,8 +1,11 @@
 //! What a paused worker runs, from rows of tasks, actors and jobs. Pure; the questions are asked
 //! by [`crate::ray::registry::lookup`].
 
+mod ranks;
+
 use std::borrow::Cow;
 
+use self::ranks::{World, rank_in, trailing_index};
 use crate::ray::registry::breakpoint::Names;
 use crate::ray::registry::resources::Resources;
 use crate::ray::registry::rows::{ActorRow, JobRow, RuntimeEnv, TaskRow};
@@ -268,64 +271,6 @@ fn task_name(row: &TaskRow) -> Cow<'_, str> {
     }
 }
 
-/// Which of how many a process is, as the variables say that Ray starts it with.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct World {
-    rank: Option<u32>,
-    local_rank: Option<u32>,
-    world_size: Option<u32>,
-}
-
-impl World {
-    /// A rank that is none of its world is no rank.
-    fn of(environment: &RuntimeEnv) -> Self {
-        let Some(variables) = &environment.env_vars else {
-            return Self::default();
-        };
-        let world_size = number(&variables.world_size);
-        let within = |rank: &u32| world_size.is_none_or(|size| *rank < size);
-        Self {
-            rank: number(&variables.rank).filter(within),
-            local_rank: number(&variables.local_rank).filter(within),
-            world_size,
-        }
-    }
-}
-
-/// The number of `rank=3`, `rank 3`, `rank_3`, `Rank:3` anywhere in `text`.
-fn rank_in(text: &str) -> Option<u32> {
-    let lower = text.to_ascii_lowercase();
-    lower.match_indices("rank").find_map(|(at, word)| {
-        // `frank 3` is a name.
-        let before = lower[..at].chars().next_back();
-        if before.is_some_and(char::is_alphanumeric) {
-            return None;
-        }
-        let rest = lower[at + word.len()..].trim_start_matches([' ', '=', ':', '_', '-', '#']);
-        number(
-            &rest[..rest
-                .find(|c: char| !c.is_ascii_digit())
-                .unwrap_or(rest.len())],
-        )
-    })
-}
-
-/// The number at the end of `worker-3`, `worker_3`, `worker 3`.
-fn trailing_index(name: &str) -> Option<u32> {
-    let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
-    let (stem, index) = name.split_at(name.len() - digits);
-    number(index).filter(|_| stem.len() > 1 && stem.ends_with(['-', '_', ' ', ':', '#', '/']))
-}
-
-/// More than five digits are a date or an id, not an index.
-fn number(digits: &str) -> Option<u32> {
-    if digits.len() > 5 {
-        None
-    } else {
-        digits.parse().ok()
-    }
-}
-
 /// Actor ids of tasks that belong to none are null, empty, or all `f`.
 fn known(id: &str) -> Option<String> {
     let nothing = id.is_empty() || id.bytes().all(|byte| byte == b'f');
@@ -417,31 +362,6 @@ mod tests {
         let mut actor = actor("Trainer", "", "");
         actor.serialized_runtime_env = environment.to_owned();
         assert_eq!(of_actor(&actor).names.collective_timeout, minutes(10));
-    }
-
-    #[test]
-    fn ranks_come_from_names() {
-        for (text, rank) in [
-            ("train_rank=3", Some(3)),
-            ("rank 12 of 16", Some(12)),
-            ("Rank:0", Some(0)),
-            ("world_rank_5", Some(5)),
-            ("frank 3", None),
-            ("rank", None),
-            ("ranks=4", None),
-            ("rank=20240101", None),
-        ] {
-            assert_eq!(rank_in(text), rank, "{text}");
-        }
-        for (text, index) in [
-            ("worker-3", Some(3)),
-            ("worker_12", Some(12)),
-            ("worker3", None),
-            ("-3", None),
-            ("w-20240101", None),
-        ] {
-            assert_eq!(trailing_index(text), index, "{text}");
-        }
     }
 
     #[test]

@@ -1,0 +1,91 @@
+//! The permit for a worker: whether the principal may reach it, and who has it.
+
+use std::sync::Arc;
+
+use super::AttachFlow;
+use crate::dap::attach_selector::AttachSelector;
+use crate::dap::client::DebugClient;
+use crate::dap::selection::Hint;
+use crate::policy::Scope;
+use crate::ray::registry::{Breakpoint, BreakpointId};
+use crate::session::refusal::SessionRefusal;
+use crate::session::{Authorized, Denied, Permit, authorise};
+
+impl AttachFlow<'_> {
+    /// Recognised a moment ago, and then there may have been a wait.
+    pub(super) fn still_welcome(&self) -> Result<(), SessionRefusal> {
+        let over = self.principal.is_over();
+        over.map_or(Ok(()), |why| {
+            Err(SessionRefusal::Forbidden(why.to_string()))
+        })
+    }
+
+    pub(super) fn authorised(&self, id: BreakpointId) -> Result<Authorized, SessionRefusal> {
+        let list = self.reach_to(&self.context.registry.snapshot(), id);
+        let known = list.find(id).or_else(|| list.find_ended(id));
+        self.allowed(known.ok_or_else(|| self.unknown(id))?)
+    }
+
+    /// The same for one that need not be in the list any more.
+    pub(super) fn allowed(
+        &self,
+        breakpoint: &Arc<Breakpoint>,
+    ) -> Result<Authorized, SessionRefusal> {
+        self.still_welcome()?;
+        authorise(&self.principal, breakpoint, Scope::View).map_err(|why| match why {
+            Denied::Hidden => self.unknown(breakpoint.id),
+            Denied::Missing { .. } => SessionRefusal::Forbidden(why.to_string()),
+        })
+    }
+
+    pub(super) fn unknown(&self, id: BreakpointId) -> SessionRefusal {
+        SessionRefusal::unknown(&format!("has the id {id}"), &self.within_reach())
+    }
+
+    pub(super) fn acquire(
+        &self,
+        client: &DebugClient,
+        id: BreakpointId,
+    ) -> Result<Permit, SessionRefusal> {
+        let authorised = self.authorised(id)?;
+        let breakpoint = Arc::clone(authorised.breakpoint());
+        let holder = self.session.holder(&self.principal, &client.name);
+        Permit::acquire(&self.context.registry, authorised, holder)
+            .map_err(|why| SessionRefusal::unclaimed(why, &breakpoint, || self.unknown(id)))
+    }
+
+    /// The worker whose subprocess `selector` names, where a session of this principal is in it: the list may not have it any
+    /// more, because its task went on or has ended while a subprocess is still being debugged.
+    pub(super) fn reached(&self, selector: &AttachSelector, hint: Hint) -> Option<Arc<Breakpoint>> {
+        selector.subprocess?;
+        let id = selector.breakpoint.or(match hint {
+            Hint::Breakpoint(id) => Some(id),
+            Hint::Stale | Hint::None => None,
+        })?;
+        let reached = self.context.sessions.table.reached(id, &self.principal)?;
+        let snapshot = self.context.registry.snapshot();
+        // What was learned of it since.
+        let latest = snapshot.find(id).or_else(|| snapshot.find_ended(id));
+        Some(latest.cloned().unwrap_or(reached)).filter(|b| b.kind.speaks_dap())
+    }
+
+    pub(super) fn subprocess(
+        &self,
+        selector: &AttachSelector,
+        breakpoint: &Arc<Breakpoint>,
+    ) -> Result<Permit, SessionRefusal> {
+        // That would be a session with the task which is free, so that a second one could be let in.
+        if selector.subprocess == Some(u64::from(breakpoint.pid)) {
+            return Err(SessionRefusal::BadSelector(
+                "`subProcessId` names the process of the task itself; leave it out to attach to that".into(),
+            ));
+        }
+        let authorised = self.allowed(breakpoint)?;
+        Permit::subprocess(&self.context.sessions.table, authorised).ok_or_else(|| {
+            SessionRefusal::Nothing(
+                "the session that this subprocess belongs to has ended, or is another user's"
+                    .into(),
+            )
+        })
+    }
+}
