@@ -3,21 +3,12 @@
 import { json } from './relay.js';
 import { stacks } from './snapshot.js';
 import { since, title } from './stop.js';
-import { factsOf } from './task.js';
+import { factsOf, whereabouts } from './task.js';
 import { Terminal } from './terminal.js';
-import { holds, make, time, write } from './text.js';
+import { make, time, write } from './text.js';
 
 function facts(row) {
-  const pairs = [
-    ['Job', row.submission_id ?? row.job_id],
-    ['Task', row.task_id],
-    ['Actor', row.actor_id],
-    ['Worker', row.worker_id],
-    ['Node', row.node_id],
-    ['Process', row.pid && `${row.pid}`],
-    ['Cluster', row.cluster],
-    ['Holds', row.resources && (holds(row) || 'nothing')],
-  ];
+  const pairs = whereabouts(row, row.submission_id ?? row.job_id);
   return factsOf(pairs.filter(([, text]) => text));
 }
 

@@ -9,12 +9,10 @@ import { isOwn, place, title } from './stop.js';
 import { Terminal } from './terminal.js';
 import { copy, holds, make, time, write } from './text.js';
 
-/** The ids and facts of a task, as words and texts. */
-function facts(row) {
-  const holder = row.holder;
+/** By which Ray knows a task of this job, whether it stands or runs, and what it holds. */
+export function whereabouts(row, job) {
   return [
-    ['Id', row.id],
-    ['Job', row.job_id],
+    ['Job', job],
     ['Task', row.task_id],
     ['Actor', row.actor_id],
     ['Worker', row.worker_id],
@@ -22,6 +20,15 @@ function facts(row) {
     ['Process', row.pid && `${row.pid}`],
     ['Cluster', row.cluster],
     ['Holds', row.resources && (holds(row) || 'nothing')],
+  ];
+}
+
+/** The ids and facts of a task, as words and texts. */
+function facts(row) {
+  const holder = row.holder;
+  return [
+    ['Id', row.id],
+    ...whereabouts(row, row.job_id),
     ['Debugger', row.kind === 'pdb' ? 'pdb (legacy)' : row.kind],
     ['Held by', holder && [holder.client, holder.subject, holder.peer].filter(Boolean).join(', ')],
   ].filter(([, text]) => text);
