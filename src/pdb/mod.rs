@@ -24,6 +24,8 @@ mod output;
 mod probe;
 mod prompt;
 mod snapshot;
+#[cfg(test)]
+pub(crate) mod testing;
 mod wire;
 
 pub(crate) use console::{answer as console_answer, expression as console_expression};

@@ -45,6 +45,7 @@ pub(super) fn answer(result: &str) -> Option<Value> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::pdb::testing::printed;
 
     #[test]
     fn the_question_can_be_read_in_the_expression() {
@@ -58,15 +59,8 @@ mod tests {
     fn digest(before: &str, value: &str) -> Option<String> {
         let ask = serde_json::json!({"op": "p", "text": value, "limit": 1000, "digest": true});
         let program = format!("{before}\nprint({})\n", super::expression(&ask));
-        let python = std::process::Command::new("python3")
-            .arg("-c")
-            .arg(program)
-            .output();
-        let Ok(python) = python else {
-            eprintln!("not tried in a process: there is no python3");
-            return None;
-        };
-        let told = serde_json::from_slice::<Value>(&python.stdout).unwrap();
+        let said = printed(&program)?;
+        let told = serde_json::from_slice::<Value>(&said).unwrap();
         Some(told["text"].as_str().unwrap().trim_end().to_owned())
     }
 
@@ -144,14 +138,10 @@ sys.modules["numpy"] = np
              there['set_trace']()\n",
             Value::from(super::expression(&ask))
         );
-        let python = std::process::Command::new("python3")
-            .args(["-c", &program])
-            .output();
-        let Ok(python) = python else {
-            eprintln!("not tried in a process: there is no python3");
+        let Some(said) = printed(&program) else {
             return;
         };
-        let told: Value = serde_json::from_slice(&python.stdout).unwrap();
+        let told: Value = serde_json::from_slice(&said).unwrap();
         let process = &told["threads"][1];
         assert_eq!(process["process"], true, "{told}");
         let of = |kind: usize| &process["frames"][kind]["locals"];
@@ -198,14 +188,10 @@ sys.modules["numpy"] = np
         ];
         for (before, wanted) in cases {
             let program = format!("{environment}\n{before}\nprint({ask})\n");
-            let python = std::process::Command::new("python3")
-                .args(["-c", &program])
-                .output();
-            let Ok(python) = python else {
-                eprintln!("not tried in a process: there is no python3");
+            let Some(said) = printed(&program) else {
                 return;
             };
-            let told: Value = serde_json::from_slice(&python.stdout).unwrap();
+            let told: Value = serde_json::from_slice(&said).unwrap();
             let wanted: Value = serde_json::from_str(wanted).unwrap();
             assert_eq!(told, wanted, "{before}");
         }

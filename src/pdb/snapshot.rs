@@ -199,9 +199,8 @@ where
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::process::Command;
-
     use super::*;
+    use crate::pdb::testing::printed;
 
     /// A thread that waits in a helper of debugpy's while it handles an exception; what is asked of it, and which of its
     /// own methods were called for that.
@@ -237,12 +236,7 @@ print(sorted(set(called)))
             ..SnapshotLimits::default()
         };
         let program = PROGRAM.replace("EXPRESSION", &expression(&limits));
-        let python = Command::new("python3").arg("-c").arg(program).output();
-        let Ok(python) = python else {
-            eprintln!("not tried in a process: there is no python3");
-            return None;
-        };
-        let said = String::from_utf8(python.stdout).unwrap();
+        let said = String::from_utf8(printed(&program)?).unwrap();
         let mut lines = said.lines();
         let threads = read(lines.next().unwrap()).unwrap();
         Some((threads, lines.next().unwrap().to_owned()))

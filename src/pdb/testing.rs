@@ -1,0 +1,14 @@
+//! What tests of the probe share.
+
+/// What `program` prints in a Python of its own; `None` where there is none, which is said.
+#[allow(clippy::print_stderr)]
+pub(crate) fn printed(program: &str) -> Option<Vec<u8>> {
+    let python = std::process::Command::new("python3")
+        .args(["-c", program])
+        .output();
+    let Ok(python) = python else {
+        eprintln!("not tried in a process: there is no python3");
+        return None;
+    };
+    Some(python.stdout)
+}
