@@ -107,7 +107,7 @@ impl From<PromptError> for WorkerSessionError {
             PromptError::NotFound(sentence) => Self::NotFound(replaced(&sentence).into_owned()),
             PromptError::Lost(lost) => Self::NotOpened(lost),
             PromptError::TaskEnded => Self::NotFound(error.to_string()),
-            PromptError::NoStop => Self::Failed(error.to_string()),
+            PromptError::NoStop | PromptError::Late(_) => Self::Failed(error.to_string()),
         }
     }
 }

@@ -19,6 +19,8 @@ pub(super) fn status(why: &PromptError) -> StatusCode {
         PromptError::NotFound(_) | PromptError::TaskEnded => StatusCode::NOT_FOUND,
         PromptError::Unreachable(_) => StatusCode::BAD_GATEWAY,
         PromptError::Lost(_) => StatusCode::SERVICE_UNAVAILABLE,
-        PromptError::Refused(_) | PromptError::NoStop => StatusCode::CONFLICT,
+        PromptError::Refused(_) | PromptError::NoStop | PromptError::Late(_) => {
+            StatusCode::CONFLICT
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Why a prompt has no session, why a command of it is not obeyed, and how its connection ended.
 
+use std::time::Duration;
+
 /// The connection is over, and how.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
@@ -55,7 +57,10 @@ pub enum PromptError {
     /// The task, which ran, has ended before it stopped.
     #[error("the task has ended before it stopped")]
     TaskEnded,
-    /// The task did not stop after the attach.
+    /// No stop came for so long after the attach.
+    #[error("attached, but the task did not stop within {} s", .0.as_secs())]
+    Late(Duration),
+    /// The session ended before the task stopped.
     #[error("attached, but the task did not stop: it was let go in the meantime")]
     NoStop,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout;
 
 use super::line::Mode;
 use super::request::program_output;
@@ -106,11 +106,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     ) -> Result<(Self, After), PromptError> {
         let mut prompt = Self::over(stream, options, out);
         // An hour without an end is a day too long for anything but waiting for the next stop.
-        let deadline =
-            Instant::now() + options.patience.unwrap_or(Duration::from_secs(30 * 86_400));
-        let stop = match timeout_at(deadline, prompt.attach(options)).await {
+        let patience = options.patience.unwrap_or(Duration::from_secs(30 * 86_400));
+        let stop = match timeout(patience, prompt.attach(options)).await {
             Ok(stop) => stop?,
-            Err(_) => return Err(PromptError::NoStop),
+            Err(_) => return Err(PromptError::Late(patience)),
         };
         prompt.arrive(stop).await.map_err(PromptError::Lost)?;
         let after = prompt.work().await?;
@@ -149,7 +148,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             .await?;
         let mut task_ends = self.task_ends.clone();
         tokio::select! {
-            stop = self.next_stop() => stop?.ok_or(PromptError::NoStop),
+            stop = self.next_stop() => match stop? {
+                Some(stop) => Ok(stop),
+                // The session's end may come in one read with the news of the task's.
+                None if task_ends.has_changed().unwrap_or_default() => Err(PromptError::TaskEnded),
+                None => Err(PromptError::NoStop),
+            },
             // One that was not waiting for a debugger.
             _ = task_ends.changed() => Err(PromptError::TaskEnded),
         }

@@ -61,7 +61,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 Some(stop) => stop,
                 None => match timeout(PATIENCE, self.next_stop()).await {
                     Ok(stop) => stop?.ok_or(PromptError::NoStop)?,
-                    Err(_) => return Err(PromptError::NoStop),
+                    Err(_) => return Err(PromptError::Late(PATIENCE)),
                 },
             };
             self.arrive(stop).await?;

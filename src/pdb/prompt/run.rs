@@ -294,6 +294,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             tokio::select! {
                 stop = self.next_stop() => return Ok(match stop? {
                     Some(stop) => Ran::Stopped(stop),
+                    // The session's end may come in one read with the news of the task's.
+                    None if task_ends.has_changed().unwrap_or_default() => {
+                        Ran::Ended(PromptEnd::TaskEnded)
+                    }
                     None => Ran::Ended(PromptEnd::Terminated),
                 }),
                 // The senders live as long as the prompt.

@@ -6,8 +6,9 @@ use tokio::io::DuplexStream;
 
 use super::*;
 use crate::pdb::breakpoints::PromptBreakpoint;
+use crate::pdb::error::PromptError;
 use crate::wire::dap::conversation::Conversation;
-use crate::wire::dap::message::event;
+use crate::wire::dap::message::{event, task_end_before_stop};
 
 /// Stops once in `file`, answers requests that run no Python, and has none to run: each `evaluate` fails.
 async fn debugger(stream: DuplexStream, file: String) {
@@ -32,6 +33,34 @@ async fn debugger(stream: DuplexStream, file: String) {
             client.send(&event("stopped", stop)).await.unwrap();
         }
     }
+}
+
+/// The task ends before it stops; both are told before the prompt reads the first.
+async fn debugger_of_one_that_ends(stream: DuplexStream) {
+    let mut client = Conversation::new(stream, 1 << 20);
+    while let Ok(request) = client.read().await {
+        let command = request["command"].as_str().unwrap();
+        if command == "attach" {
+            client.send(&event("initialized", json!({}))).await.unwrap();
+            continue;
+        }
+        let answer = json!({"type": "response", "seq": 1, "request_seq": request["seq"], "command": command, "success": true});
+        client.send(&answer).await.unwrap();
+        if command == "configurationDone" {
+            client.send(&task_end_before_stop("opens")).await.unwrap();
+            let terminated = event("terminated", json!({}));
+            client.send(&terminated).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_that_ends_before_it_stops_is_told_as_that() {
+    let (here, there) = tokio::io::duplex(1 << 16);
+    tokio::spawn(debugger_of_one_that_ends(there));
+    let (out, _pieces) = mpsc::channel(10);
+    let opened = Prompt::open(here, &Options::default(), out).await;
+    assert_eq!(opened.err(), Some(PromptError::TaskEnded));
 }
 
 /// A prompt at a stop in `file`, and what it writes.
