@@ -66,6 +66,9 @@ def refusals(helm, rendered):
         "a key that stands twice": lambda: objects("a: 1\na: 2\n"),
         "a value that does not exist": lambda: run(helm, "template", CHART, "--set", "replica=2"),
         "a secret among the values": lambda: run(helm, "template", CHART, "--set", "auth.token=x"),
+        "a mount without a path": lambda: run(
+            helm, "template", CHART, "--set", "extraVolumeMounts[0].name=x"
+        ),
         "two replicas without agents": lambda: run(helm, "template", CHART, "--set", "replicas=2"),
         "agents of clusters that are found": lambda: run(
             helm, "template", CHART, "--set", "discovery.enabled=true", "--set", "agents.enabled=true"

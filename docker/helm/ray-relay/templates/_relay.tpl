@@ -85,7 +85,7 @@ readinessProbe:
   periodSeconds: 5
   timeoutSeconds: 5
 {{- end }}
-volumeMounts: {{- if not (include "ray-relay.volumes" .) }} []{{ end }}
+volumeMounts: {{- if not (or (include "ray-relay.volumes" .) $v.extraVolumeMounts) }} []{{ end }}
   {{- if $v.auth.existingSecret }}
   - { name: relay-auth, mountPath: /etc/ray-relay, readOnly: true }
   {{- end }}
@@ -97,6 +97,9 @@ volumeMounts: {{- if not (include "ray-relay.volumes" .) }} []{{ end }}
   {{- end }}
   {{- if gt (int $v.replicas) 1 }}
   - { name: relay-tickets, mountPath: /etc/ray-relay-tickets, readOnly: true }
+  {{- end }}
+  {{- with $v.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
   {{- end }}
 resources: {{- toYaml $v.resources | nindent 2 }}
 securityContext:
@@ -127,5 +130,8 @@ securityContext:
 {{- if gt (int .Values.replicas) 1 }}
 - name: relay-tickets
   secret: { secretName: {{ .Values.auth.tickets.existingSecret }}, defaultMode: 0440 }
+{{- end }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
 {{- end }}
 {{- end -}}
