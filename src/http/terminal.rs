@@ -5,6 +5,7 @@
 //! checked of every request ([`super::guard`]). What is said is passed on by a task of the HTTP connection's, which asks every
 //! 15 s whether the browser is still there, and ends with either side.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,6 +40,8 @@ const PROBE: Duration = Duration::from_secs(15);
 const SILENCE: Duration = Duration::from_secs(50);
 /// How long a browser may take to read a piece.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long both may take to say that it is over.
+const GOODBYE: Duration = Duration::from_secs(5);
 
 /// Opens a terminal.
 pub(super) async fn open(
@@ -50,10 +53,12 @@ pub(super) async fn open(
     let handshake = Handshake::new(parts, PROTOCOL, who)?;
     let (ctx, peer) = (Arc::clone(exchange.ctx), exchange.connection.peer);
     let owner = principal.clone();
-    let speak = async move |socket| {
+    let speak = async move |socket: Socket| {
+        let (mut to_browser, mut from_browser) = socket.split();
         if let Some(near) = ctx.peers.links.dial(&owner, peer).await {
-            carry(socket, near).await;
+            carry(&mut to_browser, &mut from_browser, near).await;
         }
+        close(to_browser, from_browser).await;
     };
     Ok(handshake.accept(exchange, stream_config(), &principal, speak))
 }
@@ -71,8 +76,11 @@ pub(super) fn take_token(headers: &mut HeaderMap) {
 }
 
 /// Passes on what is said, until either side has ended.
-async fn carry(socket: Socket, near: DuplexStream) {
-    let (to_browser, from_browser) = socket.split();
+async fn carry(
+    to_browser: &mut SplitSink<Socket, Message>,
+    from_browser: &mut SplitStream<Socket>,
+    near: DuplexStream,
+) {
     let (from_relay, to_relay) = split(near);
     tokio::select! {
         () = up(from_browser, to_relay) => {}
@@ -80,7 +88,7 @@ async fn carry(socket: Socket, near: DuplexStream) {
     }
 }
 
-async fn up(mut browser: SplitStream<Socket>, mut relay: WriteHalf<DuplexStream>) {
+async fn up(browser: &mut SplitStream<Socket>, mut relay: WriteHalf<DuplexStream>) {
     while let Ok(Some(Ok(message))) = timeout(SILENCE, browser.next()).await {
         let written = match message {
             Message::Text(text) => relay.write_all(text.as_bytes()).await,
@@ -89,18 +97,19 @@ async fn up(mut browser: SplitStream<Socket>, mut relay: WriteHalf<DuplexStream>
             Message::Close(_) | Message::Frame(_) => break,
         };
         if written.is_err() {
-            return;
+            // The session is over: `down` has its last words, and then its end.
+            return pending().await;
         }
     }
 }
 
-async fn down(mut relay: ReadHalf<DuplexStream>, mut browser: SplitSink<Socket, Message>) {
+async fn down(mut relay: ReadHalf<DuplexStream>, browser: &mut SplitSink<Socket, Message>) {
     let mut bytes = vec![0; ROOM];
     let mut probe = Instant::now() + PROBE;
     loop {
         let message = tokio::select! {
             read = relay.read(&mut bytes) => match read {
-                Ok(0) | Err(_) => break,
+                Ok(0) | Err(_) => return,
                 Ok(read) => Message::binary(bytes[..read].to_vec()),
             },
             () = sleep_until(probe) => {
@@ -112,5 +121,14 @@ async fn down(mut relay: ReadHalf<DuplexStream>, mut browser: SplitSink<Socket, 
             return;
         }
     }
-    let _ = timeout(PATIENCE, browser.close()).await;
+}
+
+/// Says that it is over, and hears the browser say it too: a WebSocket whose connection ends before that is one that was lost.
+async fn close(mut to_browser: SplitSink<Socket, Message>, mut from_browser: SplitStream<Socket>) {
+    let both = async {
+        // Where the browser has said it first, this is the answer.
+        let _ = to_browser.close().await;
+        while let Some(Ok(_)) = from_browser.next().await {}
+    };
+    let _ = timeout(GOODBYE, both).await;
 }

@@ -12,6 +12,10 @@ use super::*;
 
 const PROTOCOL: &str = "ray-relay.terminal.v1";
 
+/// A pong and a close of a client's, with a mask of zeros.
+const PONG: &[u8] = &[0x8a, 0x80, 0, 0, 0, 0];
+const CLOSE: &[u8] = &[0x88, 0x80, 0, 0, 0, 0];
+
 async fn dial(
     relay: &Relay,
     headers: &[(HeaderName, String)],
@@ -82,6 +86,13 @@ async fn what_is_said_passes_both_ways_and_either_side_ends_it() {
     assert_eq!(shown, Message::binary(&b"(Pdb) \xe2\x82"[..]));
     drop(arrived);
     assert!(matches!(socket.next().await, Some(Ok(Message::Close(_)))));
+    // It is heard out until it has said so too: a connection that is closed before is a lost one to a browser.
+    let stream = socket.get_mut();
+    for frame in [PONG, CLOSE] {
+        stream.write_all(frame).await.unwrap();
+    }
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).await.unwrap();
 
     let mut socket = dial(&relay, &[with_token("ann")]).await.unwrap();
     let mut arrived = relay.ctx.peers.links.arrived().await;
