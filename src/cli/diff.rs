@@ -6,7 +6,7 @@ use std::pin::pin;
 use clap::Args;
 use clap_complete::ArgValueCompleter;
 use futures_util::stream::{self, StreamExt as _};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::completions;
 use super::failure::{Exit, Failure};
@@ -16,9 +16,9 @@ use super::relay_client::RelayClient;
 use super::snapshot::{AT_ONCE, seen};
 use super::terminal::say;
 use super::worker_session::WorkerSessionError as SessionError;
-use crate::listing::fold::differences::{Comparison, Stands, compare};
+use crate::listing::fold::compared::Compared;
+use crate::listing::fold::differences::{NO_THREAD, Stands};
 use crate::listing::fold::told;
-use crate::listing::fold::who::Names;
 use crate::wire::text::replaced;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -27,9 +27,9 @@ Examples:
       what is different about rank 3?
   ray-relay diff 'Trainer*' --ranks 0-7
   ray-relay diff --job 01000000 --json
-      {\"members\": [{\"group\", \"number\", \"numbers\": \"rank\"|\"ordinal\", \"breakpoint\": {...}, \"error\"}], \"groups\": [{\"group\", \"odd\": [PLACE, ...], \"odd_in\", \"alike\", \"differences\": [{\"what\": \"place\"|\"callers\"|\"exception\"|\"line\"|\"variable\", \"name\", \"frame\", \"answers\": [{\"who\", \"members\", \"text\", \"odd\"}], \"figures\"}]}]}
+      {\"members\": [{\"group\", \"number\", \"numbers\": \"rank\"|\"ordinal\", \"breakpoint\": {...}, \"error\"}], \"groups\": [{\"group\", \"odd\": [PLACE, ...], \"odd_in\", \"alike\", \"differences\": [{\"what\": \"place\"|\"callers\"|\"exception\"|\"line\"|\"variable\", \"name\", \"frame\", \"answers\": [{\"who\", \"members\", \"text\", \"odd\"}], \"figures\"}], \"same\": [{\"what\", \"name\", \"frame\", \"who\", \"members\", \"text\"}]}], \"stacks\": [{\"function\", \"file\", \"line\", \"who\", \"members\", \"odd\", \"calls\": [...]}]}
 
-Tasks of one function or actor class are a group. Compared are where they stand, by which calls they came there, and variables by name in each frame that several have. Of their processes, the environment, versions of packages and states of random numbers are compared. What is alike is counted. What differs is shown: first what the odd one has, last what is another one for each. Numbers are ranks, by RANK of the runtime environment or by names. Where there are none they count by node and worker; the output says which.
+Tasks of one function or actor class are a group. Where no group has two, all are compared. Compared are where they stand, by which calls they came there, and variables by name in each frame that several have. Of their processes, the environment, versions of packages and states of random numbers are compared. What is alike is counted. What differs is shown: first what the odd one has, last what is another one for each. Numbers are ranks, by RANK of the runtime environment or by names. Where there are none they count by node and worker; the output says which.
 
 It takes the permission `view`. Paused tasks stay exactly as they were, as for `ray-relay snapshot`, and masking holds. Values are written by the program's own __repr__ and compared as far as --limit. --no-locals runs no code of the program and compares where tasks stand alone. Each look is on record as a session of its own.
 
@@ -82,31 +82,20 @@ pub(super) async fn run(args: DiffArgs) -> Result<(), Failure> {
                     stands.insert(at, seen);
                     continue;
                 }
-                None => SessionError::Failed(
-                    "no thread of it waits at a breakpoint any more".to_owned(),
-                ),
+                None => SessionError::Failed(NO_THREAD.to_owned()),
             },
             Err(why) => SessionError::of_refusal(why)?,
         };
         silent.insert(at, why);
     }
-    let names = members.names();
-    let groups = names.groups().iter().map(|(group, all)| {
-        let of = stands.iter().filter(|(at, _)| all.contains(at));
-        let of: BTreeMap<usize, Stands> = of.map(|(at, seen)| (*at, seen.clone())).collect();
-        (*group, of.len(), compare(&of))
-    });
-    let groups: Vec<(&str, usize, Comparison)> = groups.collect();
+    let compared = Compared::new(members.names(), &stands);
     let errors: BTreeMap<usize, String> = silent
         .iter()
         .map(|(at, why)| (*at, replaced(&why.to_string()).into_owned()))
         .collect();
     match args.json {
-        true => say(&format!(
-            "{:#}\n",
-            as_json(&members, &names, &groups, &errors)
-        ))?,
-        false => say(&text(&members, &names, &groups, &errors))?,
+        true => say(&format!("{:#}\n", as_json(&members, &compared, &errors)))?,
+        false => say(&text(&members, &compared, &errors))?,
     }
     match silent.into_values().next_back() {
         None => Ok(()),
@@ -116,45 +105,17 @@ pub(super) async fn run(args: DiffArgs) -> Result<(), Failure> {
     }
 }
 
-fn text(
-    members: &Members,
-    names: &Names<'_>,
-    groups: &[(&str, usize, Comparison)],
-    errors: &BTreeMap<usize, String>,
-) -> String {
-    let mut text = members.legend();
-    for (group, size, comparison) in groups {
-        let head = match groups.len() {
-            1 => String::new(),
-            _ => format!("{group}: "),
-        };
-        text += "\n";
-        text += &head;
-        text += &match size {
-            0 => "none could be looked at.\n".to_owned(),
-            1 => "only one could be looked at: there is nothing to compare it with.\n".to_owned(),
-            _ => comparison.text(names),
-        };
-    }
+fn text(members: &Members, compared: &Compared<'_>, errors: &BTreeMap<usize, String>) -> String {
+    let mut text = members.legend() + &compared.text();
     let errors = errors.iter().map(|(at, why)| (*at, &**why));
-    let silent = told::silent(names, errors);
+    let silent = told::silent(&members.names(), errors);
     if !silent.is_empty() {
         text += &format!("\n{silent}");
     }
     text
 }
 
-fn as_json(
-    members: &Members,
-    names: &Names<'_>,
-    groups: &[(&str, usize, Comparison)],
-    errors: &BTreeMap<usize, String>,
-) -> Value {
+fn as_json(members: &Members, compared: &Compared<'_>, errors: &BTreeMap<usize, String>) -> Value {
     let all = (0..members.len()).map(|at| members.json(at, errors.get(&at).map(String::as_str)));
-    let groups = groups.iter().map(|(group, _, comparison)| {
-        let mut told = comparison.json(names);
-        told["group"] = (*group).into();
-        told
-    });
-    json!({"members": all.collect::<Vec<_>>(), "groups": groups.collect::<Vec<_>>()})
+    compared.json(all.collect())
 }

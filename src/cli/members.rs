@@ -9,7 +9,7 @@ use super::relay_client::{RelayClient, RelayError};
 use super::worker_session::WorkerSessionError as SessionError;
 use crate::listing::fold::ranks::Ranks;
 use crate::listing::fold::told;
-use crate::listing::fold::who::{Names, Numbers, Who, numbered};
+use crate::listing::fold::who::{self, Names, Numbers, Who, numbered};
 use crate::listing::row::{Row, kind};
 use crate::policy::Pattern;
 use crate::wire::debugger::Kind;
@@ -153,9 +153,7 @@ impl Members {
 
     /// One of them as JSON, with why it gave no answer.
     pub(super) fn json(&self, at: usize, error: Option<&str>) -> Value {
-        let (who, numbers) = &self.who[at];
-        serde_json::json!({"group": who.group, "number": who.number, "numbers": numbers.word(),
-            "breakpoint": self.rows[at], "error": error})
+        who::json(&self.who[at], &self.rows[at], error)
     }
 }
 

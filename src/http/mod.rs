@@ -15,6 +15,7 @@ pub(crate) mod api;
 mod audit;
 mod authenticate;
 mod body;
+mod compare;
 mod connect;
 mod connection;
 mod credential;

@@ -16,8 +16,8 @@ use super::refusal::HttpRefusal;
 use super::route::CLUSTERS;
 use super::route::RouteAccess::{self, Authenticated, Relay, Somewhere};
 use super::{
-    api, audit, authenticate, connect, doctor, entrance, events, group, nodes, page, park, release,
-    reverse, revocations, running, sessions, snapshot, terminal, whoami,
+    api, audit, authenticate, compare, connect, doctor, entrance, events, group, nodes, page, park,
+    release, reverse, revocations, running, sessions, snapshot, terminal, whoami,
 };
 use crate::identity::Principal;
 use crate::policy::{RelayScope, Scope};
@@ -130,6 +130,10 @@ routes! {
     /// program. `"limit": 1000` is the longest value in characters, up to 100,000. Four at a time for one person, 16
     /// in all.
     "/relay/v1/snapshot",               Yes,                 Somewhere(Scope::View, BREAKPOINT),     Snapshot,    post(snapshot::answer, r#"{"id": "ID"}"#);
+    /// What differs between up to 256 paused tasks, which stay paused, as `ray-relay diff --json` has it. `"locals"` and
+    /// `"limit"` as for a snapshot. It counts as one of these, and looks at four tasks at a time. A task that cannot be
+    /// looked at has its `error` among `members`.
+    "/relay/v1/compare",                Yes,                 Somewhere(Scope::View, BREAKPOINT),     Compare,     post(compare::answer, r#"{"ids": ["ID"]}"#);
     // Each task is judged by itself.
     /// What runs, asked of each head now: `tasks`, `total`, `next` (as `&after=` for the page behind). Each of
     /// `clusters` has its `trouble` and whether its list is `complete`. `?limit=1000`, `name=train*`, `job=`,

@@ -24,6 +24,7 @@ use super::refusal::HttpRefusal;
 use super::{audit, body, own_connection};
 use crate::connection::summary::Summary;
 use crate::context::Context;
+use crate::identity::Principal;
 use crate::masking::{Carries, MaskedSession};
 use crate::memory::{self, Account, Taken};
 use crate::pdb::{
@@ -50,7 +51,7 @@ const WANTED: &str = "the body has to be {\"id\": \"ID\"}, with an id as in /rel
 /// What the client of such a session calls itself.
 const CLIENT: &str = "ray-relay snapshot";
 /// Longest value that may be asked for, in characters.
-const LONGEST_VALUE: usize = 100_000;
+pub(super) const LONGEST_VALUE: usize = 100_000;
 /// Lines of source around the place where a frame stands.
 const AROUND: usize = 8;
 /// How long the worker is waited for when the session is over.
@@ -98,7 +99,7 @@ impl SnapshotRequest {
 
 /// Why there is no snapshot. `Display` is a sentence for the client.
 #[derive(Debug, thiserror::Error)]
-enum NoSnapshot {
+pub(super) enum NoSnapshot {
     #[error(transparent)]
     Denied(#[from] Denied),
     #[error(transparent)]
@@ -114,7 +115,7 @@ enum NoSnapshot {
 }
 
 impl NoSnapshot {
-    fn status(&self) -> StatusCode {
+    pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::Denied(Denied::Missing { .. }) => StatusCode::FORBIDDEN,
             Self::Denied(Denied::Hidden) => StatusCode::NOT_FOUND,
@@ -140,8 +141,31 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
     let wanted = wanted.filter(SnapshotRequest::is_bounded);
     let wanted = wanted.ok_or(HttpRefusal::Malformed(WANTED.into()))?;
     let share = ctx.snapshots.take(principal).map_err(HttpRefusal::Busy)?;
-    let id: Option<BreakpointId> = wanted.id.parse().ok();
     let limits = wanted.limits(ctx.account(principal));
+    let shot = look(exchange, principal, &wanted.id, limits, Arc::new(share)).await;
+    // A person who may not look any more sees nothing of what was looked at before.
+    if let Some(ended) = principal.is_over() {
+        return Err(HttpRefusal::Ended(ended));
+    }
+    Ok(match shot {
+        Ok((threads, taken)) => {
+            let answer = answer::json(StatusCode::OK, &json!({ "threads": threads }));
+            answer.map(|body| answer::held(body, taken).boxed_unsync())
+        }
+        Err(why) => answer::error(why.status(), why),
+    })
+}
+
+/// What `id` shows of itself within `limits`, and the memory for it; it may go on for as long as `share` is had.
+pub(super) async fn look(
+    exchange: &Exchange<'_>,
+    principal: &Principal,
+    id: &str,
+    limits: SnapshotLimits,
+    share: Arc<QuotaPermit>,
+) -> Result<(Value, Taken), NoSnapshot> {
+    let ctx = exchange.ctx;
+    let id: Option<BreakpointId> = id.parse().ok();
     let breakpoint = id.and_then(|id| ctx.registry.snapshot().find(id).cloned());
     let authorized = match breakpoint {
         Some(breakpoint) => authorise(principal, &breakpoint, Scope::View),
@@ -167,22 +191,10 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
             Err(why.into())
         }
     };
-    // A person who may not look any more sees nothing of what was looked at before.
-    if let Some(ended) = principal.is_over() {
-        return Err(HttpRefusal::Ended(ended));
+    if let Err(NoSnapshot::Refused(why)) = &shot {
+        ctx.metrics.refused(why.kind());
     }
-    Ok(match shot {
-        Ok((threads, taken)) => {
-            let answer = answer::json(StatusCode::OK, &json!({ "threads": threads }));
-            answer.map(|body| answer::held(body, taken).boxed_unsync())
-        }
-        Err(why) => {
-            if let NoSnapshot::Refused(why) = &why {
-                ctx.metrics.refused(why.kind());
-            }
-            answer::error(why.status(), why)
-        }
-    })
+    shot
 }
 
 /// Whether this relay has it, or, where it is parked, the agent of its node.
@@ -267,7 +279,7 @@ async fn looked(
     ctx: Arc<Context>,
     summary: Summary,
     (authorized, limits): (Authorized, SnapshotLimits),
-    _share: QuotaPermit,
+    _share: Arc<QuotaPermit>,
 ) -> Result<(Value, Taken), NoSnapshot> {
     let (principal, breakpoint) = (
         authorized.principal().clone(),

@@ -4,6 +4,7 @@
 mod api;
 mod authentication;
 mod authorisation;
+mod compare;
 mod endings;
 mod lifecycle;
 mod list;

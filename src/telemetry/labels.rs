@@ -257,6 +257,8 @@ labels! {
         Whoami = "whoami",
         /// Looks at a task that waits, `/relay/v1/snapshot`.
         Snapshot = "snapshot",
+        /// Tasks that wait beside each other, `/relay/v1/compare`.
+        Compare = "compare",
         /// Tasks that run, `/relay/v1/tasks`.
         Tasks = "tasks",
         /// Looks at tasks that run, `/relay/v1/looks`.

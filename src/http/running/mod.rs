@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 pub(super) use self::list::list;
+pub(super) use self::shown::held;
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::listing::running::RunningRow;

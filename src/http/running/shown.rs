@@ -202,7 +202,7 @@ fn variables(masking: &mut MaskedSession, locals: &[Local]) -> Vec<Local> {
 }
 
 /// The answer `told`, for whose text there has to be memory until it has gone out.
-pub(super) fn held(
+pub(in crate::http) fn held(
     exchange: &Exchange<'_>,
     principal: &Principal,
     told: &impl Serialize,

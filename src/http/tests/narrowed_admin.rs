@@ -92,6 +92,13 @@ async fn every_route_takes_a_narrowed_admin_for_what_it_is() {
             403,
             403,
         ),
+        (
+            "POST",
+            "/relay/v1/compare",
+            body!({"ids": [here().id]}),
+            403,
+            403,
+        ),
         ("GET", "/relay/v1/connect", nothing(), 426, 426),
         ("GET", "/relay/v1/whoami", nothing(), 200, 200),
         ("GET", "/relay/v1/sessions", nothing(), 200, 200),

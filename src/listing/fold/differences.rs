@@ -26,6 +26,9 @@ const OWN: usize = 8;
 /// Stands for a variable that is not there.
 const MISSING: &str = "(not there)";
 
+/// Why a task is not compared that was looked at.
+pub(crate) const NO_THREAD: &str = "no thread of it waits at a breakpoint any more";
+
 /// Where a task stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stands {
@@ -89,6 +92,11 @@ impl Stands {
         keyed
     }
 
+    /// Outermost first.
+    pub(super) fn calls(&self) -> Vec<Call> {
+        self.frames.iter().map(|frame| frame.call.clone()).collect()
+    }
+
     fn place(&self) -> String {
         self.frames
             .last()
@@ -123,9 +131,9 @@ fn in_one_line(text: &str) -> String {
     escaped(text).replace('\n', "\\n").replace('\t', "\\t")
 }
 
-/// Something that is not the same everywhere.
+/// Something that is compared.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Difference {
+struct Difference {
     what: What,
     /// The function with its file, where it is about a frame.
     frame: Option<String>,
@@ -158,22 +166,22 @@ impl What {
 
 /// What differs, the odd ones first, and how much does not.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Comparison {
-    pub(crate) differences: Vec<Difference>,
-    /// Values that are the same wherever they are.
-    pub(crate) alike: usize,
+pub(super) struct Comparison {
+    differences: Vec<Difference>,
+    /// What is the same wherever it is.
+    alike: Vec<Difference>,
     /// Who is odd most often, and how often that is.
     odd: (BTreeSet<usize>, usize),
 }
 
 impl Comparison {
     fn add(&mut self, what: What, frame: Option<&Call>, answers: Answers) {
-        if answers.agree() {
-            self.alike += 1;
-            return;
-        }
+        let all = match answers.agree() {
+            true => &mut self.alike,
+            false => &mut self.differences,
+        };
         let frame = frame.map(|call| format!("{} ({})", call.function, call.file));
-        self.differences.push(Difference {
+        all.push(Difference {
             what,
             frame,
             answers,
@@ -182,7 +190,7 @@ impl Comparison {
 }
 
 /// Compares where `all` stand, who run the same.
-pub(crate) fn compare(all: &BTreeMap<usize, Stands>) -> Comparison {
+pub(super) fn compare(all: &BTreeMap<usize, Stands>) -> Comparison {
     let mut seen = Comparison::default();
     let of = |text: fn(&Stands) -> String| {
         let texts: Vec<_> = all.iter().map(|(at, stands)| (*at, text(stands))).collect();
@@ -340,8 +348,8 @@ fn odd(differences: &[Difference], size: usize) -> (BTreeSet<usize>, usize) {
 
 impl Comparison {
     /// What people see of it.
-    pub(crate) fn text(&self, names: &Names<'_>) -> String {
-        let (alike, differ) = (self.alike, self.differences.len());
+    pub(super) fn text(&self, names: &Names<'_>) -> String {
+        let (alike, differ) = (self.alike.len(), self.differences.len());
         let values = |count: usize| match count {
             1 => "1 value".to_owned(),
             count => format!("{count} values"),
@@ -377,21 +385,37 @@ impl Comparison {
     }
 
     /// The same as JSON.
-    pub(crate) fn json(&self, names: &Names<'_>) -> Value {
+    pub(super) fn json(&self, names: &Names<'_>) -> Value {
         let differences = self.differences.iter().map(|difference| {
-            let mut told = as_json(names, &difference.answers);
-            told["what"] = difference.what.word().into();
-            if let What::Variable(name) = &difference.what {
-                told["name"] = (&**name).into();
-            }
-            told["frame"] = difference.frame.clone().into();
-            told
+            let told = as_json(names, &difference.answers);
+            difference.named(told)
         });
-        json!({"odd": self.odd.0, "odd_in": self.odd.1, "alike": self.alike, "differences": differences.collect::<Vec<_>>()})
+        let same = self.alike.iter().flat_map(|alike| {
+            let same = alike.answers.same.iter();
+            same.map(|same| {
+                let members = &same.members;
+                alike
+                    .named(json!({"who": names.of(members), "members": members, "text": same.text}))
+            })
+        });
+        json!({
+            "odd": self.odd.0, "odd_in": self.odd.1, "alike": self.alike.len(),
+            "differences": differences.collect::<Vec<_>>(), "same": same.collect::<Vec<_>>(),
+        })
     }
 }
 
 impl Difference {
+    /// `told` with what it is about.
+    fn named(&self, mut told: Value) -> Value {
+        told["what"] = self.what.word().into();
+        if let What::Variable(name) = &self.what {
+            told["name"] = (&**name).into();
+        }
+        told["frame"] = self.frame.clone().into();
+        told
+    }
+
     fn text(&self, names: &Names<'_>) -> String {
         let what = match &self.what {
             What::Place => "stands at",

@@ -6,9 +6,10 @@
 //!   members at its nodes, [`places`] where each is, in words, and [`text`] what people see of both.
 //! - Of answers to one command: [`answers`] has them once each, with the odd ones and the figures of numbers, and [`told`] what people
 //!   and scripts see of them.
-//! - Of frames of paused tasks: [`differences`] compares their places and variables by name.
+//! - Of frames of paused tasks: [`differences`] compares their places and variables by name, and [`compared`] does so for all groups.
 
 pub(crate) mod answers;
+pub(crate) mod compared;
 pub(crate) mod differences;
 mod known;
 pub(crate) mod member;

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::ranks::ranges;
 use crate::listing::row::Row;
@@ -90,6 +90,11 @@ pub(crate) fn numbered(rows: &[&Value]) -> Vec<(Who, Numbers)> {
         }
     }
     all
+}
+
+/// One of many as JSON: who that is, its `row` of the list, and why it gave no answer.
+pub(crate) fn json((who, numbers): &(Who, Numbers), row: &Value, error: Option<&str>) -> Value {
+    json!({"group": who.group, "number": who.number, "numbers": numbers.word(), "breakpoint": row, "error": error})
 }
 
 /// By cluster, node and worker.

@@ -148,7 +148,7 @@ proptest! {
         let alike = alike.iter().filter(|same| **same).count();
         // The line of the outer frame is alike, and the callers where the place is.
         let place = usize::from(same(|v| v.2));
-        prop_assert_eq!(seen.alike, alike + 1 + place);
+        prop_assert_eq!(seen.alike.len(), alike + 1 + place);
         prop_assert_eq!(seen.differences.len(), 3 - alike);
         let odd = &seen.odd.0;
         prop_assert!(odd.is_empty() || 2 * odd.len() < values.len());
