@@ -100,6 +100,12 @@ with sync_playwright() as playwright:
     expect(ann.locator("#running")).to_be_hidden()
     expect(ann.locator("#task > article:visible mark")).to_contain_text("breakpoint()")
 
+    # Nothing is kept here of what fails, and that is said.
+    ann.get_by_role("tab", name="Failed tasks").click()
+    expect(ann.locator("#fails-told")).to_contain_text("keeps nothing of tasks that fail")
+    accessible(ann, "what has failed")
+    ann.get_by_role("tab", name="Paused tasks").click()
+
     # With `list` alone nothing else is shown, and nothing else is had.
     lena = signed_in(browser, "lena", color_scheme="dark", viewport={"width": 390, "height": 800})
     listed(lena, 3)
@@ -148,7 +154,7 @@ with sync_playwright() as playwright:
     item = vera.locator("#task > article:visible")
     vera.get_by_role("button", name="Compare").first.click()
     expect(item.locator(".told")).to_contain_text("3 as they stood")
-    expect(item.locator(".tree").first).to_contain_text("3 tasks")
+    expect(item.locator(".tree").first).to_contain_text("tasks 0-2")
     expect(item.locator(".frame table").first).to_contain_text("y")
     accessible(vera, "a comparison")
     vera.screenshot(path=f"{SHOTS}/page-real-compare.png", full_page=True)

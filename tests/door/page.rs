@@ -45,10 +45,9 @@ async fn of_two_thousand_tasks_the_odd_rank_is_found_in_the_page() {
 
     assert_eq!(browser.does(&filtered("rank-3")).await, "1 of 2000");
     let shown = browser.reads("stops", "Trainer.step").await;
-    assert!(
-        shown.contains("rank-3") && !shown.contains("square"),
-        "{shown}"
-    );
+    assert!(!shown.contains("square"), "{shown}");
+    let actor = "document.querySelector('#stops .actor').textContent";
+    assert_eq!(browser.does(actor).await, "rank-3");
     assert_eq!(browser.does(&filtered("trainer")).await, "8 of 2000");
 
     // Its variables beside those of the others, with a word for what differs.
@@ -60,8 +59,23 @@ async fn of_two_thousand_tasks_the_odd_rank_is_found_in_the_page() {
         "differs from most\nstep (job.py:12) rank 3",
         "Variable\trank 3\tranks 0-2,4-7",
         "differs from most\nnan\t0.6931",
+        "rank 3 is the odd one out",
+        "1 alike",
     ] {
         assert!(shown.contains(wanted), "{wanted} is not in {shown}");
     }
+
+    // A prompt that is left is closed by both sides, and no lost connection.
+    browser
+        .does("document.querySelector('#stops [data-line]:not(.group)').click()")
+        .await;
+    browser.reads("task", "step job.py:9").await;
+    let prompt = "[...document.querySelectorAll('#task article:not([hidden]) button')].find((one) => one.textContent === 'Prompt').click()";
+    browser.does(prompt).await;
+    browser.reads("task", "(Pdb)").await;
+    let quit = "(() => { document.querySelector('#task .typed').value = 'quit'; document.querySelector('#task .typing').requestSubmit(); })()";
+    browser.does(quit).await;
+    let shown = browser.reads("task", "[the terminal is closed]").await;
+    assert!(!shown.contains("lost"), "{shown}");
     relay.abort().await;
 }

@@ -2,8 +2,8 @@
 
 import { letRun, park } from './actions.js';
 import { Grid } from './grid.js';
-import { explained, name, place, places, since, status, texts, title } from './stop.js';
-import { find, holds, make, setTime, write } from './text.js';
+import { explained, name, place, places, since, status, texts, timesOut, title } from './stop.js';
+import { brief, find, holds, make, setTime, time, write } from './text.js';
 
 /** Changes that come within so long are shown together, in milliseconds. */
 const TOGETHER = 40;
@@ -28,12 +28,27 @@ export function showStatus(element, row, me) {
   pill.dataset.kind = kind;
 }
 
+/** Shows in `element` how long the collectives that wait for `row` still wait, where that is known. */
+export function showLeft(element, row, words) {
+  const at = timesOut(row);
+  let left = element.querySelector('.left');
+  if (at == null) return left?.remove();
+  if (!left) element.append((left = make('span', { class: 'left' })));
+  const isOver = at <= Date.now();
+  left.title = 'Until collectives that wait for it time out';
+  if (isOver) return write(left, words ? 'collectives have timed out' : 'timed out');
+  if (!words) return write(left, `${brief((at - Date.now()) / 1000)} left`);
+  if (!left.firstElementChild) left.replaceChildren('collectives time out in ', time(at));
+  setTime(left.firstElementChild, at);
+}
+
 /** Shows in `element` what `row` is called, and its actor, of which less is lost where there is no room. */
 export function showName(element, row) {
   if (!element.firstElementChild) element.append(make('span'), make('span', { class: 'actor' }));
   const [called, actor] = element.children;
   write(called, name(row));
   write(actor, row.actor_name ?? '');
+  element.classList.toggle('ranked', row.rank != null);
 }
 
 /** Shows since when in `element`. */
@@ -57,7 +72,7 @@ export class Stops {
     this.grid = new Grid(find('stops'), {
       label: 'Paused tasks',
       columns: [
-        { id: 'status', word: 'Status', show: (cell, row) => showStatus(cell, row, me.subject), compare: compareText((row) => status(row, me.subject).word) },
+        { id: 'status', word: 'Status', show: (cell, row) => this.standing(cell, row), compare: compareText((row) => status(row, me.subject).word) },
         { id: 'name', word: 'Task', show: showName, compare: compareText(title) },
         { id: 'rank', word: 'Rank', show: text((row) => row.rank ?? ''), compare: compareRank },
         { id: 'place', word: 'Where', show: text(place), compare: compareText(place) },
@@ -88,6 +103,12 @@ export class Stops {
       event.preventDefault();
     });
     setInterval(() => document.hidden || this.grid.paint(), EVERY);
+  }
+
+  /** How `row` is, and how long others still wait for it. */
+  standing(cell, row) {
+    showStatus(cell, row, this.me.subject);
+    showLeft(cell, row, false);
   }
 
   get mayRelease() {

@@ -7,7 +7,7 @@ import { Stops } from './list.js';
 import { counted, Desktop } from './notify.js';
 import { Pane } from './pane.js';
 import { forget, json, keep, Refused, token } from './relay.js';
-import { RunningTasks } from './running.js';
+import { failedTasks, runningTasks } from './running.js';
 import { watch } from './sessions.js';
 import { title } from './stop.js';
 import { Task } from './task.js';
@@ -22,11 +22,12 @@ const me = { subject: null, scopes: new Set() };
 const pane = new Pane(find('task'), (key) => stops.grid.focus(key));
 const stops = new Stops(me, { opened: open, compare, counted: count });
 const desktop = new Desktop((row) => open(stops.rows.get(row.id) ?? row, { focus: true, byPerson: true }));
-const runs = new RunningTasks(me, (id) => {
+const runs = runningTasks(me, (id) => {
   see('paused');
   if (stops.rows.has(id)) open(stops.rows.get(id), { focus: true, byPerson: true });
 });
-const see = views(find('views'), (shown) => shown === 'running' && runs.ask());
+const fails = failedTasks(me);
+const see = views(find('views'), (shown) => ({ running: runs, failed: fails })[shown]?.ask());
 let stop = () => {};
 let lostSince = null;
 let isFirst = true;
@@ -72,7 +73,7 @@ function open(row, { focus, byPerson } = {}) {
 /** Opens a comparison of `rows`. */
 function compare(rows) {
   stops.grid.mark(null);
-  pane.show(`compare ${rows.map((row) => row.id)}`, () => new Comparison(rows), true).look();
+  pane.show(`compare ${rows.map((row) => row.id)}`, () => new Comparison(rows, me), true).look();
 }
 
 /** Shows how many there are. The first one is opened; what nobody has asked for is not asked of its debugger, though. */
@@ -82,15 +83,22 @@ function count({ total, fitting }) {
   if (!isFirst && !pane.shown && stops.first) open(stops.first);
 }
 
-/** Goes to the breakpoint that the address names: `/relay/#ID`, as a notice has it. */
-function go() {
+/** Goes to what the address names, a breakpoint or a task that has failed: `/relay/#ID`, as a notice has it. */
+async function go() {
   const id = location.hash.slice(1);
   // Not one of the document's own places.
   if (!id || find(id)) return;
   const row = stops.rows.get(id);
-  find('gone').hidden = Boolean(row);
-  write(find('gone'), `What the address names, ${id}, is not paused, or is not for you to see.`);
-  if (row) open(row, { byPerson: true });
+  find('gone').hidden = true;
+  if (row) return open(row, { byPerson: true });
+  await fails.ask();
+  const failed = fails.rows.find((one) => one.id === id);
+  if (failed) {
+    see('failed');
+    return fails.open(failed, true);
+  }
+  find('gone').hidden = false;
+  write(find('gone'), `What the address names, ${id}, is not paused, nor kept of a task that has failed, or is not for you to see.`);
 }
 
 function news(text) {
@@ -105,6 +113,7 @@ function ask(why) {
   isFirst = true;
   stops.all([]);
   runs.clear();
+  fails.clear();
   for (const id of ['lists', 'views', 'forget']) find(id).hidden = true;
   find('sign-in').hidden = false;
   write(find('who'), '');

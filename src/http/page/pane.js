@@ -11,6 +11,7 @@ export class Pane {
     Object.assign(this, { element, back, open: new Map(), shown: null });
     this.empty = make('p', { class: 'none' }, 'Open a task to see where it stands.');
     this.link = make('button', { type: 'button', class: 'quiet back', onclick: () => this.leave() }, '↑ Back to the list');
+    this.link.hidden = true;
     element.replaceChildren(this.link, this.empty);
     element.addEventListener('keydown', (event) => {
       if (event.key !== 'Escape') return;
@@ -44,7 +45,7 @@ export class Pane {
       this.open.set(key, one);
       this.element.append(one.element);
     }
-    this.empty.hidden = true;
+    [this.empty.hidden, this.link.hidden] = [true, false];
     if (focus) {
       one.heading.focus({ preventScroll: true });
       if (this.isStacked) this.element.scrollIntoView({ block: 'start' });
@@ -62,6 +63,6 @@ export class Pane {
     for (const one of this.open.values()) one.close();
     this.open.clear();
     this.shown = null;
-    this.empty.hidden = false;
+    [this.empty.hidden, this.link.hidden] = [false, true];
   }
 }

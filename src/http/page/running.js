@@ -1,99 +1,73 @@
-// The tasks that run. Ray is asked for them when a person wants to see them, and never by the page itself.
+// The tasks that run, and those that have failed, of which an agent keeps the stack.
 
-import { Grid } from './grid.js';
-import { compareRank, compareText, compareTime, job, showAge, showName } from './list.js';
-import { Pane } from './pane.js';
-import { json } from './relay.js';
-import { RunningTask } from './run.js';
-import { since, texts, title } from './stop.js';
-import { find, holds, make, time, write } from './text.js';
+import { AskedList } from './asked.js';
+import { FailedTask, RunningTask } from './run.js';
+import { compareRank, compareText, compareTime, showAge, showName } from './list.js';
+import { place, since, title } from './stop.js';
+import { holds, make, write } from './text.js';
 
 /** Rows that are asked for. */
 const MOST = 10_000;
 
-const byAge = (a, b) => since(a) - since(b) || (a.worker_id < b.worker_id ? -1 : 1);
-const key = (row) => `${row.cluster} ${row.worker_id} ${row.task_id}`;
+const byAge = (key) => (a, b) => since(a) - since(b) || (key(a) < key(b) ? -1 : 1);
+const text = (of) => (cell, row) => write(cell, of(row));
+const node = (row) => row.node_ip ?? '';
 
-export class RunningTasks {
-  /** Of `me`; `paused(id)` shows one that waits at a breakpoint. */
-  constructor(me, paused) {
-    Object.assign(this, { me, rows: [], clusters: 1 });
-    const text = (of) => (cell, row) => write(cell, of(row));
-    const status = (row) => (row.breakpoint ? 'paused' : 'running');
-    this.grid = new Grid(find('runs'), {
-      label: 'Running tasks',
-      columns: [
-        { id: 'status', word: 'Status', show: (cell, row) => this.pill(cell, status(row)), compare: compareText(status) },
-        { id: 'name', word: 'Task', show: showName, compare: compareText(title) },
-        { id: 'rank', word: 'Rank', show: text((row) => row.rank ?? ''), compare: compareRank },
-        { id: 'place', word: 'Node', show: text((row) => row.node_ip), compare: compareText((row) => row.node_ip ?? '') },
-        { id: 'holds', word: 'Holds', show: text(holds), compare: compareText(holds) },
-        { id: 'age', word: 'Runs for', show: showAge, compare: compareTime(since) },
-      ],
-      key,
-      name: title,
-      group: (row) => `${job(row, this.clusters)}: ${row.group}`,
-      first: byAge,
-      order: (a, b) => compareRank(a, b) || byAge(a, b),
-      head: (element, rows) => this.head(element, rows),
-      open: (row, focus) => (row.breakpoint ? paused(row.breakpoint) : this.open(row, focus)),
-      press: (pressed) => ({ j: () => this.grid.go(this.grid.place + 1), k: () => this.grid.go(this.grid.place - 1) })[pressed],
-    });
-    this.pane = new Pane(find('run'), (open) => this.grid.focus(open));
-    find('ask-runs').addEventListener('click', () => this.ask());
-    find('filter-runs').addEventListener('input', () => this.arrange());
-  }
+function pill(cell, word, kind) {
+  if (!cell.firstElementChild) cell.append(make('span', { class: 'pill' }));
+  write(cell.firstElementChild, word);
+  cell.firstElementChild.dataset.kind = kind;
+}
 
-  pill(cell, word) {
-    if (!cell.firstElementChild) cell.append(make('span', { class: 'pill' }));
-    write(cell.firstElementChild, word);
-    cell.firstElementChild.dataset.kind = word;
-  }
+const NAME = { id: 'name', word: 'Task', show: showName, compare: compareText(title) };
+const RANK = { id: 'rank', word: 'Rank', show: text((row) => row.rank ?? ''), compare: compareRank };
 
-  head(element, rows) {
-    if (!element.firstElementChild) element.append(make('span', { class: 'name' }), make('span', { class: 'count' }));
-    const [called, count] = element.children;
-    write(called, `${job(rows[0], this.clusters)}: ${rows[0].group}`);
-    write(count, `${rows.length}`);
-  }
+/** The list of what runs, for `me`; `paused(id)` shows one that waits at a breakpoint. */
+export function runningTasks(me, paused) {
+  const status = (row) => (row.breakpoint ? 'paused' : 'running');
+  const key = (row) => `${row.cluster} ${row.worker_id} ${row.task_id}`;
+  return new AskedList('runs', 'run', me, {
+    label: 'Running tasks',
+    columns: [
+      { id: 'status', word: 'Status', show: (cell, row) => pill(cell, status(row), status(row)), compare: compareText(status) },
+      NAME,
+      RANK,
+      { id: 'place', word: 'Node', show: text(node), compare: compareText(node) },
+      { id: 'holds', word: 'Holds', show: text(holds), compare: compareText(holds) },
+      { id: 'age', word: 'Runs for', show: showAge, compare: compareTime(since) },
+    ],
+    path: `v1/tasks?limit=${MOST}`,
+    says: () => 'As Ray said ',
+    none: 'No task runs, as far as Ray says.',
+    key,
+    first: byAge(key),
+    order: (a, b) => compareRank(a, b) || byAge(key)(a, b),
+    leads: (row) => row.breakpoint && (paused(row.breakpoint), true),
+    open: (row) => new RunningTask(row, me),
+  });
+}
 
-  /** Asks Ray what runs. */
-  async ask() {
-    write(find('runs-told'), 'Asking Ray …');
-    try {
-      const { tasks, total, clusters } = await json(`v1/tasks?limit=${MOST}`, { patience: 30_000 });
-      const troubles = clusters.filter((cluster) => cluster.trouble).map((cluster) => ` Cluster ${cluster.name}: ${cluster.trouble}.`);
-      const more = total > tasks.length ? ` The first ${tasks.length} of ${total}.` : '';
-      this.rows = tasks;
-      find('runs-told').replaceChildren('As Ray said ', time(Date.now()), ` ago.${more}${troubles.join('')}`);
-    } catch (error) {
-      write(find('runs-told'), error.message);
-    }
-    this.rows.forEach(since);
-    this.clusters = new Set(this.rows.map((row) => row.cluster)).size;
-    this.arrange();
-  }
-
-  arrange() {
-    const filter = find('filter-runs').value.trim().toLowerCase();
-    const fits = (row) => [...texts(row, this.me.subject), row.group, row.submission_id].join('\n').toLowerCase().includes(filter);
-    const fitting = filter ? this.rows.filter(fits) : this.rows;
-    this.grid.set(fitting);
-    find('runs').hidden = fitting.length === 0;
-    find('no-runs').hidden = fitting.length > 0;
-    write(find('no-runs'), this.rows.length === 0 ? 'No task runs, as far as Ray says.' : 'Nothing fits the filter.');
-    write(find('runs-count'), this.rows.length ? `${this.rows.length}` : '');
-  }
-
-  open(row, focus) {
-    const task = this.pane.show(key(row), () => new RunningTask(row, this.me), focus || this.pane.isStacked);
-    this.grid.mark(key(row));
-    task.openedByPerson();
-  }
-
-  clear() {
-    this.rows = [];
-    this.pane.clear();
-    this.arrange();
-  }
+/** The list of what has failed, for `me`. */
+export function failedTasks(me) {
+  const raised = (row) => row.exception;
+  const key = (row) => row.id;
+  const latest = (a, b) => since(b) - since(a) || (a.id < b.id ? -1 : 1);
+  return new AskedList('fails', 'fail', me, {
+    label: 'Failed tasks',
+    columns: [
+      { id: 'status', word: 'Raised', show: (cell, row) => pill(cell, raised(row), 'failed'), compare: compareText(raised) },
+      NAME,
+      RANK,
+      { id: 'place', word: 'Where', show: text(place), compare: compareText(place) },
+      { id: 'node', word: 'Node', show: text(node), compare: compareText(node) },
+      { id: 'age', word: 'Ago', show: showAge, compare: compareTime(since) },
+    ],
+    path: 'v1/tasks?state=failed',
+    says: ({ kept }) => (kept === false ? 'This relay keeps nothing of tasks that fail. It was asked ' : 'As agents had it '),
+    none: 'Nothing is kept of a task that has failed.',
+    key,
+    first: latest,
+    order: latest,
+    open: (row) => new FailedTask(row, me),
+  });
 }

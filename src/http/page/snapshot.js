@@ -33,13 +33,20 @@ function frames(list, opensFirst) {
   });
 }
 
+/** What was raised: its first line, and all of it where there is more. */
+function raised(exception) {
+  const [first, ...rest] = exception.trim().split('\n');
+  const all = make('details', {}, make('summary', {}, 'All of it'), make('pre', { tabindex: '0', 'aria-label': 'The exception' }, exception));
+  return make('div', { class: 'trouble' }, make('p', {}, `Raised ${first}`), rest.length > 0 ? all : null);
+}
+
 /** The element that shows `threads`, as the relay tells them of a paused task. */
 export function stacks(threads) {
   if (!threads.length) return make('p', { class: 'none' }, 'No thread waits there.');
   const all = threads.map((thread) => {
     const parts = threads.length > 1 ? [make('h3', {}, `Thread ${thread.name}`)] : [];
-    if (thread.exception) parts.push(make('p', { class: 'trouble' }, `Raised ${thread.exception}`), ...frames(thread.raised, true));
-    if (thread.exception) parts.push(make('h3', {}, 'Where that was handed to the debugger'));
+    if (thread.exception) parts.push(raised(thread.exception), ...frames(thread.raised, true));
+    if (thread.exception && thread.frames.length > 0) parts.push(make('h3', {}, 'Where that was handed to the debugger'));
     parts.push(...frames(thread.frames, !thread.exception));
     return make('div', { class: 'thread' }, ...parts);
   });

@@ -22,9 +22,14 @@ export function place(row) {
   return row.location ? `${row.location.file}:${row.location.line}` : '';
 }
 
-/** Since when it waits, in milliseconds of this machine's clock. */
+/** When collectives that wait for it time out, in milliseconds of this machine's clock; null: that is not known. */
+export function timesOut(row) {
+  return row.collective_ends == null ? null : since(row) + (row.collective_ends - row.first_seen) * 1000;
+}
+
+/** Since when it waits or runs, or when it has failed, in milliseconds of this machine's clock. */
 export function since(row) {
-  row.began ??= Date.now() - (row.waiting_seconds ?? row.running_seconds ?? 0) * 1000;
+  row.began ??= Date.now() - (row.waiting_seconds ?? row.failed_seconds ?? row.running_seconds ?? 0) * 1000;
   return row.began;
 }
 
@@ -42,6 +47,7 @@ export function isOwn(row, me) {
 export function status(row, me) {
   const { holder, state } = row;
   if (state === 'gone' || (holder && row.task_ended)) return { kind: 'gone', word: 'ended' };
+  if (!holder && state === 'paused' && row.reason === 'post_mortem') return { kind: 'failed', word: 'post-mortem' };
   if (!holder) return { kind: state, word: state };
   if (holder.parked_until) {
     const word = `parked ${brief(holder.parked_until - now(row))}`;
@@ -60,6 +66,7 @@ export function explained(row, me) {
   if (holder && row.task_ended) return `Its task has ended, and ${who} still has its worker`;
   if (holder?.parked_until) return `Parked for ${who} until ${clock(new Date(holder.parked_until * 1000))}`;
   if (holder) return `Debugged by ${status(row, me).word}`;
+  if (state === 'paused' && row.reason === 'post_mortem') return `paused after ${row.exception || 'an exception'}, which its task has raised`;
   return why ? `${state}: ${why}` : state;
 }
 
@@ -69,9 +76,9 @@ export function texts(row, me) {
   return [row.id, title(row), place(row), row.location?.function, row.node_ip, row.cluster, row.job_id, row.task_id, row.worker_id, row.pid, row.state, word, row.why, row.holder?.subject, holds(row)];
 }
 
-/** Which ranks or how many of `rows`: `rank 3`, `ranks 0-2,4`, `7 tasks`; of one without a rank what `called` gives. */
-export function members(rows, called = title) {
-  if (rows.some((row) => row.rank == null)) return rows.length === 1 ? called(rows[0]) : `${rows.length} tasks`;
+/** Which ranks or how many of `rows`: `rank 3`, `ranks 0-2,4`, `7 tasks`. `word`: what their numbers are. */
+export function members(rows, word = 'rank') {
+  if (rows.some((row) => row.rank == null)) return rows.length === 1 ? title(rows[0]) : `${rows.length} tasks`;
   const ranks = [...new Set(rows.map((row) => row.rank))].sort((a, b) => a - b);
   const runs = [];
   for (const rank of ranks) {
@@ -80,7 +87,7 @@ export function members(rows, called = title) {
     else runs.push([rank, rank]);
   }
   const text = runs.map(([from, to]) => (from === to ? `${from}` : to === from + 1 ? `${from},${to}` : `${from}-${to}`)).join(',');
-  return `${ranks.length === 1 ? 'rank' : 'ranks'} ${text}`;
+  return `${word}${ranks.length === 1 ? '' : 's'} ${text}`;
 }
 
 /** Where `rows` stand, those that are elsewhere than most first: `rank 3 at loss.py:9, 7 of 8 at train.py:42`. */

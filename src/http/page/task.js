@@ -2,7 +2,7 @@
 // there are, and shows no button for what is missing.
 
 import { letRun, park } from './actions.js';
-import { showAge, showStatus } from './list.js';
+import { showAge, showLeft, showStatus } from './list.js';
 import { ask, json } from './relay.js';
 import { stacks } from './snapshot.js';
 import { isOwn, place, title } from './stop.js';
@@ -72,12 +72,13 @@ export class Task {
     this.age = make('span', { class: 'number' });
     this.where = make('span', { class: 'place' });
     this.node = make('span');
+    this.left = make('span');
     this.actions = make('div', { class: 'buttons', role: 'group', 'aria-label': 'What to do with it' });
     this.told = make('p', { class: 'told', role: 'status' });
     this.prompt = make('div', { class: 'prompt' });
     this.shown = make('div', { class: 'shown' });
     this.ids = make('details', { class: 'ids' }, make('summary', {}, 'Ids and facts'), make('div'));
-    const line = make('p', { class: 'line-of-facts' }, this.status, this.where, make('span', {}, 'for ', this.age), this.node);
+    const line = make('p', { class: 'line-of-facts' }, this.status, this.where, make('span', {}, 'for ', this.age), this.node, this.left);
     this.element = make('article', { class: 'task' }, this.heading, line, this.actions, this.told, this.prompt, this.shown, this.ids);
     this.show(row);
     this.offer();
@@ -92,6 +93,7 @@ export class Task {
     showAge(this.age, row);
     write(this.where, [place(row), row.location?.function && `in ${row.location.function}`].filter(Boolean).join(' '));
     write(this.node, `on ${row.node_ip}`);
+    showLeft(this.left, row, true);
     const pairs = facts(row);
     const key = JSON.stringify(pairs);
     if (this.key !== key) this.ids.lastElementChild.replaceChildren(factsOf(pairs));
