@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::page;
 use crate::support::agent::{Agent, linked};
 use crate::support::namespaces::Cluster;
 use crate::support::ray::{NEWEST, OLDEST};
@@ -90,6 +91,16 @@ fn what_raises_is_a_black_box(version: &str) {
     ] {
         assert!(text.contains(part), "{part} in {text}");
     }
+    // A notice's link to it opens it in the page.
+    if let (Some(chromium), Some(python)) = (page::chromium(), page::python()) {
+        let mut browser = cluster.exec("client", &python);
+        let link = format!("{}/relay/#{id}", scene.relay.url());
+        let browser = browser.arg(page::tool("failed_page.py")).arg(chromium);
+        let output = browser.arg(link).output().unwrap();
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{complaint}");
+    }
+
     // The file is one that is read without a relay.
     let mut again = Command::new(env!("CARGO_BIN_EXE_ray-relay"));
     let again = again

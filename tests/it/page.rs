@@ -13,7 +13,7 @@ use crate::support::relay::Relay;
 use crate::support::{say, skip};
 
 /// The browser, by the names that distributions give it.
-fn chromium() -> Option<PathBuf> {
+pub(crate) fn chromium() -> Option<PathBuf> {
     let names = ["chromium", "chromium-browser", "google-chrome"];
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut found = std::env::split_paths(&path).flat_map(|dir| names.map(|name| dir.join(name)));
@@ -25,7 +25,7 @@ fn chromium() -> Option<PathBuf> {
 }
 
 /// A Python with what leads the browser, made below `target/` if need be.
-fn python() -> Option<PathBuf> {
+pub(crate) fn python() -> Option<PathBuf> {
     let venv = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../page-venv");
     let python = venv.join("bin/python");
     let works = |python: &Path| {
@@ -61,7 +61,7 @@ fn python() -> Option<PathBuf> {
     Some(python)
 }
 
-fn tool(name: &str) -> PathBuf {
+pub(crate) fn tool(name: &str) -> PathBuf {
     let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cluster");
     tools.join(name)
 }
