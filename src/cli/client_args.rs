@@ -168,7 +168,7 @@ pub struct ExecArgs {
     /// Run all commands, whatever becomes of them
     #[arg(long)]
     pub keep_going: bool,
-    /// Longest time for everything together, in each task
+    /// Longest time for everything together, in each task; the wait of --next counts
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = crate::config::units::parse_duration)]
     pub timeout: std::time::Duration,
     /// Longest value that is printed, in characters

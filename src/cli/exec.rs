@@ -35,7 +35,7 @@ Examples:
   ray-relay exec --all 'Trainer*' --ranks 0-7,9 --stay --timeout 30s --json -- 'p loss'
   ray-relay exec 3kfz0q8m < commands.txt
 
-Each argument after -- is one line, as it would be typed at the prompt of `ray-relay debug`; without any, lines are read from standard input. Only what the commands print is printed.
+Each argument after -- is one line, as it would be typed at the prompt of `ray-relay debug`; without any, lines are read from standard input. Only what the commands print is printed. --next leaves those alone that wait already; standard error has `ray-relay: ID has stopped: NAME` of the task that it met.
 
 The task runs on when the commands are done. With --stay it stays where it is, parked for you:
 `ray-relay exec` or `ray-relay debug` resumes it, `ray-relay release` lets it run. The first command that fails (***) ends the rest, unless --keep-going is given, and the task stays as well. Where the relay cannot park it, it runs on, and that is said.
@@ -48,7 +48,7 @@ Each task has its own --timeout, and its own session on record, which names the 
 
 JSON of --all: {\"members\": [{\"group\", \"number\", \"numbers\": \"rank\"|\"ordinal\", \"breakpoint\": {...}, \"error\"}], \"commands\": [{\"command\", \"answers\": [{\"who\": \"0-2,4-7\", \"members\": [PLACE, ...], \"text\", \"odd\"}], \"figures\": {\"min\", \"median\", \"max\", ...}}]}
 
-Exit codes: 0 done, 1 a command failed or the task ended in between, of several tasks not all have done all, 2 no command was given, 69 the relay or the task's debugger cannot be reached, or the connection broke, 77 refused (by the relay, or because another user debugs the task), 66 no such task waits (any more).";
+Exit codes: 0 done, 1 a command failed, --timeout was over, or the task ended in between, of several tasks not all have done all, 2 no command was given, 69 the relay or the task's debugger cannot be reached, or the connection broke, 77 refused (by the relay, or because another user debugs the task), 66 no such task waits (any more).";
 
 /// What the relay is told, and shows as the holder.
 const CLIENT: &str = "ray-relay exec";
@@ -119,8 +119,12 @@ async fn in_one(
         account: shared.account,
     };
     let opening = timeout_at(deadline, Prompt::open(stream, &options, sender));
-    // What is printed on arrival is for people.
-    let (mut prompt, _) = printing(opening, &mut pieces, &mut Screen::None)
+    // What is printed on arrival is for people; which task was met, for scripts too.
+    let mut arrival = match args.next {
+        true => Screen::Notices,
+        false => Screen::None,
+    };
+    let (mut prompt, _) = printing(opening, &mut pieces, &mut arrival)
         .await?
         .map_err(|_| late("no task stopped"))?
         .map_err(SessionError::from)?;

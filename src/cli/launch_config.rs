@@ -12,7 +12,8 @@ use crate::ray::registry::BreakpointId;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
-  ray-relay launch-config vscode > .vscode/launch.json
+  mkdir -p .vscode && ray-relay launch-config vscode > .vscode/launch.json
+      in a folder that has no launch.json; else paste the block into yours
   ray-relay launch-config nvim --relay http://127.0.0.1:7000
   ray-relay launch-config zed --breakpoint 3k9x7a2q > .zed/debug.json
 

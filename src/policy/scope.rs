@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Scope {
-    /// See breakpoints in lists and events, and what runs.
+    /// See breakpoints in lists and events, and what runs. In no other permission.
     List = 1,
     /// Look at what runs, and attach a debugger to look: threads, stack, variables, source. May step and let the task run on.
     /// Runs no code of your own.

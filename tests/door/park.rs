@@ -2,8 +2,9 @@
 //! `ray-relay snapshot`, which leave it so too.
 
 use std::net::SocketAddr;
-use std::process::Output;
+use std::process::{Output, Stdio};
 
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
 use crate::debugger::debugger;
@@ -77,6 +78,41 @@ async fn who_goes_home_leaves_a_task_for_the_night_and_release_all_ends_that() {
         (1, 1),
         "{commands:?}"
     );
+    relay.abort().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_script_that_waits_for_the_next_task_is_told_which_one_it_met() {
+    let relay = start(|_| {}).await;
+    let (listener, breakpoint) = paused().await;
+    let met = format!("ray-relay: {} has stopped: ", breakpoint.id);
+    let answering = tokio::spawn(debugger(listener));
+    let url = format!("http://{}", relay.local_addr());
+    let mut exec = Command::new(env!("CARGO_BIN_EXE_ray-relay"))
+        .env_clear()
+        .env("RAY_RELAY_URL", url)
+        .args(["exec", "--next", "--", "help"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut told = BufReader::new(exec.stderr.take().unwrap()).lines();
+    let waits = tokio::time::timeout(PATIENCE, told.next_line()).await;
+    let waits = waits.expect("in time").unwrap().unwrap();
+    assert_eq!(waits, "ray-relay: waiting for the next breakpoint");
+    relay.registry().insert(breakpoint);
+    let line = tokio::time::timeout(PATIENCE, told.next_line()).await;
+    let line = line.expect("in time").unwrap().unwrap();
+    assert!(line.starts_with(&met), "{line}");
+    let output = tokio::time::timeout(PATIENCE, exec.wait_with_output()).await;
+    let output = output.expect("in time").unwrap();
+    let (code, text) = said(&output);
+    assert!(code == Some(0) && !text.contains("has stopped"), "{text}");
+    tokio::time::timeout(PATIENCE, answering)
+        .await
+        .expect("in time")
+        .unwrap();
     relay.abort().await;
 }
 

@@ -149,7 +149,9 @@ async fn open(
     match (after, screen) {
         (After::Prompt, Screen::Kept(kept)) => Ok((Live { at, prompt, pieces }, kept)),
         (After::Ended(end), _) => Err(ended(&end)),
-        (After::Prompt, Screen::None | Screen::Now) => Err("nothing is kept of it".to_owned()),
+        (After::Prompt, Screen::None | Screen::Notices | Screen::Now) => {
+            Err("nothing is kept of it".to_owned())
+        }
     }
 }
 

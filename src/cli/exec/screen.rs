@@ -12,6 +12,8 @@ const NOTICE: &str = "ray-relay: ";
 pub(in crate::cli) enum Screen {
     /// Nowhere.
     None,
+    /// What the relay says of itself goes to standard error, and nothing else.
+    Notices,
     /// To standard output, as it comes.
     Now,
     /// Kept by its commands, for who puts those of several together.
@@ -108,6 +110,13 @@ impl Screen {
     pub(in crate::cli) fn put(&mut self, piece: &Piece) -> io::Result<()> {
         match self {
             Self::None => {}
+            Self::Notices => {
+                if let Piece::Text(text) = piece
+                    && text.starts_with(NOTICE)
+                {
+                    io::stderr().write_all(text.as_bytes())?;
+                }
+            }
             Self::Now => io::stdout().lock().write_all(piece.text().as_bytes())?,
             Self::Kept(kept) => kept.put(piece),
         }
@@ -142,7 +151,7 @@ impl Screen {
     pub(in crate::cli) fn flush(&self) -> io::Result<()> {
         match self {
             Self::Now => io::stdout().lock().flush(),
-            Self::None | Self::Kept(_) => Ok(()),
+            Self::None | Self::Notices | Self::Kept(_) => Ok(()),
         }
     }
 
@@ -150,7 +159,7 @@ impl Screen {
     pub(in crate::cli) fn stays(&mut self, text: &str) -> io::Result<()> {
         match self {
             Self::Now => writeln!(io::stderr(), "ray-relay: {text}"),
-            Self::None => Ok(()),
+            Self::None | Self::Notices => Ok(()),
             Self::Kept(kept) => {
                 kept.stays = true;
                 Ok(())

@@ -133,7 +133,7 @@ async fn in_member(
     let done = done.await;
     let kept = match screen {
         Screen::Kept(kept) => kept,
-        Screen::None | Screen::Now => Kept::new(0),
+        Screen::None | Screen::Notices | Screen::Now => Kept::new(0),
     };
     match done {
         Ok(()) => Done {

@@ -33,8 +33,11 @@ A relay that wants tokens, from nothing:
 
 Scopes:
   list             see breakpoints in lists and events
-  view             attach a debugger and look: threads, stack, variables, source
-  debug            attach a debugger and do everything but end the process; includes view
+  view             attach a debugger and look: threads, stack, variables, source; not list
+  debug            attach a debugger and do everything but end the process; includes view, and not
+                   list
+  attach           with debug: open a debugger in a task that runs and never called breakpoint();
+                   in no other scope
   terminal         the prompt of a terminal on a breakpoint
   dashboard:read   read the Ray dashboard and its API
   dashboard:write  submit and stop jobs through it; includes dashboard:read

@@ -19,8 +19,8 @@ settings! {
         max_rewrite: usize = 64 * MIB, size(64 * KIB..=GIB);
         /// Open streams of /relay/v1/events at a time.
         max_event_streams: usize = 64, count(1..=100_000);
-        /// Names besides IP addresses and localhost under which browsers and clients may reach
-        /// this relay; with a dot in front, every name below that domain.
+        /// Names besides IP addresses and localhost under which browsers, commands, agents and `ray` may reach
+        /// this relay; with a dot in front, every name below that domain. Other names are refused.
         allowed_hosts: Vec<String> = Vec::new(), ValueKind::new(host_names, listed);
         /// The host name of each cluster's dashboard for browsers, such as `{cluster}.ray.example.com`. Absent:
         /// `{cluster}.localhost`, for browsers on this machine or at a forwarded port.

@@ -38,9 +38,11 @@ async fn the_next_stop_is_waited_for_and_those_that_wait_already_are_left_alone(
     assert_output(&debugger.read().await, waits);
     context.registry.insert(paused("other", 8));
     context.registry.insert(worker.breakpoint.clone());
+    let met = format!("{} has stopped: ", worker.breakpoint.id);
     let (_dap, attach) = worker.attached().await;
     assert_eq!(attach["command"], "attach");
     assert!(attach["arguments"].get("rayRelay").is_none());
+    assert_output(&debugger.read().await, &met);
 }
 
 #[tokio::test]
