@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::nc::Person;
+use crate::page;
 use crate::support::agent::{Agent, linked};
 use crate::support::dap_client::{DapClient, Editor};
 use crate::support::eventually;
@@ -184,6 +185,11 @@ async fn what_runs_is_stopped_on_the_oldest_ray_too() {
         .unwrap()
         .to_owned();
     by_plain_lines(&scene, &worker).await;
+    page::browsed(
+        &cluster,
+        "running_page.py",
+        &format!("{}/relay/", scene.relay.url()),
+    );
     stops_in(&scene, "spin", "spin", "steps").await;
     stops_in(&scene, "Fetcher.fetch", "fetch", "rounds").await;
     for name in ["spin", "gate", "fetch"] {

@@ -92,14 +92,8 @@ fn what_raises_is_a_black_box(version: &str) {
         assert!(text.contains(part), "{part} in {text}");
     }
     // A notice's link to it opens it in the page.
-    if let (Some(chromium), Some(python)) = (page::chromium(), page::python()) {
-        let mut browser = cluster.exec("client", &python);
-        let link = format!("{}/relay/#{id}", scene.relay.url());
-        let browser = browser.arg(page::tool("failed_page.py")).arg(chromium);
-        let output = browser.arg(link).output().unwrap();
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{complaint}");
-    }
+    let link = format!("{}/relay/#{id}", scene.relay.url());
+    page::browsed(&cluster, "failed_page.py", &link);
 
     // The file is one that is read without a relay.
     let mut again = Command::new(env!("CARGO_BIN_EXE_ray-relay"));

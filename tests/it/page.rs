@@ -13,7 +13,7 @@ use crate::support::relay::Relay;
 use crate::support::{say, skip};
 
 /// The browser, by the names that distributions give it.
-pub(crate) fn chromium() -> Option<PathBuf> {
+fn chromium() -> Option<PathBuf> {
     let names = ["chromium", "chromium-browser", "google-chrome"];
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut found = std::env::split_paths(&path).flat_map(|dir| names.map(|name| dir.join(name)));
@@ -25,7 +25,7 @@ pub(crate) fn chromium() -> Option<PathBuf> {
 }
 
 /// A Python with what leads the browser, made below `target/` if need be.
-pub(crate) fn python() -> Option<PathBuf> {
+fn python() -> Option<PathBuf> {
     let venv = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../page-venv");
     let python = venv.join("bin/python");
     let works = |python: &Path| {
@@ -61,9 +61,21 @@ pub(crate) fn python() -> Option<PathBuf> {
     Some(python)
 }
 
-pub(crate) fn tool(name: &str) -> PathBuf {
+fn tool(name: &str) -> PathBuf {
     let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cluster");
     tools.join(name)
+}
+
+/// What the script `name` does with a browser at `address`, from the client's namespace.
+pub(crate) fn browsed(cluster: &Cluster, name: &str, address: &str) {
+    let (Some(chromium), Some(python)) = (chromium(), python()) else {
+        return;
+    };
+    let mut browser = cluster.exec("client", &python);
+    let browser = browser.arg(tool(name)).arg(chromium).arg(address);
+    let output = browser.output().unwrap();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{complaint}");
 }
 
 #[test]
