@@ -100,6 +100,8 @@ def refers(spec, keys):
                     (kind, there) in keys or MADE_BEFOREHAND.match(there),
                     f"nobody makes the {kind} {there}",
                 )
+    used = {m["name"] for c in spec["containers"] for m in c.get("volumeMounts", [])}
+    refuse_unless(used >= set(volumes), f"no container mounts {set(volumes) - used}")
     for container in spec["containers"]:
         mounted = {mount["name"] for mount in container.get("volumeMounts", [])}
         refuse_unless(
