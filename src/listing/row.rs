@@ -55,7 +55,7 @@ pub(crate) struct Row {
     pub(crate) waiting: Duration,
     /// How long those can wait still that wait for its job in a collective, where that is known.
     pub(crate) timeout: Option<Duration>,
-    /// `VS Code from 10.0.0.9:5000`, how it ended, or `-`.
+    /// `ann with VS Code from 10.0.0.9:5000`, how it ended, or `-`.
     pub(crate) holder: String,
     /// `holder` without the address, for where there is little room.
     pub(crate) holder_name: String,
@@ -227,7 +227,13 @@ impl Row {
             false => "",
         };
         // An agent of another relay may not say by which client.
-        let client = text(&row["holder"]["client"]).or_else(|| text(&row["holder"]["subject"]));
+        let client = match (
+            text(&row["holder"]["subject"]),
+            text(&row["holder"]["client"]),
+        ) {
+            (Some(person), Some(client)) => Some(format!("{person} with {client}")),
+            (person, client) => client.or(person),
+        };
         let parked = parked(row);
         let holder = match (client.clone(), text(&row["holder"]["peer"])) {
             _ if parked.is_some() => parked.clone().unwrap_or_default(),
@@ -362,6 +368,20 @@ mod tests {
         );
         let nobody = json!({"client": "VS Code"});
         assert_eq!(row(1700.0, nobody), "parked by VS Code for 10m more");
+    }
+
+    #[test]
+    fn who_is_attached_is_shown_by_name_and_client() {
+        let row = |holder: Value| {
+            let row = Row::read(&json!({"state": "attached", "holder": holder}));
+            [row.holder, row.holder_name]
+        };
+        let ann = json!({"subject": "ann", "client": "VS Code", "peer": "10.0.0.9:5000"});
+        let shown = "ann with VS Code";
+        assert_eq!(row(ann), [&*format!("{shown} from 10.0.0.9:5000"), shown]);
+        let unknown = json!({"client": "VS Code", "peer": "10.0.0.9:5000"});
+        assert_eq!(row(unknown), ["VS Code from 10.0.0.9:5000", "VS Code"]);
+        assert_eq!(row(json!({"subject": "ann"})), ["ann", "ann"]);
     }
 
     #[test]
