@@ -273,12 +273,19 @@ impl RelayClient {
     pub(super) async fn group(&self, ids: &[&str], client: &str) -> Result<String, RelayError> {
         let wanted = json!({"ids": ids, "client": client});
         let patience = CONNECT_DEADLINE + ANSWER_DEADLINE;
-        let response = self.post("/relay/v1/group", &wanted, patience).await?;
+        let path = "/relay/v1/group";
+        let response = self.post(path, &wanted, patience).await?;
         let status = response.status();
         let body = self.body(response).await?;
         let told: Value = serde_json::from_slice(&body).unwrap_or_default();
         match told["group"].as_str() {
             Some(id) if status.is_success() => Ok(id.to_owned()),
+            // As a relay answers that has no such path.
+            _ if told["error"].as_str().is_some_and(|why| why.contains(path)) => {
+                Err(RelayError::Older {
+                    relay: self.args.relay.to_string(),
+                })
+            }
             _ => Err(self.not_the_list(status, &body).await),
         }
     }

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::support::{err, http, interrupt, out, ray_relay, run, serve};
+use crate::support::{err, http, interrupt, out, ray_relay, row, run, serve};
 
 fn answer(value: &Value) -> Vec<u8> {
     http("200 OK", "application/json", &value.to_string())
@@ -69,6 +69,32 @@ JOB       TASK                 NODE      PID  RUNNING  WORKER
             "GET /relay/v1/tasks?name=Tr%2A&job=01000000&limit=5000&after=%5B%22a%20b%22%5D HTTP/1.1",
         ]
     );
+}
+
+#[test]
+fn a_relay_that_is_older_than_the_command_for_many_is_named_as_that() {
+    let list = json!({"breakpoints": [row("3kfz0q8m", "step")], "clusters": clusters()});
+    let sentence =
+        "there is no /relay/v1/group here; what exists is /relay/, /relay/v1/breakpoints";
+    let unknown = http(
+        "404 Not Found",
+        "application/json",
+        &json!({ "error": sentence }).to_string(),
+    );
+    for words in [
+        ["exec", "--all", "--", "p loss"].as_slice(),
+        &["debug", "--all"],
+    ] {
+        let (url, served) = serve(vec![answer(&list), unknown.clone()]);
+        let mut words = words.to_vec();
+        words.splice(2..2, ["--relay", &url]);
+        let output = run(&words);
+        let told = err(&output);
+        assert!(told.contains("is older than this program"), "{told}");
+        assert!(told.contains("update the relay"), "{told}");
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        served.join().unwrap();
+    }
 }
 
 #[test]

@@ -38,7 +38,7 @@ pub(super) fn refused(error: &RelayError) -> Finding {
             (ChainLink::Tls, Fault::Misconfigured)
         }
         RelayError::Unrecognised { .. } => (ChainLink::Tls, Fault::NotPermitted),
-        RelayError::Dashboard { .. } | RelayError::NotARelay { .. } => {
+        RelayError::Dashboard { .. } | RelayError::NotARelay { .. } | RelayError::Older { .. } => {
             (ChainLink::Relay, Fault::Misconfigured)
         }
         RelayError::Token(_) => (ChainLink::Token, Fault::Misconfigured),

@@ -70,6 +70,14 @@ pub(in crate::cli) enum RelayError {
         /// What came instead of a relay's answer.
         found: String,
     },
+    /// The relay does not know what is asked of it.
+    #[error(
+        "the relay at {relay} is older than this program, and takes no command for many tasks at once"
+    )]
+    Older {
+        /// The URL of the relay that was asked.
+        relay: String,
+    },
     /// There is no token to send.
     #[error(transparent)]
     Token(#[from] RelayTokenError),
@@ -173,6 +181,9 @@ impl RelayError {
                 return Some(Cow::Owned(format!(
                     "start a relay for it with `ray-relay serve --ray-address {relay}`, and name that one with --relay URL"
                 )));
+            }
+            Self::Older { .. } => {
+                "update the relay, or give the id of one task, as `ray-relay list` shows it, without --all, --job and --ranks"
             }
             Self::NotARelay { .. } => {
                 "name a relay with --relay URL; its own port is 5678 unless configured otherwise"
