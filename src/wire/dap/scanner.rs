@@ -193,8 +193,9 @@ impl Scanner {
         let whole = self.rules.depth == Depth::Whole;
         let captured = match self.walk.peek(seen, body) {
             Peek::Known(kind, name) => {
+                let fits = body <= self.rules.max_captured;
                 (self.rules.captures)(kind, name)
-                    || kind == MessageType::Response && self.answers == Some(name)
+                    || kind == MessageType::Response && self.answers == Some(name) && fits
                     || !whole && !self.walk.is_usual(kind)
             }
             Peek::Unclear => true,
@@ -365,6 +366,30 @@ mod tests {
     fn an_empty_body_is_captured_and_so_seen() {
         let (_, captured) = run(Depth::Whole, &[b"Content-Length: 0\r\n", b"\r\n"]).unwrap();
         assert_eq!(captured, [b""]);
+    }
+
+    /// It is the client's own: what is asked by the relay has a short answer.
+    #[test]
+    fn an_answer_too_long_to_be_held_passes_where_none_but_its_command_has_it_captured() {
+        let mut wire = Vec::new();
+        let answer = |length: usize| {
+            let body = json!({"result": "x".repeat(length)});
+            json!({"seq": 1, "type": "response", "request_seq": 2, "success": true, "command": "pass", "body": body})
+        };
+        for length in [10, 5000] {
+            put_frame(&mut wire, answer(length).to_string().as_bytes());
+        }
+        let mut scanner = Scanner::new(rules(Depth::Deciding));
+        scanner.capture_answers(b"pass");
+        let (mut captured, mut at) = (0, 0);
+        while at < wire.len() {
+            match scanner.step(&wire[at..]).unwrap() {
+                ScanStep::Captured { frame, .. } => (captured, at) = (captured + 1, at + frame),
+                ScanStep::Forward(now) => at += now,
+                ScanStep::More => panic!("all is there"),
+            }
+        }
+        assert_eq!(captured, 1);
     }
 
     #[test]
