@@ -5,6 +5,8 @@
 mod audit;
 #[path = "ranks/in_the_middle.rs"]
 mod in_the_middle;
+#[path = "ranks/permitted.rs"]
+mod permitted;
 
 use std::net::SocketAddr;
 use std::process::Output;

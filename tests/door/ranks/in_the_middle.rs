@@ -19,32 +19,42 @@ async fn session_of(relay: SocketAddr, id: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_ended_or_runs_on_in_the_middle_of_a_command_is_named_and_the_others_answer() {
+async fn who_is_taken_or_runs_on_in_the_middle_of_a_command_is_named_and_the_others_answer() {
     let _turn = TURN.lock().await;
     let relay = keeping().await;
     let address = relay.local_addr();
     let (asked, goes_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let mut ids = Vec::new();
+    let mut all = Vec::new();
     for number in 0..4 {
         let does = match number {
             1 => Does::Tells(Arc::clone(&asked), Arc::clone(&goes_on)),
             2 => Does::RunsOn,
             _ => Does::Says("0.6931"),
         };
-        ids.push(rank(&relay, number, does).await.id.to_string());
+        all.push(rank(&relay, number, does).await);
     }
+    let mut second = all.swap_remove(1);
+    let id = second.id.to_string();
     let words = ["exec", "--all", "--stay", "--", "p loss"];
     let command = tokio::spawn(async move { ray_relay(address, None, &words).await });
     timeout(PATIENCE, asked.notified())
         .await
         .expect("it is asked");
     // An administrator ends the session of the second.
-    let session = session_of(address, &ids[1]).await;
+    let session = session_of(address, &id).await;
     let (ended, text) = ray_relay(address, None, &["sessions", "end", &session]).await;
     assert_eq!(ended.status.code(), Some(0), "{text}");
     let (output, text) = command.await.unwrap();
-    // No debugger is left in the middle of an evaluation.
+    // No debugger is left in the middle of an evaluation. Behind it the task runs on, and stops again for another person.
+    let mut lists = relay.registry().watch();
     goes_on.notify_one();
+    let free = lists.wait_for(|list| list.held().all(|one| one.id != second.id));
+    let free = timeout(PATIENCE, free).await.map(drop);
+    free.expect("it is given back");
+    second.stop += 1;
+    relay.registry().insert(second);
+    let (_taken, answer) = attach(dial(address).await, &json!({ "breakpoint": id })).await;
+    assert_eq!(answer["event"], "capabilities", "{answer}");
     assert_eq!(output.status.code(), Some(1), "{text}");
     for says in [
         "\n2:   *** Unable to find thread for evaluation.",
@@ -53,11 +63,18 @@ async fn who_is_ended_or_runs_on_in_the_middle_of_a_command_is_named_and_the_oth
     ] {
         assert!(text.contains(says), "{says} is not in {text}");
     }
+    // The next command is told who has it.
+    let words = ["exec", "--all", "--ranks", "0,1,3", "--", "p loss"];
+    let (output, text) = ray_relay(address, None, &words).await;
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("(Pdb) p loss\n0,3: 0.6931\n"), "{text}");
+    let taken = text.contains("\n! 1: ") && text.contains(" has it");
+    assert!(taken, "{text}");
     relay.abort().await;
 }
 
 /// `ray-relay debug --all`, and what it has written.
-struct Prompt {
+pub(super) struct Prompt {
     _child: Child,
     pid: u32,
     stdin: ChildStdin,
@@ -66,9 +83,15 @@ struct Prompt {
 
 impl Prompt {
     fn open(relay: SocketAddr) -> Self {
+        Self::open_by(relay, None)
+    }
+
+    /// That of a person with this token.
+    pub(super) fn open_by(relay: SocketAddr, token: Option<&str>) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ray-relay"));
         let url = format!("http://{relay}");
         command.env_clear().env("RAY_RELAY_URL", url);
+        command.envs(token.map(|token| ("RAY_RELAY_TOKEN", token)));
         command.args(["debug", "--all"]).kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -81,7 +104,7 @@ impl Prompt {
     }
 
     /// What it writes up to the next prompt.
-    async fn answer(&mut self) -> String {
+    pub(super) async fn answer(&mut self) -> String {
         let mut told = Vec::new();
         while !told.ends_with(b") ") {
             let read = timeout(PATIENCE * 3, self.stdout.read_buf(&mut told)).await;
@@ -95,7 +118,7 @@ impl Prompt {
         String::from_utf8(told).unwrap()
     }
 
-    async fn ask(&mut self, line: &str) -> String {
+    pub(super) async fn ask(&mut self, line: &str) -> String {
         self.stdin.write_all(line.as_bytes()).await.unwrap();
         self.answer().await
     }
