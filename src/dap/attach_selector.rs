@@ -62,8 +62,9 @@ pub struct AttachSelector {
     pub park_for: Option<Duration>,
     /// `group`: the id of the command for many that this session is one of, for the record.
     pub group: Option<String>,
-    /// `"group": "job"`: a cluster session that has the others of a job stop when one of its tasks does.
-    pub together: bool,
+    /// `"group": "job"`: a cluster session that has the others of a job stop when one of its tasks does. `"none"`: no, whatever
+    /// the policy says.
+    pub together: Option<bool>,
     /// `family`: the cluster session that had the client open this one. The relay puts it there itself.
     pub family: Option<String>,
     /// `subProcessId` at the top level: a session for that subprocess of a worker that is being debugged.
@@ -166,11 +167,12 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal
                     Some(asked.ok_or_else(|| must_be("a time such as \"2h\" or \"45m\""))?);
             }
             "group" => match text()? {
-                job if job == "job" => (selector.together, selector.all) = (true, true),
+                job if job == "job" => (selector.together, selector.all) = (Some(true), true),
+                none if none == "none" => selector.together = Some(false),
                 id if RequestId::is_written_so(&id) => selector.group = Some(id),
                 _ => {
                     return Err(must_be(
-                        "\"job\", for a cluster session that stops all tasks of a job together, or the id that POST /relay/v1/group answers",
+                        "\"job\", for a cluster session that stops all tasks of a job together, \"none\", where the policy says so and you do not want it, or the id that POST /relay/v1/group answers",
                     ));
                 }
             },
@@ -205,7 +207,9 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal
             "`rayRelay.reason` goes on record with a debugger that is opened in a task that runs: it belongs to `running`",
         ));
     }
-    if selector.together && (names_running || selector.breakpoint.is_some() || selector.next) {
+    if selector.together == Some(true)
+        && (names_running || selector.breakpoint.is_some() || selector.next)
+    {
         return Err(bad(
             "`rayRelay.group` \"job\" makes a cluster session, which opens a session for each task of the job: leave out `breakpoint`, `task`, `worker` and `next`",
         ));
@@ -307,8 +311,13 @@ mod tests {
     fn who_has_a_job_stop_together_has_a_cluster_session() {
         let read = |block: Value| read_selector(&json!({"rayRelay": block}));
         let selector = read(json!({"group": "job", "cluster": "default"})).unwrap();
-        assert!(selector.together && selector.all && selector.group.is_none());
-        assert!(!read(json!({"group": "7k3f9m2qxd.3"})).unwrap().together);
+        assert_eq!((selector.together, selector.all), (Some(true), true));
+        assert!(selector.group.is_none());
+        let named = read(json!({"group": "7k3f9m2qxd.3"})).unwrap();
+        assert!(named.together.is_none());
+        // Who does not want it may name a task.
+        let none = read(json!({"group": "none", "task": "f"})).unwrap();
+        assert_eq!((none.together, none.all), (Some(false), false));
         for refused in [
             json!({"group": "job", "task": "f"}),
             json!({"group": "job", "breakpoint": "12345678"}),

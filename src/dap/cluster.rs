@@ -8,6 +8,7 @@ mod all_tasks;
 mod announcer;
 mod folded;
 mod jobs;
+mod rounds;
 mod standing;
 mod together;
 
@@ -22,7 +23,7 @@ use self::all_tasks::{AllTasks, Taken};
 pub(super) use self::announcer::Announcer;
 use self::jobs::AskedJobs;
 pub(super) use self::jobs::JobName;
-pub(super) use self::together::{Joined, Together};
+pub(super) use self::together::{Joined, StopsTogether, Together};
 use super::attach_selector::OnClose;
 use super::client::DebugClient;
 use super::refusal::hang_up;
@@ -68,7 +69,8 @@ where
     };
     let close = (on_close, kept);
     let asker = (asker.name.clone(), asker.quirks.needs_thread);
-    let all = AllTasks::new(&mut parent, &context.registry, audit.clone(), asker);
+    let stops = together.stops;
+    let all = AllTasks::new(&mut parent, &context.registry, audit.clone(), asker, stops);
     let related = tokio::select! {
         related = relate(context, &mut client, (&mut announcer, all, &mut together), (&mut parent, close), principal) => related,
         // A client that reads nothing cannot be told.

@@ -261,6 +261,9 @@ impl<'a> AttachFlow<'a> {
                 Timestamp::now(),
             )
         };
+        let pick = |from: &Snapshot| {
+            pick(from).map(|answer| self.with_others(answer, selector, hint, opened))
+        };
         let reach_to = |id| {
             let may = |held: &Breakpoint| may_go_on(&self.principal, held, selector.take_over);
             with_parked(self.reach_to(&all, id), may)

@@ -24,6 +24,8 @@ pub struct SessionObligations {
     pub park: Option<Duration>,
     /// For how long it is kept at most where a person asks for it; `None`: as long as `park`, or as the configuration has it.
     pub park_max: Option<Duration>,
+    /// When a task stops in a cluster session, the others of its job are to stop with it.
+    pub together: bool,
 }
 
 /// Scopes on what its selector fits.
@@ -203,6 +205,7 @@ impl Access {
             all.idle_limit = shorter(all.idle_limit, one.idle_limit);
             all.park = shorter(all.park, one.park);
             all.park_max = shorter(all.park_max, one.park_max);
+            all.together |= one.together;
         }
         let allowed = |grants: &Grants| {
             let grants = grants.now();

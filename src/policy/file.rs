@@ -147,6 +147,9 @@ impl RuleEntry {
         if let Some(most) = obligations.park_max {
             text += &format!("; parked for at most {}", format_duration(most));
         }
+        if obligations.together {
+            text += "; the others of a job stop with a task";
+        }
         text
     }
 
@@ -167,6 +170,7 @@ impl RuleEntry {
             "idle_limit": obligations.idle_limit.map(format_duration),
             "park": obligations.park.map(format_duration),
             "park_max": obligations.park_max.map(format_duration),
+            "group": obligations.together.then_some("job"),
         });
         for (word, patterns) in self.rule.selector.lists() {
             rule[word] = texts(patterns);

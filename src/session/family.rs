@@ -9,6 +9,7 @@
 mod asking;
 mod leaving;
 mod tasks;
+mod telling;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -20,13 +21,12 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
+use self::asking::LOGGED;
 pub use self::asking::{Answer, Asked, Logged, Wish};
-use self::asking::{LOGGED, WAITING};
 pub use self::leaving::Stop;
-use self::leaving::{Line, Members, One, all_leave};
+use self::leaving::{Members, One, all_leave};
 pub use self::tasks::{GroupTask, GroupTasks};
 use crate::identity::Principal;
-use crate::ray::registry::Breakpoint;
 
 /// How long a family waits for its parent to come again: an editor reconnects within a second or two.
 const RESTART_PATIENCE: Duration = Duration::from_secs(10);
@@ -332,16 +332,6 @@ impl GroupMember {
         &self.name
     }
 
-    /// The task of this session asks that the others of its job stop with it.
-    pub fn asks_others(&self) {
-        if let Some(family) = self.families.lock().get(&self.name) {
-            family.members.send_if_modified(|members| {
-                let own = members.sessions.get_mut(&self.session);
-                own.is_some_and(|own| !std::mem::replace(&mut own.asks, true))
-            });
-        }
-    }
-
     /// The client of this session says goodbye. The future says whether all of the family do so at this moment, because their
     /// window is closed; it takes a second at most.
     pub fn says_goodbye(&self) -> impl Future<Output = bool> + Send + use<> {
@@ -352,74 +342,6 @@ impl GroupMember {
                 .send_modify(|members| members.leaves(session));
         }
         all_leave(self.members.clone())
-    }
-
-    /// From now on the lead may ask what it likes of the task that this session holds at `breakpoint`.
-    pub fn answers(&mut self, breakpoint: &Arc<Breakpoint>) {
-        let (questions, asked) = mpsc::channel(WAITING);
-        self.asked = Some(asked);
-        self.tell(|one| {
-            one.line = Some(Line {
-                breakpoint: Arc::clone(breakpoint),
-                questions,
-                stands: false,
-                stops: 0,
-                followed: 0,
-                rank: None,
-            });
-        });
-    }
-
-    /// The task stands now, or runs.
-    pub fn stands(&mut self, stands: bool) {
-        if std::mem::replace(&mut self.stands, stands) != stands {
-            self.tell(|one| {
-                if let Some(line) = &mut one.line {
-                    line.stands = stands;
-                    line.stops += u64::from(stands);
-                }
-            });
-        }
-    }
-
-    /// Whether the lead's client is shown a thread for all tasks, which the focus is to be on.
-    pub fn is_led(&self) -> bool {
-        self.members.borrow().led
-    }
-
-    /// The task has stopped, and not for the client of this session.
-    pub fn follows(&self) {
-        self.tell(|one| {
-            if let Some(line) = &mut one.line {
-                line.followed += 1;
-            }
-        });
-    }
-
-    /// The process of the task has told its rank.
-    pub fn has_rank(&self, rank: u32) {
-        self.tell(|one| {
-            if let Some(line) = &mut one.line {
-                line.rank = Some(rank);
-            }
-        });
-    }
-
-    /// A breakpoint has logged `text` in the task. Whether the lead's client will see it: one that reads too slowly does not.
-    pub fn logs(&self, text: String) -> bool {
-        let known = self.families.lock();
-        let session = self.session;
-        let logged = Logged { session, text };
-        known
-            .get(&self.name)
-            .is_some_and(|family| family.logs.try_send(logged).is_ok())
-    }
-
-    fn tell(&self, what: impl FnOnce(&mut One)) {
-        if let Some(family) = self.families.lock().get(&self.name) {
-            let tell = |members: &mut Members| members.sessions.get_mut(&self.session).map(what);
-            family.members.send_modify(|members| _ = tell(members));
-        }
     }
 
     /// Resolves when the family has ended, or is to be parked, or with what its lead asks. Cancel safe.

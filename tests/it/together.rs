@@ -131,14 +131,41 @@ async fn the_others_of_a_job_stop_with_one_of_them_and_all_run_on() {
     }
     std::fs::remove_file(Path::new(&place.path("stops")).join("stop")).unwrap();
     first.resume(thread).await;
+    let mut standing = Vec::new();
+    for other in &mut others {
+        let (thread, reason) = other.stopped().await;
+        assert_eq!(reason, "pause");
+        assert_eq!(steps(other, thread).await, at);
+        standing.push(thread);
+    }
+    let group = place.record("group");
+    assert_eq!(group.len(), 1, "{group:?}");
+    assert_eq!(group[0]["details"]["tasks"], 3, "{}", group[0]);
+    assert_eq!(place.record("open_debugger").len(), 3);
+
+    // They run on, and stop once more with the fourth: no debugger has to be opened for it.
+    for other in &mut others {
+        let thread = standing.remove(0);
+        other.resume(thread).await;
+    }
+    place.tell("stop");
+    let (thread, reason) = first.stopped().await;
+    assert_eq!(reason, "breakpoint");
+    let at = steps(&mut first, thread).await;
+    std::fs::remove_file(Path::new(&place.path("stops")).join("stop")).unwrap();
+    eventually("they are asked", Duration::from_secs(30), || {
+        let group = place.record("group");
+        group
+            .iter()
+            .any(|line| line["details"]["asks"] == "pause" && line["details"]["tasks"] == 3)
+            .then_some(())
+    });
+    first.resume(thread).await;
     for other in &mut others {
         let (thread, reason) = other.stopped().await;
         assert_eq!(reason, "pause");
         assert_eq!(steps(other, thread).await, at);
     }
-    let group = place.record("group");
-    assert_eq!(group.len(), 1, "{group:?}");
-    assert_eq!(group[0]["details"]["tasks"], 3, "{}", group[0]);
     assert_eq!(place.record("open_debugger").len(), 3);
 
     // What was stopped for it runs on with the session that asked for it.

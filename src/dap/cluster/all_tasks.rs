@@ -17,7 +17,9 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::folded::Folded;
+use super::rounds::Rounds;
 use super::standing::{ALL, Said, frame, places, refusal};
+use super::together::StopsTogether;
 use crate::ray::registry::{Registry, Snapshot};
 use crate::session::GroupRoot;
 use crate::session::audit::SessionAudit;
@@ -39,6 +41,9 @@ const LONGEST_WATCHED: usize = 1000;
 const EVALUATED: Duration = Duration::from_secs(30);
 const TAKEN: Duration = Duration::from_secs(5);
 const PLACED: Duration = Duration::from_secs(1);
+
+/// How long a task that is to run on may keep those waiting that have stopped after it.
+const IN_ORDER: Duration = Duration::from_millis(250);
 
 const BUSY: &str = "too much is being asked at once";
 
@@ -86,6 +91,9 @@ pub(super) struct AllTasks<'a> {
     /// Commands to run on that have not been answered: a stop behind them has to come behind the answer.
     moving: usize,
     asking: FuturesUnordered<Answering<'a>>,
+    rounds: Rounds<'a>,
+    /// What those answer that are asked to stop with another: one round at a time.
+    round: Option<Asking<'a>>,
     /// What can be unfolded, by its reference behind [`ALL`].
     values: Vec<Value>,
 }
@@ -96,6 +104,7 @@ impl<'a> AllTasks<'a> {
         registry: &Registry,
         audit: SessionAudit<'a>,
         (client, needs_thread): (String, bool),
+        stops: StopsTogether<'a>,
     ) -> Self {
         Self {
             tasks: parent.tasks(),
@@ -109,6 +118,8 @@ impl<'a> AllTasks<'a> {
             due: None,
             moving: 0,
             asking: FuturesUnordered::new(),
+            rounds: Rounds::new(stops),
+            round: None,
             values: Vec::new(),
         }
     }
@@ -212,8 +223,17 @@ impl<'a> AllTasks<'a> {
         Taken::Later
     }
 
-    /// What `all` answer, once that they are asked is on record.
-    fn put(&self, all: Vec<GroupTask>, wish: Wish) -> Asking<'a> {
+    /// Asks those that run to stop with one that has, where that is to be.
+    fn stop_others(&mut self) {
+        if self.round.is_none() {
+            let due = self.rounds.due(&self.tasks.all());
+            self.round = (!due.is_empty()).then(|| self.put(due, Wish::Pause));
+        }
+    }
+
+    /// What `all` answer, once that they are asked is on record. They run on one after the other, as they have stopped.
+    fn put(&self, mut all: Vec<GroupTask>, wish: Wish) -> Asking<'a> {
+        all.sort_by_key(|task| task.since);
         let (tasks, audit) = (self.tasks.clone(), self.audit.clone());
         let client = self.client.clone();
         let ids: Vec<_> = all.iter().map(|task| task.breakpoint.id).collect();
@@ -232,9 +252,21 @@ impl<'a> AllTasks<'a> {
                 let late = || Err(format!("no answer within {} s", patience.as_secs()));
                 let answer =
                     timeout(patience, asked).map(move |said| said.unwrap_or_else(|_| late()));
-                answer.map(|answer| (task, answer))
+                Box::pin(answer.map(|answer| (task, answer)))
             });
-            join_all(each.collect::<Vec<_>>()).await
+            let (mut said, mut late) = (Vec::new(), Vec::new());
+            for mut asked in each {
+                let first = match wish.lets_run() {
+                    true => timeout(IN_ORDER, &mut asked).await.ok(),
+                    false => None,
+                };
+                match first {
+                    Some(answer) => said.push(answer),
+                    None => late.push(asked),
+                }
+            }
+            said.extend(join_all(late).await);
+            said
         })
     }
 
@@ -248,13 +280,29 @@ impl<'a> AllTasks<'a> {
                     None => std::future::pending().await,
                 }
             };
+            let round = async {
+                match &mut self.round {
+                    Some(round) => round.await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 Some(first) = logged => return self.logs(first),
+                said = round => {
+                    self.round = None;
+                    self.stop_others();
+                    let silence = Folded::new(&self.list(), said).silence();
+                    if !silence.is_empty() {
+                        let text = format!("not all stop with it:\n{}", silence.trim_end());
+                        return vec![notice(&text, false)];
+                    }
+                }
                 Some((request, wish, said)) = self.asking.next(), if !self.asking.is_empty() => {
                     return self.answered(&request, &wish, said);
                 }
                 // From the first change on: VS Code gives the focus away after 800 ms.
                 () = self.tasks.changed() => {
+                    self.stop_others();
                     let _ = self.due.get_or_insert_with(|| Instant::now() + SETTLED);
                 }
                 () = sleep_until(due), if self.due.is_some() && self.moving == 0 => {

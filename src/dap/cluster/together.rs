@@ -1,8 +1,9 @@
 //! Stop the world: when a task of a job stops, its others do as well, so that the other side of a collective is still there when a
 //! person looks.
 //!
-//! Only where the attach arguments ask for it (`rayRelay.group`), or the task itself (`ray_relay.breakpoint(group=True)`). The others become sessions of the same client: who attaches to
-//! them, and that they run on when their sessions end, is as with every other session.
+//! Only where the attach arguments ask for it (`rayRelay.group`), a rule of the policy, or the task itself
+//! (`ray_relay.breakpoint(group=True)`). The others become sessions of the same client: who attaches to them, and that they run on
+//! when their sessions end, is as with every other session. Those that are open already are asked to stop ([`super::rounds`]).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use tokio::time::Instant;
 
 use super::jobs::JobName;
 use crate::dap::attach_selector::{AttachSelector, fits};
+use crate::identity::Principal;
 use crate::ray::registry::{Breakpoint, Snapshot};
 use crate::session::family::Stop;
 
@@ -31,12 +33,41 @@ pub(in crate::dap) enum Joined {
     Told(String),
 }
 
+/// Whether the others of a job stop with one of its tasks: as the attach arguments say, or else as the policy does.
+#[derive(Clone, Copy)]
+pub(in crate::dap) struct StopsTogether<'a> {
+    said: Option<bool>,
+    principal: &'a Principal,
+}
+
+impl<'a> StopsTogether<'a> {
+    pub(in crate::dap) fn new(selector: &AttachSelector, principal: &'a Principal) -> Self {
+        Self {
+            said: selector.together,
+            principal,
+        }
+    }
+
+    /// With the task at `breakpoint`.
+    pub(in crate::dap) fn with(&self, breakpoint: &Breakpoint) -> bool {
+        let by_rule = || {
+            self.principal
+                .access()
+                .rights(breakpoint)
+                .obligations
+                .together
+        };
+        self.said.unwrap_or_else(by_rule)
+    }
+}
+
 /// Has the tasks of a job that run join those that stand, so many of them at most.
 type StopOthers<'a> = Box<dyn Fn(JobName, usize) -> BoxStream<'a, Joined> + Send + Sync + 'a>;
 
 /// Which jobs stand, and whose others are being stopped.
 pub(in crate::dap) struct Together<'a> {
     selector: AttachSelector,
+    pub(super) stops: StopsTogether<'a>,
     stop_others: StopOthers<'a>,
     /// Those of which a task stands, and whose others were asked to; when that was last seen.
     stand: HashMap<JobName, Instant>,
@@ -44,9 +75,14 @@ pub(in crate::dap) struct Together<'a> {
 }
 
 impl<'a> Together<'a> {
-    pub(in crate::dap) fn new(selector: &AttachSelector, stop_others: StopOthers<'a>) -> Self {
+    pub(in crate::dap) fn new(
+        selector: &AttachSelector,
+        principal: &'a Principal,
+        stop_others: StopOthers<'a>,
+    ) -> Self {
         Self {
             selector: selector.clone(),
+            stops: StopsTogether::new(selector, principal),
             stop_others,
             stand: HashMap::new(),
             joining: SelectAll::new(),
@@ -61,24 +97,20 @@ impl<'a> Together<'a> {
         (held, asking): (&[Stop], &[Stop]),
         room: usize,
     ) {
-        let counts = match self.selector.together {
-            true => held,
-            false if asking.is_empty() && self.stand.is_empty() => return,
-            false => asking,
-        };
-        for job in self.new_jobs(list, counts) {
+        for job in self.new_jobs(list, held, asking) {
             let joining = (self.stop_others)(job, room);
             self.joining.push(joining);
         }
     }
 
     /// The jobs of `list` of which a task stands since just now.
-    fn new_jobs(&mut self, list: &Snapshot, held: &[Stop]) -> Vec<JobName> {
-        let held: HashMap<_, _> = held.iter().copied().collect();
-        let is_held = |one: &Breakpoint| held.get(&one.id) == Some(&one.stop);
+    fn new_jobs(&mut self, list: &Snapshot, held: &[Stop], asking: &[Stop]) -> Vec<JobName> {
+        let among = |all: &[Stop]| all.iter().copied().collect::<HashMap<_, _>>();
+        let (held, asking) = (among(held), among(asking));
+        let is_of = |all: &HashMap<_, _>, one: &Breakpoint| all.get(&one.id) == Some(&one.stop);
         let stands = |one: &&Arc<Breakpoint>| {
             let waits = || one.is_paused() && one.is_named() && fits(&self.selector, one);
-            is_held(one) || (self.selector.together && waits())
+            is_of(&asking, one) || ((is_of(&held, one) || waits()) && self.stops.with(one))
         };
         let job = |one: &Arc<Breakpoint>| {
             let job = one.names.job_id.clone()?;
@@ -115,6 +147,7 @@ mod tests {
     use super::*;
     use crate::dap::attach_selector::read_selector;
     use crate::dap::testing::{paused, snapshot};
+    use crate::identity::testing::{authenticator, principal};
 
     const NONE: (&[Stop], &[Stop]) = (&[], &[]);
 
@@ -124,13 +157,29 @@ mod tests {
         rank
     }
 
-    fn together(block: &serde_json::Value) -> Together<'static> {
+    fn by(principal: &'static Principal, block: &serde_json::Value) -> Together<'static> {
         let selector = read_selector(&json!({ "rayRelay": block })).unwrap();
         let told = |job: JobName, room: usize| {
             let text = Joined::Told(format!("{} {room}", job.1));
             stream::iter([text]).boxed()
         };
-        Together::new(&selector, Box::new(told))
+        Together::new(&selector, principal, Box::new(told))
+    }
+
+    fn together(block: &serde_json::Value) -> Together<'static> {
+        by(Box::leak(Box::new(Principal::anonymous())), block)
+    }
+
+    /// What a policy with a rule for each of these jobs, in these words, has a person do who attaches by `block`.
+    async fn by_rules(rules: &[(&str, &str)], block: &serde_json::Value) -> Together<'static> {
+        let rule = |(job, words): &(&str, &str)| {
+            format!(
+                "[[rule]]\nsubjects = [\"ann\"]\nscopes = [\"debug\"]\njobs = [{job:?}]\n{words}\n"
+            )
+        };
+        let policy: String = rules.iter().map(rule).collect();
+        let ann = principal(&authenticator(&policy), "ann").await;
+        by(Box::leak(Box::new(ann)), block)
     }
 
     fn told(together: &mut Together<'_>) -> Vec<String> {
@@ -169,6 +218,30 @@ mod tests {
         together.stopped(&snapshot(Vec::new()), NONE, 30);
         together.stopped(&list, NONE, 30);
         assert_eq!(told(&mut together), ["01000000 30"]);
+    }
+
+    #[tokio::test]
+    async fn a_rule_has_the_others_stop_where_it_holds_and_the_arguments_go_before_it() {
+        let rules = [("01*", "group = \"job\""), ("02*", "")];
+        let list = || {
+            let first = rank(1, "01000000");
+            snapshot(vec![first, rank(2, "02000000"), rank(3, "03000000")])
+        };
+        for (block, stopped) in [
+            (json!({}), vec!["01000000 31"]),
+            (json!({"group": "none"}), vec![]),
+            (
+                json!({"group": "job"}),
+                vec!["01000000 31", "02000000 31", "03000000 31"],
+            ),
+        ] {
+            let mut together = by_rules(&rules, &block).await;
+            together.stopped(&list(), NONE, 31);
+            assert_eq!(told(&mut together), stopped, "{block}");
+        }
+        let mut together = by_rules(&rules[1..], &json!({})).await;
+        together.stopped(&list(), NONE, 31);
+        assert_eq!(told(&mut together), [""; 0]);
     }
 
     #[tokio::test]

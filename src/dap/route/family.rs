@@ -70,7 +70,7 @@ impl AttachFlow<'_> {
         .spaced(opened.client.quirks.mixes_sessions);
         let record = (audit.clone(), client_name);
         let stop_others = Box::new(move |job, room| self.stop_others(job, room, record.clone()));
-        let together = cluster::Together::new(&wanted, stop_others);
+        let together = cluster::Together::new(&wanted, &self.principal, stop_others);
         let running = cluster::run(
             self.context,
             client,

@@ -11,7 +11,10 @@ use tokio::time::timeout;
 
 use super::AttachFlow;
 use super::running::{ASKED, Process};
-use crate::dap::cluster::{JobName, Joined};
+use crate::dap::ClientOpening;
+use crate::dap::attach_selector::AttachSelector;
+use crate::dap::cluster::{JobName, Joined, StopsTogether};
+use crate::dap::selection::{AttachAnswer, ChildSessions, Hint};
 use crate::policy::Scope;
 use crate::ray::registry::{BreakpointId, Running, RunningQuery, State, What};
 use crate::session::audit::SessionAudit;
@@ -20,6 +23,27 @@ use crate::session::audit::SessionAudit;
 const AT_A_TIME: usize = 8;
 
 impl<'a> AttachFlow<'a> {
+    /// `answer`; where it is the only task that waits, which the client has not named and with which others are to stop, a cluster
+    /// session in its place.
+    pub(super) fn with_others(
+        &self,
+        answer: AttachAnswer,
+        selector: &AttachSelector,
+        hint: Hint,
+        opened: &ClientOpening,
+    ) -> AttachAnswer {
+        let named = hint != Hint::None
+            || selector.breakpoint.is_some()
+            || selector.task.is_some()
+            || selector.worker.is_some();
+        let opens = opened.client.children != ChildSessions::None && !named;
+        let stops = StopsTogether::new(selector, &self.principal);
+        match &answer {
+            AttachAnswer::Worker(only) if opens && stops.with(only) => AttachAnswer::Cluster,
+            _ => answer,
+        }
+    }
+
     /// Has the tasks of `job` that run join those that stand, `room` of them at most. What comes of it is told as it comes; dropped,
     /// no more debuggers are opened. `client`: what it calls itself.
     pub(in crate::dap) fn stop_others(

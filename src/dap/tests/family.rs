@@ -54,7 +54,7 @@ pub(super) async fn open(
     initialized(&mut dap).await;
     child.event("initialized").await;
     child.send("configurationDone", json!({})).await;
-    got(&mut dap, "configurationDone").await;
+    asked(&mut dap, "configurationDone").await;
     let taken = json!({"seq": 9, "type": "response", "request_seq": seen["seq"], "success": true, "command": "attach"});
     dap.send(&taken).await.unwrap();
     child.answer(attach).await;

@@ -1,6 +1,11 @@
 //! What a cluster session asks of the tasks of all its sessions.
 
-use tokio::sync::mpsc;
+mod members;
+mod together;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::{Notify, mpsc};
 
 use super::family::{announced, configured_with, open};
 use super::identity::{relay, with_token};
@@ -15,30 +20,46 @@ struct GroupScene {
     children: Vec<Debugger>,
     asked: Vec<mpsc::UnboundedReceiver<Value>>,
     played: Vec<JoinHandle<()>>,
-    _workers: [Worker; 2],
+    workers: [Worker; 2],
+    stage: Arc<Stage>,
+}
+
+/// What the debuggers of a scene have in common.
+#[derive(Default)]
+struct Stage {
+    /// How often any of them was asked.
+    asked: AtomicU64,
+    /// One that is late answers then.
+    goes_on: Notify,
 }
 
 fn rank(rank: u8) -> Breakpoint {
     let mut breakpoint = paused("Trainer.step", rank + 1);
     let names = breakpoint.names_mut();
+    names.job_id = Some("01000000".to_owned());
     (names.rank, names.group) = (Some(rank.into()), Some("Trainer".to_owned()));
     breakpoint
 }
 
-fn stopped() -> Value {
-    let stop = json!({"reason": "breakpoint", "threadId": 7, "allThreadsStopped": true});
+fn stopped(reason: &str) -> Value {
+    let stop = json!({"reason": reason, "threadId": 7, "allThreadsStopped": true});
     message::event("stopped", stop)
 }
 
-/// Plays the debugger of a task that stands, in which every expression has the value `loss`.
+/// Plays the debugger of a task that stands, in which every expression has the value `loss`, and which comes to a breakpoint of
+/// its own by `stepIn`. One that is `late` has no value until it goes on.
 async fn plays(
     mut dap: Conversation<TcpStream>,
     loss: &'static str,
     asked: mpsc::UnboundedSender<Value>,
+    stage: Arc<Stage>,
 ) {
-    dap.send(&stopped()).await.unwrap();
+    dap.send(&stopped("breakpoint")).await.unwrap();
     while let Ok(mut message) = dap.read().await {
-        asked.send(message.clone()).unwrap();
+        // A test may have seen enough.
+        let mut told = message.clone();
+        told["order"] = stage.asked.fetch_add(1, Ordering::SeqCst).into();
+        let _ = asked.send(told);
         let Some(request) = Request::read(&mut message) else {
             continue;
         };
@@ -49,6 +70,10 @@ async fn plays(
                 {"id": 4, "name": "step", "line": 9, "source": {"path": "/app/train.py"}},
             ]}),
             "evaluate" if loss == "silence" => continue,
+            "evaluate" if loss == "late" => {
+                stage.goes_on.notified().await;
+                json!({"result": told, "variablesReference": 0})
+            }
             "evaluate" => json!({"result": told, "variablesReference": 0}),
             "scopes" => json!({"scopes": [{"name": "Locals", "variablesReference": 5}]}),
             "variables" => {
@@ -65,9 +90,13 @@ async fn plays(
             let output = json!({"category": "stdout", "output": format!("{log}\n")});
             dap.send(&message::event("output", output)).await.unwrap();
         }
-        if request.command == "next" {
-            dap.send(&stopped()).await.unwrap();
-        }
+        let stops = match &*request.command {
+            "next" => "step",
+            "stepIn" => "breakpoint",
+            "pause" => "pause",
+            _ => continue,
+        };
+        dap.send(&stopped(stops)).await.unwrap();
     }
 }
 
@@ -88,13 +117,15 @@ impl GroupScene {
         let mut parent = Debugger::connect(&context).await;
         configured_with(&mut parent, arguments).await;
         let (mut children, mut asked, mut played) = (Vec::new(), Vec::new(), Vec::new());
+        let stage = Arc::new(Stage::default());
         for _ in 0..2 {
             let configuration = announced(&mut parent).await;
             let id = configuration["rayRelay"]["breakpoint"].clone();
             let at = usize::from(json!(workers[1].breakpoint.id) == id);
             let (mut child, dap) = open(&context, configuration, &workers).await;
             let (sender, receiver) = mpsc::unbounded_channel();
-            played.push(tokio::spawn(plays(dap, losses[at], sender)));
+            let play = plays(dap, losses[at], sender, Arc::clone(&stage));
+            played.push(tokio::spawn(play));
             // The focus is for the thread that stands for all.
             let stop = child.event("stopped").await;
             assert_eq!(stop["body"]["preserveFocusHint"], true, "{stop}");
@@ -107,7 +138,8 @@ impl GroupScene {
             children,
             asked,
             played,
-            _workers: workers,
+            workers,
+            stage,
         }
     }
 
@@ -300,7 +332,7 @@ async fn where_one_task_is_open_a_cluster_session_has_no_thread() {
     let workers = [worker, Worker::listen().await];
     let (mut child, dap) = open(&context, configuration, &workers).await;
     let (sender, _asked) = mpsc::unbounded_channel();
-    let _played = tokio::spawn(plays(dap, "0.5", sender));
+    let _played = tokio::spawn(plays(dap, "0.5", sender, Arc::default()));
     let stop = child.event("stopped").await;
     assert_ne!(stop["body"]["preserveFocusHint"], true, "{stop}");
     let typed = json!({"expression": "loss", "context": "repl"});

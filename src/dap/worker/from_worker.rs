@@ -67,6 +67,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                     // The client is told when it has configured.
                     return resumption.kept_stop(&stop);
                 }
+                self.note_break(&message);
                 self.leave_focus(&mut message);
             }
             FromWorker::Terminated => {

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::ActiveSession;
 use super::questions::{Question, Then};
 use crate::dap::wall;
+use crate::debugger::unattended::OWN_SEQ;
 use crate::pdb::{console_answer, console_expression};
 use crate::policy::Scope;
 use crate::session::family::{Asked, Wish};
@@ -72,14 +73,26 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 self.put(command, thread, question).await;
             }
             Wish::Pause => {
-                if !self.stands.any() {
-                    self.request(Command::Pause, json!({"threadId": "*"}));
-                }
-                let _ = answer.send(Ok(String::new()));
+                let asked = match self.stands.any() {
+                    true => Ok(()),
+                    false => self.stop_all(),
+                };
+                let _ = answer.send(asked.map(|()| String::new()));
             }
         }
         if moves {
             self.questions.runs_for_client = false;
+        }
+    }
+
+    /// Tells the lead of a stop that was not asked for: others may have to stop as well.
+    pub(super) fn note_break(&self, stop: &Value) {
+        let asked = ["pause", "step", "goto", "entry"];
+        if let Some(member) = &self.member
+            && self.live.worker.holds()
+            && !asked.iter().any(|asked| stop["body"]["reason"] == *asked)
+        {
+            member.breaks();
         }
     }
 
@@ -94,6 +107,16 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             body.insert("preserveFocusHint".to_owned(), true.into());
             member.follows();
         }
+    }
+
+    /// Has all threads of the task stop. Their debugger's answer says nothing more.
+    fn stop_all(&mut self) -> Result<(), String> {
+        let arguments = json!({"threadId": "*"});
+        let message = request(OWN_SEQ, Command::Pause, arguments.clone());
+        let captured = self.capture_sent(message.to_string().as_bytes());
+        captured.map_err(|why| why.to_string())?;
+        self.request(Command::Pause, arguments);
+        Ok(())
     }
 
     /// Puts a request to the worker as if the client had, but that its answer is that to `question`.

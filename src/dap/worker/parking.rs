@@ -128,6 +128,11 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         self.tell(&attach.success(Value::Null));
         self.session
             .set_state(SessionProtocol::Dap, SessionState::Attached);
+        if kept.runs()
+            && let Some(member) = &self.member
+        {
+            member.runs();
+        }
         for stop in kept.stops() {
             self.on_worker(stop.into()).await;
         }

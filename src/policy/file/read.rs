@@ -29,7 +29,7 @@ const LIMITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 const PARKS: (Duration, Duration) = (Duration::ZERO, Duration::from_secs(86_400));
 
 /// Keys of a `[[rule]]`.
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 15] = [
     "subjects",
     "groups",
     "scopes",
@@ -44,6 +44,7 @@ const KEYS: [&str; 14] = [
     "idle_limit",
     "park",
     "park_max",
+    "group",
 ];
 
 impl Policy {
@@ -212,7 +213,8 @@ impl PolicyReader<'_> {
             "session_limit" => limit(value).map(|read| obligations.session_limit = read),
             "idle_limit" => limit(value).map(|read| obligations.idle_limit = read),
             "park" => park(value).map(|read| obligations.park = read),
-            _ => park(value).map(|read| obligations.park_max = read),
+            "park_max" => park(value).map(|read| obligations.park_max = read),
+            _ => read_group(value).map(|read| obligations.together = read),
         };
         if let Err(wrong) = read {
             self.wrong(key, at, value, wrong);
@@ -266,6 +268,16 @@ fn read_patterns(value: &RawValue) -> Result<Vec<Pattern>, Wrong> {
         ));
     }
     Ok(names.into_iter().map(Pattern::new).collect())
+}
+
+/// What stops together: nothing but a job.
+fn read_group(value: &RawValue) -> Result<bool, Wrong> {
+    match value {
+        RawValue::Text(word) if word == "job" => Ok(true),
+        _ => Err(Wrong::expected("\"job\"").hint(
+            "it says that the tasks of a job stop together; for members of a group write groups = [\"NAME\"]",
+        )),
+    }
 }
 
 fn expected_scopes() -> String {

@@ -41,6 +41,7 @@ fn the_example_means_what_its_comments_say() {
     let limit = rights.obligations.session_limit;
     assert_eq!(limit, Some(Duration::from_secs(36 * 3600)));
     assert!(!member.rights(&other).scopes.contains(Scope::Debug));
+    assert!(rights.obligations.together && !member.rights(&other).obligations.together);
     let oncall = policy.access("oncall-3", &[]);
     assert!(oncall.rights(&other).obligations.record);
     assert!(oncall.may_on_cluster(Scope::DashboardWrite, "default"));
@@ -129,6 +130,22 @@ idle_limit = \"90d\"
 }
 
 #[test]
+fn what_stops_together_is_a_job() {
+    let rule = |group: &str| {
+        format!("[[rule]]\nsubjects = [\"*\"]\nscopes = [\"debug\"]\ngroup = {group}\n")
+    };
+    assert!(read::parse("policy.toml", &rule("\"job\"")).is_ok());
+    for group in ["\"ml-team\"", "true", "[\"job\"]", "\"none\""] {
+        let problems = read::parse("policy.toml", &rule(group)).unwrap_err();
+        let text = problems.to_string();
+        assert!(
+            text.contains("expected  \"job\"") && text.contains("of a group"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn broken_toml_is_one_kind_of_problem_and_quotes_nothing() {
     let problems = read::parse("policy.toml", "[[rule]]\nsubjects = [\"s3cret").unwrap_err();
     assert!(!problems.to_string().contains("s3cret"));
@@ -140,10 +157,14 @@ fn broken_toml_is_one_kind_of_problem_and_quotes_nothing() {
 fn what_it_comes_to_is_said_in_full() {
     let policy = policy(EXAMPLE);
     let text = policy.explained().join("\n");
-    let team = "group \"ml-team\" may view, debug; jobs \"raysubmit_ml_*\" or \"04000000\"; a session for at most 36h; kept for 15m when the connection is lost";
+    let team = "group \"ml-team\" may view, debug; jobs \"raysubmit_ml_*\" or \"04000000\"; a session for at most 36h; kept for 15m when the connection is lost; parked for at most 16h; the others of a job stop with a task";
     assert!(text.contains(team), "{text}");
     let json = policy.to_json();
     assert_eq!(json[2]["clusters"][0], "default");
+    assert_eq!(
+        (&json[1]["group"], &json[2]["group"]),
+        (&"job".into(), &Value::Null)
+    );
     assert_eq!(policy.doubts(&["default"], false), Vec::<String>::new());
     assert!(policy.doubts(&["prod"], true)[0].contains("\"default\""));
 }

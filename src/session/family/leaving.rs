@@ -31,6 +31,8 @@ pub(super) struct Members {
     pub(super) park: bool,
     /// The parent's client is shown a thread for all of them, which the focus is to be on.
     pub(super) led: bool,
+    /// How often a task of them has stopped.
+    pub(super) stops: u64,
 }
 
 /// By which a session of a family is asked.
@@ -39,8 +41,14 @@ pub(super) struct Line {
     pub(super) breakpoint: Arc<Breakpoint>,
     pub(super) questions: mpsc::Sender<Asked>,
     pub(super) stands: bool,
+    /// It is about to stop, as it was when the session began.
+    pub(super) arriving: bool,
     /// How often it has stopped.
     pub(super) stops: u64,
+    /// How often it has by itself, and neither by a person's wish nor by the relay's.
+    pub(super) breaks: u64,
+    /// Which stop of all tasks was its last.
+    pub(super) since: u64,
     /// How often it left the focus to the parent then.
     pub(super) followed: u64,
     /// Its rank, where its process has told it.
@@ -55,7 +63,7 @@ pub(super) struct One {
     left: Option<Instant>,
     /// By which its task is asked; `None`: it is with a subprocess of one, or has not begun.
     pub(super) line: Option<Line>,
-    /// Its task asks by its own words that the others of its job stop with it.
+    /// Its task, which stands, asks by its own words that the others of its job stop with it.
     pub(super) asks: bool,
 }
 

@@ -17,8 +17,16 @@ pub struct GroupTask {
     pub breakpoint: Arc<Breakpoint>,
     /// Whether the program stands, as far as is known.
     pub stands: bool,
+    /// Whether it is about to stop since its session began.
+    pub arriving: bool,
     /// How often it has stopped.
     pub stops: u64,
+    /// How often it has by itself, and neither by a person's wish nor by the relay's.
+    pub breaks: u64,
+    /// Its place in the order in which those that stand have stopped.
+    pub since: u64,
+    /// Whether it asks by its own words that the others of its job stop with it.
+    pub asks: bool,
     /// How often that was not for the client of its own session.
     pub followed: u64,
     /// Its rank, where its process has told it.
@@ -33,16 +41,21 @@ impl GroupTasks {
     /// All that can be asked now, in the order of their sessions.
     pub fn all(&self) -> Vec<GroupTask> {
         let members = self.0.borrow();
-        let task = |(session, line): (&u64, &Line)| GroupTask {
+        let task = |(session, line, asks): (&u64, &Line, bool)| GroupTask {
             session: *session,
             breakpoint: Arc::clone(&line.breakpoint),
             stands: line.stands,
+            arriving: line.arriving,
             stops: line.stops,
+            breaks: line.breaks,
+            since: line.since,
+            asks,
             followed: line.followed,
             rank: line.rank,
         };
         let lines = members.sessions.iter();
-        let lines = lines.filter_map(|(session, one)| Some((session, one.line.as_ref()?)));
+        let lines =
+            lines.filter_map(|(session, one)| Some((session, one.line.as_ref()?, one.asks)));
         let mut all: Vec<_> = lines.map(task).collect();
         all.sort_unstable_by_key(|task| task.session);
         all

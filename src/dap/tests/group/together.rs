@@ -1,0 +1,101 @@
+//! The others of a job stop with one of its tasks, also those that are open already, and run on as they have stopped.
+
+use super::*;
+use crate::identity::testing::authenticator;
+
+/// Whose rule has the tasks of a job stop together.
+const RULE: &str =
+    "[[rule]]\nsubjects = [\"ann\"]\nscopes = [\"list\", \"debug\"]\ngroup = \"job\"\n";
+
+/// What a debugger is asked next, of what has a task run or stop; and which question to any that is.
+async fn moved(asked: &mut mpsc::UnboundedReceiver<Value>) -> (String, u64) {
+    let moves = ["continue", "next", "stepIn", "pause"];
+    let next = async {
+        loop {
+            let message = asked.recv().await.unwrap();
+            let command = message["command"].as_str().unwrap_or_default();
+            if moves.contains(&command) {
+                return (command.to_owned(), message["order"].as_u64().unwrap());
+            }
+        }
+    };
+    timeout(PATIENCE, next).await.expect("asked in time")
+}
+
+/// The first runs, the second comes to a breakpoint of its own, and the first stops with it.
+async fn stops_with_another(scene: &mut GroupScene) {
+    let [first, second] = &mut scene.children[..] else {
+        panic!("two sessions");
+    };
+    first.ask("continue", json!({"threadId": 7})).await;
+    assert_eq!(moved(&mut scene.asked[0]).await.0, "continue");
+    second.send("stepIn", json!({"threadId": 7})).await;
+    assert_eq!(moved(&mut scene.asked[1]).await.0, "stepIn");
+    assert_eq!(moved(&mut scene.asked[0]).await.0, "pause");
+    let stop = first.event("stopped").await;
+    assert_eq!(stop["body"]["reason"], "pause", "{stop}");
+    assert_eq!(
+        second.event("stopped").await["body"]["reason"],
+        "breakpoint"
+    );
+}
+
+#[tokio::test]
+async fn what_is_open_and_runs_stops_with_another_and_runs_on_behind_it() {
+    let (audit, kept) = spied(true);
+    let relay = guarded(Authenticator::open(), audit, |_| {});
+    let arguments = json!({"name": "Ray", "rayRelay": {"group": "job"}});
+    let mut scene = GroupScene::of(relay, arguments, ["0.5", "nan"]).await;
+    stops_with_another(&mut scene).await;
+    // The second has stopped first.
+    let answer = scene.parent.ask("continue", json!({"threadId": 1})).await;
+    assert_eq!(answer["success"], true, "{answer}");
+    // And what the relay has stopped has stopped no other.
+    let (last, first) = (
+        moved(&mut scene.asked[0]).await,
+        moved(&mut scene.asked[1]).await,
+    );
+    assert_eq!((&*first.0, &*last.0), ("continue", "continue"));
+    assert!(first.1 < last.1, "{first:?} {last:?}");
+    let lines = kept.take();
+    let group = lines
+        .iter()
+        .filter(|line| line.details["command"] == "group");
+    let asks: Vec<_> = group.map(|line| &line.details["asks"]).collect();
+    assert_eq!(asks, ["pause", "continue"]);
+}
+
+#[tokio::test]
+async fn a_rule_of_the_policy_has_what_is_open_stop_with_another() {
+    let relay = guarded(authenticator(RULE), Audit::off(), |_| {});
+    let ann = with_token(token_of("ann"));
+    let mut scene = GroupScene::of(relay, ann, ["0.5", "nan"]).await;
+    stops_with_another(&mut scene).await;
+}
+
+/// A relay of [`RULE`] at which one task waits.
+async fn with_one() -> (Arc<Context>, Worker) {
+    let relay = guarded(authenticator(RULE), Audit::off(), |_| {});
+    let worker = Worker::listening(rank(0)).await;
+    relay.registry.insert(worker.breakpoint.clone());
+    (relay, worker)
+}
+
+/// Where one task waits, an attach that names none is a session with that.
+#[tokio::test]
+async fn a_rule_makes_a_cluster_session_of_an_attach_to_the_only_task_that_waits() {
+    let (relay, worker) = with_one().await;
+    let mut parent = Debugger::connect(&relay).await;
+    configured_with(&mut parent, with_token(token_of("ann"))).await;
+    let configuration = announced(&mut parent).await;
+    let id = json!(worker.breakpoint.id);
+    assert_eq!(configuration["rayRelay"]["breakpoint"], id);
+    // Who says otherwise, or names it, has that one.
+    for mut block in [json!({"group": "none"}), json!({"breakpoint": id})] {
+        let (relay, worker) = with_one().await;
+        block["token"] = token_of("ann").into();
+        let arguments = json!({ "rayRelay": block });
+        let (_debugger, _) = Debugger::attaching(&relay, arguments).await;
+        worker.attached().await;
+    }
+}

@@ -1,0 +1,123 @@
+//! What the session of a task tells the lead of its family: whether it can be asked, stands or runs, and what it wants of others.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use super::GroupMember;
+use super::asking::{Logged, WAITING};
+use super::leaving::{Line, Members, One};
+use crate::ray::registry::Breakpoint;
+
+impl GroupMember {
+    /// The task of this session asks that the others of its job stop with it.
+    pub fn asks_others(&self) {
+        if let Some(family) = self.families.lock().get(&self.name) {
+            family.members.send_if_modified(|members| {
+                let own = members.sessions.get_mut(&self.session);
+                own.is_some_and(|own| !std::mem::replace(&mut own.asks, true))
+            });
+        }
+    }
+
+    /// From now on the lead may ask what it likes of the task that this session holds at `breakpoint`.
+    pub fn answers(&mut self, breakpoint: &Arc<Breakpoint>) {
+        let (questions, asked) = mpsc::channel(WAITING);
+        self.asked = Some(asked);
+        self.tell(|one| {
+            one.line = Some(Line {
+                breakpoint: Arc::clone(breakpoint),
+                questions,
+                stands: false,
+                arriving: true,
+                stops: 0,
+                breaks: 0,
+                since: 0,
+                followed: 0,
+                rank: None,
+            });
+        });
+    }
+
+    /// The task stands now, or runs.
+    pub fn stands(&mut self, stands: bool) {
+        if std::mem::replace(&mut self.stands, stands) == stands {
+            return;
+        }
+        if let Some(family) = self.families.lock().get(&self.name) {
+            family.members.send_modify(|members| {
+                members.stops += u64::from(stands);
+                let Some(one) = members.sessions.get_mut(&self.session) else {
+                    return;
+                };
+                one.asks &= stands;
+                if let Some(line) = &mut one.line {
+                    line.stands = stands;
+                    line.stops += u64::from(stands);
+                    line.arriving = false;
+                    if stands {
+                        line.since = members.stops;
+                    }
+                }
+            });
+        }
+    }
+
+    /// The task runs since before this session, which goes on with it.
+    pub fn runs(&self) {
+        self.tell(|one| {
+            if let Some(line) = &mut one.line {
+                line.arriving = false;
+            }
+        });
+    }
+
+    /// The task has stopped by itself, and neither by a person's wish nor by the relay's.
+    pub fn breaks(&self) {
+        self.tell(|one| {
+            if let Some(line) = &mut one.line {
+                line.breaks += 1;
+            }
+        });
+    }
+
+    /// Whether the lead's client is shown a thread for all tasks, which the focus is to be on.
+    pub fn is_led(&self) -> bool {
+        self.members.borrow().led
+    }
+
+    /// The task has stopped, and not for the client of this session.
+    pub fn follows(&self) {
+        self.tell(|one| {
+            if let Some(line) = &mut one.line {
+                line.followed += 1;
+            }
+        });
+    }
+
+    /// The process of the task has told its rank.
+    pub fn has_rank(&self, rank: u32) {
+        self.tell(|one| {
+            if let Some(line) = &mut one.line {
+                line.rank = Some(rank);
+            }
+        });
+    }
+
+    /// A breakpoint has logged `text` in the task. Whether the lead's client will see it: one that reads too slowly does not.
+    pub fn logs(&self, text: String) -> bool {
+        let known = self.families.lock();
+        let session = self.session;
+        let logged = Logged { session, text };
+        known
+            .get(&self.name)
+            .is_some_and(|family| family.logs.try_send(logged).is_ok())
+    }
+
+    fn tell(&self, what: impl FnOnce(&mut One)) {
+        if let Some(family) = self.families.lock().get(&self.name) {
+            let tell = |members: &mut Members| members.sessions.get_mut(&self.session).map(what);
+            family.members.send_modify(|members| _ = tell(members));
+        }
+    }
+}
