@@ -1,0 +1,136 @@
+//! Who of the group is asked: what a person may see, and holds. And what of that is kept.
+
+use super::*;
+use crate::identity::testing::authenticator;
+use crate::ray::registry::Snapshot;
+
+/// Who may do what. `ann` and `vic` may see the trainers alone.
+const POLICY: &str = r#"
+[[rule]]
+subjects = ["ann"]
+scopes = ["list", "debug"]
+tasks = ["Trainer.*"]
+[[rule]]
+subjects = ["vic"]
+scopes = ["list", "view"]
+tasks = ["Trainer.*"]
+record = true
+[[rule]]
+subjects = ["adm"]
+scopes = ["list", "debug", "admin"]
+"#;
+
+fn relay(adapt: impl FnOnce(&mut Config)) -> Arc<Context> {
+    guarded(authenticator(POLICY), Audit::off(), adapt)
+}
+
+fn typed(expression: &str) -> Value {
+    json!({"expression": expression, "context": "repl"})
+}
+
+async fn until_parked(context: &Context, worker: &Worker) {
+    let id = worker.breakpoint.id;
+    let mut lists = context.registry.watch();
+    let parked = |list: &Arc<Snapshot>| {
+        let row = list.find(id);
+        row.is_some_and(|row| row.state.word() == "parked")
+    };
+    let listed = timeout(PATIENCE, lists.wait_for(parked)).await;
+    listed.expect("parked in time").unwrap();
+}
+
+/// The client of a rank is lost while all are asked, and an administrator goes on with its task: not in the middle of what its
+/// debugger was asked.
+#[tokio::test]
+async fn a_task_that_another_person_takes_while_all_are_asked_is_named_and_the_others_answer() {
+    let relay = relay(|config| config.park.r#for = Duration::from_secs(900));
+    let ann = with_token(token_of("ann"));
+    let mut scene = GroupScene::of(relay, ann, ["0.5", "late"]).await;
+    let seq = scene.parent.send("evaluate", typed("loss")).await;
+    while scene.asked[1].recv().await.unwrap()["command"] != "evaluate" {}
+    drop(scene.children.pop().map(|lost| lost.dap));
+    let answer = scene.parent.answer(seq).await;
+    let said = "0: 0.5\n! 1: its session has ended";
+    assert_eq!(answer["body"]["result"], said, "{answer}");
+    let worker = &scene.workers[1];
+    until_parked(&scene.context, worker).await;
+    let block =
+        json!({"breakpoint": worker.breakpoint.id, "takeOver": true, "token": token_of("adm")});
+    let (mut taker, _) = Debugger::attaching(&scene.context, json!({ "rayRelay": block })).await;
+    scene.stage.goes_on.notify_one();
+    taker.event("initialized").await;
+    let done = taker.send("configurationDone", json!({})).await;
+    taker.answer(done).await;
+    taker.event("stopped").await;
+    // From now on it is another person's, and not asked.
+    let answer = scene.parent.ask("evaluate", typed("loss")).await;
+    assert_eq!(answer["body"]["result"], "0: 0.5", "{answer}");
+    let seq = taker.send("threads", json!({})).await;
+    let next = taker.read().await;
+    assert_eq!(next["request_seq"], seq, "{next}");
+    while let Ok(message) = scene.asked[1].try_recv() {
+        assert_ne!(message["command"], "evaluate", "{message}");
+    }
+}
+
+#[tokio::test]
+async fn who_may_see_some_is_answered_by_those_and_not_told_of_others() {
+    let relay = relay(|_| {});
+    let mut hidden = rank(2);
+    hidden.names_mut().name = Some("Secret.step".to_owned());
+    let hidden = Worker::listening(hidden).await;
+    relay.registry.insert(hidden.breakpoint.clone());
+    let ann = json!({"name": "Ray", "rayRelay": {"group": "job", "token": token_of("ann")}});
+    let mut scene = GroupScene::of(relay, ann, ["0.5", "nan"]).await;
+    let parent = &mut scene.parent;
+    let seq = parent.send("evaluate", typed("loss")).await;
+    let mut heard = Vec::new();
+    let answer = loop {
+        let message = parent.read().await;
+        heard.push(message.to_string());
+        if message["request_seq"] == seq {
+            break message;
+        }
+    };
+    assert_eq!(answer["body"]["result"], "0: 0.5\n1: nan", "{answer}");
+    let threads = parent.ask("threads", json!({})).await;
+    assert_eq!(threads["body"]["threads"][0]["name"], "all 2 tasks");
+    let id = hidden.breakpoint.id.to_string();
+    for message in heard {
+        let tells = message.contains("startDebugging") || message.contains("Secret");
+        assert!(!tells && !message.contains(&id), "{message}");
+    }
+    assert_not_dialled(hidden.listener);
+}
+
+/// As of a session of its own: what is asked through the group and what is seen of it is recorded, without secrets.
+#[tokio::test]
+async fn what_is_asked_of_all_is_in_the_recording_of_each_without_secrets() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = relay(|config| {
+        config.masking.enabled = true;
+        config.recording.dir = Some(dir.path().to_owned());
+    });
+    let secret = "{'password': 'hunter2'}";
+    let vic = with_token(token_of("vic"));
+    let mut scene = GroupScene::of(relay, vic, [secret, secret]).await;
+    let answer = scene.parent.ask("evaluate", typed("loss")).await;
+    let shown = "0,1: {'password': ‹masked›}";
+    assert_eq!(answer["body"]["result"], shown, "{answer}");
+    let answer = scene.parent.ask("evaluate", typed("run_it()")).await;
+    let said = answer["body"]["result"].as_str().unwrap();
+    assert!(said.starts_with("! 0,1: evaluating anything but"), "{said}");
+    for child in scene.children {
+        drop(child.dap);
+        child.ended.await.unwrap();
+    }
+    let files: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
+    assert_eq!(files.len(), 2);
+    for file in files {
+        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        assert!(!text.contains("hunter2"), "{text}");
+        for kept in ["\\\"expression\\\":\\\"loss\\\"", "run_it()", "‹masked›"] {
+            assert!(text.contains(kept), "{kept} is not in {text}");
+        }
+    }
+}
