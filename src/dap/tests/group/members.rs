@@ -83,20 +83,24 @@ async fn who_may_see_some_is_answered_by_those_and_not_told_of_others() {
     let ann = json!({"name": "Ray", "rayRelay": {"group": "job", "token": token_of("ann")}});
     let mut scene = GroupScene::of(relay, ann, ["0.5", "nan"]).await;
     let parent = &mut scene.parent;
-    let seq = parent.send("evaluate", typed("loss")).await;
     let mut heard = Vec::new();
-    let answer = loop {
-        let message = parent.read().await;
-        heard.push(message.to_string());
-        if message["request_seq"] == seq {
-            break message;
-        }
-    };
+    while heard
+        .last()
+        .is_none_or(|last: &Value| last["event"] != "stopped")
+    {
+        heard.push(parent.read().await);
+    }
+    let seq = parent.send("evaluate", typed("loss")).await;
+    while heard.last().is_none_or(|last| last["request_seq"] != seq) {
+        heard.push(parent.read().await);
+    }
+    let answer = &heard[heard.len() - 1];
     assert_eq!(answer["body"]["result"], "0: 0.5\n1: nan", "{answer}");
     let threads = parent.ask("threads", json!({})).await;
     assert_eq!(threads["body"]["threads"][0]["name"], "all 2 tasks");
     let id = hidden.breakpoint.id.to_string();
     for message in heard {
+        let message = message.to_string();
         let tells = message.contains("startDebugging") || message.contains("Secret");
         assert!(!tells && !message.contains(&id), "{message}");
     }
