@@ -40,6 +40,8 @@ pub(super) struct Dialling {
     pub(super) resume: Option<Subject>,
     /// Who keeps the connection beyond this process, and what is written down of it.
     pub(super) keeper: Option<(Arc<Keeper>, Value)>,
+    /// The body of the message that the debugger is sent before it has greeted, where there is one.
+    pub(super) first: Option<String>,
 }
 
 impl Dialling {
@@ -54,6 +56,7 @@ impl Dialling {
                 holder: None,
                 resume: None,
                 keeper: None,
+                first: None,
             },
             None => Self::again(breakpoint, agents).await?,
         };
@@ -75,6 +78,7 @@ impl Dialling {
             holder: None,
             resume: None,
             keeper: None,
+            first: None,
         })
     }
 
@@ -154,9 +158,10 @@ pub(super) fn shown(holder: &registry::Holder) -> WorkerTaker {
     }
 }
 
-/// Dials, and reads the first message of the greeting. The connection is there for `tenant`.
+/// Dials, says what the debugger is to hear first, and reads the first message of the greeting. The connection is there for
+/// `tenant`.
 pub(super) async fn greet(
-    dialling: Dialling,
+    mut dialling: Dialling,
     tenant: Box<dyn Tenant>,
     patience: Duration,
     (max_frame, account): (usize, Account),
@@ -164,6 +169,7 @@ pub(super) async fn greet(
 ) -> Result<Conversation<Worker>, ConnectError> {
     let owner = tasks.clone();
     let greeting = async move {
+        let first = dialling.first.take();
         let stream = dialling.dial(DIAL).await?;
         if let Some(socket) = stream.socket() {
             tcp::tune(socket, PROBE_AFTER)
@@ -173,7 +179,13 @@ pub(super) async fn greet(
         let worker = Worker::new(stream, Some(tenant), owner);
         let mut worker = Conversation::new(worker, max_frame);
         worker.count(&account);
-        match timeout(patience, worker.read()).await {
+        let greeted = async {
+            if let Some(first) = first {
+                worker.send_body(first.as_bytes()).await?;
+            }
+            worker.read().await
+        };
+        match timeout(patience, greeted).await {
             Ok(Ok(_)) => Ok(worker),
             Ok(Err(closed)) => Err(ConnectError::NotDap(closed)),
             Err(_) => Err(ConnectError::TimedOut(patience)),
