@@ -27,7 +27,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::time::{Instant, Interval, MissedTickBehavior, timeout};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
 use tracing::debug;
 
 use self::closing::Decision;
@@ -274,7 +274,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     pub(super) async fn run(mut self: Box<Self>) -> SessionOutcome<'a, S> {
         // Messages that only pass do not come by here, so the counters are brought up to date now and then.
         let every = self.live.sampling().unwrap_or(COUNT_EVERY);
-        let mut count = tokio::time::interval(every.min(COUNT_EVERY));
+        let every = every.min(COUNT_EVERY);
+        let mut count = interval_at(Instant::now() + every, every);
         count.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let beside = WakeForwarder::new();
         loop {
