@@ -1,5 +1,5 @@
 //! The Ray dashboard behind the relay: requests and answers are streamed both ways, and never
-//! held, except the one answer in which addresses are replaced.
+//! held, except those of which rows are left out.
 //!
 //! Called by [`super::connection`] with requests that passed the guard; who sends them and whether that is allowed is
 //! decided here, before the head hears of it. There is no deadline on a
@@ -7,8 +7,10 @@
 //! head, TCP keepalive finds peers that are gone, and a client that leaves drops all of it.
 
 mod buffered;
+mod change;
 mod done;
 mod inject;
+mod streamed;
 pub(super) mod upstream;
 
 use std::pin::pin;

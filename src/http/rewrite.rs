@@ -2,8 +2,8 @@
 //!
 //! Pure, called by [`super::dashboard`] with each piece of the text as it comes. Walks the JSON and replaces only the spans
 //! of two values in rows that carry a debugger's port, `ip` and `debugger_port`. All else stays as it was to the byte: order
-//! of keys, white space, numbers beyond 64 bits or with odd exponents, and the `NaN` that Python writes. A text that cannot
-//! be walked is refused, never let through: what has been given out for its beginning is to be thrown away.
+//! of keys, white space, numbers beyond 64 bits or with odd exponents, and the `NaN` that Python writes. Of a text that cannot
+//! be walked no more is given out than has been walked.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -135,6 +135,11 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> Rewriter<F> {
             new: Vec::new(),
             any: false,
         }
+    }
+
+    /// Bytes that are held.
+    pub(crate) fn held(&self) -> usize {
+        self.held.len() + self.new.len()
     }
 
     /// Takes the next piece of the text, and gives what of the new text is certain by now.

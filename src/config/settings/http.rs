@@ -15,7 +15,7 @@ settings! {
         /// The deadline from the first byte of a request to the end of its headers, and of an idle kept-alive
         /// connection.
         header_timeout: Duration = 30 * SECOND, duration(SHORTEST..=10 * MINUTE);
-        /// Largest dashboard answer that is held to rewrite addresses in it, in bytes.
+        /// Largest dashboard answer in which addresses are replaced or rows left out, in bytes.
         max_rewrite: usize = 64 * MIB, size(64 * KIB..=GIB);
         /// Open streams of /relay/v1/events at a time.
         max_event_streams: usize = 64, count(1..=100_000);

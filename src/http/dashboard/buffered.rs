@@ -1,30 +1,30 @@
-//! Answers that are held until their end, because addresses in them are replaced or rows left out, and whether that is possible
-//! is known at their end only. What is left out is not held; what is, is taken from the memory of who asks, and of what the answers
-//! of the cluster may have.
+//! Answers that are changed: addresses in them are replaced while they [pass](super::streamed), and those of which rows are left
+//! out are held until their end. What is left out is not held; what is, is taken from the memory of who asks, and of what the
+//! answers of the cluster may have.
 
 use std::collections::HashSet;
-use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Limited};
+use hyper::Response;
 use hyper::body::Body as _;
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, RETRY_AFTER};
-use hyper::{Response, StatusCode};
 
+use super::change::{NotChanged, hold, next};
+use super::streamed::StreamedList;
 use super::upstream::Upstream;
 use crate::advertise::ExternalAddress;
 use crate::context::Context;
 use crate::http::answer::{self, Body};
-use crate::http::filter::{FilteredRow, NotAList, RowFilter};
+use crate::http::filter::{FilteredRow, RowFilter};
 use crate::http::hop;
 use crate::http::refusal::ASK_AGAIN;
-use crate::http::refusal::chain;
 use crate::http::required_access::RowAccess;
-use crate::http::rewrite::{NotJson, Rewriter, Worker, rewrite};
+use crate::http::rewrite::{Worker, rewrite};
 use crate::identity::Principal;
-use crate::memory::{MemoryUse, Short, Taken};
+use crate::memory::{MemoryUse, Taken};
 use crate::ray::head::HeadBody;
 use crate::ray::registry::BreakpointId;
 use crate::session::may_list;
@@ -33,9 +33,6 @@ use crate::telemetry::metrics::RefusalKind;
 /// How long an answer that is held for rewriting may take to arrive: 10,000 rows take Ray a few
 /// seconds.
 const WHOLE_ANSWER: Duration = Duration::from_secs(60);
-
-/// How long the head is not read on while there is no memory for what it says.
-const MEMORY_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How much of an answer is for the one who asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,14 +62,21 @@ pub(super) async fn rewritten(
     upstream.fit(&mut parts.headers);
     let limit = job.ctx.config.http.max_rewrite;
     let metrics = Arc::clone(&job.ctx.metrics);
+    let principal = job.principal.clone();
     let changed = job.changed(&parts.headers, body, limit);
     let refused = match tokio::time::timeout(WHOLE_ANSWER, changed).await {
-        Ok(Ok((pieces, taken))) => {
+        Ok(Ok(changed)) => {
             hop::forget_body(&mut parts.headers);
-            let length: usize = pieces.iter().map(Bytes::len).sum();
-            parts.headers.insert(CONTENT_LENGTH, length.into());
-            let body = answer::held(answer::pieces(pieces), taken);
-            return Response::from_parts(parts, body.boxed_unsync());
+            let body = match changed {
+                Changed::Whole(pieces, taken) => {
+                    let length: usize = pieces.iter().map(Bytes::len).sum();
+                    parts.headers.insert(CONTENT_LENGTH, length.into());
+                    answer::held(answer::pieces(pieces), taken).boxed_unsync()
+                }
+                Changed::Begun(list) if principal.is_anonymous() => list,
+                Changed::Begun(list) => answer::until_over(list, &principal).boxed_unsync(),
+            };
+            return Response::from_parts(parts, body);
         }
         Ok(Err(why)) => why,
         Err(_) => NotChanged::Slow,
@@ -86,6 +90,14 @@ pub(super) async fn rewritten(
         response.headers_mut().insert(RETRY_AFTER, ASK_AGAIN.into());
     }
     response
+}
+
+/// What came of an answer.
+enum Changed {
+    /// All of it, and the memory that it takes.
+    Whole(Vec<Bytes>, Taken),
+    /// A list on its way.
+    Begun(Body),
 }
 
 /// What to do with an answer.
@@ -103,7 +115,7 @@ impl BufferedAnswer {
         headers: &HeaderMap,
         body: HeadBody,
         limit: usize,
-    ) -> Result<(Vec<Bytes>, Taken), NotChanged> {
+    ) -> Result<Changed, NotChanged> {
         let encoding = headers.get(CONTENT_ENCODING);
         if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
             return Err(NotChanged::Broken(
@@ -120,27 +132,22 @@ impl BufferedAnswer {
             .account(&self.principal)
             .for_answers_of(&of_cluster);
         let mut taken = account.nothing(MemoryUse::Answers);
-        let mut pieces = Vec::new();
-        if let View::Rows(rows, reader) = self.view {
-            let mut filter = RowFilter::new(self.judge(rows, reader));
-            while let Some(piece) = next(&mut body, limit).await? {
-                // A buffer that grows is there twice.
-                hold(&mut taken, filter.held() + 2 * piece.len()).await?;
-                filter.feed(&piece)?;
-            }
-            pieces.extend(filter.finish()?.map(Bytes::from));
-        } else {
-            let mut rewriter = Rewriter::new(self.addresses());
-            let mut held = 0;
-            while let Some(piece) = next(&mut body, limit).await? {
-                held += piece.len();
-                hold(&mut taken, held).await?;
-                pieces.push(rewriter.feed(&piece)?.into());
-            }
-            pieces.push(rewriter.finish()?.into());
+        let View::Rows(rows, reader) = self.view else {
+            let mut list = StreamedList::new(body, limit, self.addresses(), taken);
+            return Ok(match list.begin().await? {
+                Some(text) => Changed::Whole(vec![text], list.into_taken()),
+                None => Changed::Begun(list.boxed_unsync()),
+            });
+        };
+        let mut filter = RowFilter::new(self.judge(rows, reader));
+        while let Some(piece) = next(&mut body, limit).await? {
+            // A buffer that grows is there twice.
+            hold(&mut taken, filter.held() + 2 * piece.len()).await?;
+            filter.feed(&piece)?;
         }
+        let pieces = filter.finish()?.map(Bytes::from).to_vec();
         hold(&mut taken, pieces.iter().map(Bytes::len).sum()).await?;
-        Ok((pieces, taken))
+        Ok(Changed::Whole(pieces, taken))
     }
 
     /// Says which rows are for the principal: those of breakpoints that it may list, and for one who reads the whole dashboard
@@ -225,59 +232,6 @@ impl BufferedAnswer {
             };
             new.extend_from_slice(host.as_bytes());
             *port
-        }
-    }
-}
-
-/// The next piece of a head's answer.
-async fn next(body: &mut Limited<HeadBody>, limit: usize) -> Result<Option<Bytes>, NotChanged> {
-    let broken = |error: Box<dyn Error + Send + Sync>| match error.is::<LengthLimitError>() {
-        true => NotChanged::TooLarge { limit },
-        false => NotChanged::Broken(chain(&*error)),
-    };
-    while let Some(frame) = body.frame().await {
-        if let Ok(piece) = frame.map_err(broken)?.into_data() {
-            return Ok(Some(piece));
-        }
-    }
-    Ok(None)
-}
-
-/// Has `bytes` of memory, once they are there.
-async fn hold(taken: &mut Taken, bytes: usize) -> Result<(), NotChanged> {
-    let held = taken.resize_within(bytes, MEMORY_PATIENCE).await;
-    held.map_err(NotChanged::Short)
-}
-
-/// Why an answer is not given. `Display` is a sentence for the client.
-#[derive(Debug, thiserror::Error)]
-enum NotChanged {
-    #[error(
-        "the list is larger than {limit} bytes, so the relay cannot replace the addresses in it: filter it (filter_keys=num_paused_threads), use a smaller limit, or raise `http.max_rewrite`"
-    )]
-    TooLarge { limit: usize },
-    #[error(
-        "the Ray head began its list but did not get to the end; try again, and look at the load of the head"
-    )]
-    Slow,
-    #[error("the Ray head's list broke off ({0}); try again")]
-    Broken(String),
-    #[error(transparent)]
-    NotJson(#[from] NotJson),
-    #[error(transparent)]
-    NotAList(#[from] NotAList),
-    #[error(transparent)]
-    Short(Short),
-}
-
-impl NotChanged {
-    fn status(&self) -> StatusCode {
-        match self {
-            Self::Slow => StatusCode::GATEWAY_TIMEOUT,
-            Self::Short(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::TooLarge { .. } | Self::Broken(_) | Self::NotJson(_) | Self::NotAList(_) => {
-                StatusCode::BAD_GATEWAY
-            }
         }
     }
 }

@@ -214,6 +214,40 @@ async fn what_cannot_be_rewritten_does_not_leave() {
 }
 
 #[tokio::test]
+async fn a_long_list_passes_while_it_comes_and_breaks_off_where_it_is_none() {
+    let (send, receive) = mpsc::channel::<String>(1);
+    let receive = Arc::new(Mutex::new(Some(receive)));
+    let (address, _head) = head(move |_| {
+        let receive = receive.lock().unwrap().take().unwrap();
+        let frames = stream::unfold(receive, |mut receive| async {
+            let piece = receive.recv().await?;
+            Some((Ok(Frame::data(piece.into())), receive))
+        });
+        let list = Response::new(StreamBody::new(frames).boxed_unsync());
+        async move { with(list, &[("content-type", "application/json")]) }
+    })
+    .await;
+    let relay = Relay::start(&[("default", address)], |_| {}).await;
+    let row = r#"{"ip": "10.88.0.10", "debugger_port": 38645}, "#;
+    send.send(format!("[{}", row.repeat(2000))).await.unwrap();
+    let response = relay.get("/api/v0/workers").await;
+    assert_eq!(response.status(), 200);
+    let mut body = response.into_body();
+    let mut seen = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    // Only now: nothing waits for the end of the list.
+    send.send(format!("{row}]}}")).await.unwrap();
+    let broken = loop {
+        match body.frame().await {
+            Some(Ok(frame)) => seen = [seen, frame.into_data().unwrap()].concat().into(),
+            end => break end.is_some(),
+        }
+    };
+    assert!(broken, "an end that the client takes for the list's");
+    let seen = String::from_utf8(seen.into()).unwrap();
+    assert!(seen.contains("127.0.0.1") && !seen.contains("10.88"));
+}
+
+#[tokio::test]
 async fn errors_and_heads_of_the_workers_pass() {
     let (address, _seen, _head) =
         telling(|| with(status(500), &[("content-type", "application/json")])).await;

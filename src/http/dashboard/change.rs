@@ -1,0 +1,76 @@
+//! How an answer of a head that is changed is read, and why it is not given.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::StatusCode;
+
+use crate::http::filter::NotAList;
+use crate::http::refusal::chain;
+use crate::http::rewrite::NotJson;
+use crate::memory::{Short, Taken};
+use crate::ray::head::{HeadBody, StreamedBodyError};
+
+/// How long the head is not read on while there is no memory for what it says.
+const MEMORY_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why a head's answer of at most `limit` bytes broke off.
+pub(super) fn broken(error: StreamedBodyError, limit: usize) -> NotChanged {
+    match error.is::<LengthLimitError>() {
+        true => NotChanged::TooLarge { limit },
+        false => NotChanged::Broken(chain(&*error)),
+    }
+}
+
+/// The next piece of a head's answer.
+pub(super) async fn next(
+    body: &mut Limited<HeadBody>,
+    limit: usize,
+) -> Result<Option<Bytes>, NotChanged> {
+    while let Some(frame) = body.frame().await {
+        if let Ok(piece) = frame.map_err(|why| broken(why, limit))?.into_data() {
+            return Ok(Some(piece));
+        }
+    }
+    Ok(None)
+}
+
+/// Has `bytes` of memory, once they are there.
+pub(super) async fn hold(taken: &mut Taken, bytes: usize) -> Result<(), NotChanged> {
+    let held = taken.resize_within(bytes, MEMORY_PATIENCE).await;
+    held.map_err(NotChanged::Short)
+}
+
+/// Why an answer is not given. `Display` is a sentence for the client.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotChanged {
+    #[error(
+        "the list is larger than {limit} bytes, so the relay cannot replace the addresses in it: filter it (filter_keys=num_paused_threads), use a smaller limit, or raise `http.max_rewrite`"
+    )]
+    TooLarge { limit: usize },
+    #[error(
+        "the Ray head began its list but did not get to the end; try again, and look at the load of the head"
+    )]
+    Slow,
+    #[error("the Ray head's list broke off ({0}); try again")]
+    Broken(String),
+    #[error(transparent)]
+    NotJson(#[from] NotJson),
+    #[error(transparent)]
+    NotAList(#[from] NotAList),
+    #[error(transparent)]
+    Short(Short),
+}
+
+impl NotChanged {
+    pub(super) fn status(&self) -> StatusCode {
+        match self {
+            Self::Slow => StatusCode::GATEWAY_TIMEOUT,
+            Self::Short(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::TooLarge { .. } | Self::Broken(_) | Self::NotJson(_) | Self::NotAList(_) => {
+                StatusCode::BAD_GATEWAY
+            }
+        }
+    }
+}
