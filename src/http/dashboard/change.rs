@@ -1,5 +1,6 @@
 //! How an answer of a head that is changed is read, and why it is not given.
 
+use std::error::Error;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,16 +11,16 @@ use crate::http::filter::NotAList;
 use crate::http::refusal::chain;
 use crate::http::rewrite::NotJson;
 use crate::memory::{Short, Taken};
-use crate::ray::head::{HeadBody, StreamedBodyError};
+use crate::ray::head::HeadBody;
 
 /// How long the head is not read on while there is no memory for what it says.
 const MEMORY_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why a head's answer of at most `limit` bytes broke off.
-pub(super) fn broken(error: StreamedBodyError, limit: usize) -> NotChanged {
+pub(super) fn broken(error: &(dyn Error + Send + Sync + 'static), limit: usize) -> NotChanged {
     match error.is::<LengthLimitError>() {
         true => NotChanged::TooLarge { limit },
-        false => NotChanged::Broken(chain(&*error)),
+        false => NotChanged::Broken(chain(error)),
     }
 }
 
@@ -29,7 +30,7 @@ pub(super) async fn next(
     limit: usize,
 ) -> Result<Option<Bytes>, NotChanged> {
     while let Some(frame) = body.frame().await {
-        if let Ok(piece) = frame.map_err(|why| broken(why, limit))?.into_data() {
+        if let Ok(piece) = frame.map_err(|why| broken(&*why, limit))?.into_data() {
             return Ok(Some(piece));
         }
     }

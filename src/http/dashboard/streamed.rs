@@ -88,7 +88,7 @@ impl<F: FnMut(Worker<'_>, &mut Vec<u8>) -> u16> StreamedList<F> {
         let Some(frame) = next else {
             return self.finish();
         };
-        if let Ok(piece) = frame.map_err(|why| broken(why, self.limit))?.into_data() {
+        if let Ok(piece) = frame.map_err(|why| broken(&*why, self.limit))?.into_data() {
             self.walk(&piece)?;
         }
         let held = self.rewriter.as_ref().map_or(0, Rewriter::held);
