@@ -48,6 +48,8 @@ pub(super) struct About {
     pub(super) keeps: bool,
     /// The same of prompts of the legacy debugger.
     pub(super) keeps_prompts: bool,
+    /// And of subprocesses of a worker.
+    pub(super) keeps_subprocesses: bool,
     pub(super) inspects: bool,
 }
 

@@ -36,6 +36,8 @@ pub(crate) struct OpenRequest<'a> {
     pub(crate) holder: Option<messages::WorkerTaker>,
     /// The owner, where the agent keeps the worker for a person who goes on with it now.
     pub(crate) resume: Option<Subject>,
+    /// The subprocess of the worker that it is for; `None`: the worker itself.
+    pub(crate) process: Option<u32>,
 }
 
 /// Why there is no stream. `Display` is the middle of a sentence for the client: it names no address and no port.
@@ -170,6 +172,7 @@ impl Agents {
             node_id,
             holder,
             resume,
+            process,
         } = wanted;
         let session = holder.as_ref().map(|holder| holder.session.clone());
         let open = |stream, secret| {
@@ -183,13 +186,15 @@ impl Agents {
                 port: breakpoint.port,
                 holder,
                 resume,
+                process,
             })
         };
         let mut tunnel = self.streamed(link, session, open, patience).await?;
-        tunnel.keeps = match breakpoint.kind {
+        let keeps = match breakpoint.kind {
             Kind::Debugpy => link.about.keeps,
             Kind::Pdb => link.about.keeps_prompts,
         };
+        tunnel.keeps = keeps && (process.is_none() || link.about.keeps_subprocesses);
         Ok(tunnel)
     }
 

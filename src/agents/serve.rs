@@ -167,6 +167,7 @@ impl Agents {
                 reverse_ports: announced.reverse_ports,
                 keeps: announced.keeps,
                 keeps_prompts: announced.keeps_prompts,
+                keeps_subprocesses: announced.keeps_subprocesses,
                 inspects: announced.inspects,
             },
             since: Timestamp::now(),

@@ -85,6 +85,7 @@ pub(crate) fn announcement(node_id: Option<&str>, addresses: &[&str]) -> Announc
         reverse_ports: None,
         keeps: true,
         keeps_prompts: true,
+        keeps_subprocesses: true,
         inspects: true,
     }
 }

@@ -68,7 +68,7 @@ pub struct AttachSelector {
     /// `family`: the cluster session that had the client open this one. The relay puts it there itself.
     pub family: Option<String>,
     /// `subProcessId` at the top level: a session for that subprocess of a worker that is being debugged.
-    pub subprocess: Option<u64>,
+    pub subprocess: Option<u32>,
 }
 
 /// What becomes of a task whose client says goodbye.
@@ -233,11 +233,12 @@ fn not_a_selector() -> SessionRefusal {
 }
 
 /// debugpy takes text and fractions as well, and the number of one process is written in as many ways; here one is meant.
-fn subprocess(arguments: &Value) -> Result<Option<u64>, SessionRefusal> {
+fn subprocess(arguments: &Value) -> Result<Option<u32>, SessionRefusal> {
     match arguments.get("subProcessId") {
         None | Some(Value::Null) => Ok(None),
         Some(pid) => pid
             .as_u64()
+            .and_then(|pid| u32::try_from(pid).ok())
             .map(Some)
             .ok_or_else(|| bad("`subProcessId` must be the pid of a subprocess, a whole number")),
     }

@@ -122,8 +122,8 @@ impl<'a> AttachFlow<'a> {
                 self.take(&opened.client, &selector, &breakpoint).await
             }
             AttachAnswer::Subprocess(breakpoint) => {
-                let permit = self.subprocess(&selector, &breakpoint);
-                permit.map(|permit| (permit, None))
+                self.subprocess(&opened.client, &selector, &breakpoint)
+                    .await
             }
             // Large, and only of those who have come this far.
             AttachAnswer::Cluster => {
@@ -395,6 +395,7 @@ impl<'a> AttachFlow<'a> {
             park_for: selector.park_for,
             pauses: selector.running,
             quirks: opened.client.quirks,
+            children: opened.client.children,
             member,
         };
         let (context, session) = (self.context, self.session);

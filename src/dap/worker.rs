@@ -42,7 +42,6 @@ use super::attach_selector::OnClose;
 use super::client::{Goodbye, Quirks};
 use super::linger::Linger;
 use super::message_filter::MessageFilter;
-use super::wall::Children;
 use crate::connection::on_wake::WakeForwarder;
 use crate::context::Context;
 use crate::debugger::Worker;
@@ -147,7 +146,7 @@ pub(super) struct ActiveSession<'a, S> {
     /// Another folder for its files, which the client has asked for.
     source_folder: Option<Box<source_folder::FolderRequest>>,
     /// The sessions with subprocesses that it has the client open.
-    children: Box<Children>,
+    children: Box<children::ChildRequests>,
     /// How the client will say that it leaves.
     goodbye: Goodbye,
     /// What becomes of the task when the client says goodbye, where it has said so.
@@ -212,6 +211,8 @@ enum Rare {
     StillRuns(String),
     /// A session with a subprocess that was held back is due.
     Child,
+    /// Subprocesses may wait whose sessions are parked.
+    Waiting,
     /// The counters are to be brought up to date.
     Tick,
 }
@@ -235,6 +236,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         Box::new(Self {
             context,
             session,
+            children: children::ChildRequests::of(context, &live, opening.children),
             live,
             attached: Box::new(children::AttachMode {
                 dialled: opening.dialled,
@@ -242,7 +244,6 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             }),
             refused: 0,
             source_folder: None,
-            children: Box::new(Children::new(Instant::now())),
             goodbye: opening.goodbye,
             on_close: opening.on_close,
             quirks: opening.quirks,
@@ -300,6 +301,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                 NextSession::Rare(Rare::Doubted(doubted)) => self.doubt(doubted),
                 NextSession::Rare(Rare::StillRuns(place)) => self.tell_place(&place),
                 NextSession::Rare(Rare::Child) => self.open_children(),
+                NextSession::Rare(Rare::Waiting) => self.open_waiting(),
                 NextSession::Rare(Rare::Tick) => {}
                 NextSession::Passes(event) => {
                     match self.on_event(event).await {
@@ -343,6 +345,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         if outcome == Outcome::Died && was_intended(&self.context.registry.snapshot(), id) {
             outcome = Outcome::Finished;
         }
+        self.let_subprocesses_run(outcome);
         self.session.set_bytes(self.splice.bytes());
         let (farewell, closing) = self.part();
         closing.end(outcome).await;
@@ -360,7 +363,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             || self.client_closed
             || self.terminated;
         let gone = self.live.is_cut_off() || self.closing.is_some() || self.vanished;
-        let child = self.children.next().filter(|_| !gone);
+        let child = self.children.pace.next().filter(|_| !gone);
+        let opens = !gone && self.resumption.is_none() && self.live.worker.holds();
         let free = self.filter.sees_nothing()
             && !self.live.audit.wants_commands()
             && !self.is_over_for_client();
@@ -372,6 +376,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                 doubted = self.session.doubted() => Rare::Doubted(doubted),
                 place = pausing::still_runs(&mut self.pausing), if !gone => Rare::StillRuns(place),
                 () = children::due(child) => Rare::Child,
+                () = self.children.parked(), if opens => Rare::Waiting,
                 _ = count.tick() => Rare::Tick,
             }
         });

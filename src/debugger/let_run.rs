@@ -41,7 +41,7 @@ const STANDS_TOO: Duration = Duration::from_millis(300);
 /// # Errors
 /// [`NotLetRun`]; the whole takes at most 15 s.
 pub async fn let_run(connected: Conversation<Worker>, threads: u32) -> Result<(), NotLetRun> {
-    visit(connected, Some(threads)).await
+    visit(connected, Visit::Threads(threads)).await
 }
 
 /// The same without configuring: a thread that stands at a stop runs on, and one that waits for a debugger waits on.
@@ -49,12 +49,35 @@ pub async fn let_run(connected: Conversation<Worker>, threads: u32) -> Result<()
 /// # Errors
 /// As [`let_run`].
 pub(crate) async fn touch(connected: Conversation<Worker>) -> Result<(), NotLetRun> {
-    visit(connected, None).await
+    visit(connected, Visit::Touch).await
 }
 
-async fn visit(debugger: Conversation<Worker>, configure: Option<u32>) -> Result<(), NotLetRun> {
+/// Has the subprocess `process` of the worker whose debugger `connected` leads to run: it waits for a client until one has
+/// configured. One that has ended is none.
+///
+/// # Errors
+/// As [`let_run`].
+pub(crate) async fn let_subprocess_run(
+    connected: Conversation<Worker>,
+    process: u32,
+) -> Result<(), NotLetRun> {
+    visit(connected, Visit::Subprocess(process)).await
+}
+
+/// What is done there.
+#[derive(Clone, Copy)]
+enum Visit {
+    /// So many threads that wait are let in and run on.
+    Threads(u32),
+    /// Nothing: what stands runs on.
+    Touch,
+    /// A subprocess that waits is let in.
+    Subprocess(u32),
+}
+
+async fn visit(debugger: Conversation<Worker>, visit: Visit) -> Result<(), NotLetRun> {
     let leaving = Leaving { debugger, stops: 0 };
-    let done = timeout(PATIENCE, leaving.all(configure)).await;
+    let done = timeout(PATIENCE, leaving.all(visit)).await;
     let done = done.unwrap_or_else(|_| Err("it does not answer".to_owned()));
     done.map_err(NotLetRun)
 }
@@ -66,22 +89,32 @@ struct Leaving {
 }
 
 impl Leaving {
-    async fn all(mut self, configure: Option<u32>) -> Result<(), String> {
+    async fn all(mut self, visit: Visit) -> Result<(), String> {
         let client = json!({"clientID": "ray-relay", "clientName": CLIENT, "adapterID": "debugpy", "pathFormat": "path"});
         self.ask(1, Command::Initialize, client).await?;
-        let attach = json!({
+        let mut attach = json!({
             "name": CLIENT, "request": Command::Attach, "type": "debugpy", "justMyCode": false, "subProcess": false,
             "pathMappings": mappings::none(),
         });
+        if let Visit::Subprocess(process) = visit {
+            attach["subProcessId"] = process.into();
+        }
         self.send(2, Command::Attach, attach).await?;
         loop {
             let message = self.read().await?;
             if message["event"] == Event::Initialized.as_str() {
                 break;
             }
+            if message["event"] == Event::Terminated.as_str() {
+                // There is none of that number.
+                return Ok(());
+            }
             refused(&message, 2)?;
         }
-        if let Some(threads) = configure {
+        if let Visit::Subprocess(_) = visit {
+            self.ask(4, Command::ConfigurationDone, Value::Null).await?;
+        }
+        if let Visit::Threads(threads) = visit {
             // Without it a thread at a post-mortem stop would not stand, but fail at once.
             let uncaught = json!({"filters": ["uncaught"]});
             self.ask(3, Command::SetExceptionBreakpoints, uncaught)

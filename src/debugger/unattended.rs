@@ -15,7 +15,7 @@ use crate::memory::Account;
 use crate::pdb::Prompt;
 use crate::wire::dap::codec::{FrameError, parse};
 use crate::wire::dap::kept::{self, Kept, Meaning};
-use crate::wire::dap::message::request;
+use crate::wire::dap::message::{named_subprocess, request};
 use crate::wire::dap::names::Command;
 use crate::wire::dap::peek::Depth;
 use crate::wire::dap::scanner::Rules;
@@ -250,6 +250,17 @@ impl Unattended {
             }
             Ear::Legacy(_) => false,
         }
+    }
+
+    /// A client that was lost was told of the subprocess `process`, which waits still: the next one is to be told as well.
+    pub(crate) fn name(&mut self, process: u32) {
+        self.kept
+            .take(named_subprocess(process).to_string().as_bytes());
+    }
+
+    /// The subprocesses that it has named, which wait for a client.
+    pub(crate) fn subprocesses(&self) -> impl Iterator<Item = u32> {
+        self.kept.subprocesses()
     }
 
     /// The connection to debugpy, where it is that.

@@ -1,14 +1,15 @@
 //! Which workers sessions hold through one agent, and which it keeps itself: the agent decides among relays.
 //!
 //! It keeps as many [of one person](super::places) as a relay would, whose parks are lost with it; in all as many as it can
-//! [tell of](kept_fit). Pure.
+//! [tell of](kept_fit). A subprocess of a worker has a hold of its own, of which no relay is told: its worker's stands for it.
+//! Pure.
 
 use std::sync::Arc;
 
 use super::places::{NoPlace, PlacesOfOne};
 use crate::wire::tunnel::messages::{
-    ClientName, Hex, HoldRow, KeptSession, LetRun, Name, Open, ParkTerms, Parked, Replica, Subject,
-    WorkerTaker, kept_fit, written,
+    ClientName, Hex, HoldRow, KeptSession, LetRun, MOST_KEPT, Name, Open, ParkTerms, Parked,
+    Replica, Subject, WorkerTaker, kept_fit, written,
 };
 
 /// Names a session's hold of a worker.
@@ -25,6 +26,8 @@ pub(crate) struct NodeHolds<A> {
 struct NodeHold<A> {
     id: HoldId,
     held: HoldRow,
+    /// The subprocess of the worker that it is, which no relay is told of; `None`: the worker itself.
+    process: Option<u32>,
     /// Connections of the session.
     streams: usize,
     /// Of a worker that is kept.
@@ -63,7 +66,12 @@ impl<A> NodeHolds<A> {
     ) -> Result<HoldId, Box<HoldRow>> {
         let of_worker = |row: &NodeHold<A>| row.is_of(&open.worker_id, open.port);
         let others = |row: &&NodeHold<A>| {
-            of_worker(row) && (row.held.replica != replica || row.kept.is_some())
+            let is_kept = row.process.is_none() || row.process == open.process;
+            let is_other = match row.kept {
+                Some(_) => is_kept,
+                None => row.held.replica != replica,
+            };
+            of_worker(row) && is_other
         };
         if let Some(row) = self.rows.iter().find(others) {
             return Err(Box::new(row.held.clone()));
@@ -72,12 +80,15 @@ impl<A> NodeHolds<A> {
         let session = match &open.holder {
             Some(holder) => Some(&holder.session),
             None => {
-                let first = self.rows.iter().find(|row| of_worker(row));
+                let is_worker = |row: &&NodeHold<A>| of_worker(row) && row.process.is_none();
+                let first = self.rows.iter().find(is_worker);
                 first.map(|row| &row.held.session)
             }
         };
         let session = session.cloned().unwrap_or_default();
-        let same = |row: &&mut NodeHold<A>| of_worker(row) && row.held.session == session;
+        let same = |row: &&mut NodeHold<A>| {
+            of_worker(row) && row.process == open.process && row.held.session == session
+        };
         if let Some(row) = self.rows.iter_mut().find(same) {
             row.streams += 1;
             return Ok(row.id);
@@ -101,6 +112,7 @@ impl<A> NodeHolds<A> {
         self.rows.push(NodeHold {
             id: self.last,
             held,
+            process: open.process,
             streams: 1,
             kept: None,
         });
@@ -123,11 +135,11 @@ impl<A> NodeHolds<A> {
         let Some(own) = self.rows.iter().find(|row| row.id == id) else {
             return true;
         };
+        if own.process.is_some() {
+            return true;
+        }
         let held = &own.held;
-        let mut of_worker = self
-            .rows
-            .iter()
-            .filter(|row| row.is_of(&held.worker_id, held.port));
+        let mut of_worker = self.workers(&held.worker_id, held.port);
         of_worker.all(|row| row.id == id || row.held.session.is_empty())
     }
 
@@ -146,8 +158,10 @@ impl<A> NodeHolds<A> {
         let others = self
             .rows
             .iter()
-            .filter_map(|row| Some(row.kept.as_ref()?.bytes));
-        let others: Vec<usize> = others.collect();
+            .filter_map(|row| Some((row.process, row.kept.as_ref()?.bytes)));
+        let (subprocesses, others): (Vec<_>, Vec<_>) =
+            others.partition(|(process, _)| process.is_some());
+        let others: Vec<usize> = others.into_iter().map(|(_, bytes)| bytes).collect();
         let none = NoPlace::All(others.len());
         let row = self.rows.iter_mut().find(|row| row.id == id).ok_or(none)?;
         let held = HoldRow {
@@ -160,7 +174,12 @@ impl<A> NodeHolds<A> {
             ..row.held.clone()
         };
         let bytes = written(&held).len();
-        if !kept_fit(others.into_iter().chain([bytes])) {
+        // Of a subprocess no relay is told.
+        let fits = match row.process {
+            Some(_) => subprocesses.len() < MOST_KEPT,
+            None => kept_fit(others.into_iter().chain([bytes])),
+        };
+        if !fits {
             return Err(none);
         }
         row.held = held;
@@ -183,9 +202,15 @@ impl<A> NodeHolds<A> {
         }
     }
 
-    /// For whom the worker is kept, and what it is asked through.
-    pub(crate) fn kept(&self, worker_id: &Name, port: u16) -> Option<(&Subject, &A)> {
-        let mut of_worker = self.rows.iter().filter(|row| row.is_of(worker_id, port));
+    /// For whom the worker is kept, or its subprocess `process`, and what it is asked through.
+    pub(crate) fn kept(
+        &self,
+        worker_id: &Name,
+        port: u16,
+        process: Option<u32>,
+    ) -> Option<(&Subject, &A)> {
+        let rows = self.rows.iter().filter(|row| row.process == process);
+        let mut of_worker = rows.filter(|row| row.is_of(worker_id, port));
         of_worker.find_map(|row| {
             let owner = &row.held.parked.as_ref()?.owner;
             Some((owner, &row.kept.as_ref()?.asks))
@@ -197,7 +222,7 @@ impl<A> NodeHolds<A> {
         let LetRun {
             worker_id, port, ..
         } = let_run;
-        let mut of_worker = self.rows.iter().filter(|row| row.is_of(worker_id, *port));
+        let mut of_worker = self.workers(worker_id, *port);
         of_worker.find_map(|row| {
             let meant = let_run.session.as_ref();
             let is_meant = |meant: &KeptSession| {
@@ -211,8 +236,44 @@ impl<A> NodeHolds<A> {
     /// What relays are told. A connection without a session, such as a relay's look after a worker that was left, is not
     /// shown.
     pub(crate) fn rows(&self) -> Arc<[HoldRow]> {
-        let named = self.rows.iter().filter(|row| !row.held.session.is_empty());
+        let workers = self.rows.iter().filter(|row| row.process.is_none());
+        let named = workers.filter(|row| !row.held.session.is_empty());
         named.map(|row| row.held.clone()).collect()
+    }
+
+    /// The worker, as its sessions have it.
+    fn workers(&self, worker_id: &Name, port: u16) -> impl Iterator<Item = &NodeHold<A>> {
+        let of_worker =
+            move |row: &&NodeHold<A>| row.held.worker_id == *worker_id && row.held.port == port;
+        self.rows
+            .iter()
+            .filter(of_worker)
+            .filter(|row| row.process.is_none())
+    }
+
+    /// The subprocesses of the worker that are kept for `owner`.
+    pub(crate) fn kept_subprocesses(
+        &self,
+        worker_id: &Name,
+        port: u16,
+        owner: &Subject,
+    ) -> Vec<u32> {
+        let rows = self.rows.iter().filter(|row| row.is_of(worker_id, port));
+        let own = rows.filter(|row| row.owner() == Some(owner));
+        own.filter_map(|row| row.process).collect()
+    }
+
+    /// The worker of the subprocess of `id`, which is kept, where the same person has it: until when it is kept, where it is.
+    /// `None`: that person has it no more, and the subprocess is to be let run.
+    pub(crate) fn task_of(&self, id: HoldId) -> Option<Option<u64>> {
+        let own = self.rows.iter().find(|row| row.id == id)?;
+        let owner = own.owner()?;
+        let name: Name = (&**owner).into();
+        let mut workers = self.workers(&own.held.worker_id, own.held.port);
+        workers.find_map(|row| match &row.held.parked {
+            Some(parked) => (parked.owner == *owner).then_some(Some(parked.until_unix_ms)),
+            None => (row.held.name == name).then_some(None),
+        })
     }
 
     /// Whether the owner of `keep` may have one more of those that are kept. Where authentication is off, no person's share is
@@ -233,6 +294,11 @@ impl<A> NodeHolds<A> {
 }
 
 impl<A> NodeHold<A> {
+    /// For whom it is kept.
+    fn owner(&self) -> Option<&Subject> {
+        Some(&self.held.parked.as_ref()?.owner)
+    }
+
     fn is_of(&self, worker_id: &Name, port: u16) -> bool {
         self.held.worker_id == *worker_id && self.held.port == port
     }

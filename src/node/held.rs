@@ -69,7 +69,8 @@ impl HoldTable {
         let gone = || Refused::new(Refusal::Other, "nothing is kept there for that owner");
         let asks = {
             let holds = self.holds.lock();
-            let (owner, asks) = holds.kept(&open.worker_id, open.port).ok_or_else(gone)?;
+            let kept = holds.kept(&open.worker_id, open.port, open.process);
+            let (owner, asks) = kept.ok_or_else(gone)?;
             if open.resume.as_ref() != Some(owner) {
                 return Err(gone());
             }
@@ -79,6 +80,13 @@ impl HoldTable {
         let busy = |_| Refused::new(Refusal::Kept, "another client resumes it at this moment");
         asks.try_send(HeldRequest::HandOver(answer)).map_err(busy)?;
         handed_over.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// The subprocesses that are kept for the owner of the worker that `open` names.
+    pub(super) fn kept_subprocesses(&self, open: &Open) -> Vec<u32> {
+        let holds = self.holds.lock();
+        let of = |owner| holds.kept_subprocesses(&open.worker_id, open.port, owner);
+        open.resume.as_ref().map(of).unwrap_or_default()
     }
 
     /// Has the task of a worker that is kept run on.
@@ -116,6 +124,26 @@ impl WorkerHold {
             // The table outlives this.
             _ = rows.changed().await;
         }
+    }
+
+    /// Resolves when this is kept for a subprocess whose worker its person has no more. Cancel safe.
+    pub(super) async fn left_by_its_task(&self) {
+        let mut rows = self.table.watch();
+        loop {
+            rows.mark_unchanged();
+            if self.table.holds.lock().task_of(self.id).is_none() {
+                return;
+            }
+            // The table outlives this.
+            _ = rows.changed().await;
+        }
+    }
+
+    /// For how long still the worker is kept that this is a subprocess of; `None`: it is not.
+    pub(super) fn kept_with_its_task(&self) -> Option<Duration> {
+        let until = self.table.holds.lock().task_of(self.id)??;
+        let left = until.checked_sub(now_unix_ms()).filter(|left| *left > 0)?;
+        Some(Duration::from_millis(left))
     }
 
     /// Shows the worker as kept by `keep` for so long from now; gives what is asked of its keeper.
@@ -176,6 +204,7 @@ mod tests {
                 peer: Some("192.0.2.1:5000".parse().unwrap()),
             }),
             resume: None,
+            process: None,
         }
     }
 
@@ -236,6 +265,41 @@ mod tests {
         let meant = LetRun::of(&table.watch().borrow()[0]);
         table.let_run(&meant);
         assert!(matches!(asks.try_recv().unwrap(), HeldRequest::LetRun));
+    }
+
+    #[tokio::test]
+    async fn a_subprocess_is_kept_as_long_as_its_worker_is_the_same_persons() {
+        let table = HoldTable::new();
+        let (one, other) = (Hex([1; 8]), Hex([2; 8]));
+        let of = |process| Open {
+            process: Some(process),
+            ..open("w", None)
+        };
+        let worker = table.take(&open("w", Some("7")), one).unwrap();
+        let subprocess = table.take(&of(9), one).unwrap();
+        assert_eq!(table.watch().borrow().len(), 1, "no relay is told of it");
+        let asks = worker.park(&keep("ada"), LEFT).unwrap();
+        let its_asks = subprocess.park(&keep("ada"), LEFT).unwrap();
+        assert!(subprocess.kept_with_its_task().is_some());
+        let resumes = |owner: &str| Open {
+            resume: Some(owner.into()),
+            ..open("w", Some("8"))
+        };
+        assert_eq!(table.kept_subprocesses(&resumes("ada")), [9]);
+        assert!(table.kept_subprocesses(&resumes("bob")).is_empty());
+        drop(asks);
+        worker.resume(&resumes("ada"), other);
+        assert!(subprocess.kept_with_its_task().is_none());
+        // Its debugger has a client already.
+        assert!(table.take(&of(9), other).is_err());
+        drop(table.take(&of(10), other).unwrap());
+        let stays = subprocess.left_by_its_task();
+        assert!(futures_util::FutureExt::now_or_never(stays).is_none());
+        drop(worker);
+        subprocess.left_by_its_task().await;
+        // It keeps no other from the worker.
+        let next = table.take(&open("w", Some("9")), one);
+        drop((next.unwrap(), its_asks));
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub(super) struct ParkedDebugger {
     said: KeepingTerms,
     asks: mpsc::Receiver<HeldRequest>,
     hold: WorkerHold,
+    /// It is a subprocess, which is kept no longer than its worker.
+    subprocess: bool,
     leaving: TaskTracker,
 }
 
@@ -60,6 +62,7 @@ impl ParkedDebugger {
     pub(super) async fn begin(
         tenure: Box<WorkerHandle>,
         said: KeepingTerms,
+        subprocess: bool,
     ) -> Result<Box<Self>, Box<WorkerHandle>> {
         let now = Instant::now();
         let left = said.keep.lasts(now - said.at).min(LONGEST);
@@ -97,6 +100,7 @@ impl ParkedDebugger {
             said,
             asks,
             hold,
+            subprocess,
             leaving,
         }))
     }
@@ -107,6 +111,7 @@ impl ParkedDebugger {
             let over = tokio::select! {
                 biased;
                 () = agent.ending.cancelled() => "the agent ends",
+                () = self.hold.left_by_its_task(), if self.subprocess => "its task is kept no longer",
                 Some(ask) = self.asks.recv() => match ask {
                     HeldRequest::HandOver(answer) => {
                         if let Err(answer) = self.waiting.want(Taker::Relay, answer) {
@@ -133,7 +138,13 @@ impl ParkedDebugger {
                     AfterWaiting::Heard(UnattendedEvent::Gone | UnattendedEvent::Closed) => "the debugger is gone",
                     AfterWaiting::Heard(UnattendedEvent::Garbled) => "the debugger is not understood",
                     AfterWaiting::Heard(_) => continue,
-                    AfterWaiting::Expired => "its time is over",
+                    AfterWaiting::Expired => match self.hold.kept_with_its_task() {
+                        Some(left) if self.subprocess => {
+                            self.waiting.until = Instant::now() + left.min(LONGEST);
+                            continue;
+                        }
+                        _ => "its time is over",
+                    },
                 },
             };
             info!(why = over, "a worker is kept no longer");

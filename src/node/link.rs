@@ -330,6 +330,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
             reverse_ports: reverse_ports.map(RangeInclusive::into_inner),
             keeps: true,
             keeps_prompts: true,
+            keeps_subprocesses: true,
             inspects: true,
         })
     }

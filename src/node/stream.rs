@@ -26,6 +26,8 @@ use crate::debugger::SETTLED as DEBUGGER_SETTLED;
 use crate::debugger::at_node::{self, Attended};
 use crate::dial::Stream;
 use crate::dial::websocket::Socket;
+use crate::wire::dap::codec::frame;
+use crate::wire::dap::message::kept_subprocess;
 use crate::wire::tunnel::messages::{
     DialFailure, FromAgent, Hex, Open, Refusal, Replica, StreamGreeting, StreamId, read, written,
 };
@@ -176,7 +178,7 @@ impl PendingStream {
                     hold,
                     leaving,
                 };
-                Box::pin(tenure.serve(agent, relay, None, lost)).await;
+                Box::pin(tenure.serve(agent, relay, None, (open, lost))).await;
             }
             Err(error) => debug!(%error, "a debugger's connection broke at once"),
         }
@@ -203,7 +205,7 @@ impl WorkerHandle {
         agent: &Agent,
         relay: Socket,
         resumed: Option<Resumed>,
-        lost: &CancellationToken,
+        (open, lost): (&Open, &CancellationToken),
     ) {
         let Self {
             debugger,
@@ -247,7 +249,8 @@ impl WorkerHandle {
         let Some(said) = keeps else {
             return tenure.leave().await;
         };
-        match ParkedDebugger::begin(Box::new(tenure), said).await {
+        let subprocess = open.process.is_some();
+        match ParkedDebugger::begin(Box::new(tenure), said, subprocess).await {
             Ok(keeping) => wait(agent, keeping).await,
             Err(tenure) => tenure.leave().await,
         }
@@ -295,11 +298,17 @@ async fn resume(
     };
     match opened {
         Ok(relay) => {
-            let (tenure, said, missed) = keeping.resumed();
+            let (tenure, said, mut missed) = keeping.resumed();
+            if open.process.is_none() {
+                for process in agent.held.kept_subprocesses(open) {
+                    missed.extend(frame(&kept_subprocess(process)));
+                }
+            }
             tenure.hold.resume(open, asking.replica);
             info!(port = open.port, "a client resumes a parked worker");
             let resumed = Some((said, missed));
-            tenure.serve(agent, relay, resumed, &asking.lost).await;
+            let asked = (open, &asking.lost);
+            tenure.serve(agent, relay, resumed, asked).await;
             info!(port = open.port, "session ended");
         }
         Err(refused) => {

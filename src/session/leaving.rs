@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::SessionTable;
 use crate::identity::Principal;
-use crate::ray::registry::{Breakpoint, Holder, Registry};
+use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Registry};
 use crate::session::table::{LivenessProbe, Reply};
 use crate::wire::proc_net;
 
@@ -88,6 +88,26 @@ pub(crate) async fn made_sure(
                 look = Instant::now() + pause;
             }
         }
+    }
+}
+
+/// The same of the sessions of `principal` with subprocesses of the worker `id`, for a client that goes on with that. Cancel safe.
+pub(crate) async fn subprocesses_made_sure(
+    sessions: &SessionTable,
+    principal: &Principal,
+    id: BreakpointId,
+) {
+    let live = sessions.with_subprocesses(id, principal);
+    let doubted = live.into_iter().filter_map(|id| sessions.doubt(id));
+    let mut doubts: Vec<_> = doubted.take(MOST).collect();
+    let until = Instant::now() + SHOWN;
+    let (mut pause, longest) = LOOKS;
+    while !doubts.is_empty() && Instant::now() < until {
+        sleep_until((Instant::now() + pause).min(until)).await;
+        pause = (pause * 4).min(longest);
+        let live = sessions.with_subprocesses(id, principal);
+        doubts.retain(|doubt| live.contains(&doubt.session()));
+        doubts = unanswered(doubts).await;
     }
 }
 

@@ -162,6 +162,7 @@ impl<'a> Begun<'a> {
             audit.end(Outcome::Refused).await;
             return Err(why);
         }
+        session.set_process(permit.process());
         session.set_breakpoint(breakpoint);
         Ok(Self {
             services,

@@ -6,20 +6,23 @@
 mod late;
 mod left;
 mod share;
+mod subprocesses;
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use self::late::ExpiredParks;
 pub(crate) use self::left::ParkView;
 use self::share::ParkPlaces;
 pub(crate) use self::share::ParkShare;
+use self::subprocesses::Subprocesses;
+pub(crate) use self::subprocesses::has_task;
 use super::{Attached, Authorized};
 use crate::agents::WorkerRoute;
 use crate::audit::Unavailable;
@@ -34,12 +37,22 @@ use crate::timestamp::Timestamp;
 /// Workers that are parked at a time: of what each debugger says meanwhile 32 KiB are kept.
 pub(crate) const MOST: usize = 1024;
 
-/// The parks of a relay, by breakpoint.
+/// Which debugger of a worker is parked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct ParkId {
+    /// The breakpoint of the worker.
+    pub(crate) breakpoint: BreakpointId,
+    /// The subprocess of it; `None`: the worker itself.
+    pub(crate) process: Option<u32>,
+}
+
+/// The parks of a relay, by what is parked.
 #[derive(Debug, Default)]
 pub struct Parks {
     /// The places of sessions, live or parked, for the case that they are lost.
     places: Arc<ParkPlaces>,
-    parked: Mutex<HashMap<BreakpointId, ParkEntry>>,
+    parked: Mutex<HashMap<ParkId, ParkEntry>>,
+    subprocesses: Subprocesses,
     /// What is over, for who comes too late.
     late: ExpiredParks,
 }
@@ -71,6 +84,10 @@ pub(crate) struct Busy;
 /// What a park has for the session that goes on with it. Dropped, the park goes on.
 #[derive(Debug)]
 pub(crate) struct Offer {
+    /// The subprocess of the worker that it is; `None`: the worker itself.
+    pub(crate) process: Option<u32>,
+    /// How it was left.
+    pub(crate) left: ParkView,
     /// By which way the worker is reached.
     pub(crate) way: Option<WorkerRoute>,
     /// The session that was parked.
@@ -105,7 +122,7 @@ pub(crate) struct HandedOver {
 #[derive(Debug)]
 pub(crate) struct ParkSlot {
     parks: Arc<Parks>,
-    id: BreakpointId,
+    id: ParkId,
     asks: mpsc::Receiver<ParkCommand>,
     _share: Box<ParkShare>,
 }
@@ -135,14 +152,14 @@ impl Parks {
         }
     }
 
-    /// A place for the park of `principal` with the breakpoint `id`, which its session holds, and which has its `share`.
+    /// A place for the park `id` of `principal`, whose session has its `share`.
     ///
     /// # Errors
     /// [`NoPlace`].
     pub(crate) fn park(
         self: &Arc<Self>,
         principal: &Principal,
-        id: BreakpointId,
+        id: ParkId,
         share: Box<ParkShare>,
     ) -> Result<ParkSlot, NoPlace> {
         let (ask, asks) = mpsc::channel(1);
@@ -156,6 +173,9 @@ impl Parks {
         }
         parked.insert(id, entry);
         drop(parked);
+        if id.process.is_some() {
+            self.subprocesses.parked.send_modify(|parked| *parked += 1);
+        }
         Ok(ParkSlot {
             parks: Arc::clone(self),
             id,
@@ -164,20 +184,22 @@ impl Parks {
         })
     }
 
-    /// What the park with `breakpoint` offers, for a session of `principal`, which may [go on](may_go_on) with another
+    /// What the park with `breakpoint`, or with the subprocess `process` of its worker, offers, for a session of `principal`, which may [go on](may_go_on) with another
     /// person's where it is to `take_over`, by `taker`. Takes as long as the park lets a debugger finish.
     ///
     /// # Errors
     /// [`SessionRefusal`]: it is another person's, has just ended, or its debugger is at work.
     pub(crate) async fn hand_over(
         &self,
-        breakpoint: &Breakpoint,
+        (breakpoint, process): (&Breakpoint, Option<u32>),
         principal: &Principal,
         take_over: bool,
         taker: Taker,
     ) -> Result<Offer, SessionRefusal> {
         let may = take_over && may_go_on(principal, breakpoint, take_over);
-        let asks = self.find(breakpoint, |owner| may || owner.is_same_person(principal))?;
+        let asks = self.find((breakpoint, process), |owner| {
+            may || owner.is_same_person(principal)
+        })?;
         let busy = || busy(breakpoint);
         let (answer, offered) = oneshot::channel();
         // The queue is full where another client asks for it at this moment.
@@ -200,7 +222,7 @@ impl Parks {
         expression: String,
     ) -> Result<String, SessionRefusal> {
         let (breakpoint, principal) = (authorized.breakpoint(), authorized.principal());
-        let asks = self.find(breakpoint, |owner| owner.is_same_person(principal))?;
+        let asks = self.find((breakpoint, None), |owner| owner.is_same_person(principal))?;
         let (answer, looked) = oneshot::channel();
         let asked = asks.try_send(ParkCommand::Look(expression, answer));
         asked.map_err(|_| busy(breakpoint))?;
@@ -239,7 +261,7 @@ impl Parks {
         let breakpoint = authorized.breakpoint();
         let administers = authorized.rights().scopes.contains(Scope::PlaceAdmin);
         let may = |owner: &Principal| administers || owner.is_same_person(authorized.principal());
-        let asks = self.find(breakpoint, may)?;
+        let asks = self.find((breakpoint, None), may)?;
         let (answer, ran) = oneshot::channel();
         let asked = asks.send(ParkCommand::LetRun(answer)).await;
         match (asked, ran.await) {
@@ -248,13 +270,61 @@ impl Parks {
         }
     }
 
+    /// Tells when there may be another park of a subprocess.
+    pub(crate) fn watch_subprocesses(&self) -> watch::Receiver<u64> {
+        self.subprocesses.parked.subscribe()
+    }
+
+    /// The subprocesses of the worker of the breakpoint `id` whose sessions `principal` has parked.
+    pub(crate) fn subprocesses(&self, principal: &Principal, id: BreakpointId) -> BTreeSet<u32> {
+        let parked = self.parked.lock();
+        let own = parked.iter().filter(|(park, entry)| {
+            park.breakpoint == id && entry.principal.is_same_person(principal)
+        });
+        own.filter_map(|(park, _)| park.process).collect()
+    }
+
+    /// The client of the worker of the breakpoint `id` is told of its subprocess `process`.
+    pub(crate) fn named(&self, id: BreakpointId, process: u32) {
+        self.subprocesses.named(id, process);
+    }
+
+    /// The agent of its node keeps the session with that subprocess.
+    pub(crate) fn kept_at_agent(&self, id: BreakpointId, process: u32) {
+        self.subprocesses.kept_at_agent(id, process);
+    }
+
+    /// Whether it does; for the first who asks, who goes on with it.
+    pub(crate) fn take_from_agent(&self, id: BreakpointId, process: u32) -> bool {
+        self.subprocesses.take_from_agent(id, process)
+    }
+
+    /// That subprocess has a session.
+    pub(crate) fn opened(&self, id: BreakpointId, process: u32) {
+        self.subprocesses.opened(id, process);
+    }
+
+    /// The subprocesses that were named and have had no session.
+    pub(crate) fn unopened(&self, id: BreakpointId) -> BTreeSet<u32> {
+        self.subprocesses.of(id)
+    }
+
+    /// The same, once the session with the worker is over and no client opens them any more.
+    pub(crate) fn never_opened(&self, id: BreakpointId) -> BTreeSet<u32> {
+        self.subprocesses.take(id)
+    }
+
     fn find(
         &self,
-        breakpoint: &Breakpoint,
+        (breakpoint, process): (&Breakpoint, Option<u32>),
         may: impl FnOnce(&Principal) -> bool,
     ) -> Result<mpsc::Sender<ParkCommand>, SessionRefusal> {
         let parked = self.parked.lock();
-        let entry = parked.get(&breakpoint.id).ok_or_else(|| over(breakpoint))?;
+        let id = ParkId {
+            breakpoint: breakpoint.id,
+            process,
+        };
+        let entry = parked.get(&id).ok_or_else(|| over(breakpoint))?;
         match (may(&entry.principal), breakpoint.holder()) {
             (true, _) => Ok(entry.asks.clone()),
             (false, Some(holder)) => {

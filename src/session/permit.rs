@@ -40,14 +40,16 @@ pub struct Permit {
     connection: Option<Box<dyn Any + Send + Sync>>,
     /// The breakpoint, where more has become known of it since it was taken.
     latest: Option<Arc<Breakpoint>>,
+    /// As whose it is shown to the next process, where the worker itself is another session's.
+    own: Option<Box<Holder>>,
 }
 
 #[derive(Debug)]
 enum Grant {
     /// The session that holds the breakpoint.
     Holder(Claim),
-    /// A further connection, for a subprocess of a worker that a session reaches.
-    Subprocess(Arc<Breakpoint>),
+    /// A further connection, for the subprocess with this pid of a worker that a session reaches.
+    Subprocess(Arc<Breakpoint>, u32),
     /// The session that is to hold what a park offers, shown as this.
     Offered(Box<(Offer, Holder)>),
 }
@@ -72,6 +74,7 @@ impl Permit {
                 way: None,
                 connection: None,
                 latest: None,
+                own: None,
             }),
             Err(_) => Err(ClaimError::Unknown),
         }
@@ -93,6 +96,7 @@ impl Permit {
             way: Some(way),
             connection: None,
             latest: None,
+            own: None,
         }
     }
 
@@ -106,6 +110,7 @@ impl Permit {
             listed: false,
             connection: None,
             latest: None,
+            own: None,
         }
     }
 
@@ -119,7 +124,7 @@ impl Permit {
         if !matches!(self.grant, Grant::Offered(_)) {
             return Ok(());
         }
-        let nothing = Grant::Subprocess(Arc::clone(&breakpoint));
+        let nothing = Grant::Subprocess(Arc::clone(&breakpoint), 0);
         if let Grant::Offered(offered) = std::mem::replace(&mut self.grant, nothing) {
             let (offer, holder) = *offered;
             let accepted = offer.accept().await.ok_or_else(|| over(&breakpoint))?;
@@ -138,20 +143,44 @@ impl Permit {
         self.connection.take()
     }
 
-    /// For a subprocess of the worker that was authorised, which a live session of the same principal has to reach now: the
-    /// one that holds it, or, when that is over, one of another subprocess. So the subprocesses of a subprocess can be
-    /// debugged whatever became of the task.
-    pub fn subprocess(sessions: &SessionTable, authorized: Authorized) -> Option<Self> {
-        let breakpoint = authorized.breakpoint().clone();
-        sessions.reached(breakpoint.id, authorized.principal())?;
-        Some(Self {
-            grant: Grant::Subprocess(breakpoint),
+    /// For the subprocess `process` of the worker that was authorised, which a live session of the same principal has to reach
+    /// now: the one that holds it, or, when that is over, one of another subprocess. So the subprocesses of a subprocess can be
+    /// debugged whatever became of the task. It is for the session of `holder`.
+    pub fn subprocess(
+        sessions: &SessionTable,
+        authorized: Authorized,
+        process: u32,
+        holder: Holder,
+    ) -> Option<Self> {
+        let id = authorized.breakpoint().id;
+        sessions.reached(id, authorized.principal())?;
+        Some(Self::beside(authorized, process, holder, None))
+    }
+
+    /// The same, which the session of another process had; it is reached by `way`.
+    pub(crate) fn beside(
+        authorized: Authorized,
+        process: u32,
+        holder: Holder,
+        way: Option<WorkerRoute>,
+    ) -> Self {
+        Self {
+            grant: Grant::Subprocess(authorized.breakpoint().clone(), process),
             authorized,
             listed: false,
-            way: None,
+            way,
             connection: None,
             latest: None,
-        })
+            own: Some(Box::new(holder)),
+        }
+    }
+
+    /// Whose session it is for, as that is shown.
+    pub(crate) fn holder(&self) -> Option<&Holder> {
+        match self.process() {
+            Some(_) => self.own.as_deref(),
+            None => self.breakpoint().holder(),
+        }
     }
 
     /// The same once it is known what the worker runs: who comes in the moment in which it stops is not to be on record with
@@ -195,21 +224,30 @@ impl Permit {
         match (&self.grant, &self.latest) {
             (_, Some(latest)) => latest,
             (Grant::Holder(claim), None) => claim.breakpoint(),
-            (Grant::Subprocess(breakpoint), None) => breakpoint,
+            (Grant::Subprocess(breakpoint, _), None) => breakpoint,
             (Grant::Offered(_), None) => self.authorized.breakpoint(),
         }
     }
 
     /// Whether this is the session that holds the breakpoint.
     pub fn holds(&self) -> bool {
-        !matches!(self.grant, Grant::Subprocess(_))
+        self.process().is_none()
+    }
+
+    /// The subprocess of the worker that it is for; `None`: it is for the worker itself.
+    pub fn process(&self) -> Option<u32> {
+        match &self.grant {
+            Grant::Holder(_) => None,
+            Grant::Subprocess(_, process) => Some(*process),
+            Grant::Offered(offered) => offered.0.process,
+        }
     }
 
     /// For the connection to the worker, which is led to its end when the session is over; `None` for a subprocess.
     pub(crate) fn lease(&self) -> Option<Lease> {
         match &self.grant {
             Grant::Holder(claim) => Some(claim.lease()),
-            Grant::Subprocess(_) | Grant::Offered(_) => None,
+            Grant::Subprocess(..) | Grant::Offered(_) => None,
         }
     }
 
@@ -236,7 +274,7 @@ impl Permit {
         match &self.grant {
             Grant::Holder(claim) => claim.settled().await,
             // Beside the session that reaches it.
-            Grant::Subprocess(_) | Grant::Offered(_) => {}
+            Grant::Subprocess(..) | Grant::Offered(_) => {}
         }
     }
 
@@ -255,7 +293,7 @@ impl Permit {
         match &self.grant {
             Grant::Holder(claim) => claim.dialled(listens),
             // Its worker has been reached by the session that holds it.
-            Grant::Subprocess(_) | Grant::Offered(_) => {}
+            Grant::Subprocess(..) | Grant::Offered(_) => {}
         }
     }
 
@@ -263,7 +301,7 @@ impl Permit {
     pub async fn ask_why_died(&mut self, patience: Duration) -> Option<Arc<str>> {
         match &mut self.grant {
             Grant::Holder(claim) => claim.ask_why_died(patience).await,
-            Grant::Subprocess(_) | Grant::Offered(_) => None,
+            Grant::Subprocess(..) | Grant::Offered(_) => None,
         }
     }
 }
@@ -297,6 +335,20 @@ impl Attached {
         self.permit.holds()
     }
 
+    /// The subprocess of the worker that it is for; `None`: it is for the worker itself.
+    pub fn process(&self) -> Option<u32> {
+        self.permit.process()
+    }
+
+    /// What it is for, as a person says it.
+    pub(crate) fn title(&self) -> String {
+        let title = self.breakpoint().title();
+        match self.process() {
+            Some(process) => format!("the subprocess {process} of {title}"),
+            None => title,
+        }
+    }
+
     /// Whether the worker waits for a debugger, so that its thread stops, and says so, as soon as one is configured. Another
     /// may stand already, or never stop.
     pub fn waits(&self) -> bool {
@@ -309,7 +361,7 @@ impl Attached {
             Grant::Holder(claim) => {
                 TaskEnd::new(Some(claim.current_task())).telling(self.clock.clone())
             }
-            Grant::Subprocess(_) | Grant::Offered(_) => TaskEnd::new(None),
+            Grant::Subprocess(..) | Grant::Offered(_) => TaskEnd::new(None),
         }
     }
 
@@ -323,7 +375,7 @@ impl Attached {
     pub async fn died(&mut self) -> Arc<str> {
         match &mut self.permit.grant {
             Grant::Holder(claim) => claim.died().await,
-            Grant::Subprocess(_) | Grant::Offered(_) => std::future::pending().await,
+            Grant::Subprocess(..) | Grant::Offered(_) => std::future::pending().await,
         }
     }
 
@@ -343,7 +395,7 @@ impl Attached {
         match &self.permit.grant {
             Grant::Holder(claim) => claim.unexplained(),
             // Its end says nothing of the worker.
-            Grant::Subprocess(_) | Grant::Offered(_) => {}
+            Grant::Subprocess(..) | Grant::Offered(_) => {}
         }
     }
 
@@ -352,7 +404,7 @@ impl Attached {
         match &self.permit.grant {
             Grant::Holder(claim) => claim.stands_at(location),
             // The worker's is shown.
-            Grant::Subprocess(_) | Grant::Offered(_) => {}
+            Grant::Subprocess(..) | Grant::Offered(_) => {}
         }
     }
 
@@ -361,7 +413,7 @@ impl Attached {
         match &self.permit.grant {
             Grant::Holder(claim) => claim.held_by(holder),
             // The session that holds the worker is shown.
-            Grant::Subprocess(_) | Grant::Offered(_) => {}
+            Grant::Subprocess(..) | Grant::Offered(_) => {}
         }
     }
 

@@ -93,6 +93,8 @@ struct SessionInfo {
     client: Option<String>,
     editor: Editor,
     breakpoint: Option<Arc<Breakpoint>>,
+    /// The subprocess of its worker that it is with.
+    process: Option<u32>,
     principal: Option<Principal>,
 }
 
@@ -186,6 +188,7 @@ impl SessionTable {
                 client: None,
                 editor: Editor::Other,
                 breakpoint: None,
+                process: None,
                 principal: None,
             }),
         });
@@ -246,6 +249,20 @@ impl SessionTable {
             let of = info.principal.as_ref()?;
             of.is_same(principal).then(|| breakpoint.clone())
         })
+    }
+
+    /// The sessions of `principal` with subprocesses of the worker `id` that have a client, as far as is known.
+    pub(crate) fn with_subprocesses(&self, id: BreakpointId, principal: &Principal) -> Vec<u64> {
+        let entries = self.live.iter().filter(|entry| {
+            let info = entry.info.lock();
+            let of_worker = info.breakpoint.as_ref().is_some_and(|b| b.id == id);
+            let own = |of: &Principal| of.is_same_person(principal);
+            of_worker
+                && info.process.is_some()
+                && info.state != SessionState::Parked
+                && info.principal.as_ref().is_some_and(own)
+        });
+        entries.map(|entry| entry.id).collect()
     }
 
     /// All of them, the oldest first.
@@ -403,6 +420,11 @@ impl Session {
     /// The worker that it reaches.
     pub fn set_breakpoint(&self, breakpoint: Arc<Breakpoint>) {
         self.change(|info| info.breakpoint = Some(breakpoint));
+    }
+
+    /// The subprocess of that worker, where it reaches one.
+    pub(crate) fn set_process(&self, process: Option<u32>) {
+        self.change(|info| info.process = process);
     }
 
     /// Bytes received so far from the client and from the worker.

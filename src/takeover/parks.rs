@@ -47,6 +47,11 @@ impl Takeover {
         tokio::time::sleep(super::link::LOOK).await;
     }
 
+    /// There is a successor.
+    pub(crate) fn is_succeeded(&self) -> bool {
+        self.succeeded.is_cancelled()
+    }
+
     /// Room for one park; `None`: no task takes it, or too many are on their way.
     pub(crate) fn place_for_park(&self) -> Option<PlaceForPark> {
         if !self.succeeded.is_cancelled() {
@@ -64,7 +69,10 @@ impl Takeover {
 
     /// A predecessor has given a park.
     pub(super) fn take_park(&self, connection: OwnedFd, stored: Value) {
-        let id = stored["tenant"]["breakpoint"].as_str();
+        let tenant = &stored["tenant"];
+        let id = tenant["breakpoint"].as_str();
+        // A subprocess is beside the worker, which another park has.
+        let id = id.filter(|_| tenant["process"].is_null());
         let id = id.and_then(|id| id.parse().ok());
         let claim = id.and_then(|id| self.registry.take_over(id));
         let park = PassedPark {

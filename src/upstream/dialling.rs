@@ -36,8 +36,10 @@ pub(super) struct Dialling {
     pub(super) agents: Arc<Agents>,
     /// For whom; `None` beside the session that holds it.
     pub(super) holder: Option<WorkerTaker>,
-    /// The owner, where the agent keeps the worker.
+    /// The owner, where the agent keeps it.
     pub(super) resume: Option<Subject>,
+    /// The subprocess of the worker that the connection is for; `None`: the worker itself.
+    pub(super) process: Option<u32>,
     /// Who keeps the connection beyond this process, and what is written down of it.
     pub(super) keeper: Option<(Arc<Keeper>, Value)>,
     /// The body of the message that the debugger is sent before it has greeted, where there is one.
@@ -55,6 +57,7 @@ impl Dialling {
                 agents: Arc::clone(agents),
                 holder: None,
                 resume: None,
+                process: None,
                 keeper: None,
                 first: None,
             },
@@ -62,6 +65,7 @@ impl Dialling {
         };
         let holder = breakpoint.holder().filter(|_| permit.holds());
         dialling.holder = holder.map(shown);
+        dialling.process = permit.process();
         Ok(dialling)
     }
 
@@ -77,6 +81,7 @@ impl Dialling {
             agents: Arc::clone(agents),
             holder: None,
             resume: None,
+            process: None,
             keeper: None,
             first: None,
         })
@@ -103,6 +108,7 @@ impl Dialling {
             node_id,
             holder: self.holder,
             resume: self.resume,
+            process: self.process,
         };
         let opened = self.agents.open(link, wanted, patience).await;
         match opened {

@@ -8,11 +8,13 @@ mod dialling;
 mod error;
 pub(crate) mod park;
 pub(crate) mod restored;
+mod subprocesses;
 mod tenancy;
 
 use self::dialling::{Dialling, greet, shown};
 pub use self::error::ConnectError;
 use self::restored::Ownership;
+pub(crate) use self::subprocesses::let_subprocesses_run;
 pub use self::tenancy::LetRunError;
 use self::tenancy::Tenancy;
 
@@ -84,9 +86,9 @@ pub async fn connect(
 
 /// Who keeps the connection of `permit` beyond this process, and what is written down of it.
 fn keeper(context: &Context, permit: &Permit) -> Option<(Arc<Keeper>, Value)> {
-    let holder = permit.breakpoint().holder().filter(|_| permit.holds());
-    let (keeper, holder) = context.keeper.as_ref().zip(holder)?;
-    let owner = Ownership::of(permit.principal(), permit.breakpoint(), holder)?;
+    let (keeper, holder) = context.keeper.as_ref().zip(permit.holder())?;
+    let which = (&**permit.breakpoint(), permit.process());
+    let owner = Ownership::of(permit.principal(), which, holder)?;
     Some((Arc::clone(keeper), owner))
 }
 
@@ -104,7 +106,8 @@ pub(crate) async fn resume(
     // When it was claimed, it stood for the session that is lost.
     let list = context.registry.snapshot();
     let now = list.find(permit.breakpoint().id);
-    dialling.holder = now.and_then(|now| now.holder()).map(shown);
+    let holder = now.and_then(|now| now.holder()).filter(|_| permit.holds());
+    dialling.holder = holder.map(shown);
     let agents = dialling.agents.needed();
     let patience = context.config.dap.connect_timeout + AT_WORK;
     if let Stream::Tunnel(mut tunnel) = dialling.dial(patience).await?

@@ -21,8 +21,11 @@ use tracing::{info, warn};
 
 use self::look::Looking;
 pub(crate) use self::memory::ResumeState;
-pub(crate) use self::taking::{Origin, Parked, Resumed, Terms, YOUR, explained, parked_for, take};
-pub(crate) use self::terms::{Stay, keeps, promise, reserve, share, takes_in, usual};
+pub(crate) use self::taking::{
+    Origin, Parked, Resumed, Terms, YOUR, explained, parked_for, take, take_subprocess,
+};
+pub(crate) use self::terms::{Stay, keeps, promise, reserve, share, takes_in, task_of, usual};
+use super::let_subprocesses_run;
 use super::restored::Ownership;
 use crate::audit::Unavailable;
 use crate::context::Context;
@@ -30,7 +33,7 @@ use crate::debugger::unattended::{Unattended, UnattendedEvent};
 use crate::debugger::waiting::{AfterWaiting, Waiting};
 use crate::session::Session;
 use crate::session::live::{Live, SessionEvent, Signal};
-use crate::session::parks::{Busy, HandedOver, Offer, ParkCommand, ParkSlot, ParkView};
+use crate::session::parks::{Busy, HandedOver, Offer, ParkCommand, ParkSlot, ParkView, has_task};
 use crate::session::state::SessionState;
 use crate::session::worker_end::was_intended;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
@@ -56,6 +59,7 @@ pub(crate) struct Park<'a> {
     waiting: Waiting<ParkAnswer>,
     memory: ResumeState,
     place: ParkSlot,
+    left: ParkView,
     since: Instant,
     /// No other process can go on with it.
     stays_here: bool,
@@ -134,6 +138,7 @@ impl<'a> Park<'a> {
             waiting: Waiting::new(debugger, left.until.instant),
             memory,
             place,
+            left,
             since: now.instant,
             stays_here: false,
         })
@@ -168,7 +173,7 @@ impl<'a> Park<'a> {
     /// Puts the end by `outcome` on record, where it is by that alone that the task runs on; which waits until it can be, and
     /// the task stays meanwhile. How it ends, and whether that is on record.
     async fn recorded(&mut self, outcome: Outcome) -> (Outcome, bool) {
-        if !lets_run(outcome) {
+        if !lets_run(outcome) && outcome != Outcome::Released {
             return (outcome, false);
         }
         let mut told = false;
@@ -200,7 +205,11 @@ impl<'a> Park<'a> {
 
     async fn ending(&mut self) -> ParkEnding {
         let mut looking: Option<Looking> = None;
+        let mut lists = self.context.registry.watch();
         loop {
+            if !self.has_task() {
+                return ParkEnding::By(Outcome::Released);
+            }
             if looking.is_none() && self.pass_on() {
                 return ParkEnding::PassedOn;
             }
@@ -235,6 +244,7 @@ impl<'a> Park<'a> {
                     }
                 }
                 next = self.waiting.next() => match next {
+                    AfterWaiting::Expired if self.is_kept_with_its_task() => {}
                     AfterWaiting::Expired => return ParkEnding::By(Outcome::Expired),
                     AfterWaiting::Busy(answer) => _ = answer.send(Err(Busy)),
                     AfterWaiting::Ready(answer) => {
@@ -254,8 +264,35 @@ impl<'a> Park<'a> {
                     }
                 },
                 () = self.context.peers.takeover.may_take_parks(), if !self.stays_here => {}
+                Ok(()) = lists.changed(), if !self.live.worker.holds() => {}
             }
         }
+    }
+
+    /// Whether the task is there that it belongs to, where it is a subprocess: the person who let that go, or whose time for it is
+    /// over, has let this go too.
+    fn has_task(&self) -> bool {
+        let passes = !self.stays_here && self.context.peers.takeover.is_succeeded();
+        passes || has_task_of(self.context, &self.live)
+    }
+
+    /// Whether it waits on because it is a subprocess of a task that is parked for longer.
+    fn is_kept_with_its_task(&mut self) -> bool {
+        let worker = &self.live.worker;
+        let list = self.context.registry.snapshot();
+        let task = list
+            .find(worker.breakpoint().id)
+            .filter(|_| !worker.holds());
+        let until = task.and_then(|task| task.holder()?.parked_until);
+        let now = Timestamp::now();
+        let limit = self.live.limited_to().map(|limit| now.after(limit));
+        let until = until.map(|until| limit.map_or(until, |limit| limit.min(until)));
+        let Some(until) = until.filter(|until| *until > now) else {
+            return false;
+        };
+        self.left.until = until;
+        self.waiting.until = until.instant;
+        true
     }
 
     /// Hands it to the process that has taken over; `false`: it stays here, for now or for good.
@@ -268,17 +305,25 @@ impl<'a> Park<'a> {
         };
         // Once, whatever comes of it: what another process cannot have is reached here.
         self.stays_here = true;
-        let breakpoint = self.live.worker.breakpoint();
+        let worker = &self.live.worker;
+        let (breakpoint, process) = (worker.breakpoint(), worker.process());
         let list = self.context.registry.snapshot();
-        let holder = list
-            .find(breakpoint.id)
-            .and_then(|now| now.holder().cloned());
-        let tenant = holder
-            .and_then(|holder| Ownership::of(self.live.worker.principal(), breakpoint, &holder));
+        let holder = match process {
+            None => list
+                .find(breakpoint.id)
+                .and_then(|now| now.holder().cloned()),
+            Some(_) => Some(self.session.parked(worker.principal(), &self.left)),
+        };
+        let which = (&**breakpoint, process);
+        let tenant = holder.and_then(|holder| Ownership::of(worker.principal(), which, &holder));
         let Some(tenant) = tenant else {
             return false;
         };
         let debugger = &mut self.waiting.debugger;
+        if process.is_none() {
+            let named = self.context.sessions.parks.never_opened(breakpoint.id);
+            named.into_iter().for_each(|process| debugger.name(process));
+        }
         let until = self.waiting.until;
         let left = until.saturating_duration_since(Instant::now());
         let keep = self.memory.keep(&self.live, Some(left));
@@ -330,6 +375,8 @@ impl<'a> Park<'a> {
     async fn offer(&mut self, answer: ParkAnswer) -> Option<oneshot::Sender<HandedOver>> {
         let (acceptance, accepted) = oneshot::channel();
         let offer = Offer {
+            process: self.live.worker.process(),
+            left: self.left.clone(),
             way: self.live.worker.way().cloned(),
             session: self.session.id(),
             began: self.live.began,
@@ -376,9 +423,18 @@ impl<'a> Park<'a> {
             stays_elsewhere = stays,
             "a parked session ends here"
         );
+        let named: Vec<u32> = waiting.debugger.subprocesses().collect();
         drop(waiting);
         let (worker, closing) = live.part();
-        if lets_run(outcome) {
+        if worker.holds() {
+            let breakpoint = worker.breakpoint();
+            let parks = &self.context.sessions.parks;
+            named
+                .into_iter()
+                .for_each(|process| parks.named(breakpoint.id, process));
+            let_subprocesses_run(self.context, breakpoint, outcome);
+        }
+        if lets_run(outcome) && worker.holds() {
             let owner = worker.principal();
             self.context
                 .sessions
@@ -392,6 +448,17 @@ impl<'a> Park<'a> {
         }
         outcome
     }
+}
+
+/// Whether the task of the session `live` is there, where it is with a subprocess of one: that is kept no longer than its task. A
+/// relay that ends leaves both to the next.
+pub(crate) fn has_task_of(context: &Context, live: &Live<'_>) -> bool {
+    let worker = &live.worker;
+    let has = || {
+        let list = context.registry.snapshot();
+        has_task(&list, worker.breakpoint().id, worker.principal())
+    };
+    worker.holds() || context.shutdown.drain.is_cancelled() || has()
 }
 
 /// Whether a task runs on because a person or a rule has it so, and for no other reason.

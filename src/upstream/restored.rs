@@ -54,6 +54,9 @@ pub(super) struct Ownership {
     cluster: String,
     worker_id: String,
     breakpoint: String,
+    /// The subprocess of the worker that the connection is to; `None`: to the worker itself.
+    #[serde(default)]
+    process: Option<u32>,
     /// The session, by its number there.
     session: u64,
     /// What its client calls itself, from where it is connected, and since when.
@@ -63,10 +66,10 @@ pub(super) struct Ownership {
 }
 
 impl Ownership {
-    /// Of the session by which `holder` has `breakpoint` for `principal`.
+    /// Of the session by which `holder` has `breakpoint`, or `process` of its worker, for `principal`.
     pub(super) fn of(
         principal: &Principal,
-        breakpoint: &Breakpoint,
+        (breakpoint, process): (&Breakpoint, Option<u32>),
         holder: &Holder,
     ) -> Option<Value> {
         let owner = Self {
@@ -74,6 +77,7 @@ impl Ownership {
             cluster: breakpoint.cluster.to_string(),
             worker_id: breakpoint.worker_id.to_string(),
             breakpoint: breakpoint.id.to_string(),
+            process,
             session: holder.session,
             client: holder.client.clone(),
             peer: holder.peer,
@@ -285,6 +289,10 @@ impl Restored {
             parked_until: self.until(),
             at_neighbour: false,
         };
+        let way = WorkerRoute::Direct { without: None };
+        if let Some(process) = self.owner.process {
+            return Some(Permit::beside(authorized, process, holder, Some(way)));
+        }
         let claim = match (claim, &entered) {
             (Some(claim), _) => claim,
             (None, Some(entered)) => entered_again(context, entered, &holder).await?,
@@ -296,7 +304,6 @@ impl Restored {
             // It cannot be entered again.
             claim.lease().let_run();
         }
-        let way = WorkerRoute::Direct { without: None };
         Some(Permit::kept(claim, authorized, holder, way))
     }
 

@@ -78,6 +78,7 @@ async fn announce(link: &mut Link, nonce: Hex<16>, node_id: &str) -> bool {
         reverse_ports: None,
         keeps: true,
         keeps_prompts: true,
+        keeps_subprocesses: true,
         inspects: true,
     });
     link.send(Message::text(written(&announce))).await.is_ok()

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::subprocesses::Standing;
 use crate::support::agent::{Agent, linked};
 use crate::support::dap_client::{DapClient, Editor};
 use crate::support::issuer::Issuer;
@@ -258,4 +259,24 @@ async fn sessions_survive_an_upgrade_of_the_only_relay() {
     let (thread, _) = last.stopped().await;
     last.resume(thread).await;
     driver.result();
+}
+
+#[tokio::test]
+async fn a_task_and_its_subprocess_survive_the_death_of_their_relay_at_another_one() {
+    let Some(cluster) = Cluster::shared(NEWEST) else {
+        return;
+    };
+    let shared = Shared::new("5m");
+    let ada = shared.mint("ada", "list,debug,admin");
+    let one = shared.relay(&cluster, PORT, &ada);
+    let other = shared.relay(&cluster, PORT + 1, &ada);
+    let _agents = shared.agents(&one);
+    for scene in [&one, &other] {
+        linked(scene, 2);
+    }
+    let standing = Standing::new(&one, Some(&ada)).await;
+    one.relay.signal(Signal::KILL);
+    let mut lost = standing.lost();
+    lost.parked(&other);
+    lost.goes_on(&other).await;
 }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::nc::Person;
+use crate::subprocesses::Standing;
 use crate::support::dap_client::{DapClient, Editor, Frame};
 use crate::support::namespaces::{Cluster, Driver, RELAY_IP};
 use crate::support::ray::NEWEST;
@@ -303,4 +304,23 @@ async fn ten_sessions_outlive_a_killed_relay_in_the_service_managers_store() {
         scene
     };
     ten_sessions(scene, killed).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_and_its_subprocess_outlive_a_killed_relay_beside_a_keeper() {
+    let Some(cluster) = Cluster::shared(NEWEST) else {
+        return;
+    };
+    let place = Place::new();
+    let keeper = Keeper::start(&cluster, &place);
+    let config = place.config();
+    let args = ["--config", &*config, "--keeper", &*keeper.socket];
+    let scene = Scene::with(&cluster, &args);
+    let standing = Standing::new(&scene, None).await;
+    scene.relay.signal(Signal::KILL);
+    let mut lost = standing.lost();
+    drop(scene);
+    let next = Scene::with(&cluster, &args);
+    lost.parked(&next);
+    lost.goes_on(&next).await;
 }

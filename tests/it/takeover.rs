@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::subprocesses::Standing;
 use crate::support::agent::{Agent, linked};
 use crate::support::dap_client::{DapClient, Editor};
 use crate::support::namespaces::{Cluster, RELAY_IP};
@@ -377,4 +378,20 @@ async fn ten_sessions_and_five_parks_outlive_the_upgrade_of_a_relay() {
     say("the same with agents");
     let place = Place::new("agent");
     ten_sessions_and_five_parks(&cluster, &place, &["head", "w1", "w2"]).await;
+}
+
+#[tokio::test]
+async fn a_parked_task_and_its_subprocess_are_the_successors() {
+    let Some(cluster) = Cluster::shared(NEWEST) else {
+        return;
+    };
+    let place = Place::new("direct");
+    let mut older = place.relay(&cluster);
+    let mut lost = Standing::new(&older, None).await.lost();
+    lost.parked(&older);
+    let newer = place.relay(&cluster);
+    assert!(older.relay.wait_exit(SOON).success());
+    lost.parked(&newer);
+    lost.goes_on(&newer).await;
+    stop(newer, &place);
 }

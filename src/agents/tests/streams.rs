@@ -38,6 +38,7 @@ fn asking_for(
             node_id: &node_id,
             holder,
             resume: None,
+            process: None,
         };
         agents.open(&link, wanted, patience).await
     })

@@ -10,6 +10,8 @@ use crate::policy::Scope;
 use crate::ray::registry::{Breakpoint, BreakpointId};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Denied, Permit, authorise};
+use crate::upstream::owner;
+use crate::upstream::park::{self, Resumed};
 
 impl AttachFlow<'_> {
     /// Recognised a moment ago, and then there may have been a wait.
@@ -69,23 +71,43 @@ impl AttachFlow<'_> {
         Some(latest.cloned().unwrap_or(reached)).filter(|b| b.kind.speaks_dap())
     }
 
-    pub(super) fn subprocess(
+    /// The permit for the subprocess of the worker of `breakpoint` that `selector` names, and what is there of its last session,
+    /// where that is parked.
+    pub(super) async fn subprocess(
         &self,
+        client: &DebugClient,
         selector: &AttachSelector,
         breakpoint: &Arc<Breakpoint>,
-    ) -> Result<Permit, SessionRefusal> {
+    ) -> Result<(Permit, Option<Box<Resumed>>), SessionRefusal> {
+        let process = selector.subprocess.unwrap_or_default();
         // That would be a session with the task which is free, so that a second one could be let in.
-        if selector.subprocess == Some(u64::from(breakpoint.pid)) {
+        if process == breakpoint.pid {
             return Err(SessionRefusal::BadSelector(
                 "`subProcessId` names the process of the task itself; leave it out to attach to that".into(),
             ));
         }
         let authorised = self.allowed(breakpoint)?;
-        Permit::subprocess(&self.context.sessions.table, authorised).ok_or_else(|| {
-            SessionRefusal::Nothing(
-                "the session that this subprocess belongs to has ended, or is another user's"
-                    .into(),
-            )
-        })
+        let parks = &self.context.sessions.parks;
+        let parked = parks.subprocesses(&self.principal, breakpoint.id);
+        if parked.contains(&process) {
+            let taken = park::take_subprocess(
+                (self.context, self.session),
+                authorised,
+                process,
+                &client.name,
+            );
+            let (permit, resumed) = Box::pin(taken).await?;
+            return Ok((permit, Some(Box::new(resumed))));
+        }
+        let holder = self.session.holder(&self.principal, &client.name);
+        let table = &self.context.sessions.table;
+        let permit = Permit::subprocess(table, authorised, process, holder);
+        let ended = "the session that this subprocess belongs to has ended, or is another user's";
+        let permit = permit.ok_or_else(|| SessionRefusal::Nothing(ended.into()))?;
+        let resumed = parks
+            .take_from_agent(breakpoint.id, process)
+            .then(|| owner(&self.principal).map(Resumed::at_agent))
+            .flatten();
+        Ok((permit, resumed.map(Box::new)))
     }
 }

@@ -5,6 +5,7 @@ mod ending;
 mod looking;
 mod silent;
 mod starved;
+mod subprocesses;
 mod suspending;
 mod unrecorded;
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::dap::attach::{Pass, RelayEndpoint, way_back};
 use crate::ray::registry::BreakpointId;
-use crate::wire::dap::message::{event, request};
+use crate::wire::dap::message::{KEPT_SUBPROCESS, event, request};
 use crate::wire::dap::names::{Command, Event, Reverse};
 
 /// Numbers that a kernel gives a process: Linux none above `PID_MAX_LIMIT`.
@@ -41,9 +41,51 @@ pub(in crate::dap) struct Child {
     seq: Option<Value>,
     /// Whether the configuration has the address at its top.
     at_top: bool,
+    /// An agent says that it keeps it.
+    kept: bool,
 }
 
+/// The numbers of the relay's own requests to a client begin here: far above those of debugpy, and each with that of a process.
+const OWN_SEQ: u64 = 0x7000_0000;
+
 impl Child {
+    /// A session with a subprocess that is parked, or that was named to a client that is gone. `asked`: the arguments of the
+    /// client's own `attach`; `by_request`: it is to be opened by `startDebugging`.
+    pub(in crate::dap) fn again(process: u32, asked: &Value, by_request: bool) -> Self {
+        let process = u64::from(process);
+        Self {
+            process,
+            seq: by_request.then(|| (OWN_SEQ + process).into()),
+            at_top: asked.get("connect").is_none() && asked.get("port").is_some(),
+            kept: false,
+        }
+    }
+
+    /// Whether `message` is the client's answer to a request of the [relay's own](Self::again), of which the worker's debugger
+    /// knows nothing.
+    pub(in crate::dap) fn is_answer_to_own(message: &Value) -> bool {
+        let asked = message["request_seq"].as_u64();
+        message["type"] == "response"
+            && message["command"] == Reverse::StartDebugging.as_str()
+            && asked.is_some_and(|seq| PROCESSES.contains(&seq.wrapping_sub(OWN_SEQ)))
+    }
+
+    /// An agent says that it keeps its session.
+    pub(in crate::dap) fn is_kept(&self) -> bool {
+        self.kept
+    }
+
+    /// The number of the process.
+    pub(in crate::dap) fn process(&self) -> u32 {
+        u32::try_from(self.process).unwrap_or_default()
+    }
+
+    /// The client has an answer to give that is for the relay alone.
+    pub(in crate::dap) fn is_own_request(&self) -> bool {
+        let seq = self.seq.as_ref().and_then(Value::as_u64);
+        seq == Some(OWN_SEQ + self.process)
+    }
+
     /// What `message` (`startDebugging`, or the event `debugpyAttach`) asks for; `None` where that is no session with a
     /// subprocess.
     pub(in crate::dap) fn read(message: &Value) -> Option<Self> {
@@ -64,6 +106,7 @@ impl Child {
             process,
             seq: seq.filter(|_| reverse),
             at_top,
+            kept: theirs[KEPT_SUBPROCESS] == true,
         })
     }
 

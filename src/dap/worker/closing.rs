@@ -1,16 +1,27 @@
 //! A goodbye that may be that of a whole window: what it means is known a moment later, and the worker hears nothing before.
 
 use std::future::{pending, ready};
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
+use tokio::sync::watch;
+use tokio::time::timeout;
 use tokio_util::sync::ReusableBoxFuture;
 
 use super::{ActiveSession, HALF_CLOSED};
 use crate::dap::attach_selector::OnClose;
 use crate::dap::rewrite::is_set;
+use crate::ray::registry::{BreakpointId, Snapshot};
 use crate::telemetry::metrics::Outcome;
 use crate::wire::dap::message::Request;
 use crate::wire::peer_stream::PeerStream;
+
+/// How long behind the goodbye of a subprocess its task may be parked, which takes [`HALF_CLOSED`] from its own.
+const MOMENT: Duration = Duration::from_secs(1);
+
+/// The same where a whole window may be closed, which is known after a second.
+const LONGEST: Duration = Duration::from_secs(2);
 
 /// Says whether a window was closed, within a second.
 pub(super) type Decision = ReusableBoxFuture<'static, bool>;
@@ -21,6 +32,21 @@ pub(super) async fn decided(closing: &mut Option<Decision>) -> bool {
         Some(decision) => decision.await,
         None => pending().await,
     }
+}
+
+/// Whether the task with the breakpoint `id` is parked at this moment, in which the client of a subprocess of it says goodbye: an
+/// editor that leaves a task ends what it has opened for that. Cancel safe.
+async fn with_its_task(
+    mut lists: watch::Receiver<Arc<Snapshot>>,
+    id: BreakpointId,
+    patience: Option<Duration>,
+) -> bool {
+    let is_parked = |list: &Arc<Snapshot>| {
+        let holder = list.find(id).and_then(|task| task.holder());
+        holder.is_some_and(|holder| holder.parked_until.is_some())
+    };
+    let parked = timeout(patience.unwrap_or(MOMENT), lists.wait_for(is_parked)).await;
+    matches!(parked, Ok(Ok(_)))
 }
 
 impl<S: PeerStream> ActiveSession<'_, S> {
@@ -36,8 +62,9 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             return false;
         }
         match (self.on_close, &self.member) {
-            (Some(OnClose::Continue), _) | (None, None) => false,
+            (Some(OnClose::Continue), _) => false,
             (Some(OnClose::Park), _) => self.may_park(),
+            (None, None) => !self.live.worker.holds() && self.may_park(),
             (None, Some(member)) => {
                 // One that is not kept leaves with the others, and at once.
                 let counts = self.may_park();
@@ -51,7 +78,17 @@ impl<S: PeerStream> ActiveSession<'_, S> {
 
     /// Answers the client's `goodbye`, and holds it back until it is known what it means.
     pub(super) async fn hold_back(&mut self, mut goodbye: Value) {
+        let worker = &self.live.worker;
         let decision = match (self.on_close, &self.member) {
+            (None, member) if !worker.holds() => {
+                let patience = member.as_ref().map(|member| {
+                    drop(member.says_goodbye());
+                    LONGEST
+                });
+                let id = worker.breakpoint().id;
+                let parked = with_its_task(self.context.registry.watch(), id, patience);
+                Decision::new(parked)
+            }
             (None, Some(member)) => Decision::new(member.says_goodbye()),
             _ => Decision::new(ready(true)),
         };

@@ -11,6 +11,7 @@ use crate::dap::attach_selector::OnClose;
 use crate::dap::client::Goodbye;
 use crate::dap::message_filter::Action;
 use crate::dap::messages::{self, FromClient};
+use crate::dap::wall::Child;
 use crate::dap::{capabilities, commands, rank_words, rewrite, source_folder};
 use crate::policy::Scope;
 use crate::ray::registry::Reason;
@@ -36,6 +37,9 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 return ControlFlow::Break(Outcome::Failed);
             }
         };
+        if Child::is_answer_to_own(&message) {
+            return ControlFlow::Continue(None);
+        }
         let mut message = self.as_goodbye(message);
         if messages::Request::of_message(&message).handling == FromClient::Restart
             && let Some(request) = Request::read(&mut message)

@@ -13,6 +13,7 @@ use crate::dap::attach_selector::OnClose;
 use crate::dap::client::{Goodbye, Quirks};
 use crate::dap::message_filter::MessageFilter;
 use crate::dap::refusal::close_with;
+use crate::dap::selection::ChildSessions;
 use crate::debugger::Worker;
 use crate::session::live::Begun;
 use crate::session::{GroupMember, Permit, WorkerEnd};
@@ -45,6 +46,8 @@ pub(in crate::dap) struct Opening {
     /// The task runs, and is to stop when the client has configured.
     pub(in crate::dap) pauses: bool,
     pub(in crate::dap) quirks: Quirks,
+    /// How it can be asked to open further sessions.
+    pub(in crate::dap) children: ChildSessions,
     /// The cluster session that had the client open this one, where one did.
     pub(in crate::dap) member: Option<GroupMember>,
 }

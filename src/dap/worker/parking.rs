@@ -1,5 +1,6 @@
 //! Keeping a session whose client is lost, and going on with one that was kept.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -14,7 +15,7 @@ use crate::debugger::unattended::{self, Unattended};
 use crate::session::live::Begun;
 use crate::session::parks::{ParkShare, ParkView};
 use crate::session::state::SessionState;
-use crate::session::{GroupMember, Session};
+use crate::session::{GroupMember, Session, leaving};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::timestamp::Timestamp;
 use crate::upstream::ConnectError;
@@ -56,7 +57,9 @@ pub(super) fn remembered(
     }
     let keeps = park::keeps(context, &begun.permit, opening.park_for)?;
     let family = opening.member.as_ref().map(GroupMember::family);
-    let memory = ResumeState::new(keeps.into(), capabilities, attach).in_family(family);
+    let task = park::task_of(begun.permit.breakpoint(), begun.permit.process());
+    let memory = ResumeState::new(keeps.into(), capabilities, attach);
+    let memory = memory.in_family(family.or(task.as_deref()));
     Some(Box::new(memory))
 }
 
@@ -69,6 +72,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             // What has not stopped would stop later, with no client there that asked for it.
             && self.pausing.is_none()
             && !(ends || self.terminated || self.bereft)
+            && park::has_task_of(self.context, &self.live)
             && (!self.context.shutdown.drain.is_cancelled() || self.splice.worker().is_kept())
             && self.splice.worker().stays()
     }
@@ -167,7 +171,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         let (Ok(()), Some(keeps)) = (self.reserved(), keeps) else {
             return false;
         };
-        let title = self.live.worker.breakpoint().title();
+        let title = self.live.worker.title();
         let text = format!(
             "this session with {title} ends, because {why}; the task stays parked for {}: attach again within that time",
             span(keeps)
@@ -185,13 +189,11 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     /// Why it cannot be kept, as a clause.
     pub(super) fn reserved(&mut self) -> Result<(), String> {
         if self.memory.is_none() {
-            return Err(match self.live.worker.holds() {
-                true => {
-                    "neither the policy nor `[park] for` nor `rayRelay.onClose` turns parking on"
-                        .to_owned()
-                }
-                false => "sessions of subprocesses are not kept".to_owned(),
-            });
+            let why = "neither the policy nor `[park] for` nor `rayRelay.onClose` turns parking on";
+            return Err(why.to_owned());
+        }
+        if !park::has_task_of(self.context, &self.live) {
+            return Err("the session with the task that it belongs to has ended".to_owned());
         }
         if !self.may_park() {
             return Err("its debugger is not attached, or is being left".to_owned());
@@ -228,10 +230,25 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         }
     }
 
+    /// Has the client open the sessions with subprocesses of the task as well, those among them whose clients are found lost only
+    /// now.
+    fn find_subprocesses(&mut self) {
+        if !self.live.worker.holds() {
+            return;
+        }
+        self.children.look_again();
+        let (worker, context) = (&self.live.worker, self.context);
+        let table = Arc::clone(&context.sessions.table);
+        let (id, principal) = (worker.breakpoint().id, worker.principal().clone());
+        let made_sure =
+            async move { leaving::subprocesses_made_sure(&table, &principal, id).await };
+        context.shutdown.tasks.spawn(made_sure);
+    }
+
     /// What the new client hears first: that it may configure, and what was said meanwhile.
     async fn tell_missed(&mut self, (whose, for_how_long): (&str, &str), differs: bool) {
         self.tell(&event(Event::Initialized, Value::Null));
-        let title = self.live.worker.breakpoint().title();
+        let title = self.live.worker.title();
         let text = format!(
             "this resumes {whose} session with {title}, whose connection was lost; it was parked{for_how_long}"
         );
@@ -336,6 +353,7 @@ where
         ActiveSession::new(context, session, live, opening, splice, filter, remembered);
     relaying.stands = stands;
     relaying.resumption = Some(Box::new(resumption));
+    relaying.find_subprocesses();
     relaying.tell_beginning(capabilities, None);
     let whose = (&*whose, &*for_how_long);
     relaying.tell_missed(whose, attach != memory.attach).await;

@@ -324,6 +324,7 @@ pub(super) fn open(worker_id: &str, port: u16) -> Open {
             peer: None,
         }),
         resume: None,
+        process: None,
     }
 }
 

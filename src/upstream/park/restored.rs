@@ -1,10 +1,12 @@
 //! Sessions of a relay that is gone: each is parked here, as if its client had been lost at this moment.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tracing::{Instrument as _, info, warn};
 
-use super::{GIVEN_BACK, Park, RECORD_AGAIN, ResumeState, place};
+use super::{GIVEN_BACK, Park, RECORD_AGAIN, ResumeState, has_task_of, place};
 use crate::audit::{Entry, EntryKind};
 use crate::connection::summary::Summary;
 use crate::context::Context;
@@ -15,6 +17,9 @@ use crate::session::{Permit, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::timestamp::Timestamp;
 use crate::upstream::restored::{Claimed, LostSession};
+
+/// How long the task of a subprocess may take to be restored as well.
+const TASK_RESTORED: Duration = Duration::from_secs(15);
 
 /// Keeps `claimed` until its person comes again, or to its end.
 pub(crate) async fn run(context: &Context, claimed: Claimed) {
@@ -81,6 +86,10 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
     if debugger.runs() {
         live.task.resumed();
     }
+    // Both are restored side by side.
+    let mut lists = context.registry.watch();
+    let is_there = lists.wait_for(|_| has_task_of(context, &live));
+    let _ = timeout(TASK_RESTORED, is_there).await;
     let keeps = Timestamp::now().until(left.until);
     let Some(place) = place(context, &live, keeps, None).await else {
         let (worker, closing) = live.part();

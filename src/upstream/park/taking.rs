@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::debugger::unattended::{IdleConnection, Taker};
 use crate::identity::Principal;
 use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
-use crate::session::parks::{ParkView, is_own, longest, may_go_on, over};
+use crate::session::parks::{Offer, ParkView, is_own, longest, may_go_on, over};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Permit, Session};
 use crate::timestamp::Timestamp;
@@ -148,25 +148,68 @@ pub(crate) async fn take(
         return Ok((Permit::kept(claim, authorised, holder, way), resumed));
     }
     let parks = &context.sessions.parks;
-    let offered = parks.hand_over(held, &principal, terms.take_over, terms.taker);
+    let offered = parks.hand_over((held, None), &principal, terms.take_over, terms.taker);
     let offer = Box::pin(offered).await?;
     let holder = still_welcome()?;
     let resumed = Resumed {
-        origin: Origin::Here {
-            began: offer.began,
-            since: offer.since,
-        },
-        left: ParkView::of(last),
-        session: offer.session,
         taken_from,
+        ..Resumed::of(&offer)
     };
     Ok((Permit::offered(offer, authorised, holder), resumed))
 }
 
+/// The same for the subprocess `process` of the worker that was authorised, for a client that calls itself `client`.
+///
+/// # Errors
+/// As [`take`].
+pub(crate) async fn take_subprocess(
+    (context, session): (&Context, &Session),
+    authorised: Authorized,
+    process: u32,
+    client: &str,
+) -> Result<(Permit, Resumed), SessionRefusal> {
+    let principal = authorised.principal().clone();
+    let parks = &context.sessions.parks;
+    let which = (&**authorised.breakpoint(), Some(process));
+    let offer = Box::pin(parks.hand_over(which, &principal, false, Taker::Editor)).await?;
+    if let Some(why) = principal.is_over() {
+        return Err(SessionRefusal::Forbidden(why.to_string()));
+    }
+    let resumed = Resumed::of(&offer);
+    let holder = session.holder(&principal, client);
+    Ok((Permit::offered(offer, authorised, holder), resumed))
+}
+
 impl Resumed {
+    /// What the agent of its node keeps for `owner`, as it has said.
+    pub(crate) fn at_agent(owner: Subject) -> Self {
+        Self {
+            origin: Origin::Agent { owner },
+            left: None,
+            session: 0,
+            taken_from: None,
+        }
+    }
+
+    /// What is `offer`ed here.
+    fn of(offer: &Offer) -> Self {
+        Self {
+            origin: Origin::Here {
+                began: offer.began,
+                since: offer.since,
+            },
+            left: Some(offer.left.clone()),
+            session: offer.session,
+            taken_from: None,
+        }
+    }
+
     /// What goes on record of it.
     pub(crate) fn tell(&self, details: &mut Map<String, Value>) {
-        details.insert("resumes".into(), self.session.into());
+        // Of a subprocess an agent does not say which it was.
+        if self.session > 0 {
+            details.insert("resumes".into(), self.session.into());
+        }
         if let Some(owner) = &self.taken_from {
             details.insert("taken_from".into(), owner.as_str().into());
         }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::context::Context;
 use crate::policy::Rights;
+use crate::ray::registry::Breakpoint;
 use crate::session::live::Live;
-use crate::session::parks::{ParkShare, ParkSlot};
+use crate::session::parks::{ParkId, ParkShare, ParkSlot};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Permit};
 use crate::timestamp::Timestamp;
@@ -47,14 +48,14 @@ impl From<Duration> for Stay {
 }
 
 /// How long the session of `permit` is kept when its client is lost, which has `asked` for so long, where it has; `None`: not
-/// at all. The sessions of subprocesses are not: a person who comes again attaches to the task first.
+/// at all.
 pub(crate) fn keeps(
     context: &Context,
     permit: &Permit,
     asked: Option<Duration>,
 ) -> Option<Duration> {
     let keeps = usual(context, permit.rights());
-    let keeps = Some(keeps).filter(|keeps| !keeps.is_zero() && permit.holds())?;
+    let keeps = Some(keeps).filter(|keeps| !keeps.is_zero())?;
     Some(asked.map_or(keeps, |asked| {
         asked.min(longest(context, permit).max(keeps))
     }))
@@ -108,7 +109,8 @@ pub(crate) fn promise(
     asked: Duration,
 ) -> Result<(), SessionRefusal> {
     let Some(most) = keeps(context, permit, Some(asked)) else {
-        let why = "tasks cannot be parked here: neither the policy nor `[park] for` turns parking on, and sessions of subprocesses are never parked";
+        let why =
+            "tasks cannot be parked here: neither the policy nor `[park] for` turns parking on";
         return Err(SessionRefusal::Forbidden(why.to_owned()));
     };
     if most < asked {
@@ -121,6 +123,8 @@ pub(crate) fn promise(
     if resumes {
         return Ok(());
     }
+    let task = task_of(permit.breakpoint(), permit.process());
+    let family = family.or(task.as_deref());
     let share = context.sessions.parks.share(permit.principal(), family);
     let share = share.and_then(|_| context.sessions.parks.has_room());
     share.map_err(|why| {
@@ -128,6 +132,12 @@ pub(crate) fn promise(
             "this task cannot be parked as well, because {why}: `ray-relay release` ends one"
         ))
     })
+}
+
+/// By what name the sessions with subprocesses of `breakpoint` share places, as those of a cluster session do, where `process`
+/// is one.
+pub(crate) fn task_of(breakpoint: &Breakpoint, process: Option<u32>) -> Option<String> {
+    process.map(|_| format!("subprocesses of {}", breakpoint.id))
 }
 
 /// What the session `live`, of a `family` where a cluster session opened it, needs to be parked.
@@ -139,10 +149,10 @@ pub(crate) fn share(
     live: &Live<'_>,
     family: Option<&str>,
 ) -> Result<Box<ParkShare>, String> {
-    let share = context
-        .sessions
-        .parks
-        .share(live.worker.principal(), family);
+    let worker = &live.worker;
+    let task = task_of(worker.breakpoint(), worker.process());
+    let family = family.or(task.as_deref());
+    let share = context.sessions.parks.share(worker.principal(), family);
     share.map_err(|why| why.to_string())
 }
 
@@ -155,7 +165,11 @@ pub(crate) fn reserve(
     live: &Live<'_>,
     share: Box<ParkShare>,
 ) -> Result<ParkSlot, String> {
-    let (principal, id) = (live.worker.principal(), live.worker.breakpoint().id);
+    let id = ParkId {
+        breakpoint: live.worker.breakpoint().id,
+        process: live.worker.process(),
+    };
+    let principal = live.worker.principal();
     let place = context.sessions.parks.park(principal, id, share);
     place.map_err(|why| why.to_string())
 }

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use super::codec::parse;
 use super::names::{Event, Reverse};
 use super::peek::{Depth, MessageType, Peek, Walk};
 use super::stands::Stands;
@@ -138,6 +139,16 @@ impl Kept {
         (std::mem::take(&mut self.cut), messages.into_iter())
     }
 
+    /// The subprocesses that a client was to be told of.
+    pub fn subprocesses(&self) -> impl Iterator<Item = u32> {
+        self.messages.iter().filter_map(|body| {
+            let message = parse(body).ok()?;
+            let of_request = message.pointer("/arguments/configuration/subProcessId");
+            let process = of_request.or(message.pointer("/body/subProcessId"))?;
+            u32::try_from(process.as_u64()?).ok()
+        })
+    }
+
     /// The messages of the stops, the last one last.
     pub fn stops(self) -> impl Iterator<Item = Box<[u8]>> {
         self.stands.into_messages()
@@ -156,7 +167,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::wire::dap::codec::parse;
     use crate::wire::dap::message;
 
     fn stopped(thread: i64, text: &str) -> Vec<u8> {
@@ -232,13 +242,15 @@ mod tests {
     #[test]
     fn a_subprocess_that_waits_is_kept_and_answers_are_not() {
         let mut kept = Kept::default();
-        let child = message::request(1, Reverse::StartDebugging, json!({}));
+        let configuration = json!({"configuration": {"subProcessId": 7}});
+        let child = message::request(1, Reverse::StartDebugging, configuration);
         kept.take(child.to_string().as_bytes());
         kept.take(
             br#"{"seq":2,"type":"response","request_seq":1,"success":true,"command":"threads"}"#,
         );
         let ended = message::event(Event::Terminated, Value::Null).to_string();
         assert_eq!(kept.take(ended.as_bytes()), Meaning::Ended);
+        assert_eq!(kept.subprocesses().collect::<Vec<_>>(), [7]);
         assert_eq!(kept.messages().1.count(), 1);
         assert!(
             !matters(MessageType::Response, b"stackTrace")

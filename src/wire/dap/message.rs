@@ -152,6 +152,22 @@ pub fn event(name: impl AsRef<str>, body: Value) -> Value {
     event
 }
 
+/// Says in the event by which an agent names a subprocess that it keeps the session with it.
+pub const KEPT_SUBPROCESS: &str = "rayRelayKept";
+
+/// The subprocess `process` of the worker waits for a client, as debugpy says it.
+pub fn named_subprocess(process: u32) -> Value {
+    let body = json!({"request": Command::Attach.as_str(), "subProcessId": process});
+    event(Event::DebugpyAttach, body)
+}
+
+/// An agent keeps the session with that subprocess.
+pub fn kept_subprocess(process: u32) -> Value {
+    let mut named = named_subprocess(process);
+    named["body"][KEPT_SUBPROCESS] = true.into();
+    named
+}
+
 /// A line in the client's debug console, marked as the relay's. `important` makes VS Code show it prominently.
 pub fn notice(text: &str, important: bool) -> Value {
     let category = if important { "important" } else { "console" };

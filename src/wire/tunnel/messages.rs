@@ -191,6 +191,9 @@ pub struct Open {
     /// ([`StreamGreeting::Resumed`]). `None`: it is dialled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<Subject>,
+    /// The subprocess of the worker that the stream is for; `None`: the worker itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<u32>,
 }
 
 /// Where workers meet a person's debugger.
@@ -323,6 +326,9 @@ pub struct Announce {
     /// Whether it does of a prompt of the legacy debugger, too.
     #[serde(default)]
     pub keeps_prompts: bool,
+    /// Whether it does of subprocesses of a worker, too.
+    #[serde(default)]
+    pub keeps_subprocesses: bool,
     /// Whether it understands [`Inspect`].
     #[serde(default)]
     pub inspects: bool,

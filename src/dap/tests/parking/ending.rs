@@ -8,6 +8,7 @@ use crate::identity::testing::{principal, revoke, somebody};
 use crate::policy::{Rule, Scope};
 use crate::release::release;
 use crate::session::authorise;
+use crate::session::parks::ParkId;
 
 #[tokio::test]
 async fn a_park_ends_with_its_time_a_drain_a_revocation_and_the_worker() {
@@ -241,13 +242,11 @@ async fn a_cluster_session_is_one_park_whatever_its_size() {
     let mut held = Vec::new();
     for n in 0..32 {
         let share = context.sessions.parks.share(&ann, Some("ranks")).unwrap();
-        held.push(
-            context
-                .sessions
-                .parks
-                .park(&ann, paused("rank", n).id, share)
-                .unwrap(),
-        );
+        let id = ParkId {
+            breakpoint: paused("rank", n).id,
+            process: None,
+        };
+        held.push(context.sessions.parks.park(&ann, id, share).unwrap());
     }
     // The other seven are left, and no more.
     let others: Vec<_> = (1..EACH)

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::hold::EACH;
+use crate::session::parks::ParkId;
 use crate::timestamp::Timestamp;
 
 fn suspend() -> Value {
@@ -146,7 +147,20 @@ async fn a_session_that_cannot_be_kept_goes_on_and_says_why() {
         let id = paused("square", 100 + n as u8).id;
         let ann = crate::identity::testing::principal(&context.auth, "ann").await;
         let share = context.sessions.parks.share(&ann, None).unwrap();
-        taken.push(context.sessions.parks.park(&ann, id, share).unwrap());
+        taken.push(
+            context
+                .sessions
+                .parks
+                .park(
+                    &ann,
+                    ParkId {
+                        breakpoint: id,
+                        process: None,
+                    },
+                    share,
+                )
+                .unwrap(),
+        );
     }
     let (_, mut debugger, mut dap) = standing(&context).await;
     let refused = debugger.ask("disconnect", suspend()).await;

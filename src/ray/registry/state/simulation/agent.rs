@@ -104,7 +104,7 @@ impl World {
         let is_of = |entry: &(&HoldId, &Entry)| entry.1.row.parked.is_some();
         let is_for = at.of_worker(row.worker).find(is_of);
         let is_for = is_for.map(|(_, entry)| PEOPLE[entry.row.person]);
-        let owner = at.holds.kept(&open.worker_id, open.port);
+        let owner = at.holds.kept(&open.worker_id, open.port, open.process);
         let owner = owner.map(|(owner, ())| &**owner);
         assert_eq!(owner, is_for);
         // Its time may be over, and its debugger be left at this moment.
@@ -155,6 +155,7 @@ impl World {
             let hold = at.take(&further, row, replica(row.relay), self.ms);
             at.leaving.push(hold.unwrap());
         }
+        self.agents[agent].take_beside(open, stream, row, self.ms);
     }
 
     fn let_run_kept(&mut self, agent: usize, let_run: &LetRun, row: Row, cause: Cause) {
@@ -202,6 +203,7 @@ impl World {
                 let worker = of.worker;
                 at.leaving.push(of.hold);
                 at.streams.remove(&stream);
+                at.leave_beside(stream, None);
                 self.run_on(worker, cause);
                 self.send(Channel::Down(stream), Message::Closed);
             }
@@ -227,6 +229,7 @@ impl World {
         match said.map(|said| (until(&said), said)) {
             Some((until, said)) if until > ms => {
                 at.keep(hold, &said.keep, until);
+                at.leave_beside(stream, Some((&said.keep, until)));
                 let kept = Kept {
                     hold,
                     worker,
@@ -240,6 +243,7 @@ impl World {
             }
             _ => {
                 at.leaving.push(hold);
+                at.leave_beside(stream, None);
                 self.run_on(worker, Cause::Died);
             }
         }
@@ -298,6 +302,7 @@ impl World {
             of_it.map(|(stream, _)| *stream).collect()
         };
         for stream in &ended {
+            at.leave_beside(*stream, None);
             holds.extend(at.streams.remove(stream).map(|of| of.hold));
         }
         for hold in holds {

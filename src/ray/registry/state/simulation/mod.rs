@@ -9,6 +9,7 @@
 //! `RAY_RELAY_SEED`.
 
 mod agent;
+mod beside;
 mod digest;
 mod relay;
 mod restart;

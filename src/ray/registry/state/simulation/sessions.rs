@@ -219,6 +219,7 @@ impl World {
                 peer: None,
             }),
             resume: resumes.then(|| owner.into()),
+            process: None,
         };
         self.send(channel, Message::Open(Box::new(open), stream));
     }

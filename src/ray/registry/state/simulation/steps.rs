@@ -252,6 +252,7 @@ impl World {
         self.ms += 1;
         self.expire();
         self.tell_successors();
+        self.end_subprocesses();
         self.check();
     }
 

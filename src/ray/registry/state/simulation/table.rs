@@ -19,6 +19,8 @@ pub(super) struct Agent {
     pub(super) links: BTreeMap<usize, u64>,
     pub(super) streams: BTreeMap<u64, AtAgent>,
     pub(super) kept: Vec<Kept>,
+    /// Subprocesses of workers.
+    pub(super) beside: Vec<Subprocess>,
     /// Whose debuggers are being left: their tasks run already.
     pub(super) leaving: Vec<HoldId>,
     pub(super) told: ToldLists,
@@ -56,6 +58,15 @@ pub(super) struct Terms {
     pub(super) least: Option<u64>,
     pub(super) most: Option<u64>,
     pub(super) began: u64,
+}
+
+/// A subprocess of a worker that has a session of its own.
+pub(super) struct Subprocess {
+    pub(super) hold: HoldId,
+    pub(super) worker: usize,
+    pub(super) person: usize,
+    /// That of the session with the worker; `None`: it is kept.
+    pub(super) stream: Option<u64>,
 }
 
 pub(super) struct Kept {
@@ -205,7 +216,10 @@ impl Agent {
 
     pub(super) fn digest(&self, ms: u64, digest: &mut Digest) {
         digest.put(usize::from(self.is_alive), self.links.len());
-        digest.put(self.streams.len(), self.leaving.len());
+        digest.put(
+            self.streams.len(),
+            self.leaving.len() + 16 * self.beside.len(),
+        );
         for Entry { row, .. } in self.table.values() {
             digest.put(4 * row.worker + row.person, row.relay);
             digest.put(3, usize::from(row.parked.is_some()));

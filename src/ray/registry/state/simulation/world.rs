@@ -343,6 +343,7 @@ impl World {
                 "worker {w} is held for ever: {worker:?}"
             );
         }
+        self.no_subprocess_is_left();
         for (r, relay) in self.relays.iter().enumerate().filter(|(_, r)| r.is_alive) {
             assert!(relay.sessions.is_empty(), "relay {r} has sessions left");
             for w in 0..self.shape.workers {

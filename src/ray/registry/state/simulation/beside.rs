@@ -1,0 +1,98 @@
+//! Sessions with a subprocess of a worker, which an agent keeps as it keeps the worker, for the same person and no longer.
+
+use super::table::{Agent, Subprocess, replica};
+use super::words::Row;
+use super::world::{PEOPLE, World, name};
+use crate::wire::tunnel::messages::{Open, ParkTerms};
+
+/// The subprocess that sessions have.
+const PROCESS: Option<u32> = Some(7);
+
+impl Agent {
+    /// Some sessions have one, and some of those that go on with a worker go on with the one that is kept.
+    pub(super) fn take_beside(&mut self, open: &Open, stream: u64, row: Row, ms: u64) {
+        let kept = |one: &&mut Subprocess| one.worker == row.worker && one.stream.is_none();
+        let open = Open {
+            holder: None,
+            process: PROCESS,
+            ..open.clone()
+        };
+        if let Some(kept) = self.beside.iter_mut().find(kept) {
+            assert_eq!(kept.person, row.person, "it was another person's");
+            let found = self.holds.kept(&open.worker_id, open.port, PROCESS);
+            let owner = found.map(|(owner, ())| &**owner);
+            assert_eq!(owner, Some(PEOPLE[row.person]));
+            if !stream.is_multiple_of(2) {
+                // It is dialled by no other, and waits on.
+                let taken = self.holds.take(&open, replica(row.relay), ms);
+                assert!(taken.is_err(), "its debugger has a client");
+                return;
+            }
+            self.holds.resume(kept.hold, &open, replica(row.relay), ms);
+            kept.stream = Some(stream);
+            return;
+        }
+        if stream % 4 == 1 {
+            let hold = self.holds.take(&open, replica(row.relay), ms);
+            self.beside.push(Subprocess {
+                hold: hold.unwrap(),
+                worker: row.worker,
+                person: row.person,
+                stream: Some(stream),
+            });
+        }
+    }
+
+    /// The session with the worker, which has `stream`, is over: what it has beside is kept as the worker is, or let run.
+    pub(super) fn leave_beside(&mut self, stream: u64, kept: Option<(&ParkTerms, u64)>) {
+        let own = self
+            .beside
+            .iter()
+            .position(|one| one.stream == Some(stream));
+        let Some(own) = own else { return };
+        match kept {
+            Some((keep, until)) => {
+                let hold = self.beside[own].hold;
+                self.holds.park(hold, keep, until, ()).unwrap();
+                self.beside[own].stream = None;
+            }
+            None => self.holds.give_back(self.beside.remove(own).hold),
+        }
+    }
+
+    /// Lets those run whose worker the person has no more.
+    fn end_beside(&mut self) {
+        let mut kept = std::mem::take(&mut self.beside);
+        kept.retain(|one| {
+            let has = self
+                .of_worker(one.worker)
+                .any(|(_, entry)| entry.row.person == one.person);
+            if one.stream.is_some() {
+                return true;
+            }
+            let stays = self.holds.task_of(one.hold).is_some();
+            assert_eq!(stays, has, "a subprocess of worker {}", one.worker);
+            if !stays {
+                self.holds.give_back(one.hold);
+            }
+            stays
+        });
+        self.beside = kept;
+    }
+}
+
+impl World {
+    pub(super) fn end_subprocesses(&mut self) {
+        for agent in &mut self.agents {
+            agent.end_beside();
+        }
+    }
+
+    /// None is kept that no person goes on with.
+    pub(super) fn no_subprocess_is_left(&self) {
+        for agent in &self.agents {
+            let left = agent.beside.iter().map(|one| name(one.worker));
+            assert_eq!(left.count(), 0, "a subprocess is kept for ever");
+        }
+    }
+}
