@@ -17,7 +17,7 @@ const GROUPS: usize = 32;
 
 /// What runs of one group.
 #[derive(Default)]
-struct Group {
+struct RunningGroup {
     tasks: usize,
     ranks: BTreeSet<u32>,
     /// The one that has run for longest.
@@ -40,7 +40,7 @@ pub(crate) fn jobs<'a>(
             jobs.entry((&one.cluster, job)).or_default().push(one);
         }
     }
-    let mut others: BTreeMap<(&str, &str), BTreeMap<&str, Group>> = BTreeMap::new();
+    let mut others: BTreeMap<(&str, &str), BTreeMap<&str, RunningGroup>> = BTreeMap::new();
     for one in running {
         let Some(job) = one.names.job_id.as_deref() else {
             continue;
