@@ -40,7 +40,7 @@ struct Live {
 }
 
 /// Those at the prompt, and to whom of them commands go.
-struct Group<'a> {
+struct PromptGroup<'a> {
     members: &'a Members,
     live: Vec<Live>,
     /// Of all members; `None`: everybody.
@@ -92,7 +92,7 @@ pub(in crate::cli) async fn run(args: DebugArgs) -> Result<(), Failure> {
     if members.learn(&ranks) {
         terminal.input.say(&members.legend())?;
     }
-    let mut group = Group {
+    let mut group = PromptGroup {
         members: &members,
         live,
         focus: None,
@@ -168,7 +168,7 @@ fn ended(end: &PromptEnd) -> String {
     }
 }
 
-impl Group<'_> {
+impl PromptGroup<'_> {
     /// Reads lines and writes what all answer, until none is left.
     async fn converse(&mut self, terminal: &mut Terminal) -> io::Result<Result<(), SessionError>> {
         loop {
