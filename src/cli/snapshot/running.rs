@@ -14,7 +14,7 @@ use crate::cli::terminal::say;
 use crate::cli::worker_session::WorkerSessionError as SessionError;
 use crate::listing::fold::member::Member;
 use crate::listing::fold::places;
-use crate::listing::fold::text::{self, Shown};
+use crate::listing::fold::text::{self, TreeOptions};
 use crate::listing::fold::waits;
 use crate::listing::row::Row;
 use crate::wire::human_time::{span, utc};
@@ -87,7 +87,7 @@ fn told(answer: &Value, args: &SnapshotArgs, behind: &str) -> Result<(), Failure
     if members.is_empty() && args.watch.is_none() {
         return Ok(());
     }
-    let shown = Shown {
+    let shown = TreeOptions {
         all_threads: args.all_threads,
         locals: !args.no_locals,
     };

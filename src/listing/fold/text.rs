@@ -21,7 +21,7 @@ const LONGEST: usize = 160;
 
 /// What is shown.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Shown {
+pub(crate) struct TreeOptions {
     /// Every thread, and not those alone that have code of the program's own.
     pub(crate) all_threads: bool,
     /// What variables hold in the innermost call of the program's own code.
@@ -102,7 +102,7 @@ fn plural(place: &Place, count: usize) -> String {
 }
 
 /// The stacks of `members` as one tree.
-pub(crate) fn tree(members: &[Member], shown: Shown) -> String {
+pub(crate) fn tree(members: &[Member], shown: TreeOptions) -> String {
     let names = Names::new(members.iter().map(|member| &member.who));
     let (mut stacks, mut told) = (Vec::new(), Told::default());
     for (at, member) in members.iter().enumerate() {
@@ -340,9 +340,9 @@ pub(super) mod tests {
 
     #[test]
     fn stacks_are_one_tree_with_ranks_at_its_calls() {
-        let shown = Shown {
+        let shown = TreeOptions {
             locals: true,
-            ..Shown::default()
+            ..TreeOptions::default()
         };
         assert_eq!(
             tree(&eight(), shown),
@@ -352,9 +352,9 @@ pub(super) mod tests {
              3          load (data.py:17)  ← outside Python\n\
              \x20              batch = 8\n"
         );
-        let all = Shown {
+        let all = TreeOptions {
             all_threads: true,
-            ..Shown::default()
+            ..TreeOptions::default()
         };
         assert!(tree(&eight(), all).contains("0-7      run (ray/gc.py:3)\n"));
     }
@@ -367,9 +367,9 @@ pub(super) mod tests {
             Member::read(&entry("train", rank, &[("f", "a.py", 1)], &locals), false)
         };
         let members: Vec<Member> = (0..5).map(of).collect();
-        let shown = Shown {
+        let shown = TreeOptions {
             locals: true,
-            ..Shown::default()
+            ..TreeOptions::default()
         };
         let text = tree(&members, shown);
         assert!(text.contains(" x = 1\n"), "{text}");
@@ -410,12 +410,12 @@ pub(super) mod tests {
             summary(&members(1)),
             "f, f pid 100 @ 10.0.0.7: waits outside Python, called by f (a.py:1)\n"
         );
-        assert!(tree(&members(5), Shown::default()).starts_with("f ×5  f (a.py:1)"));
-        assert!(tree(&members(2), Shown::default()).starts_with("f ×2  f (a.py:1)"));
+        assert!(tree(&members(5), TreeOptions::default()).starts_with("f ×5  f (a.py:1)"));
+        assert!(tree(&members(2), TreeOptions::default()).starts_with("f ×2  f (a.py:1)"));
         let mut apart = members(2);
         let elsewhere = entry("f", 7, &[("f", "a.py", 2)], &Value::Null);
         apart.push(Member::read(&elsewhere, false));
-        let text = tree(&apart, Shown::default());
+        let text = tree(&apart, TreeOptions::default());
         assert!(text.contains("f pid 100 @ 10.0.0.7, f pid 101"), "{text}");
     }
 }
