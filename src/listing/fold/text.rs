@@ -145,7 +145,7 @@ pub(crate) fn stacks<'a>(
 }
 
 /// One line of a tree.
-struct Line {
+struct TreeLine {
     who: String,
     depth: usize,
     says: String,
@@ -191,7 +191,7 @@ impl Told<'_> {
         nodes: &[Node],
         path: &mut Vec<Call>,
         depth: usize,
-        lines: &mut Vec<Line>,
+        lines: &mut Vec<TreeLine>,
     ) {
         for node in nodes {
             path.push(node.call.clone());
@@ -201,14 +201,14 @@ impl Told<'_> {
                 says += &format!("  ← {}", ends.join(", "));
             }
             let who = names.of(&node.members);
-            lines.push(Line { who, depth, says });
+            lines.push(TreeLine { who, depth, says });
             for says in self
                 .locals
                 .get(path)
                 .map_or(Vec::new(), |all| variables(names, all))
             {
                 let who = String::new();
-                lines.push(Line {
+                lines.push(TreeLine {
                     who,
                     depth: depth + 2,
                     says,
