@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::debugger::legacy::LegacySession;
 use crate::lineproto::input::{ClientInput, TOO_LONG, Typed};
-use crate::lineproto::output::{Out, Shown};
+use crate::lineproto::output::{Out, WorkerOutput};
 use crate::lineproto::session::Log;
 use crate::pdb::resumes;
 
@@ -42,7 +42,7 @@ pub(super) enum LegacyOutcome {
 }
 
 /// Shows what a prompt has said without a client, and what it asks.
-pub(super) async fn show_missed(entered: &mut LegacySession, out: &Out, shown: &mut Shown) {
+pub(super) async fn show_missed(entered: &mut LegacySession, out: &Out, shown: &mut WorkerOutput) {
     let (cut, missed) = entered.take_missed();
     if cut > 0 {
         out.notice(&format!("{cut} bytes of output were dropped meanwhile"))
@@ -59,7 +59,7 @@ pub(super) async fn relay<R: AsyncRead + Unpin>(
     entered: &mut LegacySession,
     input: &mut ClientInput<R>,
     out: &Out,
-    shown: &mut Shown,
+    shown: &mut WorkerOutput,
     log: &Log<'_>,
 ) -> LegacyOutcome {
     let mut bytes = BytesMut::with_capacity(4096);

@@ -174,7 +174,7 @@ pub(super) async fn pump<W: AsyncWrite + Unpin>(
 }
 
 /// Output of a worker on its way to the client.
-pub(super) struct Shown {
+pub(super) struct WorkerOutput {
     out: Out,
     capture: CaptureTee,
     masked: Option<MaskedStream>,
@@ -182,7 +182,7 @@ pub(super) struct Shown {
     partial: Vec<u8>,
 }
 
-impl Shown {
+impl WorkerOutput {
     pub(super) fn new(out: Out, masked: Option<MaskedStream>, capture: CaptureTee) -> Self {
         Self {
             out,

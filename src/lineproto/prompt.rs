@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::debugger::Worker;
 use crate::debugger::unattended::TerminalPrompt;
 use crate::lineproto::input::{ClientInput, TOO_LONG, Typed};
-use crate::lineproto::output::{Out, Shown};
+use crate::lineproto::output::{Out, WorkerOutput};
 use crate::lineproto::session::Log;
 use crate::memory::Account;
 use crate::pdb::{After, Options, Piece, Prompt, PromptEnd, PromptError, resumes};
@@ -89,7 +89,7 @@ pub(super) struct OpenedPrompt<S> {
 /// [`PromptError`].
 pub(super) async fn attach(
     opening: Opening,
-    shown: &mut Shown,
+    shown: &mut WorkerOutput,
     (may_kill, account): (bool, Account),
 ) -> Result<(Box<OpenedPrompt<Prefixed<Worker>>>, Option<PromptEnd>), PromptError> {
     let (sender, pieces) = mpsc::channel(16);
@@ -110,7 +110,7 @@ pub(super) fn options(may_kill: bool, account: Account) -> Options {
 pub(super) async fn opened<S>(
     mut opening: impl Future<Output = Result<(Prompt<S>, After), PromptError>> + Unpin,
     mut pieces: mpsc::Receiver<Piece>,
-    shown: &mut Shown,
+    shown: &mut WorkerOutput,
 ) -> Result<(Box<OpenedPrompt<S>>, Option<PromptEnd>), PromptError> {
     let (prompt, after) = loop {
         tokio::select! {
@@ -127,7 +127,7 @@ pub(super) async fn opened<S>(
     Ok((Box::new(OpenedPrompt { prompt, pieces }), over))
 }
 
-async fn show_all(pieces: &mut mpsc::Receiver<Piece>, shown: &mut Shown) {
+async fn show_all(pieces: &mut mpsc::Receiver<Piece>, shown: &mut WorkerOutput) {
     while let Ok(piece) = pieces.try_recv() {
         shown.text(piece.text()).await;
     }
@@ -139,7 +139,7 @@ pub(super) async fn converse<S, R>(
     mut task: TaskEnd,
     input: &mut ClientInput<R>,
     out: &Out,
-    shown: &mut Shown,
+    shown: &mut WorkerOutput,
     log: &Log<'_>,
 ) -> PromptOutcome
 where
@@ -266,7 +266,7 @@ async fn typed<S, R>(
     pieces: &mut mpsc::Receiver<Piece>,
     input: &mut ClientInput<R>,
     out: &Out,
-    shown: &mut Shown,
+    shown: &mut WorkerOutput,
 ) -> Result<Typed, PromptEnd>
 where
     S: AsyncRead + AsyncWrite + Unpin,

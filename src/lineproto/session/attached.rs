@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::lineproto::legacy::{self, LegacyOutcome};
-use crate::lineproto::output::{Out, Shown};
+use crate::lineproto::output::{Out, WorkerOutput};
 use crate::lineproto::prompt::{self, Opening};
 use crate::lineproto::session::log::Log;
 use crate::lineproto::session::reached::{ReachedWorker, SessionDebugger};
@@ -49,7 +49,7 @@ enum WorkerOutcome {
 /// What everything that is done in a session needs.
 struct Tools<'a> {
     out: Out,
-    shown: Shown,
+    shown: WorkerOutput,
     log: Log<'a>,
     active: watch::Receiver<Instant>,
 }
@@ -254,7 +254,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         let out = self.out.clone();
         let mut tools = Tools {
             out: out.clone(),
-            shown: Shown::new(out.clone(), masked, live.capture.clone()),
+            shown: WorkerOutput::new(out.clone(), masked, live.capture.clone()),
             log: Log::new(live.audit.clone(), live.capture.clone()),
             active: self.input.active(),
         };

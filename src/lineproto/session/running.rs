@@ -11,7 +11,7 @@ use super::attached::RUNS_ON;
 use super::{Log, TerminalSession};
 use crate::lineproto::authenticate::StopRunning;
 use crate::lineproto::input::Typed;
-use crate::lineproto::output::Shown;
+use crate::lineproto::output::WorkerOutput;
 use crate::lineproto::prompt::{self, OpenedPrompt, PromptOutcome};
 use crate::pdb::{Options, Prompt, PromptEnd, PromptError};
 use crate::recording::CaptureTee;
@@ -36,7 +36,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
         };
         let state = |state| self.session.set_state(SessionProtocol::Terminal, state);
         state(SessionState::Connecting);
-        let mut shown = Shown::new(self.out.clone(), None, CaptureTee::default());
+        let mut shown = WorkerOutput::new(self.out.clone(), None, CaptureTee::default());
         let Some(opened) = self.open(near, running, &mut shown).await else {
             return Outcome::Client;
         };
@@ -79,7 +79,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
         &mut self,
         near: DuplexStream,
         running: &StopRunning,
-        shown: &mut Shown,
+        shown: &mut WorkerOutput,
     ) -> Option<Opened> {
         let options = Options {
             relay: json!({"running": true, "worker": running.worker, "reason": running.reason}),

@@ -5,7 +5,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::lineproto::output::Shown;
+use crate::lineproto::output::WorkerOutput;
 use crate::lineproto::session::Log;
 use crate::lineproto::tests::*;
 use crate::memory::Account;
@@ -164,7 +164,7 @@ impl Scene {
             let (out, pieces) = Out::new();
             tokio::spawn(pump(pieces, writer, out.counts()));
             let mut input = ClientInput::new(reader, out.clone());
-            let mut shown = Shown::new(out.clone(), None, CaptureTee::default());
+            let mut shown = WorkerOutput::new(out.clone(), None, CaptureTee::default());
             let task = TaskEnd::new(None);
             let (sender, pieces) = mpsc::channel(16);
             let options = prompt::options(false, Account::default());
