@@ -67,7 +67,7 @@ pub(super) enum Taken {
 
 /// What the client was shown of the thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shown {
+enum ThreadShown {
     Nothing,
     Runs,
     /// It stands, and so often its tasks had stopped.
@@ -83,7 +83,7 @@ pub(super) struct AllTasks<'a> {
     client: String,
     /// The client needs a thread.
     needs_thread: bool,
-    thread: Shown,
+    thread: ThreadShown,
     /// How often tasks had left the focus to it when it was told last.
     followed: u64,
     /// When the client is told of a change, where there is one.
@@ -113,7 +113,7 @@ impl<'a> AllTasks<'a> {
             audit,
             client,
             needs_thread,
-            thread: Shown::Nothing,
+            thread: ThreadShown::Nothing,
             followed: 0,
             due: None,
             moving: 0,
@@ -136,7 +136,7 @@ impl<'a> AllTasks<'a> {
             Some(Command::Threads) => {
                 let all = self.tasks.all().len();
                 let thread = json!({"id": ALL, "name": format!("all {all} tasks")});
-                let threads = (self.thread != Shown::Nothing).then_some(thread);
+                let threads = (self.thread != ThreadShown::Nothing).then_some(thread);
                 return Taken::Answer(request.success(json!({"threads": Vec::from_iter(threads)})));
             }
             Some(Command::StackTrace) if self.needs_thread && arguments["threadId"] == ALL => {
@@ -203,7 +203,7 @@ impl<'a> AllTasks<'a> {
     fn stack(&mut self, request: &Request) -> Taken {
         let first = request.arguments["startFrame"].as_u64();
         // A thread that is gone may still be asked about.
-        if self.thread == Shown::Nothing || first.is_some_and(|first| first > 0) {
+        if self.thread == ThreadShown::Nothing || first.is_some_and(|first| first > 0) {
             let none = json!({"stackFrames": [], "totalFrames": 1});
             return Taken::Answer(request.success(none));
         }
@@ -374,7 +374,7 @@ impl<'a> AllTasks<'a> {
             self.moving = self.moving.saturating_sub(1);
             if !folded.is_silent() {
                 // As the client takes it, from the answer on.
-                self.thread = Shown::Runs;
+                self.thread = ThreadShown::Runs;
                 let _ = self.due.get_or_insert_with(|| Instant::now() + SETTLED);
             }
         }
@@ -420,9 +420,9 @@ impl<'a> AllTasks<'a> {
         let followed = all.iter().map(|task| task.followed).sum();
         let now = match (all.len(), standing) {
             // One that is alone has its own session, and a thread that stands for it says nothing more.
-            (0 | 1, _) => Shown::Nothing,
-            (_, 0) => Shown::Runs,
-            (_, _) => Shown::Stands(stops),
+            (0 | 1, _) => ThreadShown::Nothing,
+            (_, 0) => ThreadShown::Runs,
+            (_, _) => ThreadShown::Stands(stops),
         };
         let before = std::mem::replace(&mut self.thread, now);
         if before == now {
@@ -435,20 +435,20 @@ impl<'a> AllTasks<'a> {
         let thread = |reason| event(Event::Thread, json!({"reason": reason, "threadId": ALL}));
         let mut told = Vec::new();
         match now {
-            Shown::Nothing => told.push(thread("exited")),
-            _ if before == Shown::Nothing => told.push(thread("started")),
+            ThreadShown::Nothing => told.push(thread("exited")),
+            _ if before == ThreadShown::Nothing => told.push(thread("started")),
             _ => {}
         }
         match now {
-            Shown::Stands(_) => told.push(event(
+            ThreadShown::Stands(_) => told.push(event(
                 Event::Stopped,
                 json!({"reason": "breakpoint", "threadId": ALL, "preserveFocusHint": keeps, "allThreadsStopped": true}),
             )),
-            Shown::Runs => told.push(event(
+            ThreadShown::Runs => told.push(event(
                 Event::Continued,
                 json!({"threadId": ALL, "allThreadsContinued": true}),
             )),
-            Shown::Nothing => {}
+            ThreadShown::Nothing => {}
         }
         told
     }
@@ -481,7 +481,7 @@ impl<'a> AllTasks<'a> {
 
     fn is_of_thread(&self, request: &Request) -> bool {
         let arguments = &request.arguments;
-        self.thread != Shown::Nothing
+        self.thread != ThreadShown::Nothing
             && (arguments["threadId"] == ALL || arguments["frameId"] == ALL)
     }
 
