@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::debug;
 
-use self::all_tasks::{AllTasks, Taken};
+use self::all_tasks::{AllTasks, RequestOutcome};
 pub(super) use self::announcer::Announcer;
 use self::jobs::AskedJobs;
 pub(super) use self::jobs::JobName;
@@ -150,9 +150,9 @@ where
                     client.send(&notice(&text, false)).await?;
                 }
                 match all.take(&request) {
-                    Taken::Answer(answer) => client.send(&answer).await?,
-                    Taken::Later => {}
-                    Taken::Not => client.send(&answer(&request)).await?,
+                    RequestOutcome::Answer(answer) => client.send(&answer).await?,
+                    RequestOutcome::Later => {}
+                    RequestOutcome::Not => client.send(&answer(&request)).await?,
                 }
                 match request.known() {
                     _ if leaves => return Ok(Outcome::Client),

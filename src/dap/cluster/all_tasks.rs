@@ -56,7 +56,7 @@ type Asking<'a> = Pin<Box<dyn Future<Output = Said> + Send + 'a>>;
 type Answering<'a> = Pin<Box<dyn Future<Output = (Request, Wish, Said)> + Send + 'a>>;
 
 /// What becomes of a request.
-pub(super) enum Taken {
+pub(super) enum RequestOutcome {
     /// It is answered so.
     Answer(Value),
     /// It is answered by [`AllTasks::next`].
@@ -130,14 +130,16 @@ impl<'a> AllTasks<'a> {
     }
 
     /// What becomes of `request`.
-    pub(super) fn take(&mut self, request: &Request) -> Taken {
+    pub(super) fn take(&mut self, request: &Request) -> RequestOutcome {
         let arguments = &request.arguments;
         let wish = match request.known() {
             Some(Command::Threads) => {
                 let all = self.tasks.all().len();
                 let thread = json!({"id": ALL, "name": format!("all {all} tasks")});
                 let threads = (self.thread != ThreadShown::Nothing).then_some(thread);
-                return Taken::Answer(request.success(json!({"threads": Vec::from_iter(threads)})));
+                return RequestOutcome::Answer(
+                    request.success(json!({"threads": Vec::from_iter(threads)})),
+                );
             }
             Some(Command::StackTrace) if self.needs_thread && arguments["threadId"] == ALL => {
                 return self.stack(request);
@@ -145,22 +147,22 @@ impl<'a> AllTasks<'a> {
             Some(Command::Source) if arguments["sourceReference"] == ALL => {
                 let list = self.list();
                 let text = Folded::new(&list, places(&list, self.tasks.all())).text();
-                return Taken::Answer(request.success(json!({ "content": text })));
+                return RequestOutcome::Answer(request.success(json!({ "content": text })));
             }
             // Asked for as a person types.
             Some(Command::Completions) => {
-                return Taken::Answer(request.success(json!({"targets": []})));
+                return RequestOutcome::Answer(request.success(json!({"targets": []})));
             }
             Some(Command::Scopes) if self.is_of_thread(request) => {
                 let scope = json!({"name": "Tasks", "variablesReference": ALL, "expensive": false});
-                return Taken::Answer(request.success(json!({"scopes": [scope]})));
+                return RequestOutcome::Answer(request.success(json!({"scopes": [scope]})));
             }
-            Some(Command::Variables) => return Taken::Answer(self.variables(request)),
+            Some(Command::Variables) => return RequestOutcome::Answer(self.variables(request)),
             Some(Command::Evaluate) => {
                 let typed = arguments["context"] == "repl";
                 let text = arguments["expression"].as_str().unwrap_or_default().trim();
                 if text.is_empty() || arguments["context"] == "hover" {
-                    return Taken::Answer(refusal(request, "nothing to evaluate"));
+                    return RequestOutcome::Answer(refusal(request, "nothing to evaluate"));
                 }
                 Wish::Evaluate {
                     text: text.into(),
@@ -173,12 +175,12 @@ impl<'a> AllTasks<'a> {
             Some(Command::StepIn) => Wish::StepIn,
             Some(Command::StepOut) => Wish::StepOut,
             Some(Command::Pause) => Wish::Pause,
-            _ => return Taken::Not,
+            _ => return RequestOutcome::Not,
         };
         self.ask(request, wish)
     }
 
-    fn ask(&mut self, request: &Request, wish: Wish) -> Taken {
+    fn ask(&mut self, request: &Request, wish: Wish) -> RequestOutcome {
         let mut all = self.tasks.all();
         if wish.lets_run() {
             // What runs is left alone.
@@ -186,29 +188,29 @@ impl<'a> AllTasks<'a> {
         }
         if all.is_empty() {
             let why = "no task stands in a session of its own that this one has opened";
-            return Taken::Answer(refusal(request, why));
+            return RequestOutcome::Answer(refusal(request, why));
         }
         if self.asking.len() >= MOST {
-            return Taken::Answer(refusal(request, BUSY));
+            return RequestOutcome::Answer(refusal(request, BUSY));
         }
         self.moving += usize::from(wish.lets_run());
         let asked = self.put(all, wish.clone());
         let request = request.clone();
         let answered = async move { (request, wish, asked.await) };
         self.asking.push(Box::pin(answered));
-        Taken::Later
+        RequestOutcome::Later
     }
 
     /// The one frame, with the file and the line at which most stand: without a file, VS Code does not go to it by itself.
-    fn stack(&mut self, request: &Request) -> Taken {
+    fn stack(&mut self, request: &Request) -> RequestOutcome {
         let first = request.arguments["startFrame"].as_u64();
         // A thread that is gone may still be asked about.
         if self.thread == ThreadShown::Nothing || first.is_some_and(|first| first > 0) {
             let none = json!({"stackFrames": [], "totalFrames": 1});
-            return Taken::Answer(request.success(none));
+            return RequestOutcome::Answer(request.success(none));
         }
         if self.asking.len() >= MOST {
-            return Taken::Answer(refusal(request, BUSY));
+            return RequestOutcome::Answer(refusal(request, BUSY));
         }
         let (tasks, request) = (self.tasks.clone(), request.clone());
         self.asking.push(Box::pin(async move {
@@ -220,7 +222,7 @@ impl<'a> AllTasks<'a> {
             let said = join_all(each.collect::<Vec<_>>()).await;
             (request, Wish::Place, said)
         }));
-        Taken::Later
+        RequestOutcome::Later
     }
 
     /// Asks those that run to stop with one that has, where that is to be.
