@@ -25,11 +25,11 @@ const PAIR: usize = 8;
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Newcomers {
-    taken: Mutex<Taken>,
+    taken: Mutex<NewcomerCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct NewcomerCounts {
     all: usize,
     by_subject: HashMap<Arc<str>, usize>,
     by_source: HashMap<Source, usize>,
