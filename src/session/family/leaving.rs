@@ -37,7 +37,7 @@ pub(super) struct Members {
 
 /// By which a session of a family is asked.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct MemberLine {
     pub(super) breakpoint: Arc<Breakpoint>,
     pub(super) questions: mpsc::Sender<Asked>,
     pub(super) stands: bool,
@@ -62,7 +62,7 @@ pub(super) struct One {
     /// When its client has said goodbye.
     left: Option<Instant>,
     /// By which its task is asked; `None`: it is with a subprocess of one, or has not begun.
-    pub(super) line: Option<Line>,
+    pub(super) line: Option<MemberLine>,
     /// Its task, which stands, asks by its own words that the others of its job stop with it.
     pub(super) asks: bool,
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{oneshot, watch};
 
 use super::asking::{Answer, Asked, Wish};
-use super::leaving::{Line, Members};
+use super::leaving::{MemberLine, Members};
 use crate::ray::registry::Breakpoint;
 
 /// A task that one session of a family holds.
@@ -41,7 +41,7 @@ impl GroupTasks {
     /// All that can be asked now, in the order of their sessions.
     pub fn all(&self) -> Vec<GroupTask> {
         let members = self.0.borrow();
-        let task = |(session, line, asks): (&u64, &Line, bool)| GroupTask {
+        let task = |(session, line, asks): (&u64, &MemberLine, bool)| GroupTask {
             session: *session,
             breakpoint: Arc::clone(&line.breakpoint),
             stands: line.stands,
