@@ -13,7 +13,7 @@ use prometheus::{
 };
 
 use self::held::HeldMetrics;
-use self::process::Process;
+use self::process::ProcessMetrics;
 use self::register::register;
 pub use super::labels::{
     Asker, Direction, Editor, Handshake, HeadOutcome, LinkEnd, NoticeOutcome, Outcome, Protocol,
@@ -52,7 +52,7 @@ macro_rules! families {
         pub struct Metrics {
             registry: Registry,
             held: HeldMetrics,
-            process: Process,
+            process: ProcessMetrics,
             $($field: $kind,)+
         }
 
@@ -60,7 +60,7 @@ macro_rules! families {
             fn empty(registry: Registry, started: f64) -> Result<Self, prometheus::Error> {
                 Ok(Self {
                     held: HeldMetrics::register(&registry)?,
-                    process: Process::register(&registry, started)?,
+                    process: ProcessMetrics::register(&registry, started)?,
                     $($field: register(&registry, family!($kind $([$($label),*])? = $name, $help $(, $buckets)?)?)?,)+
                     registry,
                 })

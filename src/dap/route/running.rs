@@ -35,11 +35,11 @@ const TOLD: usize = 5;
 
 /// Where a debugger is to be opened: one process, with all that runs in it.
 #[derive(Default)]
-pub(super) struct Process {
+pub(super) struct RunningProcess {
     pub(super) running: Vec<Running>,
 }
 
-impl Process {
+impl RunningProcess {
     pub(super) fn first(&self) -> Option<&Running> {
         self.running.first()
     }
@@ -127,7 +127,7 @@ impl AttachFlow<'_> {
     }
 
     /// The one process that `selector` names, as far as the principal may know of it.
-    async fn meant(&self, selector: &AttachSelector) -> Result<Process, SessionRefusal> {
+    async fn meant(&self, selector: &AttachSelector) -> Result<RunningProcess, SessionRefusal> {
         let access = self.principal.access();
         let on = |cluster: &str| {
             selector.cluster.as_ref().is_none_or(|one| one == cluster)
@@ -149,18 +149,18 @@ impl AttachFlow<'_> {
                 && pattern.as_ref().is_none_or(|name| is_called(one, name))
                 && (selector.worker.as_deref()).is_none_or(|id| one.worker_id.starts_with(id))
         };
-        let mut processes: BTreeMap<(Arc<str>, String), (Process, bool)> = BTreeMap::new();
+        let mut processes: BTreeMap<(Arc<str>, String), (RunningProcess, bool)> = BTreeMap::new();
         let trouble = found.iter().find_map(|one| one.trouble.clone());
         for one in found.into_iter().flat_map(|found: RunningIn| found.rows) {
             let key = (Arc::clone(&one.cluster), one.worker_id.clone());
             let (process, meant) = processes.entry(key).or_insert_with(|| {
                 let running = Vec::new();
-                (Process { running }, false)
+                (RunningProcess { running }, false)
             });
             *meant |= is_meant(&one);
             process.running.push(one);
         }
-        let mut meant: Vec<Process> = processes
+        let mut meant: Vec<RunningProcess> = processes
             .into_values()
             .filter_map(|(process, meant)| meant.then_some(process))
             .collect();
@@ -173,7 +173,7 @@ impl AttachFlow<'_> {
             (Some(only), 0) => Ok(only),
             (Some(last), others) => {
                 meant.push(last);
-                let told = meant.iter().take(TOLD).filter_map(Process::first);
+                let told = meant.iter().take(TOLD).filter_map(RunningProcess::first);
                 let told: Vec<_> = told
                     .map(|one| {
                         let worker = shortened(&one.worker_id, 12);
@@ -294,7 +294,7 @@ impl AttachFlow<'_> {
     }
 
     /// Whether Ray still says that a task of `process` runs there.
-    async fn still_runs(&self, process: &Process) -> Result<bool, SessionRefusal> {
+    async fn still_runs(&self, process: &RunningProcess) -> Result<bool, SessionRefusal> {
         let Some(first) = process.first() else {
             return Ok(false);
         };
@@ -323,7 +323,7 @@ impl AttachFlow<'_> {
     /// Whether the worker still runs what was asked for, and the principal may do the same with what it is now.
     pub(super) async fn same(
         &self,
-        process: &Process,
+        process: &RunningProcess,
         opened: &Breakpoint,
     ) -> Result<(), SessionRefusal> {
         let has_ended = match &opened.names.task_id {

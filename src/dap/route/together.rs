@@ -10,7 +10,7 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::time::timeout;
 
 use super::AttachFlow;
-use super::running::{ASKED, Process};
+use super::running::{ASKED, RunningProcess};
 use crate::dap::ClientOpening;
 use crate::dap::attach_selector::AttachSelector;
 use crate::dap::cluster::{JobName, Joined, StopsTogether};
@@ -57,7 +57,11 @@ impl<'a> AttachFlow<'a> {
             match self.others(&job, room).await {
                 Ok((others, told)) if others.is_empty() => (Vec::new(), told),
                 Ok((others, told)) => {
-                    let ids: Vec<_> = others.iter().filter_map(Process::first).map(id).collect();
+                    let ids: Vec<_> = others
+                        .iter()
+                        .filter_map(RunningProcess::first)
+                        .map(id)
+                        .collect();
                     let asks = (&*client, "stop");
                     match audit.group(asks, Some(&job.1), &ids).await {
                         Ok(()) => (others, told),
@@ -68,7 +72,7 @@ impl<'a> AttachFlow<'a> {
                 Err(why) => (Vec::new(), Some(why)),
             }
         };
-        let joining = move |(others, why): (Vec<Process>, Option<String>)| {
+        let joining = move |(others, why): (Vec<RunningProcess>, Option<String>)| {
             let count = others.len();
             let name = told.clone();
             let tell = move |text: String| Joined::Told(format!("job {name}: {text}"));
@@ -93,7 +97,7 @@ impl<'a> AttachFlow<'a> {
         &self,
         (cluster, job): &JobName,
         room: usize,
-    ) -> Result<(Vec<Process>, Option<String>), String> {
+    ) -> Result<(Vec<RunningProcess>, Option<String>), String> {
         let on = |name: &str| *name == **cluster;
         let asked = RunningQuery {
             on: &on,
@@ -114,7 +118,7 @@ impl<'a> AttachFlow<'a> {
             list.find(id(one))
                 .is_some_and(|listed| listed.state != State::Unlisted)
         };
-        let mut processes: BTreeMap<String, Process> = BTreeMap::new();
+        let mut processes: BTreeMap<String, RunningProcess> = BTreeMap::new();
         for one in found.into_iter().flat_map(|found| found.rows) {
             // A driver waits for its tasks, and a replica for requests.
             let counts = !matches!(one.what, What::Driver | What::Replica);
@@ -131,7 +135,7 @@ impl<'a> AttachFlow<'a> {
         };
         processes.retain(|_, process| process.running.iter().all(may));
         let allowed = processes.len();
-        let others: Vec<Process> = processes.into_values().take(room).collect();
+        let others: Vec<RunningProcess> = processes.into_values().take(room).collect();
         let mut told = Vec::new();
         if allowed < known {
             told.push(format!(
@@ -150,7 +154,7 @@ impl<'a> AttachFlow<'a> {
     }
 
     /// Opens a debugger in `process`.
-    async fn join(&self, process: Process) -> Joined {
+    async fn join(&self, process: RunningProcess) -> Joined {
         let reason = Some("its group stops together");
         let opening = async {
             let first = process

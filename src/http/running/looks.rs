@@ -74,7 +74,7 @@ const KEYS: [&str; 8] = [
 ];
 
 /// A process that is meant, with what runs in it.
-struct Process<'a> {
+struct LookedProcess<'a> {
     running: Vec<&'a Running>,
     /// The rows of these that may be told.
     told: Vec<Value>,
@@ -174,13 +174,13 @@ fn processes<'a>(
     principal: &Principal,
     all: impl Iterator<Item = &'a Running>,
     choice: &TaskChoice,
-) -> Vec<Process<'a>> {
+) -> Vec<LookedProcess<'a>> {
     let now = SystemTime::now();
-    let mut by_worker: BTreeMap<(&str, &str), (Process<'_>, bool)> = BTreeMap::new();
+    let mut by_worker: BTreeMap<(&str, &str), (LookedProcess<'_>, bool)> = BTreeMap::new();
     for one in all {
         let key = (&*one.cluster, &*one.worker_id);
         let (process, is_meant) = by_worker.entry(key).or_insert_with(|| {
-            let process = Process {
+            let process = LookedProcess {
                 running: Vec::new(),
                 told: Vec::new(),
             };

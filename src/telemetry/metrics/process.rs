@@ -13,7 +13,7 @@ const TICKS: f64 = 100.0;
 
 /// The families. Where there is no `/proc`, they stay at zero.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct ProcessMetrics {
     cpu_seconds: Mutex<Counter>,
     resident: IntGauge,
     virtual_memory: IntGauge,
@@ -22,7 +22,7 @@ pub(super) struct Process {
     most_files: IntGauge,
 }
 
-impl Process {
+impl ProcessMetrics {
     /// `started`: in seconds since 1970.
     pub(super) fn register(registry: &Registry, started: f64) -> Result<Self, prometheus::Error> {
         let start = family!(
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn the_figures_are_this_process_own() {
-        let process = Process::register(&Registry::new(), 1.0).unwrap();
+        let process = ProcessMetrics::register(&Registry::new(), 1.0).unwrap();
         process.refresh();
         assert!(process.resident.get() > 1 << 20);
         assert!(process.virtual_memory.get() >= process.resident.get());
