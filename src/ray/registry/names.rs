@@ -5,7 +5,7 @@ mod ranks;
 
 use std::borrow::Cow;
 
-use self::ranks::{World, rank_in, trailing_index};
+use self::ranks::{WorldRank, rank_in, trailing_index};
 use crate::ray::registry::breakpoint::Names;
 use crate::ray::registry::resources::Resources;
 use crate::ray::registry::rows::{ActorRow, JobRow, RuntimeEnv, TaskRow};
@@ -98,7 +98,7 @@ fn of_task_called(row: &TaskRow, name: &str) -> Names {
     let environment = row.runtime_env_info.as_ref();
     let environment = environment.map(|info| RuntimeEnv::read(&info.serialized_runtime_env));
     let environment = environment.unwrap_or_default();
-    let world = World::of(&environment);
+    let world = WorldRank::of(&environment);
     Names {
         rank: world.rank.or_else(|| rank_in(name)),
         local_rank: world.local_rank,
@@ -156,7 +156,7 @@ pub(super) fn add_actor(names: &mut Names, actor: &ActorRow) {
         .actor_name
         .as_ref()
         .and_then(|_| known(&actor.ray_namespace));
-    let world = World::of(&environment);
+    let world = WorldRank::of(&environment);
     names.local_rank = world.local_rank.or(names.local_rank);
     names.world_size = world.world_size.or(names.world_size);
     names.rank = world

@@ -4,13 +4,13 @@ use crate::ray::registry::rows::RuntimeEnv;
 
 /// Which of how many a process is, as the variables say that Ray starts it with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct World {
+pub(super) struct WorldRank {
     pub(super) rank: Option<u32>,
     pub(super) local_rank: Option<u32>,
     pub(super) world_size: Option<u32>,
 }
 
-impl World {
+impl WorldRank {
     /// A rank that is none of its world is no rank.
     pub(super) fn of(environment: &RuntimeEnv) -> Self {
         let Some(variables) = &environment.env_vars else {
