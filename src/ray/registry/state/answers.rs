@@ -10,7 +10,7 @@ use crate::ray::registry::names::{Certainty, Found};
 use crate::ray::registry::pending_lookups::PendingLookups;
 use crate::ray::registry::rows::{NodeRow, WorkerRow};
 use crate::ray::registry::state::{
-    Changes, Cluster, ClusterState, Entry, MAX_LIVE, MAX_NODES, Node, Now, Questions, State,
+    Changes, Cluster, ClusterState, Entry, FollowUps, MAX_LIVE, MAX_NODES, Node, Now, State,
     is_registered,
 };
 use crate::ray::registry::traceback::Stopped;
@@ -96,7 +96,7 @@ impl State {
         cluster: Cluster,
         taking: Taking<'_>,
         now: Now,
-    ) -> Questions {
+    ) -> FollowUps {
         let Taking {
             seen,
             lost,
@@ -126,7 +126,7 @@ impl State {
         state.settled = settled && listed + lost == seen.len() && !state.entries.is_touched();
         state.forget_gone(sent, |key| !is_registered(key));
         state.ghosts.retain(|key| seen.contains(key.as_str()));
-        Questions { vanished, refused }
+        FollowUps { vanished, refused }
     }
 
     /// Whether the answer to a later poll changes nothing where it says the same as the one that was taken in last.

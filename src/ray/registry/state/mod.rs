@@ -95,7 +95,7 @@ enum Node {
 
 /// What a poll's answer leaves to be asked.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Questions {
+pub(super) struct FollowUps {
     /// Paused before, absent now: released or died?
     pub(super) vanished: Vec<String>,
     /// Paused workers that are not listed, because the cluster has as many breakpoints as it may have.

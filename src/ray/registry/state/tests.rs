@@ -202,7 +202,7 @@ impl Bench {
         assert!(!taking.goes_on());
         let questions = self.state.end_workers(0, taking, now);
         if same {
-            assert!(changes.is_empty() && questions == Questions::default());
+            assert!(changes.is_empty() && questions == FollowUps::default());
             assert!(self.state.publish(now.instant).is_none() && self.state.is_settled(0));
         }
         self.taken = rows;
