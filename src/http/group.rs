@@ -7,13 +7,14 @@
 
 use hyper::{Response, StatusCode};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::answer::{self, Body};
 use super::exchange::Post;
 use super::refusal::HttpRefusal;
 use super::{audit, body};
 use crate::ray::registry::BreakpointId;
+use crate::session::audit::of_group;
 use crate::session::authenticate::RequestDetails as _;
 use crate::session::visible;
 use crate::wire::text::{one_line, shortened};
@@ -43,18 +44,18 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
     let seen = visible(principal, &exchange.ctx.registry.snapshot());
     let known = |id: &String| {
         let id: BreakpointId = id.parse().ok()?;
-        seen.find(id).map(|_| id.to_string())
+        seen.find(id).map(|_| id)
     };
-    let members: Vec<Value> = ids.iter().filter_map(known).map(Value::from).collect();
+    let members: Vec<BreakpointId> = ids.iter().filter_map(known).collect();
     if members.is_empty() {
         let why = "none of them waits at a breakpoint that you may see";
         return Ok(answer::error(StatusCode::NOT_FOUND, why));
     }
     let group = exchange.asked.id();
-    let entry = audit::command(exchange, principal, "group")
-        .with("client", shortened(&one_line(&client), LONGEST_NAME))
-        .with("tasks", members.len())
-        .with("members", members);
+    let client = shortened(&one_line(&client), LONGEST_NAME);
+    let mut entry = audit::command(exchange, principal, "group");
+    let details = of_group(&client, [], (members.len(), &members));
+    entry.details.extend(details);
     audit::on_record(exchange.ctx, entry).await?;
     Ok(answer::json(StatusCode::OK, &json!({ "group": group })))
 }

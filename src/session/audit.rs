@@ -73,17 +73,11 @@ impl<'a> SessionAudit<'a> {
         job_id: Option<&str>,
         tasks: &[BreakpointId],
     ) -> Result<(), Unavailable> {
-        let members = tasks.iter().take(MEMBERS).map(ToString::to_string);
-        let mut details = Map::new();
-        details.insert("command".into(), "group".into());
-        details.insert("client".into(), client.into());
-        details.insert("asks".into(), asks.into());
-        if let Some(job_id) = job_id {
-            details.insert("job_id".into(), job_id.into());
-        }
-        details.insert("tasks".into(), tasks.len().into());
-        details.insert("members".into(), members.map(Value::from).collect());
-        self.command(details).await
+        let job = job_id.map(|job_id| ("job_id", job_id));
+        let about = std::iter::once(("asks", asks)).chain(job);
+        let named = &tasks[..tasks.len().min(MEMBERS)];
+        self.command(of_group(client, about, (tasks.len(), named)))
+            .await
     }
 
     /// Writes that its client is lost, and what comes of that; later where it cannot now, for that has happened.
@@ -130,6 +124,24 @@ impl<'a> SessionAudit<'a> {
             ..Entry::new(action)
         }
     }
+}
+
+/// What the line of a group says: that a client called `client` means so many tasks, these among them, and what else is known
+/// `about` it.
+pub(crate) fn of_group<'a>(
+    client: &str,
+    about: impl IntoIterator<Item = (&'a str, &'a str)>,
+    (count, named): (usize, &[BreakpointId]),
+) -> Map<String, Value> {
+    let mut details = Map::new();
+    details.insert("command".into(), "group".into());
+    details.insert("client".into(), client.into());
+    let about = about.into_iter();
+    details.extend(about.map(|(key, value)| (key.to_owned(), value.into())));
+    details.insert("tasks".into(), count.into());
+    let members = named.iter().map(ToString::to_string);
+    details.insert("members".into(), members.map(Value::from).collect());
+    details
 }
 
 /// Writes that a client's credential was not accepted. It is refused whether or not that can be written down.
