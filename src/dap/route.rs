@@ -334,7 +334,9 @@ impl<'a> AttachFlow<'a> {
         let member = self.member(&selector, permit.breakpoint());
         let member = member.and_then(|member| {
             let family = member.as_ref().map(GroupMember::family);
-            let promised = |asked| promise(self.context, &permit, family, resumed.is_some(), asked);
+            let goes_on = resumed.as_ref();
+            let has_place = goes_on.is_some_and(|it| member.is_some() || it.has_place());
+            let promised = |asked| promise(self.context, &permit, family, has_place, asked);
             selector.park_for.map_or(Ok(()), promised)?;
             Ok(member)
         });

@@ -124,7 +124,7 @@ pub(crate) struct ParkSlot {
     parks: Arc<Parks>,
     id: ParkId,
     asks: mpsc::Receiver<ParkCommand>,
-    _share: Box<ParkShare>,
+    share: Option<Box<ParkShare>>,
 }
 
 impl Parks {
@@ -180,7 +180,7 @@ impl Parks {
             parks: Arc::clone(self),
             id,
             asks,
-            _share: share,
+            share: Some(share),
         })
     }
 
@@ -352,6 +352,11 @@ fn busy(breakpoint: &Breakpoint) -> SessionRefusal {
 }
 
 impl ParkSlot {
+    /// Ends it; what a session that goes on needs to be parked again.
+    pub(crate) fn into_share(mut self) -> Option<Box<ParkShare>> {
+        self.share.take()
+    }
+
     /// The next question. Cancel safe.
     pub(crate) async fn asked(&mut self) -> ParkCommand {
         match self.asks.recv().await {

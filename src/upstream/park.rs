@@ -395,12 +395,17 @@ impl<'a> Park<'a> {
             place,
             ..
         } = self;
-        drop(place);
+        let share = place.into_share();
         let (worker, closing) = live.part();
         let (line, kept) = waiting.debugger.into_line();
         let handed_over = HandedOver {
             worker,
-            connection: Box::new(Parked { line, kept, memory }),
+            connection: Box::new(Parked {
+                line,
+                kept,
+                memory,
+                share,
+            }),
         };
         // Where no session waits for it any more, this leaves the worker.
         drop(taker.send(handed_over));

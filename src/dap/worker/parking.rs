@@ -216,7 +216,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
 
     /// Makes sure of a place for the case that the client is lost, and says so where there is none.
     pub(super) fn provide(&mut self) {
-        if self.memory.is_none() {
+        if self.memory.is_none() || self.share.is_some() {
             return;
         }
         match self.another_share() {
@@ -296,9 +296,10 @@ where
         let why = || "it is at the prompt of Ray's legacy debugger".to_owned();
         let worker = parked.line.into_worker();
         let worker = worker.ok_or_else(|| ConnectError::NoWay(why()))?;
-        Ok((worker, (parked.kept, parked.memory), began))
+        let of_park = (parked.kept, parked.memory, parked.share);
+        Ok((worker, of_park, began))
     });
-    let (worker, (kept, memory), began) = match reached {
+    let (worker, (kept, memory, share), began) = match reached {
         Ok(reached) => reached,
         Err(why) => {
             let ended = not_reached(context, client, &opening.attach, begun, why);
@@ -353,6 +354,9 @@ where
         ActiveSession::new(context, session, live, opening, splice, filter, remembered);
     relaying.stands = stands;
     relaying.resumption = Some(Box::new(resumption));
+    // It may be a part of a cluster session's, whose other tasks are parked still.
+    let principal = relaying.live.worker.principal();
+    relaying.share = share.filter(|share| relaying.member.is_none() && share.is_of(principal));
     relaying.find_subprocesses();
     relaying.tell_beginning(capabilities, None);
     let whose = (&*whose, &*for_how_long);

@@ -82,6 +82,14 @@ impl ParkPlaces {
     }
 }
 
+impl ParkShare {
+    /// Whether a session of `principal` may be parked by it.
+    pub(crate) fn is_of(&self, principal: &Principal) -> bool {
+        let subject = (!principal.is_anonymous()).then(|| principal.subject());
+        self.owner.as_deref() == subject
+    }
+}
+
 impl Drop for ParkShare {
     fn drop(&mut self) {
         let mut taken = self.of.0.lock();

@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::debugger::unattended::{IdleConnection, Taker};
 use crate::identity::Principal;
 use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
-use crate::session::parks::{Offer, ParkView, is_own, longest, may_go_on, over};
+use crate::session::parks::{Offer, ParkShare, ParkView, is_own, longest, may_go_on, over};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Permit, Session};
 use crate::timestamp::Timestamp;
@@ -29,6 +29,8 @@ pub(crate) struct Parked {
     pub(crate) kept: Kept,
     /// What the session with it remembers.
     pub(crate) memory: ResumeState,
+    /// What it was parked by; `None`: it was parked elsewhere.
+    pub(crate) share: Option<Box<ParkShare>>,
 }
 
 /// What a session goes on with that is not the first with its worker.
@@ -220,6 +222,11 @@ impl Resumed {
         Some(self.left.as_ref()?.until)
     }
 
+    /// Whether its place is the session's that goes on.
+    pub(crate) fn has_place(&self) -> bool {
+        self.taken_from.is_none() && matches!(self.origin, Origin::Here { .. })
+    }
+
     /// Whose session it was, as a person says it.
     pub(crate) fn whose(&self) -> String {
         let others = |owner: &String| format!("{owner}'s");
@@ -263,6 +270,7 @@ impl Origin {
             // The debugger's own messages say what was missed.
             kept: Kept::default(),
             memory: ResumeState::of(&keep),
+            share: None,
         };
         let now = Instant::now();
         let began = now.checked_sub(Duration::from_millis(keep.lasted_ms));

@@ -96,8 +96,8 @@ fn longest(context: &Context, permit: &Permit) -> Duration {
     by_rule.unwrap_or(context.config.park.max)
 }
 
-/// Whether a session of `permit`, of a `family` where a cluster session opens it, can be kept for as long as is `asked`; one
-/// that `resumes` a park has its place.
+/// Whether a session of `permit`, of a `family` where a cluster session opens it, can be kept for as long as is `asked`. One that
+/// goes on with a park may have its place.
 ///
 /// # Errors
 /// [`SessionRefusal`]: who asks for more than there is would find the task gone.
@@ -105,7 +105,7 @@ pub(crate) fn promise(
     context: &Context,
     permit: &Permit,
     family: Option<&str>,
-    resumes: bool,
+    has_place: bool,
     asked: Duration,
 ) -> Result<(), SessionRefusal> {
     let Some(most) = keeps(context, permit, Some(asked)) else {
@@ -120,7 +120,7 @@ pub(crate) fn promise(
             span(asked)
         )));
     }
-    if resumes {
+    if has_place {
         return Ok(());
     }
     let task = task_of(permit.breakpoint(), permit.process());
