@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use super::GroupMember;
 use super::asking::{Logged, WAITING};
-use super::leaving::{Line, Members, One};
+use super::leaving::{MemberLine, Members, One};
 use crate::ray::registry::Breakpoint;
 
 impl GroupMember {
@@ -25,7 +25,7 @@ impl GroupMember {
         let (questions, asked) = mpsc::channel(WAITING);
         self.asked = Some(asked);
         self.tell(|one| {
-            one.line = Some(Line {
+            one.line = Some(MemberLine {
                 breakpoint: Arc::clone(breakpoint),
                 questions,
                 stands: false,
