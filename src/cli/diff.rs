@@ -117,5 +117,5 @@ fn text(members: &Members, compared: &Compared<'_>, errors: &BTreeMap<usize, Str
 
 fn as_json(members: &Members, compared: &Compared<'_>, errors: &BTreeMap<usize, String>) -> Value {
     let all = (0..members.len()).map(|at| members.json(at, errors.get(&at).map(String::as_str)));
-    compared.json(all.collect())
+    compared.json(&all.collect::<Vec<_>>())
 }

@@ -26,7 +26,6 @@ use crate::listing::fold::compared::Compared;
 use crate::listing::fold::differences::{NO_THREAD, Stands};
 use crate::listing::fold::who::{self, Names, Numbers, Who, numbered};
 use crate::listing::json::JsonRow;
-use crate::memory::Taken;
 use crate::pdb::SnapshotLimits;
 use crate::policy::Scope;
 use crate::ray::registry::BreakpointId;
@@ -126,7 +125,11 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
         return Err(HttpRefusal::Ended(ended));
     }
     // As long as the values are, so long it takes to compare them.
-    let compared = tokio::task::spawn_blocking(move || told(members, &stands, &errors, memory));
+    let compared = tokio::task::spawn_blocking(move || {
+        // What it is made of is held as long as it is made.
+        let _held = memory;
+        told(&members, &stands, &errors)
+    });
     Ok(match compared.await {
         Ok(mut told) => {
             told["unknown"] = unknown.into();
@@ -146,15 +149,14 @@ fn numbered_members(rows: Vec<Value>) -> Vec<Member> {
     members
 }
 
-/// What is answered, made while there is `_memory` for what it is made of.
+/// What is answered.
 fn told(
-    members: Vec<Member>,
+    members: &[Member],
     stands: &BTreeMap<usize, Stands>,
     errors: &BTreeMap<usize, String>,
-    _memory: Vec<Taken>,
 ) -> Value {
     let all = members.iter().enumerate();
     let all = all.map(|(at, (row, who))| who::json(who, row, errors.get(&at).map(String::as_str)));
     let names = Names::new(members.iter().map(|(_, (who, _))| who));
-    Compared::new(names, stands).json(all.collect())
+    Compared::new(names, stands).json(&all.collect::<Vec<_>>())
 }

@@ -90,7 +90,7 @@ mod tests {
         due.iter().map(|task| task.session).collect()
     }
 
-    fn rounds(principal: &Principal, block: serde_json::Value) -> Rounds<'_> {
+    fn rounds<'a>(principal: &'a Principal, block: &serde_json::Value) -> Rounds<'a> {
         let selector = read_selector(&json!({ "rayRelay": block })).unwrap();
         Rounds::new(StopsTogether::new(&selector, principal))
     }
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn those_that_run_are_asked_once_when_another_of_their_job_stops_by_itself() {
         let anonymous = Principal::anonymous();
-        let mut rounds = rounds(&anonymous, json!({"group": "job"}));
+        let mut rounds = rounds(&anonymous, &json!({"group": "job"}));
         let mut other = task(4, "02000000", false, (1, 0));
         let runs = |session| task(session, "01000000", false, (1, 0));
         // One that has come to stand at the relay's own wish, or by a step, asks nothing of the others.
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn without_the_wish_none_is_asked_but_by_a_task_that_asks() {
         let anonymous = Principal::anonymous();
-        let mut rounds = rounds(&anonymous, json!({"all": true}));
+        let mut rounds = rounds(&anonymous, &json!({"all": true}));
         let runs = task(2, "01000000", false, (1, 0));
         let mut stands = task(1, "01000000", true, (1, 1));
         assert_eq!(due(&mut rounds, &[stands.clone(), runs.clone()]), [0; 0]);

@@ -74,7 +74,7 @@ impl<'a> Compared<'a> {
     }
 
     /// The same as JSON, besides `members`: [`json`](super::who::json) of each.
-    pub(crate) fn json(&self, members: Vec<Value>) -> Value {
+    pub(crate) fn json(&self, members: &[Value]) -> Value {
         let groups = self.groups.iter().map(|compare| {
             let mut told = compare.seen.json(&self.names);
             told["group"] = compare.group.into();
@@ -124,7 +124,7 @@ mod tests {
             .collect();
         let stands = stands.into_iter().enumerate().collect();
         let compared = Compared::new(Names::new(&who), &stands);
-        (compared.text(), compared.json(Vec::new()))
+        (compared.text(), compared.json(&[]))
     }
 
     #[test]

@@ -225,6 +225,7 @@ async fn a_subprocess_that_no_client_has_opened_is_named_again_and_let_run_at_th
         .send("disconnect", json!({"terminateDebuggee": false}))
         .await;
     let_go(&mut dap).await;
+    drop(parent.dap);
     for pid in [7, 8] {
         let (mut visited, attach) = worker.attached().await;
         assert_eq!(attach["arguments"]["subProcessId"], pid);
