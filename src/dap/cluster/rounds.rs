@@ -136,6 +136,13 @@ mod tests {
             other,
         ];
         assert_eq!(due(&mut rounds, &all), [2]);
+        // One that has not come to stop yet, as in a collective, is not asked again.
+        let all = [
+            task(1, "01000000", true, (4, 2)),
+            task(2, "01000000", false, (2, 0)),
+            task(3, "01000000", true, (3, 2)),
+        ];
+        assert_eq!(due(&mut rounds, &all), [0; 0]);
     }
 
     #[test]
