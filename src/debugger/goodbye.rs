@@ -103,13 +103,8 @@ impl DebuggerConnection {
         self.exchange(GREETING, |ledger| ledger.progress.greeted)
             .await;
         if self.ledger.progress.attach == Attach::No {
-            self.exchange(WELCOME, |ledger| ledger.progress.welcomed)
-                .await;
-            // An answer that is not read would have the connection reset.
             return self
-                .exchange(ANSWER, |ledger| {
-                    ledger.is_quiet() || ledger.lost || !ledger.progress.greeted
-                })
+                .exchange(WELCOME, |ledger| ledger.progress.welcomed)
                 .await;
         }
         if self.ledger.progress.attach == Attach::Sent {

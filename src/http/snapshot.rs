@@ -314,7 +314,7 @@ async fn looked(
     .instrument(span.clone())
     .await?;
     let most = ctx.config.dap.max_handshake_frame;
-    let connected = upstream::connect(&ctx, &begun.permit, most, None);
+    let connected = upstream::connect(&ctx, &begun.permit, most);
     let worker = match connected.instrument(span.clone()).await {
         Ok(worker) => worker,
         Err(why) => {

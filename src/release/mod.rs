@@ -70,8 +70,7 @@ pub async fn release(
     let done = context.shutdown.tasks.spawn(async move {
         match breakpoint.kind {
             Kind::Debugpy => {
-                let most = owned.config.dap.max_frame;
-                let debugger = upstream::connect(&owned, &permit, most, None);
+                let debugger = upstream::connect(&owned, &permit, owned.config.dap.max_frame);
                 let debugger = debugger.await.map_err(LetRunError::Upstream)?;
                 let ran = let_run(debugger, breakpoint.paused_threads).await;
                 permit.attached().end(GIVEN_BACK).await;

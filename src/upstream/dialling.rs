@@ -42,8 +42,6 @@ pub(super) struct Dialling {
     pub(super) process: Option<u32>,
     /// Who keeps the connection beyond this process, and what is written down of it.
     pub(super) keeper: Option<(Arc<Keeper>, Value)>,
-    /// The body of the message that the debugger is sent before it has greeted, where there is one.
-    pub(super) first: Option<String>,
 }
 
 impl Dialling {
@@ -59,7 +57,6 @@ impl Dialling {
                 resume: None,
                 process: None,
                 keeper: None,
-                first: None,
             },
             None => Self::again(breakpoint, agents).await?,
         };
@@ -83,7 +80,6 @@ impl Dialling {
             resume: None,
             process: None,
             keeper: None,
-            first: None,
         })
     }
 
@@ -164,10 +160,9 @@ pub(super) fn shown(holder: &registry::Holder) -> WorkerTaker {
     }
 }
 
-/// Dials, says what the debugger is to hear first, and reads the first message of the greeting. The connection is there for
-/// `tenant`.
+/// Dials, and reads the first message of the greeting. The connection is there for `tenant`.
 pub(super) async fn greet(
-    mut dialling: Dialling,
+    dialling: Dialling,
     tenant: Box<dyn Tenant>,
     patience: Duration,
     (max_frame, account): (usize, Account),
@@ -175,7 +170,6 @@ pub(super) async fn greet(
 ) -> Result<Conversation<Worker>, ConnectError> {
     let owner = tasks.clone();
     let greeting = async move {
-        let first = dialling.first.take();
         let stream = dialling.dial(DIAL).await?;
         if let Some(socket) = stream.socket() {
             tcp::tune(socket, PROBE_AFTER)
@@ -185,13 +179,7 @@ pub(super) async fn greet(
         let worker = Worker::new(stream, Some(tenant), owner);
         let mut worker = Conversation::new(worker, max_frame);
         worker.count(&account);
-        let greeted = async {
-            if let Some(first) = first {
-                worker.send_body(first.as_bytes()).await?;
-            }
-            worker.read().await
-        };
-        match timeout(patience, greeted).await {
+        match timeout(patience, worker.read()).await {
             Ok(Ok(_)) => Ok(worker),
             Ok(Err(closed)) => Err(ConnectError::NotDap(closed)),
             Err(_) => Err(ConnectError::TimedOut(patience)),

@@ -47,8 +47,8 @@ const SETTLED: Duration = Duration::from_secs(2);
 /// How long the debugger of a worker that is kept may still be at work on what was asked before.
 const AT_WORK: Duration = Duration::from_secs(5);
 
-/// Connects to the worker that `permit` names, as soon as its debugger is over the session before, sends it the message whose
-/// body is `first`, and reads the first message of its greeting.
+/// Connects to the worker that `permit` names, as soon as its debugger is over the session before, and reads the first
+/// message of its greeting.
 ///
 /// A connection that ends before the greeting has been read can stop the adapter from ever accepting
 /// again (debugpy 1.8, seen). So the work is done in a task of the daemon that this future only waits for: a client that
@@ -60,7 +60,6 @@ pub async fn connect(
     context: &Context,
     permit: &Permit,
     max_frame: usize,
-    first: Option<&str>,
 ) -> Result<Conversation<Worker>, ConnectError> {
     let patience = context.config.dap.connect_timeout;
     timeout(SETTLED, permit.settled())
@@ -68,7 +67,6 @@ pub async fn connect(
         .map_err(|_| ConnectError::TimedOut(SETTLED))?;
     let mut dialling = Dialling::of(context, permit).await?;
     dialling.keeper = keeper(context, permit);
-    dialling.first = first.map(str::to_owned);
     let (absence, lease) = (dialling.absence(), permit.lease());
     let tasks = &context.shutdown.tasks;
     let account = context.account(permit.principal());

@@ -72,10 +72,9 @@ impl Opening {
         filter: &MessageFilter,
     ) -> Result<OpenedDebugger, ConnectError> {
         let dap = &context.config.dap;
-        // Ahead of the greeting: each answer that is waited for is a way there and back.
-        let (most, first) = (dap.max_handshake_frame, Some(&*self.initialize.body));
-        let mut worker = upstream::connect(context, permit, most, first).await?;
+        let mut worker = upstream::connect(context, permit, dap.max_handshake_frame).await?;
         let replay = async {
+            worker.send_body(self.initialize.body.as_bytes()).await?;
             let capabilities = loop {
                 // The client has its answer from the relay; this one, and the greeting before it, stay here.
                 let mut message = worker.read().await?;

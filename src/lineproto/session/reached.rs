@@ -50,7 +50,7 @@ impl ReachedWorker {
             return match permit.breakpoint().kind {
                 Kind::Debugpy => {
                     let most = context.config.dap.max_handshake_frame;
-                    let worker = upstream::connect(context, permit, most, None).await?;
+                    let worker = upstream::connect(context, permit, most).await?;
                     let (stream, read) = worker.into_parts();
                     let stream = Prefixed::new(read.into(), stream);
                     Ok(new(SessionDebugger::Opening(Opening::New(Box::new(
