@@ -74,6 +74,7 @@ impl Opening {
         let dap = &context.config.dap;
         let mut worker = upstream::connect(context, permit, dap.max_handshake_frame).await?;
         let replay = async {
+            // Behind the greeting: debugpy's adapter (1.8.22, `adapter/clients.py`) loses what it reads before that.
             worker.send_body(self.initialize.body.as_bytes()).await?;
             let capabilities = loop {
                 // The client has its answer from the relay; this one, and the greeting before it, stay here.
