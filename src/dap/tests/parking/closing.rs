@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::dap::tests::family::{announced, configured_with, open};
+use crate::hold::EACH;
 
 /// An editor of `ann`'s with a cluster session and two others, and the debuggers of their workers.
 struct Window {
@@ -169,4 +170,36 @@ async fn what_an_editor_has_said_of_its_end_comes_before_what_it_seems_to_be() {
             let_go(&mut dap).await;
         }
     }
+}
+
+/// It is a part of the window's one place: another could not be had, and the task would run on.
+#[tokio::test]
+async fn who_goes_on_with_one_task_of_a_window_keeps_its_place() {
+    let Window {
+        context,
+        workers,
+        parent,
+        children,
+    } = Window::open(json!({})).await;
+    drop(parent.dap);
+    let mut daps = Vec::new();
+    for (child, dap) in children {
+        drop(child.dap);
+        daps.push(dap);
+    }
+    for worker in &workers {
+        until_parked(&context, worker.breakpoint.id).await;
+    }
+    let ann = crate::identity::testing::principal(&context.auth, "ann").await;
+    let others = (1..EACH).map(|_| context.sessions.parks.share(&ann, None).unwrap());
+    let _others: Vec<_> = others.collect();
+    let id = workers[0].breakpoint.id;
+    let relay = json!({"token": token_of("ann"), "breakpoint": id.to_string(), "parkFor": "1h"});
+    let (mut next, _) = Debugger::attaching(&context, json!({"rayRelay": relay})).await;
+    next.event("initialized").await;
+    next.ask("configurationDone", json!({})).await;
+    let suspend = json!({"restart": false, "suspendDebuggee": true});
+    let answer = next.ask("disconnect", suspend).await;
+    assert_eq!(answer["success"], true, "{answer}");
+    until_parked(&context, id).await;
 }

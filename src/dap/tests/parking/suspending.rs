@@ -168,25 +168,3 @@ async fn a_session_that_cannot_be_kept_goes_on_and_says_why() {
     assert!(said.contains("you have 8 parked sessions"), "{said}");
     nothing_for(&mut dap, Duration::from_millis(50)).await;
 }
-
-/// It may be a part of a cluster session's, whose other tasks are parked still: one of its own could not be had, and the task
-/// would run on.
-#[tokio::test]
-async fn who_goes_on_with_a_park_keeps_its_place() {
-    let (context, _) = relay(minutes(15));
-    let (worker, mut debugger, _dap) = standing(&context).await;
-    let id = worker.breakpoint.id;
-    debugger.ask("disconnect", suspend()).await;
-    until_parked(&context, id).await;
-    let ann = crate::identity::testing::principal(&context.auth, "ann").await;
-    let parks = &context.sessions.parks;
-    let share = || parks.share(&ann, None);
-    let _others: Vec<_> = (1..EACH).map(|_| share().unwrap()).collect();
-    let (mut next, _) = Debugger::attaching(&context, park_for("ann", "1h")).await;
-    next.event("initialized").await;
-    assert!(share().is_err());
-    next.ask("configurationDone", json!({})).await;
-    let answer = next.ask("disconnect", suspend()).await;
-    assert_eq!(answer["success"], true, "{answer}");
-    until_parked(&context, id).await;
-}
