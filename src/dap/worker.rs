@@ -274,8 +274,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     /// Runs the session until its client is lost, or to its end, which is on record then.
     pub(super) async fn run(mut self: Box<Self>) -> SessionOutcome<'a, S> {
         // Messages that only pass do not come by here, so the counters are brought up to date now and then.
-        let every = self.live.sampling().unwrap_or(COUNT_EVERY);
-        let every = every.min(COUNT_EVERY);
+        let every = self.live.sampling().unwrap_or(COUNT_EVERY).min(COUNT_EVERY);
         let mut count = interval_at(Instant::now() + every, every);
         count.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let beside = WakeForwarder::new();

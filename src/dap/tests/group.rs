@@ -21,12 +21,12 @@ struct GroupScene {
     asked: Vec<mpsc::UnboundedReceiver<Value>>,
     played: Vec<JoinHandle<()>>,
     workers: [Worker; 2],
-    stage: Arc<Stage>,
+    stage: Arc<GroupStage>,
 }
 
 /// What the debuggers of a scene have in common.
 #[derive(Default)]
-struct Stage {
+struct GroupStage {
     /// How often any of them was asked.
     asked: AtomicU64,
     /// One that is late answers then.
@@ -52,7 +52,7 @@ async fn plays(
     mut dap: Conversation<TcpStream>,
     loss: &'static str,
     asked: mpsc::UnboundedSender<Value>,
-    stage: Arc<Stage>,
+    stage: Arc<GroupStage>,
 ) {
     dap.send(&stopped("breakpoint")).await.unwrap();
     while let Ok(mut message) = dap.read().await {
@@ -117,7 +117,7 @@ impl GroupScene {
         let mut parent = Debugger::connect(&context).await;
         configured_with(&mut parent, arguments).await;
         let (mut children, mut asked, mut played) = (Vec::new(), Vec::new(), Vec::new());
-        let stage = Arc::new(Stage::default());
+        let stage = Arc::new(GroupStage::default());
         for _ in 0..2 {
             let configuration = announced(&mut parent).await;
             let id = configuration["rayRelay"]["breakpoint"].clone();

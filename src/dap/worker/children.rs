@@ -88,15 +88,17 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let unopened = parks.unopened(id);
         let unopened = unopened.difference(&self.children.named).copied();
         let waiting: BTreeSet<u32> = parked.chain(unopened).collect();
-        if waiting.is_empty() {
-            return;
-        }
-        let asked: Value = serde_json::from_str(&self.attached.arguments).unwrap_or_default();
-        let by_request = self.children.by == ChildSessions::StartDebugging;
         for process in waiting {
             self.children.again.insert(process);
-            self.ask_for_child(Child::again(process, &asked, by_request));
+            self.ask_again(process);
         }
+    }
+
+    /// Has the client open the session with the subprocess `process` by a request of the relay's own.
+    fn ask_again(&mut self, process: u32) {
+        let asked = serde_json::from_str(&self.attached.arguments).unwrap_or_default();
+        let by_request = self.children.by == ChildSessions::StartDebugging;
+        self.ask_for_child(Child::again(process, &asked, by_request));
     }
 
     /// The worker's debugger asks for a session by `message`.
@@ -106,9 +108,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 let id = self.live.worker.breakpoint().id;
                 let process = child.process();
                 self.context.sessions.parks.kept_at_agent(id, process);
-                let asked = serde_json::from_str(&self.attached.arguments).unwrap_or_default();
-                let by_request = self.children.by == ChildSessions::StartDebugging;
-                self.ask_for_child(Child::again(process, &asked, by_request));
+                self.ask_again(process);
             }
             Some(child) => self.ask_for_child(child),
             None => self.refuse(message),
