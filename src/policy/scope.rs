@@ -14,14 +14,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 pub enum Scope {
     /// See breakpoints in lists and events, and what runs. In no other permission.
     List = 1,
-    /// Look at what runs, and attach a debugger to look: threads, stack, variables, source. May step and let the task run on.
-    /// Runs no code of your own.
+    /// Look at what runs, and attach a debugger to look: threads, stack, variables, source. May step, let the task run on, and
+    /// keep it stopped in a park. Runs no code of your own.
     View = 1 << 1,
     /// Attach a debugger and do everything but end the process. Runs code. Includes [`Scope::View`].
     Debug = 1 << 2,
     /// The prompt of `nc`, of the page and of legacy breakpoints. Runs code.
     Terminal = 1 << 3,
-    /// Read the Ray dashboard and its API.
+    /// Read the Ray dashboard and its API, and so the logs of all jobs, unmasked.
     DashboardRead = 1 << 4,
     /// Submit and stop jobs, profile workers, and all else that Ray's dashboard and API change. Runs code in the cluster.
     /// Includes [`Scope::DashboardRead`].
