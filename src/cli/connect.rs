@@ -40,7 +40,7 @@ Examples:
   ray-relay connect https://ray-relay.example.com --listen 127.0.0.1:0 -- code .
       runs a command with RAY_RELAY_URL and RAY_ADDRESS set, and ends with it
 
-Every client of the port acts as you: editors, `ray`, the browser and other ray-relay commands need no token there. Each connection goes to the relay over an authenticated WebSocket of its own. After a cut, a change of networks or a sleep it continues where it was, byte for byte. The relay holds it for `[connect] resume`, 15m unless configured otherwise.
+Every client of the port acts as you: editors, `ray`, the browser and other ray-relay commands need no token there. Each connection goes to the relay over an authenticated WebSocket of its own: of several relays behind one name always to the same, while that one is there. After a cut, a change of networks or a sleep it continues where it was, byte for byte. The relay holds it for `[connect] resume`, 15m unless configured otherwise.
 
 With --kube there is no URL: the relay is the Service that is labelled so in the namespace of your kubeconfig's context. Each connection is a port-forward, through the API server, to a pod of it that is ready. The relay is shown the kubeconfig's own bearer token or, with --as-service-account NAME, a token of that ServiceAccount. You need `get` and `list` on services and pods, `get` and `create` on pods/portforward, and for the token `create` on serviceaccounts/token. If the pod's readiness probe uses HTTPS, the connection uses TLS: --ca-file, --tls-server-name.
 

@@ -31,14 +31,14 @@ pub(super) const FIRST: Duration = Duration::from_millis(250);
 pub(super) const LONGEST: Duration = Duration::from_secs(10);
 
 /// Answers of other relays, behind the same name, before the one that holds a link is given up.
-const ELSEWHERE: u32 = 8;
+pub(super) const ELSEWHERE: u32 = 8;
 
 /// A link, for who resumes it.
 pub(super) struct RelayLink {
     pub(super) link: Arc<LinkHandle>,
     id: LinkId,
     secret: LinkSecret,
-    replica: Replica,
+    pub(super) replica: Replica,
     /// How long the relay holds it.
     held: Duration,
 }

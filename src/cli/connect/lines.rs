@@ -13,13 +13,14 @@ use tokio::time::{sleep, timeout};
 use tokio_util::task::TaskTracker;
 
 use super::clock;
-use super::line::{self, FIRST, LONGEST, RelayLink, Watcher};
+use super::line::{self, ELSEWHERE, FIRST, LONGEST, RelayLink, Watcher};
 use super::printer::ConnectPrinter;
 use crate::cli::RelayArgs;
 use crate::cli::relay_client::RelayError;
 use crate::cli::token_command::Dated;
 use crate::wire::resumed::messages::Opener;
 use crate::wire::resumed::{LinkedStream, Phase};
+use crate::wire::tunnel::messages::Replica;
 use crate::wire::tunnel::text::Hex;
 
 /// How long a client that connects waits for the relay.
@@ -34,6 +35,7 @@ pub(super) struct Lines {
     args: RelayArgs,
     opener: Opener,
     told: Arc<ConnectPrinter>,
+    home: Mutex<Home>,
     /// Opened ahead of time, for who connects next.
     spare: Mutex<Option<(Arc<RelayLink>, LinkedStream)>>,
     taken: Notify,
@@ -44,6 +46,30 @@ pub(super) struct Lines {
     tasks: TaskTracker,
 }
 
+/// Which of several relays behind one name has the lines: a session and those that it opens are at one.
+#[derive(Default)]
+struct Home {
+    replica: Option<Replica>,
+    /// Answers of others since it answered last.
+    others: u32,
+}
+
+impl Home {
+    /// Whether a line at `replica` is wanted: it is the one, or that one answers no more.
+    fn takes(&mut self, replica: Replica) -> bool {
+        let is_it = *self.replica.get_or_insert(replica) == replica;
+        if !is_it && self.others < ELSEWHERE {
+            self.others += 1;
+            return false;
+        }
+        *self = Self {
+            replica: Some(replica),
+            others: 0,
+        };
+        true
+    }
+}
+
 impl Lines {
     /// Lines to the relay of `args`, for who connects to `address`.
     pub(super) fn new(args: RelayArgs, address: SocketAddr, told: Arc<ConnectPrinter>) -> Self {
@@ -51,6 +77,7 @@ impl Lines {
             args,
             opener: opener(address),
             told,
+            home: Mutex::default(),
             spare: Mutex::new(None),
             taken: Notify::new(),
             cut: watch::Sender::new(()),
@@ -123,8 +150,18 @@ impl Lines {
         Some(stream)
     }
 
-    /// A new line, which is carried from now on.
+    /// A new line at the relay that has the others, which is carried from now on.
     async fn open(self: &Arc<Self>) -> Result<(Arc<RelayLink>, LinkedStream), RelayError> {
+        loop {
+            // At another one it is dropped, and so ends in order.
+            let opened = Box::pin(self.open_anywhere()).await?;
+            if self.home.lock().takes(opened.0.replica) {
+                return Ok(opened);
+            }
+        }
+    }
+
+    async fn open_anywhere(self: &Arc<Self>) -> Result<(Arc<RelayLink>, LinkedStream), RelayError> {
         let (line, stream, socket) = line::begin(&self.args, &self.opener).await?;
         self.told.reached(None);
         self.reached.send_replace(());
