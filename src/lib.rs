@@ -30,6 +30,7 @@
 //! | [`identity`] | who a client is: tokens, certificates, tickets |
 //! | [`advertise`] | which address names which breakpoint |
 //! | `listing` | the list of what waits: rows as JSON, and as people see them |
+//! | `group` | many paused tasks as one: who they are, one prompt for all, and their answers folded |
 //! | `doctor` | findings about the chain from a client to a worker's debugger |
 //! | [`masking`] | hides secrets in what a debugger or a terminal shows |
 //! | [`policy`] | rules: which scopes on which breakpoints |
@@ -83,6 +84,7 @@ mod doctor;
 mod fault;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod group;
 mod hold;
 pub mod http;
 pub mod identity;

@@ -29,7 +29,7 @@ const LAYERS: &[&[&str]] = &[
     &["recording"],
     &["connection", "audit"],
     &["identity"],
-    &["doctor"],
+    &["doctor", "group"],
     &["advertise", "listing"],
     &["masking", "node"],
     &["policy", "tls"],

@@ -10,12 +10,13 @@ use serde_json::Value;
 
 use super::completions;
 use super::failure::{Exit, Failure};
-use super::members::{Members, MembersArgs};
+use super::members::MembersArgs;
 use super::relay_args::RelayArgs;
 use super::relay_client::RelayClient;
 use super::snapshot::{AT_ONCE, seen};
 use super::terminal::say;
 use super::worker_session::WorkerSessionError as SessionError;
+use crate::group::members::Members;
 use crate::listing::fold::compared::Compared;
 use crate::listing::fold::differences::{NO_THREAD, Stands};
 use crate::listing::fold::told;
@@ -61,7 +62,7 @@ pub struct DiffArgs {
 pub(super) async fn run(args: DiffArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
     let list = client.breakpoints(false).await?;
-    let members = Members::of(&list, args.target.as_deref(), &args.members)?;
+    let members = args.members.of(&list, args.target.as_deref())?;
     let looked = async |(at, row): (usize, &Value)| {
         let answer = seen(
             &client,

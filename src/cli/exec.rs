@@ -1,6 +1,6 @@
 //! `ray-relay exec`: pdb commands for scripts.
 
-pub(super) mod screen;
+mod screen;
 pub(super) mod several;
 
 use std::io::{self, IsTerminal};
@@ -20,6 +20,7 @@ use super::worker_session::{
     Which, WorkerSessionError as SessionError, authorized_block, unexpected,
 };
 use crate::config::units::format_duration;
+use crate::group::kept::pieces_of;
 use crate::memory::Account;
 use crate::pdb::{After, Options, Piece, Prompt, PromptEnd};
 
@@ -212,22 +213,12 @@ fn result(failed: bool) -> Result<(), Failure> {
 }
 
 /// Awaits `doing`, and prints what it writes.
-pub(super) async fn printing<T>(
+async fn printing<T>(
     doing: impl Future<Output = T>,
     pieces: &mut mpsc::Receiver<Piece>,
     screen: &mut Screen,
 ) -> io::Result<T> {
-    let mut doing = std::pin::pin!(doing);
-    let done = loop {
-        tokio::select! {
-            biased;
-            Some(piece) = pieces.recv() => screen.put(&piece)?,
-            done = &mut doing => break done,
-        }
-    };
-    while let Ok(piece) = pieces.try_recv() {
-        screen.put(&piece)?;
-    }
+    let done = pieces_of(doing, pieces, |piece| screen.put(piece)).await?;
     screen.flush()?;
     Ok(done)
 }

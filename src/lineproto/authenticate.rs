@@ -80,17 +80,27 @@ impl StopRunning {
     }
 }
 
+/// What `all WORDS` means: the words by which several tasks are meant, for one prompt on all of them; without any, all that wait.
+pub(super) fn means_all(line: &str) -> Option<&str> {
+    let words = line.trim().strip_prefix("all")?;
+    let is_word = words.is_empty() || words.starts_with(char::is_whitespace);
+    is_word.then(|| words.trim())
+}
+
 /// What a program says at once that it is here for, and wants no list.
 pub(super) enum Errand {
     Enter(Enter),
     Stop(StopRunning),
+    All(String),
 }
 
 impl Errand {
     /// `None`: the line says something else.
     pub(super) fn read(line: &str) -> Option<Self> {
         let enter = Enter::read(line).map(Self::Enter);
-        enter.or_else(|| StopRunning::read(line).map(Self::Stop))
+        let stop = || StopRunning::read(line).map(Self::Stop);
+        let all = || means_all(line).map(|words| Self::All(words.to_owned()));
+        enter.or_else(stop).or_else(all)
     }
 }
 

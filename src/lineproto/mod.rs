@@ -3,7 +3,7 @@
 //! Called by the listener with a connection whose first bytes are text. In the order of its life: `authenticate` asks who
 //! that is, `session` shows the list and gets the permit, `session::attached` is a session with
 //! a worker, `prompt` runs [`crate::pdb`] on a debugpy breakpoint, `legacy` relays the socket of a legacy one, after which
-//! `session::following` may wait for its next stop. `input` reads lines, `output` writes.
+//! `session::following` may wait for its next stop. `several` is one prompt for many. `input` reads lines, `output` writes.
 //!
 //! Invariants: nothing of any breakpoint is said, and no worker is reached, before a person is authenticated and has picked
 //! one; whatever ends a session, the task runs on, unless the session is parked.
@@ -14,6 +14,7 @@ pub(crate) mod legacy;
 mod output;
 mod prompt;
 mod session;
+mod several;
 #[cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]
 pub(crate) mod telnet;
 

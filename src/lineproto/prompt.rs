@@ -21,17 +21,20 @@ use crate::session::TaskEnd;
 use crate::wire::dap::kept::Kept;
 use crate::wire::prefixed::Prefixed;
 
+/// What a session of the relay's own for a person at a terminal is called.
+pub(super) const CLIENT: &str = "ray-relay terminal";
+
 /// Lines that are taken while the task runs.
-const AHEAD: usize = 64;
+pub(super) const AHEAD: usize = 64;
 /// After this long without output, what has come is shown.
 const QUIET: Duration = Duration::from_millis(200);
 /// How long the last command of a client that has closed its half may run.
-const LAST_WORDS: Duration = Duration::from_secs(10);
+pub(super) const LAST_WORDS: Duration = Duration::from_secs(10);
 /// How long a command may run before a line that leaves cuts it short: what `n` prints is still seen where `q` comes
 /// right behind it.
-const MOMENT: Duration = Duration::from_secs(1);
+pub(super) const MOMENT: Duration = Duration::from_secs(1);
 /// After this long it is said, once, how to get away from a task that runs.
-const HINT: Duration = Duration::from_secs(2);
+pub(super) const HINT: Duration = Duration::from_secs(2);
 
 /// How the conversation at a prompt ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -100,7 +103,7 @@ pub(super) async fn attach(
 
 pub(super) fn options(may_kill: bool, account: Account) -> Options {
     Options {
-        client: "ray-relay terminal".to_owned(),
+        client: CLIENT.to_owned(),
         may_kill,
         account,
         ..Options::default()

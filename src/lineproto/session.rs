@@ -1,8 +1,9 @@
 //! A recognised client: the list, and what it picks. `attached` is the session that comes of that with the debugger of
 //! `reached`, `parked` what becomes of
-//! it without its client, `following` waits for the next stop of a legacy one; `passed` is for what another process has, and `running` for tasks
-//! that wait at no breakpoint.
+//! it without its client, `following` waits for the next stop of a legacy one; `passed` is for what another process has, `running` for tasks
+//! that wait at no breakpoint, and `all` for many that do.
 
+mod all;
 mod attached;
 mod following;
 mod log;
@@ -25,7 +26,7 @@ use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::debugger::unattended::Taker;
 use crate::identity::{Principal, Secret};
-use crate::lineproto::authenticate::{Enter, Errand};
+use crate::lineproto::authenticate::{Enter, Errand, means_all};
 use crate::lineproto::input::{ClientInput, Typed};
 use crate::lineproto::output::Out;
 use crate::listing::browse::{Browse, BrowseStep};
@@ -51,6 +52,9 @@ const IDLE: Duration = Duration::from_secs(30 * 60);
 
 /// Rows of the list at a time: it is not known how high this client's terminal is.
 const PAGE: usize = 40;
+
+/// What is said below a list of several.
+const ALL_HINT: &str = "`all` debugs all of this list at one prompt, `all NAME ranks=0-7,9` or `all job=ID` some of it.\n";
 
 /// What a client with plain lines is called.
 pub(super) const TERMINAL: &str = "terminal";
@@ -83,6 +87,8 @@ pub(super) struct TerminalSession<'a, 'i, R> {
     out: Out,
     /// The session that its connection has left behind.
     parked: Option<ParkedSession<'a>>,
+    /// Prompts for many that it has asked for.
+    groups: u32,
 }
 
 impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
@@ -103,6 +109,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
             input,
             out,
             parked: None,
+            groups: 0,
         }
     }
 
@@ -135,6 +142,9 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
                 let seen = visible(&self.principal, &self.context.registry.snapshot());
                 menu = browse.read(json::list(&seen));
                 self.out.text(&browse.show(&menu, false, None)).await;
+                if menu.len() > 1 {
+                    self.out.text(ALL_HINT).await;
+                }
             }
             self.session
                 .set_state(SessionProtocol::Terminal, SessionState::Listing);
@@ -155,6 +165,14 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
                 "" => show = true,
                 "q" | "quit" | "exit" => return Outcome::Client,
                 line => {
+                    if let Some(words) = means_all(line) {
+                        match Box::pin(self.all(words, &browse.choice)).await {
+                            Ok(()) => show = true,
+                            Err(outcome) => return outcome,
+                        }
+                        self.out.text("\n").await;
+                        continue;
+                    }
                     if let Some(errand) = Errand::read(line) {
                         return self.only(&errand).await;
                     }
@@ -198,6 +216,10 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         let enter = match errand {
             Errand::Enter(enter) => enter,
             Errand::Stop(running) => return Box::pin(self.running(running)).await,
+            Errand::All(words) => {
+                let all = Box::pin(self.all(words, &ListSelection::default())).await;
+                return all.err().unwrap_or(Outcome::Client);
+            }
         };
         let id = match self.named(&enter.id) {
             Ok(id) => id,
@@ -280,19 +302,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
             let (permit, resumed) = match taken {
                 Ok(taken) => taken,
                 Err(refusal) => {
-                    let all = self.context.registry.snapshot();
-                    let mut details = Map::new();
-                    details.insert("reason".into(), refusal.kind().label().into());
-                    details.insert("asked".into(), id.to_string().into());
-                    let known = all.find(id).cloned();
-                    audit::denied(
-                        &self.context.audit,
-                        self.session,
-                        &self.principal,
-                        known,
-                        details,
-                    )
-                    .await;
+                    self.denied(id, &refusal).await;
                     self.refuse(&refusal).await;
                     return NextPrompt::List;
                 }
@@ -307,6 +317,16 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
                 next => return next,
             }
         }
+    }
+
+    /// Puts on record that there is no session with the breakpoint `id`.
+    async fn denied(&self, id: BreakpointId, refusal: &SessionRefusal) {
+        let all = self.context.registry.snapshot();
+        let mut details = Map::new();
+        details.insert("reason".into(), refusal.kind().label().into());
+        details.insert("asked".into(), id.to_string().into());
+        let (audit, known) = (&self.context.audit, all.find(id).cloned());
+        audit::denied(audit, self.session, &self.principal, known, details).await;
     }
 
     /// The permit for the breakpoint `id`, and what it goes on with, where that is a park that the principal may go on with.

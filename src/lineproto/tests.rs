@@ -1,6 +1,7 @@
 //! Terminal sessions, with workers on real sockets whose part the test plays.
 #![allow(clippy::unwrap_used)]
 
+mod all;
 mod authenticate;
 mod debugpy;
 mod following;

@@ -14,6 +14,7 @@ use crate::identity::Principal;
 use crate::ray::registry::{Breakpoint, BreakpointId};
 use crate::session::Session;
 use crate::telemetry::metrics::Outcome;
+use crate::telemetry::request::RequestId;
 
 /// How long one line may take: meanwhile the session that it is of stands still.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -195,6 +196,27 @@ pub(crate) async fn opens_debugger(
         .with("command", "open_debugger")
         .with("outcome", "allowed");
     write(audit, entry).await
+}
+
+/// Writes that `principal` means all of `tasks` by what it asks as a client called `client`, in the request `request`; to be called before
+/// any of them is reached.
+pub(crate) async fn means_all(
+    audit: &Audit,
+    session: &Session,
+    principal: &Principal,
+    (client, request): (&str, RequestId),
+    tasks: &[BreakpointId],
+) -> Result<(), Unavailable> {
+    let mut entry = Entry {
+        principal: Some(principal.clone()),
+        peer: Some(session.peer()),
+        session: Some(session.id()),
+        request: Some(request),
+        ..Entry::new(EntryKind::Administration)
+    };
+    let named = &tasks[..tasks.len().min(MEMBERS)];
+    entry.details = of_group(client, [], (tasks.len(), named));
+    write(audit, entry.with("outcome", "allowed")).await
 }
 
 /// Writes what happens either way, or has it written later.

@@ -3,6 +3,8 @@
 
 #[path = "ranks/audit.rs"]
 mod audit;
+#[path = "ranks/in_nc.rs"]
+mod in_nc;
 #[path = "ranks/in_the_middle.rs"]
 mod in_the_middle;
 #[path = "ranks/permitted.rs"]

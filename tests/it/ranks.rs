@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use crate::nc::Person;
 use crate::support::dap_client::Editor;
 use crate::support::guarded::Guarded;
-use crate::support::namespaces::Cluster;
+use crate::support::namespaces::{Cluster, Driver};
 use crate::support::ray::NEWEST;
 use crate::support::say;
 use crate::support::scene::Scene;
@@ -18,21 +19,26 @@ fn asked(scene: &Scene<'_>, args: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(text).unwrap())
 }
 
-fn the_odd_rank_of_those_that_wait(scene: &Scene<'_>) {
-    let mut driver = scene.cluster.start_driver("paused_ranks.py", &[]);
+/// Eight ranks on three nodes that stand, by the names that Ray tells of them a moment late.
+fn eight_that_wait(scene: &Scene<'_>) -> Driver {
+    let driver = scene.cluster.start_driver("paused_ranks.py", &[]);
     let rows = scene.wait_listed(8);
     let nodes: BTreeSet<&str> = rows
         .iter()
         .filter_map(|row| row["node_ip"].as_str())
         .collect();
     assert_eq!(nodes.len(), 3, "{rows:?}");
-    // Ray tells a moment late what a worker runs.
     crate::support::eventually("their names", std::time::Duration::from_secs(30), || {
         let rows = scene.list();
         rows.iter()
             .all(|row| row["rank"].is_u64() && row["name"] == "Trainer.step")
             .then_some(())
     });
+    driver
+}
+
+fn the_odd_rank_of_those_that_wait(scene: &Scene<'_>) {
+    let mut driver = eight_that_wait(scene);
 
     let (code, text) = asked(scene, &["diff"]);
     say(format!("diff:\n{text}"));
@@ -121,6 +127,31 @@ min 0 (0), median 3.5, max 7 (7)
     scene.gone();
 }
 
+/// With nothing but `nc`.
+async fn the_odd_rank_at_one_prompt(scene: &Scene<'_>) {
+    let mut driver = eight_that_wait(scene);
+    let mut nc = Person::connect(scene);
+    nc.list().await;
+    let opened = nc.line("all Trainer", "(Pdb ×8) ").await;
+    say(format!("all Trainer:\n{opened}"));
+    let told = nc.line("p loss", "(Pdb ×8) ").await;
+    assert_eq!(told, "3:       nan  ← odd\n0-2,4-7: 0.6931\n(Pdb ×8) ");
+    let told = nc.line("p self.grads", "(Pdb ×8) ").await;
+    let odd = "3:       array (32, 10) float64, not finite";
+    assert!(told.starts_with(odd), "{told}");
+    nc.line("focus 3", "(Pdb 3) ").await;
+    assert_eq!(nc.line("p batch", "(Pdb 3) ").await, "[]\n(Pdb 3) ");
+    nc.line("focus all", "(Pdb ×8) ").await;
+    let told = nc.line("n", "(Pdb ×8) ").await;
+    say(format!("n:\n{told}"));
+    assert!(told.contains("0-7:"), "{told}");
+    let told = nc.line("c", "q leaves): ").await;
+    say(format!("c:\n{told}"));
+    assert_eq!(driver.result().as_array().map(Vec::len), Some(8));
+    drop(nc);
+    scene.gone();
+}
+
 #[tokio::test]
 async fn one_command_names_the_odd_rank_directly_and_through_agents_with_tls() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
@@ -131,6 +162,7 @@ async fn one_command_names_the_odd_rank_directly_and_through_agents_with_tls() {
     let scene = guarded.scene(&cluster, "agent");
     let _agents = guarded.agents(&scene, ["head", "w1", "w2"]);
     the_odd_rank_of_those_that_wait(&scene);
+    the_odd_rank_at_one_prompt(&scene).await;
 }
 
 /// As VS Code 1.139 asks: the console of the session that is selected, and what it shows of a thread that has stopped.

@@ -8,30 +8,24 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::screen::{Kept, Printed, Screen};
+use super::screen::Screen;
 use super::{CLIENT, Lines, Shared, in_one, no_command};
 use crate::cli::ExecArgs;
 use crate::cli::failure::{Exit, Failure};
-use crate::cli::members::{Members, ready};
+use crate::cli::members::announced;
 use crate::cli::relay_client::RelayClient;
 use crate::cli::terminal::say;
-use crate::cli::worker_session::Which;
-use crate::listing::fold::answers::{self, Answers};
-use crate::listing::fold::text::stacks as as_tree;
+use crate::cli::worker_session::{Which, WorkerSessionError as SessionError};
+use crate::group::answered::Answered;
+use crate::group::kept::Kept;
+use crate::group::members::{Members, ready};
+use crate::group::{KEPT, OPENING};
 use crate::listing::fold::told;
-use crate::listing::fold::who::Names;
 use crate::memory::Memory;
-use crate::ray::look::Frame;
 use crate::wire::text::replaced;
 
 /// Tasks in which commands run at once: what stops together may wait for each other when it runs.
-pub(in crate::cli) const AT_ONCE: usize = 256;
-
-/// Sessions that are being opened at a time: a relay lets few connections wait of which it does not know yet who they are.
-pub(in crate::cli) const OPENING: usize = 32;
-
-/// Bytes of all output together that are kept.
-pub(in crate::cli) const KEPT: usize = 64 << 20;
+const AT_ONCE: usize = 256;
 
 /// Memory for what debuggers send at a time, in bytes.
 pub(in crate::cli) const MESSAGES: usize = 512 << 20;
@@ -58,8 +52,8 @@ pub(in crate::cli) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
     let args = &args;
     let client = RelayClient::new(args.relay.clone())?;
     let list = client.breakpoints(false).await?;
-    let mut members = Members::of(&list, args.target.as_deref(), &args.members)?;
-    let group = &members.announced(&client, CLIENT).await?;
+    let mut members = args.members.of(&list, args.target.as_deref())?;
+    let group = &announced(&members, &client, CLIENT).await?;
     let room = KEPT / members.len();
     let shared = Shared {
         account: Memory::new(MESSAGES).account(None),
@@ -111,8 +105,8 @@ async fn in_member(
             .map(|why| replaced(why).into_owned()),
         code: Some(why.code()),
     };
-    if let Err(why) = ready(row, CLIENT) {
-        return failed(kept, &why.into());
+    if let Err(why) = ready(row, &[CLIENT]) {
+        return failed(kept, &SessionError::from(why).into());
     }
     let which = Which::Member(
         row["id"].as_str().unwrap_or_default().to_owned(),
@@ -142,77 +136,6 @@ async fn in_member(
             code: None,
         },
         Err(why) => failed(kept, &why),
-    }
-}
-
-/// What one task has answered to one command.
-#[derive(Debug)]
-pub(in crate::cli) struct Answered {
-    /// With how much of it is not there.
-    answer: String,
-    /// What its program wrote meanwhile.
-    program: String,
-    /// The calls that the answer shows, where it is a stack.
-    stack: Option<Vec<Frame>>,
-}
-
-impl Answered {
-    fn to(printed: &Printed) -> Self {
-        let answer = printed.answer.trim_end();
-        let answer = match printed.cut {
-            0 => answer.to_owned(),
-            cut => format!(
-                "{answer}\n[{cut} bytes more were not kept: print a part of it, or ask fewer tasks]"
-            ),
-        };
-        Self {
-            answer,
-            program: format!("{}{}", printed.program, printed.notes)
-                .trim_end()
-                .to_owned(),
-            stack: printed.stack.clone(),
-        }
-    }
-
-    /// The answer to the last command of `kept`.
-    pub(in crate::cli) fn of(kept: &mut Kept) -> Self {
-        Self::to(&kept.commands.pop().unwrap_or_default())
-    }
-
-    /// It alone.
-    pub(in crate::cli) fn alone(&self) -> String {
-        let lines = [&self.program, &self.answer].into_iter();
-        let lines = lines.filter(|text| !text.is_empty());
-        lines.map(|text| format!("{text}\n")).collect()
-    }
-
-    /// What `all` have answered to one command, as people see it; nothing where none has printed anything.
-    pub(in crate::cli) fn text(names: &Names<'_>, all: &[(usize, Self)]) -> String {
-        let (answers, program) = Self::folded(all);
-        let mut text = String::new();
-        let stacks = all
-            .iter()
-            .map(|(at, said)| Some((*at, &**said.stack.as_ref()?)));
-        let stacks: Option<Vec<_>> = stacks.filter(|_| all.len() > 1).collect();
-        if let Some(stacks) = stacks.filter(|stacks| !stacks.is_empty()) {
-            text += &as_tree(names, stacks);
-        } else if answers.same.iter().any(|same| !same.text.is_empty()) {
-            text += &told::text(names, &answers);
-        }
-        if !program.same.is_empty() {
-            text += &format!("[their programs wrote]\n{}", told::text(names, &program));
-        }
-        text
-    }
-
-    /// The answers, and what programs wrote, where any did.
-    fn folded(all: &[(usize, Self)]) -> (Answers, Answers) {
-        let answers = all.iter().map(|(member, said)| (*member, &*said.answer));
-        let wrote = all.iter().map(|(member, said)| (*member, &*said.program));
-        (
-            answers::fold(answers),
-            answers::fold(wrote.filter(|(_, program)| !program.is_empty())),
-        )
     }
 }
 

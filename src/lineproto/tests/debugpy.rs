@@ -36,6 +36,11 @@ impl Debugpy {
         }
     }
 
+    /// No client did.
+    pub(super) fn not_entered(self) {
+        assert_not_dialled(self.listener);
+    }
+
     /// A person did.
     pub(super) async fn entered(&self) -> Worker {
         let accepted = timeout(PATIENCE, self.listener.accept()).await;

@@ -99,6 +99,8 @@ pub struct Prompt<S> {
     interrupts: watch::Receiver<u64>,
     task_ends: watch::Receiver<u64>,
     interrupter: Interrupt,
+    /// Counts how often the debugger has let the program run.
+    resumed: watch::Sender<u64>,
     limit: usize,
     may_kill: bool,
     local_sources: bool,
@@ -156,6 +158,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     /// A handle that interrupts [`Prompt::line`].
     pub fn interrupter(&self) -> Interrupt {
         self.interrupter.clone()
+    }
+
+    /// Changes as soon as the debugger has let the program run.
+    pub(crate) fn resumed(&self) -> watch::Receiver<u64> {
+        self.resumed.subscribe()
     }
 
     /// Whether a command of the last line said `***`.

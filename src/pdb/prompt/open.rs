@@ -67,6 +67,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 interrupts: interrupting,
                 task_ends: ending,
             },
+            resumed: watch::Sender::new(0),
             limit: options.limit,
             may_kill: options.may_kill,
             local_sources: options.local_sources,

@@ -286,6 +286,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             Err(PdbError::Refused(sentence)) => return Ok(Ran::Refused(sentence)),
             Err(PdbError::Lost(lost)) => return Err(lost),
         }
+        self.resumed
+            .send_modify(|times| *times = times.wrapping_add(1));
         let mut interrupts = self.interrupts.clone();
         let mut task_ends = self.task_ends.clone();
         task_ends.mark_unchanged();

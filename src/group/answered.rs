@@ -1,0 +1,80 @@
+//! What tasks have answered to one command, as people see it.
+
+use super::kept::{Kept, Printed};
+use crate::listing::fold::answers::{self, Answers};
+use crate::listing::fold::text::stacks as as_tree;
+use crate::listing::fold::told;
+use crate::listing::fold::who::Names;
+use crate::ray::look::Frame;
+
+/// What one task has answered to one command.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    /// With how much of it is not there.
+    answer: String,
+    /// What its program wrote meanwhile.
+    program: String,
+    /// The calls that the answer shows, where it is a stack.
+    stack: Option<Vec<Frame>>,
+}
+
+impl Answered {
+    /// What it has `printed`.
+    pub(crate) fn to(printed: &Printed) -> Self {
+        let answer = printed.answer.trim_end();
+        let answer = match printed.cut {
+            0 => answer.to_owned(),
+            cut => format!(
+                "{answer}\n[{cut} bytes more were not kept: print a part of it, or ask fewer tasks]"
+            ),
+        };
+        Self {
+            answer,
+            program: format!("{}{}", printed.program, printed.notes)
+                .trim_end()
+                .to_owned(),
+            stack: printed.stack.clone(),
+        }
+    }
+
+    /// The answer to the last command of `kept`.
+    pub(crate) fn of(kept: &mut Kept) -> Self {
+        Self::to(&kept.commands.pop().unwrap_or_default())
+    }
+
+    /// It alone.
+    pub(crate) fn alone(&self) -> String {
+        let lines = [&self.program, &self.answer].into_iter();
+        let lines = lines.filter(|text| !text.is_empty());
+        lines.map(|text| format!("{text}\n")).collect()
+    }
+
+    /// What `all` have answered to one command, as people see it; nothing where none has printed anything.
+    pub(crate) fn text(names: &Names<'_>, all: &[(usize, Self)]) -> String {
+        let (answers, program) = Self::folded(all);
+        let mut text = String::new();
+        let stacks = all
+            .iter()
+            .map(|(at, said)| Some((*at, &**said.stack.as_ref()?)));
+        let stacks: Option<Vec<_>> = stacks.filter(|_| all.len() > 1).collect();
+        if let Some(stacks) = stacks.filter(|stacks| !stacks.is_empty()) {
+            text += &as_tree(names, stacks);
+        } else if answers.same.iter().any(|same| !same.text.is_empty()) {
+            text += &told::text(names, &answers);
+        }
+        if !program.same.is_empty() {
+            text += &format!("[their programs wrote]\n{}", told::text(names, &program));
+        }
+        text
+    }
+
+    /// The answers, and what programs wrote, where any did.
+    pub(crate) fn folded(all: &[(usize, Self)]) -> (Answers, Answers) {
+        let answers = all.iter().map(|(member, said)| (*member, &*said.answer));
+        let wrote = all.iter().map(|(member, said)| (*member, &*said.program));
+        (
+            answers::fold(answers),
+            answers::fold(wrote.filter(|(_, program)| !program.is_empty())),
+        )
+    }
+}

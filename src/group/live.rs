@@ -1,0 +1,172 @@
+//! One of those at the prompt for many: how its prompt is opened, and what it does with a line.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt as _};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::sleep;
+
+use super::OPENING;
+use super::kept::Kept;
+use super::members::{Members, ready};
+use crate::pdb::{After, Options, Piece, Prompt, PromptEnd, PromptError};
+use crate::wire::text::replaced;
+
+/// How long a task that is to run on may keep those waiting that have stopped after it.
+pub(super) const IN_ORDER: Duration = Duration::from_millis(250);
+
+/// Pieces of output of one task that wait to be kept.
+const WAITING: usize = 64;
+
+/// One of those at the prompt.
+pub(crate) struct Live<S> {
+    /// Its place among all members.
+    pub(super) at: usize,
+    pub(super) prompt: Prompt<S>,
+    pieces: mpsc::Receiver<Piece>,
+    /// Tells in which order they have stopped.
+    pub(super) since: usize,
+}
+
+/// What came of opening a prompt on the one at a place, with what it has said on arrival; or why there is none.
+pub(crate) type Opened<S> = (usize, Result<(Live<S>, Kept), String>);
+
+/// Opens a prompt on each of `members` that is free, or that one of `clients` has left: on the connection that `dial` makes for the place
+/// and the id of one. Of each at most `room` bytes are kept.
+pub(crate) async fn open_all<S, F>(
+    members: &Members,
+    clients: &[&str],
+    room: usize,
+    dial: impl Fn(usize, String) -> F,
+) -> Vec<Opened<S>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    F: Future<Output = Result<(S, Options), String>>,
+{
+    let mut opening = Vec::with_capacity(members.len());
+    for (at, row) in members.rows.iter().enumerate() {
+        let ready = ready(row, clients).map_err(|why| why.to_string());
+        let dialled = ready.map(|()| dial(at, row["id"].as_str().unwrap_or_default().to_owned()));
+        let mut kept = Kept::new(room);
+        kept.asks_rank = members.lacks_rank(at);
+        opening.push(Box::pin(async move {
+            let opened = match dialled {
+                Ok(dialled) => open(at, dialled, kept).await,
+                Err(why) => Err(why),
+            };
+            (at, opened)
+        }));
+    }
+    stream::iter(opening).buffered(OPENING).collect().await
+}
+
+/// A prompt on the one `at` this place, and what it has said: where it stands.
+///
+/// # Errors
+/// Why there is none.
+async fn open<S>(
+    at: usize,
+    dialled: impl Future<Output = Result<(S, Options), String>>,
+    mut kept: Kept,
+) -> Result<(Live<S>, Kept), String>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let (stream, options) = dialled.await?;
+    let (sender, mut pieces) = mpsc::channel(WAITING);
+    kept.begin();
+    let opening = Prompt::open(stream, &options, sender);
+    let opened = kept.of(opening, &mut pieces).await.map_err(|why| {
+        let why = match why {
+            PromptError::Lost(lost) => format!("no session came about: {lost}"),
+            why => why.to_string(),
+        };
+        replaced(&why).into_owned()
+    });
+    let mut prompt = match opened? {
+        (prompt, After::Prompt) => prompt,
+        (_, After::Ended(end)) => return Err(ended(&end)),
+    };
+    if kept.asks_rank {
+        let rank = prompt.rank().await;
+        kept.rank = rank.map_err(|lost| format!("the session broke off: {lost}"))?;
+    }
+    let live = Live {
+        at,
+        prompt,
+        pieces,
+        since: 0,
+    };
+    Ok((live, kept))
+}
+
+/// How a session ended, as a clause about its task.
+pub(super) fn ended(end: &PromptEnd) -> String {
+    match end {
+        PromptEnd::TaskEnded => "the task has ended".to_owned(),
+        PromptEnd::Left => "the task runs on without a debugger".to_owned(),
+        PromptEnd::Killed => "the worker process is killed".to_owned(),
+        PromptEnd::Terminated => {
+            "the worker process ended, or the relay closed the session".to_owned()
+        }
+        PromptEnd::Lost(lost) => format!("the session broke off: {lost}"),
+    }
+}
+
+/// When one may run on, and what tells the next that it may.
+pub(super) type Order = (Option<oneshot::Receiver<()>>, oneshot::Sender<()>);
+
+/// What has become of a line in one.
+pub(crate) struct Done {
+    pub(super) at: usize,
+    pub(super) after: After,
+    pub(super) kept: Kept,
+    /// Whether it has run, and so may have stopped anew.
+    pub(super) has_run: bool,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Live<S> {
+    /// Does `line`, of which at most `room` bytes of output are kept; in `order` where it may run on.
+    pub(super) async fn does(&mut self, line: String, room: usize, order: Option<Order>) -> Done {
+        let mut kept = Kept::new(room);
+        kept.begin();
+        let (turn, goes_on) = order.unzip();
+        if let Some(turn) = turn.flatten() {
+            // Nothing is sent: its turn comes when the one before drops the other end.
+            let _ = turn.await;
+        }
+        let resumed = self.prompt.resumed();
+        let doing = kept.of(self.prompt.line(&line), &mut self.pieces);
+        let has_run = resumed.clone();
+        let after = in_order(doing, resumed, goes_on).await;
+        let has_run = has_run.has_changed().unwrap_or_default();
+        kept.ends(&line, self.prompt.calls());
+        Done {
+            at: self.at,
+            after,
+            kept,
+            has_run,
+        }
+    }
+}
+
+/// Awaits `doing`, and drops `goes_on` as soon as the task has `resumed`, or keeps the next waiting for too long.
+async fn in_order<T>(
+    doing: impl Future<Output = T>,
+    mut resumed: watch::Receiver<u64>,
+    goes_on: Option<oneshot::Sender<()>>,
+) -> T {
+    let mut doing = pin!(doing);
+    if let Some(goes_on) = goes_on {
+        tokio::select! {
+            biased;
+            done = &mut doing => return done,
+            _ = resumed.changed() => {}
+            () = sleep(IN_ORDER) => {}
+        }
+        drop(goes_on);
+    }
+    doing.await
+}

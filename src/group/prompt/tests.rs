@@ -1,0 +1,128 @@
+//! Many prompts as one, with debuggers whose part the test plays.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::io::{DuplexStream, duplex};
+use tokio::time::Instant;
+
+use super::*;
+use crate::group::live::{IN_ORDER, open_all};
+use crate::group::members::Meant;
+use crate::pdb::Options;
+use crate::wire::dap::conversation::Conversation;
+use crate::wire::dap::message::event;
+
+/// When which of the debuggers was asked to let its task run on.
+type Log = Arc<Mutex<Vec<(usize, Duration)>>>;
+
+/// Plays the debugger of `rank`, which stands again as soon as it has run on. One that `is_mute` never says that it runs.
+async fn plays(stream: DuplexStream, rank: usize, is_mute: bool, (began, log): (Instant, Log)) {
+    let mut dap = Conversation::new(stream, 1 << 20);
+    let mut attach = Value::Null;
+    while let Ok(request) = dap.read().await {
+        let command = request["command"].as_str().unwrap_or_default().to_owned();
+        let frame = json!({"id": 1, "name": "step", "line": 9, "source": {"path": "/job.py"}});
+        let mut answer = json!({"type": "response", "seq": 1, "request_seq": request["seq"], "command": command,
+            "success": true, "body": {"stackFrames": [frame]}});
+        let stop = event("stopped", json!({"reason": "breakpoint", "threadId": 1}));
+        match &*command {
+            "attach" => {
+                attach = std::mem::replace(&mut answer, event("initialized", Value::Null));
+                dap.send(&answer).await.unwrap();
+            }
+            "configurationDone" => {
+                for message in [&answer, &attach, &stop] {
+                    dap.send(message).await.unwrap();
+                }
+            }
+            "continue" => {
+                log.lock().push((rank, began.elapsed()));
+                if !is_mute {
+                    dap.send(&answer).await.unwrap();
+                    dap.send(&stop).await.unwrap();
+                }
+            }
+            _ => dap.send(&answer).await.unwrap(),
+        }
+    }
+}
+
+/// Ranks that have stopped in this order.
+fn stopped(order: &[usize]) -> Members {
+    let rows = order.iter().enumerate().map(|(since, rank)| {
+        json!({"id": format!("rank{rank:04}"), "state": "paused", "kind": "debugpy", "name": "step", "group": "Trainer", "rank": rank,
+            "worker_id": format!("{rank:056x}"), "first_seen": 1_000.0 + since as f64})
+    });
+    let list = json!({"breakpoints": rows.collect::<Vec<_>>()});
+    Members::of(&list, &Meant::default()).unwrap()
+}
+
+async fn asked(group: &mut PromptGroup<'_, DuplexStream>, line: &str) -> (String, BTreeSet<usize>) {
+    let mut asking = group.ask(line);
+    let all = async { while asking.next().await {} };
+    let _ = tokio::time::timeout(Duration::from_secs(5), all).await;
+    let (said, waited) = asking.over();
+    (group.heard(said).0, waited)
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_run_on_as_they_have_stopped_and_one_that_says_nothing_keeps_others_for_a_moment() {
+    let mut members = stopped(&[2, 0, 3, 1]);
+    let (began, log) = (Instant::now(), Log::default());
+    let dial = |at: usize, _| {
+        let (near, far) = duplex(1 << 16);
+        tokio::spawn(plays(far, at, at == 0, (began, Arc::clone(&log))));
+        async move { Ok((near, Options::default())) }
+    };
+    let opened = open_all(&members, &[], 1000, dial).await;
+    let (mut group, text) = PromptGroup::gathered(&mut members, opened, 1000);
+    assert_eq!(text, "0-3: > /job.py(9)step()\n");
+    let (text, waited) = asked(&mut group, "c").await;
+    assert_eq!(text, "1-3: > /job.py(9)step()\n");
+    assert_eq!(waited, BTreeSet::from([0]), "the one that says nothing");
+    let order: Vec<_> = std::mem::take(&mut *log.lock());
+    let ranks: Vec<_> = order.iter().map(|(rank, _)| *rank).collect();
+    assert_eq!(ranks, [2, 0, 3, 1]);
+    // One that has run on keeps no other waiting.
+    assert_eq!(order[1].1 - order[0].1, Duration::ZERO);
+    let kept_waiting = order[2].1 - order[1].1;
+    let moment = IN_ORDER..IN_ORDER + Duration::from_millis(5);
+    assert!(moment.contains(&kept_waiting), "{kept_waiting:?}");
+    assert_eq!(order[3].1 - order[2].1, Duration::ZERO);
+
+    // What is left goes on in the order of its new stops.
+    let left = group.leave(&waited).await;
+    assert_eq!(left, "! 0: the task runs on without a debugger\n");
+    assert_eq!(group.prompt(), "(Pdb ×3) ");
+    asked(&mut group, "c").await;
+    let ranks: Vec<_> = log.lock().iter().map(|(rank, _)| *rank).collect();
+    assert_eq!(ranks, [2, 3, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_word_alone_sets_the_focus() {
+    let mut members = stopped(&[0, 1, 2]);
+    let dial = |at: usize, _| {
+        let (near, far) = duplex(1 << 16);
+        tokio::spawn(plays(far, at, false, (Instant::now(), Log::default())));
+        async move {
+            match at {
+                2 => Err("ann has it".to_owned()),
+                _ => Ok((near, Options::default())),
+            }
+        }
+    };
+    let opened = open_all(&members, &[], 1000, dial).await;
+    let (mut group, text) = PromptGroup::gathered(&mut members, opened, 1000);
+    assert!(text.ends_with("! 2: ann has it\n"), "{text}");
+    assert!(group.take_focus("focused = 3").is_none());
+    let refused = group.take_focus("focus 2").unwrap().unwrap_err();
+    assert_eq!(refused, "none of these is at the prompt; 0,1 are");
+    group.take_focus(" focus 1 ").unwrap().unwrap();
+    assert_eq!(group.prompt(), "(Pdb 1) ");
+    group.take_focus("focus").unwrap().unwrap();
+    assert_eq!(group.prompt(), "(Pdb ×2) ");
+}

@@ -1,0 +1,167 @@
+//! One prompt for many ranks with nothing but `nc`: `all` at the list of the one port.
+
+use ray_relay::config::AuditSink;
+use tokio::io::AsyncReadExt as _;
+
+use super::*;
+
+/// A person with `nc`.
+struct Nc(TcpStream);
+
+impl Nc {
+    /// Who has said this at once.
+    async fn saying(relay: SocketAddr, text: &str) -> Self {
+        let mut nc = Self(dial(relay).await);
+        nc.say(text).await;
+        nc
+    }
+
+    async fn say(&mut self, text: &str) {
+        self.0.write_all(text.as_bytes()).await.unwrap();
+    }
+
+    /// What is shown up to `wanted`.
+    async fn until(&mut self, wanted: &str) -> String {
+        let mut told = Vec::new();
+        while !told.ends_with(wanted.as_bytes()) {
+            let read = timeout(PATIENCE * 3, self.0.read_buf(&mut told)).await;
+            let text = String::from_utf8_lossy(&told);
+            let read = read.unwrap_or_else(|_| panic!("no {wanted:?} in {text}"));
+            assert_ne!(read.unwrap(), 0, "no {wanted:?} in {text}");
+        }
+        String::from_utf8(told).unwrap()
+    }
+
+    async fn ask(&mut self, line: &str, wanted: &str) -> String {
+        self.say(&format!("{line}\n")).await;
+        self.until(wanted).await
+    }
+}
+
+/// The end of the list.
+const LIST: &str = "Index, id or name (Enter refreshes, q leaves): ";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nc_has_one_prompt_for_many_and_names_who_dies_or_is_held() {
+    let _turn = TURN.lock().await;
+    let relay = keeping().await;
+    let address = relay.local_addr();
+    for number in 0..8 {
+        let does = match number {
+            3 => Does::Says("nan"),
+            4 => Does::Nothing,
+            5 => Does::Dies,
+            _ => Does::Says("0.6931"),
+        };
+        rank(&relay, number, does).await;
+    }
+    let id = BreakpointId::derive("default", &format!("{:056x}", 7)).to_string();
+    let (_held, answer) = attach(dial(address).await, &json!({ "breakpoint": id })).await;
+    assert_eq!(answer["event"], "capabilities", "{answer}");
+
+    let mut nc = Nc::saying(address, "\n").await;
+    let list = nc.until(LIST).await;
+    assert!(list.contains("\n`all` debugs all of this list"), "{list}");
+    let opened = nc.ask("all Trainer", "(Pdb ×7) ").await;
+    assert!(opened.starts_with("Trainer: 8 tasks by rank\n"), "{opened}");
+    assert!(opened.contains("\n! 7: "), "{opened}");
+    assert!(opened.contains(" has it\n"), "{opened}");
+    // One dies in the middle of the command, and one says nothing until it is interrupted.
+    nc.say("p loss\n").await;
+    let hint = nc.until("leaves running what runs]\n").await;
+    assert!(
+        hint.starts_with("[waiting for 4; `interrupt` interrupts"),
+        "{hint}"
+    );
+    let told = nc.ask("interrupt", "(Pdb ×6) ").await;
+    let folded = "3:     nan  ← odd\n4:     --KeyboardInterrupt--  ← odd\n0-2,6: 0.6931\n! 5: ";
+    assert!(told.starts_with(folded), "{told}");
+    assert_eq!(nc.ask("focus 4", ") ").await, "(Pdb 4) ");
+    let left = nc.ask("q", "(Pdb ×5) ").await;
+    let runs_on = "! 4: the task runs on without a debugger\n(Pdb ×5) ";
+    assert!(left.ends_with(runs_on), "{left}");
+    assert_eq!(nc.ask("focus 3", ") ").await, "(Pdb 3) ");
+    assert_eq!(nc.ask("p loss", "(Pdb 3) ").await, "nan\n(Pdb 3) ");
+    let told = nc.ask("focus 9", "(Pdb 3) ").await;
+    let refused = "*** none of these is at the prompt; 0-3,6 are\n(Pdb 3) ";
+    assert_eq!(told, refused);
+    assert_eq!(nc.ask("focus all", ") ").await, "(Pdb ×5) ");
+    let tree = nc.ask("where", "(Pdb ×5) ").await;
+    let stacks = "0-3,6  run (/job.py:30)\n0-2,6    step (/job.py:9)\n3        step (/job.py:12)\n";
+    assert_eq!(tree, format!("{stacks}(Pdb ×5) "));
+    let left = nc.ask("q", LIST).await;
+    let runs_on = "! 0-3,6: the task runs on without a debugger\n";
+    assert!(left.contains(runs_on), "{left}");
+    relay.abort().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_may_prompt_five_of_eight_has_five_in_nc_and_one_line_on_record() {
+    let _turn = TURN.lock().await;
+    let folder = tempfile::tempdir().unwrap();
+    let (policy, log) = (folder.path().join("policy"), folder.path().join("audit"));
+    let tasks: Vec<String> = (1..6).map(|number| format!("rank-{number}")).collect();
+    let rules = format!(
+        "[[rule]]\nsubjects = [\"ann\"]\nscopes = [\"list\"]\n[[rule]]\nsubjects = [\"ann\"]\nscopes = [\"debug\", \"terminal\"]\ntasks = {tasks:?}\n"
+    );
+    std::fs::write(&policy, rules).unwrap();
+    let keys = Keys::new();
+    let relay = start(|config| {
+        config.auth.keys = vec![keys.public()];
+        config.auth.policy_file = Some(policy);
+        config.audit.sink = AuditSink::File;
+        config.audit.file = Some(log.clone());
+    });
+    let relay = relay.await;
+    let address = relay.local_addr();
+    let mut ids = Vec::new();
+    for number in 0..8 {
+        let one = rank(&relay, number, Does::Says("0.6931")).await;
+        ids.push(one.id.to_string());
+    }
+    // Of those that a token narrows to five there is no word of others.
+    let narrowed = keys.token(|claims| claims["ray_relay"] = json!({ "tasks": tasks }));
+    let mut nc = Nc::saying(address, &format!("all ranks=4-7\n{narrowed}\n")).await;
+    let opened = nc.until("(Pdb ×2) ").await;
+    let begun = "Trainer: 2 tasks by rank\n";
+    assert!(opened.contains(begun) && !opened.contains('!'), "{opened}");
+    nc.ask("q", "debugger\n").await;
+    drop(nc);
+    let all = keys.token(|_| {});
+    let mut nc = Nc::saying(address, &format!("all ranks=0-3\n{all}\n")).await;
+    let opened = nc.until("(Pdb ×3) ").await;
+    let refused = "! 0: ann may not do that here: it needs the permission `terminal`";
+    assert!(opened.contains(refused), "{opened}");
+    let told = nc.ask("p loss", "(Pdb ×3) ").await;
+    assert_eq!(told, "1-3: 0.6931\n(Pdb ×3) ");
+    nc.ask("q", "debugger\n").await;
+    drop(nc);
+    relay.abort().await;
+
+    let lines = std::fs::read_to_string(&log).unwrap();
+    let lines: Vec<Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let groups = lines
+        .iter()
+        .filter(|line| line["details"]["command"] == "group");
+    let groups: Vec<&Value> = groups.collect();
+    assert_eq!(groups.len(), 2, "{groups:?}");
+    assert_eq!(groups[1]["details"]["members"], json!(ids[..4]));
+    assert_eq!(groups[0]["details"]["members"], json!(ids[4..6]));
+    assert_eq!(groups[1]["details"]["client"], "ray-relay terminal");
+    assert_ne!(groups[0]["request"], groups[1]["request"]);
+    let began = lines
+        .iter()
+        .filter(|line| line["action"] == "session_began");
+    let began: Vec<_> = began
+        .map(|line| (&line["subject"], &line["details"]["group"]))
+        .collect();
+    assert_eq!(began[..2], [(&json!("ann"), &groups[0]["request"]); 2]);
+    assert_eq!(began[2..], [(&json!("ann"), &groups[1]["request"]); 3]);
+    let denied = lines.iter().filter(|line| {
+        line["details"]["outcome"] == "denied" && line["details"]["asked"] == ids[0].as_str()
+    });
+    assert_eq!(denied.count(), 1, "{lines:?}");
+}
