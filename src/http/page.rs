@@ -83,6 +83,7 @@ const FILES: &[PageFile] = &[
     file!("value.js", SCRIPT),
     file!("terminal.js", SCRIPT),
     file!("sessions.js", SCRIPT),
+    file!("several.js", SCRIPT),
     file!("asked.js", SCRIPT),
     file!("running.js", SCRIPT),
     file!("run.js", SCRIPT),

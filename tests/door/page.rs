@@ -73,9 +73,23 @@ async fn of_two_thousand_tasks_the_odd_rank_is_found_in_the_page() {
     let prompt = "[...document.querySelectorAll('#task article:not([hidden]) button')].find((one) => one.textContent === 'Prompt').click()";
     browser.does(prompt).await;
     browser.reads("task", "(Pdb)").await;
-    let quit = "(() => { document.querySelector('#task .typed').value = 'quit'; document.querySelector('#task .typing').requestSubmit(); })()";
-    browser.does(quit).await;
+    let typed = |line: &str| {
+        format!(
+            "(() => {{ const open = document.querySelector('#task article:not([hidden])'); \
+             open.querySelector('.typed').value = '{line}'; open.querySelector('.typing').requestSubmit(); }})()"
+        )
+    };
+    browser.does(&typed("quit")).await;
     let shown = browser.reads("task", "[the terminal is closed]").await;
     assert!(!shown.contains("lost"), "{shown}");
+
+    // One prompt for all that are left.
+    browser.reads("count", "7 of 1999").await;
+    let several = prompt.replace("#task article:not([hidden])", "#stops .group");
+    browser.does(&several).await;
+    browser.reads("task", "(Pdb ×7)").await;
+    browser.does(&typed("p loss")).await;
+    let shown = browser.reads("task", "1,2,4-7: 0.6931").await;
+    assert!(shown.contains("3:       nan  ← odd\n"), "{shown}");
     relay.abort().await;
 }

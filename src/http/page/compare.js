@@ -139,23 +139,19 @@ function legend(told) {
   return make('details', { class: 'ids' }, make('summary', {}, 'Which task has which number'), make('ul', {}, ...some.map(item)));
 }
 
-/** The command that has one prompt for all of `rows`, where they are of one job. */
-function promptFor(rows, me) {
-  const jobs = new Set(rows.map((row) => row.job_id));
-  const [job] = jobs;
-  return jobs.size === 1 && job && me.scopes.has('debug') ? make('p', { class: 'hint' }, 'One prompt for all of this job: ', make('code', {}, `ray-relay debug --job ${job}`)) : null;
-}
-
 export class Comparison {
-  constructor(rows, me) {
+  /** Of `rows`; `prompt(rows)` opens one prompt for them, where `me` may have that. */
+  constructor(rows, me, prompt) {
     this.rows = rows.slice(0, MOST);
     this.heading = make('h2', { tabindex: '-1' }, `${rows.length} tasks compared`);
     const cut = rows.length > MOST ? `The first ${MOST} of ${rows.length} are looked at. ` : '';
     const again = make('button', { type: 'button', onclick: () => this.look() }, 'Look again');
+    const mayAsk = ['debug', 'terminal'].every((scope) => me.scopes.has(scope));
+    const one = mayAsk ? [make('button', { type: 'button', onclick: () => prompt(rows) }, 'Prompt for all')] : [];
     this.told = make('p', { class: 'told', role: 'status' });
     this.failed = make('div');
     this.shown = make('div', { class: 'shown' });
-    this.element = make('article', { class: 'task' }, this.heading, make('p', { class: 'hint' }, `${cut}They stay as they are.`), make('div', { class: 'buttons' }, again), promptFor(rows, me), this.told, this.failed, this.shown);
+    this.element = make('article', { class: 'task' }, this.heading, make('p', { class: 'hint' }, `${cut}They stay as they are.`), make('div', { class: 'buttons' }, again, ...one), this.told, this.failed, this.shown);
   }
 
   /** Has the relay look at each, and shows them together. */

@@ -65,9 +65,9 @@ export function job(row, clusters) {
 }
 
 export class Stops {
-  /** Of `me`; `opened(row, focus)` shows one, `compare(rows)` several beside each other. */
-  constructor(me, { opened, compare, counted }) {
-    Object.assign(this, { me, opened, compare, counted, rows: new Map(), old: new Set(), filter: '', clusters: 1 });
+  /** Of `me`; `opened(row, focus)` shows one, `compare(rows)` several beside each other, `prompt(rows)` one prompt for them. */
+  constructor(me, { opened, compare, prompt, counted }) {
+    Object.assign(this, { me, opened, compare, prompt, counted, rows: new Map(), old: new Set(), filter: '', clusters: 1 });
     const text = (of) => (cell, row) => write(cell, of(row));
     this.grid = new Grid(find('stops'), {
       label: 'Paused tasks',
@@ -94,7 +94,8 @@ export class Stops {
     const act = (word, run, kind) => make('button', { type: 'button', class: kind, onclick: () => run(this.picked) }, word);
     this.many = make('strong', { class: 'number' });
     this.release = act('Continue', (rows) => letRun(rows, me), 'grave');
-    bar.replaceChildren(this.many, this.release, act('Park …', (rows) => park(rows, me)), act('Compare', compare), act('Clear', () => this.grid.chooseNone(), 'quiet'));
+    this.ask = act('Prompt', prompt);
+    bar.replaceChildren(this.many, this.release, act('Park …', (rows) => park(rows, me)), act('Compare', compare), this.ask, act('Clear', () => this.grid.chooseNone(), 'quiet'));
     find('filter').addEventListener('input', () => this.narrow(find('filter').value));
     find('filter').addEventListener('keydown', (event) => {
       if (event.key === 'ArrowDown' || event.key === 'Enter') this.grid.go(0);
@@ -115,6 +116,10 @@ export class Stops {
     return ['debug', 'terminal', 'admin'].some((scope) => this.me.scopes.has(scope));
   }
 
+  get mayPrompt() {
+    return ['debug', 'terminal'].every((scope) => this.me.scopes.has(scope));
+  }
+
   /** The line of a job: how many, where they stand, and what is done with all of them. */
   head(element, rows) {
     if (!element.firstElementChild) {
@@ -124,15 +129,17 @@ export class Stops {
         make('span', { class: 'count' }),
         make('span', { class: 'where' }),
         act('Compare', 'Stacks and variables beside each other', this.compare, 'quiet'),
+        act('Prompt', 'One prompt for all of them', this.prompt, 'quiet'),
         act('Continue all', 'Lets all of them run on', (all) => letRun(all, this.me), 'grave'),
       );
     }
-    const [called, count, where, compare, release] = element.children;
+    const [called, count, where, compare, prompt, release] = element.children;
     write(called, job(rows[0], this.clusters));
     write(count, `${rows.length}`);
     write(where, places(rows));
     where.title = places(rows);
     compare.hidden = rows.length < 2;
+    prompt.hidden = rows.length < 2 || !this.mayPrompt;
     release.hidden = !this.mayRelease;
   }
 
@@ -140,6 +147,7 @@ export class Stops {
     this.picked = rows;
     find('bar').hidden = rows.length === 0;
     this.release.hidden = !this.mayRelease;
+    this.ask.hidden = !this.mayPrompt;
     write(this.many, `${rows.length} selected`);
   }
 
@@ -154,6 +162,7 @@ export class Stops {
       c: () => this.mayRelease && letRun(meant, this.me),
       p: () => park(meant, this.me),
       d: () => this.compare(isPicked ? meant : group),
+      a: () => this.mayPrompt && this.prompt(isPicked ? meant : group),
       '/': () => find('filter').focus(),
     };
     return keys[key];

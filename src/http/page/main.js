@@ -9,6 +9,7 @@ import { Pane } from './pane.js';
 import { forget, json, keep, Refused, token } from './relay.js';
 import { failedTasks, runningTasks } from './running.js';
 import { watch } from './sessions.js';
+import { GroupPrompt } from './several.js';
 import { title } from './stop.js';
 import { Task } from './task.js';
 import { find, make, time, write } from './text.js';
@@ -20,7 +21,7 @@ const OLD = 10;
 /** Who this is, once that is known. */
 const me = { subject: null, scopes: new Set() };
 const pane = new Pane(find('task'), (key) => stops.grid.focus(key));
-const stops = new Stops(me, { opened: open, compare, counted: count });
+const stops = new Stops(me, { opened: open, compare, prompt, counted: count });
 const desktop = new Desktop((row) => open(stops.rows.get(row.id) ?? row, { focus: true, byPerson: true }));
 const runs = runningTasks(me, (id) => {
   see('paused');
@@ -73,7 +74,13 @@ function open(row, { focus, byPerson } = {}) {
 /** Opens a comparison of `rows`. */
 function compare(rows) {
   stops.grid.mark(null);
-  pane.show(`compare ${rows.map((row) => row.id)}`, () => new Comparison(rows, me), true).look();
+  pane.show(`compare ${rows.map((row) => row.id)}`, () => new Comparison(rows, me, prompt), true).look();
+}
+
+/** Opens one prompt for all of `rows`. */
+function prompt(rows) {
+  stops.grid.mark(null);
+  pane.show(`prompt ${rows.map((row) => row.id)}`, () => new GroupPrompt(rows), true).enter();
 }
 
 /** Shows how many there are. The first one is opened; what nobody has asked for is not asked of its debugger, though. */
