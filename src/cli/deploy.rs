@@ -8,8 +8,9 @@ use crate::ray::head::HeadError;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
-  ray-relay token mint --key relay.key --sub agents --scope node --ttl 90d > agents.token
-  ray-relay deploy --ray-address http://HEAD:8265 --relay-url https://relay.example.com:5678 --token-file agents.token
+  ray-relay token mint --key relay.key --sub agents --scope node --ttl 30d > agents.token
+  ray-relay deploy --ray-address http://HEAD:8265 --token-file agents.token \\
+      --relay-url https://relay.example.com:5678
   ray-relay deploy --ray-address http://HEAD:8265 --status
   ray-relay deploy --ray-address http://HEAD:8265 --remove
   ray-relay deploy --ray-address http://HEAD:8265 --relay --auth-key relay.pub \\

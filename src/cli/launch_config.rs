@@ -19,8 +19,7 @@ Examples:
 
 Without --breakpoint the editor gets every paused task, now and later, each as a debug session of its own (VS Code, Cursor, code-server, Neovim, Zed, Emacs). An editor that cannot do that (PyCharm, Helix) gets the task that has waited longest.
 
-Host and port are those of --relay. Attach arguments for any other client: a `rayRelay` block with
-{\"breakpoint\": ID}, {\"task\": NAME}, {\"worker\": ID}, {\"next\": true} or {\"all\": true}.";
+Host and port are those of --relay. Attach arguments for any other client: a `rayRelay` block with {\"breakpoint\": ID}, {\"task\": NAME}, {\"worker\": ID}, {\"next\": true} or {\"all\": true}. In a cluster with others {\"all\": true, \"task\": \"train_*\"} leaves their tasks alone.";
 
 /// An editor goes to a port, and knows nothing of Kubernetes.
 #[derive(Debug, thiserror::Error)]
@@ -69,8 +68,9 @@ fn vscode(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
     let note = match breakpoint {
         Some(_) => "// Ids change with each worker: see `ray-relay list`.",
         None => {
-            "// Every paused task, also those that pause later, each as a session of its own.\n\
-             // For the next one alone: \"next\": true; by name: \"task\": \"train_step\"."
+            "// Every paused task that you may attach to, colleagues' too, now and later, each as\n\
+             // a session of its own. Besides, for those of a name alone: \"task\": \"train_*\".\n\
+             // In its place, for the next one: \"next\": true."
         }
     };
     let name = label(breakpoint);

@@ -104,7 +104,7 @@ pub(super) fn run(args: &KeygenArgs) -> Result<(), Failure> {
 {algorithm}: {} signs tokens. With it any token can be made: keep it secret.
 Next:
   ray-relay serve --auth-key {}
-  ray-relay token mint --key {} --sub NAME --scope list,debug --ttl 8h",
+  ray-relay token mint --key {} --sub NAME --scope list,debug,terminal --ttl 36h",
         private.display(),
         verifies.display(),
         private.display(),

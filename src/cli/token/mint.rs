@@ -79,7 +79,9 @@ const LONGEST: usize = 8 * 1024;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
-  ray-relay token mint --key relay.key --sub ada --scope list,debug --ttl 8h > ada.token
+  ray-relay token mint --key relay.key --sub ada \\
+      --scope list,debug,terminal,dashboard:read --ttl 36h > ada.token
+      a parked task runs on when its token ends: 36h last from a morning to the next evening
   ray-relay token mint --key relay.key --sub ci --scope list,view --job '0100*' --task 'train_*'
   ray-relay token mint --key relay.key --sub node-7 --scope node --node 10.0.0.7 --ttl 30d
   ray-relay token mint --key relay.key --sub ada --by-policy --group ml --json | jq -r .jti

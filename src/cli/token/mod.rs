@@ -24,7 +24,8 @@ A relay that wants tokens, from nothing:
       relay.key signs tokens: keep it. relay.pub is for the relay.
   ray-relay serve --auth-key ~/relay-keys/relay.pub
       from now on every client needs a token, so any --listen address is allowed; tokens travel in clear there unless the relay has a certificate
-  ray-relay token mint --key ~/relay-keys/relay.key --sub ann --scope list,debug --ttl 36h > ann.token
+  ray-relay token mint --key ~/relay-keys/relay.key --sub ann \\
+      --scope list,debug,terminal,dashboard:read --ttl 36h > ann.token
       give ann.token to Ann
   RAY_RELAY_TOKEN=$(cat ann.token) ray-relay list --relay http://relay.example.com:5678
       or as \"rayRelay\": {\"token\": ...} in a debug configuration, RAY_AUTH_TOKEN for Ray's own tools

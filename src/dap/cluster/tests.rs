@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::announcer::{APART, MAX_CHILDREN, NAME_PATIENCE};
 use super::*;
 use crate::dap::attach::RelayEndpoint;
-use crate::dap::attach_selector::AttachSelector;
+use crate::dap::attach_selector::{AttachSelector, read_selector};
 use crate::dap::selection::ChildSessions;
 use crate::dap::testing::{paused, snapshot};
 use crate::identity::Secret;
@@ -29,12 +29,15 @@ fn request(command: &str, arguments: Value) -> Request {
 }
 
 fn announcer(children: ChildSessions) -> Announcer {
+    announcer_of(children, AttachSelector::default())
+}
+
+fn announcer_of(children: ChildSessions, selector: AttachSelector) -> Announcer {
     let arguments =
         json!({"name": "Ray", "connect": {"host": "127.0.0.1", "port": 5678}, "justMyCode": true});
     let dialled = RelayEndpoint::read(&arguments, 1);
     let attach = request("attach", arguments);
-    let all = AttachSelector::default();
-    Announcer::new(attach, dialled, children, all, &parent())
+    Announcer::new(attach, dialled, children, selector, &parent())
 }
 
 fn parent() -> GroupRoot {
@@ -72,6 +75,26 @@ fn each_stop_is_announced_once_and_the_next_stop_of_the_same_worker_again() {
     assert!(announcer.announces(vec![first.clone()]).is_empty());
     let again = Breakpoint { stop: 2, ..first };
     assert_eq!(announcer.announces(vec![again]).len(), 1);
+}
+
+/// The id of a task of Ray's ends in that of its job.
+#[test]
+fn all_tasks_are_narrowed_by_name_and_by_job() {
+    let of_job = |name: &str, n: u8, job: &str| {
+        let mut one = paused(name, n);
+        one.names_mut().task_id = Some(format!("32d950ec0ccf9d2affffffffffffffffffffffff{job}"));
+        one
+    };
+    let own = of_job("train_shard", 1, "01000000");
+    let colleagues = of_job("square", 2, "02000000");
+    for task in ["train_*", "*01000000"] {
+        let selector = read_selector(&json!({"rayRelay": {"all": true, "task": task}})).unwrap();
+        let mut announcer = announcer_of(ChildSessions::StartDebugging, selector);
+        let told = announcer.announces(vec![own.clone(), colleagues.clone()]);
+        assert_eq!(told.len(), 1, "{task}");
+        let opened = &told[0]["arguments"]["configuration"]["rayRelay"]["breakpoint"];
+        assert_eq!(*opened, json!(own.id), "{task}");
+    }
 }
 
 /// As dape 0.27 needs it.
