@@ -142,6 +142,8 @@ impl Agents {
             }
             let next = self.ask_for_unlisted(&mut asked);
             self.end_revoked();
+            // As long as others hold nothing, a list says nothing here: no session wakes this by its claim.
+            let are_holding = self.registry.remote(|said| said.iter().next().is_some());
             let revoked = async {
                 match &mut revocations {
                     Some(list) => list.changed().await,
@@ -150,7 +152,7 @@ impl Agents {
             };
             tokio::select! {
                 () = shutdown.cancelled() => return,
-                Ok(()) = lists.changed() => {}
+                Ok(()) = lists.changed(), if are_holding => {}
                 Ok(()) = news.changed() => {}
                 Ok(()) = revoked => {}
                 Some(_) = asked.asking.join_next() => {}
