@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::sleep;
-use tracing::{Instrument as _, debug, warn};
+use tracing::{Instrument as _, debug, error, warn};
 
 use crate::connect::InnerConnection;
 use crate::connection::admission::{Admission, ConnectionPermit, Guard};
@@ -92,6 +92,11 @@ pub async fn run(
     admission: Arc<Admission>,
     advertised: Option<u16>,
 ) {
+    if let Err(error) = tcp::tune(&*listener, context.config.listen.keepalive) {
+        // Clients that are gone without a word would stay.
+        error!(%error, "cannot set the options of a listening socket");
+        return;
+    }
     let closed = context.shutdown.closed.clone();
     let accept = async {
         let mut doors = context.peers.takeover.doors();
@@ -192,10 +197,6 @@ async fn serve(
     advertised: Option<u16>,
     guard: Guard,
 ) {
-    if let Err(error) = tcp::tune(&stream, context.config.listen.keepalive) {
-        debug!(%error, "connection was gone before it was served");
-        return;
-    }
     let _open = context.metrics.connection_open();
     let _told = ConnectionLog::new(summary.clone(), &context);
     let connection = ConnectionInfo {

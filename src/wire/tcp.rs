@@ -1,6 +1,7 @@
 //! Options of the relay's TCP connections, towards clients and workers alike.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
@@ -16,12 +17,12 @@ const DEAD_AFTER_DOUBT: Duration = Duration::from_secs(4);
 const MOST_UNSENT: u32 = 64 * 1024;
 
 /// No delay for small messages; a peer that is gone without a word is noticed by probes, the first after `idle`, four
-/// more at a quarter of it each.
+/// more at a quarter of it each. What a listening socket accepts has all of it from that.
 ///
 /// # Errors
 /// Where the system refuses an option.
-pub fn tune(stream: &TcpStream, idle: Duration) -> io::Result<()> {
-    let socket = SockRef::from(stream);
+pub fn tune(socket: &impl AsFd, idle: Duration) -> io::Result<()> {
+    let socket = SockRef::from(socket);
     socket.set_tcp_nodelay(true)?;
     let probe = (idle / 4).max(Duration::from_secs(1));
     socket.set_tcp_keepalive(
@@ -76,4 +77,29 @@ fn dead_after(stream: &TcpStream, after: Duration) -> io::Result<()> {
     #[cfg(not(target_os = "linux"))]
     let _ = (stream, after);
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_a_listening_socket_accepts_has_its_options() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        tune(&listener, Duration::from_secs(40)).unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap());
+        let (client, accepted) = tokio::join!(client, listener.accept());
+        let (client, (accepted, _)) = (client.unwrap(), accepted.unwrap());
+        let socket = SockRef::from(&accepted);
+        assert!(accepted.nodelay().unwrap() && socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap().as_secs(), 40);
+        assert_eq!(socket.tcp_keepalive_interval().unwrap().as_secs(), 10);
+        assert_eq!(socket.tcp_keepalive_retries().unwrap(), 4);
+        assert!(!SockRef::from(&client).keepalive().unwrap());
+    }
 }
