@@ -11,14 +11,40 @@ use crate::timestamp::Timestamp;
 /// The largest number of rows of a part: about as many as a list of 10,000 has parts.
 const PART: usize = 128;
 
-/// A row, with its id beside it: a search touches no other breakpoint.
-type ListRow = (BreakpointId, Arc<Breakpoint>);
+/// Some rows, with the ids of all together beside them: a search touches no other breakpoint, and takes several ids at a step.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Part {
+    ids: Vec<u64>,
+    rows: Vec<Arc<Breakpoint>>,
+}
+
+impl Part {
+    fn insert(&mut self, at: usize, row: Arc<Breakpoint>) {
+        self.ids.insert(at, row.id.bits());
+        self.rows.insert(at, row);
+    }
+
+    fn split_off(&mut self, at: usize) -> Self {
+        Self {
+            ids: self.ids.split_off(at),
+            rows: self.rows.split_off(at),
+        }
+    }
+
+    fn find(&self, id: u64) -> Option<&Arc<Breakpoint>> {
+        if !self.ids.contains(&id) {
+            return None;
+        }
+        let at = self.ids.iter().position(|own| *own == id)?;
+        self.rows.get(at)
+    }
+}
 
 /// Breakpoints in an order. Cheap to clone.
 #[derive(Clone, Default, PartialEq)]
 pub struct List {
     /// None of them is empty.
-    parts: Vec<Arc<Vec<ListRow>>>,
+    parts: Vec<Arc<Part>>,
     len: usize,
 }
 
@@ -55,8 +81,8 @@ impl List {
 
     /// The first row of the breakpoint `id`.
     pub fn find(&self, id: BreakpointId) -> Option<&Arc<Breakpoint>> {
-        let mut rows = self.parts.iter().flat_map(|part| part.iter());
-        rows.find(|row| row.0 == id).map(|row| &row.1)
+        let id = id.bits();
+        self.parts.iter().find_map(|part| part.find(id))
     }
 
     /// Puts `breakpoint` in its place by [`Breakpoint::order`], which the rows of the list have to be in.
@@ -69,10 +95,12 @@ impl List {
         }
         let is_last = at + 1 == self.parts.len();
         let part = Arc::make_mut(&mut self.parts[at]);
-        let before = part.partition_point(|row| place(&row.1) < place(&breakpoint));
-        part.insert(before, (breakpoint.id, breakpoint));
+        let before = part
+            .rows
+            .partition_point(|row| place(row) < place(&breakpoint));
+        part.insert(before, breakpoint);
         self.len += 1;
-        if part.len() > PART {
+        if part.rows.len() > PART {
             // What is new comes at the end, and leaves full parts behind.
             let full = is_last && before == PART;
             let rest = part.split_off(if full { PART } else { PART / 2 });
@@ -86,14 +114,17 @@ impl List {
         let Some(part) = self.parts.get_mut(at) else {
             return false;
         };
-        let found = part.binary_search_by(|row| place(&row.1).cmp(&place(breakpoint)));
+        let found = part
+            .rows
+            .binary_search_by(|row| place(row).cmp(&place(breakpoint)));
         let Ok(row) = found else {
             return false;
         };
         let part = Arc::make_mut(part);
-        part.remove(row);
+        part.ids.remove(row);
+        part.rows.remove(row);
         self.len -= 1;
-        if part.is_empty() {
+        if part.rows.is_empty() {
             self.parts.remove(at);
         }
         true
@@ -103,8 +134,8 @@ impl List {
     fn part_of(&self, breakpoint: &Breakpoint) -> usize {
         let wanted = place(breakpoint);
         self.parts.partition_point(|part| {
-            let last = part.last();
-            last.is_some_and(|row| place(&row.1) < wanted)
+            let last = part.rows.last();
+            last.is_some_and(|row| place(row) < wanted)
         })
     }
 }
@@ -119,15 +150,16 @@ fn place(breakpoint: &Breakpoint) -> ListSlot<'_> {
 /// In the order of the iterator.
 impl FromIterator<Arc<Breakpoint>> for List {
     fn from_iter<I: IntoIterator<Item = Arc<Breakpoint>>>(rows: I) -> Self {
-        let mut rows = rows.into_iter().map(|row| (row.id, row));
+        let mut rows = rows.into_iter();
         let mut list = Self::default();
         loop {
-            let part: Vec<ListRow> = rows.by_ref().take(PART).collect();
-            if part.is_empty() {
+            let rows: Vec<_> = rows.by_ref().take(PART).collect();
+            if rows.is_empty() {
                 return list;
             }
-            list.len += part.len();
-            list.parts.push(Arc::new(part));
+            list.len += rows.len();
+            let ids = rows.iter().map(|row| row.id.bits()).collect();
+            list.parts.push(Arc::new(Part { ids, rows }));
         }
     }
 }
@@ -151,9 +183,9 @@ impl std::fmt::Debug for List {
 /// Iterator over the rows of a [`List`].
 #[derive(Debug, Clone)]
 pub struct Iter<'a> {
-    parts: std::slice::Iter<'a, Arc<Vec<ListRow>>>,
-    front: std::slice::Iter<'a, ListRow>,
-    back: std::slice::Iter<'a, ListRow>,
+    parts: std::slice::Iter<'a, Arc<Part>>,
+    front: std::slice::Iter<'a, Arc<Breakpoint>>,
+    back: std::slice::Iter<'a, Arc<Breakpoint>>,
 }
 
 impl<'a> Iterator for Iter<'a> {
@@ -162,11 +194,11 @@ impl<'a> Iterator for Iter<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if let Some(row) = self.front.next() {
-                return Some(&row.1);
+                return Some(row);
             }
             match self.parts.next() {
-                Some(part) => self.front = part.iter(),
-                None => return self.back.next().map(|row| &row.1),
+                Some(part) => self.front = part.rows.iter(),
+                None => return self.back.next(),
             }
         }
     }
@@ -176,11 +208,11 @@ impl DoubleEndedIterator for Iter<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
         loop {
             if let Some(row) = self.back.next_back() {
-                return Some(&row.1);
+                return Some(row);
             }
             match self.parts.next_back() {
-                Some(part) => self.back = part.iter(),
-                None => return self.front.next_back().map(|row| &row.1),
+                Some(part) => self.back = part.rows.iter(),
+                None => return self.front.next_back(),
             }
         }
     }
@@ -243,7 +275,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(list.len(), model.len());
-                prop_assert!(list.parts.iter().all(|part| (1..=PART).contains(&part.len())));
+                prop_assert!(list.parts.iter().all(|part| (1..=PART).contains(&part.rows.len())));
                 if step % 64 == 0 {
                     versions.push((list.clone(), expected(&model)));
                 }
@@ -267,7 +299,7 @@ mod tests {
         let all: List = (0..255).map(|n| breakpoint(u64::from(n), n)).collect();
         let mut without = all.clone();
         assert!(without.remove(&breakpoint(200, 200)));
-        let shared = |(a, b): (&Arc<Vec<ListRow>>, &Arc<Vec<ListRow>>)| Arc::ptr_eq(a, b);
+        let shared = |(a, b): (&Arc<Part>, &Arc<Part>)| Arc::ptr_eq(a, b);
         let kept = all.parts.iter().zip(&without.parts).filter(|p| shared(*p));
         assert_eq!((kept.count(), all.len(), without.len()), (1, 255, 254));
     }
