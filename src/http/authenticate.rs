@@ -12,7 +12,6 @@ use tokio::time::Instant;
 
 use super::answer::{self, Body};
 use super::exchange::{Connection, Exchange};
-use super::in_progress::InProgress;
 use super::refusal::HttpRefusal;
 use super::{credential, hop};
 use crate::identity::{AuthError, Principal, Secret};
@@ -35,12 +34,12 @@ pub(crate) async fn authenticate(
     parts: &Parts,
 ) -> Result<Authenticated, HttpRefusal> {
     let info = &exchange.connection.info;
-    let presented = match credential::presented(&parts.headers, &parts.uri, info) {
+    let presented = match exchange.ctx.auth.is_on() {
+        true => credential::presented(&parts.headers, &parts.uri, info)?,
         // What is not looked at need not be clear.
-        Err(_) if !exchange.ctx.auth.is_on() => PresentedCredential::Nothing,
-        presented => presented?,
+        false => PresentedCredential::Nothing,
     };
-    by(exchange, parts, presented).await
+    by(exchange, presented).await
 }
 
 /// Who sent `parts` to the dashboard whose own origin has this `label`.
@@ -54,22 +53,19 @@ pub(crate) async fn on_dashboard(
         true => credential::on_dashboard(&parts.headers, &parts.uri, info, label)?,
         false => PresentedCredential::Nothing,
     };
-    by(exchange, parts, presented).await
+    by(exchange, presented).await
 }
 
-/// Whose credential is `presented` with `parts`.
+/// Whose credential is `presented`.
 pub(crate) async fn by(
     exchange: &Exchange<'_>,
-    parts: &Parts,
     presented: PresentedCredential,
 ) -> Result<Authenticated, HttpRefusal> {
     let caller = authentication(exchange).authenticate(presented).await?;
     // Of those who need no credential it is counted as of every stranger.
-    if let Some(request) = parts.extensions.get::<InProgress>()
-        && !caller.principal.is_anonymous()
-    {
+    if !caller.principal.is_anonymous() {
         let account = exchange.ctx.account(&caller.principal);
-        request.belongs_to(&account).await?;
+        exchange.in_progress.belongs_to(&account).await?;
     }
     Ok(caller)
 }

@@ -86,12 +86,13 @@ pub async fn serve_connection<S>(
 
     let builder = builder(header_timeout);
     let stream = Moving::new(stream, connection.info.place.clone());
-    let service = service_fn(|mut request| {
+    let service = service_fn(|request| {
         let (busy, in_progress) = BusyConnection::new(&ctx, &activity, &connection.info);
-        request.extensions_mut().insert(in_progress.clone());
-        let handled = handle(Arc::clone(&ctx), Arc::clone(&connection), request);
+        let (ctx, connection) = (Arc::clone(&ctx), Arc::clone(&connection));
+        // In a box from the start: the connection has room for what is in here all the time.
+        let handled = Box::pin(handle(ctx, connection, request, in_progress.clone()));
         async move {
-            let response = Box::pin(handled).await;
+            let response = handled.await;
             Ok::<_, Infallible>(response.map(|body| answer::held(body, (busy, in_progress))))
         }
     });
@@ -244,11 +245,12 @@ async fn handle(
     ctx: Arc<Context>,
     connection: Arc<Connection>,
     request: Request<Incoming>,
+    in_progress: InProgress,
 ) -> Response<Body> {
     let head_only = request.method() == Method::HEAD;
     let summary = &connection.info.summary;
     let id = summary.request();
-    let answering = answer(&ctx, &connection, request, id);
+    let answering = answer(&ctx, &connection, request, id, in_progress);
     let span = connection.span.clone();
     let span = span.unwrap_or_else(|| request_span(None));
     let (route, response) = answering.instrument(span).await;
@@ -268,6 +270,7 @@ async fn answer(
     connection: &Connection,
     request: Request<Incoming>,
     id: RequestId,
+    in_progress: InProgress,
 ) -> (metrics::Route, Response<Body>) {
     let (parts, body) = request.into_parts();
     let arrived = match guard::check(&parts, &ctx.config, &ctx.shown.advertised) {
@@ -285,6 +288,7 @@ async fn answer(
         connection,
         arrived: &arrived,
         asked: RecordedRequest::of(&parts, id),
+        in_progress,
         words: [None; 2],
     };
     let (label, answered) = match Destination::of(&arrived.origin, uri.path()) {

@@ -189,7 +189,7 @@ pub(crate) async fn enter(
         ),
         None => PresentedCredential::Nothing,
     };
-    let caller = authenticate::by(exchange, parts, presented).await?;
+    let caller = authenticate::by(exchange, presented).await?;
     let at = within(value("at").map_or("/", |(_, at)| at));
     // Not a redirect: what follows that is asked for by the page that linked here, and a strict cookie is not sent along.
     let shown = format!("You are signed in here: see {at}\n");

@@ -12,6 +12,7 @@ use tokio_util::task::TaskTracker;
 use tracing::Span;
 
 use super::guard::RequestOrigin;
+use super::in_progress::InProgress;
 use super::query;
 use crate::audit::{Entry, EntryKind};
 use crate::connection::ConnectionInfo;
@@ -59,6 +60,8 @@ pub(crate) struct Exchange<'a> {
     pub(crate) connection: &'a Connection,
     pub(crate) arrived: &'a RequestOrigin,
     pub(crate) asked: RecordedRequest,
+    /// What it may make the relay hold.
+    pub(super) in_progress: InProgress,
     /// What its path has in place of the words in capitals of its route's, in their order.
     pub(crate) words: [Option<&'a str>; 2],
 }

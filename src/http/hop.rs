@@ -1,10 +1,9 @@
 //! Headers that end at the relay: the hop-by-hop ones, and credentials.
 
 use hyper::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, COOKIE,
-    ETAG, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_MODIFIED_SINCE,
-    IF_NONE_MATCH, IF_RANGE, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, RANGE, SET_COOKIE, TE,
-    TRANSFER_ENCODING, UPGRADE, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, COOKIE, ETAG, HOST,
+    HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
+    RANGE, SET_COOKIE, X_CONTENT_TYPE_OPTIONS,
 };
 
 /// The cookie that holds a token: Ray's own (set by its `POST /api/authenticate`, Ray 2.52 and later), or the relay's.
@@ -48,17 +47,20 @@ const OF_THE_ORIGIN: [&str; 14] = [
 ];
 
 /// Hop-by-hop headers (RFC 9110, 7.6.1), besides those that `Connection` names.
-const HOP_BY_HOP: [HeaderName; 9] = [
-    CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION,
-    TE,
-    TRANSFER_ENCODING,
-    UPGRADE,
-    HeaderName::from_static("http2-settings"),
+const HOP_BY_HOP: [&str; 9] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+    "http2-settings",
 ];
+
+/// What of a request is the relay's own, or for it.
+const OF_THE_REQUEST: [&str; 4] = ["host", "authorization", "expect", "x-ray-authorization"];
 
 /// The members of all `name` headers, which are lists separated by commas.
 pub(crate) fn listed<'a>(
@@ -74,28 +76,25 @@ pub(crate) fn listed<'a>(
         .filter(|member| !member.is_empty())
 }
 
-fn strip_hop_by_hop(headers: &mut HeaderMap) {
+/// Removes the hop-by-hop headers and those of these `names`. A look at each that is there: they are few, and the names many.
+fn strip(headers: &mut HeaderMap, names: &[&str]) {
     let named: Vec<HeaderName> = listed(headers, &CONNECTION)
         .filter_map(|name| name.parse().ok())
         // What frames or addresses the message is not the sender's to drop on the way.
         .filter(|name| *name != HOST && *name != CONTENT_LENGTH)
         .collect();
-    for name in named.iter().chain(&HOP_BY_HOP) {
+    let ends = |name: &&HeaderName| {
+        let text = name.as_str();
+        HOP_BY_HOP.contains(&text) || names.contains(&text) || named.contains(name)
+    };
+    while let Some(name) = headers.keys().find(ends).cloned() {
         headers.remove(name);
     }
 }
 
 /// Makes a client's headers fit for the head: no credential, nothing of the client's connection.
 pub(crate) fn strip_request(headers: &mut HeaderMap) {
-    strip_hop_by_hop(headers);
-    for name in [
-        HOST,
-        AUTHORIZATION,
-        EXPECT,
-        HeaderName::from_static("x-ray-authorization"),
-    ] {
-        headers.remove(name);
-    }
+    strip(headers, &OF_THE_REQUEST);
     keep_cookies(headers, |pair| !is_ray_cookie(pair));
 }
 
@@ -138,10 +137,7 @@ pub(crate) fn ask_for_plain(headers: &mut HeaderMap) {
 /// Makes the head's headers fit for a client: no credential, nothing of the head's connection, nothing that holds beyond
 /// the answer. Cookies are kept on an origin that is the head's `own`, as far as they are for that host alone.
 pub(crate) fn strip_answer(headers: &mut HeaderMap, own: bool) {
-    strip_hop_by_hop(headers);
-    for name in OF_THE_ORIGIN {
-        headers.remove(name);
-    }
+    strip(headers, &OF_THE_ORIGIN);
     let cookies: Vec<HeaderValue> = headers
         .get_all(SET_COOKIE)
         .iter()
