@@ -329,7 +329,8 @@ impl FrameSplitter {
                         see(&self.part, length);
                     }
                 }
-                self.part.clear();
+                // A long message leaves no buffer behind.
+                self.part = Vec::new();
                 self.body = None;
             } else {
                 self.keep(here);
@@ -358,7 +359,7 @@ impl FrameSplitter {
         };
         match found {
             Ok(Some((head, length))) => {
-                self.part.clear();
+                self.part = Vec::new();
                 self.body = (length > 0).then_some((length, length));
                 Ok(&bytes[head - before..])
             }

@@ -6,10 +6,10 @@ use super::row::Holder;
 /// Who has one worker. See the [module](super) for its states.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Hold {
-    /// A session of this relay, by the number of its claim.
-    own: Option<(u64, Holder)>,
+    /// A session of this relay, by the number of its claim. In a box, as the other: of thousands that wait, few are held.
+    own: Option<Box<(u64, Holder)>>,
     /// Who else says that they have it, whether or not it is held here.
-    remote: Option<(RemoteHold, Holder)>,
+    remote: Option<Box<(RemoteHold, Holder)>>,
 }
 
 /// What a step makes of a worker.
@@ -28,8 +28,8 @@ pub(crate) enum MergeStep {
 impl Hold {
     /// Who has it: the first one here keeps it until the agent of its node, which decides, says no.
     pub(crate) fn holder(&self) -> Option<&Holder> {
-        let own = self.own.as_ref().map(|(_, holder)| holder);
-        own.or(self.remote.as_ref().map(|(_, holder)| holder))
+        let own = self.own.as_ref().map(|own| &own.1);
+        own.or(self.remote.as_ref().map(|remote| &remote.1))
     }
 
     /// It is held.
@@ -39,7 +39,7 @@ impl Hold {
 
     /// The session of the claim `claim` has it.
     pub(crate) fn is_by(&self, claim: u64) -> bool {
-        self.own.as_ref().is_some_and(|(own, _)| *own == claim)
+        self.own.as_ref().is_some_and(|own| own.0 == claim)
     }
 
     /// A session of this relay takes it.
@@ -50,24 +50,24 @@ impl Hold {
         if let Some(holder) = self.holder() {
             return Err(Box::new(holder.clone()));
         }
-        self.own = Some((claim, holder.clone()));
+        self.own = Some(Box::new((claim, holder.clone())));
         Ok(MergeStep::Held(holder))
     }
 
     /// A session of this relay is to go on with what is parked at an agent, or handed over by another process, and is shown as
     /// that until it [says](Self::show) more. `None`: it is not, or a session of this relay has it already.
     pub(crate) fn take_over(&mut self, claim: u64) -> Option<MergeStep> {
-        let (_, holder) = self.remote.as_ref().filter(|_| self.own.is_none())?;
+        let (_, holder) = self.remote.as_deref().filter(|_| self.own.is_none())?;
         if holder.parked_until.is_none() && !holder.at_neighbour {
             return None;
         }
-        self.own = Some((claim, holder.clone()));
+        self.own = Some(Box::new((claim, holder.clone())));
         Some(MergeStep::Same)
     }
 
     /// The session of `claim` is shown as `holder`.
     pub(crate) fn show(&mut self, claim: u64, holder: Holder) -> MergeStep {
-        match &mut self.own {
+        match self.own.as_deref_mut() {
             Some((own, shown)) if *own == claim => {
                 *shown = holder.clone();
                 MergeStep::Held(holder)
@@ -82,7 +82,7 @@ impl Hold {
             return MergeStep::Same;
         }
         self.own = None;
-        match (&self.remote, ran) {
+        match (self.remote.as_deref(), ran) {
             (Some((_, holder)), _) => MergeStep::Held(holder.clone()),
             (None, true) => MergeStep::Over,
             (None, false) => MergeStep::Free,
@@ -91,23 +91,21 @@ impl Hold {
 
     /// Others say of it what `remote` is; `None`: no other has it.
     pub(crate) fn hear(&mut self, remote: Option<RemoteHold>) -> MergeStep {
-        let before = match (self.remote.take(), &remote) {
-            (Some((old, holder)), Some(new)) if old == *new => {
-                self.remote = Some((old, holder));
-                return MergeStep::Same;
-            }
-            (before, _) => before,
-        };
+        let before = self.remote.take();
+        if before.as_ref().map(|before| &before.0) == remote.as_ref() {
+            self.remote = before;
+            return MergeStep::Same;
+        }
         self.remote = remote.map(|hold| {
             let holder = hold.holder();
-            (hold, holder)
+            Box::new((hold, holder))
         });
         if self.own.is_some() {
             return MergeStep::Same;
         }
-        match (before, &self.remote) {
+        match (before.as_deref(), self.remote.as_deref()) {
             (None, None) => MergeStep::Same,
-            (Some((old, _)), Some((new, _))) if !new.goes_on_with(&old) => MergeStep::Over,
+            (Some((old, _)), Some((new, _))) if !new.goes_on_with(old) => MergeStep::Over,
             (Some(_), None) => MergeStep::Over,
             (_, Some((_, holder))) => MergeStep::Held(holder.clone()),
         }

@@ -72,6 +72,12 @@ pub(super) struct CollectiveWait {
 }
 
 impl CollectiveWait {
+    /// Whether a limit is known for the task of `breakpoint`.
+    pub(super) fn is_known(breakpoint: &Breakpoint) -> bool {
+        let names = &breakpoint.names;
+        names.collective_timeout.is_some() && names.job_id.is_some()
+    }
+
     /// Of a session with the task of `breakpoint`, whose `clock` that is; `None` where nothing is known of a limit.
     pub(super) fn new(breakpoint: &Breakpoint, clock: &StandClock) -> Option<Self> {
         let names = &breakpoint.names;

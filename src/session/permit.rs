@@ -254,7 +254,8 @@ impl Permit {
     /// The worker was reached.
     pub(crate) fn attached(self) -> Attached {
         let since = self.breakpoint().first_seen.instant;
-        let clock = StandClock::new(self.listed.then_some(since));
+        let waited_for = self.holds() && CollectiveWait::is_known(self.breakpoint());
+        let clock = waited_for.then(|| StandClock::new(self.listed.then_some(since)));
         Attached {
             permit: self,
             clock,
@@ -311,7 +312,8 @@ impl Permit {
 #[derive(Debug)]
 pub struct Attached {
     permit: Permit,
-    clock: StandClock,
+    /// Where others wait for the task.
+    clock: Option<StandClock>,
 }
 
 impl Attached {
@@ -367,7 +369,7 @@ impl Attached {
 
     /// Until when others wait for the task in a collective, where a limit is known; `None` for a subprocess.
     pub(super) fn collective_wait(&self) -> Option<CollectiveWait> {
-        CollectiveWait::new(self.breakpoint(), &self.clock).filter(|_| self.holds())
+        CollectiveWait::new(self.breakpoint(), self.clock.as_ref()?)
     }
 
     /// Resolves with the reason when the registry learns that the worker is gone; for a subprocess never

@@ -63,8 +63,8 @@ impl TaskEnd {
     }
 
     /// The same, which has `clock` know when the program runs and stops.
-    pub(super) fn telling(mut self, clock: StandClock) -> Self {
-        self.clock = Some(clock);
+    pub(super) fn telling(mut self, clock: Option<StandClock>) -> Self {
+        self.clock = clock;
         self
     }
 

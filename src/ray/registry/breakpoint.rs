@@ -246,6 +246,14 @@ impl Breakpoint {
         }
     }
 
+    /// The same, to be kept.
+    pub(super) fn shared_key(&self) -> Arc<str> {
+        match &self.registered {
+            Some(registered) => registered.key.as_str().into(),
+            None => Arc::clone(&self.worker_id),
+        }
+    }
+
     /// What a person picks it by: name, rank, pid and node, e.g. `Trainer.step rank 3 · pid 4711 @ 10.0.0.7`.
     pub fn title(&self) -> String {
         let mut title = self.runs();

@@ -1,8 +1,10 @@
 //! What is remembered of a session, for who goes on with it.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::terms::Stay;
@@ -20,7 +22,7 @@ pub(crate) struct ResumeState {
     /// How long it is kept then.
     pub(crate) stay: Stay,
     /// What the worker's debugger answered to `initialize`; empty where that was too long to be remembered.
-    pub(crate) capabilities: Box<str>,
+    pub(crate) capabilities: Arc<str>,
     /// Tells an `attach` that asks for something else.
     pub(crate) attach: u64,
     /// Tells the cluster session that had it opened, where one had.
@@ -34,7 +36,7 @@ impl ResumeState {
         let short = capabilities.len() <= LONGEST_CAPABILITIES;
         Self {
             stay,
-            capabilities: if short { capabilities } else { String::new() }.into(),
+            capabilities: shared(if short { &capabilities } else { "" }),
             attach,
             cluster_session: None,
         }
@@ -44,7 +46,7 @@ impl ResumeState {
     pub(crate) fn of_prompt(stay: Stay) -> Self {
         Self {
             stay,
-            capabilities: Box::default(),
+            capabilities: Arc::default(),
             attach: 0,
             cluster_session: None,
         }
@@ -105,6 +107,14 @@ impl ResumeState {
             entered: EnteredBreakpoint::told(live.worker.breakpoint()),
         }))
     }
+}
+
+/// `capabilities`, which most sessions have in common: their debuggers are of one version.
+fn shared(capabilities: &str) -> Arc<str> {
+    static LAST: Mutex<Option<Arc<str>>> = Mutex::new(None);
+    let mut last = LAST.lock();
+    let same = last.take().filter(|last| **last == *capabilities);
+    Arc::clone(last.insert(same.unwrap_or_else(|| capabilities.into())))
 }
 
 fn milliseconds(time: Duration) -> u64 {

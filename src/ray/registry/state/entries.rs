@@ -171,7 +171,7 @@ impl Entries {
     /// Puts `entry` in, in place of one of the same key.
     pub(super) fn insert(&mut self, entry: Entry) {
         self.touched = true;
-        let key: Arc<str> = entry.breakpoint.key().into();
+        let key = entry.breakpoint.shared_key();
         self.remove(&key);
         let breakpoint = &entry.breakpoint;
         self.keys.insert(breakpoint.id, Arc::clone(&key));
