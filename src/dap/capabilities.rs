@@ -1,5 +1,7 @@
 //! The answer to `initialize`, which the relay gives before any worker is chosen; and what is put right about it once one is.
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value, json};
 
 use super::client::Goodbye;
@@ -15,6 +17,9 @@ const FLAGS: [&str; 6] = [
     "supportsArgsCanBeInterpretedByShell",
     "supportsStartDebuggingRequest",
 ];
+
+/// What a client has to be allowed, because it ends the worker.
+pub(super) const ENDS_WORKER: [&str; 2] = ["supportsTerminateDebuggee", "supportsTerminateRequest"];
 
 /// Why a worker's debugger would refuse `initialize` with these arguments, in debugpy's own words. It has to be said
 /// here: the client has its answer long before a worker is asked.
@@ -84,10 +89,8 @@ pub(super) fn for_goodbye(mut capabilities: Value, goodbye: Goodbye) -> Value {
 
 /// What a client may know of the capabilities that a worker's debugger `said` it has: which requests it takes, those of a newer
 /// debugpy included, whose answers are looked at as all are; and no texts of its own.
-pub(super) fn known(said: &Value) -> Value {
-    let ours = debugpy(true);
-    let mut known = said.as_object().cloned().unwrap_or_default();
-    known.retain(|key, theirs| match ours.get(key) {
+pub(super) fn known(mut said: Map<String, Value>) -> Value {
+    said.retain(|key, theirs| match DEBUGPY.get(key) {
         Some(Value::Bool(_)) => {
             *theirs = (*theirs == true).into();
             true
@@ -98,13 +101,13 @@ pub(super) fn known(said: &Value) -> Value {
         }
         None => key.starts_with("support") && key.len() <= 64 && theirs.is_boolean(),
     });
-    Value::Object(known)
+    Value::Object(said)
 }
 
 /// debugpy's own capabilities (1.8.22; 1.8.0 and 1.8.5 lack `supportsTerminateDebuggee`), as its adapter sends them.
 /// `supportsRestartRequest` is the relay's own: a client that lacks the request says goodbye in place of it, and the task runs
 /// on; so is `supportSuspendDebuggee`, which leaves the task parked. `uncaught` has to be on by default: without it clients do not set the filter that a post-mortem stop needs.
-pub fn debugpy(may_end_worker: bool) -> Value {
+static DEBUGPY: LazyLock<Value> = LazyLock::new(|| {
     json!({
         "supportsCompletionsRequest": true,
         "supportsConditionalBreakpoints": true,
@@ -121,8 +124,8 @@ pub fn debugpy(may_end_worker: bool) -> Value {
         "supportsSetExpression": true,
         "supportsSetVariable": true,
         "supportsValueFormattingOptions": true,
-        "supportsTerminateDebuggee": may_end_worker,
-        "supportsTerminateRequest": may_end_worker,
+        "supportsTerminateDebuggee": true,
+        "supportsTerminateRequest": true,
         "supportsGotoTargetsRequest": true,
         "supportsClipboardContext": true,
         "exceptionBreakpointFilters": [
@@ -137,6 +140,15 @@ pub fn debugpy(may_end_worker: bool) -> Value {
         "supportsRestartRequest": true,
         "supportSuspendDebuggee": true,
     })
+});
+
+/// The same of a client that may end the worker, or not.
+pub fn debugpy(may_end_worker: bool) -> Value {
+    let mut capabilities = DEBUGPY.clone();
+    for key in ENDS_WORKER {
+        capabilities[key] = may_end_worker.into();
+    }
+    capabilities
 }
 
 #[cfg(test)]
@@ -206,8 +218,9 @@ mod tests {
         let filters = &debugpy(true)["exceptionBreakpointFilters"];
         let expected = json!({"supportsLogPoints": true, "supportsSetVariable": false, "supportsDataBreakpoints": true,
             "exceptionBreakpointFilters": filters});
-        assert_eq!(known(&said), expected);
-        assert_eq!(known(&debugpy(true)), debugpy(true));
+        let known = |said: Value| known(said.as_object().unwrap().clone());
+        assert_eq!(known(said), expected);
+        assert_eq!(known(debugpy(true)), debugpy(true));
     }
 
     proptest::proptest! {

@@ -104,7 +104,7 @@ impl<'a> AttachFlow<'a> {
             }
         }
         let selector = read_selector(&opened.attach.arguments)
-            .and_then(|selector| completed(selector, &self.seen()))
+            .and_then(|selector| completed(selector, || self.seen()))
             .and_then(|selector| self.bound(selector));
         let chosen = match selector {
             Ok(selector) => match self.located(selector, &mut client).await {
@@ -209,7 +209,7 @@ impl<'a> AttachFlow<'a> {
         };
         let known = |b: &Arc<Breakpoint>| names(&selector, b);
         if !self.principal.access().may_anywhere(Scope::View)
-            || list.live.iter().chain(&list.ended).any(known)
+            || list.live.iter().chain(list.ended.iter()).any(known)
         {
             return selector;
         }
@@ -246,7 +246,7 @@ impl<'a> AttachFlow<'a> {
             .context
             .sessions
             .families
-            .wait_for(&self.founder(opened))
+            .wait_for(|| self.founder(opened))
         {
             // It was one before the restart, whatever has been detached since.
             return Ok(AttachAnswer::Cluster);

@@ -50,29 +50,34 @@ pub enum AttachAnswer {
 }
 
 /// `selector` with the whole id where it has the beginning of one: in the place of an id, or of the name of a task that nothing
-/// in `seen` has. `seen` is all that the client's principal may know of.
+/// in `seen` has. `seen` is all that the client's principal may know of; it is asked for such a beginning alone, because of thousands
+/// each has to be judged.
 ///
 /// # Errors
 /// [`SessionRefusal`]: nothing in `seen` has such an id, or several have.
 pub fn completed(
     mut selector: AttachSelector,
-    seen: &Snapshot,
+    seen: impl FnOnce() -> Arc<Snapshot>,
 ) -> Result<AttachSelector, SessionRefusal> {
     let several = |why: AmbiguousPrefix| SessionRefusal::Nothing(why.to_string());
     if let Some(begun) = selector.begun.take() {
+        let seen = seen();
         let unknown =
-            || SessionRefusal::unknown(&format!("has an id that begins with {begun}"), seen);
-        selector.breakpoint = Some(begun.find(seen).map_err(several)?.ok_or_else(unknown)?);
+            || SessionRefusal::unknown(&format!("has an id that begins with {begun}"), &seen);
+        selector.breakpoint = Some(begun.find(&seen).map_err(several)?.ok_or_else(unknown)?);
         return Ok(selector);
     }
-    let is_name = |b: &Arc<Breakpoint>| names(&selector, b);
     // What runs is no breakpoint, whatever its name begins like.
     if !(selector.next || selector.running)
         && let Some(begun) = selector.task.as_deref().and_then(|task| task.parse().ok())
-        && !seen.live.iter().chain(&seen.ended).any(is_name)
-        && let Some(id) = BreakpointIdPrefix::find(&begun, seen).map_err(several)?
     {
-        (selector.breakpoint, selector.task) = (Some(id), None);
+        let seen = seen();
+        let is_name = |b: &Arc<Breakpoint>| names(&selector, b);
+        if !seen.live.iter().chain(seen.ended.iter()).any(is_name)
+            && let Some(id) = BreakpointIdPrefix::find(&begun, &seen).map_err(several)?
+        {
+            (selector.breakpoint, selector.task) = (Some(id), None);
+        }
     }
     Ok(selector)
 }

@@ -95,8 +95,8 @@ pub(crate) fn snapshot(live: Vec<Breakpoint>) -> Snapshot {
     };
     Snapshot {
         live: live.into_iter().map(Arc::new).collect(),
-        ended: Vec::new(),
-        clusters: vec![status],
+        ended: Arc::default(),
+        clusters: [status].into(),
         search: None,
     }
 }

@@ -74,8 +74,7 @@ const FLUSH: Duration = Duration::from_secs(1);
 /// How long a worker may go on answering a client that has closed its half of the connection.
 const HALF_CLOSED: Duration = Duration::from_millis(500);
 
-/// How long a client may take the news that its time is over, and then what is still to be written: both together, a
-/// session ends within a second.
+/// How long a client may take the news that its time is over, and then what is still to be written: a second in all.
 const LET_GO: Duration = Duration::from_millis(400);
 
 /// How often the byte counters of a session are brought up to date.
@@ -124,7 +123,8 @@ where
     let (up, down) = rules(context, &live, &filter);
     let (client, from_client) = client.into_parts();
     let (mut worker, from_worker) = worker.into_parts();
-    if let Some(keep) = memory.as_ref().and_then(|memory| memory.keep(&live, None)) {
+    let kept = memory.as_ref().filter(|_| worker.has_keeper());
+    if let Some(keep) = kept.and_then(|memory| memory.keep(&live, None)) {
         Box::pin(worker.keep_by(&keep)).await;
     }
     let account = context.account(live.worker.principal());

@@ -98,6 +98,14 @@ impl Stream {
         }
     }
 
+    /// There is who keeps the debugger when this end is lost, once that is told [by what](Self::keep_by).
+    pub(super) fn has_keeper(&self) -> bool {
+        match self {
+            Self::Direct(direct) => direct.kept.is_some(),
+            Self::Tunnel(tunnel) => tunnel.keeps(),
+        }
+    }
+
     /// Has the debugger kept by `keep` when this end is lost: by an agent, where one is in between that can, which this says, or
     /// by the keeper of the connection beyond this process. Cancel safe.
     pub(super) async fn keep_by(&mut self, keep: &ParkTerms) -> bool {

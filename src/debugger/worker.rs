@@ -81,6 +81,13 @@ impl Worker {
         }
     }
 
+    /// There is who keeps the debugger when this end is lost, once that is told [by what](Self::keep_by).
+    pub(crate) fn has_keeper(&self) -> bool {
+        self.line
+            .as_ref()
+            .is_some_and(|line| line.stream.has_keeper())
+    }
+
     /// Has the debugger kept by `keep` when this end is lost: by an agent, where one is in between that can, or by the keeper of
     /// the connection beyond this process. The last word of this counts. Cancel safe.
     pub(crate) async fn keep_by(&mut self, keep: &ParkTerms) {

@@ -267,7 +267,7 @@ fn discovery(search: &Search) -> Value {
 impl Hash for Rest<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.total, self.hidden, self.next).hash(state);
-        for cluster in &self.snapshot.clusters {
+        for cluster in self.snapshot.clusters.iter() {
             (&cluster.name, &cluster.ray_job, &cluster.ray_version).hash(state);
             (&cluster.trouble, &cluster.incomplete).hash(state);
             (cluster.polled.is_some(), cluster.pending).hash(state);

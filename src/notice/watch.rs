@@ -157,7 +157,7 @@ impl<'a> Watch<'a> {
         if !self.left.is_empty() {
             self.left
                 .retain(|_, (_, _, since)| since.elapsed() < EXPLAINED);
-            for ended in &list.ended {
+            for ended in list.ended.iter() {
                 let is_it = |(stop, _, _): &(u64, Holder, Instant)| *stop == ended.stop;
                 if matches!(ended.state, State::Died { .. })
                     && self.left.get(&ended.id).is_some_and(is_it)

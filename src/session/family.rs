@@ -78,6 +78,13 @@ impl Initiator {
     }
 }
 
+impl SessionFamily {
+    /// It waits for a parent `now`.
+    fn is_waiting(&self, now: Instant) -> bool {
+        self.waits.borrow().is_some_and(|until| until > now)
+    }
+}
+
 impl Families {
     /// The names of all.
     pub fn names(&self) -> Vec<String> {
@@ -98,9 +105,11 @@ impl Families {
         all
     }
 
-    /// Whether a family waits for `founder` since a restart.
-    pub fn wait_for(&self, founder: &Initiator) -> bool {
-        waiting(&self.lock(), founder).is_some()
+    /// Whether a family waits for `founder` since a restart. Who that is, is only asked where one waits for anybody.
+    pub fn wait_for(&self, founder: impl FnOnce() -> Initiator) -> bool {
+        let known = self.lock();
+        let now = Instant::now();
+        known.values().any(|family| family.is_waiting(now)) && waiting(&known, &founder()).is_some()
     }
 
     /// Has `founder` lead a family: the one that waits for it since a restart, else a new one.
@@ -180,10 +189,8 @@ fn open_to<'a>(
 
 fn waiting<'a>(known: &'a HashMap<String, SessionFamily>, founder: &Initiator) -> Option<&'a str> {
     let now = Instant::now();
-    let waits = |family: &SessionFamily| {
-        let until = *family.waits.borrow();
-        until.is_some_and(|until| until > now) && founder.is_again(&family.founder)
-    };
+    let waits =
+        |family: &SessionFamily| family.is_waiting(now) && founder.is_again(&family.founder);
     let mut families = known.iter();
     families.find_map(|(name, family)| waits(family).then_some(&**name))
 }

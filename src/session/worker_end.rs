@@ -86,7 +86,7 @@ mod tests {
                 intended,
             };
             let list = Snapshot {
-                ended: vec![Arc::new(breakpoint.clone())],
+                ended: [Arc::new(breakpoint.clone())].into(),
                 ..Snapshot::default()
             };
             let end = WorkerEnd::explained(&list, &breakpoint, why);

@@ -311,7 +311,7 @@ impl Metrics {
     /// All families in Prometheus' text format, the registry's as of `snapshot`.
     pub fn render(&self, snapshot: &Snapshot) -> String {
         let now = Instant::now();
-        for cluster in &snapshot.clusters {
+        for cluster in snapshot.clusters.iter() {
             let name: &str = &cluster.name;
             for state in STATES {
                 let count = snapshot
@@ -443,7 +443,7 @@ mod tests {
         );
         let open = metrics.session_open(SessionProtocol::Dap);
         let snapshot = Snapshot {
-            clusters: vec![ClusterStatus {
+            clusters: [ClusterStatus {
                 name: "default".into(),
                 ray_job: None,
                 ray_version: None,
@@ -451,7 +451,8 @@ mod tests {
                 trouble: None,
                 pending: false,
                 incomplete: None,
-            }],
+            }]
+            .into(),
             ..Snapshot::default()
         };
         let text = metrics.render(&snapshot);

@@ -115,7 +115,7 @@ impl Announcer {
             self.trouble = trouble;
         }
         let live: HashMap<_, _> = snapshot.live.iter().map(|b| (b.id, b.stop)).collect();
-        for gone in &snapshot.ended {
+        for gone in snapshot.ended.iter() {
             let announced = self.announced.get(&gone.id) == Some(&gone.stop);
             if let (State::Died { .. }, Some(job), true) =
                 (&gone.state, &gone.names.job_id, announced)

@@ -130,7 +130,7 @@ fn a_worker_that_is_gone_has_its_job_asked_after_once() {
         intended: true,
     };
     let mut list = snapshot(vec![]);
-    list.ended.push(Arc::new(gone));
+    list.ended = [Arc::new(gone)].into();
     for _ in 0..2 {
         announcer.announce(&list, later(), no_ticket);
     }

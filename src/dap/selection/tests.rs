@@ -35,7 +35,8 @@ fn pick(
     children: ChildSessions,
     snapshot: &Snapshot,
 ) -> Result<AttachAnswer, String> {
-    let selector = read_selector(&arguments).and_then(|selector| completed(selector, snapshot));
+    let selector = read_selector(&arguments)
+        .and_then(|selector| completed(selector, || Arc::new(snapshot.clone())));
     let selector = selector.map_err(|refusal| refusal.to_string())?;
     choose(&selector, Hint::None, children, snapshot, now()).map_err(|refusal| refusal.to_string())
 }
@@ -77,7 +78,7 @@ fn the_beginning_of_an_id_is_taken_where_one_has_it_and_nothing_is_called_so() {
     }
     // What runs is called so, and is no breakpoint.
     let running = json!({"rayRelay": {"task": begun, "running": true}});
-    let running = completed(read_selector(&running).unwrap(), &list).unwrap();
+    let running = completed(read_selector(&running).unwrap(), || Arc::new(list.clone())).unwrap();
     assert_eq!(
         (running.breakpoint, running.task.as_deref()),
         (None, Some(begun))
@@ -221,7 +222,7 @@ fn an_ended_breakpoint_says_how_it_ended() {
         ..paused("square", 1)
     };
     let mut list = snapshot(vec![]);
-    list.ended.push(Arc::new(died.clone()));
+    list.ended = [Arc::new(died.clone())].into();
     for words in [why, "30s ago"] {
         assert_refused(by(json!({"breakpoint": died.id}), &list), words);
     }

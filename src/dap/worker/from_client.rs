@@ -331,10 +331,10 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let goodbye = self.goodbye;
         let announced = capabilities::announced(self.context, goodbye);
         let mut now = match of_worker {
-            Value::Object(said) if !said.is_empty() => capabilities::known(&Value::Object(said)),
+            Value::Object(said) if !said.is_empty() => capabilities::known(said),
             _ => capabilities::debugpy(true),
         };
-        for key in ["supportsTerminateDebuggee", "supportsTerminateRequest"] {
+        for key in capabilities::ENDS_WORKER {
             now[key] = (now[key] == true && self.may_end_worker()).into();
         }
         // The relay answers that one itself.

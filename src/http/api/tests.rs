@@ -5,7 +5,7 @@ use crate::ray::registry::ClusterStatus;
 fn answered(ago: Option<u64>, trouble: Option<&str>) -> Snapshot {
     let polled = ago.and_then(|ago| Instant::now().checked_sub(Duration::from_secs(ago)));
     Snapshot {
-        clusters: vec![ClusterStatus {
+        clusters: [ClusterStatus {
             ray_job: None,
             name: "default".into(),
             ray_version: Some("2.60.0".to_owned()),
@@ -13,7 +13,8 @@ fn answered(ago: Option<u64>, trouble: Option<&str>) -> Snapshot {
             trouble: trouble.map(str::to_owned),
             pending: false,
             incomplete: None,
-        }],
+        }]
+        .into(),
         ..Snapshot::default()
     }
 }
@@ -85,7 +86,8 @@ fn the_age_of_every_cluster_is_told() {
 fn rows_that_the_head_does_not_look_at_are_its_trouble() {
     let mut snapshot = answered(Some(1), None);
     assert_eq!(list(&snapshot)["clusters"][0]["complete"], true);
-    snapshot.clusters[0].incomplete = Some("it looks at 10000 only".to_owned());
+    std::sync::Arc::make_mut(&mut snapshot.clusters)[0].incomplete =
+        Some("it looks at 10000 only".to_owned());
     let told = list(&snapshot);
     assert_eq!(told["clusters"][0]["trouble"], "it looks at 10000 only");
     assert_eq!(told["clusters"][0]["complete"], false);

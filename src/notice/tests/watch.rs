@@ -195,7 +195,7 @@ async fn a_death_of_which_ray_says_so_after_the_session_is_told_then() {
     let mut watch = Watch::new(&config, &queue);
     let breakpoint = paused("square", 1);
     let ended = |state| Snapshot {
-        ended: vec![with(&breakpoint, state)],
+        ended: [with(&breakpoint, state)].into(),
         ..snapshot(Vec::new())
     };
     watch.see(&with(&breakpoint, State::Attached(ann())));
@@ -220,7 +220,7 @@ fn what_was_missed_is_seen_in_the_list() {
     // An earlier stop of the other one does not count.
     let mut earlier = parks;
     earlier.stop = 0;
-    list.ended = vec![with(&dies, died(false)), with(&earlier, died(false))];
+    list.ended = [with(&dies, died(false)), with(&earlier, died(false))].into();
     watch.catch_up(&list);
     watch.catch_up(&list);
     assert_eq!(events(&queue), ["died", "parked"]);

@@ -49,6 +49,8 @@ pub(super) struct Core {
     pub(super) state: State,
     /// By the places of clusters; `None` where there is none any more.
     statuses: Vec<Option<ClusterStatus>>,
+    /// The same as they were last [told](Core::tell).
+    told: Arc<[ClusterStatus]>,
     /// How many of them are of the configuration, and so the first for ever.
     configured: usize,
     events: u64,
@@ -71,8 +73,9 @@ impl Shared {
             .collect();
         let names = clusters.iter().map(|cluster| Arc::clone(&cluster.name));
         let state = State::new(names, settings.keep_ended);
+        let told: Arc<[_]> = statuses.as_slice().into();
         let snapshot = Snapshot {
-            clusters: statuses.clone(),
+            clusters: Arc::clone(&told),
             ..Snapshot::default()
         };
         Self {
@@ -80,6 +83,7 @@ impl Shared {
                 state,
                 configured: statuses.len(),
                 statuses: statuses.into_iter().map(Some).collect(),
+                told,
                 events: 0,
                 claims: HashMap::new(),
                 settling: HashMap::new(),
@@ -142,6 +146,7 @@ impl Shared {
         let before = known(status);
         note(status);
         let after = known(status);
+        core.tell();
         // Only the time of the answer moves each second: no task is woken for that.
         self.publish(&mut core, Changes::new(), Now::now(), before != after);
     }
@@ -261,6 +266,7 @@ impl Shared {
             Some(free) => *free = Some(status),
             None => core.statuses.push(Some(status)),
         }
+        core.tell();
         self.publish(&mut core, Changes::new(), Now::now(), true);
         handle
     }
@@ -279,6 +285,7 @@ impl Shared {
         let now = Now::now();
         let changes = core.state.leave(handle.place, why, now);
         core.statuses[handle.place] = None;
+        core.tell();
         self.publish(&mut core, changes, now, true);
         handle.free();
         drop(core);
@@ -305,7 +312,7 @@ impl Shared {
     fn publish(&self, core: &mut Core, changes: Changes, now: Now, wake: bool) {
         let lists = core.state.publish(now.instant);
         let wake = wake || lists.is_some();
-        let clusters = core.told();
+        let clusters = Arc::clone(&core.told);
         self.snapshot.send_if_modified(|snapshot| {
             let next = match lists {
                 Some(lists) => Snapshot {
@@ -314,6 +321,7 @@ impl Shared {
                     clusters,
                     search: snapshot.search.clone(),
                 },
+                None if Arc::ptr_eq(&clusters, &snapshot.clusters) => return wake,
                 None => Snapshot {
                     clusters,
                     ..Snapshot::clone(snapshot)
@@ -358,13 +366,13 @@ pub(super) struct OpenClaim {
 }
 
 impl Core {
-    /// The clusters as they are told: the places of those that come and go say nothing.
-    fn told(&self) -> Vec<ClusterStatus> {
+    /// Has the clusters told as they are now: the places of those that come and go say nothing.
+    fn tell(&mut self) {
         let mut told: Vec<_> = self.statuses.iter().flatten().cloned().collect();
         if let Some(found) = told.get_mut(self.configured..) {
             found.sort_by(|a, b| a.name.cmp(&b.name));
         }
-        told
+        self.told = told.into();
     }
 }
 

@@ -52,17 +52,17 @@ pub struct LeftOut {
     pub why: Arc<str>,
 }
 
-/// All breakpoints of all clusters at one moment.
+/// All breakpoints of all clusters at one moment. Cheap to clone: what has not changed is shared with the list before.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     /// Paused and attached ones, the one that has waited longest first.
     pub live: List,
     /// Those that ended a short while ago, newest first, bounded: for a good answer to a client
     /// that comes too late.
-    pub ended: Vec<Arc<Breakpoint>>,
+    pub ended: Arc<[Arc<Breakpoint>]>,
     /// State of each cluster, those of the configuration first and in its order; the first of them is the default cluster. The
     /// others are in the order of their names.
-    pub clusters: Vec<ClusterStatus>,
+    pub clusters: Arc<[ClusterStatus]>,
     /// How others are looked for; `None`: they are not.
     pub search: Option<Arc<Search>>,
 }
@@ -102,7 +102,7 @@ impl Snapshot {
         Arc::new(Self {
             live: live.cloned().into_iter().collect(),
             ended: ended.cloned().into_iter().collect(),
-            clusters: self.clusters.clone(),
+            clusters: Arc::clone(&self.clusters),
             search: self.search.clone(),
         })
     }

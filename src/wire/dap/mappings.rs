@@ -5,13 +5,17 @@
 //! a client wanted them to take for the file that runs. So every attach says which mappings hold, and a session that had
 //! some takes them along when it ends ([`forgetting`]): not everybody who comes next comes through the relay.
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value, json};
 
 const KEY: &str = "pathMappings";
 
+static NONE: LazyLock<Value> = LazyLock::new(|| json!([{"localRoot": "/", "remoteRoot": "/"}]));
+
 /// Every path stands for itself. Not an empty list, which debugpy takes for nothing said.
 pub fn none() -> Value {
-    json!([{"localRoot": "/", "remoteRoot": "/"}])
+    NONE.clone()
 }
 
 /// No path of the worker's is one of the client's.
@@ -42,9 +46,7 @@ pub fn setting(local: &str) -> Value {
 
 /// Whether `arguments` map a path to another one.
 pub(crate) fn given(arguments: &Map<String, Value>) -> bool {
-    let none = none();
-    let given = usable(arguments);
-    given.iter().any(|one| none[0] != *one)
+    usable(arguments).iter().any(|one| NONE[0] != *one)
 }
 
 /// Makes `arguments` say which mappings hold, and in which way their client writes paths, which debugpy keeps as well.

@@ -67,6 +67,8 @@ pub(super) struct State {
     live: List,
     /// Breakpoints that are over, newest first, each with the time of its end.
     ended: VecDeque<(Instant, Arc<Breakpoint>)>,
+    /// The same as they were last published.
+    told_ended: Arc<[Arc<Breakpoint>]>,
     keep_ended: Duration,
     /// Whether what is live or has ended differs from what was last published.
     dirty: bool,
@@ -109,6 +111,7 @@ impl State {
             remote: RemoteHolds::default(),
             live: List::default(),
             ended: VecDeque::new(),
+            told_ended: Arc::default(),
             keep_ended,
             dirty: false,
         }
@@ -217,14 +220,15 @@ impl State {
                 }
             }
         }
-        let ended = self
-            .ended
-            .iter()
-            .map(|(_, breakpoint)| Arc::clone(breakpoint))
-            .collect();
+        let ended = || self.ended.iter().map(|(_, breakpoint)| breakpoint);
+        let told = self.told_ended.iter();
+        // Most changes leave them alone.
+        if !told.map(Arc::as_ptr).eq(ended().map(Arc::as_ptr)) {
+            self.told_ended = ended().cloned().collect();
+        }
         Some(Lists {
             live: self.live.clone(),
-            ended,
+            ended: Arc::clone(&self.told_ended),
         })
     }
 
@@ -323,5 +327,5 @@ pub(super) fn is_registered(key: &str) -> bool {
 /// What is published in a snapshot.
 pub(super) struct Lists {
     pub(super) live: List,
-    pub(super) ended: Vec<Arc<Breakpoint>>,
+    pub(super) ended: Arc<[Arc<Breakpoint>]>,
 }

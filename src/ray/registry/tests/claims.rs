@@ -1,6 +1,7 @@
 //! Claims: what a session holds, what it hears, and answers that come too late.
 #![allow(clippy::unwrap_used)]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -65,6 +66,32 @@ async fn a_hold_can_be_parked_and_go_to_another_session() {
     );
     drop(claim);
     assert!(registry.snapshot().find(id).unwrap().is_paused());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_shares_what_has_not_changed_with_the_one_before() {
+    let registry = Registry::offline(&["default"], &settings());
+    let rows = [paused("square", 1), paused("cube", 2)];
+    let [over, held] = rows.each_ref().map(|row| row.id);
+    rows.into_iter().for_each(|row| registry.insert(row));
+    let claim = registry.claim(over, holder(7)).unwrap();
+    claim.lease().let_run();
+    drop(claim);
+    let before = registry.snapshot();
+    assert_eq!(before.ended.len(), 1);
+    let claim = registry.claim(held, holder(8)).unwrap();
+    let after = registry.snapshot();
+    assert!(after.find(held).unwrap().holder().is_some());
+    assert!(Arc::ptr_eq(&before.ended, &after.ended));
+    assert!(Arc::ptr_eq(&before.clusters, &after.clusters));
+    claim.stands_at(None);
+    assert!(
+        Arc::ptr_eq(&registry.snapshot(), &after),
+        "nothing has changed"
+    );
+    claim.lease().let_run();
+    drop(claim);
+    assert_eq!(registry.snapshot().ended.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
