@@ -105,7 +105,7 @@ impl Families {
         all
     }
 
-    /// Whether a family waits for `founder` since a restart. Who that is, is only asked where one waits for anybody.
+    /// Whether a family waits for `founder` since a restart. Who that is, is made up only where one waits at all.
     pub fn wait_for(&self, founder: impl FnOnce() -> Initiator) -> bool {
         let known = self.lock();
         let now = Instant::now();
