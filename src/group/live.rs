@@ -138,7 +138,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<S> {
             let _ = turn.await;
         }
         let resumed = self.prompt.resumed();
-        let doing = kept.of(self.prompt.line(&line), &mut self.pieces);
+        let doing = Box::pin(kept.of(self.prompt.line(&line), &mut self.pieces));
         let has_run = resumed.clone();
         let after = in_order(doing, resumed, goes_on).await;
         let has_run = has_run.has_changed().unwrap_or_default();
