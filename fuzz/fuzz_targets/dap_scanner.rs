@@ -6,9 +6,9 @@ use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use ray_relay::dap::messages::{captures_from_client, captures_from_worker};
 use ray_relay::wire::dap::codec::{Frames, put_frame};
-use ray_relay::wire::dap::peek::{Depth, MessageType};
+use ray_relay::wire::dap::peek::Depth;
 use ray_relay::wire::dap::scanner::{Rules, ScanStep, Scanner};
-use ray_relay_fuzz::{as_python, pieces};
+use ray_relay_fuzz::{is_acted_upon, must_be_captured, pieces};
 
 const MOST: usize = 2000;
 
@@ -102,29 +102,3 @@ fuzz_target!(|input: Input<'_>| {
     }
     assert!(expected.starts_with(&seen), "lost, changed or out of order");
 });
-
-/// By an editor, which reads JSON as Python does.
-fn is_acted_upon(body: &[u8]) -> bool {
-    as_python(body).is_some_and(|message| {
-        let text = |key: &str| message[key].as_str().unwrap_or_default().as_bytes();
-        let captured = match text("type") {
-            b"request" => true,
-            b"event" => captures_from_worker(MessageType::Event, text("event")),
-            b"response" => {
-                message["success"] != true
-                    || captures_from_worker(MessageType::Response, text("command"))
-            }
-            _ => true,
-        };
-        let fields = ["stackFrames", "source", "breakpoints", "error"];
-        captured || fields.iter().any(|key| message["body"].get(key).is_some())
-    })
-}
-
-fn must_be_captured(body: &[u8]) -> bool {
-    as_python(body).is_some_and(|message| {
-        let command = message["command"].as_str().unwrap_or_default();
-        message["type"] == "request"
-            && captures_from_client(MessageType::Request, command.as_bytes())
-    })
-}

@@ -1,7 +1,9 @@
 //! What several fuzz targets compare with.
 
+use ray_relay::dap::messages::{captures_from_client, captures_from_worker};
 use ray_relay::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};
 use ray_relay::timestamp::Timestamp;
+use ray_relay::wire::dap::peek::MessageType;
 use serde_json::Value;
 
 /// `text` as Python's `json.loads` reads it (debugpy does), or `None` where that fails. Python
@@ -48,6 +50,33 @@ pub fn as_python(text: &[u8]) -> Option<Value> {
         }
     }
     serde_json::from_slice(&plain).ok()
+}
+
+/// Whether a worker's message does something in an editor, which reads JSON as Python does: it may not pass unseen.
+pub fn is_acted_upon(body: &[u8]) -> bool {
+    as_python(body).is_some_and(|message| {
+        let text = |key: &str| message[key].as_str().unwrap_or_default().as_bytes();
+        let captured = match text("type") {
+            b"request" => true,
+            b"event" => captures_from_worker(MessageType::Event, text("event")),
+            b"response" => {
+                message["success"] != true
+                    || captures_from_worker(MessageType::Response, text("command"))
+            }
+            _ => true,
+        };
+        let fields = ["stackFrames", "source", "breakpoints", "error"];
+        captured || fields.iter().any(|key| message["body"].get(key).is_some())
+    })
+}
+
+/// Whether a client's message, as debugpy reads it, may not pass unseen.
+pub fn must_be_captured(body: &[u8]) -> bool {
+    as_python(body).is_some_and(|message| {
+        let command = message["command"].as_str().unwrap_or_default();
+        message["type"] == "request"
+            && captures_from_client(MessageType::Request, command.as_bytes())
+    })
 }
 
 /// `bytes` cut into pieces whose lengths `cuts` gives again and again.

@@ -57,7 +57,7 @@ fn configuration(editor: Editor, relay: &RelayUrl, breakpoint: Option<Breakpoint
 }
 
 fn label(breakpoint: Option<BreakpointId>) -> String {
-    breakpoint.map_or("Ray: every paused task".to_owned(), |id| {
+    breakpoint.map_or("Ray".to_owned(), |id| {
         format!("Ray: breakpoint {id}")
     })
 }

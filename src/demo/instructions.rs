@@ -58,7 +58,7 @@ A browser:
             "
 VS Code (Cursor, code-server, ...), with the Python Debugger extension:
   1.  code {}
-  2.  press F5 (\"Ray: every paused task\"): each paused task opens as a session of its own
+  2.  press F5 (\"Ray\"): each paused task opens as a session of its own
   3.  look around in the Call Stack and Variables views; F10 steps, F5 lets one task go on
 ",
             folder.display()

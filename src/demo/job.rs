@@ -34,7 +34,7 @@ impl DemoJob {
         fs::create_dir_all(folder.join(".vscode"))?;
         fs::write(folder.join(FILE), SOURCE)?;
         let launch = json!({"version": "0.2.0", "configurations": [{
-            "name": "Ray: every paused task",
+            "name": "Ray",
             "type": "debugpy",
             "request": "attach",
             "connect": {"host": relay.ip().to_string(), "port": relay.port()},
