@@ -57,9 +57,7 @@ fn configuration(editor: Editor, relay: &RelayUrl, breakpoint: Option<Breakpoint
 }
 
 fn label(breakpoint: Option<BreakpointId>) -> String {
-    breakpoint.map_or("Ray".to_owned(), |id| {
-        format!("Ray: breakpoint {id}")
-    })
+    breakpoint.map_or("Ray".to_owned(), |id| format!("Ray: breakpoint {id}"))
 }
 
 /// VS Code reads launch.json as JSON with comments, and passes keys that it does not know on to

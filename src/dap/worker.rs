@@ -306,10 +306,9 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                     match self.on_event(event).await {
                         ControlFlow::Continue(None) => {}
                         ControlFlow::Continue(Some(because)) => {
-                            let patience = if self.client_closed {
-                                HALF_CLOSED
-                            } else {
-                                LINGER
+                            let patience = match self.client_closed {
+                                true => HALF_CLOSED,
+                                false => LINGER,
                             };
                             self.live.end_within(patience, because);
                         }
@@ -333,10 +332,9 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                 Err(ends) => ends,
             };
         }
-        let patience = if self.live.is_cut_off() {
-            LET_GO
-        } else {
-            FLUSH
+        let patience = match self.live.is_cut_off() {
+            true => LET_GO,
+            false => FLUSH,
         };
         let _ = timeout(patience, self.splice.flush(Side::Client)).await;
         let mut outcome = self.live.outcome();
@@ -369,6 +367,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             && !self.is_over_for_client();
         let rare = pin!(async {
             tokio::select! {
+                // A subprocess that parks with its task's session is not one that the client is to open again.
+                biased;
                 signal = self.live.next() => Rare::Signal(signal),
                 said = ending::from_family(&mut self.member), if !gone => Rare::Family(said),
                 closed = closing::decided(&mut self.closing) => Rare::Decided(closed),

@@ -1,7 +1,7 @@
 //! What the client of a cluster session asks of all tasks at once: the values of an expression, and to run on, to step, to stop.
 //!
 //! A client that reaches a session by a thread of it alone (VS Code's Watch, and its buttons) is shown one that stands for all
-//! tasks, as soon as there are two. It stops where one of them does, and has the focus, unless that one stopped for the client of
+//! tasks, as soon as there are two, or one whose others stop with it. It stops where one of them does, and has the focus, unless that one stopped for the client of
 //! its own session: the others leave it to this one (`preserveFocusHint`), because VS Code gives it to whatever stops first.
 
 use std::collections::HashMap;
@@ -126,7 +126,8 @@ impl<'a> AllTasks<'a> {
 
     /// Whether the client is shown a thread for all tasks, or is about to be: so many were `announced` to it.
     pub(super) fn lead(&self, announced: usize) -> bool {
-        self.needs_thread && self.tasks.all().len().max(announced) > 1
+        let all = self.tasks.all();
+        self.needs_thread && (all.len().max(announced) > 1 || self.rounds.concern(&all))
     }
 
     /// What becomes of `request`.
@@ -135,7 +136,11 @@ impl<'a> AllTasks<'a> {
         let wish = match request.known() {
             Some(Command::Threads) => {
                 let all = self.tasks.all().len();
-                let thread = json!({"id": ALL, "name": format!("all {all} tasks")});
+                let name = match all {
+                    1 => "1 task".to_owned(),
+                    _ => format!("all {all} tasks"),
+                };
+                let thread = json!({"id": ALL, "name": name});
                 let threads = (self.thread != ThreadShown::Nothing).then_some(thread);
                 return RequestOutcome::Answer(
                     request.success(json!({"threads": Vec::from_iter(threads)})),
@@ -183,8 +188,9 @@ impl<'a> AllTasks<'a> {
     fn ask(&mut self, request: &Request, wish: Wish) -> RequestOutcome {
         let mut all = self.tasks.all();
         if wish.lets_run() {
-            // What runs is left alone.
-            all.retain(|task| task.stands);
+            // What runs is left alone, but that what is to stop with another is not to any more.
+            let goes_on = wish == Wish::Continue;
+            all.retain(|task| task.stands || (goes_on && self.rounds.take_back(task)));
         }
         if all.is_empty() {
             let why = "no task stands in a session of its own that this one has opened";
@@ -421,8 +427,9 @@ impl<'a> AllTasks<'a> {
         let standing = all.iter().filter(|task| task.stands).count();
         let followed = all.iter().map(|task| task.followed).sum();
         let now = match (all.len(), standing) {
-            // One that is alone has its own session, and a thread that stands for it says nothing more.
-            (0 | 1, _) => ThreadShown::Nothing,
+            (0, _) => ThreadShown::Nothing,
+            // One that stays alone has its own session, and a thread that stands for it says nothing more.
+            (1, _) if !self.rounds.concern(&all) => ThreadShown::Nothing,
             (_, 0) => ThreadShown::Runs,
             (_, _) => ThreadShown::Stands(stops),
         };

@@ -26,6 +26,20 @@ impl<'a> Rounds<'a> {
         }
     }
 
+    /// Whether the others of the job of any of `all` stop with it.
+    pub(super) fn concern(&self, all: &[GroupTask]) -> bool {
+        self.stops.are_wished() || all.iter().any(|task| self.stops.with(&task.breakpoint))
+    }
+
+    /// Whether `task` runs and is to stop with another; not any more from now on.
+    pub(super) fn take_back(&mut self, task: &GroupTask) -> bool {
+        let asked = self.asked.get(&task.session) == Some(&task.stops);
+        if asked {
+            self.asked.remove(&task.session);
+        }
+        !task.stands && (asked || task.arriving)
+    }
+
     /// Those of `all` that are to be asked now.
     pub(super) fn due(&mut self, all: &[GroupTask]) -> Vec<GroupTask> {
         let known: HashSet<u64> = all.iter().map(|task| task.session).collect();

@@ -48,6 +48,11 @@ impl<'a> StopsTogether<'a> {
         }
     }
 
+    /// Whether the attach arguments ask for it.
+    pub(super) fn are_wished(&self) -> bool {
+        self.said == Some(true)
+    }
+
     /// With the task at `breakpoint`.
     pub(in crate::dap) fn with(&self, breakpoint: &Breakpoint) -> bool {
         let by_rule = || {

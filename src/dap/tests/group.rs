@@ -47,7 +47,7 @@ fn stopped(reason: &str) -> Value {
 }
 
 /// Plays the debugger of a task that stands, in which every expression has the value `loss`, and which comes to a breakpoint of
-/// its own by `stepIn`. One that is `late` has no value until it goes on.
+/// its own by `stepIn`. One that is `late` has no value until it goes on, and is paused no earlier.
 async fn plays(
     mut dap: Conversation<TcpStream>,
     loss: &'static str,
@@ -96,6 +96,9 @@ async fn plays(
             "pause" => "pause",
             _ => continue,
         };
+        if stops == "pause" && loss == "late" {
+            stage.goes_on.notified().await;
+        }
         dap.send(&stopped(stops)).await.unwrap();
     }
 }

@@ -198,7 +198,7 @@ async fn who_comes_again_finds_the_task_where_it_was_and_what_was_said_meanwhile
 
         let (mut next, told) = again(&context, "ann").await;
         let said = texts(&told);
-        assert!(said[0].contains("whose connection was lost"), "{said:?}");
+        assert!(said[0].contains("this resumes your session"), "{said:?}");
         assert_eq!(said[1..], ["meanwhile"]);
         assert_eq!(told.last().unwrap()["body"]["threadId"], 7);
         assert_eq!(

@@ -54,7 +54,9 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         let patience = match end {
             SessionEnd::Aborted | SessionEnd::Quiet if self.stays_at_agent(end) => Some(LET_GO),
             // What cannot be recorded is not let run either.
-            SessionEnd::CaptureFailed(why) if self.leave_parked(&why.to_string()) => Some(LET_GO),
+            SessionEnd::CaptureFailed(why) if self.leave_parked(&why.to_string(), true) => {
+                Some(LET_GO)
+            }
             SessionEnd::Died(why) => {
                 self.tell_death(why);
                 self.bereft = true;
@@ -84,7 +86,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
 
     /// Ends it with the cluster session that opened it.
     pub(super) fn end_with_parent(&mut self, how: ChildEnding) {
-        if how == ChildEnding::Over || !self.leave_parked(PARENT_ENDED) {
+        if how == ChildEnding::Over || !self.leave_parked(PARENT_ENDED, false) {
             self.let_go(PARENT_ENDED, false);
         }
         self.live.end_within(LET_GO, Outcome::Client);

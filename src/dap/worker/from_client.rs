@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::ActiveSession;
 use super::pausing::Pausing;
+use super::questions::Halt;
 use crate::dap::attach_selector::OnClose;
 use crate::dap::client::Goodbye;
 use crate::dap::message_filter::Action;
@@ -225,7 +226,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             }
             FromClient::Breakpoints => self.mark_logs(&mut message["arguments"]),
             FromClient::Pass if message["command"] == Command::Pause.as_str() => {
-                self.questions.runs_for_client = true;
+                (self.questions.runs_for_client, self.questions.halt) = (true, Halt::No);
             }
             FromClient::Pass
             | FromClient::AlreadyAttached

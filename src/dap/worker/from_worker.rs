@@ -58,6 +58,9 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     async fn for_client(&mut self, mut message: Value) {
         match OfWorker::of_message(&message).handling {
             FromWorker::Stopped => {
+                if Box::pin(self.passes_stop(&message)).await {
+                    return;
+                }
                 self.pausing = None;
                 self.live.task.stopped();
                 self.look_for_place();

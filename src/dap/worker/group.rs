@@ -4,9 +4,11 @@
 //! what the client sees. Its number is one that no client has come to.
 
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
 
 use super::ActiveSession;
-use super::questions::{Question, Then};
+use super::pausing::Pausing;
+use super::questions::{Halt, Question, Then};
 use crate::dap::wall;
 use crate::debugger::unattended::OWN_SEQ;
 use crate::pdb::{console_answer, console_expression};
@@ -41,6 +43,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             _ if !can => Some("its session is not ready for that"),
             _ if self.questions.are_many() => Some("it has not come to what it was asked before"),
             (Wish::Pause, _) => None,
+            (Wish::Continue, None) if self.is_to_stop() => None,
+            (Wish::Continue, None) => Some("it does not stand yet"),
             (_, None) => Some("it runs"),
             (_, Some(_)) => None,
         };
@@ -50,6 +54,12 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             return;
         }
         let moves = wish.lets_run() || wish == Wish::Pause;
+        if wish == Wish::Continue && thread.is_none() {
+            (self.questions.halt, self.pausing) = (Halt::TakenBack, None);
+            self.questions.runs_for_client = false;
+            let _ = answer.send(Ok(String::new()));
+            return;
+        }
         let command = wish.command();
         let thread = json!({ "threadId": thread });
         match wish {
@@ -116,7 +126,28 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let captured = self.capture_sent(message.to_string().as_bytes());
         captured.map_err(|why| why.to_string())?;
         self.request(Command::Pause, arguments);
+        self.questions.halt = Halt::Asked;
         Ok(())
+    }
+
+    /// The task was told to stop because another has, and does not stand yet.
+    fn is_to_stop(&self) -> bool {
+        let since_attach = matches!(self.pausing, Some(Pausing::Asked(_) | Pausing::Told));
+        since_attach || self.questions.halt != Halt::No
+    }
+
+    /// Whether `stop` is one that the lead no longer wants: the task runs on, and no client hears of it.
+    pub(super) async fn passes_stop(&mut self, stop: &Value) -> bool {
+        let halt = std::mem::take(&mut self.questions.halt);
+        if halt != Halt::TakenBack || stop["body"]["reason"] != "pause" {
+            return false;
+        }
+        let (answer, _) = oneshot::channel();
+        let then = Then::Done;
+        let thread = json!({"threadId": stop["body"]["threadId"]});
+        let question = Question { answer, then };
+        self.put(Command::Continue, thread, question).await;
+        true
     }
 
     /// Puts a request to the worker as if the client had, but that its answer is that to `question`.

@@ -166,7 +166,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     }
 
     /// Ends the session for its client because of `why`, and keeps the worker for its person; `false`: it cannot be kept.
-    pub(super) fn leave_parked(&mut self, why: &str) -> bool {
+    /// `important`: as [`notice`] has it.
+    pub(super) fn leave_parked(&mut self, why: &str, important: bool) -> bool {
         let keeps = self.memory.as_ref().map(|memory| memory.stay.left());
         let (Ok(()), Some(keeps)) = (self.reserved(), keeps) else {
             return false;
@@ -176,7 +177,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             "this session with {title} ends, because {why}; the task stays parked for {}: attach again within that time",
             span(keeps)
         );
-        self.tell(&notice(&text, true));
+        self.tell(&notice(&text, important));
         self.tell(&event(Event::Terminated, Value::Null));
         self.live.stay();
         (self.client_closed, self.vanished) = (true, true);
@@ -249,9 +250,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     async fn tell_missed(&mut self, (whose, for_how_long): (&str, &str), differs: bool) {
         self.tell(&event(Event::Initialized, Value::Null));
         let title = self.live.worker.title();
-        let text = format!(
-            "this resumes {whose} session with {title}, whose connection was lost; it was parked{for_how_long}"
-        );
+        let text =
+            format!("this resumes {whose} session with {title}; it was parked{for_how_long}");
         self.tell(&notice(&text, false));
         if differs {
             let text = "path mappings, justMyCode and the other settings of `attach` stay those of that session; to change them, disconnect and attach at another stop";

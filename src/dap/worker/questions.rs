@@ -25,6 +25,18 @@ pub(super) struct Questions {
     came: Vec<(Question, Value)>,
     /// The task was last let run, or had to stop, for the session's own client, and not for the lead's.
     pub(super) runs_for_client: bool,
+    pub(super) halt: Halt,
+}
+
+/// Whether the task was told to stop for the lead, and has not come to that.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Halt {
+    #[default]
+    No,
+    Asked,
+    /// It was, and is to run on. debugpy (1.8.22) answers a `continue` of what runs only at the end of its next stop, so the
+    /// stop is waited for.
+    TakenBack,
 }
 
 /// A question of the lead's.

@@ -65,6 +65,52 @@ async fn what_is_open_and_runs_stops_with_another_and_runs_on_behind_it() {
     assert_eq!(asks, ["pause", "continue"]);
 }
 
+/// It is inside a collective, and the person has all run on before it comes out.
+#[tokio::test]
+async fn what_has_not_come_to_stop_when_all_run_on_does_not_stop_later() {
+    let arguments = json!({"name": "Ray", "rayRelay": {"group": "job"}});
+    let mut scene = GroupScene::of(context(|_| {}), arguments, ["late", "nan"]).await;
+    for _ in 0..2 {
+        let [first, second] = &mut scene.children[..] else {
+            panic!("two sessions");
+        };
+        first.ask("continue", json!({"threadId": 7})).await;
+        assert_eq!(moved(&mut scene.asked[0]).await.0, "continue");
+        second.send("stepIn", json!({"threadId": 7})).await;
+        assert_eq!(moved(&mut scene.asked[1]).await.0, "stepIn");
+        assert_eq!(moved(&mut scene.asked[0]).await.0, "pause");
+        second.event("stopped").await;
+        let answer = scene.parent.ask("continue", json!({"threadId": 1})).await;
+        assert_eq!(answer["success"], true, "{answer}");
+        assert_eq!(moved(&mut scene.asked[1]).await.0, "continue");
+        scene.stage.goes_on.notify_one();
+        assert_eq!(moved(&mut scene.asked[0]).await.0, "continue");
+        let first = &mut scene.children[0];
+        let seq = first.send("threads", json!({})).await;
+        let next = first.read().await;
+        assert_eq!(next["request_seq"], seq, "it hears nothing of it: {next}");
+    }
+}
+
+/// The session that shows all has the focus from the first task on, because the others come to it.
+#[tokio::test]
+async fn one_whose_others_stop_with_it_leaves_the_focus_to_the_session_of_all() {
+    let relay = context(|_| {});
+    let workers = [Worker::listening(rank(0)).await, Worker::listen().await];
+    relay.registry.insert(workers[0].breakpoint.clone());
+    let mut parent = Debugger::connect(&relay).await;
+    let arguments = json!({"name": "Ray", "rayRelay": {"group": "job"}});
+    configured_with(&mut parent, arguments).await;
+    let configuration = announced(&mut parent).await;
+    let (mut child, dap) = open(&relay, configuration, &workers).await;
+    let (sender, _asked) = mpsc::unbounded_channel();
+    let _played = tokio::spawn(plays(dap, "0.5", sender, Arc::default()));
+    let stop = child.event("stopped").await;
+    assert_eq!(stop["body"]["preserveFocusHint"], true, "{stop}");
+    let stop = parent.event("stopped").await;
+    assert_eq!(stop["body"]["threadId"], 1, "{stop}");
+}
+
 #[tokio::test]
 async fn a_rule_of_the_policy_has_what_is_open_stop_with_another() {
     let relay = guarded(authenticator(RULE), Audit::off(), |_| {});
