@@ -38,6 +38,8 @@ pub(crate) struct OpenRequest<'a> {
     pub(crate) resume: Option<Subject>,
     /// The subprocess of the worker that it is for; `None`: the worker itself.
     pub(crate) process: Option<u32>,
+    /// By what it is kept from the first moment on, where that is known.
+    pub(crate) keep: Option<Box<ParkTerms>>,
 }
 
 /// Why there is no stream. `Display` is the middle of a sentence for the client: it names no address and no port.
@@ -173,6 +175,7 @@ impl Agents {
             holder,
             resume,
             process,
+            keep,
         } = wanted;
         let session = holder.as_ref().map(|holder| holder.session.clone());
         let open = |stream, secret| {
@@ -187,6 +190,7 @@ impl Agents {
                 holder,
                 resume,
                 process,
+                keep,
             })
         };
         let mut tunnel = self.streamed(link, session, open, patience).await?;

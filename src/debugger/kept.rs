@@ -24,6 +24,9 @@ pub(crate) struct Stored {
     /// By what the session is kept, and when that was said, in milliseconds since 1970.
     pub(crate) keep: Option<(Box<ParkTerms>, u64)>,
     pub(super) progress: Progress,
+    /// It was about to be dialled when this was written: it may be no connection.
+    #[serde(default)]
+    pub(crate) dials: bool,
     /// A part of a message was written: nothing can follow but its rest, which is lost with the process.
     pub(super) midway: bool,
     /// The threads that stand.
@@ -62,7 +65,7 @@ impl Stored {
 
     /// The same, which is kept by `keep`, as is said now.
     #[must_use]
-    pub(super) fn kept_by(mut self, keep: &ParkTerms) -> Self {
+    pub(crate) fn kept_by(mut self, keep: &ParkTerms) -> Self {
         let now = unix_ms(SystemTime::now());
         self.keep = Some((Box::new(keep.clone()), now));
         self
@@ -109,6 +112,21 @@ impl KeptConnection {
         let mut kept = Self { slot, stored };
         kept.write();
         kept
+    }
+
+    /// One of a socket that is about to be dialled, of which `stored` will be known. Resolves when no end of this process closes it
+    /// any more. A debugger may not survive a client that is gone at the first moment, and the task of a legacy prompt fails.
+    pub(crate) async fn dials(slot: KeptSlot, stored: Stored) -> Self {
+        let dials = true;
+        let mut kept = Self::new(slot, Stored { dials, ..stored });
+        kept.slot.given().await;
+        kept
+    }
+
+    /// It is connected.
+    pub(crate) fn dialled(&mut self) {
+        self.stored.dials = false;
+        self.write();
     }
 
     /// By what the session is kept from now on.

@@ -21,14 +21,19 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 
 use self::messages::{KeepKey, KeptPair};
 use self::process::KeeperProcess;
 use self::record::Record;
 use self::systemd::ServiceManager;
 use crate::wire::tunnel::text::Hex;
+
+/// How long a keeper may take a connection in before that is made without it.
+const GIVEN: Duration = Duration::from_secs(1);
 
 /// Why connections are not kept although they are to be. `Display` names the next step.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +77,8 @@ pub(crate) struct KeptSlot {
     keeper: Arc<Keeper>,
     key: KeepKey,
     record: Record,
+    /// Resolves when the keeper has it; `None`: it has.
+    given: Option<oneshot::Receiver<()>>,
     is_left: bool,
 }
 
@@ -121,14 +128,18 @@ impl Keeper {
     pub(crate) fn keep(self: &Arc<Self>, connection: BorrowedFd<'_>) -> io::Result<KeptSlot> {
         let record = Record::new()?;
         let key = Hex(rand::random());
-        match &self.0 {
-            Store::ServiceManager(manager) => manager.keep(&key, connection, record.as_fd())?,
-            Store::Process(process) => process.keep(&key, connection, record.as_fd())?,
-        }
+        let given = match &self.0 {
+            Store::ServiceManager(manager) => {
+                manager.keep(&key, connection, record.as_fd())?;
+                None
+            }
+            Store::Process(process) => Some(process.keep(&key, connection, record.as_fd())?),
+        };
         Ok(KeptSlot {
             keeper: Arc::clone(self),
             key,
             record,
+            given,
             is_left: false,
         })
     }
@@ -158,6 +169,7 @@ impl LeftConnection {
                 keeper: Arc::clone(keeper),
                 key,
                 record,
+                given: None,
                 is_left: false,
             },
         })
@@ -171,6 +183,15 @@ impl KeptSlot {
     /// They are too many: the connection is not worth keeping.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.record.write(bytes)
+    }
+
+    /// Waits until it is kept whatever becomes of this process, for a second at most. Cancel safe.
+    pub(crate) async fn given(&mut self) {
+        if let Some(given) = &mut self.given {
+            // A keeper that is gone keeps nothing, and says so itself.
+            _ = timeout(GIVEN, given).await;
+            self.given = None;
+        }
     }
 
     /// Whether it is kept beyond an end of this process that is meant: a service manager closes what it has when the service

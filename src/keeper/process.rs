@@ -2,21 +2,21 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
 use super::messages::{KeepKey, KeeperMessage, KeptPair, PROTOCOL};
 use super::{Error, Keeper, LeftConnection};
 use crate::wire::backoff::Backoff;
-use crate::wire::descriptors::{self, MessageReader, MessageWriter, channel};
+use crate::wire::descriptors::{MessageReader, MessageWriter, channel};
 use crate::wire::own_socket;
 
 /// How long the keeper may take to say what it has.
@@ -31,7 +31,14 @@ const OUTBOX: usize = 1024;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-type KeeperRequest = descriptors::Outgoing<KeeperMessage>;
+/// What is to be written.
+#[derive(Debug)]
+struct KeeperRequest {
+    message: KeeperMessage,
+    descriptor: Option<OwnedFd>,
+    /// For who waits until it is.
+    written: Option<oneshot::Sender<()>>,
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -109,28 +116,34 @@ impl KeeperProcess {
         key: &KeepKey,
         connection: BorrowedFd<'_>,
         record: BorrowedFd<'_>,
-    ) -> io::Result<()> {
+    ) -> io::Result<oneshot::Receiver<()>> {
         if !self.is_there() {
             return Err(io::ErrorKind::NotConnected.into());
         }
+        let (written, given) = oneshot::channel();
         let said = [
-            (KeeperMessage::Debugger { key: *key }, connection),
-            (KeeperMessage::Record { key: *key }, record),
+            (KeeperMessage::Debugger { key: *key }, connection, None),
+            (KeeperMessage::Record { key: *key }, record, Some(written)),
         ];
-        for (message, descriptor) in said {
-            let descriptor = descriptor.try_clone_to_owned()?;
+        for (message, descriptor, written) in said {
+            let request = KeeperRequest {
+                message,
+                descriptor: Some(descriptor.try_clone_to_owned()?),
+                written,
+            };
             let full = |_| io::Error::from(io::ErrorKind::WouldBlock);
-            let queued = self.outbox.try_send((message, Some(descriptor)));
-            queued.map_err(full)?;
+            self.outbox.try_send(request).map_err(full)?;
         }
-        Ok(())
+        Ok(given)
     }
 
     pub(super) fn remove(&self, key: &KeepKey) {
         // Where there is no room, the next relay finds a connection that is over.
-        _ = self
-            .outbox
-            .try_send((KeeperMessage::Remove { key: *key }, None));
+        _ = self.outbox.try_send(KeeperRequest {
+            message: KeeperMessage::Remove { key: *key },
+            descriptor: None,
+            written: None,
+        });
     }
 
     /// Is linked with the keeper, and with its successors.
@@ -225,10 +238,21 @@ async fn linked(
             }
         }
     };
+    let write = async {
+        while let Some(request) = to_write.recv().await {
+            let descriptor = request.descriptor.as_ref().map(|given| given.as_fd());
+            if let Err(why) = writer.write(&request.message, descriptor).await {
+                return why;
+            }
+            if let Some(written) = request.written {
+                // Who waited for it may be gone.
+                _ = written.send(());
+            }
+        }
+        io::ErrorKind::BrokenPipe.into()
+    };
     tokio::select! {
         why = read => why,
-        ended = writer.write_all(to_write) => {
-            ended.err().unwrap_or_else(|| io::ErrorKind::BrokenPipe.into())
-        }
+        why = write => why,
     }
 }

@@ -205,6 +205,7 @@ mod tests {
             }),
             resume: None,
             process: None,
+            keep: None,
         }
     }
 

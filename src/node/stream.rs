@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::SinkExt;
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -214,7 +214,13 @@ impl WorkerHandle {
         } = self;
         let relay = ByteStream::new(relay).with_texts();
         let (first, said, missed) = match resumed {
-            None => (StreamGreeting::Dialled, None, Vec::new()),
+            None => {
+                let said = open.keep.as_deref().map(|keep| KeepingTerms {
+                    keep: keep.clone(),
+                    at: Instant::now(),
+                });
+                (StreamGreeting::Dialled, said, Vec::new())
+            }
             Some((said, missed)) => {
                 let first = StreamGreeting::Resumed(Box::new(said.keep.clone()));
                 (first, Some(said), missed)

@@ -77,7 +77,7 @@ pub async fn release(
                 Ok(ran.map_err(LetRunError::Debugger)?)
             }
             Kind::Pdb => {
-                let entered = upstream::connect_pdb(&owned, &permit);
+                let entered = upstream::connect_pdb(&owned, &permit, None);
                 let entered = entered.await.map_err(LetRunError::Upstream)?;
                 // It may take its time: the task has been told.
                 let going = owned.shutdown.tasks.spawn(entered.leave());

@@ -1,12 +1,12 @@
 //! One worker's debugger, dialled by the relay or by the agent of its node.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument as _, debug};
@@ -18,13 +18,13 @@ use crate::debugger::kept::{KeptConnection, Stored};
 use crate::debugger::{Direct, PROBE_AFTER, Stream, Tenant, Worker};
 use crate::keeper::Keeper;
 use crate::memory::Account;
-use crate::ray::registry::{self, Breakpoint, Kind};
+use crate::ray::registry::{self, Breakpoint};
 use crate::session::Permit;
 use crate::session::refusal::SessionRefusal;
 use crate::timestamp::Timestamp;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::tcp;
-use crate::wire::tunnel::messages::{DialFailure, Subject, WorkerTaker};
+use crate::wire::tunnel::messages::{DialFailure, ParkTerms, Subject, WorkerTaker};
 
 /// How long a dial whose session has given up is still waited for.
 const DIAL: Duration = Duration::from_secs(30);
@@ -40,8 +40,10 @@ pub(super) struct Dialling {
     pub(super) resume: Option<Subject>,
     /// The subprocess of the worker that the connection is for; `None`: the worker itself.
     pub(super) process: Option<u32>,
+    /// By what the agent is to keep it from the first moment on, where that is known.
+    pub(super) keep: Option<Box<ParkTerms>>,
     /// Who keeps the connection beyond this process, and what is written down of it.
-    pub(super) keeper: Option<(Arc<Keeper>, Value)>,
+    pub(super) keeper: Option<(Arc<Keeper>, Stored)>,
 }
 
 impl Dialling {
@@ -56,6 +58,7 @@ impl Dialling {
                 holder: None,
                 resume: None,
                 process: None,
+                keep: None,
                 keeper: None,
             },
             None => Self::again(breakpoint, agents).await?,
@@ -79,20 +82,17 @@ impl Dialling {
             holder: None,
             resume: None,
             process: None,
+            keep: None,
             keeper: None,
         })
     }
 
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "here workers are dialled, for a permit"
-    )]
     pub(super) async fn dial(self, patience: Duration) -> Result<Stream, ConnectError> {
         let breakpoint = &self.breakpoint;
         let (link, node_id) = match &self.way {
             WorkerRoute::Direct { .. } => {
-                return match timeout(patience, TcpStream::connect(breakpoint.upstream())).await {
-                    Ok(Ok(stream)) => Ok(Stream::Direct(self.kept(stream))),
+                return match timeout(patience, self.connect()).await {
+                    Ok(Ok(stream)) => Ok(Stream::Direct(stream)),
                     Ok(Err(error)) => Err(ConnectError::Refused(error.kind())),
                     Err(_) => Err(ConnectError::TimedOut(patience)),
                 };
@@ -105,6 +105,7 @@ impl Dialling {
             holder: self.holder,
             resume: self.resume,
             process: self.process,
+            keep: self.keep,
         };
         let opened = self.agents.open(link, wanted, patience).await;
         match opened {
@@ -121,24 +122,35 @@ impl Dialling {
         }
     }
 
-    /// `stream`, which outlives this process where a keeper has it.
-    fn kept(&self, stream: TcpStream) -> Direct {
-        let Some((keeper, owner)) = &self.keeper else {
-            return Direct::new(stream);
+    /// Connects. The connection outlives this process where a keeper has it, which has it before it is one.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "here workers are dialled, for a permit"
+    )]
+    async fn connect(&self) -> io::Result<Direct> {
+        let to = self.breakpoint.upstream();
+        let Some((keeper, stored)) = &self.keeper else {
+            return TcpStream::connect(to).await.map(Direct::new);
         };
-        match keeper.keep(stream.as_fd()) {
-            Ok(slot) => {
-                let stored = match self.breakpoint.kind {
-                    Kind::Debugpy => Stored::of(owner.clone()),
-                    Kind::Pdb => Stored::of_prompt(owner.clone()),
-                };
-                Direct::kept(stream, KeptConnection::new(slot, stored))
-            }
+        let socket = match to {
+            SocketAddr::V4(_) => TcpSocket::new_v4()?,
+            SocketAddr::V6(_) => TcpSocket::new_v6()?,
+        };
+        let kept = match keeper.keep(socket.as_fd()) {
+            Ok(slot) => Some(KeptConnection::dials(slot, stored.clone()).await),
             Err(why) => {
                 debug!(%why, "a session does not outlive this process");
-                Direct::new(stream)
+                None
             }
-        }
+        };
+        let stream = socket.connect(to).await?;
+        Ok(match kept {
+            Some(mut kept) => {
+                kept.dialled();
+                Direct::kept(stream, kept)
+            }
+            None => Direct::new(stream),
+        })
     }
 
     /// Why no agent dials, where one would.

@@ -22,13 +22,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tracing::Instrument as _;
 
 use crate::agents::NoStream;
 use crate::context::Context;
+use crate::debugger::kept::Stored;
 use crate::debugger::legacy::LegacySession;
 use crate::debugger::unattended::IdleConnection;
 use crate::debugger::{PROBE_AFTER, Stream, Worker};
@@ -66,7 +66,8 @@ pub async fn connect(
         .await
         .map_err(|_| ConnectError::TimedOut(SETTLED))?;
     let mut dialling = Dialling::of(context, permit).await?;
-    dialling.keeper = keeper(context, permit);
+    let kept = keeper(context, permit);
+    dialling.keeper = kept.map(|(keeper, owner)| (keeper, Stored::of(owner)));
     let (absence, lease) = (dialling.absence(), permit.lease());
     let tasks = &context.shutdown.tasks;
     let account = context.account(permit.principal());
@@ -83,7 +84,7 @@ pub async fn connect(
 }
 
 /// Who keeps the connection of `permit` beyond this process, and what is written down of it.
-fn keeper(context: &Context, permit: &Permit) -> Option<(Arc<Keeper>, Value)> {
+fn keeper(context: &Context, permit: &Permit) -> Option<(Arc<Keeper>, serde_json::Value)> {
     let (keeper, holder) = context.keeper.as_ref().zip(permit.holder())?;
     let which = (&**permit.breakpoint(), permit.process());
     let owner = Ownership::of(permit.principal(), which, holder)?;
@@ -152,17 +153,27 @@ pub(crate) fn credential(principal: &Principal) -> Option<Credential> {
 /// Connects to the legacy debugger that `permit` names: the prompt's first words have not been read.
 ///
 /// A client that connects has entered it, and a connection that closes makes the task fail. So this too is done in a task of
-/// the daemon, and a connection that is not waited for any more is left in order there.
+/// the daemon, and a connection that is not waited for any more is left in order there. Where this process is killed, it is
+/// kept by `keep` from its first moment on.
 ///
 /// # Errors
 /// [`ConnectError`]; the whole takes at most `dap.connect_timeout`.
 pub(crate) async fn connect_pdb(
     context: &Context,
     permit: &Permit,
+    keep: Option<Box<ParkTerms>>,
 ) -> Result<LegacySession, ConnectError> {
     let patience = context.config.dap.connect_timeout;
     let mut dialling = Dialling::of(context, permit).await?;
-    dialling.keeper = keeper(context, permit);
+    dialling.keeper = keeper(context, permit).map(|(keeper, owner)| {
+        let stored = Stored::of_prompt(owner);
+        let stored = match &keep {
+            Some(keep) => stored.kept_by(keep),
+            None => stored,
+        };
+        (keeper, stored)
+    });
+    dialling.keep = keep;
     let (absence, lease) = (dialling.absence(), permit.lease());
     let (connected, taken) = oneshot::channel();
     let tasks = context.shutdown.tasks.clone();

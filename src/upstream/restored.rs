@@ -43,6 +43,9 @@ const FOUND: Duration = Duration::from_secs(5);
 /// The pause between two questions for a worker.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 
+/// How long a connection that was being made may take until it is one.
+const DIALLED: Duration = Duration::from_secs(5);
+
 /// How long a debugger may take to say how far it is.
 const SYNCED: Duration = Duration::from_secs(30);
 
@@ -201,8 +204,25 @@ impl Restored {
         (!lasts.is_zero()).then(|| now.after(lasts))
     }
 
+    /// Whether it is a connection: a process may be killed before it has dialled, and then there is nothing to go on with.
+    async fn is_dialled(&mut self) -> bool {
+        if !std::mem::take(&mut self.stored.dials) {
+            return true;
+        }
+        // One that was never dialled is ready at once, and has no other end.
+        let ready = timeout(DIALLED, self.connection.writable()).await;
+        let is_dialled = matches!(ready, Ok(Ok(()))) && self.connection.peer_addr().is_ok();
+        if is_dialled && let Some(kept) = &mut self.kept {
+            kept.dialled();
+        }
+        is_dialled
+    }
+
     /// Has the worker held for its person. `None`: it is not to be had, and was left.
     pub(crate) async fn claim(mut self, context: &Context) -> Option<Claimed> {
+        if !self.is_dialled().await {
+            return None;
+        }
         let until = self.until();
         let patience = match until {
             Some(until) => Timestamp::now().until(until),

@@ -75,17 +75,48 @@ impl Drop for Keeper {
     }
 }
 
+/// A keeper, and one relay after the other beside it.
+struct BesideKeeper<'a> {
+    cluster: &'a Cluster,
+    place: Place,
+    keeper: Keeper,
+}
+
+impl<'a> BesideKeeper<'a> {
+    fn new(cluster: &'a Cluster) -> Self {
+        let place = Place::new();
+        let keeper = Keeper::start(cluster, &place);
+        Self {
+            cluster,
+            place,
+            keeper,
+        }
+    }
+
+    /// The next relay.
+    fn relay(&self) -> Scene<'a> {
+        let (config, socket) = (self.place.config(), &*self.keeper.socket);
+        Scene::with(self.cluster, &["--config", &config, "--keeper", socket])
+    }
+
+    /// The same once that of `scene` is killed.
+    fn killed(&self, scene: Scene<'_>) -> Scene<'a> {
+        scene.relay.signal(Signal::KILL);
+        drop(scene);
+        self.relay()
+    }
+}
+
 /// Of ten sessions, those with debugpy; the others are at prompts of the legacy debugger.
 const WITH_DEBUGPY: usize = 8;
 
-/// A job of so many tasks on two nodes, each of which leaves a file in `past` when it has run on.
-fn tasks(cluster: &Cluster, past: &Path, count: usize) -> Driver {
+/// A job of so many tasks on two nodes, each of which leaves a file in `past` when it has run on; it is started by `start`.
+fn tasks(past: &Path, count: usize, start: impl FnOnce(&[(&str, &str)]) -> Driver) -> Driver {
     let tasks: String = (0..count)
         .map(|n| format!("task{n}@{} ", ["head", "w1"][n % 2]))
         .collect();
     let past = past.to_str().unwrap();
-    let env = [("TASKS", &*tasks), ("RUNS", "0"), ("PAST", past)];
-    cluster.start_driver("cuts.py", &env)
+    start(&[("TASKS", &*tasks), ("RUNS", "0"), ("PAST", past)])
 }
 
 /// The relay of `scene` has all of `rows` parked.
@@ -116,7 +147,8 @@ async fn attached(scene: &Scene<'_>, row: &Value) -> (DapClient, u64, Vec<Frame>
 async fn ten_sessions<'a>(scene: Scene<'a>, killed: impl AsyncFnOnce(Scene<'a>) -> Scene<'a>) {
     let cluster = scene.cluster;
     let past = tempfile::tempdir().unwrap();
-    let mut driver = tasks(cluster, past.path(), WITH_DEBUGPY);
+    let start = |env: &[_]| cluster.start_driver("cuts.py", env);
+    let mut driver = tasks(past.path(), WITH_DEBUGPY, start);
     let debugpy = scene.wait_listed(WITH_DEBUGPY);
     let (in_editors, at_prompts) = debugpy.split_at(6);
     let mut legacy_driver = cluster.start_legacy_driver("legacy.py", &[]);
@@ -208,22 +240,16 @@ async fn ten_sessions_outlive_a_killed_relay_beside_a_keeper() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
-    let place = Place::new();
-    let keeper = Keeper::start(&cluster, &place);
-    let config = place.config();
-    let args = ["--config", &*config, "--keeper", &*keeper.socket];
-    let scene = Scene::with(&cluster, &args);
+    let beside = BesideKeeper::new(&cluster);
     let killed = async |scene: Scene<'_>| {
-        scene.relay.signal(Signal::KILL);
-        drop(scene);
-        let mut next = Scene::with(&cluster, &args);
+        let mut next = beside.killed(scene);
         say("the next one ends on purpose: the keeper has them still");
         next.relay.signal(Signal::TERM);
         assert!(next.relay.wait_exit(SOON).success());
         drop(next);
-        Scene::with(&cluster, &args)
+        beside.relay()
     };
-    ten_sessions(scene, killed).await;
+    ten_sessions(beside.relay(), killed).await;
 }
 
 /// debugpy's adapter does not survive a client that vanishes in the middle of an attach: of 30 such, 5 tasks stood for ever.
@@ -232,13 +258,11 @@ async fn no_task_is_lost_whenever_its_relay_is_killed() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
-    let place = Place::new();
-    let keeper = Keeper::start(&cluster, &place);
-    let config = place.config();
-    let args = ["--config", &*config, "--keeper", &*keeper.socket];
-    let mut scene = Scene::with(&cluster, &args);
+    let beside = BesideKeeper::new(&cluster);
+    let mut scene = beside.relay();
     let past = tempfile::tempdir().unwrap();
-    let mut driver = tasks(&cluster, past.path(), TASKS);
+    let start = |env: &[_]| cluster.start_driver("cuts.py", env);
+    let mut driver = tasks(past.path(), TASKS, start);
     let rows = scene.wait_listed(TASKS);
     for (row, n) in rows.iter().zip(0..) {
         let mut client = scene.connect(Editor::VsCode).await;
@@ -247,9 +271,7 @@ async fn no_task_is_lost_whenever_its_relay_is_killed() {
         // An attach takes some 150 ms from here.
         let moment = Duration::from_millis(20 * n);
         _ = timeout(moment, client.start(arguments, None)).await;
-        scene.relay.signal(Signal::KILL);
-        drop((client, scene));
-        scene = Scene::with(&cluster, &args);
+        scene = beside.killed(scene);
     }
     assert_eq!(std::fs::read_dir(&past).unwrap().count(), 0, "none ran on");
     for row in &rows {
@@ -260,6 +282,45 @@ async fn no_task_is_lost_whenever_its_relay_is_killed() {
         });
         let (mut client, thread, _) = attached(&scene, row).await;
         client.resume(thread).await;
+    }
+    assert_eq!(driver.result().as_array().unwrap().len(), TASKS);
+    scene.gone();
+}
+
+/// A prompt is entered once, and its task fails when its client goes without a word.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_legacy_prompt_is_lost_whenever_its_relay_is_killed() {
+    let Some(cluster) = Cluster::shared(NEWEST) else {
+        return;
+    };
+    let beside = BesideKeeper::new(&cluster);
+    let mut scene = beside.relay();
+    let past = tempfile::tempdir().unwrap();
+    let start = |env: &[_]| cluster.start_legacy_driver("cuts.py", env);
+    let mut driver = tasks(past.path(), TASKS, start);
+    let rows = scene.wait_listed(TASKS);
+    let free = |scene: &Scene<'_>, row: &Value| {
+        eventually("a prompt that can be entered", SOON, || {
+            let list = scene.list();
+            let now = list.iter().find(|now| now["id"] == row["id"])?;
+            (now["state"] != "attached").then(|| now["id"].as_str().unwrap().to_owned())
+        })
+    };
+    for (row, n) in rows.iter().zip(0..) {
+        let id = free(&scene, row);
+        let mut person = Person::connect(&scene);
+        person.list().await;
+        // It is entered some milliseconds from here.
+        _ = timeout(Duration::from_millis(n), person.line(&id, "(Pdb) ")).await;
+        scene = beside.killed(scene);
+    }
+    for row in &rows {
+        let id = free(&scene, row);
+        let mut person = Person::connect(&scene);
+        person.list().await;
+        person.line(&id, "(Pdb) ").await;
+        assert!(driver.is_waiting());
+        person.line("c", "q leaves): ").await;
     }
     assert_eq!(driver.result().as_array().unwrap().len(), TASKS);
     scene.gone();
@@ -311,16 +372,11 @@ async fn a_task_and_its_subprocess_outlive_a_killed_relay_beside_a_keeper() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
-    let place = Place::new();
-    let keeper = Keeper::start(&cluster, &place);
-    let config = place.config();
-    let args = ["--config", &*config, "--keeper", &*keeper.socket];
-    let scene = Scene::with(&cluster, &args);
+    let beside = BesideKeeper::new(&cluster);
+    let scene = beside.relay();
     let standing = Standing::new(&scene, None).await;
-    scene.relay.signal(Signal::KILL);
+    let next = beside.killed(scene);
     let mut lost = standing.lost();
-    drop(scene);
-    let next = Scene::with(&cluster, &args);
     lost.parked(&next);
     lost.goes_on(&next).await;
 }

@@ -39,6 +39,7 @@ fn asking_for(
             holder,
             resume: None,
             process: None,
+            keep: None,
         };
         agents.open(&link, wanted, patience).await
     })

@@ -90,7 +90,8 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         });
         let (origin, told) = resumes.unzip();
         // The breakpoint is given back before the list comes next, which is right then.
-        let reached = Box::pin(ReachedWorker::of(self.context, &mut begun.permit, origin)).await;
+        let reached = ReachedWorker::of(self.context, &mut begun.permit, origin, stay);
+        let reached = Box::pin(reached).await;
         let (closing, outcome, next) = match reached {
             Ok(reached) => {
                 if let Some((whose, for_how_long)) = told {

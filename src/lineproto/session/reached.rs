@@ -10,7 +10,7 @@ use crate::lineproto::prompt::{OpenedPrompt, Opening};
 use crate::ray::registry::Kind;
 use crate::session::Permit;
 use crate::upstream;
-use crate::upstream::park::{Origin, ResumeState, YOUR};
+use crate::upstream::park::{Origin, ResumeState, Stay, YOUR};
 use crate::wire::prefixed::Prefixed;
 
 /// The debugger of a session. Dropped, it is left in order, and the task runs on.
@@ -35,11 +35,12 @@ pub(super) struct ReachedWorker {
 }
 
 impl ReachedWorker {
-    /// For a permit, or for what a session goes on with.
+    /// For a permit, or for what a session goes on with; it is to `stay` for so long when the client is lost.
     pub(super) async fn of(
         context: &Context,
         permit: &mut Permit,
         origin: Option<Origin>,
+        stay: Option<Stay>,
     ) -> Result<Self, upstream::ConnectError> {
         let new = |line| Self {
             line,
@@ -58,7 +59,9 @@ impl ReachedWorker {
                     )))))
                 }
                 Kind::Pdb => {
-                    let entered = upstream::connect_pdb(context, permit).await?;
+                    let keep =
+                        stay.and_then(|stay| ResumeState::of_prompt(stay).keep_from_now(permit));
+                    let entered = upstream::connect_pdb(context, permit, keep).await?;
                     Ok(new(SessionDebugger::Legacy(Box::new(entered))))
                 }
             };

@@ -1,15 +1,23 @@
 //! Prompts of the legacy debugger whose relay was killed, at the next one, whose list Ray has forgotten them in.
 
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::PermissionsExt as _;
+
 use serde_json::{Value, json};
+use tokio::net::TcpSocket;
+use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::parking::until_listed;
 use crate::audit::testing::AuditLine as Audited;
 use crate::debugger::kept::Stored;
 use crate::identity::Principal;
+use crate::keeper::{Keeper, serve::serve};
 use crate::lineproto::tests::*;
 use crate::policy::Scope;
 use crate::ray::registry::{BreakpointId, EnteredBreakpoint};
 use crate::session::authorise;
+use crate::shutdown::Signals;
 use crate::takeover::PassedPark;
 use crate::timestamp::unix_ms;
 use crate::upstream::park::{RECORD_AGAIN, restored};
@@ -164,4 +172,65 @@ async fn one_that_is_not_kept_or_was_being_left_runs_on() {
         assert!(rest.is_err(), "it is told once");
         until_gone(&relay, &breakpoint).await;
     }
+}
+
+/// A client that has entered is gone with its process: the keeper has the connection before it is one.
+#[tokio::test]
+async fn one_whose_relay_is_killed_as_it_is_entered_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let mode = std::fs::Permissions::from_mode(0o700);
+    std::fs::set_permissions(folder.path(), mode).unwrap();
+    let path = folder.path().join("keeper");
+    let (at, signals) = (path.clone(), Signals::new().unwrap());
+    let _keeping = AbortOnDropHandle::new(tokio::spawn(async move { serve(&at, signals).await }));
+    let (keeper, _) = Keeper::open(Some(&path)).await.unwrap().unwrap();
+    let mut relay = relay(false, |config| {
+        config.park.r#for = Duration::from_secs(600);
+    });
+    Arc::get_mut(&mut relay.context).unwrap().keeper = Some(Arc::clone(&keeper));
+    let (leave, _later) = mpsc::channel(1);
+    let link = tokio::spawn(keeper.run(leave));
+    let pdb = Pdb::listed(&relay).await;
+    let mut person = Person::connect(&relay);
+    person.say(&format!("enter {}\n", pdb.breakpoint.id)).await;
+    let accepted = timeout(PATIENCE, pdb.listener.accept()).await;
+    let _prompt = accepted.expect("the relay dials").unwrap();
+    // All that the relay is to the keeper.
+    link.abort();
+    _ = link.await;
+    let (keeper, mut left) = Keeper::open(Some(&path)).await.unwrap().unwrap();
+    let (leave, mut later) = mpsc::channel(1);
+    let _link = AbortOnDropHandle::new(tokio::spawn(keeper.run(leave)));
+    let left = match left.pop() {
+        Some(left) => left,
+        // The keeper has seen the end of the first a moment later.
+        None => timeout(PATIENCE, later.recv()).await.unwrap().unwrap(),
+    };
+    let stored: Stored = serde_json::from_slice(&left.record).unwrap();
+    let (keep, _) = stored.keep.unwrap();
+    assert_eq!(keep.keeps_ms, 600_000);
+    let entered = EnteredBreakpoint::read(keep.entered.as_deref().unwrap());
+    assert_eq!(entered.unwrap().breakpoint().name(), pdb.breakpoint.name());
+    assert!(stored.prompt.is_some());
+}
+
+/// What a process leaves that was killed before it had dialled.
+#[tokio::test]
+async fn one_that_was_never_dialled_is_no_session() {
+    let relay = relay(false, |_| {});
+    let breakpoint = entered();
+    relay.context.registry.insert(breakpoint.clone());
+    let mut stored = stored(&breakpoint, 600_000, standing(""));
+    stored["dials"] = true.into();
+    let socket = TcpSocket::new_v4().unwrap();
+    let park = PassedPark {
+        connection: socket.as_fd().try_clone_to_owned().unwrap(),
+        stored,
+        claim: None,
+    };
+    let restored = Restored::passed(&relay.context, park).unwrap();
+    let claimed = timeout(PATIENCE, restored.claim(&relay.context)).await;
+    assert!(claimed.unwrap().is_none());
+    let list = relay.context.registry.snapshot();
+    assert!(list.find(breakpoint.id).unwrap().is_paused(), "it is free");
 }

@@ -121,14 +121,21 @@ struct Scene {
 
 impl Scene {
     async fn new(keep: Option<ParkTerms>) -> Self {
+        Self::opened(None, keep).await
+    }
+
+    /// The same where the agent was asked for it by `first`.
+    async fn opened(first: Option<ParkTerms>, keep: Option<ParkTerms>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let head = head(vec![worker(port)], vec![node(NODE, "127.0.0.1")]).await;
         let (one, other) = (Relay::start(1).await, Relay::start(2).await);
         let agent = agent(head, &[&one, &other]);
-        let ((mut first, announced), (second, _)) = tokio::join!(one.link(), other.link());
+        let ((mut link, announced), (second, _)) = tokio::join!(one.link(), other.link());
         assert!(announced.keeps);
-        tell(&mut first, &FromRelay::Open(open(WORKER, port))).await;
+        let mut open = open(WORKER, port);
+        open.keep = first.map(Box::new);
+        tell(&mut link, &FromRelay::Open(open)).await;
         let (mut stream, _) = one.stream().await;
         let (debugger, _) = listener.accept().await.unwrap();
         let mut debugger = Dap::new(debugger);
@@ -156,7 +163,7 @@ impl Scene {
             agent,
             one,
             other,
-            links: vec![first, second],
+            links: vec![link, second],
             debugger,
             client,
             port,
@@ -352,12 +359,13 @@ async fn a_worker_is_left_when_its_time_is_over_or_somebody_wants_that() {
 
 #[tokio::test]
 async fn nothing_is_kept_that_ended_in_order_or_was_not_to_be() {
-    for (by, in_order) in [
-        (None, false),
-        (Some(keep("ada", minutes(15))), true),
-        (Some(keep("ada", Duration::ZERO)), false),
+    let by = |keeps| Some(keep("ada", keeps));
+    for (first, by, in_order) in [
+        (None, None, false),
+        (None, by(minutes(15)), true),
+        (by(minutes(15)), by(Duration::ZERO), false),
     ] {
-        let mut scene = Scene::new(by).await;
+        let mut scene = Scene::opened(first, by).await;
         if in_order {
             scene.client.stream.shutdown().await.unwrap();
         }
@@ -416,7 +424,8 @@ async fn a_relay_that_is_lost_in_the_middle_of_a_message_loses_no_session() {
 /// Its streams are as silent, and one that looks whole for long would keep everybody else away.
 #[tokio::test]
 async fn a_worker_whose_relay_falls_silent_is_kept() {
-    let mut scene = Scene::new(Some(keep("ada", minutes(15)))).await;
+    // What it was asked for by counts, where nothing was said since.
+    let mut scene = Scene::opened(Some(keep("ada", minutes(15))), None).await;
     let mut held = scene.agent.held.watch();
     assert!(held.borrow().iter().all(|row| row.parked.is_none()));
     tokio::time::pause();

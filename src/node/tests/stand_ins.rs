@@ -325,6 +325,7 @@ pub(super) fn open(worker_id: &str, port: u16) -> Open {
         }),
         resume: None,
         process: None,
+        keep: None,
     }
 }
 

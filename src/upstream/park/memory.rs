@@ -8,7 +8,10 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::terms::Stay;
-use crate::ray::registry::EnteredBreakpoint;
+use crate::identity::Principal;
+use crate::policy::Rights;
+use crate::ray::registry::{Breakpoint, EnteredBreakpoint};
+use crate::session::Permit;
 use crate::session::live::Live;
 use crate::timestamp::Timestamp;
 use crate::upstream::{credential, owner};
@@ -78,11 +81,26 @@ impl ResumeState {
 
     /// By what another process keeps the worker of `live`; for just so long as is `left`, where it is parked. `None`: by nothing.
     pub(crate) fn keep(&self, live: &Live<'_>, left: Option<Duration>) -> Option<Box<ParkTerms>> {
-        let principal = live.worker.principal();
+        let worker = &live.worker;
+        let session = (worker.principal(), worker.rights(), &**worker.breakpoint());
+        self.terms(session, live.began.elapsed(), left)
+    }
+
+    /// The same of a session by `permit` whose worker is about to be reached.
+    pub(crate) fn keep_from_now(&self, permit: &Permit) -> Option<Box<ParkTerms>> {
+        let session = (permit.principal(), permit.rights(), &**permit.breakpoint());
+        self.terms(session, Duration::ZERO, None)
+    }
+
+    fn terms(
+        &self,
+        (principal, rights, breakpoint): (&Principal, &Rights, &Breakpoint),
+        lasted: Duration,
+        left: Option<Duration>,
+    ) -> Option<Box<ParkTerms>> {
         let expires = principal.expires();
         let expires = expires.map(|at| at.duration_since(SystemTime::now()).unwrap_or_default());
-        let lasted = live.began.elapsed();
-        let limit = live.worker.rights().obligations.session_limit;
+        let limit = rights.obligations.session_limit;
         let limit = limit.map(|limit| limit.saturating_sub(lasted));
         let at_most = [expires, limit, left].into_iter().flatten().min();
         let now = Timestamp::now();
@@ -104,7 +122,7 @@ impl ResumeState {
             capabilities: (&*self.capabilities).into(),
             attach: self.attach,
             cluster_session: self.cluster_session,
-            entered: EnteredBreakpoint::told(live.worker.breakpoint()),
+            entered: EnteredBreakpoint::told(breakpoint),
         }))
     }
 }

@@ -194,6 +194,9 @@ pub struct Open {
     /// The subprocess of the worker that the stream is for; `None`: the worker itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<u32>,
+    /// By what the agent is to keep the worker where the relay is lost before it has said more on the stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep: Option<Box<ParkTerms>>,
 }
 
 /// Where workers meet a person's debugger.

@@ -41,6 +41,7 @@ fn messages_are_spelled_as_the_protocol_says() {
         holder: None,
         resume: None,
         process: None,
+        keep: None,
     });
     let text = r#"{"type":"open","stream":"0101010101010101","secret":"02020202020202020202020202020202","cluster":"default","node_id":"0a0b","worker_id":"0c","kind":"debugpy","port":38645,"holder":null}"#;
     assert_eq!(written(&open), text);

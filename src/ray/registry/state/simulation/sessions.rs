@@ -220,6 +220,7 @@ impl World {
             }),
             resume: resumes.then(|| owner.into()),
             process: None,
+            keep: None,
         };
         self.send(channel, Message::Open(Box::new(open), stream));
     }
