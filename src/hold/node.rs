@@ -188,16 +188,41 @@ impl<A> NodeHolds<A> {
             cluster_session: keep.cluster_session,
             bytes,
         });
+        if row.process.is_none() {
+            let (worker_id, port) = (row.held.worker_id.clone(), row.held.port);
+            self.go_along(&worker_id, port, &keep.owner);
+        }
         Ok(())
     }
 
     /// The session that `open` of `replica` names goes on with the worker of `id`, which was kept, at `now_unix_ms`.
     pub(crate) fn resume(&mut self, id: HoldId, open: &Open, replica: Replica, now_unix_ms: u64) {
-        if let Some(row) = self.rows.iter_mut().find(|row| row.id == id) {
-            (row.kept, row.held.parked, row.held.replica) = (None, None, replica);
-            row.held.since_unix_ms = now_unix_ms;
-            if let Some(holder) = &open.holder {
-                row.held.show(holder);
+        let Some(row) = self.rows.iter_mut().find(|row| row.id == id) else {
+            return;
+        };
+        let owner: Option<Name> = row.owner().map(|owner| (&**owner).into());
+        (row.kept, row.held.parked, row.held.replica) = (None, None, replica);
+        row.held.since_unix_ms = now_unix_ms;
+        if let Some(holder) = &open.holder {
+            row.held.show(holder);
+        }
+        let taken_over = row.process.is_none() && owner.is_some_and(|own| own != row.held.name);
+        if taken_over {
+            let taker = (&*row.held.name).into();
+            self.go_along(&open.worker_id, open.port, &taker);
+        }
+    }
+
+    /// The subprocesses that are kept of the worker are those of `owner`, who has that now.
+    fn go_along(&mut self, worker_id: &Name, port: u16, owner: &Subject) {
+        let of_worker =
+            |row: &&mut NodeHold<A>| row.process.is_some() && row.is_of(worker_id, port);
+        for row in self.rows.iter_mut().filter(of_worker) {
+            if let Some(parked) = row.held.parked.as_mut()
+                && parked.owner != *owner
+            {
+                // It is kept no longer than its worker, which a revocation ends.
+                (parked.owner, parked.credential) = (owner.clone(), None);
             }
         }
     }

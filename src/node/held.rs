@@ -303,6 +303,48 @@ mod tests {
         drop((next.unwrap(), its_asks));
     }
 
+    #[tokio::test]
+    async fn a_subprocess_goes_along_with_who_takes_its_worker_over() {
+        let table = HoldTable::new();
+        let (one, other) = (Hex([1; 8]), Hex([2; 8]));
+        let of = |worker: &str| Open {
+            process: Some(9),
+            ..open(worker, None)
+        };
+        let park = |worker: &str| {
+            let worker_hold = table.take(&open(worker, Some("7")), one).unwrap();
+            let subprocess = table.take(&of(worker), one).unwrap();
+            let asks = worker_hold.park(&keep("ada"), LEFT).unwrap();
+            let its_asks = subprocess.park(&keep("ada"), LEFT).unwrap();
+            (worker_hold, subprocess, (asks, its_asks))
+        };
+        let (worker, subprocess, _asks) = park("w");
+        let (_other_worker, others, _others_asks) = park("v");
+        let mut takes = Open {
+            resume: Some("ada".into()),
+            ..open("w", Some("8"))
+        };
+        if let Some(holder) = &mut takes.holder {
+            holder.name = "bob".into();
+        }
+        worker.resume(&takes, other);
+        let kept_for = |worker: &str| {
+            let holds = table.holds.lock();
+            let kept = holds.kept(&worker.into(), 4000, Some(9));
+            kept.map(|(owner, _)| owner.to_string())
+        };
+        assert_eq!(kept_for("w").as_deref(), Some("bob"));
+        assert_eq!(kept_for("v").as_deref(), Some("ada"));
+        let stays = subprocess.left_by_its_task();
+        assert!(futures_util::FutureExt::now_or_never(stays).is_none());
+        assert!(others.kept_with_its_task().is_some());
+        // Who has the worker next is another person.
+        drop(worker);
+        let _next = table.take(&open("w", Some("9")), one).unwrap();
+        let is_left = subprocess.left_by_its_task();
+        assert!(futures_util::FutureExt::now_or_never(is_left).is_some());
+    }
+
     #[test]
     fn nobody_has_more_kept_than_may_be_and_all_together_neither() {
         let table = HoldTable::new();

@@ -22,7 +22,6 @@ pub(crate) use self::left::ParkView;
 use self::share::ParkPlaces;
 pub(crate) use self::share::ParkShare;
 use self::subprocesses::Subprocesses;
-pub(crate) use self::subprocesses::has_task;
 use super::{Attached, Authorized};
 use crate::agents::WorkerRoute;
 use crate::audit::Unavailable;
@@ -60,6 +59,8 @@ pub struct Parks {
 #[derive(Debug)]
 struct ParkEntry {
     principal: Principal,
+    /// Of a subprocess: who has taken over the task that it is of, or is about to.
+    heir: Option<Principal>,
     asks: mpsc::Sender<ParkCommand>,
 }
 
@@ -86,6 +87,8 @@ pub(crate) struct Busy;
 pub(crate) struct Offer {
     /// The subprocess of the worker that it is; `None`: the worker itself.
     pub(crate) process: Option<u32>,
+    /// Whose it is; `None`: that is not known.
+    pub(crate) owner: Option<String>,
     /// How it was left.
     pub(crate) left: ParkView,
     /// By which way the worker is reached.
@@ -165,6 +168,7 @@ impl Parks {
         let (ask, asks) = mpsc::channel(1);
         let entry = ParkEntry {
             principal: principal.clone(),
+            heir: None,
             asks: ask,
         };
         let mut parked = self.parked.lock();
@@ -275,13 +279,45 @@ impl Parks {
         self.subprocesses.parked.subscribe()
     }
 
-    /// The subprocesses of the worker of the breakpoint `id` whose sessions `principal` has parked.
-    pub(crate) fn subprocesses(&self, principal: &Principal, id: BreakpointId) -> BTreeSet<u32> {
+    /// Whether `id` is parked here.
+    pub(crate) fn has(&self, id: ParkId) -> bool {
+        self.parked.lock().contains_key(&id)
+    }
+
+    /// The subprocesses of the worker of the breakpoint `id` whose sessions are parked for `principal`.
+    pub(crate) fn subprocesses(
+        &self,
+        list: &Snapshot,
+        principal: &Principal,
+        id: BreakpointId,
+    ) -> BTreeSet<u32> {
+        let holder = holder(list, id);
         let parked = self.parked.lock();
         let own = parked.iter().filter(|(park, entry)| {
-            park.breakpoint == id && entry.principal.is_same_person(principal)
+            park.breakpoint == id && entry.owner(holder).is_same_person(principal)
         });
         own.filter_map(|(park, _)| park.process).collect()
+    }
+
+    /// `taker` is about to go on with the task at `held`, which is another person's: the sessions with its subprocesses go along,
+    /// once the taker has it.
+    pub(crate) fn go_along(&self, held: &Breakpoint, taker: &Principal) {
+        let mut parked = self.parked.lock();
+        let of_task = |park: &ParkId| park.breakpoint == held.id && park.process.is_some();
+        for (_, entry) in parked.iter_mut().filter(|(park, _)| of_task(park)) {
+            entry.principal = entry.owner(held.holder()).clone();
+            entry.heir = Some(taker.clone());
+        }
+    }
+
+    /// Whether `principal` has the task that `id` is a subprocess of, here or elsewhere, attached or parked, or who has taken it
+    /// over from that person: a subprocess is kept as long.
+    pub(crate) fn has_task(&self, list: &Snapshot, id: ParkId, principal: &Principal) -> bool {
+        let holder = holder(list, id.breakpoint);
+        let parked = self.parked.lock();
+        let owner = parked.get(&id).map(|entry| entry.owner(holder));
+        let owner = owner.unwrap_or(principal).known_subject();
+        holder.is_some_and(|holder| holder.subject == owner)
     }
 
     /// The client of the worker of the breakpoint `id` is told of its subprocess `process`.
@@ -325,7 +361,7 @@ impl Parks {
             process,
         };
         let entry = parked.get(&id).ok_or_else(|| over(breakpoint))?;
-        match (may(&entry.principal), breakpoint.holder()) {
+        match (may(entry.owner(breakpoint.holder())), breakpoint.holder()) {
             (true, _) => Ok(entry.asks.clone()),
             (false, Some(holder)) => {
                 Err(SessionRefusal::in_use(breakpoint, holder, Timestamp::now()))
@@ -333,6 +369,23 @@ impl Parks {
             (false, None) => Err(over(breakpoint)),
         }
     }
+}
+
+impl ParkEntry {
+    /// Whose it is, where `holder` has the worker: of a subprocess the heir's, once that person has the task.
+    fn owner(&self, holder: Option<&Holder>) -> &Principal {
+        let has_task =
+            |heir: &&Principal| holder.is_some_and(|holder| holder.subject == heir.known_subject());
+        self.heir
+            .as_ref()
+            .filter(has_task)
+            .unwrap_or(&self.principal)
+    }
+}
+
+/// Who has the breakpoint `id`, here or elsewhere, attached or parked.
+fn holder(list: &Snapshot, id: BreakpointId) -> Option<&Holder> {
+    list.find(id)?.holder()
 }
 
 /// The refusal where `breakpoint` was parked a moment ago.

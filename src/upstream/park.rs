@@ -33,7 +33,7 @@ use crate::debugger::unattended::{Unattended, UnattendedEvent};
 use crate::debugger::waiting::{AfterWaiting, Waiting};
 use crate::session::Session;
 use crate::session::live::{Live, SessionEvent, Signal};
-use crate::session::parks::{Busy, HandedOver, Offer, ParkCommand, ParkSlot, ParkView, has_task};
+use crate::session::parks::{Busy, HandedOver, Offer, ParkCommand, ParkId, ParkSlot, ParkView};
 use crate::session::state::SessionState;
 use crate::session::worker_end::was_intended;
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
@@ -376,6 +376,7 @@ impl<'a> Park<'a> {
         let (acceptance, accepted) = oneshot::channel();
         let offer = Offer {
             process: self.live.worker.process(),
+            owner: self.live.worker.principal().known_subject(),
             left: self.left.clone(),
             way: self.live.worker.way().cloned(),
             session: self.session.id(),
@@ -461,7 +462,14 @@ pub(crate) fn has_task_of(context: &Context, live: &Live<'_>) -> bool {
     let worker = &live.worker;
     let has = || {
         let list = context.registry.snapshot();
-        has_task(&list, worker.breakpoint().id, worker.principal())
+        let id = ParkId {
+            breakpoint: worker.breakpoint().id,
+            process: worker.process(),
+        };
+        context
+            .sessions
+            .parks
+            .has_task(&list, id, worker.principal())
     };
     worker.holds() || context.shutdown.drain.is_cancelled() || has()
 }

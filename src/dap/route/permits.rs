@@ -8,6 +8,7 @@ use crate::dap::client::DebugClient;
 use crate::dap::selection::Hint;
 use crate::policy::Scope;
 use crate::ray::registry::{Breakpoint, BreakpointId};
+use crate::session::parks::ParkId;
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Denied, Permit, authorise};
 use crate::upstream::owner;
@@ -88,8 +89,11 @@ impl AttachFlow<'_> {
         }
         let authorised = self.allowed(breakpoint)?;
         let parks = &self.context.sessions.parks;
-        let parked = parks.subprocesses(&self.principal, breakpoint.id);
-        if parked.contains(&process) {
+        let id = ParkId {
+            breakpoint: breakpoint.id,
+            process: Some(process),
+        };
+        if parks.has(id) {
             let taken = park::take_subprocess(
                 (self.context, self.session),
                 authorised,

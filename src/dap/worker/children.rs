@@ -83,7 +83,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let parks = &self.context.sessions.parks;
         let worker = &self.live.worker;
         let id = worker.breakpoint().id;
-        let parked = parks.subprocesses(worker.principal(), id);
+        let list = self.context.registry.snapshot();
+        let parked = parks.subprocesses(&list, worker.principal(), id);
         let parked = parked.difference(&self.children.again).copied();
         let unopened = parks.unopened(id);
         let unopened = unopened.difference(&self.children.named).copied();

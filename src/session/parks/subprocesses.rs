@@ -5,8 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::identity::Principal;
-use crate::ray::registry::{BreakpointId, Snapshot};
+use crate::ray::registry::BreakpointId;
 
 /// Subprocesses of one task that are remembered: those beyond would be opened in no window either.
 const MOST: usize = 1024;
@@ -68,13 +67,6 @@ impl Subprocesses {
         self.at_agent.lock().remove(&id);
         self.unopened.lock().remove(&id).unwrap_or_default()
     }
-}
-
-/// Whether `principal` has the task with the breakpoint `id`, here or elsewhere, attached or parked: its subprocesses are kept as
-/// long.
-pub(crate) fn has_task(list: &Snapshot, id: BreakpointId, principal: &Principal) -> bool {
-    let holder = list.find(id).and_then(|breakpoint| breakpoint.holder());
-    holder.is_some_and(|holder| holder.subject == principal.known_subject())
 }
 
 #[cfg(test)]

@@ -128,6 +128,9 @@ pub(crate) async fn take(
     let last = held.holder().ok_or_else(|| over(held))?;
     let others = || last.subject.clone().unwrap_or_default();
     let taken_from = (!is_own(&principal, held)).then(others);
+    if taken_from.is_some() {
+        context.sessions.parks.go_along(held, &principal);
+    }
     // Recognised before the wait, whose end may be that of its time.
     let still_welcome = || match principal.is_over() {
         Some(why) => Err(SessionRefusal::Forbidden(why.to_string())),
@@ -177,7 +180,11 @@ pub(crate) async fn take_subprocess(
     if let Some(why) = principal.is_over() {
         return Err(SessionRefusal::Forbidden(why.to_string()));
     }
-    let resumed = Resumed::of(&offer);
+    let others = || offer.owner.clone().unwrap_or_default();
+    let resumed = Resumed {
+        taken_from: (offer.owner != principal.known_subject()).then(others),
+        ..Resumed::of(&offer)
+    };
     let holder = session.holder(&principal, client);
     Ok((Permit::offered(offer, authorised, holder), resumed))
 }

@@ -1,6 +1,7 @@
 //! Subprocesses of a task: each has a session of its own, which is kept as that of the task is.
 
 use super::*;
+use crate::audit::testing::AuditLine;
 use crate::session::authorise;
 
 /// A session with the subprocess 7 of a task, which stands, and its debugger.
@@ -115,6 +116,64 @@ async fn a_lost_task_is_found_again_with_its_subprocess() {
     let_go(&mut childs).await;
     parent.send("threads", json!({})).await;
     got(&mut dap, "threads").await;
+}
+
+#[tokio::test]
+async fn who_takes_a_task_over_is_asked_for_its_subprocess_which_is_that_persons_then() {
+    let (context, spy) = relay(minutes(15));
+    let (worker, parent, mut dap, (child, mut childs)) = standing_with_subprocess(&context).await;
+    let id = worker.breakpoint.id;
+    drop((parent.dap, child.dap));
+    until_states(&context, &[SessionState::Parked; 2]).await;
+    let by_id = json!({"rayRelay": {"breakpoint": id, "takeOver": true, "token": token_of("adm")}});
+    let (mut parent, _) = again_with(&context, by_id).await;
+    let configuration = asked_to_open(&mut parent).await;
+    assert_eq!(configuration["subProcessId"], 7);
+    nothing_for(&mut childs, Duration::from_millis(50)).await;
+    // Not that of the person who had it, any more.
+    let own = json!({"subProcessId": 7, "rayRelay": {"breakpoint": id, "token": token_of("ann")}});
+    refusal(&context, own).await;
+    let child = goes_on(&context, configuration).await;
+    got(&mut childs, "threads").await;
+    until_states(&context, &[SessionState::Attached; 2]).await;
+    let lines = spy.lines();
+    let of = |line: &&AuditLine| line.details["taken_from"] == "ann";
+    let taken: Vec<_> = lines.iter().filter(of).collect();
+    assert_eq!(taken.len(), 2);
+    assert!(
+        taken
+            .iter()
+            .all(|line| line.subject.as_deref() == Some("adm"))
+    );
+    // It is kept with the task for that person from now on.
+    drop(child.dap);
+    until_states(&context, &[SessionState::Attached, SessionState::Parked]).await;
+    parent
+        .send("disconnect", json!({"terminateDebuggee": false}))
+        .await;
+    let_go(&mut dap).await;
+    drop(dap);
+    let_go(&mut childs).await;
+}
+
+/// Some open no sessions with subprocesses, as a prompt does.
+#[tokio::test]
+async fn a_subprocess_stays_until_who_has_taken_its_task_over_lets_that_run() {
+    let (context, _) = relay(minutes(15));
+    let (worker, parent, mut dap, (child, mut childs)) = standing_with_subprocess(&context).await;
+    let id = worker.breakpoint.id;
+    drop((parent.dap, child.dap));
+    until_states(&context, &[SessionState::Parked; 2]).await;
+    let by_id = json!({"rayRelay": {"breakpoint": id, "takeOver": true, "token": token_of("adm")}});
+    let (mut parent, _) = again_with(&context, by_id).await;
+    asked_to_open(&mut parent).await;
+    nothing_for(&mut childs, Duration::from_millis(200)).await;
+    parent
+        .send("disconnect", json!({"terminateDebuggee": false}))
+        .await;
+    let_go(&mut dap).await;
+    drop(dap);
+    let_go(&mut childs).await;
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::table::{Agent, AtAgent, Entry, Kept, KeptSince, Terms, replica};
 use super::words::Row;
-use super::world::{Cause, Channel, Connection, Message, PEOPLE, World};
+use super::world::{Cause, Channel, Connection, Message, PEOPLE, World, person_called};
 use crate::hold::HoldId;
 use crate::wire::tunnel::messages::{LetRun, Open};
 
@@ -117,6 +117,7 @@ impl World {
             return false;
         };
         at.resume(hold, open, (row, replica(row.relay)), ms);
+        at.go_along(row.worker, row.person);
         let keep = said.keep.renewed(Duration::from_millis(ms - said.at));
         let terms = said.terms;
         let lasts = keep.lasts(Duration::ZERO);
@@ -214,7 +215,7 @@ impl World {
 
     /// The relay of `stream` is lost: what it said counts.
     pub(super) fn lose_relay_of(&mut self, stream: u64) {
-        let (agent, person) = (self.streams[&stream].agent, self.streams[&stream].person);
+        let agent = self.streams[&stream].agent;
         let ms = self.ms;
         let at = &mut self.agents[agent];
         let Some(AtAgent { hold, worker, said }) = at.streams.remove(&stream) else {
@@ -228,8 +229,12 @@ impl World {
         };
         match said.map(|said| (until(&said), said)) {
             Some((until, said)) if until > ms => {
-                at.keep(hold, &said.keep, until);
+                // Who has taken it over and has not said by what it is kept has not had it.
+                let person = person_called(&said.keep.owner);
+                self.workers[worker].owner = Some(person);
+                at.keep(hold, (&said.keep, person), until);
                 at.leave_beside(stream, Some((&said.keep, until)));
+                at.go_along(worker, person);
                 let kept = Kept {
                     hold,
                     worker,

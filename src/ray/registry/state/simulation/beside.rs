@@ -60,8 +60,25 @@ impl Agent {
         }
     }
 
+    /// Those that are kept of `worker` are of the `person` who has it now.
+    pub(super) fn go_along(&mut self, worker: usize, person: usize) {
+        let kept = |one: &&mut Subprocess| one.worker == worker && one.stream.is_none();
+        for one in self.beside.iter_mut().filter(kept) {
+            one.person = person;
+        }
+    }
+
     /// Lets those run whose worker the person has no more.
     fn end_beside(&mut self) {
+        for one in &self.beside {
+            let mut of_worker = self
+                .beside
+                .iter()
+                .filter(|other| other.worker == one.worker);
+            let is_kept = of_worker.any(|other| other.stream.is_none());
+            let found = self.holds.kept(&name(one.worker).into(), 4000, PROCESS);
+            assert_eq!(found.is_some(), is_kept, "of worker {}", one.worker);
+        }
         let mut kept = std::mem::take(&mut self.beside);
         kept.retain(|one| {
             let has = self

@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::relay::{Phase, Session};
+use super::steps::is_at_agent;
 use super::world::{Cause, Channel, Connection, KEEPS, Message, PEOPLE, Stream, World, name};
 use crate::hold::Holder;
 use crate::ray::registry::breakpoint::Breakpoint;
@@ -156,7 +157,7 @@ impl World {
         let (_, _, changes) = state.claim(entry.id, claim, holder, now).unwrap();
         self.took(relay, changes);
         if self.shape.agents[worker % 2] {
-            self.ask_agent(relay, claim, false);
+            self.ask_agent(relay, claim, None);
         } else if self.dial(worker, person, Connection::Direct(relay, claim)) {
             self.set_phase(relay, claim, Phase::Attached);
         } else {
@@ -179,12 +180,22 @@ impl World {
             self.no_sooner(relay, claim, until.map(|until| unix_ms(until.time)));
             self.took(relay, changes);
             self.show(relay, claim);
-            self.ask_agent(relay, claim, true);
+            let owner = entry.holder().and_then(|holder| holder.subject.as_deref());
+            self.ask_agent(relay, claim, owner);
         }
     }
 
-    /// Asks the agent of its node for the worker of `claim`.
-    pub(super) fn ask_agent(&mut self, relay: usize, claim: u64, resumes: bool) {
+    /// Goes on with what an agent keeps for another person.
+    pub(super) fn take_over(&mut self, person: usize, relay: usize, worker: usize) {
+        let entry = self.relays[relay].entry(name(worker)).cloned();
+        let kept = entry.filter(|entry| entry.holder().is_some_and(is_at_agent));
+        if let Some(entry) = kept {
+            self.resume_kept(person, relay, worker, &entry);
+        }
+    }
+
+    /// Asks the agent of its node for the worker of `claim`, which it keeps for that one where it `resumes`.
+    pub(super) fn ask_agent(&mut self, relay: usize, claim: u64, resumes: Option<&str>) {
         let Session { worker, person, .. } = self.relays[relay].sessions[&claim];
         let agent = worker % 2;
         let Some(&link) = self.relays[relay].links.get(&agent) else {
@@ -203,7 +214,6 @@ impl World {
         if let Some(session) = self.relays[relay].sessions.get_mut(&claim) {
             session.stream = Some(stream);
         }
-        let owner = PEOPLE[person];
         let open = Open {
             stream: Hex([0; 8]),
             secret: Hex([0; 16]),
@@ -213,12 +223,12 @@ impl World {
             kind: Kind::Debugpy,
             port: 4000,
             holder: Some(messages::WorkerTaker {
-                name: owner.into(),
+                name: PEOPLE[person].into(),
                 session: claim.to_string().as_str().into(),
                 client: "c".into(),
                 peer: None,
             }),
-            resume: resumes.then(|| owner.into()),
+            resume: resumes.map(Into::into),
             process: None,
             keep: None,
         };

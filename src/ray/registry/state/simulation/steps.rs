@@ -13,6 +13,8 @@ pub(super) enum Step {
     /// A person at a relay, with a worker.
     Attach(usize, usize, usize),
     Release(usize, usize, usize),
+    /// An administrator goes on with what an agent keeps for another person.
+    TakeOver(usize, usize, usize),
     /// The client of a session goes: it says that the task runs on, or it is lost.
     Continue(usize, u64),
     Lose(usize, u64),
@@ -67,6 +69,7 @@ impl Step {
             Self::Pass(_) => ALWAYS_RARE + 5,
             Self::Kill(_) => ALWAYS_RARE + 6,
             Self::HaveLeft(_) => ALWAYS_RARE + 7,
+            Self::TakeOver(..) => ALWAYS_RARE + 8,
         }
     }
 }
@@ -147,6 +150,9 @@ pub(super) fn all(world: &World, out: &mut Vec<Step>) {
                             out.push(Step::Attach(p, r, w));
                             out.push(Step::Release(p, r, w));
                         }
+                        Some(holder) if is_at_agent(holder) => {
+                            out.push(Step::TakeOver(p, r, w));
+                        }
                         Some(_) => {}
                     }
                 }
@@ -192,6 +198,11 @@ pub(super) fn all(world: &World, out: &mut Vec<Step>) {
     }
 }
 
+/// An agent keeps it.
+pub(super) fn is_at_agent(holder: &Holder) -> bool {
+    holder.parked_until.is_some() && !holder.is_here() && !holder.at_neighbour
+}
+
 impl World {
     /// Nothing between the ends of `channel` is cut.
     fn reaches(&self, channel: Channel) -> bool {
@@ -217,6 +228,7 @@ impl World {
             Step::Kill(w) => self.kill(w),
             Step::Attach(person, relay, worker) => self.attach(person, relay, worker),
             Step::Release(person, relay, worker) => self.release(person, relay, worker),
+            Step::TakeOver(person, relay, worker) => self.take_over(person, relay, worker),
             Step::Continue(relay, claim) => {
                 let cause = self.said(relay, claim);
                 self.say_continue(relay, claim, cause);

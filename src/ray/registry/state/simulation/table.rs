@@ -154,10 +154,10 @@ impl Agent {
         }
     }
 
-    pub(super) fn keep(&mut self, id: HoldId, keep: &ParkTerms, until: u64) {
+    pub(super) fn keep(&mut self, id: HoldId, (keep, person): (&ParkTerms, usize), until: u64) {
         self.holds.park(id, keep, until, ()).unwrap();
         if let Some(entry) = self.table.get_mut(&id) {
-            entry.row.parked = Some(until);
+            (entry.row.parked, entry.row.person) = (Some(until), person);
         }
         for late in &self.late {
             let found = self.holds.to_let_run(late);
@@ -203,10 +203,9 @@ impl Agent {
                 &*held.worker_id == name(row.worker)
                     && held.replica == replica(row.relay)
                     && *held.session == row.session.to_string()
-                    && &*held.name == PEOPLE[row.person]
+                    && parked.map_or(&*held.name, |parked| &*parked.owner) == PEOPLE[row.person]
                     && held.since_unix_ms == *since
-                    && parked.map(|parked| parked.until_unix_ms) == row.parked
-                    && parked.is_none_or(|parked| &*parked.owner == PEOPLE[row.person]),
+                    && parked.map(|parked| parked.until_unix_ms) == row.parked,
                 "{held:?} is told of {row:?} since {since}"
             );
         }

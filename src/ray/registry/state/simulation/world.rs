@@ -431,6 +431,11 @@ impl World {
 /// Names of the people.
 pub(super) const PEOPLE: [&str; 2] = ["p0", "p1"];
 
+/// The person of that name.
+pub(super) fn person_called(name: &str) -> usize {
+    PEOPLE.iter().position(|person| *person == name).unwrap()
+}
+
 /// What a head may say of the workers: of one in each of its states, and of two.
 static ROWS: LazyLock<Vec<Vec<WorkerRow>>> = LazyLock::new(|| {
     let row = |w: usize, state: usize| WorkerRow {
