@@ -337,11 +337,11 @@ impl<'a> AttachFlow<'a> {
             let goes_on = resumed.as_ref();
             let has_place = goes_on.is_some_and(|it| member.is_some() || it.has_place());
             let promised = |asked| promise(self.context, &permit, family, has_place, asked);
-            selector.park_for.map_or(Ok(()), promised)?;
-            Ok(member)
+            let share = selector.park_for.map_or(Ok(None), promised)?;
+            Ok((member, share))
         });
-        let member = match member {
-            Ok(member) => member,
+        let (member, share) = match member {
+            Ok(joined) => joined,
             Err(refusal) => {
                 drop(permit);
                 return Err(
@@ -395,6 +395,7 @@ impl<'a> AttachFlow<'a> {
             goodbye: opened.client.goodbye,
             on_close: selector.on_close,
             park_for: selector.park_for,
+            share,
             pauses: selector.running,
             quirks: opened.client.quirks,
             children: opened.client.children,

@@ -265,7 +265,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             pausing: opening.pauses.then_some(Pausing::Wanted),
             resumption: None,
             vanished: false,
-            share: None,
+            share: opening.share,
             place: None,
             question: 0,
         })

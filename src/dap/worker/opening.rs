@@ -16,6 +16,7 @@ use crate::dap::refusal::close_with;
 use crate::dap::selection::ChildSessions;
 use crate::debugger::Worker;
 use crate::session::live::Begun;
+use crate::session::parks::ParkShare;
 use crate::session::{GroupMember, Permit, WorkerEnd};
 use crate::telemetry::metrics::{Outcome, RefusalKind};
 use crate::upstream::{self, ConnectError};
@@ -43,6 +44,8 @@ pub(in crate::dap) struct Opening {
     pub(in crate::dap) on_close: Option<OnClose>,
     /// For how long it is kept then, and where the client is lost, where it has said so.
     pub(in crate::dap) park_for: Option<Duration>,
+    /// What it needs for that, where it was promised.
+    pub(in crate::dap) share: Option<Box<ParkShare>>,
     /// The task runs, and is to stop when the client has configured.
     pub(in crate::dap) pauses: bool,
     pub(in crate::dap) quirks: Quirks,

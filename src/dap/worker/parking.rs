@@ -356,7 +356,8 @@ where
     relaying.resumption = Some(Box::new(resumption));
     // It may be a part of a cluster session's, whose other tasks are parked still.
     let principal = relaying.live.worker.principal();
-    relaying.share = share.filter(|share| relaying.member.is_none() && share.is_of(principal));
+    let share = share.filter(|share| relaying.member.is_none() && share.is_of(principal));
+    relaying.share = share.or(relaying.share.take());
     relaying.find_subprocesses();
     relaying.tell_beginning(capabilities, None);
     let whose = (&*whose, &*for_how_long);

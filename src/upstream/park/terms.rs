@@ -96,8 +96,8 @@ fn longest(context: &Context, permit: &Permit) -> Duration {
     by_rule.unwrap_or(context.config.park.max)
 }
 
-/// Whether a session of `permit`, of a `family` where a cluster session opens it, can be kept for as long as is `asked`. One that
-/// goes on with a park may have its place.
+/// Whether a session of `permit`, of a `family` where a cluster session opens it, can be kept for as long as is `asked`, and what it
+/// needs for that, which is its own from now on. One that goes on with a park may have its place.
 ///
 /// # Errors
 /// [`SessionRefusal`]: who asks for more than there is would find the task gone.
@@ -107,7 +107,7 @@ pub(crate) fn promise(
     family: Option<&str>,
     has_place: bool,
     asked: Duration,
-) -> Result<(), SessionRefusal> {
+) -> Result<Option<Box<ParkShare>>, SessionRefusal> {
     let Some(most) = keeps(context, permit, Some(asked)) else {
         let why =
             "tasks cannot be parked here: neither the policy nor `[park] for` turns parking on";
@@ -121,12 +121,13 @@ pub(crate) fn promise(
         )));
     }
     if has_place {
-        return Ok(());
+        return Ok(None);
     }
     let task = task_of(permit.breakpoint(), permit.process());
     let family = family.or(task.as_deref());
-    let share = context.sessions.parks.share(permit.principal(), family);
-    let share = share.and_then(|_| context.sessions.parks.has_room());
+    let parks = &context.sessions.parks;
+    let share = parks.share(permit.principal(), family);
+    let share = share.and_then(|share| parks.has_room().map(|()| Some(share)));
     share.map_err(|why| {
         SessionRefusal::Throttled(format!(
             "this task cannot be parked as well, because {why}: `ray-relay release` ends one"

@@ -104,6 +104,29 @@ async fn nobody_is_promised_what_a_rule_does_not_allow_or_there_is_no_room_for()
     );
 }
 
+/// Two that ask at the same moment would both be let in, and one of their tasks run on.
+#[tokio::test]
+async fn a_place_that_is_promised_to_one_is_not_promised_to_another() {
+    let (context, _) = relay(minutes(15));
+    let lim = crate::identity::testing::principal(&context.auth, "lim").await;
+    let taken: Vec<_> = (1..EACH)
+        .map(|_| context.sessions.parks.share(&lim, None).unwrap())
+        .collect();
+    let one = Worker::listed(&context).await;
+    let (asking, _) = Debugger::attaching(&context, park_for("lim", "1h")).await;
+    // Its debugger has not said a word yet.
+    let (_unheard, _) = timeout(PATIENCE, one.listener.accept())
+        .await
+        .unwrap()
+        .unwrap();
+    let other = Worker::listening(paused("cube", 2)).await;
+    context.registry.insert(other.breakpoint.clone());
+    let said = refusal(&context, park_for("lim", "1h")).await;
+    assert!(said.contains("you have 8 parked sessions"), "{said}");
+    assert_not_dialled(other.listener);
+    drop((asking, taken));
+}
+
 /// VS Code (1.139) shows "Disconnect and Suspend" in any case, and says `suspendDebuggee` only to an adapter that claims both.
 /// dape (0.27) ends the process where it is claimed.
 #[tokio::test]
