@@ -60,6 +60,8 @@ enum NotParked {
     NoStop,
     #[error("the task runs on, because it cannot be parked: {0}")]
     RunsOn(String),
+    #[error("the task cannot be parked: {0}; `ray-relay list` says whether it stays")]
+    Unknown(String),
     #[error("the relay is ending; try again when it is back")]
     Ending,
 }
@@ -71,7 +73,9 @@ impl NotParked {
             Self::Denied(Denied::Hidden) => StatusCode::NOT_FOUND,
             Self::NotAttached(why) => own_connection::status(why),
             Self::Ending => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Legacy | Self::NoStop | Self::RunsOn(_) => StatusCode::CONFLICT,
+            Self::Legacy | Self::NoStop | Self::RunsOn(_) | Self::Unknown(_) => {
+                StatusCode::CONFLICT
+            }
         }
     }
 }
@@ -167,12 +171,16 @@ async fn park(
     }
     // Read no longer, so that nothing waits for it.
     drop(pieces);
-    if let Err(why) = prompt.stay().await {
-        prompt.leave().await;
-        return Err(NotParked::RunsOn(why));
+    let stays = prompt.stay().await;
+    // A client that is lost without a goodbye is kept where that can be, whatever it was told.
+    drop(prompt);
+    let why = || "its session has ended".to_owned();
+    match (ending(ctx, breakpoint.id).await, stays) {
+        (Ending::Parked(until), _) => Ok(told(principal, breakpoint.id, Some(until))),
+        (Ending::Over, stays) => Err(NotParked::RunsOn(stays.err().unwrap_or_else(why))),
+        (Ending::Late, Ok(())) => Ok(told(principal, breakpoint.id, None)),
+        (Ending::Late, Err(why)) => Err(NotParked::Unknown(why)),
     }
-    let id = breakpoint.id;
-    Ok(told(principal, id, until(ctx, id).await))
 }
 
 /// The answer: until when the breakpoint `id` stays parked.
@@ -186,13 +194,66 @@ fn told(principal: &Principal, id: BreakpointId, until: Option<Timestamp>) -> Va
     told
 }
 
-/// Until when the task is parked, once the list says so.
-async fn until(ctx: &Context, id: BreakpointId) -> Option<Timestamp> {
+/// What has become of the session whose client has left.
+enum Ending {
+    /// It is kept until then.
+    Parked(Timestamp),
+    /// No session has the task any more.
+    Over,
+    /// The list does not say so yet.
+    Late,
+}
+
+/// The same of that with the breakpoint `id`, once the list says so.
+async fn ending(ctx: &Context, id: BreakpointId) -> Ending {
     let mut lists = ctx.registry.watch();
-    let is_parked = |list: &Arc<Snapshot>| {
+    let until = |list: &Snapshot| {
         let holder = list.find(id).and_then(|row| row.holder());
-        holder.is_none_or(|holder| holder.parked_until.is_some())
+        holder.map(|holder| holder.parked_until)
     };
-    let shown = timeout(SHOWN, lists.wait_for(is_parked)).await.ok()?.ok()?;
-    shown.find(id)?.holder()?.parked_until
+    let is_over = |list: &Arc<Snapshot>| until(list).is_none_or(|until| until.is_some());
+    match timeout(SHOWN, lists.wait_for(is_over)).await {
+        Ok(Ok(list)) => until(&list).flatten().map_or(Ending::Over, Ending::Parked),
+        Ok(Err(_)) | Err(_) => Ending::Late,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::audit::Audit;
+    use crate::config::Config;
+    use crate::dap::testing::paused;
+    use crate::identity::Authenticator;
+    use crate::ray::registry::Holder;
+
+    /// Who is told that a task runs on or stays looks at it no more.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_told_of_a_task_is_what_the_list_says_then() {
+        let ctx = Context::offline(Config::default(), Authenticator::open(), Audit::off());
+        let row = paused("square", 1);
+        let id = row.id;
+        ctx.registry.insert(row);
+        let holder = |parked_until| Holder {
+            session: 1,
+            subject: None,
+            client: CLIENT.to_owned(),
+            peer: None,
+            since: Timestamp::now(),
+            replica: None,
+            parked_until,
+            at_neighbour: false,
+        };
+        let claim = ctx.registry.claim(id, holder(None)).unwrap();
+        assert!(matches!(ending(&ctx, id).await, Ending::Late));
+        let until = Timestamp::now().after(SHOWN);
+        let parks = async {
+            claim.held_by(holder(Some(until)));
+        };
+        let (ends, ()) = tokio::join!(ending(&ctx, id), parks);
+        assert!(matches!(ends, Ending::Parked(at) if at == until));
+        drop(claim);
+        assert!(matches!(ending(&ctx, id).await, Ending::Over));
+    }
 }
