@@ -60,6 +60,35 @@ impl Shared {
     }
 }
 
+/// Two relays, with agents that are linked to both, and `ada`, who debugs at either.
+struct Pair<'a> {
+    shared: Shared,
+    ada: String,
+    one: Scene<'a>,
+    other: Scene<'a>,
+    _agents: [Agent; 2],
+}
+
+impl<'a> Pair<'a> {
+    fn new(cluster: &'a Cluster, keeps: &str) -> Self {
+        let shared = Shared::new(keeps);
+        let ada = shared.mint("ada", "list,debug,admin");
+        let one = shared.relay(cluster, PORT, &ada);
+        let other = shared.relay(cluster, PORT + 1, &ada);
+        let agents = shared.agents(&one);
+        for scene in [&one, &other] {
+            linked(scene, 2);
+        }
+        Self {
+            shared,
+            ada,
+            one,
+            other,
+            _agents: agents,
+        }
+    }
+}
+
 async fn attached(cluster: &Cluster, port: u16, id: &Value, token: &str) -> DapClient {
     let to = SocketAddr::from((RELAY_IP, port));
     let mut client = DapClient::connect_from(Editor::VsCode, cluster, "client", to).await;
@@ -116,26 +145,26 @@ async fn sessions_survive_the_death_of_their_relay_at_another_one() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
-    let shared = Shared::new("25s");
-    let ada = shared.mint("ada", "list,debug,admin");
+    let pair = Pair::new(&cluster, "25s");
+    let Pair {
+        shared,
+        ada,
+        one,
+        other,
+        ..
+    } = &pair;
     let bob = shared.mint("bob", "list,debug");
-    let one = shared.relay(&cluster, PORT, &ada);
-    let other = shared.relay(&cluster, PORT + 1, &ada);
-    let _agents = shared.agents(&one);
-    for scene in [&one, &other] {
-        linked(scene, 2);
-    }
     let mut driver = cluster.start_driver("tasks.py", &ON_TWO_NODES);
     let rows = one.wait_listed(3);
     other.wait_listed(3);
     let mut sessions = Vec::new();
     for row in &rows {
-        sessions.push(stepped(&one, PORT, &row["id"], &ada).await);
+        sessions.push(stepped(one, PORT, &row["id"], ada).await);
     }
     say("the relay is killed under three sessions");
     one.relay.signal(Signal::KILL);
     for row in &rows {
-        parked(&other, &row["id"]);
+        parked(other, &row["id"]);
     }
     let listed = other
         .command(&["list", "--insecure-send-token"])
@@ -158,12 +187,12 @@ async fn sessions_survive_the_death_of_their_relay_at_another_one() {
     let text = String::from_utf8_lossy(&seen.stdout).into_owned();
     assert!(text.contains("tasks.py(10)square()"), "{text} {seen:?}");
     assert!(text.contains("       y = 100"), "{text}");
-    parked(&other, &rows[0]["id"]);
+    parked(other, &rows[0]["id"]);
     std::thread::sleep(Duration::from_secs(2));
     assert!(driver.is_waiting());
     say("two are gone on with, and the time of the third is over");
     for (row, (_, before)) in rows.iter().zip(&sessions).take(2) {
-        goes_on(&other, PORT + 1, &row["id"], &ada, before).await;
+        goes_on(other, PORT + 1, &row["id"], ada, before).await;
     }
     let result = driver.result();
     let values = result.as_array().unwrap().iter();
@@ -176,14 +205,10 @@ async fn ten_sessions_survive_the_death_of_their_relay_at_another_one() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
-    let shared = Shared::new("5m");
-    let ada = shared.mint("ada", "list,debug,admin");
-    let one = shared.relay(&cluster, PORT, &ada);
-    let other = shared.relay(&cluster, PORT + 1, &ada);
-    let _agents = shared.agents(&one);
-    for scene in [&one, &other] {
-        linked(scene, 2);
-    }
+    let pair = Pair::new(&cluster, "5m");
+    let Pair {
+        ada, one, other, ..
+    } = &pair;
     let tasks = (0..10).map(|n| format!("task{n}@{} ", ["head", "w1"][n % 2]));
     let tasks: String = tasks.collect();
     let folder = tempfile::tempdir().unwrap();
@@ -194,7 +219,7 @@ async fn ten_sessions_survive_the_death_of_their_relay_at_another_one() {
     other.wait_listed(10);
     let mut sessions = Vec::new();
     for row in &rows {
-        let mut client = attached(&cluster, PORT, &row["id"], &ada).await;
+        let mut client = attached(&cluster, PORT, &row["id"], ada).await;
         let (thread, _) = client.stopped().await;
         client.step_over(thread).await;
         let frames = client.frames(thread).await;
@@ -204,8 +229,8 @@ async fn ten_sessions_survive_the_death_of_their_relay_at_another_one() {
     one.relay.signal(Signal::KILL);
     let mut taken_over = Vec::new();
     for (row, (_, before)) in rows.iter().zip(&sessions) {
-        parked(&other, &row["id"]);
-        let mut client = attached(&cluster, PORT + 1, &row["id"], &ada).await;
+        parked(other, &row["id"]);
+        let mut client = attached(&cluster, PORT + 1, &row["id"], ada).await;
         let (thread, _) = client.stopped().await;
         assert_eq!(client.frames(thread).await, *before);
         taken_over.push((client, thread));
@@ -266,17 +291,13 @@ async fn a_task_and_its_subprocess_survive_the_death_of_their_relay_at_another_o
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
-    let shared = Shared::new("5m");
-    let ada = shared.mint("ada", "list,debug,admin");
-    let one = shared.relay(&cluster, PORT, &ada);
-    let other = shared.relay(&cluster, PORT + 1, &ada);
-    let _agents = shared.agents(&one);
-    for scene in [&one, &other] {
-        linked(scene, 2);
-    }
-    let standing = Standing::new(&one, Some(&ada)).await;
+    let pair = Pair::new(&cluster, "5m");
+    let Pair {
+        ada, one, other, ..
+    } = &pair;
+    let standing = Standing::new(one, Some(ada)).await;
     one.relay.signal(Signal::KILL);
     let mut lost = standing.lost();
-    lost.parked(&other);
-    lost.goes_on(&other).await;
+    lost.parked(other);
+    lost.goes_on(other).await;
 }

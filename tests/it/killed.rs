@@ -147,8 +147,9 @@ async fn attached(scene: &Scene<'_>, row: &Value) -> (DapClient, u64, Vec<Frame>
 async fn ten_sessions<'a>(scene: Scene<'a>, killed: impl AsyncFnOnce(Scene<'a>) -> Scene<'a>) {
     let cluster = scene.cluster;
     let past = tempfile::tempdir().unwrap();
-    let start = |env: &[_]| cluster.start_driver("cuts.py", env);
-    let mut driver = tasks(past.path(), WITH_DEBUGPY, start);
+    let mut driver = tasks(past.path(), WITH_DEBUGPY, |env| {
+        cluster.start_driver("cuts.py", env)
+    });
     let debugpy = scene.wait_listed(WITH_DEBUGPY);
     let (in_editors, at_prompts) = debugpy.split_at(6);
     let mut legacy_driver = cluster.start_legacy_driver("legacy.py", &[]);
@@ -261,8 +262,9 @@ async fn no_task_is_lost_whenever_its_relay_is_killed() {
     let beside = BesideKeeper::new(&cluster);
     let mut scene = beside.relay();
     let past = tempfile::tempdir().unwrap();
-    let start = |env: &[_]| cluster.start_driver("cuts.py", env);
-    let mut driver = tasks(past.path(), TASKS, start);
+    let mut driver = tasks(past.path(), TASKS, |env| {
+        cluster.start_driver("cuts.py", env)
+    });
     let rows = scene.wait_listed(TASKS);
     for (row, n) in rows.iter().zip(0..) {
         let mut client = scene.connect(Editor::VsCode).await;
@@ -296,8 +298,9 @@ async fn no_legacy_prompt_is_lost_whenever_its_relay_is_killed() {
     let beside = BesideKeeper::new(&cluster);
     let mut scene = beside.relay();
     let past = tempfile::tempdir().unwrap();
-    let start = |env: &[_]| cluster.start_legacy_driver("cuts.py", env);
-    let mut driver = tasks(past.path(), TASKS, start);
+    let mut driver = tasks(past.path(), TASKS, |env| {
+        cluster.start_legacy_driver("cuts.py", env)
+    });
     let rows = scene.wait_listed(TASKS);
     let free = |scene: &Scene<'_>, row: &Value| {
         eventually("a prompt that can be entered", SOON, || {
