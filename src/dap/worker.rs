@@ -480,7 +480,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             }
             // Who asks for more than there is, or is sent more, has not asked for the task to run on.
             SpliceEvent::Malformed(_, FrameError::Short(short))
-                if self.leave_parked(&short.to_string()) =>
+                if self.leave_parked(&short.to_string(), true) =>
             {
                 return ControlFlow::Continue(Some(Outcome::Client));
             }
