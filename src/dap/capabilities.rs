@@ -1,6 +1,6 @@
 //! The answer to `initialize`, which the relay gives before any worker is chosen; and what is put right about it once one is.
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use serde_json::{Map, Value, json};
 
@@ -65,12 +65,18 @@ pub fn difference(announced: &Value, true_now: &Value) -> Map<String, Value> {
 }
 
 /// The answer to the `initialize` of a client that leaves by `goodbye`: it is not known yet who that is, so it is what a person
-/// with `debug` alone may do.
-pub(super) fn announced(context: &Context, goodbye: Goodbye) -> Value {
+/// with `debug` alone may do. Each of the few there can be is made once.
+pub(super) fn announced(context: &Context, goodbye: Goodbye) -> &'static Value {
+    static EACH: [[[OnceLock<Value>; 2]; 2]; 3] =
+        [const { [const { [const { OnceLock::new() }; 2] }; 2] }; 3];
     let may_end_worker = context.may_end_worker(Scopes::default().with(Scope::Debug));
-    let mut capabilities = debugpy(may_end_worker);
-    capabilities["supportSuspendDebuggee"] = (!context.config.park.r#for.is_zero()).into();
-    for_goodbye(capabilities, goodbye)
+    let suspends = !context.config.park.r#for.is_zero();
+    let one = &EACH[goodbye as usize][usize::from(may_end_worker)][usize::from(suspends)];
+    one.get_or_init(|| {
+        let mut capabilities = debugpy(may_end_worker);
+        capabilities["supportSuspendDebuggee"] = suspends.into();
+        for_goodbye(capabilities, goodbye)
+    })
 }
 
 /// `capabilities` as that client may know them: what it takes for its goodbye is always there.

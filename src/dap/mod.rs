@@ -34,13 +34,14 @@ mod worker;
 
 use serde_json::Value;
 use tokio::time::timeout_at;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::debug;
 
 use self::attach::RelayEndpoint;
 use self::client::DebugClient;
 use self::opened::{ClientOpening, Initialize, refused};
 use self::refusal::{hang_up, refuse};
-use self::route::AttachFlow;
+use self::route::{AttachFlow, Ready};
 use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::session::Session;
@@ -83,21 +84,35 @@ pub async fn serve<S>(context: &Context, session: Session, stream: S, connection
 where
     S: PeerStream,
 {
-    let recognised = Box::pin(recognise(context, &session, stream, &connection));
-    let ending = match recognised.await {
-        Ok((client, opened, who)) => {
-            let _busy = context.shutdown.busy.token();
-            session.set_principal(who.principal.clone());
-            let flow = AttachFlow::new(context, &session, who);
-            let begun = Box::pin(flow.begin(client, opened, connection.advertised_port));
-            match begun.await {
-                Ok((relaying, span)) => flow.run(relaying, span).await,
-                Err(ending) => ending,
-            }
-        }
+    let begun = Box::pin(begin(context, &session, stream, &connection));
+    let ending = match begun.await {
+        Ok((flow, _busy, (relaying, span))) => flow.run(relaying, span).await,
         Err(ending) => ending,
     };
     session.ended(ending);
+}
+
+/// The attach flow of the client of `stream`, and the session that comes of it, ready to run. The relay is busy with it as long
+/// as the token is there.
+///
+/// # Errors
+/// How the connection has ended without one.
+async fn begin<'a, S>(
+    context: &'a Context,
+    session: &'a Session,
+    stream: S,
+    connection: &ConnectionInfo,
+) -> Result<(AttachFlow<'a>, TaskTrackerToken, Ready<'a, S>), Outcome>
+where
+    S: PeerStream,
+{
+    let recognised = Box::pin(recognise(context, session, stream, connection));
+    let (client, opened, who) = recognised.await?;
+    let busy = context.shutdown.busy.token();
+    session.set_principal(who.principal.clone());
+    let flow = AttachFlow::new(context, session, who);
+    let begun = Box::pin(flow.begin(client, opened, connection.advertised_port)).await?;
+    Ok((flow, busy, begun))
 }
 
 /// What the client of `stream` wants, and who it is.
@@ -228,7 +243,7 @@ where
                     client.bare_failures();
                 }
                 let body = capabilities::announced(context, who.goodbye);
-                client.send(&request.success(body)).await?;
+                client.send(&request.success(body.clone())).await?;
                 let mut whole = initialize.unwrap_or_default();
                 credential::strip_all(&mut whole);
                 let initialize = Initialize {

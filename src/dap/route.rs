@@ -39,6 +39,9 @@ use crate::upstream::park::{Resumed, promise};
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::peer_stream::PeerStream;
 
+/// A session that is ready to run, and its span.
+pub(super) type Ready<'a, S> = (Box<ActiveSession<'a, S>>, Span);
+
 /// An authenticated client, on its way to a session.
 pub(super) struct AttachFlow<'a> {
     context: &'a Context,
@@ -87,7 +90,7 @@ impl<'a> AttachFlow<'a> {
         mut client: Conversation<S>,
         opened: Box<ClientOpening>,
         advertised: Option<u16>,
-    ) -> Result<(Box<ActiveSession<'a, S>>, Span), Outcome>
+    ) -> Result<Ready<'a, S>, Outcome>
     where
         S: PeerStream,
     {

@@ -327,7 +327,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             }
         }
         if self.vanished && self.may_park() {
-            self = match self.parked().await {
+            self = match Box::pin(self.parked()).await {
                 Ok(park) => return SessionOutcome::Parked(park),
                 Err(ends) => ends,
             };

@@ -18,8 +18,8 @@ const LONG: Duration = Duration::from_secs(900);
 /// The limits of one session.
 #[derive(Debug)]
 pub(crate) struct Limits {
-    session: Option<Limit>,
-    idle: Option<Limit>,
+    session: Option<Box<Limit>>,
+    idle: Option<Box<Limit>>,
 }
 
 /// What the client is to be told.
@@ -43,7 +43,7 @@ pub(super) struct Limit {
 impl Limits {
     /// Of a session that begins `now`.
     pub(crate) fn new(obligations: &SessionObligations, now: Instant) -> Self {
-        let limit = |length| Limit::new(length, now);
+        let limit = |length| Box::new(Limit::new(length, now));
         Self {
             session: obligations.session_limit.map(limit),
             idle: obligations.idle_limit.map(limit),
@@ -74,13 +74,14 @@ impl Limits {
     /// When something is due next.
     pub(crate) fn next(&self) -> Option<Instant> {
         let limits = [&self.session, &self.idle];
-        limits.into_iter().flatten().map(Limit::next).min()
+        let limits = limits.into_iter().flatten();
+        limits.map(|limit| limit.next()).min()
     }
 
     /// How much of them is left `now`, where nothing more is done.
     pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
         let limits = [&self.session, &self.idle].into_iter().flatten();
-        let ends = limits.map(Limit::end).min()?;
+        let ends = limits.map(|limit| limit.end()).min()?;
         Some(ends.saturating_duration_since(now))
     }
 

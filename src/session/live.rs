@@ -72,7 +72,7 @@ pub(crate) struct Live<'a> {
     /// Until when others wait for the task.
     collective: Option<Box<CollectiveWait>>,
     /// To be told when the program runs and stops, for [`SessionEvent::TaskEnded`] to come.
-    pub(crate) task: TaskEnd,
+    pub(crate) task: Box<TaskEnd>,
     /// When the client last said something, as far as is known.
     said: Instant,
     /// The relay is being shut down, and the client knows.
@@ -197,7 +197,7 @@ impl<'a> Begun<'a> {
             began,
             limits: Limits::new(&worker.rights().obligations, now).since(began),
             collective: worker.collective_wait().map(Box::new),
-            task: worker.task_end(),
+            task: Box::new(worker.task_end()),
             worker,
             said: now,
             draining: false,

@@ -213,8 +213,11 @@ impl Metrics {
         seconds.observe(waited.as_secs_f64());
     }
 
-    /// Bytes were relayed in a session.
+    /// Bytes were relayed in a session; of the two directions most often one alone has moved.
     pub fn session_bytes(&self, direction: Direction, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
         let counter = self.session_bytes.with_label_values(&[direction.label()]);
         counter.inc_by(bytes);
     }

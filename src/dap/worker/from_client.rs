@@ -342,7 +342,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         now["supportsRestartRequest"] = true.into();
         now["supportSuspendDebuggee"] = self.memory.is_some().into();
         let now = capabilities::for_goodbye(now, goodbye);
-        let changed = capabilities::difference(&announced, &now);
+        let changed = capabilities::difference(announced, &now);
         if !changed.is_empty() {
             self.tell(&event(
                 Event::Capabilities,
