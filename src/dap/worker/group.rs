@@ -146,7 +146,10 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let then = Then::Done;
         let thread = json!({"threadId": stop["body"]["threadId"]});
         let question = Question { answer, then };
+        // A `continue` goes to what stands alone.
+        self.stands.stopped(stop.to_string().as_bytes());
         self.put(Command::Continue, thread, question).await;
+        self.questions.runs_for_client = false;
         true
     }
 
