@@ -70,16 +70,15 @@ async fn what_is_open_and_runs_stops_with_another_and_runs_on_behind_it() {
 async fn what_has_not_come_to_stop_when_all_run_on_does_not_stop_later() {
     let arguments = json!({"name": "Ray", "rayRelay": {"group": "job"}});
     let mut scene = GroupScene::of(context(|_| {}), arguments, ["late", "nan"]).await;
+    let first = &mut scene.children[0];
+    first.ask("continue", json!({"threadId": 7})).await;
+    assert_eq!(moved(&mut scene.asked[0]).await.0, "continue");
+    let second = &mut scene.children[1];
+    second.send("stepIn", json!({"threadId": 7})).await;
     for _ in 0..2 {
-        let [first, second] = &mut scene.children[..] else {
-            panic!("two sessions");
-        };
-        first.ask("continue", json!({"threadId": 7})).await;
-        assert_eq!(moved(&mut scene.asked[0]).await.0, "continue");
-        second.send("stepIn", json!({"threadId": 7})).await;
         assert_eq!(moved(&mut scene.asked[1]).await.0, "stepIn");
         assert_eq!(moved(&mut scene.asked[0]).await.0, "pause");
-        second.event("stopped").await;
+        scene.children[1].event("stopped").await;
         let answer = scene.parent.ask("continue", json!({"threadId": 1})).await;
         assert_eq!(answer["success"], true, "{answer}");
         assert_eq!(moved(&mut scene.asked[1]).await.0, "continue");
@@ -89,6 +88,9 @@ async fn what_has_not_come_to_stop_when_all_run_on_does_not_stop_later() {
         let seq = first.send("threads", json!({})).await;
         let next = first.read().await;
         assert_eq!(next["request_seq"], seq, "it hears nothing of it: {next}");
+        // It is asked again with the next stop.
+        let second = &mut scene.children[1];
+        second.send("stepIn", json!({"threadId": 7})).await;
     }
 }
 
