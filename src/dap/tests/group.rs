@@ -293,13 +293,17 @@ async fn the_buttons_of_the_thread_that_stands_for_all_act_on_each() {
 async fn a_task_that_its_own_client_has_step_keeps_the_focus() {
     let mut scene = GroupScene::standing(["0.5", "nan"]).await;
     scene.parent.event("stopped").await;
-    let child = &mut scene.children[1];
-    child.send("next", json!({"threadId": 7})).await;
-    let stop = child.event("stopped").await;
-    assert_ne!(stop["body"]["preserveFocusHint"], true, "{stop}");
-    // That of the second task, where it came late, has the focus.
-    let keeps = |m: &Value| m["event"] == "stopped" && m["body"]["preserveFocusHint"] == true;
-    scene.parent.until(keeps).await;
+    let mut keeps = false;
+    // That of the second task, where it came late, has the focus, and may be told with the first step.
+    for _ in 0..2 {
+        let child = &mut scene.children[1];
+        child.send("next", json!({"threadId": 7})).await;
+        let stop = child.event("stopped").await;
+        assert_ne!(stop["body"]["preserveFocusHint"], true, "{stop}");
+        let stop = scene.parent.event("stopped").await;
+        keeps |= stop["body"]["preserveFocusHint"] == true;
+    }
+    assert!(keeps);
 }
 
 #[tokio::test]
