@@ -45,6 +45,16 @@ impl Place {
         std::fs::write(Path::new(&self.path("stops")).join(name), "").unwrap();
     }
 
+    /// Waits until the three others were asked so often to stop with the fourth.
+    fn asked_to_pause(&self, times: usize) {
+        eventually("they are asked", Duration::from_secs(30), || {
+            let pauses =
+                |line: &Value| line["details"]["asks"] == "pause" && line["details"]["tasks"] == 3;
+            let group = self.record("group");
+            (group.iter().filter(|line| pauses(line)).count() >= times).then_some(())
+        });
+    }
+
     fn record(&self, command: &str) -> Vec<Value> {
         let text = std::fs::read_to_string(self.path("audit.log")).unwrap();
         let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
@@ -153,13 +163,7 @@ async fn the_others_of_a_job_stop_with_one_of_them_and_all_run_on() {
     assert_eq!(reason, "breakpoint");
     let at = steps(&mut first, thread).await;
     std::fs::remove_file(Path::new(&place.path("stops")).join("stop")).unwrap();
-    eventually("they are asked", Duration::from_secs(30), || {
-        let group = place.record("group");
-        group
-            .iter()
-            .any(|line| line["details"]["asks"] == "pause" && line["details"]["tasks"] == 3)
-            .then_some(())
-    });
+    place.asked_to_pause(1);
     first.resume(thread).await;
     for other in &mut others {
         let (thread, reason) = other.stopped().await;
@@ -167,6 +171,18 @@ async fn the_others_of_a_job_stop_with_one_of_them_and_all_run_on() {
         assert_eq!(steps(other, thread).await, at);
     }
     assert_eq!(place.record("open_debugger").len(), 3);
+
+    // Who has all run on at once has that, also of those that are in the barrier and have not come to stop: the fourth, which
+    // waits for them there, stops once more.
+    for rounds in 2..4 {
+        parent.resume(1).await;
+        place.tell("stop");
+        let (thread, reason) = first.stopped().await;
+        assert_eq!(reason, "breakpoint");
+        assert!(steps(&mut first, thread).await > at);
+        place.asked_to_pause(rounds);
+        std::fs::remove_file(Path::new(&place.path("stops")).join("stop")).unwrap();
+    }
 
     // What was stopped for it runs on with the session that asked for it.
     parent.disconnect().await;
