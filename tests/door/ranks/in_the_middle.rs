@@ -107,7 +107,7 @@ impl Prompt {
     pub(super) async fn answer(&mut self) -> String {
         let mut told = Vec::new();
         while !told.ends_with(b") ") {
-            let read = timeout(PATIENCE * 3, self.stdout.read_buf(&mut told)).await;
+            let read = timeout(PATIENCE * 9, self.stdout.read_buf(&mut told)).await;
             assert_ne!(
                 read.expect("in time").unwrap(),
                 0,
