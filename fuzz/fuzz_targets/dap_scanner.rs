@@ -8,17 +8,7 @@ use ray_relay::dap::messages::{captures_from_client, captures_from_worker};
 use ray_relay::wire::dap::codec::{Frames, put_frame};
 use ray_relay::wire::dap::peek::Depth;
 use ray_relay::wire::dap::scanner::{Rules, ScanStep, Scanner};
-use ray_relay_fuzz::{is_acted_upon, must_be_captured, pieces};
-
-const MOST: usize = 2000;
-
-#[derive(Debug, Arbitrary)]
-enum Body<'a> {
-    Request(&'a str),
-    Long(u16, bool),
-    Text(&'a str),
-    Bytes(&'a [u8]),
-}
+use ray_relay_fuzz::{Body, LONGEST as MOST, is_acted_upon, must_be_captured, pieces};
 
 #[derive(Debug, Arbitrary)]
 struct Input<'a> {
@@ -26,24 +16,6 @@ struct Input<'a> {
     cuts: &'a [u8],
     bodies: Vec<Body<'a>>,
     rest: &'a [u8],
-}
-
-impl Body<'_> {
-    fn bytes(&self) -> Vec<u8> {
-        let text = match self {
-            Self::Request(command) => {
-                format!(r#"{{"seq": 1, "type": "request", "command": "{command}"}}"#)
-            }
-            Self::Long(length, dangerous) => {
-                let filler = "x".repeat(usize::from(*length) % MOST);
-                let command = if *dangerous { "terminate" } else { "threads" };
-                format!(r#"{{"x": "{filler}", "type": "request", "command": "{command}"}}"#)
-            }
-            Self::Text(text) => (*text).to_owned(),
-            Self::Bytes(bytes) => return bytes.to_vec(),
-        };
-        text.into_bytes()
-    }
 }
 
 fuzz_target!(|input: Input<'_>| {

@@ -15,43 +15,11 @@ use ray_relay::wire::dap::peek::Depth;
 use ray_relay::wire::dap::scanner::Rules;
 use ray_relay::wire::dap::splice::{Side, Splice, SpliceEvent};
 use ray_relay::wire::peer_stream::PeerStream;
-use ray_relay_fuzz::{is_acted_upon, must_be_captured};
+use ray_relay_fuzz::{Body, LONGEST as MOST, is_acted_upon, must_be_captured};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The longest body, in bytes; one more for the mark of a captured one.
-const MOST: usize = 2000;
 /// What a captured body has in front when it goes on.
 const MARK: u8 = b'!';
-
-#[derive(Debug, Arbitrary)]
-enum Body<'a> {
-    Request(&'a str),
-    Event(&'a str),
-    Answer(&'a str, bool),
-    Long(u16, bool),
-    Bytes(&'a [u8]),
-}
-
-impl Body<'_> {
-    fn bytes(&self) -> Vec<u8> {
-        let text = match self {
-            Self::Request(command) => {
-                format!(r#"{{"seq": 1, "type": "request", "command": "{command}"}}"#)
-            }
-            Self::Event(event) => format!(r#"{{"seq": 1, "type": "event", "event": "{event}"}}"#),
-            Self::Answer(command, success) => format!(
-                r#"{{"type": "response", "success": {success}, "command": "{command}", "body": {{}}}}"#
-            ),
-            Self::Long(length, dangerous) => {
-                let filler = "x".repeat(usize::from(*length) % MOST);
-                let command = if *dangerous { "terminate" } else { "threads" };
-                format!(r#"{{"x": "{filler}", "type": "request", "command": "{command}"}}"#)
-            }
-            Self::Bytes(bytes) => return bytes.to_vec(),
-        };
-        text.into_bytes()
-    }
-}
 
 #[derive(Debug, Arbitrary)]
 struct Sent<'a> {

@@ -1,5 +1,6 @@
 //! What several fuzz targets compare with.
 
+use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use ray_relay::dap::messages::{captures_from_client, captures_from_worker};
 use ray_relay::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};
 use ray_relay::timestamp::Timestamp;
@@ -50,6 +51,42 @@ pub fn as_python(text: &[u8]) -> Option<Value> {
         }
     }
     serde_json::from_slice(&plain).ok()
+}
+
+/// The longest body of a DAP message here, in bytes.
+pub const LONGEST: usize = 2000;
+
+/// The body of a DAP message, or of what is none.
+#[derive(Debug, Arbitrary)]
+pub enum Body<'a> {
+    Request(&'a str),
+    Event(&'a str),
+    Answer(&'a str, bool),
+    Long(u16, bool),
+    Text(&'a str),
+    Bytes(&'a [u8]),
+}
+
+impl Body<'_> {
+    pub fn bytes(&self) -> Vec<u8> {
+        let text = match self {
+            Self::Request(command) => {
+                format!(r#"{{"seq": 1, "type": "request", "command": "{command}"}}"#)
+            }
+            Self::Event(event) => format!(r#"{{"seq": 1, "type": "event", "event": "{event}"}}"#),
+            Self::Answer(command, success) => format!(
+                r#"{{"type": "response", "success": {success}, "command": "{command}", "body": {{}}}}"#
+            ),
+            Self::Long(length, dangerous) => {
+                let filler = "x".repeat(usize::from(*length) % LONGEST);
+                let command = if *dangerous { "terminate" } else { "threads" };
+                format!(r#"{{"x": "{filler}", "type": "request", "command": "{command}"}}"#)
+            }
+            Self::Text(text) => (*text).to_owned(),
+            Self::Bytes(bytes) => return bytes.to_vec(),
+        };
+        text.into_bytes()
+    }
 }
 
 /// Whether a worker's message does something in an editor, which reads JSON as Python does: it may not pass unseen.

@@ -16,7 +16,7 @@ use super::relay_client::RelayClient;
 use super::snapshot::{AT_ONCE, seen};
 use super::terminal::say;
 use super::worker_session::WorkerSessionError as SessionError;
-use crate::group::members::Members;
+use crate::group::members::MeantTasks;
 use crate::listing::fold::compared::Compared;
 use crate::listing::fold::differences::{NO_THREAD, Stands};
 use crate::listing::fold::told;
@@ -106,7 +106,7 @@ pub(super) async fn run(args: DiffArgs) -> Result<(), Failure> {
     }
 }
 
-fn text(members: &Members, compared: &Compared<'_>, errors: &BTreeMap<usize, String>) -> String {
+fn text(members: &MeantTasks, compared: &Compared<'_>, errors: &BTreeMap<usize, String>) -> String {
     let mut text = members.legend() + &compared.text();
     let errors = errors.iter().map(|(at, why)| (*at, &**why));
     let silent = told::silent(&members.names(), errors);
@@ -116,7 +116,11 @@ fn text(members: &Members, compared: &Compared<'_>, errors: &BTreeMap<usize, Str
     text
 }
 
-fn as_json(members: &Members, compared: &Compared<'_>, errors: &BTreeMap<usize, String>) -> Value {
+fn as_json(
+    members: &MeantTasks,
+    compared: &Compared<'_>,
+    errors: &BTreeMap<usize, String>,
+) -> Value {
     let all = (0..members.len()).map(|at| members.json(at, errors.get(&at).map(String::as_str)));
     compared.json(&all.collect::<Vec<_>>())
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::relay_client::{RelayClient, RelayError};
 use super::worker_session::WorkerSessionError as SessionError;
-use crate::group::members::{Meant, Members, NoMember, NotReady};
+use crate::group::members::{Meant, MeantTasks, NoMember, NotReady};
 use crate::listing::fold::ranks::Ranks;
 
 /// Which of those that are paused.
@@ -29,13 +29,17 @@ impl MembersArgs {
     ///
     /// # Errors
     /// There is none.
-    pub(super) fn of(&self, list: &Value, pattern: Option<&str>) -> Result<Members, SessionError> {
+    pub(super) fn of(
+        &self,
+        list: &Value,
+        pattern: Option<&str>,
+    ) -> Result<MeantTasks, SessionError> {
         let meant = Meant {
             patterns: pattern.map(str::to_owned).into_iter().collect(),
             job: self.job.clone(),
             ranks: self.ranks.clone(),
         };
-        Ok(Members::of(list, &meant)?)
+        Ok(MeantTasks::of(list, &meant)?)
     }
 }
 
@@ -44,7 +48,7 @@ impl MembersArgs {
 /// # Errors
 /// What is not on record does not happen.
 pub(super) async fn announced(
-    members: &Members,
+    members: &MeantTasks,
     relay: &RelayClient,
     client: &str,
 ) -> Result<String, RelayError> {

@@ -1,6 +1,6 @@
 //! What tasks have answered to one command, as people see it.
 
-use super::kept::{Kept, Printed};
+use super::kept::{KeptOutput, Printed};
 use crate::listing::fold::answers::{self, Answers};
 use crate::listing::fold::text::stacks as as_tree;
 use crate::listing::fold::told;
@@ -38,7 +38,7 @@ impl Answered {
     }
 
     /// The answer to the last command of `kept`.
-    pub(crate) fn of(kept: &mut Kept) -> Self {
+    pub(crate) fn of(kept: &mut KeptOutput) -> Self {
         Self::to(&kept.commands.pop().unwrap_or_default())
     }
 

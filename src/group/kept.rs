@@ -10,7 +10,7 @@ pub(crate) const NOTICE: &str = "ray-relay: ";
 
 /// What commands of one task have printed.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct KeptOutput {
     pub(crate) commands: Vec<Printed>,
     /// Bytes that are kept further.
     room: usize,
@@ -37,7 +37,7 @@ pub(crate) struct Printed {
     pub(crate) stack: Option<Vec<Frame>>,
 }
 
-impl Kept {
+impl KeptOutput {
     /// Keeps at most `room` bytes.
     pub(crate) fn new(room: usize) -> Self {
         Self {
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded_and_what_was_cut_is_counted() {
-        let mut kept = Kept::new(10);
+        let mut kept = KeptOutput::new(10);
         kept.put(&Piece::Text("before any command".into()));
         for _ in 0..2 {
             kept.begin();

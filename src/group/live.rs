@@ -9,8 +9,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 
 use super::OPENING;
-use super::kept::Kept;
-use super::members::{Members, ready};
+use super::kept::KeptOutput;
+use super::members::{MeantTasks, ready};
 use crate::pdb::{After, Options, Piece, Prompt, PromptEnd, PromptError};
 use crate::wire::text::replaced;
 
@@ -21,7 +21,7 @@ pub(super) const IN_ORDER: Duration = Duration::from_millis(250);
 const WAITING: usize = 64;
 
 /// One of those at the prompt.
-pub(crate) struct Live<S> {
+pub(crate) struct LivePrompt<S> {
     /// Its place among all members.
     pub(super) at: usize,
     pub(super) prompt: Prompt<S>,
@@ -31,12 +31,12 @@ pub(crate) struct Live<S> {
 }
 
 /// What came of opening a prompt on the one at a place, with what it has said on arrival; or why there is none.
-pub(crate) type Opened<S> = (usize, Result<(Live<S>, Kept), String>);
+pub(crate) type Opened<S> = (usize, Result<(LivePrompt<S>, KeptOutput), String>);
 
 /// Opens a prompt on each of `members` that is free, or that one of `clients` has left: on the connection that `dial` makes for the place
 /// and the id of one. Of each at most `room` bytes are kept.
 pub(crate) async fn open_all<S, F>(
-    members: &Members,
+    members: &MeantTasks,
     clients: &[&str],
     room: usize,
     dial: impl Fn(usize, String) -> F,
@@ -49,7 +49,7 @@ where
     for (at, row) in members.rows.iter().enumerate() {
         let ready = ready(row, clients).map_err(|why| why.to_string());
         let dialled = ready.map(|()| dial(at, row["id"].as_str().unwrap_or_default().to_owned()));
-        let mut kept = Kept::new(room);
+        let mut kept = KeptOutput::new(room);
         kept.asks_rank = members.lacks_rank(at);
         opening.push(Box::pin(async move {
             let opened = match dialled {
@@ -69,8 +69,8 @@ where
 async fn open<S>(
     at: usize,
     dialled: impl Future<Output = Result<(S, Options), String>>,
-    mut kept: Kept,
-) -> Result<(Live<S>, Kept), String>
+    mut kept: KeptOutput,
+) -> Result<(LivePrompt<S>, KeptOutput), String>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -93,7 +93,7 @@ where
         let rank = prompt.rank().await;
         kept.rank = rank.map_err(|lost| format!("the session broke off: {lost}"))?;
     }
-    let live = Live {
+    let live = LivePrompt {
         at,
         prompt,
         pieces,
@@ -119,18 +119,23 @@ pub(super) fn ended(end: &PromptEnd) -> String {
 pub(super) type Order = (Option<oneshot::Receiver<()>>, oneshot::Sender<()>);
 
 /// What has become of a line in one.
-pub(crate) struct Done {
+pub(crate) struct LineDone {
     pub(super) at: usize,
     pub(super) after: After,
-    pub(super) kept: Kept,
+    pub(super) kept: KeptOutput,
     /// Whether it has run, and so may have stopped anew.
     pub(super) has_run: bool,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Live<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> LivePrompt<S> {
     /// Does `line`, of which at most `room` bytes of output are kept; in `order` where it may run on.
-    pub(super) async fn does(&mut self, line: String, room: usize, order: Option<Order>) -> Done {
-        let mut kept = Kept::new(room);
+    pub(super) async fn does(
+        &mut self,
+        line: String,
+        room: usize,
+        order: Option<Order>,
+    ) -> LineDone {
+        let mut kept = KeptOutput::new(room);
         kept.begin();
         let (turn, goes_on) = order.unzip();
         if let Some(turn) = turn.flatten() {
@@ -143,7 +148,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<S> {
         let after = in_order(doing, resumed, goes_on).await;
         let has_run = has_run.has_changed().unwrap_or_default();
         kept.ends(&line, self.prompt.calls());
-        Done {
+        LineDone {
             at: self.at,
             after,
             kept,

@@ -67,12 +67,12 @@ pub(crate) enum NotReady {
 }
 
 /// Paused tasks that are meant, in the order of their groups and numbers.
-pub(crate) struct Members {
+pub(crate) struct MeantTasks {
     pub(crate) rows: Vec<Value>,
     who: Vec<(Who, Numbers)>,
 }
 
-impl Members {
+impl MeantTasks {
     /// Those of `list`, the answer of the relay, that are meant. They are numbered before ranks are chosen of them.
     ///
     /// # Errors
@@ -222,7 +222,8 @@ mod tests {
     }
 
     fn meant(words: &str) -> Result<Vec<String>, String> {
-        let members = Members::of(&list(), &Meant::read(words)?).map_err(|why| why.to_string())?;
+        let members =
+            MeantTasks::of(&list(), &Meant::read(words)?).map_err(|why| why.to_string())?;
         Ok(members.ids().into_iter().map(str::to_owned).collect())
     }
 

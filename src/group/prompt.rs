@@ -1,7 +1,7 @@
 //! The prompts of many tasks as one: each line goes to all of them, or to those in the focus.
 //!
 //! The owner has the person: it reads lines, writes what is said here, and watches [`PromptGroup::idle`] between two lines and
-//! [`Asking::next`] while one is done. Dropped, all connections are dropped, and what becomes of the tasks is decided at their other
+//! [`AskedLine::next`] while one is done. Dropped, all connections are dropped, and what becomes of the tasks is decided at their other
 //! ends. One that dies, is taken, runs on or is silent is named, and the others go on.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,16 +13,16 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 
 use super::answered::Answered;
-use super::live::{Done, Live, Opened, ended};
-use super::members::Members;
+use super::live::{LineDone, LivePrompt, Opened, ended};
+use super::members::MeantTasks;
 use crate::listing::fold::ranks::Ranks;
 use crate::listing::fold::told;
 use crate::pdb::{self, After, Interrupt, PromptEnd};
 
 /// Those at the prompt, and to whom of them commands go.
 pub(crate) struct PromptGroup<'a, S> {
-    members: &'a Members,
-    live: Vec<Live<S>>,
+    members: &'a MeantTasks,
+    live: Vec<LivePrompt<S>>,
     /// Of all members; `None`: everybody.
     focus: Option<BTreeSet<usize>>,
     /// Bytes of one command's output that are kept of each.
@@ -35,7 +35,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
     /// What came of opening prompts on `members`, and what people see of that. They are numbered as their processes say, where the
     /// list knows no ranks.
     pub(crate) fn gathered(
-        members: &'a mut Members,
+        members: &'a mut MeantTasks,
         opened: Vec<Opened<S>>,
         room: usize,
     ) -> (Self, String) {
@@ -162,15 +162,15 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
 
     /// The one `at` this place is no longer there, and that in words.
     pub(crate) fn lost(&mut self, at: usize, end: &PromptEnd) -> String {
-        self.without(&[(at, ended(end))])
+        self.without(&[], &[(at, ended(end))])
     }
 
     /// Has those in the focus do what `line` says. They run on one after the other, as they have stopped.
-    pub(crate) fn ask(&mut self, line: &str) -> Asking<'_> {
+    pub(crate) fn ask(&mut self, line: &str) -> AskedLine<'_> {
         let focused = self.focused();
         let digests = focused.len() > 1;
         let (room, is_ordered) = (self.room, pdb::resumes(line));
-        let mut asked: Vec<&mut Live<S>> = self.live.iter_mut().collect();
+        let mut asked: Vec<&mut LivePrompt<S>> = self.live.iter_mut().collect();
         asked.retain(|one| focused.contains(&one.at));
         asked.sort_by_key(|one| one.since);
         let interrupts = asked.iter().map(|one| one.prompt.interrupter()).collect();
@@ -182,7 +182,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
             one.prompt.set_digests(digests);
             running.push(Box::pin(one.does(line.to_owned(), room, order)));
         }
-        Asking {
+        AskedLine {
             members: self.members,
             waited: focused,
             interrupts,
@@ -192,9 +192,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
     }
 
     /// What people see of what was `said`, and how sessions ended with it.
-    pub(crate) fn heard(&mut self, said: Vec<Done>) -> (String, Vec<PromptEnd>) {
+    pub(crate) fn heard(&mut self, said: Vec<LineDone>) -> (String, Vec<PromptEnd>) {
         let (mut answers, mut silent, mut ends) = (Vec::new(), Vec::new(), Vec::new());
-        for Done {
+        for LineDone {
             at,
             after,
             mut kept,
@@ -216,13 +216,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
                 }
             }
         }
-        self.live
-            .retain(|one| silent.iter().all(|(at, _)| *at != one.at));
-        let text = self.shown(&answers, &silent);
-        if self.focused().is_empty() {
-            self.focus = None;
-        }
-        (text, ends)
+        (self.without(&answers, &silent), ends)
     }
 
     /// Lets those at `some` places go, which run on, and says so.
@@ -233,7 +227,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
             (one.at, ended(&PromptEnd::Left))
         });
         let left = join_all(left).await;
-        self.without(&left)
+        self.without(&[], &left)
     }
 
     /// The same of all.
@@ -242,10 +236,11 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
         self.leave(&all).await
     }
 
-    fn without(&mut self, gone: &[(usize, String)]) -> String {
+    /// Those at the places in `gone` are no longer there; what people see of that, and of what others have answered.
+    fn without(&mut self, answers: &[(usize, Answered)], gone: &[(usize, String)]) -> String {
         self.live
             .retain(|one| gone.iter().all(|(at, _)| *at != one.at));
-        let text = self.shown(&[], gone);
+        let text = self.shown(answers, gone);
         if self.focused().is_empty() {
             self.focus = None;
         }
@@ -265,18 +260,18 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
 }
 
 /// What one does.
-type Doing<'g> = Pin<Box<dyn Future<Output = Done> + Send + 'g>>;
+type Doing<'g> = Pin<Box<dyn Future<Output = LineDone> + Send + 'g>>;
 
 /// A line that is being done. Dropped, those that have not done it are good for [`PromptGroup::leave`] alone.
-pub(crate) struct Asking<'g> {
-    members: &'g Members,
+pub(crate) struct AskedLine<'g> {
+    members: &'g MeantTasks,
     waited: BTreeSet<usize>,
     interrupts: Vec<Interrupt>,
     running: FuturesUnordered<Doing<'g>>,
-    done: Vec<Done>,
+    done: Vec<LineDone>,
 }
 
-impl Asking<'_> {
+impl AskedLine<'_> {
     /// Waits for the next that has done it; whether there was one. Cancel safe.
     pub(crate) async fn next(&mut self) -> bool {
         let Some(done) = self.running.next().await else {
@@ -299,7 +294,7 @@ impl Asking<'_> {
     }
 
     /// What came of it, and who has not done it.
-    pub(crate) fn over(self) -> (Vec<Done>, BTreeSet<usize>) {
+    pub(crate) fn over(self) -> (Vec<LineDone>, BTreeSet<usize>) {
         (self.done, self.waited)
     }
 }

@@ -81,7 +81,7 @@ impl StopRunning {
 }
 
 /// What `all WORDS` means: the words by which several tasks are meant, for one prompt on all of them; without any, all that wait.
-pub(super) fn means_all(line: &str) -> Option<&str> {
+pub(super) fn words_of_all(line: &str) -> Option<&str> {
     let words = line.trim().strip_prefix("all")?;
     let is_word = words.is_empty() || words.starts_with(char::is_whitespace);
     is_word.then(|| words.trim())
@@ -99,7 +99,7 @@ impl Errand {
     pub(super) fn read(line: &str) -> Option<Self> {
         let enter = Enter::read(line).map(Self::Enter);
         let stop = || StopRunning::read(line).map(Self::Stop);
-        let all = || means_all(line).map(|words| Self::All(words.to_owned()));
+        let all = || words_of_all(line).map(|words| Self::All(words.to_owned()));
         enter.or_else(stop).or_else(all)
     }
 }

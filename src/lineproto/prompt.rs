@@ -29,10 +29,10 @@ pub(super) const AHEAD: usize = 64;
 /// After this long without output, what has come is shown.
 const QUIET: Duration = Duration::from_millis(200);
 /// How long the last command of a client that has closed its half may run.
-pub(super) const LAST_WORDS: Duration = Duration::from_secs(10);
+const LAST_WORDS: Duration = Duration::from_secs(10);
 /// How long a command may run before a line that leaves cuts it short: what `n` prints is still seen where `q` comes
 /// right behind it.
-pub(super) const MOMENT: Duration = Duration::from_secs(1);
+const MOMENT: Duration = Duration::from_secs(1);
 /// After this long it is said, once, how to get away from a task that runs.
 pub(super) const HINT: Duration = Duration::from_secs(2);
 
@@ -187,19 +187,11 @@ where
         task.resumed();
         let mut running = Box::pin(prompt.line(&line));
         let began = Instant::now();
-        // What ends by itself, or has more to do after the stop, is not cut short.
-        let may_leave = resumes(&line) && !line.contains(";;");
+        let may_leave = lets_run(&line);
         let mut last_words = None;
         let mut gone = false;
         let after = loop {
-            let leave_at = match ahead.front() {
-                // No client is left that could stop it; one that only said all that there is to say sees what comes at once.
-                Some(Typed::End) => {
-                    Some(*last_words.get_or_insert_with(|| Instant::now() + LAST_WORDS))
-                }
-                Some(Typed::Line(next)) if may_leave && leaves(next) => Some(began + MOMENT),
-                _ => None,
-            };
+            let leave_at = leave_at(ahead.front(), (began, may_leave), &mut last_words);
             tokio::select! {
                 biased;
                 Some(piece) = pieces.recv() => shown.text(piece.text()).await,
@@ -254,6 +246,26 @@ where
         }
         prompt.leave().await;
         return PromptOutcome::By(PromptEnd::Left);
+    }
+}
+
+/// Whether `line` has a task run, and nothing else: what ends by itself, or has more to do after the stop, is not cut short.
+pub(super) fn lets_run(line: &str) -> bool {
+    resumes(line) && !line.contains(";;")
+}
+
+/// When a line that was begun then is left, where what comes `next` of the client wants that: it may leave one that
+/// [lets the task run](lets_run). `last_words`: until when it may run for a client that has said all, once that is so.
+pub(super) fn leave_at(
+    next: Option<&Typed>,
+    (began, may_leave): (Instant, bool),
+    last_words: &mut Option<Instant>,
+) -> Option<Instant> {
+    match next {
+        // No client is left that could stop it; one that only said all that there is to say sees what comes at once.
+        Some(Typed::End) => Some(*last_words.get_or_insert_with(|| Instant::now() + LAST_WORDS)),
+        Some(Typed::Line(next)) if may_leave && leaves(next) => Some(began + MOMENT),
+        _ => None,
     }
 }
 

@@ -26,7 +26,7 @@ use crate::connection::ConnectionInfo;
 use crate::context::Context;
 use crate::debugger::unattended::Taker;
 use crate::identity::{Principal, Secret};
-use crate::lineproto::authenticate::{Enter, Errand, means_all};
+use crate::lineproto::authenticate::{Enter, Errand, words_of_all};
 use crate::lineproto::input::{ClientInput, Typed};
 use crate::lineproto::output::Out;
 use crate::listing::browse::{Browse, BrowseStep};
@@ -165,7 +165,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
                 "" => show = true,
                 "q" | "quit" | "exit" => return Outcome::Client,
                 line => {
-                    if let Some(words) = means_all(line) {
+                    if let Some(words) = words_of_all(line) {
                         match Box::pin(self.all(words, &browse.choice)).await {
                             Ok(()) => show = true,
                             Err(outcome) => return outcome,

@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep_until};
 use crate::group::prompt::PromptGroup;
 use crate::lineproto::input::{ClientInput, TOO_LONG, Typed};
 use crate::lineproto::output::Out;
-use crate::lineproto::prompt::{AHEAD, HINT, LAST_WORDS, MOMENT, leaves};
-use crate::pdb::{PromptEnd, resumes};
+use crate::lineproto::prompt::{AHEAD, HINT, leave_at, lets_run};
+use crate::pdb::PromptEnd;
 use crate::wire::text::replaced;
 
 /// What a client types that has no key for it.
@@ -82,11 +82,6 @@ where
     GroupOutcome::Over
 }
 
-/// Whether `line` has tasks run, and has nothing to do after their stop.
-fn lets_run(line: &str) -> bool {
-    resumes(line) && !line.contains(";;")
-}
-
 /// Has those in the focus do `line`, shows what they answer, and takes what is typed `ahead` meanwhile. Who has not done it is to be
 /// left.
 async fn ask<S, R>(
@@ -104,13 +99,7 @@ where
     let (mut last_words, mut hinted, mut gone) = (None, false, false);
     let mut asking = group.ask(line);
     loop {
-        let leave_at = match ahead.front() {
-            Some(Typed::End) => {
-                Some(*last_words.get_or_insert_with(|| Instant::now() + LAST_WORDS))
-            }
-            Some(Typed::Line(next)) if may_leave && leaves(next) => Some(began + MOMENT),
-            _ => None,
-        };
+        let leave_at = leave_at(ahead.front(), (began, may_leave), &mut last_words);
         tokio::select! {
             biased;
             goes_on = asking.next() => if !goes_on {

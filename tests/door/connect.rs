@@ -1,12 +1,13 @@
 //! `ray-relay connect` in front of a relay: whoever connects to its port is one person, and no cut is seen.
 
-use std::collections::{BTreeMap, BTreeSet};
+#[path = "connect/several.rs"]
+mod several;
+
 use std::net::SocketAddr;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ray_relay::app::Running;
 use ray_relay::config::Config;
 use ray_relay::wire::dap::conversation::Conversation;
 use serde_json::{Value, json};
@@ -347,77 +348,6 @@ async fn a_relay_that_does_not_hold_it_any_more_ends_it_and_new_ones_work() {
     let list = connect.get("/relay/v1/breakpoints", "").await;
     assert!(list.starts_with("HTTP/1.1 200"), "{list}");
     relay.drain().await;
-}
-
-/// A load balancer without affinity: each connection reaches the next of the relays that are there.
-struct Balancer {
-    address: SocketAddr,
-    there: watch::Sender<Vec<SocketAddr>>,
-    _tasks: JoinSet<()>,
-}
-
-impl Balancer {
-    async fn of(relays: Vec<SocketAddr>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let there = watch::Sender::new(relays);
-        let known = there.subscribe();
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async move {
-            let mut ways = JoinSet::new();
-            for turn in 0.. {
-                let (mut client, _) = listener.accept().await.unwrap();
-                let relay = {
-                    let known = known.borrow();
-                    known[turn % known.len()]
-                };
-                ways.spawn(async move {
-                    let _ = copy_bidirectional(&mut client, &mut dial(relay).await).await;
-                });
-            }
-        });
-        Self {
-            address,
-            there,
-            _tasks: tasks,
-        }
-    }
-}
-
-#[tokio::test]
-async fn of_several_relays_behind_one_name_it_keeps_to_one_until_that_is_gone() {
-    let keys = Keys::new();
-    let named = |name: &'static str| {
-        start(|config| {
-            config.auth.keys = vec![keys.public()];
-            config.clusters[0].name = name.to_owned();
-        })
-    };
-    let mut relays = BTreeMap::from([("east", named("east").await), ("west", named("west").await)]);
-    let balancer = Balancer::of(relays.values().map(Running::local_addr).collect()).await;
-    let url = format!("http://{}", balancer.address);
-    let mut connect = Connect::start(url, &keys.token(|_| {})).await;
-    connect.event("connected").await;
-    let home = answering(&connect).await;
-    let gone = relays.remove(home).unwrap();
-    let (other, left) = relays.pop_first().unwrap();
-    balancer.there.send_replace(vec![left.local_addr()]);
-    gone.drain().await;
-    assert_eq!(answering(&connect).await, other);
-    drop(connect);
-    left.drain().await;
-}
-
-/// Which relay answers each of several connections.
-async fn answering(connect: &Connect) -> &'static str {
-    let mut answered = BTreeSet::new();
-    for _ in 0..8 {
-        let list = connect.get("/relay/v1/breakpoints", "").await;
-        let is_of = |name: &&str| list.contains(&format!("\"{name}\""));
-        answered.extend(["east", "west"].into_iter().filter(is_of));
-    }
-    assert_eq!(answered.len(), 1, "{answered:?}");
-    answered.pop_first().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -180,6 +180,14 @@ async fn ray_relay(relay: SocketAddr, token: Option<&str>, words: &[&str]) -> (O
     (output, String::from_utf8(text).unwrap())
 }
 
+/// The session of another client with the rank of this number.
+async fn held(relay: SocketAddr, number: u32) -> Conversation<TcpStream> {
+    let id = BreakpointId::derive("default", &format!("{number:056x}")).to_string();
+    let (held, answer) = attach(dial(relay).await, &json!({ "breakpoint": id })).await;
+    assert_eq!(answer["event"], "capabilities", "{answer}");
+    held
+}
+
 /// One test at a time: each has much to do.
 pub(crate) static TURN: Mutex<()> = Mutex::const_new(());
 
@@ -222,10 +230,7 @@ async fn who_gives_no_answer_is_named_and_the_others_are_shown() {
         };
         rank(&relay, number, does).await;
     }
-    // Somebody has the eighth.
-    let id = BreakpointId::derive("default", &format!("{:056x}", 7)).to_string();
-    let (_held, answer) = attach(dial(address).await, &json!({ "breakpoint": id })).await;
-    assert_eq!(answer["event"], "capabilities", "{answer}");
+    let _held = held(address, 7).await;
     let words = [
         "exec",
         "--all",

@@ -119,6 +119,15 @@ fn tasks(past: &Path, count: usize, start: impl FnOnce(&[(&str, &str)]) -> Drive
     start(&[("TASKS", &*tasks), ("RUNS", "0"), ("PAST", past)])
 }
 
+/// Waits until no session has the task of `row`; gives its id.
+fn until_free(scene: &Scene<'_>, row: &Value) -> String {
+    eventually("no session has it", SOON, || {
+        let list = scene.list();
+        let now = list.iter().find(|now| now["id"] == row["id"])?;
+        (now["state"] != "attached").then(|| now["id"].as_str().unwrap().to_owned())
+    })
+}
+
 /// The relay of `scene` has all of `rows` parked.
 fn all_parked(scene: &Scene<'_>, rows: &[Value]) {
     eventually("all sessions parked", SOON, || {
@@ -277,11 +286,7 @@ async fn no_task_is_lost_whenever_its_relay_is_killed() {
     }
     assert_eq!(std::fs::read_dir(&past).unwrap().count(), 0, "none ran on");
     for row in &rows {
-        eventually("nobody has it any more", SOON, || {
-            let list = scene.list();
-            let now = list.iter().find(|now| now["id"] == row["id"])?;
-            (now["state"] != "attached").then_some(())
-        });
+        until_free(&scene, row);
         let (mut client, thread, _) = attached(&scene, row).await;
         client.resume(thread).await;
     }
@@ -302,15 +307,8 @@ async fn no_legacy_prompt_is_lost_whenever_its_relay_is_killed() {
         cluster.start_legacy_driver("cuts.py", env)
     });
     let rows = scene.wait_listed(TASKS);
-    let free = |scene: &Scene<'_>, row: &Value| {
-        eventually("a prompt that can be entered", SOON, || {
-            let list = scene.list();
-            let now = list.iter().find(|now| now["id"] == row["id"])?;
-            (now["state"] != "attached").then(|| now["id"].as_str().unwrap().to_owned())
-        })
-    };
     for (row, n) in rows.iter().zip(0..) {
-        let id = free(&scene, row);
+        let id = until_free(&scene, row);
         let mut person = Person::connect(&scene);
         person.list().await;
         // It is entered some milliseconds from here.
@@ -318,7 +316,7 @@ async fn no_legacy_prompt_is_lost_whenever_its_relay_is_killed() {
         scene = beside.killed(scene);
     }
     for row in &rows {
-        let id = free(&scene, row);
+        let id = until_free(&scene, row);
         let mut person = Person::connect(&scene);
         person.list().await;
         person.line(&id, "(Pdb) ").await;

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::group::kept::{Kept, NOTICE};
+use crate::group::kept::{KeptOutput, NOTICE};
 use crate::pdb::Piece;
 
 /// See the module.
@@ -14,7 +14,7 @@ pub(in crate::cli) enum Screen {
     /// To standard output, as it comes.
     Now,
     /// Kept by its commands, for who puts those of several together.
-    Kept(Kept),
+    Kept(KeptOutput),
 }
 
 impl Screen {

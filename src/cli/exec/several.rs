@@ -17,8 +17,8 @@ use crate::cli::relay_client::RelayClient;
 use crate::cli::terminal::say;
 use crate::cli::worker_session::{Which, WorkerSessionError as SessionError};
 use crate::group::answered::Answered;
-use crate::group::kept::Kept;
-use crate::group::members::{Members, ready};
+use crate::group::kept::KeptOutput;
+use crate::group::members::{MeantTasks, ready};
 use crate::group::{KEPT, OPENING};
 use crate::listing::fold::told;
 use crate::memory::Memory;
@@ -32,7 +32,7 @@ pub(in crate::cli) const MESSAGES: usize = 512 << 20;
 
 /// What became of the commands in one task.
 struct Done {
-    kept: Kept,
+    kept: KeptOutput,
     /// Why it has not done all of them.
     error: Option<String>,
     /// The exit code, where it failed.
@@ -61,7 +61,7 @@ pub(in crate::cli) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
     };
     let runs = members.rows.iter().enumerate().map(|(at, row)| {
         let (lines, shared) = (lines.clone(), shared.clone());
-        let mut kept = Kept::new(room);
+        let mut kept = KeptOutput::new(room);
         kept.asks_rank = members.lacks_rank(at);
         Box::pin(in_member(args, group, row, lines, kept, shared))
     });
@@ -94,10 +94,10 @@ async fn in_member(
     group: &str,
     row: &Value,
     lines: Vec<String>,
-    kept: Kept,
+    kept: KeptOutput,
     shared: Shared,
 ) -> Done {
-    let failed = |kept: Kept, why: &Failure| Done {
+    let failed = |kept: KeptOutput, why: &Failure| Done {
         kept,
         error: why
             .sentence
@@ -127,7 +127,7 @@ async fn in_member(
     let done = done.await;
     let kept = match screen {
         Screen::Kept(kept) => kept,
-        Screen::None | Screen::Notices | Screen::Now => Kept::new(0),
+        Screen::None | Screen::Notices | Screen::Now => KeptOutput::new(0),
     };
     match done {
         Ok(()) => Done {
@@ -151,7 +151,7 @@ fn answers(at: usize, done: &[Done]) -> Vec<(usize, Answered)> {
     answered.collect()
 }
 
-fn text(members: &Members, lines: &[String], done: &[Done]) -> String {
+fn text(members: &MeantTasks, lines: &[String], done: &[Done]) -> String {
     let names = members.names();
     let mut text = members.legend();
     for (at, line) in lines.iter().enumerate() {
@@ -174,7 +174,7 @@ fn text(members: &Members, lines: &[String], done: &[Done]) -> String {
     text
 }
 
-fn as_json(members: &Members, lines: &[String], done: &[Done]) -> Value {
+fn as_json(members: &MeantTasks, lines: &[String], done: &[Done]) -> Value {
     let names = members.names();
     let all = done.iter().enumerate();
     let all = all.map(|(at, done)| members.json(at, done.error.as_deref()));

@@ -126,8 +126,7 @@ impl<'a> AllTasks<'a> {
 
     /// Whether the client is shown a thread for all tasks, or is about to be: so many were `announced` to it.
     pub(super) fn lead(&self, announced: usize) -> bool {
-        let all = self.tasks.all();
-        self.needs_thread && (all.len().max(announced) > 1 || self.rounds.concern(&all))
+        self.needs_thread && (announced > 1 || self.rounds.are_for_several(&self.tasks.all()))
     }
 
     /// What becomes of `request`.
@@ -429,7 +428,7 @@ impl<'a> AllTasks<'a> {
         let now = match (all.len(), standing) {
             (0, _) => ThreadShown::Nothing,
             // One that stays alone has its own session, and a thread that stands for it says nothing more.
-            (1, _) if !self.rounds.concern(&all) => ThreadShown::Nothing,
+            _ if !self.rounds.are_for_several(&all) => ThreadShown::Nothing,
             (_, 0) => ThreadShown::Runs,
             (_, _) => ThreadShown::Stands(stops),
         };

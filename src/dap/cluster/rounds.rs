@@ -26,9 +26,10 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// Whether the others of the job of any of `all` stop with it.
-    pub(super) fn concern(&self, all: &[GroupTask]) -> bool {
-        self.stops.are_wished() || all.iter().any(|task| self.stops.with(&task.breakpoint))
+    /// Whether `all` are several, or others stop with the one that there is.
+    pub(super) fn are_for_several(&self, all: &[GroupTask]) -> bool {
+        let others = |task: &GroupTask| self.stops.with(&task.breakpoint);
+        all.len() > 1 || self.stops.are_wished() || all.iter().any(others)
     }
 
     /// Whether `task` runs and is to stop with another; not any more from now on.

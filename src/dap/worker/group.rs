@@ -54,13 +54,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             return;
         }
         let moves = wish.lets_run() || wish == Wish::Pause;
-        if wish == Wish::Continue && thread.is_none() {
-            (self.questions.halt, self.pausing) = (Halt::TakenBack, None);
-            self.questions.runs_for_client = false;
-            let _ = answer.send(Ok(String::new()));
-            return;
-        }
         let command = wish.command();
+        let runs = thread.is_none();
         let thread = json!({ "threadId": thread });
         match wish {
             Wish::Evaluate {
@@ -76,6 +71,10 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 let then = Then::Place;
                 let question = Question { answer, then };
                 self.put(Command::StackTrace, stack(thread), question).await;
+            }
+            Wish::Continue if runs => {
+                (self.questions.halt, self.pausing) = (Halt::TakenBack, None);
+                let _ = answer.send(Ok(String::new()));
             }
             Wish::Continue | Wish::Next | Wish::StepIn | Wish::StepOut => {
                 let then = Then::Done;

@@ -51,13 +51,13 @@ async fn plays(stream: DuplexStream, rank: usize, is_mute: bool, (began, log): (
 }
 
 /// Ranks that have stopped in this order.
-fn stopped(order: &[usize]) -> Members {
+fn stopped(order: &[usize]) -> MeantTasks {
     let rows = order.iter().enumerate().map(|(since, rank)| {
         json!({"id": format!("rank{rank:04}"), "state": "paused", "kind": "debugpy", "name": "step", "group": "Trainer", "rank": rank,
             "worker_id": format!("{rank:056x}"), "first_seen": 1_000.0 + since as f64})
     });
     let list = json!({"breakpoints": rows.collect::<Vec<_>>()});
-    Members::of(&list, &Meant::default()).unwrap()
+    MeantTasks::of(&list, &Meant::default()).unwrap()
 }
 
 async fn asked(group: &mut PromptGroup<'_, DuplexStream>, line: &str) -> (String, BTreeSet<usize>) {

@@ -3,6 +3,7 @@
 
 import { json } from './relay.js';
 import { members, title } from './stop.js';
+import { mayPrompt } from './terminal.js';
 import { fileName, make, time, write } from './text.js';
 import { shown } from './value.js';
 
@@ -146,8 +147,7 @@ export class Comparison {
     this.heading = make('h2', { tabindex: '-1' }, `${rows.length} tasks compared`);
     const cut = rows.length > MOST ? `The first ${MOST} of ${rows.length} are looked at. ` : '';
     const again = make('button', { type: 'button', onclick: () => this.look() }, 'Look again');
-    const mayAsk = ['debug', 'terminal'].every((scope) => me.scopes.has(scope));
-    const one = mayAsk ? [make('button', { type: 'button', onclick: () => prompt(rows) }, 'Prompt for all')] : [];
+    const one = mayPrompt(me) ? [make('button', { type: 'button', onclick: () => prompt(rows) }, 'Prompt for all')] : [];
     this.told = make('p', { class: 'told', role: 'status' });
     this.failed = make('div');
     this.shown = make('div', { class: 'shown' });

@@ -3,6 +3,7 @@
 import { letRun, park } from './actions.js';
 import { Grid } from './grid.js';
 import { explained, name, place, places, since, status, texts, timesOut, title } from './stop.js';
+import { mayPrompt } from './terminal.js';
 import { brief, find, holds, make, setTime, time, write } from './text.js';
 
 /** Changes that come within so long are shown together, in milliseconds. */
@@ -116,10 +117,6 @@ export class Stops {
     return ['debug', 'terminal', 'admin'].some((scope) => this.me.scopes.has(scope));
   }
 
-  get mayPrompt() {
-    return ['debug', 'terminal'].every((scope) => this.me.scopes.has(scope));
-  }
-
   /** The line of a job: how many, where they stand, and what is done with all of them. */
   head(element, rows) {
     if (!element.firstElementChild) {
@@ -139,7 +136,7 @@ export class Stops {
     write(where, places(rows));
     where.title = places(rows);
     compare.hidden = rows.length < 2;
-    prompt.hidden = rows.length < 2 || !this.mayPrompt;
+    prompt.hidden = rows.length < 2 || !mayPrompt(this.me);
     release.hidden = !this.mayRelease;
   }
 
@@ -147,7 +144,7 @@ export class Stops {
     this.picked = rows;
     find('bar').hidden = rows.length === 0;
     this.release.hidden = !this.mayRelease;
-    this.ask.hidden = !this.mayPrompt;
+    this.ask.hidden = !mayPrompt(this.me);
     write(this.many, `${rows.length} selected`);
   }
 
@@ -162,7 +159,7 @@ export class Stops {
       c: () => this.mayRelease && letRun(meant, this.me),
       p: () => park(meant, this.me),
       d: () => this.compare(isPicked ? meant : group),
-      a: () => this.mayPrompt && this.prompt(isPicked ? meant : group),
+      a: () => mayPrompt(this.me) && this.prompt(isPicked ? meant : group),
       '/': () => find('filter').focus(),
     };
     return keys[key];

@@ -5,7 +5,7 @@ import { json } from './relay.js';
 import { stacks } from './snapshot.js';
 import { place, since, title } from './stop.js';
 import { factsOf, whereabouts } from './task.js';
-import { Terminal } from './terminal.js';
+import { mayPrompt, WithTerminal } from './terminal.js';
 import { make, time, write } from './text.js';
 
 function facts(row) {
@@ -38,8 +38,9 @@ async function looked(task, body, none, when) {
   }
 }
 
-export class RunningTask {
+export class RunningTask extends WithTerminal {
   constructor(row, me) {
+    super();
     Object.assign(this, { row, me });
     this.heading = make('h2', { tabindex: '-1' }, title(row));
     const line = make('p', { class: 'line-of-facts' }, make('span', {}, 'runs for ', time(since(row))), make('span', {}, `on ${row.node_ip ?? 'an unknown node'}`));
@@ -56,7 +57,7 @@ export class RunningTask {
   offer() {
     const { scopes } = this.me;
     if (scopes.has('view')) this.actions.append(make('button', { type: 'button', onclick: () => this.look() }, 'Where is it'));
-    if (!scopes.has('debug') || !scopes.has('terminal')) return;
+    if (!mayPrompt(this.me)) return;
     this.reason = make('input', { type: 'text', maxlength: '200', placeholder: 'Why, for the record', 'aria-label': 'Why it is stopped, for the record', autocomplete: 'off' });
     this.actions.append(make('button', { type: 'button', class: 'grave', onclick: () => this.stop() }, 'Stop and debug'), this.reason);
   }
@@ -75,22 +76,9 @@ export class RunningTask {
 
   /** Has a debugger opened in it, and its prompt here. */
   stop() {
-    if (!this.terminal?.over) {
-      const errand = `running ${this.row.worker_id} ${this.reason.value.trim()}`.trim();
-      this.terminal = new Terminal(errand, title(this.row), () => write(this.told, ''));
-      write(this.told, 'It stops at its next line of Python; inside a call, when that returns. Interrupt leaves it running.');
-      this.prompt.replaceChildren(this.terminal.element);
-    }
-    this.terminal.input.focus();
-  }
-
-  isBusy() {
-    return Boolean(this.terminal?.over);
-  }
-
-  close() {
-    this.terminal?.close();
-    this.element.remove();
+    const errand = `running ${this.row.worker_id} ${this.reason.value.trim()}`.trim();
+    const isNew = this.opens(errand, title(this.row), () => write(this.told, ''));
+    if (isNew) write(this.told, 'It stops at its next line of Python; inside a call, when that returns. Interrupt leaves it running.');
   }
 }
 

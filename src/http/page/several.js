@@ -1,13 +1,14 @@
 // One prompt for several paused tasks, as `nc` has it behind `all`: what is typed goes to each of them.
 
-import { Terminal } from './terminal.js';
+import { WithTerminal } from './terminal.js';
 import { make } from './text.js';
 
 /** Tasks that the relay takes for one prompt. */
 const MOST = 256;
 
-export class GroupPrompt {
+export class GroupPrompt extends WithTerminal {
   constructor(rows) {
+    super();
     this.rows = rows.slice(0, MOST);
     this.heading = make('h2', { tabindex: '-1' }, `One prompt for ${this.rows.length} tasks`);
     const cut = rows.length > MOST ? `It is for the first ${MOST} of ${rows.length}. ` : '';
@@ -20,21 +21,8 @@ export class GroupPrompt {
 
   /** Opens it. One that is open is gone back to. */
   enter() {
-    if (!this.terminal?.over) {
-      const errand = `all ${this.rows.map((row) => row.id).join(' ')}`;
-      this.terminal = new Terminal(errand, `${this.rows.length} tasks`, () => (this.again.hidden = false));
-      this.prompt.replaceChildren(this.terminal.element);
-    }
     this.again.hidden = true;
-    this.terminal.input.focus();
-  }
-
-  isBusy() {
-    return Boolean(this.terminal?.over);
-  }
-
-  close() {
-    this.terminal?.close();
-    this.element.remove();
+    const errand = `all ${this.rows.map((row) => row.id).join(' ')}`;
+    this.opens(errand, `${this.rows.length} tasks`, () => (this.again.hidden = false));
   }
 }

@@ -6,7 +6,7 @@ import { showAge, showLeft, showStatus } from './list.js';
 import { ask, json } from './relay.js';
 import { stacks } from './snapshot.js';
 import { isOwn, place, title } from './stop.js';
-import { Terminal } from './terminal.js';
+import { WithTerminal } from './terminal.js';
 import { copy, holds, make, time, write } from './text.js';
 
 /** By which Ray knows a task of this job, whether it stands or runs, and what it holds. */
@@ -64,8 +64,9 @@ async function configuration(row) {
 }
 
 /** One task, in the element `element`. */
-export class Task {
+export class Task extends WithTerminal {
   constructor(row, me) {
+    super();
     Object.assign(this, { row, me });
     this.heading = make('h2', { tabindex: '-1' });
     this.status = make('span');
@@ -158,11 +159,7 @@ export class Task {
   async enter() {
     // A look has the debugger, as a terminal will.
     await this.looking;
-    if (!this.terminal?.over) {
-      this.terminal = new Terminal(`enter ${this.row.id}`, this.row.name || this.row.id, () => this.arrange());
-      this.prompt.replaceChildren(this.terminal.element);
-    }
-    this.terminal.input.focus();
+    this.opens(`enter ${this.row.id}`, this.row.name || this.row.id, () => this.arrange());
   }
 
   /** Looks, unless that is done already, or a prompt has the debugger. */
@@ -198,16 +195,5 @@ export class Task {
     } catch (error) {
       write(this.told, error.message);
     }
-  }
-
-  /** Whether it has to stay while another one is shown. */
-  isBusy() {
-    return Boolean(this.terminal?.over);
-  }
-
-  /** Ends what goes on here. */
-  close() {
-    this.terminal?.close();
-    this.element.remove();
   }
 }

@@ -22,6 +22,36 @@ addEventListener('beforeunload', (event) => {
   if (open.size > 0) event.preventDefault();
 });
 
+/** Whether `me` may have a prompt that a debugger is opened for. */
+export function mayPrompt(me) {
+  return ['debug', 'terminal'].every((scope) => me.scopes.has(scope));
+}
+
+/** A view with a place, `prompt`, for a terminal. */
+export class WithTerminal {
+  /** Opens one on `name` for the `errand`, and gives whether it is new: one that is open is gone back to. */
+  opens(errand, name, over) {
+    const isNew = !this.terminal?.over;
+    if (isNew) {
+      this.terminal = new Terminal(errand, name, over);
+      this.prompt.replaceChildren(this.terminal.element);
+    }
+    this.terminal.input.focus();
+    return isNew;
+  }
+
+  /** Whether it has to stay while another one is shown. */
+  isBusy() {
+    return Boolean(this.terminal?.over);
+  }
+
+  /** Ends what goes on here. */
+  close() {
+    this.terminal?.close();
+    this.element.remove();
+  }
+}
+
 /** A terminal on `name` for the `errand`, the first line that the relay is told; `over` is called at its end. */
 export class Terminal {
   constructor(errand, name, over) {

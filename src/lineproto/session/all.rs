@@ -10,7 +10,7 @@ use tokio::io::AsyncRead;
 
 use super::{TERMINAL, TerminalSession};
 use crate::group::live::open_all;
-use crate::group::members::{Meant, Members};
+use crate::group::members::{Meant, MeantTasks};
 use crate::group::prompt::PromptGroup;
 use crate::lineproto::prompt;
 use crate::lineproto::several::{GroupOutcome, converse};
@@ -106,11 +106,11 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
         &mut self,
         words: &str,
         choice: &ListSelection,
-    ) -> Result<(Members, String), String> {
+    ) -> Result<(MeantTasks, String), String> {
         let meant = Meant::read(words)?;
         let seen = visible(&self.principal, &self.context.registry.snapshot());
         let list = arranged(json::list(&seen), choice);
-        let members = Members::of(&list, &meant).map_err(|why| why.to_string())?;
+        let members = MeantTasks::of(&list, &meant).map_err(|why| why.to_string())?;
         if members.len() > MOST {
             return Err(format!(
                 "{} tasks are too many for one prompt, which has room for {MOST}: `all job=ID` or `all ranks=0-{}` are some",
@@ -132,7 +132,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
     }
 
     /// Which of `members`, by their places, this person may have no prompt on, and why; that is on record.
-    async fn not_permitted(&self, members: &Members) -> BTreeMap<usize, String> {
+    async fn not_permitted(&self, members: &MeantTasks) -> BTreeMap<usize, String> {
         let all = self.context.registry.snapshot();
         let mut refused = BTreeMap::new();
         for (at, id) in members.ids().into_iter().enumerate() {

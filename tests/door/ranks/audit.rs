@@ -1,5 +1,7 @@
 //! What of a command for many goes on record.
 
+use std::path::Path;
+
 use ray_relay::config::AuditSink;
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
@@ -17,6 +19,32 @@ async fn announce(relay: SocketAddr, token: &str, body: &Value) -> String {
     );
     stream.write_all(request.as_bytes()).await.unwrap();
     rest(&mut stream).await
+}
+
+/// The lines of the record in the file `log`.
+pub(super) fn recorded(log: &Path) -> Vec<Value> {
+    let lines = std::fs::read_to_string(log).unwrap();
+    let lines = lines.lines();
+    lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// Those of commands for many.
+pub(super) fn groups(lines: &[Value]) -> Vec<&Value> {
+    let all = lines.iter();
+    all.filter(|line| line["details"]["command"] == "group")
+        .collect()
+}
+
+/// Whose sessions began, and the group that each names.
+pub(super) fn began(lines: &[Value]) -> Vec<(&Value, &Value)> {
+    let began = lines
+        .iter()
+        .filter(|line| line["action"] == "session_began");
+    began
+        .map(|line| (&line["subject"], &line["details"]["group"]))
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -55,15 +83,8 @@ async fn the_audit_log_has_one_line_for_a_command_for_many_and_their_sessions_na
     assert_eq!(output.status.code(), Some(0), "{text}");
     relay.abort().await;
 
-    let lines = std::fs::read_to_string(&log).unwrap();
-    let lines: Vec<Value> = lines
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    let groups: Vec<&Value> = lines
-        .iter()
-        .filter(|line| line["details"]["command"] == "group")
-        .collect();
+    let lines = recorded(&log);
+    let groups = groups(&lines);
     assert_eq!(groups.len(), 2, "{groups:?}");
     let (first, second) = (groups[1], groups[0]);
     assert_eq!(first["details"]["client"], "ray-relay exec");
@@ -72,11 +93,6 @@ async fn the_audit_log_has_one_line_for_a_command_for_many_and_their_sessions_na
     assert_eq!(second["details"]["client"], "x y");
     let id = second["request"].as_str().unwrap();
     assert!(answer.contains(&format!("\"group\":\"{id}\"")), "{answer}");
-    let began = lines
-        .iter()
-        .filter(|line| line["action"] == "session_began");
-    let began: Vec<_> = began
-        .map(|line| (&line["subject"], &line["details"]["group"]))
-        .collect();
+    let began = began(&lines);
     assert_eq!(began, [(&first["subject"], &first["request"]); 3]);
 }

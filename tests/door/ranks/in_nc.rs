@@ -3,6 +3,7 @@
 use ray_relay::config::AuditSink;
 use tokio::io::AsyncReadExt as _;
 
+use super::audit::{began, groups, recorded};
 use super::*;
 
 /// A person with `nc`.
@@ -55,9 +56,7 @@ async fn nc_has_one_prompt_for_many_and_names_who_dies_or_is_held() {
         };
         rank(&relay, number, does).await;
     }
-    let id = BreakpointId::derive("default", &format!("{:056x}", 7)).to_string();
-    let (_held, answer) = attach(dial(address).await, &json!({ "breakpoint": id })).await;
-    assert_eq!(answer["event"], "capabilities", "{answer}");
+    let _held = held(address, 7).await;
 
     let mut nc = Nc::saying(address, "\n").await;
     let list = nc.until(LIST).await;
@@ -138,26 +137,14 @@ async fn who_may_prompt_five_of_eight_has_five_in_nc_and_one_line_on_record() {
     drop(nc);
     relay.abort().await;
 
-    let lines = std::fs::read_to_string(&log).unwrap();
-    let lines: Vec<Value> = lines
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    let groups = lines
-        .iter()
-        .filter(|line| line["details"]["command"] == "group");
-    let groups: Vec<&Value> = groups.collect();
+    let lines = recorded(&log);
+    let groups = groups(&lines);
     assert_eq!(groups.len(), 2, "{groups:?}");
     assert_eq!(groups[1]["details"]["members"], json!(ids[..4]));
     assert_eq!(groups[0]["details"]["members"], json!(ids[4..6]));
     assert_eq!(groups[1]["details"]["client"], "ray-relay terminal");
     assert_ne!(groups[0]["request"], groups[1]["request"]);
-    let began = lines
-        .iter()
-        .filter(|line| line["action"] == "session_began");
-    let began: Vec<_> = began
-        .map(|line| (&line["subject"], &line["details"]["group"]))
-        .collect();
+    let began = began(&lines);
     assert_eq!(began[..2], [(&json!("ann"), &groups[0]["request"]); 2]);
     assert_eq!(began[2..], [(&json!("ann"), &groups[1]["request"]); 3]);
     let denied = lines.iter().filter(|line| {

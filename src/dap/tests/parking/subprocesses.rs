@@ -118,17 +118,32 @@ async fn a_lost_task_is_found_again_with_its_subprocess() {
     got(&mut dap, "threads").await;
 }
 
+/// The task and its subprocess of [`standing_with_subprocess`] are parked, and an administrator has taken the task over and is asked to
+/// open what is given last.
+async fn taken_over(
+    context: &Arc<Context>,
+) -> (
+    Debugger,
+    Conversation<TcpStream>,
+    Conversation<TcpStream>,
+    Value,
+) {
+    let (worker, parent, dap, (child, childs)) = standing_with_subprocess(context).await;
+    drop((parent.dap, child.dap));
+    until_states(context, &[SessionState::Parked; 2]).await;
+    let id = worker.breakpoint.id;
+    let by_id = json!({"rayRelay": {"breakpoint": id, "takeOver": true, "token": token_of("adm")}});
+    let (mut parent, _) = again_with(context, by_id).await;
+    let configuration = asked_to_open(&mut parent).await;
+    (parent, dap, childs, configuration)
+}
+
 #[tokio::test]
 async fn who_takes_a_task_over_is_asked_for_its_subprocess_which_is_that_persons_then() {
     let (context, spy) = relay(minutes(15));
-    let (worker, parent, mut dap, (child, mut childs)) = standing_with_subprocess(&context).await;
-    let id = worker.breakpoint.id;
-    drop((parent.dap, child.dap));
-    until_states(&context, &[SessionState::Parked; 2]).await;
-    let by_id = json!({"rayRelay": {"breakpoint": id, "takeOver": true, "token": token_of("adm")}});
-    let (mut parent, _) = again_with(&context, by_id).await;
-    let configuration = asked_to_open(&mut parent).await;
+    let (mut parent, mut dap, mut childs, configuration) = taken_over(&context).await;
     assert_eq!(configuration["subProcessId"], 7);
+    let id = configuration["rayRelay"]["breakpoint"].clone();
     nothing_for(&mut childs, Duration::from_millis(50)).await;
     // Not that of the person who had it, any more.
     let own = json!({"subProcessId": 7, "rayRelay": {"breakpoint": id, "token": token_of("ann")}});
@@ -160,13 +175,7 @@ async fn who_takes_a_task_over_is_asked_for_its_subprocess_which_is_that_persons
 #[tokio::test]
 async fn a_subprocess_stays_until_who_has_taken_its_task_over_lets_that_run() {
     let (context, _) = relay(minutes(15));
-    let (worker, parent, mut dap, (child, mut childs)) = standing_with_subprocess(&context).await;
-    let id = worker.breakpoint.id;
-    drop((parent.dap, child.dap));
-    until_states(&context, &[SessionState::Parked; 2]).await;
-    let by_id = json!({"rayRelay": {"breakpoint": id, "takeOver": true, "token": token_of("adm")}});
-    let (mut parent, _) = again_with(&context, by_id).await;
-    asked_to_open(&mut parent).await;
+    let (mut parent, mut dap, mut childs, _) = taken_over(&context).await;
     nothing_for(&mut childs, Duration::from_millis(200)).await;
     parent
         .send("disconnect", json!({"terminateDebuggee": false}))
