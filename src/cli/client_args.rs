@@ -83,6 +83,9 @@ pub struct LaunchConfigArgs {
     /// Attach to this breakpoint alone, by its id in `ray-relay list`
     #[arg(long, add = tasks(), value_name = "ID")]
     pub breakpoint: Option<crate::ray::registry::BreakpointId>,
+    /// Make the file that VS Code or Zed reads in this folder, where there is none
+    #[arg(long)]
+    pub write: bool,
     /// How the relay is reached.
     #[command(flatten)]
     pub relay: RelayArgs,
@@ -241,6 +244,12 @@ pub struct ParkArgs {
     /// For how long, such as 12h
     #[arg(long = "for", value_name = "DURATION", value_parser = crate::config::units::parse_duration)]
     pub time: Option<std::time::Duration>,
+    /// Only those of this job, such as 01000000
+    #[arg(long, value_name = "JOB")]
+    pub job: Option<String>,
+    /// Only those of this cluster: job ids count anew in each
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

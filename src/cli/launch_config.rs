@@ -4,18 +4,23 @@
 //! editor makes of it is described where the text is made, with the version that it was read from.
 
 use std::borrow::Cow;
+use std::fs::{self, File};
 use std::io::{self, Write};
+use std::path::Path;
 
 use super::failure::{Exit, Fails};
+use super::terminal::say;
 use super::{Editor, Failure, LaunchConfigArgs, RelayUrl};
 use crate::ray::registry::BreakpointId;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
-  mkdir -p .vscode && ray-relay launch-config vscode > .vscode/launch.json
-      in a folder that has no launch.json; else paste the block into yours
+  ray-relay launch-config vscode --write
+      makes .vscode/launch.json; a file that is there stays as it is
+  ray-relay launch-config vscode
+      prints the same: paste the block into the launch.json that you have
   ray-relay launch-config nvim --relay http://127.0.0.1:7000
-  ray-relay launch-config zed --breakpoint 3k9x7a2q > .zed/debug.json
+  ray-relay launch-config zed --breakpoint 3k9x7a2q
 
 Without --breakpoint the editor gets every paused task, now and later, each as a debug session of its own (VS Code, Cursor, code-server, Neovim, Zed, Emacs). An editor that cannot do that (PyCharm, Helix) gets the task that has waited longest.
 
@@ -36,13 +41,68 @@ impl Fails for InKubernetes {
     }
 }
 
+/// Why no file was made.
+#[derive(Debug, thiserror::Error)]
+enum NotWritten {
+    #[error("there is a {0} here already, which stays as it is")]
+    IsThere(&'static str),
+    #[error("this editor has no such file in the folder of a project")]
+    NoFile,
+    #[error("cannot write {file}: {cause}")]
+    Unwritable {
+        file: &'static str,
+        cause: io::Error,
+    },
+}
+
+impl Fails for NotWritten {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::NoFile => Exit::Usage,
+            Self::IsThere(_) | Self::Unwritable { .. } => Exit::Failed,
+        }
+    }
+
+    fn next_step(&self) -> Option<Cow<'static, str>> {
+        let step = match self {
+            Self::IsThere(_) => "run this without --write, and paste the block into that file",
+            Self::NoFile => "run this without --write: what it prints says where it belongs",
+            Self::Unwritable { .. } => return None,
+        };
+        Some(step.into())
+    }
+}
+
 pub(super) fn run(args: &LaunchConfigArgs) -> Result<(), Failure> {
     if args.relay.kube.is_wanted() {
         return Err(InKubernetes.into());
     }
     let text = configuration(args.editor, &args.relay.relay, args.breakpoint);
+    if args.write {
+        let file = written(Path::new(""), args.editor, &text)?;
+        return Ok(say(&format!("{file} is made.\n"))?);
+    }
     io::stdout().write_all(text.as_bytes())?;
     Ok(())
+}
+
+/// Makes the file that `editor` reads in `folder`, and names it. One that is there is never touched.
+fn written(folder: &Path, editor: Editor, text: &str) -> Result<&'static str, NotWritten> {
+    let file = match editor {
+        Editor::Vscode => ".vscode/launch.json",
+        Editor::Zed => ".zed/debug.json",
+        Editor::Nvim | Editor::Pycharm | Editor::Emacs | Editor::Helix => {
+            return Err(NotWritten::NoFile);
+        }
+    };
+    let path = folder.join(file);
+    let made = path.parent().map_or(Ok(()), fs::create_dir_all);
+    let made = made.and_then(|()| File::create_new(&path));
+    let put = made.and_then(|mut made| made.write_all(text.as_bytes()));
+    put.map(|()| file).map_err(|cause| match cause.kind() {
+        io::ErrorKind::AlreadyExists => NotWritten::IsThere(file),
+        _ => NotWritten::Unwritable { file, cause },
+    })
 }
 
 fn configuration(editor: Editor, relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
@@ -223,6 +283,22 @@ mod tests {
             one["configurations"][0]["rayRelay"],
             json!({"breakpoint": id.to_string()})
         );
+    }
+
+    #[test]
+    fn a_file_is_made_where_there_is_none_and_one_that_is_there_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = vscode(&relay(), None);
+        let file = written(folder.path(), Editor::Vscode, &text).unwrap();
+        let read = || fs::read_to_string(folder.path().join(file)).unwrap();
+        assert_eq!((file, read()), (".vscode/launch.json", text));
+        let again = written(folder.path(), Editor::Vscode, "other").unwrap_err();
+        assert_eq!(again.exit(), Exit::Failed);
+        assert!(again.next_step().unwrap().contains("paste the block"));
+        assert_eq!(json(&read())["version"], "0.2.0");
+        assert!(written(folder.path(), Editor::Zed, "[]").is_ok());
+        let none = written(folder.path(), Editor::Nvim, "").unwrap_err();
+        assert_eq!(none.exit(), Exit::Usage);
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! `ray-relay park`: leaves paused tasks where they are, for the caller to resume.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
+use super::failure::Fails;
 use super::relay_client::RelayClient;
-use super::release::called;
+use super::release::{called, is};
 use super::terminal::say;
 use super::worker_session::WorkerSessionError as SessionError;
 use super::{Failure, ParkArgs};
@@ -16,6 +19,8 @@ use crate::wire::text::replaced;
 pub(super) const AFTER_HELP: &str = "\
 Examples:
   ray-relay park 3kfz0q8m --for 16h
+  ray-relay park train_step --job 01000000 --for 16h
+      all ranks of that job; without --job, a name that tasks of several jobs have is refused
   ray-relay park train_step --for 16h --json
       {\"parked\": [{\"id\", \"parked_until\", \"seconds\"}]}, in seconds since 1970, with
       \"credential_expires\" where that is before; \"error\" in place of these where it is not parked
@@ -24,16 +29,65 @@ The task stays at its line, kept for you alone, whatever becomes of your editor 
 
 The relay limits the time: `[park] max`, or `park_max` of the policy. Without --for it is the time for which a lost session is kept (15m, unless configured otherwise). The park ends earlier when your credential is revoked or expires, which is said, or at a limit of the policy. To park a task that you debug at this moment, leave it in your editor (VS Code: Disconnect and Suspend).
 
-Exit codes: 0 done, 1 not for all of several, 66 no such task waits, 69 the relay or the task's debugger cannot be reached, 77 refused (for so long, by the relay, or because another user has it).";
+Exit codes: 0 done, 1 not for all of several, or several jobs have such a task, 66 no such task waits, 69 the relay or the task's debugger cannot be reached, 77 refused (for so long, by the relay, or because another user has it).";
+
+/// The tasks of a name are of several jobs, and maybe of several people.
+#[derive(Debug, thiserror::Error)]
+#[error("tasks called {name} are of several jobs, and none is parked: {jobs}")]
+struct SeveralJobs {
+    name: String,
+    jobs: String,
+}
+
+impl Fails for SeveralJobs {
+    fn next_step(&self) -> Option<Cow<'static, str>> {
+        Some("say which with --job JOB, in one of several clusters also --cluster NAME; or name one task by its id".into())
+    }
+}
+
+/// Jobs that are named where there are several.
+const NAMED: usize = 8;
+
+/// Of `rows` of the list those that are meant.
+fn chosen(args: &ParkArgs, rows: &[Value]) -> Result<Vec<Value>, Failure> {
+    let mut chosen = called(rows, &args.target)?;
+    chosen.retain(|row| {
+        args.job.as_deref().is_none_or(|job| is(row, "job_id", job))
+            && args
+                .cluster
+                .as_deref()
+                .is_none_or(|cluster| is(row, "cluster", cluster))
+    });
+    if chosen.is_empty() {
+        return Err(SessionError::Unknown(replaced(&args.target).into_owned()).into());
+    }
+    let mut jobs: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for row in &chosen {
+        let word = |key: &str| row[key].as_str().unwrap_or("-");
+        *jobs.entry((word("cluster"), word("job_id"))).or_default() += 1;
+    }
+    if jobs.len() > 1 {
+        let named = jobs.iter().take(NAMED);
+        let named = named.map(|((cluster, job), count)| format!("{count} of {job} on {cluster}"));
+        let mut jobs: Vec<String> = named
+            .chain((jobs.len() > NAMED).then(|| "…".into()))
+            .collect();
+        jobs.iter_mut()
+            .for_each(|job| *job = replaced(job).into_owned());
+        return Err(SeveralJobs {
+            name: replaced(&args.target).into_owned(),
+            jobs: jobs.join(", "),
+        }
+        .into());
+    }
+    Ok(chosen)
+}
 
 pub(super) async fn run(args: ParkArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
     let list = client.breakpoints(false).await?;
     let rows = list["breakpoints"].as_array().map(Vec::as_slice);
-    let chosen = called(rows.unwrap_or_default(), &args.target)?;
-    if chosen.is_empty() {
-        return Err(SessionError::Unknown(replaced(&args.target).into_owned()).into());
-    }
+    let chosen = chosen(&args, rows.unwrap_or_default())?;
     let mut parked = Vec::new();
     let mut refused = Vec::new();
     for row in &chosen {
@@ -91,8 +145,60 @@ fn text(id: &str, told: &Value) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn meant(line: &[&str], rows: &[Value]) -> Result<Vec<Value>, Failure> {
+        let words = ["ray-relay", "park"].iter().chain(line);
+        match Cli::try_parse_from(words).unwrap().command {
+            Command::Park(args) => chosen(&args, rows),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_name_that_several_jobs_have_is_no_one_job() {
+        let row = |id: &str, cluster: &str, job: &str| json!({"id": id, "name": "step", "cluster": cluster, "job_id": job});
+        let own = [
+            row("3kfz0q8m", "a", "01000000"),
+            row("4kfz0q8m", "a", "01000000"),
+        ];
+        let ids = |rows: &[Value]| {
+            rows.iter()
+                .map(|row| row["id"].as_str().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            ids(&meant(&["step"], &own).unwrap()),
+            ["3kfz0q8m", "4kfz0q8m"]
+        );
+        let mut all = own.to_vec();
+        all.push(row("5kfz0q8m", "a", "02000000"));
+        all.push(row("6kfz0q8m", "b", "01000000"));
+        let refused = meant(&["step", "--for", "16h"], &all).unwrap_err();
+        assert_eq!(refused.code(), 1);
+        let said = refused.sentence.unwrap();
+        assert!(
+            said.contains("none is parked")
+                && said.contains("2 of 01000000 on a, 1 of 02000000 on a, 1 of 01000000 on b"),
+            "{said}"
+        );
+        // An id means one task, whatever others are called.
+        assert_eq!(ids(&meant(&["5kfz0q8m"], &all).unwrap()), ["5kfz0q8m"]);
+        assert!(meant(&["step", "--job", "01000000"], &all).is_err());
+        let narrowed = ["step", "--job", "01000000", "--cluster", "a"];
+        assert_eq!(ids(&meant(&narrowed, &all).unwrap()), ids(&own));
+        assert_eq!(
+            meant(&["step", "--job", "03000000"], &all)
+                .unwrap_err()
+                .code(),
+            66
+        );
+    }
 
     #[test]
     fn until_when_is_said_and_what_ends_it_before() {

@@ -137,7 +137,7 @@ fn is_own_park(own: Option<&Value>, row: &Value) -> bool {
     row["state"] == PARKED && own.is_some_and(|own| *own == row["holder"]["subject"])
 }
 
-fn is(row: &Value, key: &str, text: &str) -> bool {
+pub(super) fn is(row: &Value, key: &str, text: &str) -> bool {
     let known = row[key].as_str();
     known.is_some_and(|known| known.eq_ignore_ascii_case(text))
 }

@@ -68,7 +68,7 @@ VS Code (Cursor, code-server, ...), with the Python Debugger extension:
             "
 VS Code (Cursor, code-server, ...), with the Python Debugger extension:
   1.  open the folder with your job's source
-  2.  {program} launch-config vscode{relay} > .vscode/launch.json
+  2.  {program} launch-config vscode --write{relay}
   3.  press F5: each paused task opens as a session of its own
 "
         ),
