@@ -171,6 +171,15 @@ fn lines_are_shown_by_person_kind_and_time() {
     assert!(!all.contains('\u{1b}'), "{all}");
     assert_eq!(show(&["--subject", "anon*"]).lines().count(), 3);
     assert_eq!(show(&["--subject", "ana"]), "");
+    // A job that was submitted through the relay, by the id that it has or had from Ray.
+    let submission = std::fs::read_to_string(&path).unwrap();
+    let submission = submission.replace("\"what\":\"first\"", "\"submission_id\":\"raysubmit_7\"");
+    let submitted = dir.path().join("submitted.log");
+    std::fs::write(&submitted, submission).unwrap();
+    for (job, lines) in [("raysubmit_7", 2), ("raysubmit_*", 2), ("raysubmit_8", 0)] {
+        let output = run(&["audit", "show", text(&submitted), "--job", job]);
+        assert_eq!(out(&output).lines().count(), lines, "{job}: {output:?}");
+    }
     assert_eq!(show(&["--action", "audit"]).lines().count(), 3);
     assert_eq!(show(&["--since", "1h"]).lines().count(), 5);
     assert_eq!(show(&["--until", "1h"]), "");

@@ -220,8 +220,12 @@ impl LineFilter {
                 .is_none_or(|pattern| texts.any(|text| pattern.matches(text)))
         };
         let time = text("time").unwrap_or_default();
+        // Of a job that was submitted through the relay the line is about no breakpoint.
+        let submitted = || line.get("details")?.get("submission_id")?.as_str();
+        let is_submission = |job: &Pattern| submitted().is_some_and(|id| job.matches(id));
         fits(&self.subject, &["subject"])
-            && fits(&self.job, &["job", "submission"])
+            && (fits(&self.job, &["job", "submission"])
+                || self.job.as_ref().is_some_and(is_submission))
             && (self.breakpoint.is_none() || self.breakpoint.as_deref() == text("breakpoint"))
             && (self.actions.is_empty()
                 || text("action").is_some_and(|action| self.actions.contains(&action)))
