@@ -158,8 +158,8 @@ routes! {
     /// Puts on record which tasks a command for many is for, those among them that you may see. `group` is the id for
     /// `rayRelay.group`, by which the record of each session names the command.
     "/relay/v1/group",                  Yes,                 Somewhere(Scope::View, BREAKPOINT),     Group,       post(group::answer, r#"{"ids": ["ID"], "client": "ray-relay exec"}"#);
-    /// Lets tasks run on. Takes `debug`, `terminal` or `admin` on each. With `"force": true` it ends their workers,
-    /// which takes `terminate`.
+    /// Lets tasks run on. Takes `debug`, `terminal` or `admin` on each, and `admin` where another person has parked
+    /// it. With `"force": true` it ends their workers, which takes `terminate`.
     "/relay/v1/release",                Yes,                 Authenticated,                          Release,     post(release::answer, r#"{"ids": ["ID"]}"#);
     /// Leaves a paused task where it is, kept for you. Answers `parked_until` and `seconds`, and `credential_expires`
     /// where that is earlier.

@@ -75,7 +75,8 @@ async fn examine(args: &RelayArgs, report: &mut Report) -> Result<(), Failure> {
         Ok(nodes) => Some(nodes),
         Err(error) if error.is_not_permitted() => {
             let says = "the token does not show whole nodes, so nothing is known of their agents";
-            report.add(Finding::note(ChainLink::Agents, says))?;
+            let next = "it takes `list` that no job, namespace or task narrows";
+            report.add(Finding::note(ChainLink::Agents, says).next(next))?;
             None
         }
         Err(error) => return Ok(report.add(refused(&error))?),
@@ -114,23 +115,28 @@ fn behind(
     list: &Value,
     nodes: Option<&Value>,
 ) -> Vec<Finding> {
+    let note = |says: String| Finding::note(ChainLink::Head, says);
     let why = match own {
         Ok(Some(mut own)) => {
             let found: Result<Vec<Finding>, _> = serde_json::from_value(own["findings"].take());
             match found {
                 Ok(found) => return found.into_iter().map(Finding::cleaned).collect(),
-                Err(_) => Some("the relay's own findings are of another version".to_owned()),
+                Err(_) => Some(note(
+                    "the relay's own findings are of another version".to_owned(),
+                )),
             }
         }
         Err(error) if error.is_not_permitted() => Some(
-            "the relay tells more of its heads, and of nodes without debugpy, to a token with `admin` on the whole relay"
-                .to_owned(),
+            note("the relay tells more of its heads, and of nodes without debugpy, to a token with `admin` on the whole relay".to_owned())
+                .next("where `breakpoint()` does not stop: `pip install debugpy` on the nodes, or have an operator run this"),
         ),
-        Err(error) => Some(format!("the relay has not looked at its heads itself: {error}")),
+        Err(error) => Some(note(format!(
+            "the relay has not looked at its heads itself: {error}"
+        ))),
         Ok(None) => None,
     };
     let mut all = lists::heads(list);
-    all.extend(why.map(|why| Finding::note(ChainLink::Head, why)));
+    all.extend(why);
     all.extend(lists::findings(list, nodes));
     all
 }
