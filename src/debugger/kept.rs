@@ -129,6 +129,12 @@ impl KeptConnection {
         self.write();
     }
 
+    /// Another session has the worker, as `tenant` says.
+    pub(super) fn held_by(&mut self, tenant: Value) {
+        self.stored.tenant = tenant;
+        self.write();
+    }
+
     /// By what the session is kept from now on.
     pub(super) fn keep_by(&mut self, keep: &ParkTerms) {
         let now = unix_ms(SystemTime::now());

@@ -68,6 +68,15 @@ impl IdleConnection {
             Self::Legacy(_) => None,
         }
     }
+
+    /// Another session has it, as `tenant` says: for the keeper of the connection beyond this process.
+    pub(crate) fn held_by(&mut self, tenant: Value) {
+        match self {
+            Self::Worker(worker) => worker.held_by(tenant),
+            Self::Prompt(prompt) => prompt.stream_mut().get_mut().held_by(tenant),
+            Self::Legacy(entered) => entered.held_by(tenant),
+        }
+    }
 }
 
 /// By what a session is to go on with it.
@@ -270,6 +279,20 @@ impl Unattended {
             Ear::Prompt(prompt) => Some(prompt.stream_mut().get_mut()),
             Ear::Legacy(_) => None,
         }
+    }
+
+    /// It is kept for another person, whom `tenant` names, by `keep`, when this process is lost. Cancel safe.
+    pub(crate) async fn keep_for(&mut self, tenant: Value, keep: &ParkTerms) {
+        let worker = match &mut self.line {
+            Ear::Splice(splice) => splice.beside(),
+            Ear::Prompt(prompt) => prompt.stream_mut().get_mut(),
+            Ear::Legacy(entered) => {
+                entered.held_by(tenant);
+                return entered.keep_by(keep).await;
+            }
+        };
+        worker.held_by(tenant);
+        Box::pin(worker.keep_by(keep)).await;
     }
 
     /// Loses this end where the debugger is kept then, and says whether it is.

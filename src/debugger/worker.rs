@@ -88,6 +88,14 @@ impl Worker {
             .is_some_and(|line| line.stream.has_keeper())
     }
 
+    /// Another session has it, as `tenant` says: for the keeper of the connection beyond this process.
+    pub(crate) fn held_by(&mut self, tenant: Value) {
+        let line = self.line.as_mut();
+        if let Some(kept) = line.and_then(|line| line.stream.kept_mut()) {
+            kept.held_by(tenant);
+        }
+    }
+
     /// Has the debugger kept by `keep` when this end is lost: by an agent, where one is in between that can, or by the keeper of
     /// the connection beyond this process. The last word of this counts. Cancel safe.
     pub(crate) async fn keep_by(&mut self, keep: &ParkTerms) {

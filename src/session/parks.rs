@@ -3,13 +3,14 @@
 //! A park is a session still, owned by the task that ran it. Here is what others ask of it: to hand its worker over, or to
 //! let the task run. Both are decided here, so that no protocol can ask for what is another user's.
 
+mod following;
 mod late;
 mod left;
 mod share;
 mod subprocesses;
 
 use std::any::Any;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,6 +53,8 @@ pub struct Parks {
     places: Arc<ParkPlaces>,
     parked: Mutex<HashMap<ParkId, ParkEntry>>,
     subprocesses: Subprocesses,
+    /// Tasks that have gone to the process that has taken over: their subprocesses go after them.
+    gone: Mutex<HashSet<BreakpointId>>,
     /// What is over, for who comes too late.
     late: ExpiredParks,
 }
@@ -299,27 +302,6 @@ impl Parks {
         own.filter_map(|(park, _)| park.process).collect()
     }
 
-    /// `taker` is about to go on with the task at `held`, which is another person's: the sessions with its subprocesses go along,
-    /// once the taker has it.
-    pub(crate) fn go_along(&self, held: &Breakpoint, taker: &Principal) {
-        let mut parked = self.parked.lock();
-        let of_task = |park: &ParkId| park.breakpoint == held.id && park.process.is_some();
-        for (_, entry) in parked.iter_mut().filter(|(park, _)| of_task(park)) {
-            entry.principal = entry.owner(held.holder()).clone();
-            entry.heir = Some(taker.clone());
-        }
-    }
-
-    /// Whether `principal` has the task that `id` is a subprocess of, here or elsewhere, attached or parked, or who has taken it
-    /// over from that person: a subprocess is kept as long.
-    pub(crate) fn has_task(&self, list: &Snapshot, id: ParkId, principal: &Principal) -> bool {
-        let holder = holder(list, id.breakpoint);
-        let parked = self.parked.lock();
-        let owner = parked.get(&id).map(|entry| entry.owner(holder));
-        let owner = owner.unwrap_or(principal).known_subject();
-        holder.is_some_and(|holder| holder.subject == owner)
-    }
-
     /// The client of the worker of the breakpoint `id` is told of its subprocess `process`.
     pub(crate) fn named(&self, id: BreakpointId, process: u32) {
         self.subprocesses.named(id, process);
@@ -361,7 +343,11 @@ impl Parks {
             process,
         };
         let entry = parked.get(&id).ok_or_else(|| over(breakpoint))?;
-        match (may(entry.owner(breakpoint.holder())), breakpoint.holder()) {
+        let owner = entry.owner(breakpoint.holder());
+        // A subprocess is its owner's as long as the task is.
+        let is_others = |holder: &Holder| holder.subject != owner.known_subject();
+        let is_apart = process.is_some() && breakpoint.holder().is_some_and(is_others);
+        match (may(owner) && !is_apart, breakpoint.holder()) {
             (true, _) => Ok(entry.asks.clone()),
             (false, Some(holder)) => {
                 Err(SessionRefusal::in_use(breakpoint, holder, Timestamp::now()))

@@ -40,7 +40,7 @@ pub struct Permit {
     connection: Option<Box<dyn Any + Send + Sync>>,
     /// The breakpoint, where more has become known of it since it was taken.
     latest: Option<Arc<Breakpoint>>,
-    /// As whose it is shown to the next process, where the worker itself is another session's.
+    /// As whose it is shown to the next process, where the worker itself is another session's, or was.
     own: Option<Box<Holder>>,
 }
 
@@ -128,7 +128,8 @@ impl Permit {
         if let Grant::Offered(offered) = std::mem::replace(&mut self.grant, nothing) {
             let (offer, holder) = *offered;
             let accepted = offer.accept().await.ok_or_else(|| over(&breakpoint))?;
-            accepted.worker.shown_as(holder);
+            accepted.worker.shown_as(holder.clone());
+            self.own = Some(Box::new(holder));
             let Permit {
                 grant, listed, way, ..
             } = accepted.worker.permit;
@@ -177,9 +178,10 @@ impl Permit {
 
     /// Whose session it is for, as that is shown.
     pub(crate) fn holder(&self) -> Option<&Holder> {
-        match self.process() {
-            Some(_) => self.own.as_deref(),
-            None => self.breakpoint().holder(),
+        match (&self.own, self.process()) {
+            (Some(own), _) => Some(own),
+            (None, Some(_)) => None,
+            (None, None) => self.breakpoint().holder(),
         }
     }
 

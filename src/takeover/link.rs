@@ -43,7 +43,7 @@ pub(super) type OutgoingMessage = descriptors::Outgoing<Message>;
 /// A neighbour with which there is no link yet.
 pub(super) struct UnlinkedPeer {
     pub(super) neighbour: Arc<PeerProcess>,
-    to_say: mpsc::Receiver<OutgoingMessage>,
+    pub(super) to_say: mpsc::Receiver<OutgoingMessage>,
 }
 
 /// Who the other side says that it is.

@@ -18,6 +18,8 @@ mod messages;
 mod parks;
 mod state;
 mod succeed;
+#[cfg(test)]
+mod testing;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -36,6 +38,8 @@ pub(crate) use self::messages::{ForwardedConnection, PassedCertificate};
 use self::parks::COMING;
 pub(crate) use self::parks::PassedPark;
 pub(crate) use self::succeed::{Inherited, join};
+#[cfg(test)]
+pub(crate) use self::testing::Successor;
 use crate::agents::Agents;
 use crate::audit::Audit;
 use crate::connection::ConnectionInfo;

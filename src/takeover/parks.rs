@@ -47,11 +47,6 @@ impl Takeover {
         tokio::time::sleep(super::link::LOOK).await;
     }
 
-    /// There is a successor.
-    pub(crate) fn is_succeeded(&self) -> bool {
-        self.succeeded.is_cancelled()
-    }
-
     /// Room for one park; `None`: no task takes it, or too many are on their way.
     pub(crate) fn place_for_park(&self) -> Option<PlaceForPark> {
         if !self.succeeded.is_cancelled() {

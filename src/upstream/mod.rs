@@ -85,10 +85,14 @@ pub async fn connect(
 
 /// Who keeps the connection of `permit` beyond this process, and what is written down of it.
 fn keeper(context: &Context, permit: &Permit) -> Option<(Arc<Keeper>, serde_json::Value)> {
-    let (keeper, holder) = context.keeper.as_ref().zip(permit.holder())?;
+    let keeper = context.keeper.as_ref()?;
+    Some((Arc::clone(keeper), owned(permit)?))
+}
+
+/// Who has the worker of `permit`, as the next process has to know.
+fn owned(permit: &Permit) -> Option<serde_json::Value> {
     let which = (&**permit.breakpoint(), permit.process());
-    let owner = Ownership::of(permit.principal(), which, holder)?;
-    Some((Arc::clone(keeper), owner))
+    Ownership::of(permit.principal(), which, permit.holder()?)
 }
 
 /// Goes on with the worker that `permit` names, which the agent of its node keeps for `owner`; gives by what it was kept. Dropped, the agent keeps it on.

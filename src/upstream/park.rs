@@ -8,6 +8,7 @@
 
 mod look;
 mod memory;
+mod passing;
 pub(crate) mod restored;
 mod taking;
 mod terms;
@@ -26,11 +27,11 @@ pub(crate) use self::taking::{
 };
 pub(crate) use self::terms::{Stay, keeps, promise, reserve, share, takes_in, task_of, usual};
 use super::let_subprocesses_run;
-use super::restored::Ownership;
 use crate::audit::Unavailable;
 use crate::context::Context;
 use crate::debugger::unattended::{Unattended, UnattendedEvent};
 use crate::debugger::waiting::{AfterWaiting, Waiting};
+use crate::identity::Principal;
 use crate::session::Session;
 use crate::session::live::{Live, SessionEvent, Signal};
 use crate::session::parks::{Busy, HandedOver, Offer, ParkCommand, ParkId, ParkSlot, ParkView};
@@ -63,6 +64,10 @@ pub(crate) struct Park<'a> {
     since: Instant,
     /// No other process can go on with it.
     stays_here: bool,
+    /// Whose it is: of a subprocess who has taken over the task that it is of.
+    owner: Principal,
+    /// It is a subprocess that was restored for another person than its task: it waits for its own, who has it only with the task.
+    is_apart: bool,
 }
 
 /// The place for the park of the session `live`, which is to be kept for `keeps`: the one that was `reserved`, or another.
@@ -134,6 +139,8 @@ impl<'a> Park<'a> {
         Box::new(Self {
             context,
             session,
+            owner: live.worker.principal().clone(),
+            is_apart: false,
             live,
             waiting: Waiting::new(debugger, left.until.instant),
             memory,
@@ -210,6 +217,7 @@ impl<'a> Park<'a> {
             if !self.has_task() {
                 return ParkEnding::By(Outcome::Released);
             }
+            self.follow_task().await;
             if looking.is_none() && self.pass_on() {
                 return ParkEnding::PassedOn;
             }
@@ -269,20 +277,12 @@ impl<'a> Park<'a> {
         }
     }
 
-    /// Whether the task is there that it belongs to, where it is a subprocess: the person who let that go, or whose time for it is
-    /// over, has let this go too.
-    fn has_task(&self) -> bool {
-        let passes = !self.stays_here && self.context.peers.takeover.is_succeeded();
-        passes || has_task_of(self.context, &self.live)
-    }
-
     /// Whether it waits on because it is a subprocess of a task that is parked for longer.
     fn is_kept_with_its_task(&mut self) -> bool {
         let worker = &self.live.worker;
         let list = self.context.registry.snapshot();
-        let task = list
-            .find(worker.breakpoint().id)
-            .filter(|_| !worker.holds());
+        let is_kept = !worker.holds() && has_task_of(self.context, &self.live);
+        let task = list.find(worker.breakpoint().id).filter(|_| is_kept);
         let until = task.and_then(|task| task.holder()?.parked_until);
         let now = Timestamp::now();
         let limit = self.live.limited_to().map(|limit| now.after(limit));
@@ -293,47 +293,6 @@ impl<'a> Park<'a> {
         self.left.until = until;
         self.waiting.until = until.instant;
         true
-    }
-
-    /// Hands it to the process that has taken over; `false`: it stays here, for now or for good.
-    fn pass_on(&mut self) -> bool {
-        if self.stays_here || !self.waiting.debugger.is_quiet() {
-            return false;
-        }
-        let Some(place) = self.context.peers.takeover.place_for_park() else {
-            return false;
-        };
-        // Once, whatever comes of it: what another process cannot have is reached here.
-        self.stays_here = true;
-        let worker = &self.live.worker;
-        let (breakpoint, process) = (worker.breakpoint(), worker.process());
-        let list = self.context.registry.snapshot();
-        let holder = match process {
-            None => list
-                .find(breakpoint.id)
-                .and_then(|now| now.holder().cloned()),
-            Some(_) => Some(self.session.parked(worker.principal(), &self.left)),
-        };
-        let which = (&**breakpoint, process);
-        let tenant = holder.and_then(|holder| Ownership::of(worker.principal(), which, &holder));
-        let Some(tenant) = tenant else {
-            return false;
-        };
-        let debugger = &mut self.waiting.debugger;
-        if process.is_none() {
-            let named = self.context.sessions.parks.never_opened(breakpoint.id);
-            named.into_iter().for_each(|process| debugger.name(process));
-        }
-        let until = self.waiting.until;
-        let left = until.saturating_duration_since(Instant::now());
-        let keep = self.memory.keep(&self.live, Some(left));
-        match keep.and_then(|keep| debugger.hand_over(tenant, &keep)) {
-            Some((connection, stored)) => {
-                place.give(connection, &stored);
-                true
-            }
-            None => debugger.abandon(),
-        }
     }
 
     fn on_signal(&mut self, signal: Signal) -> Option<Outcome> {
@@ -462,16 +421,18 @@ pub(crate) fn has_task_of(context: &Context, live: &Live<'_>) -> bool {
     let worker = &live.worker;
     let has = || {
         let list = context.registry.snapshot();
-        let id = ParkId {
-            breakpoint: worker.breakpoint().id,
-            process: worker.process(),
-        };
-        context
-            .sessions
-            .parks
-            .has_task(&list, id, worker.principal())
+        let parks = &context.sessions.parks;
+        parks.has_task(&list, park_id(live), worker.principal())
     };
     worker.holds() || context.shutdown.drain.is_cancelled() || has()
+}
+
+/// Which debugger the session `live` is with.
+pub(super) fn park_id(live: &Live<'_>) -> ParkId {
+    ParkId {
+        breakpoint: live.worker.breakpoint().id,
+        process: live.worker.process(),
+    }
 }
 
 /// Whether a task runs on because a person or a rule has it so, and for no other reason.

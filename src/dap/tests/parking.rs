@@ -3,6 +3,7 @@
 mod closing;
 mod ending;
 mod looking;
+mod restarting;
 mod silent;
 mod starved;
 mod subprocesses;

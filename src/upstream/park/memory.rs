@@ -81,8 +81,18 @@ impl ResumeState {
 
     /// By what another process keeps the worker of `live`; for just so long as is `left`, where it is parked. `None`: by nothing.
     pub(crate) fn keep(&self, live: &Live<'_>, left: Option<Duration>) -> Option<Box<ParkTerms>> {
+        self.keep_for(live.worker.principal(), live, left)
+    }
+
+    /// The same for `owner`, who has the task that it is a subprocess of.
+    pub(super) fn keep_for(
+        &self,
+        owner: &Principal,
+        live: &Live<'_>,
+        left: Option<Duration>,
+    ) -> Option<Box<ParkTerms>> {
         let worker = &live.worker;
-        let session = (worker.principal(), worker.rights(), &**worker.breakpoint());
+        let session = (owner, worker.rights(), &**worker.breakpoint());
         self.terms(session, live.began.elapsed(), left)
     }
 

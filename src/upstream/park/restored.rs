@@ -10,7 +10,7 @@ use super::{GIVEN_BACK, Park, RECORD_AGAIN, ResumeState, has_task_of, place};
 use crate::audit::{Entry, EntryKind};
 use crate::connection::summary::Summary;
 use crate::context::Context;
-use crate::ray::registry::Kind;
+use crate::ray::registry::{Kind, Snapshot};
 use crate::recording::Protocol;
 use crate::session::live::Begun;
 use crate::session::{Permit, Session};
@@ -88,7 +88,8 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
     }
     // Both are restored side by side.
     let mut lists = context.registry.watch();
-    let is_there = lists.wait_for(|_| has_task_of(context, &live));
+    let is_held = |list: &Snapshot| list.find(id).is_some_and(|task| task.holder().is_some());
+    let is_there = lists.wait_for(|list| is_held(list) || has_task_of(context, &live));
     let _ = timeout(TASK_RESTORED, is_there).await;
     let keeps = Timestamp::now().until(left.until);
     let Some(place) = place(context, &live, keeps, None).await else {
@@ -101,6 +102,7 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
     let relay = (context, session);
     let waits = (debugger, ResumeState::of(&keep));
     Park::begin(relay, protocol, live, place, left, waits)
+        .apart()
         .wait()
         .await
 }

@@ -15,7 +15,7 @@ use crate::session::parks::{Offer, ParkShare, ParkView, is_own, longest, may_go_
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Permit, Session};
 use crate::timestamp::Timestamp;
-use crate::upstream::{ConnectError, resume};
+use crate::upstream::{ConnectError, owned, resume};
 use crate::wire::dap::kept::Kept;
 use crate::wire::human_time::span;
 use crate::wire::tunnel::messages::Subject;
@@ -264,9 +264,12 @@ impl Origin {
                 let parked = permit
                     .connection()
                     .map(|parked| parked.downcast::<Parked>());
-                let Some(Ok(parked)) = parked else {
+                let Some(Ok(mut parked)) = parked else {
                     return Err(ConnectError::NoWay("its park has ended".to_owned()));
                 };
+                if let Some(tenant) = owned(permit) {
+                    parked.line.held_by(tenant);
+                }
                 return Ok((*parked, began));
             }
             Self::Agent { owner } => owner,

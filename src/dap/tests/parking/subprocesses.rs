@@ -5,7 +5,7 @@ use crate::audit::testing::AuditLine;
 use crate::session::authorise;
 
 /// A session with the subprocess 7 of a task, which stands, and its debugger.
-type Subprocess = (Debugger, Conversation<TcpStream>);
+pub(super) type Subprocess = (Debugger, Conversation<TcpStream>);
 
 /// The worker's debugger names a subprocess.
 async fn name(dap: &mut Conversation<TcpStream>, seq: u64, pid: u64) {
@@ -17,7 +17,7 @@ async fn name(dap: &mut Conversation<TcpStream>, seq: u64, pid: u64) {
 }
 
 /// The session that the client is asked to open next, which it says it does.
-async fn asked_to_open(client: &mut Debugger) -> Value {
+pub(super) async fn asked_to_open(client: &mut Debugger) -> Value {
     let mut asked = client.until(|m| m["command"] == "startDebugging").await;
     let seq = &asked["seq"];
     let answer = json!({"seq": 1_000, "type": "response", "request_seq": seq, "success": true, "command": "startDebugging"});
@@ -52,7 +52,7 @@ async fn opened(context: &Arc<Context>, worker: &Worker, configuration: Value) -
 }
 
 /// `ann`'s task, which stands, and its subprocess.
-async fn standing_with_subprocess(
+pub(super) async fn standing_with_subprocess(
     context: &Arc<Context>,
 ) -> (Worker, Debugger, Conversation<TcpStream>, Subprocess) {
     let (worker, mut parent, mut dap) = standing(context).await;
@@ -63,7 +63,7 @@ async fn standing_with_subprocess(
     (worker, parent, dap, subprocess)
 }
 
-async fn until_states(context: &Context, wanted: &[SessionState]) {
+pub(super) async fn until_states(context: &Context, wanted: &[SessionState]) {
     let states = || {
         let rows = context.sessions.table.rows();
         rows.iter().map(|row| row.state).collect::<Vec<_>>()
@@ -76,7 +76,7 @@ async fn until_states(context: &Context, wanted: &[SessionState]) {
 }
 
 /// The child's session goes on without another connection to the worker.
-async fn goes_on(context: &Arc<Context>, configuration: Value) -> Debugger {
+pub(super) async fn goes_on(context: &Arc<Context>, configuration: Value) -> Debugger {
     let (mut child, told) = again_with(context, configuration).await;
     let said = texts(&told);
     assert!(said[0].contains("the subprocess 7 of square"), "{said:?}");
@@ -120,7 +120,7 @@ async fn a_lost_task_is_found_again_with_its_subprocess() {
 
 /// The task and its subprocess of [`standing_with_subprocess`] are parked, and an administrator has taken the task over and is asked to
 /// open what is given last.
-async fn taken_over(
+pub(super) async fn taken_over(
     context: &Arc<Context>,
 ) -> (
     Debugger,

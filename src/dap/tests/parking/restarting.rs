@@ -1,0 +1,331 @@
+//! A task that was taken over, and its subprocess, at the relay that goes on with both: after a hot restart, and beside a keeper.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
+
+use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::subprocesses::{
+    asked_to_open, goes_on, standing_with_subprocess, taken_over, until_states,
+};
+use super::*;
+use crate::identity::CarriedIdentity;
+use crate::identity::testing::principal;
+use crate::keeper::{Keeper, LeftConnection, serve::serve};
+use crate::policy::Scope;
+use crate::ray::registry::State;
+use crate::session::authorise;
+use crate::shutdown::Signals;
+use crate::takeover::{PassedPark, Successor};
+use crate::upstream::park::restored;
+use crate::upstream::restored::Restored;
+
+/// How long is waited for what is not to come: longer than a park takes to look for a successor.
+const QUIET: Duration = Duration::from_millis(400);
+
+/// A task that `adm` has taken over from `ann`, and its subprocess.
+struct Taken {
+    breakpoint: Breakpoint,
+    parent: Debugger,
+    dap: Conversation<TcpStream>,
+    childs: Conversation<TcpStream>,
+}
+
+async fn taken(context: &Arc<Context>) -> Taken {
+    let (parent, dap, childs, configuration) = taken_over(context).await;
+    let list = context.registry.snapshot();
+    let id = configuration["rayRelay"]["breakpoint"].as_str().unwrap();
+    let id = id.parse().unwrap();
+    Taken {
+        breakpoint: as_paused(list.find(id).unwrap()),
+        parent,
+        dap,
+        childs,
+    }
+}
+
+/// As another relay finds it.
+fn as_paused(breakpoint: &Breakpoint) -> Breakpoint {
+    Breakpoint {
+        state: State::Paused,
+        ..breakpoint.clone()
+    }
+}
+
+/// A relay after the one of the test, with the rights of `policy`, that is given the parks which are `read` for it.
+fn next_relay(
+    policy: &str,
+    breakpoint: &Breakpoint,
+    read: impl FnOnce(&Context) -> Vec<Restored>,
+) -> Arc<Context> {
+    let context = guarded(authenticator(policy), Audit::off(), |config| {
+        config.park.r#for = minutes(15);
+    });
+    context.registry.insert(breakpoint.clone());
+    for restored in read(&context) {
+        let relay = Arc::clone(&context);
+        tokio::spawn(async move {
+            if let Some(claimed) = restored.claim(&relay).await {
+                restored::run(&relay, claimed).await;
+            }
+        });
+    }
+    context
+}
+
+fn passed(parks: Vec<PassedPark>) -> impl FnOnce(&Context) -> Vec<Restored> {
+    |context| {
+        let parks = parks.into_iter();
+        let read = |park| Restored::passed(context, park).unwrap();
+        parks.map(read).collect()
+    }
+}
+
+/// The parks of a task and its subprocess, in the order in which they are handed over.
+async fn both(successor: &mut Successor) -> Vec<PassedPark> {
+    let mut parks = Vec::new();
+    for process in [Value::Null, 7.into()] {
+        let park = timeout(PATIENCE, successor.next())
+            .await
+            .expect("passed on");
+        assert_eq!(park.stored["tenant"]["process"], process);
+        parks.push(park);
+    }
+    parks
+}
+
+fn to(who: &str, id: BreakpointId) -> Value {
+    json!({"rayRelay": {"breakpoint": id, "token": token_of(who)}})
+}
+
+fn to_subprocess(who: &str, id: BreakpointId) -> Value {
+    let mut arguments = to(who, id);
+    arguments["subProcessId"] = 7.into();
+    arguments
+}
+
+/// At `context` the task and its subprocess are those of `adm`, who finds both by attaching once, and no other person's.
+async fn are_the_takers(
+    context: &Arc<Context>,
+    id: BreakpointId,
+    (dap, childs): (&mut Conversation<TcpStream>, &mut Conversation<TcpStream>),
+) {
+    asked(dap, "threads").await;
+    asked(childs, "threads").await;
+    until_states(context, &[SessionState::Parked; 2]).await;
+    for arguments in [to("ann", id), to_subprocess("ann", id)] {
+        let said = refusal(context, arguments).await;
+        assert!(said.contains("adm"), "{said}");
+    }
+    let (mut parent, _) = again_with(context, to("adm", id)).await;
+    let configuration = asked_to_open(&mut parent).await;
+    assert_eq!(configuration["subProcessId"], 7);
+    let _child = goes_on(context, configuration).await;
+    got(childs, "threads").await;
+    parent.send("threads", json!({})).await;
+    got(dap, "threads").await;
+}
+
+#[tokio::test]
+async fn a_hot_restart_leaves_a_task_and_its_subprocess_to_who_has_taken_them_over() {
+    let (context, _) = relay(minutes(15));
+    let mut taken = taken(&context).await;
+    drop(taken.parent.dap);
+    until_parked(&context, taken.breakpoint.id).await;
+    let mut successor = context.peers.takeover.succeeded_by();
+    successor.takes_parks();
+    let parks = both(&mut successor).await;
+    let next = next_relay(POLICY, &taken.breakpoint, passed(parks));
+    let debuggers = (&mut taken.dap, &mut taken.childs);
+    are_the_takers(&next, taken.breakpoint.id, debuggers).await;
+}
+
+/// The subprocess waits for its task, which another person takes over at the process before.
+#[tokio::test]
+async fn a_task_that_is_taken_over_in_the_middle_of_a_hot_restart_keeps_its_subprocess() {
+    let (context, _) = relay(minutes(15));
+    let (worker, parent, mut dap, (child, mut childs)) = standing_with_subprocess(&context).await;
+    let id = worker.breakpoint.id;
+    drop((parent.dap, child.dap));
+    until_states(&context, &[SessionState::Parked; 2]).await;
+    let mut successor = context.peers.takeover.succeeded_by();
+    let mut takes = to("adm", id);
+    takes["rayRelay"]["takeOver"] = true.into();
+    let (mut parent, _) = again_with(&context, takes).await;
+    successor.takes_parks();
+    let configuration = asked_to_open(&mut parent).await;
+    assert!(timeout(QUIET, successor.next()).await.is_err());
+    let child = goes_on(&context, configuration).await;
+    let threads = got(&mut childs, "threads").await;
+    let answer = threads.success(json!({"threads": []}));
+    childs.send(&answer).await.unwrap();
+    drop((child.dap, parent.dap));
+    let parks = both(&mut successor).await;
+    let next = next_relay(POLICY, &worker.breakpoint, passed(parks));
+    are_the_takers(&next, id, (&mut dap, &mut childs)).await;
+}
+
+#[tokio::test]
+async fn what_was_taken_over_runs_on_where_the_taker_has_no_rights_any_more() {
+    const WITHOUT: &str = r#"
+[[rule]]
+subjects = ["ann"]
+scopes = ["list", "debug"]
+"#;
+    let (context, _) = relay(minutes(15));
+    let mut taken = taken(&context).await;
+    drop(taken.parent.dap);
+    until_parked(&context, taken.breakpoint.id).await;
+    let mut successor = context.peers.takeover.succeeded_by();
+    successor.takes_parks();
+    let parks = both(&mut successor).await;
+    let _next = next_relay(WITHOUT, &taken.breakpoint, passed(parks));
+    let_go(&mut taken.dap).await;
+    let_go(&mut taken.childs).await;
+}
+
+/// As an older version hands them over: the subprocess is the first person's still.
+#[tokio::test]
+async fn a_subprocess_whose_record_names_another_person_than_its_task_is_kept_and_given_to_no_one()
+{
+    let (context, _) = relay(minutes(15));
+    let mut taken = taken(&context).await;
+    let id = taken.breakpoint.id;
+    drop(taken.parent.dap);
+    until_parked(&context, id).await;
+    let mut successor = context.peers.takeover.succeeded_by();
+    successor.takes_parks();
+    let mut parks = both(&mut successor).await;
+    let ann = principal(&context.auth, "ann").await;
+    parks[1].stored["tenant"]["identity"] =
+        serde_json::to_value(CarriedIdentity::of(&ann)).unwrap();
+    let next = next_relay(POLICY, &taken.breakpoint, passed(parks));
+    asked(&mut taken.dap, "threads").await;
+    asked(&mut taken.childs, "threads").await;
+    until_states(&next, &[SessionState::Parked; 2]).await;
+    for arguments in [
+        to("ann", id),
+        to_subprocess("ann", id),
+        to_subprocess("adm", id),
+    ] {
+        let said = refusal(&next, arguments).await;
+        assert!(said.contains("adm"), "{said}");
+    }
+    nothing_for(&mut taken.childs, QUIET).await;
+    // It runs on with its task.
+    let adm = principal(&next.auth, "adm").await;
+    let list = next.registry.snapshot();
+    let may = authorise(&adm, list.find(id).unwrap(), Scope::View).unwrap();
+    let relay = Arc::clone(&next);
+    tokio::spawn(async move { relay.sessions.parks.let_run(&may).await });
+    let_go(&mut taken.dap).await;
+    drop(taken.dap);
+    let_go(&mut taken.childs).await;
+}
+
+/// A keeper at a path of its own.
+struct Keeping {
+    folder: tempfile::TempDir,
+    _serving: AbortOnDropHandle<()>,
+}
+
+impl Keeping {
+    fn begin() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mode = std::fs::Permissions::from_mode(0o700);
+        std::fs::set_permissions(folder.path(), mode).unwrap();
+        let (at, signals) = (folder.path().join("keeper"), Signals::new().unwrap());
+        let serving = tokio::spawn(async move { _ = serve(&at, signals).await });
+        Self {
+            folder,
+            _serving: AbortOnDropHandle::new(serving),
+        }
+    }
+
+    /// The link of one relay with it, and what the one before has left of `parks`.
+    async fn linked(
+        &self,
+        parks: usize,
+    ) -> (Arc<Keeper>, AbortOnDropHandle<()>, Vec<LeftConnection>) {
+        let path = self.folder.path().join("keeper");
+        let (keeper, mut left) = Keeper::open(Some(&path)).await.unwrap().unwrap();
+        let (leave, mut later) = mpsc::channel(8);
+        let link = tokio::spawn(Arc::clone(&keeper).run(leave));
+        while left.len() < parks {
+            // It has seen the end of the link before a moment later.
+            left.push(timeout(PATIENCE, later.recv()).await.unwrap().unwrap());
+        }
+        (keeper, AbortOnDropHandle::new(link), left)
+    }
+}
+
+#[tokio::test]
+async fn a_keeper_has_a_task_and_its_subprocess_for_who_has_taken_them_over() {
+    let keeping = Keeping::begin();
+    let (keeper, link, _) = keeping.linked(0).await;
+    let (mut context, _) = relay(minutes(15));
+    Arc::get_mut(&mut context).unwrap().keeper = Some(keeper);
+    let mut taken = taken(&context).await;
+    drop(taken.parent.dap);
+    until_parked(&context, taken.breakpoint.id).await;
+    // Nothing more is written of them where the relay ends.
+    context.shutdown.drain.cancel();
+    until_states(&context, &[]).await;
+    link.abort();
+    _ = link.await;
+    let (_keeper, _link, left) = keeping.linked(2).await;
+    let owners: BTreeMap<_, _> = left.iter().map(whose).collect();
+    assert_eq!(
+        owners,
+        BTreeMap::from([(None, "adm".to_owned()), (Some(7), "adm".to_owned())])
+    );
+    let read = |_: &Context| {
+        let left = left.into_iter();
+        left.map(|left| Restored::left(left).unwrap()).collect()
+    };
+    let next = next_relay(POLICY, &taken.breakpoint, read);
+    let debuggers = (&mut taken.dap, &mut taken.childs);
+    are_the_takers(&next, taken.breakpoint.id, debuggers).await;
+}
+
+/// Which process a record is of, and whose it is.
+fn whose(left: &LeftConnection) -> (Option<u64>, String) {
+    let record: Value = serde_json::from_slice(&left.record).unwrap();
+    let tenant = &record["tenant"];
+    let subject = tenant["identity"]["subject"].as_str().unwrap();
+    (tenant["process"].as_u64(), subject.to_owned())
+}
+
+/// The relay is gone, and with it the word that the task has ended.
+#[tokio::test]
+async fn a_subprocess_whose_task_ends_while_a_keeper_has_both_runs_on() {
+    let keeping = Keeping::begin();
+    let (keeper, link, _) = keeping.linked(0).await;
+    let (mut context, _) = relay(minutes(15));
+    Arc::get_mut(&mut context).unwrap().keeper = Some(keeper);
+    let mut taken = taken(&context).await;
+    drop(taken.parent.dap);
+    until_parked(&context, taken.breakpoint.id).await;
+    context.shutdown.drain.cancel();
+    until_states(&context, &[]).await;
+    link.abort();
+    _ = link.await;
+    drop(taken.dap);
+    let (_keeper, _link, left) = keeping.linked(2).await;
+    let read = |_: &Context| {
+        let left = left.into_iter();
+        left.map(|left| Restored::left(left).unwrap()).collect()
+    };
+    let next = next_relay(POLICY, &taken.breakpoint, read);
+    asked(&mut taken.childs, "threads").await;
+    // For as long as its task may take to be restored.
+    tokio::time::pause();
+    let mut said = taken.childs.read().await.unwrap();
+    tokio::time::resume();
+    let said = Request::read(&mut said).unwrap();
+    assert_eq!(said.command, "setFunctionBreakpoints");
+    taken.childs.send(&said.success(Value::Null)).await.unwrap();
+    asked(&mut taken.childs, "disconnect").await;
+    drop(next);
+}
