@@ -63,6 +63,7 @@ pub(crate) struct Live<'a> {
     pub(crate) capture: CaptureTee,
     /// The hold of the worker.
     pub(crate) worker: Attached,
+    session: &'a Session,
     principal: Principal,
     /// Fires when a permitted person has asked for its end.
     asked_to_end: CancellationToken,
@@ -192,6 +193,7 @@ impl<'a> Begun<'a> {
             protocol: self.protocol,
             audit: self.audit,
             capture: self.capture,
+            session: self.session,
             principal: worker.principal().clone(),
             asked_to_end: self.asked_to_end,
             began,

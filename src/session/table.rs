@@ -75,6 +75,8 @@ struct SessionEntry {
     /// How many ask whether its client is there, and whether that has changed.
     doubts: AtomicUsize,
     doubted: Notify,
+    /// The client has left the task where it is that this is a subprocess of.
+    task_left: Notify,
     /// How often that was asked, which question the client was sent last, and which it has answered.
     questions: AtomicU64,
     sent: AtomicU64,
@@ -177,6 +179,7 @@ impl SessionTable {
             end: CancellationToken::new(),
             doubts: AtomicUsize::new(0),
             doubted: Notify::new(),
+            task_left: Notify::new(),
             questions: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             answered: AtomicU64::new(0),
@@ -265,6 +268,15 @@ impl SessionTable {
         entries.map(|entry| entry.id).collect()
     }
 
+    /// A client of `principal` has left the task of the worker `id` where it is, which its sessions with subprocesses of that are told.
+    pub(crate) fn task_is_left(&self, id: BreakpointId, principal: &Principal) {
+        for session in self.with_subprocesses(id, principal) {
+            if let Some(entry) = self.live.get(&session) {
+                entry.task_left.notify_one();
+            }
+        }
+    }
+
     /// All of them, the oldest first.
     pub fn rows(&self) -> Vec<SessionRow> {
         let mut rows: Vec<_> = self.live.iter().map(|entry| entry.row()).collect();
@@ -314,6 +326,11 @@ impl Session {
     /// Fires when a permitted person has asked for its end.
     pub(crate) fn asked_to_end(&self) -> CancellationToken {
         self.entry.end.clone()
+    }
+
+    /// Resolves when the client has left the task where it is that this is a subprocess of. Cancel safe.
+    pub(crate) async fn task_left(&self) {
+        self.entry.task_left.notified().await;
     }
 
     /// Address of the client.

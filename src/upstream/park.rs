@@ -303,7 +303,10 @@ impl<'a> Park<'a> {
             SessionEvent::End(end) => Some(end.outcome()),
             SessionEvent::TaskEnded => Some(Outcome::Finished),
             // There is no one to be warned.
-            SessionEvent::Warning(_) | SessionEvent::Explained(_) | SessionEvent::TimeIsUp => None,
+            SessionEvent::TaskLeft
+            | SessionEvent::Warning(_)
+            | SessionEvent::Explained(_)
+            | SessionEvent::TimeIsUp => None,
         }
     }
 

@@ -78,7 +78,15 @@ async fn standing_of(
     context: &Arc<Context>,
     who: &str,
 ) -> (Worker, Debugger, Conversation<TcpStream>) {
-    let (worker, mut debugger, mut dap) = session(context, with_token(token_of(who))).await;
+    standing_with(context, with_token(token_of(who))).await
+}
+
+/// The same by an `attach` with these arguments.
+async fn standing_with(
+    context: &Arc<Context>,
+    arguments: Value,
+) -> (Worker, Debugger, Conversation<TcpStream>) {
+    let (worker, mut debugger, mut dap) = session(context, arguments).await;
     initialized(&mut dap).await;
     debugger.event("initialized").await;
     let done = debugger.send("configurationDone", json!({})).await;

@@ -77,6 +77,15 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         }
     }
 
+    /// The client has left the task where it is, and its sessions with subprocesses of that leave those as well.
+    pub(super) fn leave_subprocesses(&self) {
+        let worker = &self.live.worker;
+        if worker.holds() {
+            let table = &self.context.sessions.table;
+            table.task_is_left(worker.breakpoint().id, worker.principal());
+        }
+    }
+
     /// Has the client open the sessions with subprocesses that wait for it: those that are parked, and those that were named to
     /// a client that is gone. Each once: a client that loses one again and again is not asked again and again.
     pub(super) fn open_waiting(&mut self) {

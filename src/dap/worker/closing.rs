@@ -107,6 +107,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         self.client_closed = true;
         if closed && self.reserved().is_ok() {
             self.vanished = true;
+            self.leave_subprocesses();
         } else {
             self.live.leave();
             self.say_goodbye();

@@ -21,6 +21,9 @@ use crate::wire::peer_stream::PeerStream;
 /// Why a session ends whose client asked for it by ending another.
 const PARENT_ENDED: &str = "the cluster session that opened it has ended";
 
+/// Why the session with a subprocess ends whose client has left the task.
+const TASK_LEFT: &str = "you left its task where it is";
+
 /// Resolves with what the cluster session that opened this one asks, or when it has ended; never for one that was opened by
 /// itself. Cancel safe.
 pub(super) async fn from_family(member: &mut Option<GroupMember>) -> FromFamily {
@@ -37,6 +40,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             SessionEvent::Warning(text) => self.tell(&notice(&text, true)),
             SessionEvent::TaskEnded if self.pausing.is_some() => self.end_before_stop(),
             SessionEvent::TaskEnded => self.tell_task_ended(),
+            SessionEvent::TaskLeft => self.leave_with_task(),
             SessionEvent::Explained(why) => {
                 self.unexplained = None;
                 self.tell_reason(why.as_ref());
@@ -81,6 +85,14 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         match patience {
             Some(_) => ControlFlow::Continue(()),
             None => ControlFlow::Break(()),
+        }
+    }
+
+    /// Leaves the subprocess where it is, as the client has left its task: VS Code (1.139) shows no session any more whose parent is
+    /// over, and no one could go on with it.
+    fn leave_with_task(&mut self) {
+        if !self.is_over_for_client() && self.leave_parked(TASK_LEFT, false) {
+            self.live.end_within(LET_GO, Outcome::Client);
         }
     }
 

@@ -11,6 +11,7 @@ use crate::context::Context;
 use crate::dap::attach::{fingerprint, for_worker};
 use crate::dap::attach_selector::OnClose;
 use crate::dap::message_filter::MessageFilter;
+use crate::dap::rewrite::is_set;
 use crate::debugger::unattended::{self, Unattended};
 use crate::session::live::Begun;
 use crate::session::parks::{ParkShare, ParkView};
@@ -146,6 +147,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     /// on with a session and has not configured, as a look at what an agent keeps does, it has let nothing run. Where the session cannot
     /// be kept, it goes on.
     pub(super) fn stay_parked(&mut self, mut goodbye: Value) {
+        let suspends = is_set(&goodbye["arguments"], "suspendDebuggee");
         let said = match self.parting.take() {
             Some(said) => Some(*said),
             None => Request::read(&mut goodbye),
@@ -162,6 +164,9 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         if reserved.is_ok() {
             (self.client_closed, self.vanished) = (true, true);
             self.live.end_within(HALF_CLOSED, Outcome::Client);
+            if suspends {
+                self.leave_subprocesses();
+            }
         }
     }
 

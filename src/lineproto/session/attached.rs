@@ -383,7 +383,12 @@ async fn watched<T>(
             Some(SessionEvent::Warning(text)) => out.farewell(&text),
             Some(SessionEvent::End(end)) => return Err(end),
             // The prompt asks for these itself.
-            Some(SessionEvent::TaskEnded | SessionEvent::Explained(_) | SessionEvent::TimeIsUp)
+            Some(
+                SessionEvent::TaskEnded
+                | SessionEvent::TaskLeft
+                | SessionEvent::Explained(_)
+                | SessionEvent::TimeIsUp,
+            )
             | None => {}
         }
     }

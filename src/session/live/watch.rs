@@ -35,6 +35,8 @@ pub(crate) enum SessionEvent {
     Warning(String),
     /// The task has ended, and the worker lives: what it runs next is in this session as well.
     TaskEnded,
+    /// The client has left the task where it is that this is a subprocess of.
+    TaskLeft,
     /// What the head says of the worker's end, after [`Live::ask_why`].
     Explained(Option<Arc<str>>),
     /// The session has to end.
@@ -119,6 +121,7 @@ impl Live<'_> {
             why = self.capture.failed(), if !self.cut_off && !self.unattended => SessionEvent::End(SessionEnd::CaptureFailed(why)),
             event = worker_gone(&mut self.worker, self.asks_why), if self.asks_why.is_some() || wants_news => event,
             () = self.task.ended(), if wants_news => SessionEvent::TaskEnded,
+            () = self.session.task_left(), if wants_news => SessionEvent::TaskLeft,
             () = shutdown.abort.cancelled(), if !ending => SessionEvent::End(SessionEnd::Aborted),
             () = shutdown.drain.cancelled(), if !self.draining => return Signal::Draining,
             () = stands_or_runs(&mut self.collective), if wants_news => return Signal::Due,

@@ -55,7 +55,15 @@ async fn opened(context: &Arc<Context>, worker: &Worker, configuration: Value) -
 pub(super) async fn standing_with_subprocess(
     context: &Arc<Context>,
 ) -> (Worker, Debugger, Conversation<TcpStream>, Subprocess) {
-    let (worker, mut parent, mut dap) = standing(context).await;
+    with_subprocess(context, with_token(token_of("ann"))).await
+}
+
+/// The same by an `attach` with these arguments.
+async fn with_subprocess(
+    context: &Arc<Context>,
+    arguments: Value,
+) -> (Worker, Debugger, Conversation<TcpStream>, Subprocess) {
+    let (worker, mut parent, mut dap) = standing_with(context, arguments).await;
     name(&mut dap, 50, 7).await;
     let configuration = asked_to_open(&mut parent).await;
     answered(&mut dap, 50).await;
@@ -270,6 +278,31 @@ async fn the_goodbye_of_a_subprocess_whose_task_is_left_where_it_is_leaves_it_to
         until_states(&context, &[SessionState::Parked; 2]).await;
         nothing_for(&mut dap, Duration::from_millis(50)).await;
         nothing_for(&mut childs, Duration::from_millis(50)).await;
+    }
+}
+
+/// An editor that shows no session whose task it has left does not end it either.
+#[tokio::test]
+async fn a_subprocess_is_left_where_it_is_with_its_task_and_opened_again_with_that() {
+    let suspends = json!({"restart": false, "suspendDebuggee": true});
+    for (on_close, goodbye) in [(None, suspends), (Some("park"), json!({"restart": false}))] {
+        let (context, _) = relay(minutes(15));
+        let mut arguments = with_token(token_of("ann"));
+        if let Some(on_close) = on_close {
+            arguments["rayRelay"]["onClose"] = on_close.into();
+        }
+        let (_worker, mut parent, mut dap, (mut child, mut childs)) =
+            with_subprocess(&context, arguments).await;
+        parent.send("disconnect", goodbye).await;
+        child.output("you left its task where it is").await;
+        child.event("terminated").await;
+        until_states(&context, &[SessionState::Parked; 2]).await;
+        nothing_for(&mut dap, Duration::from_millis(50)).await;
+        nothing_for(&mut childs, Duration::from_millis(50)).await;
+        let (mut parent, _) = again(&context, "ann").await;
+        let configuration = asked_to_open(&mut parent).await;
+        let _child = goes_on(&context, configuration).await;
+        got(&mut childs, "threads").await;
     }
 }
 
