@@ -14,8 +14,17 @@ pub(crate) struct Answered {
     answer: String,
     /// What its program wrote meanwhile.
     program: String,
+    /// What the relay said of its session meanwhile.
+    notes: String,
     /// The calls that the answer shows, where it is a stack.
     stack: Option<Vec<Frame>>,
+}
+
+/// What several have answered to one command, the same once.
+pub(crate) struct FoldedAnswers {
+    pub(crate) answers: Answers,
+    pub(crate) program: Answers,
+    pub(crate) notes: Answers,
 }
 
 impl Answered {
@@ -30,9 +39,8 @@ impl Answered {
         };
         Self {
             answer,
-            program: format!("{}{}", printed.program, printed.notes)
-                .trim_end()
-                .to_owned(),
+            program: printed.program.trim_end().to_owned(),
+            notes: printed.notes.trim_end().to_owned(),
             stack: printed.stack.clone(),
         }
     }
@@ -44,14 +52,18 @@ impl Answered {
 
     /// It alone.
     pub(crate) fn alone(&self) -> String {
-        let lines = [&self.program, &self.answer].into_iter();
+        let lines = [&self.program, &self.notes, &self.answer].into_iter();
         let lines = lines.filter(|text| !text.is_empty());
         lines.map(|text| format!("{text}\n")).collect()
     }
 
     /// What `all` have answered to one command, as people see it; nothing where none has printed anything.
     pub(crate) fn text(names: &Names<'_>, all: &[(usize, Self)]) -> String {
-        let (answers, program) = Self::folded(all);
+        let FoldedAnswers {
+            answers,
+            program,
+            notes,
+        } = Self::folded(all);
         let mut text = String::new();
         let stacks = all
             .iter()
@@ -65,16 +77,23 @@ impl Answered {
         if !program.same.is_empty() {
             text += &format!("[their programs wrote]\n{}", told::text(names, &program));
         }
+        if !notes.same.is_empty() {
+            text += &format!("[the relay says]\n{}", told::text(names, &notes));
+        }
         text
     }
 
-    /// The answers, and what programs wrote, where any did.
-    pub(crate) fn folded(all: &[(usize, Self)]) -> (Answers, Answers) {
+    /// All of it, folded.
+    pub(crate) fn folded(all: &[(usize, Self)]) -> FoldedAnswers {
+        let fold = |of: fn(&Self) -> &str| {
+            let texts = all.iter().map(|(member, said)| (*member, of(said)));
+            answers::fold(texts.filter(|(_, text)| !text.is_empty()))
+        };
         let answers = all.iter().map(|(member, said)| (*member, &*said.answer));
-        let wrote = all.iter().map(|(member, said)| (*member, &*said.program));
-        (
-            answers::fold(answers),
-            answers::fold(wrote.filter(|(_, program)| !program.is_empty())),
-        )
+        FoldedAnswers {
+            answers: answers::fold(answers),
+            program: fold(|said| &said.program),
+            notes: fold(|said| &said.notes),
+        }
     }
 }

@@ -90,10 +90,16 @@ impl KeeperProcess {
     pub(super) async fn dial(path: &Path) -> Result<(Self, Vec<KeptPair>), Error> {
         let until = Instant::now() + COMES;
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let mut is_said = false;
         let (link, kept) = loop {
             match dial(path).await {
                 // Both may be started at the same moment.
-                Err(Error::Nobody(_)) if Instant::now() < until => sleep(backoff.pause()).await,
+                Err(Error::Nobody(_)) if Instant::now() < until => {
+                    if !std::mem::replace(&mut is_said, true) {
+                        info!(path = %path.display(), "waiting for the keeper: none listens yet");
+                    }
+                    sleep(backoff.pause()).await;
+                }
                 dialled => break dialled?,
             }
         };

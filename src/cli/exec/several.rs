@@ -179,11 +179,13 @@ fn as_json(members: &MeantTasks, lines: &[String], done: &[Done]) -> Value {
     let all = done.iter().enumerate();
     let all = all.map(|(at, done)| members.json(at, done.error.as_deref()));
     let commands = lines.iter().enumerate().map(|(at, line)| {
-        let (answers, program) = Answered::folded(&answers(at, done));
-        let mut told = told::json(&names, &answers);
+        let folded = Answered::folded(&answers(at, done));
+        let mut told = told::json(&names, &folded.answers);
         told["command"] = (&**line).into();
-        if !program.same.is_empty() {
-            told["program"] = told::json(&names, &program)["answers"].take();
+        for (key, said) in [("program", &folded.program), ("notes", &folded.notes)] {
+            if !said.same.is_empty() {
+                told[key] = told::json(&names, said)["answers"].take();
+            }
         }
         told
     });

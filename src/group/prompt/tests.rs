@@ -9,9 +9,10 @@ use tokio::io::{DuplexStream, duplex};
 use tokio::time::Instant;
 
 use super::*;
+use crate::group::kept::KeptOutput;
 use crate::group::live::{IN_ORDER, open_all};
 use crate::group::members::Meant;
-use crate::pdb::Options;
+use crate::pdb::{Options, Piece};
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::event;
 
@@ -125,4 +126,27 @@ async fn only_the_word_alone_sets_the_focus() {
     assert_eq!(group.prompt(), "(Pdb 1) ");
     group.take_focus("focus").unwrap().unwrap();
     assert_eq!(group.prompt(), "(Pdb ×2) ");
+}
+
+#[test]
+fn what_the_relay_says_is_not_taken_for_what_a_program_wrote() {
+    let members = stopped(&[0, 1]);
+    let all: Vec<(usize, Answered)> = (0..2)
+        .map(|at| {
+            let mut kept = KeptOutput::new(1000);
+            kept.begin();
+            for piece in [
+                Piece::Text("ray-relay: this resumes your session\n".to_owned()),
+                Piece::Text("2\n".to_owned()),
+                Piece::Program("step 7\n".to_owned()),
+            ] {
+                kept.put(&piece);
+            }
+            (at, Answered::of(&mut kept))
+        })
+        .collect();
+    assert_eq!(
+        Answered::text(&members.names(), &all),
+        "0,1: 2\n[their programs wrote]\n0,1: step 7\n[the relay says]\n0,1: this resumes your session\n"
+    );
 }
