@@ -301,7 +301,11 @@ async fn a_proxy_that_refuses_or_is_down_is_told_of() {
     }
     let named = format!("http://ada:secret@{}", refusing.address);
     let connect = behind
-        .run(&["connect"], RELAY, &[("ALL_PROXY", &named)])
+        .run(
+            &["connect", "--listen", "127.0.0.1:0"],
+            RELAY,
+            &[("ALL_PROXY", &named)],
+        )
         .await;
     assert_eq!(connect.status.code(), Some(69), "{connect:?}");
     assert!(said(&connect).contains("answers 407"), "{connect:?}");
