@@ -145,18 +145,24 @@ struct Person {
 }
 
 impl Person {
-    fn connect(relay: &Relay) -> Self {
+    /// The client's end of a connection, and what serves it.
+    fn served(relay: &Relay) -> (DuplexStream, impl Future<Output = ()> + use<>) {
         let (stream, accepted) = duplex(1 << 16);
         let peer = ([127, 0, 0, 1], 40_000).into();
         let context = relay.context.clone();
         let session = context.sessions.table.open(&Summary::new(peer));
-        let ended = tokio::spawn(async move {
+        let serving = async move {
             serve(&context, session, accepted, ConnectionInfo::plain(peer)).await;
-        });
+        };
+        (stream, serving)
+    }
+
+    fn connect(relay: &Relay) -> Self {
+        let (stream, serving) = Self::served(relay);
         Self {
             stream,
             seen: String::new(),
-            ended,
+            ended: tokio::spawn(serving),
             patience: PATIENCE,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::PermissionsExt as _;
+use std::pin::pin;
 
 use serde_json::{Value, json};
 use tokio::net::TcpSocket;
@@ -174,7 +175,7 @@ async fn one_that_is_not_kept_or_was_being_left_runs_on() {
     }
 }
 
-/// A client that has entered is gone with its process: the keeper has the connection before it is one.
+/// A client that has entered is gone with its process: the keeper has the connection, and by what it is kept, before it is one.
 #[tokio::test]
 async fn one_whose_relay_is_killed_as_it_is_entered_is_kept() {
     let folder = tempfile::tempdir().unwrap();
@@ -186,15 +187,31 @@ async fn one_whose_relay_is_killed_as_it_is_entered_is_kept() {
     let (keeper, _) = Keeper::open(Some(&path)).await.unwrap().unwrap();
     let mut relay = relay(false, |config| {
         config.park.r#for = Duration::from_secs(600);
+        config.dap.connect_timeout = PATIENCE;
     });
     Arc::get_mut(&mut relay.context).unwrap().keeper = Some(Arc::clone(&keeper));
+    let pdb = Pdb::listed(&relay).await;
+    let (mut person, serving) = Person::served(&relay);
+    let enter = format!("enter {}\n", pdb.breakpoint.id);
+    person.write_all(enter.as_bytes()).await.unwrap();
+    let mut serving = pin!(serving);
+    // Nothing more is done for the person once it is dialled: the process is killed then.
+    let mut dialled = pin!(async {
+        tokio::select! {
+            biased;
+            accepted = pdb.listener.accept() => accepted.unwrap(),
+            () = &mut serving => panic!("the session has ended"),
+        }
+    });
+    // With this clock a time is over when there is nothing else to do.
+    tokio::time::pause();
+    let early = timeout(Duration::from_millis(10), &mut dialled).await;
+    assert!(early.is_err(), "it is entered before the keeper has it");
+    tokio::time::resume();
     let (leave, _later) = mpsc::channel(1);
     let link = tokio::spawn(keeper.run(leave));
-    let pdb = Pdb::listed(&relay).await;
-    let mut person = Person::connect(&relay);
-    person.say(&format!("enter {}\n", pdb.breakpoint.id)).await;
-    let accepted = timeout(PATIENCE, pdb.listener.accept()).await;
-    let _prompt = accepted.expect("the relay dials").unwrap();
+    let dialled = timeout(PATIENCE, dialled).await;
+    let _prompt = dialled.expect("the relay dials");
     // All that the relay is to the keeper.
     link.abort();
     _ = link.await;

@@ -70,7 +70,8 @@ async fn who_comes_again_is_let_in_as_soon_as_the_old_connection_is_found_lost()
     flood.ends();
     drop(debugger.dap);
     let (_next, told) = timeout(PATIENCE, comes).await.unwrap().unwrap();
-    assert!(began.elapsed() < Duration::from_secs(2));
+    // Less than where only time had shown it.
+    assert!(began.elapsed() < Duration::from_secs(4));
     flood.saying.abort();
     assert!(texts(&told)[0].contains("this resumes your session"));
     assert_eq!(

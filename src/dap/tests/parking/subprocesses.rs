@@ -193,6 +193,19 @@ async fn a_subprocess_stays_until_who_has_taken_its_task_over_lets_that_run() {
     let_go(&mut childs).await;
 }
 
+/// An administrator may be refused when all is prepared.
+#[tokio::test]
+async fn a_subprocess_is_of_who_has_its_task_until_the_next_one_does() {
+    let (context, _) = relay(minutes(15));
+    let (_parent, _dap, mut childs, configuration) = taken_over(&context).await;
+    let list = context.registry.snapshot();
+    let next = crate::identity::testing::principal(&context.auth, "ben").await;
+    let parks = &context.sessions.parks;
+    parks.go_along(list.held().next().unwrap(), &next);
+    let _child = goes_on(&context, configuration).await;
+    got(&mut childs, "threads").await;
+}
+
 #[tokio::test]
 async fn the_session_with_a_subprocess_alone_that_is_lost_is_opened_again_once() {
     let (context, _) = relay(minutes(15));
