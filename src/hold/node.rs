@@ -16,12 +16,14 @@ use crate::wire::tunnel::messages::{
 pub(crate) type HoldId = u64;
 
 /// All holds at one agent. `A` is what a kept worker is asked through.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 pub(crate) struct NodeHolds<A> {
     rows: Vec<NodeHold<A>>,
     last: HoldId,
 }
 
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 struct NodeHold<A> {
     id: HoldId,
@@ -34,6 +36,7 @@ struct NodeHold<A> {
     kept: Option<KeptRow<A>>,
 }
 
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 struct KeptRow<A> {
     asks: A,

@@ -32,6 +32,7 @@ pub(crate) struct RemoteHold {
 }
 
 /// The last word of each. Bounded by who may speak: so many agents, and the rows of one message for each.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug, Default)]
 pub(crate) struct RemoteHolds {
     nodes: HashMap<NodeKey, NodeReport>,
@@ -40,6 +41,7 @@ pub(crate) struct RemoteHolds {
 }
 
 /// The last word of the agent of one node.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 struct NodeReport {
     link: u64,

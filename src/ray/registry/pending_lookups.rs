@@ -19,6 +19,7 @@ const MAX_TRIES: u32 = 10;
 const CONFIRM_AFTER: Duration = Duration::from_millis(1500);
 
 /// The lookups about one stop that are still without a good answer, and when each is due.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 pub(super) struct PendingLookups {
     /// When to ask for names; `None` while a question is out, and when all is known.

@@ -27,6 +27,7 @@ pub(in crate::ray::registry) struct Target {
 }
 
 /// The live breakpoints of one cluster.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Default)]
 pub(super) struct Entries {
     by_key: BTreeMap<Arc<str>, Entry>,
@@ -42,6 +43,7 @@ pub(super) struct Entries {
 }
 
 /// What changes in the list.
+#[cfg_attr(test, derive(Clone))]
 pub(super) enum Row {
     /// This one is there from now on.
     New(Arc<Breakpoint>),
@@ -50,6 +52,7 @@ pub(super) enum Row {
 }
 
 /// One live breakpoint.
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Entry {
     breakpoint: Arc<Breakpoint>,
     /// Since when this stop or this hold stands: answers asked for before then are stale.

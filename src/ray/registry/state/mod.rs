@@ -59,6 +59,7 @@ pub(super) type Changes = Vec<(Change, Arc<Breakpoint>)>;
 pub(super) type Claimed = (Cluster, Arc<Breakpoint>, Changes);
 
 /// All clusters' breakpoints.
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct State {
     clusters: Vec<ClusterState>,
     /// What others say that they have.
@@ -74,6 +75,7 @@ pub(super) struct State {
     dirty: bool,
 }
 
+#[cfg_attr(test, derive(Clone))]
 struct ClusterState {
     name: Arc<str>,
     entries: Entries,
@@ -90,6 +92,7 @@ struct ClusterState {
     unexplained: HashMap<String, Instant>,
 }
 
+#[cfg_attr(test, derive(Clone))]
 enum Node {
     Alive,
     Dead { why: Arc<str> },

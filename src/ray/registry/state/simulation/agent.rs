@@ -154,7 +154,7 @@ impl World {
             };
             let at = &mut self.agents[agent];
             let hold = at.take(&further, row, replica(row.relay), self.ms);
-            at.leaving.push(hold.unwrap());
+            at.leaving.extend(hold);
         }
         self.agents[agent].take_beside(open, stream, row, self.ms);
     }

@@ -2,7 +2,7 @@
 
 use super::table::{Agent, Subprocess, replica};
 use super::words::Row;
-use super::world::{PEOPLE, World, name};
+use super::world::{PEOPLE, World, name, name_told, person_called};
 use crate::wire::tunnel::messages::{Open, ParkTerms};
 
 /// The subprocess that sessions have.
@@ -22,23 +22,26 @@ impl Agent {
             let found = self.holds.kept(&open.worker_id, open.port, PROCESS);
             let owner = found.map(|(owner, ())| &**owner);
             assert_eq!(owner, Some(PEOPLE[row.person]));
-            if !stream.is_multiple_of(2) {
+            if stream % 4 < 2 {
                 // It is dialled by no other, and waits on.
                 let taken = self.holds.take(&open, replica(row.relay), ms);
                 assert!(taken.is_err(), "its debugger has a client");
                 return;
             }
             self.holds.resume(kept.hold, &open, replica(row.relay), ms);
-            kept.stream = Some(stream);
+            (kept.stream, kept.relay) = (Some(stream), row.relay);
             return;
         }
-        if stream % 4 == 1 {
+        let is_of = |one: &Subprocess| one.worker == row.worker;
+        if stream % 4 == 1 && !self.lost_beside().any(is_of) {
             let hold = self.holds.take(&open, replica(row.relay), ms);
             self.beside.push(Subprocess {
                 hold: hold.unwrap(),
                 worker: row.worker,
                 person: row.person,
+                relay: row.relay,
                 stream: Some(stream),
+                lost: None,
             });
         }
     }
@@ -52,11 +55,27 @@ impl Agent {
         let Some(own) = own else { return };
         match kept {
             Some((keep, until)) => {
-                let hold = self.beside[own].hold;
-                self.holds.park(hold, keep, until, ()).unwrap();
-                self.beside[own].stream = None;
+                self.beside[own].lost = Some((keep.clone(), until));
+                if stream % 8 != 5 {
+                    self.keep_beside();
+                }
             }
             None => self.holds.give_back(self.beside.remove(own).hold),
+        }
+    }
+
+    /// Those whose connections are still to break.
+    pub(super) fn lost_beside(&self) -> impl Iterator<Item = &Subprocess> {
+        self.beside.iter().filter(|one| one.lost.is_some())
+    }
+
+    /// They break, as time passes, and those subprocesses are kept.
+    pub(super) fn keep_beside(&mut self) {
+        for one in &mut self.beside {
+            if let Some((keep, until)) = one.lost.take() {
+                self.holds.park(one.hold, &keep, until, ()).unwrap();
+                (one.stream, one.person) = (None, person_called(&keep.owner));
+            }
         }
     }
 
@@ -70,13 +89,16 @@ impl Agent {
 
     /// Lets those run whose worker the person has no more.
     fn end_beside(&mut self) {
+        if self.beside.is_empty() {
+            return;
+        }
         for one in &self.beside {
             let mut of_worker = self
                 .beside
                 .iter()
                 .filter(|other| other.worker == one.worker);
             let is_kept = of_worker.any(|other| other.stream.is_none());
-            let found = self.holds.kept(&name(one.worker).into(), 4000, PROCESS);
+            let found = self.holds.kept(name_told(one.worker), 4000, PROCESS);
             assert_eq!(found.is_some(), is_kept, "of worker {}", one.worker);
         }
         let mut kept = std::mem::take(&mut self.beside);

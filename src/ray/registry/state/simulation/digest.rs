@@ -101,7 +101,8 @@ impl Channel {
 impl Message {
     fn kind(&self) -> usize {
         match self {
-            Self::Rows(..) => 0,
+            Self::Rows(_, _, asked) if asked.is_empty() => 0,
+            Self::Rows(..) => 12,
             Self::Held(..) => 1,
             Self::Open(..) => 2,
             Self::LetRun(..) => 3,

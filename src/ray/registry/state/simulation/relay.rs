@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use super::digest::Digest;
 use super::words::{Row, Words};
-use super::world::{Message, World, name, worker_of};
+use super::world::{Channel, Message, World, name, worker_of};
 use crate::hold::{RayNode, RemoteHold};
 use crate::ray::registry::breakpoint::Breakpoint;
 use crate::ray::registry::rows::WorkerRow;
 use crate::ray::registry::state::State;
 use crate::wire::tunnel::messages::{Hex, HoldRow, Replica};
 
+#[derive(Clone)]
 pub(super) struct Process {
     pub(super) is_alive: bool,
     pub(super) machine: usize,
@@ -167,27 +168,32 @@ impl World {
         self.forget_opening(relay, agent);
     }
 
-    /// An answer of the head comes, and what it leaves is asked at once.
-    pub(super) fn answer(&mut self, relay: usize, rows: &[WorkerRow], sent: u64) {
+    /// An answer of the head comes, of those that it was asked for or of all, and what that leaves is asked.
+    pub(super) fn answer(&mut self, relay: usize, asked: &[String], rows: &[WorkerRow], sent: u64) {
         let (now, at) = (self.now(), self.instant(sent));
-        let truth = self.rows();
         let process = &mut self.relays[relay];
         let listed = |process: &Process, w| {
             let entry = process.state.clusters[0].entries.get(name(w));
             entry.map(|entry| (entry.breakpoint().stop, entry.hold.is_held()))
         };
         let before = [0, 1].map(|w| listed(process, w));
-        let state = &mut process.state;
-        let mut taking = state.begin_workers(0, rows, at);
-        let mut changes = Vec::new();
-        while taking.goes_on() {
-            changes.extend(state.take_workers(0, &mut taking, now));
-        }
-        let asked = state.end_workers(0, taking, now).vanished;
-        if !asked.is_empty() {
-            let by_id: HashMap<_, _> = truth.iter().map(|row| (&*row.worker_id, row)).collect();
-            changes.extend(state.apply_vanished(0, &asked, &by_id, true, now.instant, now));
-        }
+        let (state, mut vanished) = (&mut process.state, Vec::new());
+        let changes = if asked.is_empty() {
+            let mut taking = state.begin_workers(0, rows, at);
+            let changes = state.take_workers(0, &mut taking, now);
+            assert!(!taking.goes_on());
+            vanished = state.end_workers(0, taking, now).vanished;
+            for w in vanished.iter().map(|worker| worker_of(worker)) {
+                assert!(
+                    before[w].is_some_and(|(_, is_held)| !is_held) && sent >= process.changed[w],
+                    "relay {relay} asks for worker {w} because of an old answer"
+                );
+            }
+            changes
+        } else {
+            let by_id: HashMap<_, _> = rows.iter().map(|row| (&*row.worker_id, row)).collect();
+            state.apply_vanished(0, asked, &by_id, true, at, now)
+        };
         for (w, before) in before.into_iter().enumerate() {
             let is_held = before.is_some_and(|(_, is_held)| is_held);
             let after = listed(process, w);
@@ -197,10 +203,14 @@ impl World {
             );
         }
         self.heard(relay, changes);
+        if !vanished.is_empty() {
+            let told = Message::Rows(self.rows(), self.ms, vanished);
+            self.send(Channel::Poll(relay), told);
+        }
     }
 
     pub(super) fn poll_now(&mut self, relay: usize) {
-        self.answer(relay, self.rows(), self.ms);
+        self.answer(relay, &[], self.rows(), self.ms);
     }
 
     /// Has the head asked for `worker`, for a client that names it, or because others have it.
@@ -254,12 +264,21 @@ impl World {
             .filter(|held| held.replica != own || held.parked.is_some());
         let others: Vec<_> = others.cloned().collect();
         let gap = self.relays[relay].words.link(agent) != Some(number);
-        let nodes = vec![node(agent)];
+        // Its first word on a link is for two names of its cluster, of which the relay knows one.
+        let other = RayNode {
+            cluster: "other".into(),
+            ..node(agent)
+        };
+        let nodes: Vec<_> = [node(agent)]
+            .into_iter()
+            .chain(gap.then_some(other))
+            .collect();
+        let names = nodes.len();
         self.hear(
             relay,
             gap,
             |said| said.hear(number, nodes, &others),
-            |words| words.hear(agent, number, rows),
+            |words| words.hear(agent, number, (rows, names)),
         );
     }
 

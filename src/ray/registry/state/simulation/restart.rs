@@ -3,7 +3,9 @@
 use super::relay::{Phase, Session, node};
 use super::steps::Step;
 use super::words::Row;
-use super::world::{Cause, Channel, Connection, Message, Park, SILENT, World, id, worker_of};
+use super::world::{
+    Cause, Channel, Connection, Message, Park, SCENES, SILENT, Shape, World, id, worker_of,
+};
 use crate::hold::{RemoteHold, held};
 use crate::ray::registry::state::Changes;
 
@@ -290,9 +292,18 @@ impl World {
         }
     }
 
+    /// One that has begun with `scene`, if that is one.
+    pub(super) fn begun(shape: Shape, scene: usize, told: bool) -> Self {
+        let mut world = Self::new(shape, told);
+        if scene < SCENES {
+            world.begin_with(scene);
+        }
+        world
+    }
+
     /// Where a schedule begins: person 0 has worker 0, or has lost it, or an agent or a keeper has it for that one, who may have
-    /// said that its task is to run on, or goes on with it elsewhere, or it has run on.
-    pub(super) fn begin_with(&mut self, scene: usize) {
+    /// said that its task is to run on, or goes on with it elsewhere, or another takes it over, or it has run on.
+    fn begin_with(&mut self, scene: usize) {
         self.take(Step::Attach(0, 0, 0));
         self.deliver_all();
         let session = self.relays[0].sessions.keys().next().copied();
@@ -334,6 +345,13 @@ impl World {
             6 if self.shape.machines == 2 => {
                 self.take(Step::Attach(0, 1, 0));
                 self.deliver_all();
+            }
+            // Before the agent sees that a subprocess has no relay, or after.
+            7 | 8 if self.shape.machines == 2 => {
+                if scene == 8 {
+                    self.take(Step::Pass(50));
+                }
+                self.take(Step::TakeOver(1, 1, 0));
             }
             _ => {}
         }

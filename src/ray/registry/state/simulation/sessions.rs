@@ -4,7 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use super::relay::{Phase, Session};
 use super::steps::is_at_agent;
-use super::world::{Cause, Channel, Connection, KEEPS, Message, PEOPLE, Stream, World, name};
+use super::world::{
+    Cause, Channel, Connection, KEEPS, Message, PEOPLE, Stream, World, name, name_told,
+};
 use crate::hold::Holder;
 use crate::ray::registry::breakpoint::Breakpoint;
 use crate::timestamp::{Timestamp, unix_ms};
@@ -219,7 +221,7 @@ impl World {
             secret: Hex([0; 16]),
             cluster: "default".into(),
             node_id: ["n0", "n1"][agent].into(),
-            worker_id: name(worker).into(),
+            worker_id: name_told(worker).clone(),
             kind: Kind::Debugpy,
             port: 4000,
             holder: Some(messages::WorkerTaker {

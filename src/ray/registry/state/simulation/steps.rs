@@ -2,6 +2,7 @@
 
 use super::Random;
 use super::relay::Phase;
+use super::table::Agent;
 use super::world::{Channel, Message, PEOPLE, SILENT, World, name};
 use crate::hold::Holder;
 
@@ -236,7 +237,7 @@ impl World {
             Step::Lose(relay, claim) => self.lose_client(relay, claim),
             Step::Ask(relay) => {
                 let (rows, ms) = (self.rows(), self.ms);
-                self.send(Channel::Poll(relay), Message::Rows(rows, ms));
+                self.send(Channel::Poll(relay), Message::Rows(rows, ms, Vec::new()));
             }
             Step::AskFor(relay, worker) => self.ask_for(relay, worker),
             Step::AskUnlisted(relay) => self.ask_unlisted(relay),
@@ -258,6 +259,7 @@ impl World {
                 self.ms += ms;
                 self.end_parks();
                 self.end_kept();
+                self.agents.iter_mut().for_each(Agent::keep_beside);
             }
         }
         // Time passes with all that happens.
@@ -273,9 +275,9 @@ impl World {
             return;
         };
         match (channel, message) {
-            (Channel::Poll(relay), Message::Rows(rows, sent)) => {
+            (Channel::Poll(relay), Message::Rows(rows, sent, asked)) => {
                 if self.relays[relay].is_alive {
-                    self.answer(relay, rows, sent);
+                    self.answer(relay, &asked, rows, sent);
                 }
             }
             (Channel::ToAgent(relay, agent, number), message) => {

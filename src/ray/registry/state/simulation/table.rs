@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::digest::Digest;
 use super::words::Row;
-use super::world::{PEOPLE, name};
+use super::world::{PEOPLE, name, name_told};
 use crate::hold::{HoldId, NodeHolds};
 use crate::wire::tunnel::messages::{Hex, HoldRow, KeptSession, LetRun, Open, ParkTerms, Replica};
 
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub(super) struct Agent {
     pub(super) is_alive: bool,
     pub(super) holds: NodeHolds<()>,
@@ -31,6 +31,7 @@ pub(super) struct Agent {
 /// What relays are told, and what only the truth knows of it.
 type ToldLists = (Arc<[HoldRow]>, Arc<[Row]>);
 
+#[derive(Clone)]
 pub(super) struct Entry {
     pub(super) row: Row,
     pub(super) streams: usize,
@@ -38,6 +39,7 @@ pub(super) struct Entry {
 }
 
 /// A stream at its agent.
+#[derive(Clone)]
 pub(super) struct AtAgent {
     pub(super) hold: HoldId,
     pub(super) worker: usize,
@@ -45,6 +47,7 @@ pub(super) struct AtAgent {
 }
 
 /// By what a worker is kept, when that was said, and what it comes to.
+#[derive(Clone)]
 pub(super) struct KeptSince {
     pub(super) keep: ParkTerms,
     pub(super) at: u64,
@@ -61,14 +64,20 @@ pub(super) struct Terms {
 }
 
 /// A subprocess of a worker that has a session of its own.
+#[derive(Clone)]
 pub(super) struct Subprocess {
     pub(super) hold: HoldId,
     pub(super) worker: usize,
     pub(super) person: usize,
+    /// Whose session with it is, or was.
+    pub(super) relay: usize,
     /// That of the session with the worker; `None`: it is kept.
     pub(super) stream: Option<u64>,
+    /// Its relay is lost, which the agent sees later than for the worker: by what it is kept then, and until when.
+    pub(super) lost: Option<(ParkTerms, u64)>,
 }
 
+#[derive(Clone)]
 pub(super) struct Kept {
     pub(super) hold: HoldId,
     pub(super) worker: usize,
@@ -118,9 +127,11 @@ impl Agent {
         let taken = self.holds.take(open, replica, ms);
         let entries = self.of_worker(row.worker).map(|(_, entry)| entry.row);
         let other = { entries }.find(|of| of.relay != row.relay || of.parked.is_some());
+        let lost =
+            { self.lost_beside() }.any(|of| of.worker == row.worker && of.relay != row.relay);
         assert_eq!(
             taken.is_err(),
-            other.is_some(),
+            other.is_some() || lost,
             "{other:?}, asked by {row:?}"
         );
         let id = taken.ok()?;
@@ -217,7 +228,7 @@ impl Agent {
         digest.put(usize::from(self.is_alive), self.links.len());
         digest.put(
             self.streams.len(),
-            self.leaving.len() + 16 * self.beside.len(),
+            self.leaving.len() + 16 * self.beside.len() + 256 * self.lost_beside().count(),
         );
         for Entry { row, .. } in self.table.values() {
             digest.put(4 * row.worker + row.person, row.relay);
@@ -233,7 +244,7 @@ impl Agent {
 /// What has the task run on that is kept as `row` says.
 fn let_run(row: Row) -> LetRun {
     LetRun {
-        worker_id: name(row.worker).into(),
+        worker_id: name_told(row.worker).clone(),
         port: 4000,
         session: Some(KeptSession {
             replica: replica(row.relay),

@@ -24,6 +24,7 @@ pub(super) struct Row {
 }
 
 /// The last word of everybody to the relay `own`.
+#[derive(Clone)]
 pub(super) struct Words {
     own: usize,
     agents: [Option<AgentReport>; 2],
@@ -31,9 +32,12 @@ pub(super) struct Words {
     pub(super) older: Vec<Row>,
 }
 
+#[derive(Clone)]
 struct AgentReport {
     link: u64,
     rows: Arc<[Row]>,
+    /// For how many names of its cluster it was said.
+    names: usize,
     /// Until when it stands, where its link broke.
     until: Option<u64>,
 }
@@ -50,9 +54,13 @@ impl Words {
         }
     }
 
-    pub(super) fn hear(&mut self, agent: usize, link: u64, rows: Arc<[Row]>) {
-        let until = None;
-        self.agents[agent] = Some(AgentReport { link, rows, until });
+    pub(super) fn hear(&mut self, agent: usize, link: u64, (rows, names): (Arc<[Row]>, usize)) {
+        self.agents[agent] = Some(AgentReport {
+            link,
+            rows,
+            names,
+            until: None,
+        });
     }
 
     /// The link has ended at `ms`; its agent's word `stands` for the documented time, or not.
@@ -80,15 +88,22 @@ impl Words {
             return Some((*row, true));
         }
         let rows = &self.agents[w % 2].as_ref()?.rows;
-        let others = |row: &&Row| row.relay != self.own || row.parked.is_some();
-        let row = rows.iter().find(|row| row.worker == w && others(row));
+        let row = { rows.iter() }.find(|row| row.worker == w && self.is_others(row));
         row.map(|row| (*row, false))
+    }
+
+    /// It is not by a session of the relay's own.
+    fn is_others(&self, row: &Row) -> bool {
+        row.relay != self.own || row.parked.is_some()
     }
 
     /// When something stands no longer.
     fn next_expiry(&self) -> Option<u64> {
-        let agents = self.agents.iter().flatten();
-        agents.filter_map(|word| word.until).min()
+        let until = |agent: &Option<AgentReport>| agent.as_ref().and_then(|word| word.until);
+        match (until(&self.agents[0]), until(&self.agents[1])) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -100,9 +115,13 @@ impl Words {
                 .all(|word| word.rows.is_empty())
     }
 
+    /// How much of what was said stands.
     pub(super) fn len(&self) -> usize {
-        let agents = self.agents.iter().flatten();
-        self.older.len() + agents.map(|word| word.rows.len()).sum::<usize>()
+        let mut all = self.older.len();
+        for word in self.agents.iter().flatten() {
+            all += word.names * word.rows.iter().filter(|row| self.is_others(row)).count();
+        }
+        all
     }
 
     /// The link of the last word of `agent`.
@@ -153,12 +172,9 @@ impl World {
         let now = self.now();
         for relay in 0..self.relays.len() {
             let (process, ms) = (&self.relays[relay], self.ms);
-            let Some(until) = process.words.next_expiry() else {
+            let Some(until) = process.words.next_expiry().filter(|_| process.is_alive) else {
                 continue;
             };
-            if !process.is_alive {
-                continue;
-            }
             let next = process.state.remote().next_expiry();
             let is_due = next.is_some_and(|next| next <= now.instant);
             assert_eq!(
@@ -237,6 +253,12 @@ impl World {
     /// That the list of `relay` and its events are what it was told and what it has.
     pub(super) fn check_relay(&self, relay: usize) {
         let process = &self.relays[relay];
+        assert_eq!(
+            process.state.remote().iter().count(),
+            process.words.len(),
+            "relay {relay} has heard {:?}",
+            process.state.remote()
+        );
         for w in 0..self.shape.workers {
             let entry = process.entry(name(w));
             let shown = |b: &Arc<Breakpoint>| (b.stop, b.holder().cloned());

@@ -16,13 +16,16 @@ use crate::hold::RemoteHold;
 use crate::ray::registry::breakpoint::BreakpointId;
 use crate::ray::registry::rows::WorkerRow;
 use crate::timestamp::Timestamp;
-use crate::wire::tunnel::messages::{HoldRow, LetRun, Open, ParkTerms};
+use crate::wire::tunnel::messages::{HoldRow, LetRun, Name, Open, ParkTerms};
 
 /// For how long a park lasts here, in milliseconds.
 pub(super) const KEEPS: u64 = 60_000;
 
 /// How long a connection is silent before both ends take it to be broken.
 pub(super) const SILENT: u64 = 15_000;
+
+/// Beginnings of schedules.
+pub(super) const SCENES: usize = 9;
 
 /// When the world began by the clock of the machine: nothing rests on it.
 static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -33,7 +36,7 @@ thread_local! {
 }
 
 /// How much there is.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Shape {
     pub(super) machines: usize,
     pub(super) workers: usize,
@@ -122,7 +125,8 @@ pub(super) enum Channel {
 
 #[derive(Debug, Clone)]
 pub(super) enum Message {
-    Rows(&'static [WorkerRow], u64),
+    /// What a head says of all, or of those that such an answer lacked, and when it was asked.
+    Rows(&'static [WorkerRow], u64, Vec<String>),
     /// Each with what only the truth knows of it.
     Held(Arc<[HoldRow]>, Arc<[Row]>),
     /// With the number of the stream.
@@ -163,6 +167,7 @@ pub(super) struct Park {
     pub(super) began: u64,
 }
 
+#[derive(Clone)]
 pub(super) struct World {
     pub(super) shape: Shape,
     pub(super) ms: u64,
@@ -460,6 +465,12 @@ static ROWS: LazyLock<Vec<Vec<WorkerRow>>> = LazyLock::new(|| {
 /// The id of the worker `w`, as long as Ray's are.
 pub(super) fn name(w: usize) -> &'static str {
     static NAMES: LazyLock<[String; 2]> = LazyLock::new(|| [0, 1].map(|w| format!("{w:056}")));
+    &NAMES[w]
+}
+
+/// The same, as relays and agents say it.
+pub(super) fn name_told(w: usize) -> &'static Name {
+    static NAMES: LazyLock<[Name; 2]> = LazyLock::new(|| [0, 1].map(|w| name(w).into()));
     &NAMES[w]
 }
 
