@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::failure::Fails;
 use super::relay_client::RelayClient;
-use super::release::{called, is};
+use super::release::{called, is_of};
 use super::terminal::say;
 use super::worker_session::WorkerSessionError as SessionError;
 use super::{Failure, ParkArgs};
@@ -51,13 +51,7 @@ const NAMED: usize = 8;
 /// Of `rows` of the list those that are meant.
 fn chosen(args: &ParkArgs, rows: &[Value]) -> Result<Vec<Value>, Failure> {
     let mut chosen = called(rows, &args.target)?;
-    chosen.retain(|row| {
-        args.job.as_deref().is_none_or(|job| is(row, "job_id", job))
-            && args
-                .cluster
-                .as_deref()
-                .is_none_or(|cluster| is(row, "cluster", cluster))
-    });
+    chosen.retain(|row| is_of(row, args.job.as_deref(), args.cluster.as_deref()));
     if chosen.is_empty() {
         return Err(SessionError::Unknown(replaced(&args.target).into_owned()).into());
     }

@@ -117,8 +117,7 @@ fn chosen(
 }
 
 fn fits(args: &ReleaseArgs, own: Option<&Value>, row: &Value) -> bool {
-    args.job.as_deref().is_none_or(|job| is(row, "job_id", job))
-        && args.cluster.as_deref().is_none_or(|cluster| is(row, "cluster", cluster))
+    is_of(row, args.job.as_deref(), args.cluster.as_deref())
         && args.older_than.is_none_or(|age| {
             let waiting = row["waiting_seconds"].as_f64();
             waiting.is_some_and(|waiting| waiting >= age.as_secs_f64())
@@ -137,7 +136,13 @@ fn is_own_park(own: Option<&Value>, row: &Value) -> bool {
     row["state"] == PARKED && own.is_some_and(|own| *own == row["holder"]["subject"])
 }
 
-pub(super) fn is(row: &Value, key: &str, text: &str) -> bool {
+/// Whether `row` of the list is of this job and cluster, where they are said.
+pub(super) fn is_of(row: &Value, job: Option<&str>, cluster: Option<&str>) -> bool {
+    job.is_none_or(|job| is(row, "job_id", job))
+        && cluster.is_none_or(|cluster| is(row, "cluster", cluster))
+}
+
+fn is(row: &Value, key: &str, text: &str) -> bool {
     let known = row[key].as_str();
     known.is_some_and(|known| known.eq_ignore_ascii_case(text))
 }

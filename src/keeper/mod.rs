@@ -14,6 +14,8 @@ mod record;
 pub(crate) mod serve;
 mod systemd;
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 
 use std::fmt;

@@ -1,81 +1,20 @@
 #![allow(clippy::unwrap_used)]
 
-use std::fs;
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
-use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use super::testing::{KeptRelay, keeper, place, relay};
 use super::*;
 use crate::shutdown::Signals;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-struct Place {
-    _folder: tempfile::TempDir,
-    path: PathBuf,
-}
-
-fn place() -> Place {
-    let folder = tempfile::tempdir().unwrap();
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
-    let path = folder.path().join("keeper");
-    Place {
-        _folder: folder,
-        path,
-    }
-}
-
-/// A keeper that listens.
-async fn keeper(place: &Place) -> JoinHandle<Result<(), Error>> {
-    let path = place.path.clone();
-    let signals = Signals::new().unwrap();
-    let serving = tokio::spawn(async move { serve::serve(&path, signals).await });
-    let listens = async {
-        while UnixStream::connect(&place.path).is_err() {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(PATIENCE, listens).await.unwrap();
-    serving
-}
-
-/// A relay, as far as the keeper sees it: what was left for it, what is left later, and the task that is to be aborted for
-/// the relay to be killed.
-struct Relay {
-    keeper: Arc<Keeper>,
-    left: Vec<LeftConnection>,
-    later: mpsc::Receiver<LeftConnection>,
-    runs: JoinHandle<()>,
-}
-
-async fn relay(place: &Place) -> Relay {
-    let opened = timeout(PATIENCE, Keeper::open(Some(&place.path))).await;
-    let (keeper, left) = opened.unwrap().unwrap().unwrap();
-    let (leave, later) = mpsc::channel(8);
-    let runs = tokio::spawn(Arc::clone(&keeper).run(leave));
-    Relay {
-        keeper,
-        left,
-        later,
-        runs,
-    }
-}
-
-impl Relay {
-    async fn killed(self) {
-        self.runs.abort();
-        _ = self.runs.await;
-    }
-}
-
 /// Waits until the keeper has taken in what `relay` has said: a connection that is given and taken back is closed then.
-async fn heard(relay: &Relay) {
+async fn heard(relay: &KeptRelay) {
     let (near, far) = UnixStream::pair().unwrap();
     drop(relay.keeper.keep(near.as_fd()).unwrap());
     drop(near);
@@ -100,14 +39,7 @@ async fn what_a_killed_relay_has_left_is_the_next_ones_and_still_open() {
     first.killed().await;
 
     let mut second = relay(&place).await;
-    let left = match second.left.pop() {
-        Some(left) => left,
-        // The keeper has seen the end of the first a moment later.
-        None => timeout(PATIENCE, second.later.recv())
-            .await
-            .unwrap()
-            .unwrap(),
-    };
+    let left = second.is_left(1).await.remove(0);
     assert_eq!(left.record, b"at line 42");
     let mut connection = UnixStream::from(left.connection);
     connection.write_all(b"go on").unwrap();

@@ -10,7 +10,7 @@ use super::messages::{Message, PROTOCOL, ProcessState};
 use super::{PassedPark, Takeover};
 
 /// See the module.
-pub(crate) struct Successor {
+pub(crate) struct TestSuccessor {
     peer: Arc<PeerProcess>,
     state: ProcessState,
     given: mpsc::Receiver<OutgoingMessage>,
@@ -18,7 +18,7 @@ pub(crate) struct Successor {
 
 impl Takeover {
     /// Another process has taken over, and has told nothing yet.
-    pub(crate) fn succeeded_by(&self) -> Successor {
+    pub(crate) fn succeeded_by(&self) -> TestSuccessor {
         let who = Who {
             protocol: PROTOCOL,
             version: "".into(),
@@ -27,7 +27,7 @@ impl Takeover {
         };
         let UnlinkedPeer { neighbour, to_say } = self.enter(&who, false);
         self.succeeded.cancel();
-        Successor {
+        TestSuccessor {
             peer: neighbour,
             state: self.own_state(),
             given: to_say,
@@ -35,7 +35,7 @@ impl Takeover {
     }
 }
 
-impl Successor {
+impl TestSuccessor {
     /// It tells that it takes parks.
     pub(crate) fn takes_parks(&self) {
         self.peer.set_state(self.state.clone());

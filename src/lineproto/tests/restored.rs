@@ -1,24 +1,21 @@
 //! Prompts of the legacy debugger whose relay was killed, at the next one, whose list Ray has forgotten them in.
 
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::pin::pin;
 
 use serde_json::{Value, json};
 use tokio::net::TcpSocket;
-use tokio::sync::mpsc;
-use tokio_util::task::AbortOnDropHandle;
 
 use super::parking::until_listed;
 use crate::audit::testing::AuditLine as Audited;
 use crate::debugger::kept::Stored;
 use crate::identity::Principal;
-use crate::keeper::{Keeper, serve::serve};
+use crate::keeper::Keeper;
+use crate::keeper::testing::{self, KeptRelay};
 use crate::lineproto::tests::*;
 use crate::policy::Scope;
 use crate::ray::registry::{BreakpointId, EnteredBreakpoint};
 use crate::session::authorise;
-use crate::shutdown::Signals;
 use crate::takeover::PassedPark;
 use crate::timestamp::unix_ms;
 use crate::upstream::park::{RECORD_AGAIN, restored};
@@ -178,13 +175,9 @@ async fn one_that_is_not_kept_or_was_being_left_runs_on() {
 /// A client that has entered is gone with its process: the keeper has the connection, and by what it is kept, before it is one.
 #[tokio::test]
 async fn one_whose_relay_is_killed_as_it_is_entered_is_kept() {
-    let folder = tempfile::tempdir().unwrap();
-    let mode = std::fs::Permissions::from_mode(0o700);
-    std::fs::set_permissions(folder.path(), mode).unwrap();
-    let path = folder.path().join("keeper");
-    let (at, signals) = (path.clone(), Signals::new().unwrap());
-    let _keeping = AbortOnDropHandle::new(tokio::spawn(async move { serve(&at, signals).await }));
-    let (keeper, _) = Keeper::open(Some(&path)).await.unwrap().unwrap();
+    let place = testing::place();
+    let _keeping = testing::keeper(&place).await;
+    let (keeper, _) = Keeper::open(Some(&place.path)).await.unwrap().unwrap();
     let mut relay = relay(false, |config| {
         config.park.r#for = Duration::from_secs(600);
         config.dap.connect_timeout = PATIENCE;
@@ -208,21 +201,13 @@ async fn one_whose_relay_is_killed_as_it_is_entered_is_kept() {
     let early = timeout(Duration::from_millis(10), &mut dialled).await;
     assert!(early.is_err(), "it is entered before the keeper has it");
     tokio::time::resume();
-    let (leave, _later) = mpsc::channel(1);
-    let link = tokio::spawn(keeper.run(leave));
+    let link = KeptRelay::linked(keeper, Vec::new());
     let dialled = timeout(PATIENCE, dialled).await;
     let _prompt = dialled.expect("the relay dials");
     // All that the relay is to the keeper.
-    link.abort();
-    _ = link.await;
-    let (keeper, mut left) = Keeper::open(Some(&path)).await.unwrap().unwrap();
-    let (leave, mut later) = mpsc::channel(1);
-    let _link = AbortOnDropHandle::new(tokio::spawn(keeper.run(leave)));
-    let left = match left.pop() {
-        Some(left) => left,
-        // The keeper has seen the end of the first a moment later.
-        None => timeout(PATIENCE, later.recv()).await.unwrap().unwrap(),
-    };
+    link.killed().await;
+    let mut next = testing::relay(&place).await;
+    let left = next.is_left(1).await.remove(0);
     let stored: Stored = serde_json::from_slice(&left.record).unwrap();
     let (keep, _) = stored.keep.unwrap();
     assert_eq!(keep.keeps_ms, 600_000);

@@ -1,9 +1,7 @@
 //! A task that was taken over, and its subprocess, at the relay that goes on with both: after a hot restart, and beside a keeper.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt as _;
 
-use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::subprocesses::{
@@ -12,34 +10,34 @@ use super::subprocesses::{
 use super::*;
 use crate::identity::CarriedIdentity;
 use crate::identity::testing::principal;
-use crate::keeper::{Keeper, LeftConnection, serve::serve};
+use crate::keeper::testing::{self, KeeperPlace, KeptRelay};
+use crate::keeper::{self, LeftConnection};
 use crate::policy::Scope;
 use crate::ray::registry::State;
 use crate::session::authorise;
-use crate::shutdown::Signals;
-use crate::takeover::{PassedPark, Successor};
+use crate::takeover::{PassedPark, TestSuccessor};
 use crate::upstream::park::restored;
 use crate::upstream::restored::Restored;
 
 /// How long is waited for what is not to come: longer than a park takes to look for a successor.
 const QUIET: Duration = Duration::from_millis(400);
 
-/// A task that `adm` has taken over from `ann`, and its subprocess.
-struct Taken {
+/// A task that `adm` has taken over from `ann`, and its subprocess: both are parked.
+struct TakenTask {
     breakpoint: Breakpoint,
-    parent: Debugger,
     dap: Conversation<TcpStream>,
     childs: Conversation<TcpStream>,
 }
 
-async fn taken(context: &Arc<Context>) -> Taken {
+async fn taken(context: &Arc<Context>) -> TakenTask {
     let (parent, dap, childs, configuration) = taken_over(context).await;
     let list = context.registry.snapshot();
     let id = configuration["rayRelay"]["breakpoint"].as_str().unwrap();
     let id = id.parse().unwrap();
-    Taken {
+    drop(parent.dap);
+    until_parked(context, id).await;
+    TakenTask {
         breakpoint: as_paused(list.find(id).unwrap()),
-        parent,
         dap,
         childs,
     }
@@ -83,7 +81,7 @@ fn passed(parks: Vec<PassedPark>) -> impl FnOnce(&Context) -> Vec<Restored> {
 }
 
 /// The parks of a task and its subprocess, in the order in which they are handed over.
-async fn both(successor: &mut Successor) -> Vec<PassedPark> {
+async fn both(successor: &mut TestSuccessor) -> Vec<PassedPark> {
     let mut parks = Vec::new();
     for process in [Value::Null, 7.into()] {
         let park = timeout(PATIENCE, successor.next())
@@ -93,6 +91,13 @@ async fn both(successor: &mut Successor) -> Vec<PassedPark> {
         parks.push(park);
     }
     parks
+}
+
+/// The same to a process that takes over now.
+async fn handed_over(context: &Context) -> Vec<PassedPark> {
+    let mut successor = context.peers.takeover.succeeded_by();
+    successor.takes_parks();
+    both(&mut successor).await
 }
 
 fn to(who: &str, id: BreakpointId) -> Value {
@@ -131,11 +136,7 @@ async fn are_the_takers(
 async fn a_hot_restart_leaves_a_task_and_its_subprocess_to_who_has_taken_them_over() {
     let (context, _) = relay(minutes(15));
     let mut taken = taken(&context).await;
-    drop(taken.parent.dap);
-    until_parked(&context, taken.breakpoint.id).await;
-    let mut successor = context.peers.takeover.succeeded_by();
-    successor.takes_parks();
-    let parks = both(&mut successor).await;
+    let parks = handed_over(&context).await;
     let next = next_relay(POLICY, &taken.breakpoint, passed(parks));
     let debuggers = (&mut taken.dap, &mut taken.childs);
     are_the_takers(&next, taken.breakpoint.id, debuggers).await;
@@ -175,11 +176,7 @@ scopes = ["list", "debug"]
 "#;
     let (context, _) = relay(minutes(15));
     let mut taken = taken(&context).await;
-    drop(taken.parent.dap);
-    until_parked(&context, taken.breakpoint.id).await;
-    let mut successor = context.peers.takeover.succeeded_by();
-    successor.takes_parks();
-    let parks = both(&mut successor).await;
+    let parks = handed_over(&context).await;
     let _next = next_relay(WITHOUT, &taken.breakpoint, passed(parks));
     let_go(&mut taken.dap).await;
     let_go(&mut taken.childs).await;
@@ -192,11 +189,7 @@ async fn a_subprocess_whose_record_names_another_person_than_its_task_is_kept_an
     let (context, _) = relay(minutes(15));
     let mut taken = taken(&context).await;
     let id = taken.breakpoint.id;
-    drop(taken.parent.dap);
-    until_parked(&context, id).await;
-    let mut successor = context.peers.takeover.succeeded_by();
-    successor.takes_parks();
-    let mut parks = both(&mut successor).await;
+    let mut parks = handed_over(&context).await;
     let ann = principal(&context.auth, "ann").await;
     parks[1].stored["tenant"]["identity"] =
         serde_json::to_value(CarriedIdentity::of(&ann)).unwrap();
@@ -224,67 +217,51 @@ async fn a_subprocess_whose_record_names_another_person_than_its_task_is_kept_an
     let_go(&mut taken.childs).await;
 }
 
-/// A keeper at a path of its own.
-struct Keeping {
-    folder: tempfile::TempDir,
-    _serving: AbortOnDropHandle<()>,
+/// What a relay with a keeper leaves that has a task and its subprocess, and is gone.
+struct LeftBehind {
+    taken: TakenTask,
+    left: Vec<LeftConnection>,
+    _next: KeptRelay,
+    _keeping: (KeeperPlace, AbortOnDropHandle<Result<(), keeper::Error>>),
 }
 
-impl Keeping {
-    fn begin() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let mode = std::fs::Permissions::from_mode(0o700);
-        std::fs::set_permissions(folder.path(), mode).unwrap();
-        let (at, signals) = (folder.path().join("keeper"), Signals::new().unwrap());
-        let serving = tokio::spawn(async move { _ = serve(&at, signals).await });
-        Self {
-            folder,
-            _serving: AbortOnDropHandle::new(serving),
-        }
+async fn left_behind() -> LeftBehind {
+    let place = testing::place();
+    let keeping = testing::keeper(&place).await;
+    let first = testing::relay(&place).await;
+    let (mut context, _) = relay(minutes(15));
+    Arc::get_mut(&mut context).unwrap().keeper = Some(Arc::clone(&first.keeper));
+    let taken = taken(&context).await;
+    // Nothing more is written of them where the relay ends.
+    context.shutdown.drain.cancel();
+    until_states(&context, &[]).await;
+    first.killed().await;
+    let mut next = testing::relay(&place).await;
+    LeftBehind {
+        taken,
+        left: next.is_left(2).await,
+        _next: next,
+        _keeping: (place, keeping),
     }
+}
 
-    /// The link of one relay with it, and what the one before has left of `parks`.
-    async fn linked(
-        &self,
-        parks: usize,
-    ) -> (Arc<Keeper>, AbortOnDropHandle<()>, Vec<LeftConnection>) {
-        let path = self.folder.path().join("keeper");
-        let (keeper, mut left) = Keeper::open(Some(&path)).await.unwrap().unwrap();
-        let (leave, mut later) = mpsc::channel(8);
-        let link = tokio::spawn(Arc::clone(&keeper).run(leave));
-        while left.len() < parks {
-            // It has seen the end of the link before a moment later.
-            left.push(timeout(PATIENCE, later.recv()).await.unwrap().unwrap());
-        }
-        (keeper, AbortOnDropHandle::new(link), left)
+fn left(left: Vec<LeftConnection>) -> impl FnOnce(&Context) -> Vec<Restored> {
+    |_| {
+        let read = |left| Restored::left(left).unwrap();
+        left.into_iter().map(read).collect()
     }
 }
 
 #[tokio::test]
 async fn a_keeper_has_a_task_and_its_subprocess_for_who_has_taken_them_over() {
-    let keeping = Keeping::begin();
-    let (keeper, link, _) = keeping.linked(0).await;
-    let (mut context, _) = relay(minutes(15));
-    Arc::get_mut(&mut context).unwrap().keeper = Some(keeper);
-    let mut taken = taken(&context).await;
-    drop(taken.parent.dap);
-    until_parked(&context, taken.breakpoint.id).await;
-    // Nothing more is written of them where the relay ends.
-    context.shutdown.drain.cancel();
-    until_states(&context, &[]).await;
-    link.abort();
-    _ = link.await;
-    let (_keeper, _link, left) = keeping.linked(2).await;
-    let owners: BTreeMap<_, _> = left.iter().map(whose).collect();
+    let mut before = left_behind().await;
+    let owners: BTreeMap<_, _> = before.left.iter().map(whose).collect();
     assert_eq!(
         owners,
         BTreeMap::from([(None, "adm".to_owned()), (Some(7), "adm".to_owned())])
     );
-    let read = |_: &Context| {
-        let left = left.into_iter();
-        left.map(|left| Restored::left(left).unwrap()).collect()
-    };
-    let next = next_relay(POLICY, &taken.breakpoint, read);
+    let taken = &mut before.taken;
+    let next = next_relay(POLICY, &taken.breakpoint, left(before.left));
     let debuggers = (&mut taken.dap, &mut taken.childs);
     are_the_takers(&next, taken.breakpoint.id, debuggers).await;
 }
@@ -300,24 +277,10 @@ fn whose(left: &LeftConnection) -> (Option<u64>, String) {
 /// The relay is gone, and with it the word that the task has ended.
 #[tokio::test]
 async fn a_subprocess_whose_task_ends_while_a_keeper_has_both_runs_on() {
-    let keeping = Keeping::begin();
-    let (keeper, link, _) = keeping.linked(0).await;
-    let (mut context, _) = relay(minutes(15));
-    Arc::get_mut(&mut context).unwrap().keeper = Some(keeper);
-    let mut taken = taken(&context).await;
-    drop(taken.parent.dap);
-    until_parked(&context, taken.breakpoint.id).await;
-    context.shutdown.drain.cancel();
-    until_states(&context, &[]).await;
-    link.abort();
-    _ = link.await;
+    let before = left_behind().await;
+    let mut taken = before.taken;
     drop(taken.dap);
-    let (_keeper, _link, left) = keeping.linked(2).await;
-    let read = |_: &Context| {
-        let left = left.into_iter();
-        left.map(|left| Restored::left(left).unwrap()).collect()
-    };
-    let next = next_relay(POLICY, &taken.breakpoint, read);
+    let next = next_relay(POLICY, &taken.breakpoint, left(before.left));
     asked(&mut taken.childs, "threads").await;
     // For as long as its task may take to be restored.
     tokio::time::pause();

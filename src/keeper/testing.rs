@@ -1,0 +1,92 @@
+//! A keeper, and relays as far as it sees them, for tests of what is left of one that is killed.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{Error, Keeper, LeftConnection, serve};
+use crate::shutdown::Signals;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Where a keeper may listen.
+pub(crate) struct KeeperPlace {
+    _folder: tempfile::TempDir,
+    pub(crate) path: PathBuf,
+}
+
+pub(crate) fn place() -> KeeperPlace {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    let path = folder.path().join("keeper");
+    KeeperPlace {
+        _folder: folder,
+        path,
+    }
+}
+
+/// A keeper that listens.
+pub(crate) async fn keeper(place: &KeeperPlace) -> AbortOnDropHandle<Result<(), Error>> {
+    let path = place.path.clone();
+    let signals = Signals::new().unwrap();
+    let serving = tokio::spawn(async move { serve::serve(&path, signals).await });
+    let listens = async {
+        while UnixStream::connect(&place.path).is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, listens).await.unwrap();
+    AbortOnDropHandle::new(serving)
+}
+
+/// A relay, as far as the keeper sees it: what was left for it, what is left later, and the task that is to be aborted for
+/// the relay to be killed.
+pub(crate) struct KeptRelay {
+    pub(crate) keeper: Arc<Keeper>,
+    pub(super) left: Vec<LeftConnection>,
+    pub(super) later: mpsc::Receiver<LeftConnection>,
+    runs: AbortOnDropHandle<()>,
+}
+
+pub(crate) async fn relay(place: &KeeperPlace) -> KeptRelay {
+    let opened = timeout(PATIENCE, Keeper::open(Some(&place.path))).await;
+    let (keeper, left) = opened.unwrap().unwrap().unwrap();
+    KeptRelay::linked(keeper, left)
+}
+
+impl KeptRelay {
+    /// One that has opened `keeper`, and found so much there.
+    pub(crate) fn linked(keeper: Arc<Keeper>, left: Vec<LeftConnection>) -> Self {
+        let (leave, later) = mpsc::channel(8);
+        let runs = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&keeper).run(leave)));
+        Self {
+            keeper,
+            left,
+            later,
+            runs,
+        }
+    }
+
+    /// What the one before has left, so many connections.
+    pub(crate) async fn is_left(&mut self, connections: usize) -> Vec<LeftConnection> {
+        let mut left = std::mem::take(&mut self.left);
+        while left.len() < connections {
+            // The keeper has seen the end of that one a moment later.
+            left.push(timeout(PATIENCE, self.later.recv()).await.unwrap().unwrap());
+        }
+        left
+    }
+
+    pub(crate) async fn killed(self) {
+        self.runs.abort();
+        _ = self.runs.await;
+    }
+}
