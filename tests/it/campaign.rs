@@ -1,8 +1,8 @@
 //! A campaign of faults, by chance: whatever happens to relays, agents, links, disks and credentials, no task runs on that
 //! nobody let run, none is left that nobody can attach to, and nobody gets into what somebody else holds.
 //!
-//! People attach, look, step, vanish and let tasks run, at two relays with agents on real nodes, while one fault follows the
-//! other. It goes on for two minutes where `RAY_RELAY_LONG` is set (continuous integration), for thirty seconds otherwise, and for
+//! People attach, look, step, vanish, park, leave commands behind and let tasks run, at two relays with agents on real nodes,
+//! or at one with a keeper, while one fault follows the other. It goes on for two minutes where `RAY_RELAY_LONG` is set (continuous integration), for thirty seconds otherwise, and for
 //! as long as `RAY_RELAY_CAMPAIGN=SECONDS` says. `RAY_RELAY_CAMPAIGN_SEED=N` repeats a run's choices, which it prints.
 
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
 use self::fault::Fault;
-use self::field::Field;
+use self::field::{Field, Refuge};
 use self::person::Person;
 use crate::support::namespaces::Cluster;
 use crate::support::ray::NEWEST;
@@ -33,6 +33,15 @@ fn setting(name: &str) -> Option<u64> {
 
 #[test]
 fn no_fault_lets_a_task_run_or_bricks_it() {
+    campaign(Refuge::Agents);
+}
+
+#[test]
+fn no_fault_beside_a_keeper_lets_a_task_run_or_bricks_it() {
+    campaign(Refuge::Keeper);
+}
+
+fn campaign(refuge: Refuge) {
     let long = std::env::var_os("RAY_RELAY_LONG").is_some();
     let seconds = setting("RAY_RELAY_CAMPAIGN").unwrap_or(if long { 120 } else { 30 });
     let seed = setting("RAY_RELAY_CAMPAIGN_SEED").unwrap_or_else(rand::random);
@@ -48,10 +57,10 @@ fn no_fault_lets_a_task_run_or_bricks_it() {
         return;
     }
     say(format_args!(
-        "campaign: {seconds} s, RAY_RELAY_CAMPAIGN_SEED={seed}"
+        "campaign ({refuge:?}): {seconds} s, RAY_RELAY_CAMPAIGN_SEED={seed}"
     ));
     let mut chance = StdRng::seed_from_u64(seed);
-    let field = Field::new(&cluster);
+    let field = Field::new(&cluster, refuge);
     let mut faults = 0;
     std::thread::scope(|scope| {
         for (index, seat) in field.seats.iter().enumerate() {
@@ -64,7 +73,7 @@ fn no_fault_lets_a_task_run_or_bricks_it() {
         field.all_are_seated();
         let until = Instant::now() + Duration::from_secs(seconds);
         while Instant::now() < until && !field.over.load(Ordering::Relaxed) {
-            let fault = Fault::by_chance(&mut chance);
+            let fault = Fault::by_chance(refuge, &mut chance);
             say(format_args!("campaign: {fault}"));
             fault.happen(&field);
             faults += 1;

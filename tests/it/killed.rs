@@ -3,7 +3,6 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -13,6 +12,7 @@ use tokio::time::timeout;
 use crate::nc::Person;
 use crate::subprocesses::Standing;
 use crate::support::dap_client::{DapClient, Editor, Frame};
+use crate::support::keeper::Keeper;
 use crate::support::namespaces::{Cluster, Driver, RELAY_IP};
 use crate::support::ray::NEWEST;
 use crate::support::relay::{PORT, Relay};
@@ -46,35 +46,6 @@ impl Place {
     }
 }
 
-/// A `ray-relay keeper` beside the relay. Killed when dropped.
-struct Keeper {
-    child: Child,
-    socket: String,
-}
-
-impl Keeper {
-    fn start(cluster: &Cluster, place: &Place) -> Self {
-        let socket = place.path("keeper");
-        let mut command = cluster.exec("relay", env!("CARGO_BIN_EXE_ray-relay"));
-        command.arg("keeper").arg(&socket).stdout(Stdio::null());
-        let child = command.spawn().unwrap();
-        eventually("the keeper's socket", SOON, || {
-            socket.exists().then_some(())
-        });
-        Self {
-            child,
-            socket: socket.to_str().unwrap().to_owned(),
-        }
-    }
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        _ = self.child.kill();
-        _ = self.child.wait();
-    }
-}
-
 /// A keeper, and one relay after the other beside it.
 struct BesideKeeper<'a> {
     cluster: &'a Cluster,
@@ -85,7 +56,7 @@ struct BesideKeeper<'a> {
 impl<'a> BesideKeeper<'a> {
     fn new(cluster: &'a Cluster) -> Self {
         let place = Place::new();
-        let keeper = Keeper::start(cluster, &place);
+        let keeper = Keeper::start(cluster, place.path("keeper"));
         Self {
             cluster,
             place,

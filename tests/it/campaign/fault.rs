@@ -7,7 +7,7 @@ use rand::RngExt as _;
 use rand::rngs::StdRng;
 use rustix::process::Signal;
 
-use super::field::{Field, NODES, PEOPLE, RELAYS};
+use super::field::{Field, NODES, PEOPLE, Refuge};
 use crate::cuts::cable::{Kind, Link};
 
 /// How long a relay may take to end in order: its drain, and what is in the middle of something.
@@ -35,6 +35,10 @@ pub(super) enum Fault {
     Agent(&'static str),
     /// The agent of a node stands still for so long.
     StopAgent(&'static str, Duration),
+    /// The keeper is killed, and another one comes.
+    Keeper,
+    /// The keeper stands still for so long.
+    StopKeeper(Duration),
     /// A link is cut.
     Cut(Cut),
     /// The disk of a relay's record is full for so long, and meanwhile a link is cut.
@@ -54,6 +58,8 @@ impl std::fmt::Display for Fault {
             Self::StopAgent(node, lasts) => {
                 write!(f, "the agent of {node} stands still for {lasts:?}")
             }
+            Self::Keeper => write!(f, "the keeper is killed"),
+            Self::StopKeeper(lasts) => write!(f, "the keeper stands still for {lasts:?}"),
             Self::Cut(cut) => write!(f, "{cut}"),
             Self::Full(relay, lasts, cut) => {
                 write!(
@@ -78,10 +84,14 @@ fn millis(chance: &mut StdRng, most: u64) -> Duration {
 }
 
 impl Cut {
-    fn by_chance(chance: &mut StdRng) -> Self {
-        const LINKS: [Link; 3] = [Link::Client, Link::Agent, Link::Head];
+    fn by_chance(refuge: Refuge, chance: &mut StdRng) -> Self {
+        let links: &[_] = match refuge {
+            Refuge::Agents => &[Link::Client, Link::Agent, Link::Head],
+            // By the address for the head it reaches the workers of that node.
+            Refuge::Keeper => &[Link::Client],
+        };
         Self {
-            link: LINKS[chance.random_range(0..LINKS.len())],
+            link: links[chance.random_range(0..links.len())],
             kind: Kind::ALL[chance.random_range(0..Kind::ALL.len())],
             lasts: millis(chance, 8000),
         }
@@ -95,18 +105,23 @@ impl Cut {
 }
 
 impl Fault {
-    pub(super) fn by_chance(chance: &mut StdRng) -> Self {
-        let relay = chance.random_range(0..RELAYS);
+    pub(super) fn by_chance(refuge: Refuge, chance: &mut StdRng) -> Self {
+        let relay = chance.random_range(0..refuge.relays());
         let node = NODES[chance.random_range(0..NODES.len())];
         match chance.random_range(0..20) {
             0..4 => Self::Kill(relay, millis(chance, 3000)),
             4..6 => Self::Drain(relay),
             6..8 => Self::Stop(relay, millis(chance, 6000)),
             8..11 => Self::TakeOver(relay),
+            11 if refuge == Refuge::Keeper => Self::Keeper,
+            12..14 if refuge == Refuge::Keeper => Self::StopKeeper(millis(chance, 6000)),
             11 => Self::Agent(node),
             12..14 => Self::StopAgent(node, millis(chance, 6000)),
-            14..17 => Self::Cut(Cut::by_chance(chance)),
-            17..19 => Self::Full(relay, millis(chance, 3000), Cut::by_chance(chance)),
+            14..17 => Self::Cut(Cut::by_chance(refuge, chance)),
+            17..19 => {
+                let lasts = millis(chance, 3000);
+                Self::Full(relay, lasts, Cut::by_chance(refuge, chance))
+            }
             _ => Self::Revoke(PEOPLE[chance.random_range(0..PEOPLE.len())]),
         }
     }
@@ -139,6 +154,12 @@ impl Fault {
             }
             Self::TakeOver(relay) => field.start(relay),
             Self::Agent(node) => field.replace_agent(node),
+            Self::Keeper => field.replace_keeper(),
+            Self::StopKeeper(lasts) => {
+                field.signal_keeper(Signal::STOP);
+                sleep(lasts);
+                field.signal_keeper(Signal::CONT);
+            }
             Self::StopAgent(node, lasts) => {
                 let agents = field.cluster.processes(node, ".*/ray-relay node .*");
                 for signal in ["STOP", "CONT"] {

@@ -9,12 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, RwLock};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use super::seat::{Excuse, Seat};
 use crate::cuts::cable::Cables;
 use crate::support::agent::Agent;
 use crate::support::issuer::Issuer;
+use crate::support::keeper::Keeper;
 use crate::support::namespaces::{Cluster, RELAY_IP};
 use crate::support::relay::{PORT, Relay};
 
@@ -24,8 +26,14 @@ pub(super) const PEOPLE: [&str; 2] = ["ada", "bob"];
 /// The nodes that have agents and tasks.
 pub(super) const NODES: [&str; 2] = ["head", "w1"];
 
-/// Relays side by side.
-pub(super) const RELAYS: usize = 2;
+/// What has the tasks' debuggers when a relay is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refuge {
+    /// Agents on the nodes, of two relays side by side.
+    Agents,
+    /// A `ray-relay keeper` beside a single relay.
+    Keeper,
+}
 
 /// Tasks of each person on each node.
 const SEATS: usize = 1;
@@ -88,9 +96,11 @@ pub(super) struct Field<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) cables: Cables<'a>,
     pub(super) seats: Vec<Seat>,
+    pub(super) refuge: Refuge,
     issuer: Issuer,
     relays: Vec<Mutex<Served>>,
     agents: Mutex<BTreeMap<&'static str, Agent>>,
+    keeper: Mutex<Option<Keeper>>,
     /// Held while somebody attaches there, and against that while the agent is ended.
     attaching: BTreeMap<&'static str, RwLock<()>>,
     tokens: Mutex<BTreeMap<&'static str, String>>,
@@ -100,22 +110,44 @@ pub(super) struct Field<'a> {
     pub(super) over: AtomicBool,
 }
 
+impl Refuge {
+    pub(super) fn relays(self) -> usize {
+        match self {
+            Self::Agents => 2,
+            Self::Keeper => 1,
+        }
+    }
+
+    /// How relays reach workers.
+    fn path(self) -> &'static str {
+        match self {
+            Self::Agents => "agent",
+            Self::Keeper => "direct",
+        }
+    }
+}
+
 impl<'a> Field<'a> {
-    pub(super) fn new(cluster: &'a Cluster) -> Self {
+    pub(super) fn new(cluster: &'a Cluster, refuge: Refuge) -> Self {
         let issuer = Issuer::new();
         let ticket_key = issuer.path("tickets");
         issuer.token(&["keygen", "--algorithm", "HS256", &ticket_key]);
         std::fs::create_dir(issuer.path("past")).unwrap();
         let cables = Cables::lay(cluster);
+        let keeper = match refuge {
+            Refuge::Agents => String::new(),
+            Refuge::Keeper => format!("keeper = {:?}\n", issuer.path("keeper")),
+        };
         let served = |index| {
             let disk = Disk::new();
             let config = issuer.write(
                 &format!("relay{index}.toml"),
                 &format!(
-                    "[upstream]\npath = \"agent\"\n[park]\nfor = \"1h\"\n\
-                     [listen]\nkeepalive = \"3s\"\ndrain_timeout = \"1s\"\ntakeover = {:?}\n\
+                    "[upstream]\npath = {:?}\n[park]\nfor = \"1h\"\n\
+                     [listen]\nkeepalive = \"3s\"\ndrain_timeout = \"1s\"\ntakeover = {:?}\n{keeper}\
                      [auth]\nkeys = [{:?}]\nticket_key_file = {:?}\nrevocations_file = {:?}\n\
                      [audit]\nsink = \"file\"\nfile = {:?}\n",
+                    refuge.path(),
                     disk.0.path().join("takeover"),
                     issuer.path("relay.pub"),
                     format!("{ticket_key}/relay.key"),
@@ -130,7 +162,7 @@ impl<'a> Field<'a> {
                 config,
             })
         };
-        let relays = (0..RELAYS).map(served).collect();
+        let relays = (0..refuge.relays()).map(served).collect();
         let token = issuer.mint("agents", &["--scope", "node", "--node", "*"]);
         issuer.write("agent.token", &token);
         let seats = (0..SEATS)
@@ -144,7 +176,9 @@ impl<'a> Field<'a> {
             cables,
             seats: seats.collect(),
             relays,
+            refuge,
             agents: Mutex::default(),
+            keeper: Mutex::default(),
             attaching: NODES.map(|node| (node, RwLock::default())).into(),
             tokens: Mutex::default(),
             told: Mutex::default(),
@@ -152,11 +186,14 @@ impl<'a> Field<'a> {
             over: AtomicBool::new(false),
             issuer,
         };
-        for relay in 0..RELAYS {
+        if refuge == Refuge::Keeper {
+            field.replace_keeper();
+        }
+        for relay in 0..refuge.relays() {
             field.start(relay);
         }
-        for node in NODES {
-            field.start_agent(node);
+        if refuge == Refuge::Agents {
+            NODES.iter().for_each(|node| field.start_agent(node));
         }
         for person in PEOPLE {
             field.issue(person);
@@ -231,6 +268,23 @@ impl<'a> Field<'a> {
         drop(attaching);
     }
 
+    // ---- the keeper
+
+    /// The keeper is killed, where there is one, and another one comes. What sessions there are is with no keeper then.
+    pub(super) fn replace_keeper(&self) {
+        let mut keeper = self.keeper.lock().unwrap();
+        let held = self.seats.iter().filter(|seat| seat.held().is_some());
+        held.for_each(|seat| seat.may_run(Excuse::Keeper));
+        drop(keeper.take());
+        *keeper = Some(Keeper::start(self.cluster, self.path("keeper")));
+    }
+
+    /// The keeper, where there is one.
+    pub(super) fn signal_keeper(&self, signal: Signal) {
+        let keeper = self.keeper.lock().unwrap();
+        keeper.as_ref().unwrap().signal(signal);
+    }
+
     /// Runs `attach` while no agent of `node` is ended.
     pub(super) fn attaching<T>(&self, node: &str, attach: impl FnOnce() -> T) -> T {
         let _attaching = self.attaching[node].read().unwrap();
@@ -268,7 +322,7 @@ impl<'a> Field<'a> {
     /// The row of that name at whatever relay answers.
     pub(super) fn row_named(&self, name: &str) -> Option<Value> {
         let settings = [("RAY_RELAY_TOKEN", self.token(PEOPLE[0]))];
-        (0..RELAYS).find_map(|relay| {
+        (0..self.refuge.relays()).find_map(|relay| {
             let url = format!("http://{}/relay/v1/breakpoints", Self::address(relay));
             let patience = Duration::from_secs(3);
             let answer = self.cluster.get_with("client", &url, patience, &settings);

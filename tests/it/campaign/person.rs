@@ -8,7 +8,7 @@ use rand::rngs::StdRng;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use super::field::{Field, PEOPLE, RELAYS};
+use super::field::{Field, PEOPLE};
 use super::seat::{Excuse, Seat};
 use crate::support::dap_client::{DapClient, Editor};
 use crate::support::ray;
@@ -116,7 +116,7 @@ impl<'f> Person<'f> {
             self.rest(200);
             return;
         }
-        match self.chance.random_range(0..12) {
+        match self.chance.random_range(0..14) {
             0..5 => self.look(),
             5 if !self.stepped => self.step(),
             6..9 => {
@@ -125,6 +125,8 @@ impl<'f> Person<'f> {
             }
             9 => self.intrude(),
             10 => self.let_run(),
+            11 => self.leave_for(&["exec", "--stay", "--timeout", "20s"], &["p 6 * 7"]),
+            12 => self.leave_for(&["park", "--for", "30m"], &[]),
             _ => self.rest(2000),
         }
     }
@@ -139,7 +141,7 @@ impl<'f> Person<'f> {
         if self.session.is_some() {
             return true;
         }
-        let relay = self.chance.random_range(0..RELAYS);
+        let relay = self.chance.random_range(0..self.field.refuge.relays());
         let token = self.field.token(self.seat.owner);
         match self.attach(relay, &token) {
             Attempt::Attached(mut client) => {
@@ -269,12 +271,37 @@ impl<'f> Person<'f> {
         self.session = None;
     }
 
+    /// Vanishes, and has `ray-relay` do that to the task, which stays where it is.
+    fn leave_for(&mut self, command: &[&str], behind: &[&str]) {
+        self.session = None;
+        let relay = self.chance.random_range(0..self.field.refuge.relays());
+        let url = format!("http://{}", Field::address(relay));
+        let ran = self.field.attaching(self.seat.node, || {
+            let mut run = self
+                .field
+                .cluster
+                .exec("client", env!("CARGO_BIN_EXE_ray-relay"));
+            run.args(command)
+                .args(["--relay", &url, self.id.as_str().unwrap()]);
+            if !behind.is_empty() {
+                run.arg("--").args(behind);
+            }
+            run.env("RAY_RELAY_TOKEN", self.field.token(self.seat.owner));
+            run.output().unwrap()
+        });
+        let said = String::from_utf8_lossy(&ran.stderr);
+        match (ran.status.success(), said.lines().last()) {
+            (false, Some(why)) => self.note_refusal(why),
+            _ => self.field.note(command[0]),
+        }
+    }
+
     /// Somebody else tries to get at the task: in vain, as long as it belongs to its owner.
     fn intrude(&mut self) {
         let Some(_) = self.seat.held() else { return };
         let other = PEOPLE.iter().find(|person| **person != self.seat.owner);
         let token = self.field.token(other.unwrap());
-        let relay = self.chance.random_range(0..RELAYS);
+        let relay = self.chance.random_range(0..self.field.refuge.relays());
         match self.attach(relay, &token) {
             Attempt::Attached(_) => assert!(
                 self.seat.excuse().is_some(),

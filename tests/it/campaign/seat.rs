@@ -19,6 +19,8 @@ pub(super) enum Excuse {
     LetRun,
     /// The agent that reached it has ended, and its debugger with it.
     Agent,
+    /// The keeper that had it has ended.
+    Keeper,
     /// What its owner showed is revoked.
     Revoked,
 }

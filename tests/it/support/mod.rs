@@ -6,6 +6,7 @@ pub(crate) mod dap_client;
 pub(crate) mod guarded;
 mod http;
 pub(crate) mod issuer;
+pub(crate) mod keeper;
 pub(crate) mod namespaces;
 pub(crate) mod prompt;
 pub(crate) mod ray;
