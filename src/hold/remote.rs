@@ -38,6 +38,8 @@ pub(crate) struct RemoteHolds {
     nodes: HashMap<NodeKey, NodeReport>,
     /// What other relay processes of this machine say.
     processes: HashMap<Replica, Vec<RemoteHold>>,
+    /// What such a process has handed over, until a session of this relay has it: the process says so no longer.
+    handed_over: Vec<RemoteHold>,
 }
 
 /// The last word of the agent of one node.
@@ -67,6 +69,10 @@ impl RemoteHold {
     pub(super) fn goes_on_with(&self, before: &Self) -> bool {
         let session = |hold: &Self| (hold.held.replica, hold.held.session.clone());
         before.held.parked.is_some() || session(self) == session(before)
+    }
+
+    fn is_of(&self, cluster: &str, worker_id: &str) -> bool {
+        *self.node.cluster == *cluster && *self.held.worker_id == *worker_id
     }
 
     /// What tells its session from all others.
@@ -139,6 +145,20 @@ impl RemoteHolds {
         self.processes.remove(&replica).unwrap_or_default()
     }
 
+    /// A process of this machine has handed over the worker `worker_id` of `cluster`, which is in no list yet.
+    pub(crate) fn hand_over(&mut self, cluster: &str, worker_id: &str) -> Touched {
+        let mut said = self.processes.values().flatten();
+        let held = said.find(|hold| hold.is_of(cluster, worker_id)).cloned();
+        self.handed_over.extend(held);
+        Touched::new()
+    }
+
+    /// A session of this relay has that worker, or it is not to be had.
+    pub(crate) fn taken_up(&mut self, cluster: &str, worker_id: &str) -> Touched {
+        let taken = |hold: &mut RemoteHold| hold.is_of(cluster, worker_id);
+        self.handed_over.extract_if(.., taken).collect()
+    }
+
     /// The other relay processes of this machine.
     pub(crate) fn processes(&self) -> impl Iterator<Item = Replica> {
         self.processes.keys().copied()
@@ -147,7 +167,7 @@ impl RemoteHolds {
     /// Who else has `worker`. A process of this machine knows its own sessions better than an agent does.
     pub(crate) fn of(&self, worker: &Worker<'_>) -> Option<&RemoteHold> {
         let is_it = |hold: &&RemoteHold| worker.is(&hold.node, &hold.held);
-        let by_process = self.processes.values().flatten().find(is_it);
+        let by_process = self.by_processes().find(is_it);
         by_process.or_else(|| {
             // Before any rows are looked at.
             let reports = self.nodes.iter().filter(|((cluster, node_id), _)| {
@@ -161,8 +181,12 @@ impl RemoteHolds {
     /// All that is said, those of processes first. What is known by several names of its cluster, or said by several, is there
     /// as often.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &RemoteHold> {
-        let by_process = self.processes.values().flatten();
-        by_process.chain(self.nodes.values().flat_map(|report| &report.rows))
+        let by_nodes = self.nodes.values().flat_map(|report| &report.rows);
+        self.by_processes().chain(by_nodes)
+    }
+
+    fn by_processes(&self) -> impl Iterator<Item = &RemoteHold> {
+        self.processes.values().flatten().chain(&self.handed_over)
     }
 
     /// The same, each session once.

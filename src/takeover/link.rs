@@ -191,10 +191,18 @@ impl Takeover {
         } = entered;
         let span = info_span!("neighbour", pid = neighbour.pid);
         let talk = async {
+            let saying = async {
+                let ended = tokio::select! {
+                    ended = writer.write_all(&mut to_say) => ended,
+                    () = self.tell_state(&neighbour) => Ok(()),
+                };
+                // What the other side said before it went is heard to its end: there may be parks among it.
+                sleep(HELLO).await;
+                ended
+            };
             let ended = tokio::select! {
                 ended = self.hear_all(&neighbour, reader) => ended,
-                ended = writer.write_all(&mut to_say) => ended,
-                () = self.tell_state(&neighbour) => Ok(()),
+                ended = saying => ended,
                 () = self.over() => Ok(()),
             };
             match ended {

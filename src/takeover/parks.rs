@@ -1,7 +1,7 @@
 //! Parks that go from a predecessor to its successor: the connection to the debugger, and what is known of it.
 //!
 //! The successor has what the predecessor holds claimed already; the claim goes with the park, so that no other client gets the
-//! worker in between.
+//! worker in between. What it has not listed yet, because Ray no longer has it as paused, stays held as the predecessor said.
 
 use std::os::fd::OwnedFd;
 
@@ -13,7 +13,7 @@ use super::Takeover;
 use super::link::OutgoingMessage;
 use super::messages::Message;
 use crate::debugger::kept::Stored;
-use crate::ray::registry::Claim;
+use crate::ray::registry::{Claim, HandedOver};
 
 /// Parks that have come and are not taken up yet.
 pub(super) const COMING: usize = 1024;
@@ -26,6 +26,8 @@ pub(crate) struct PassedPark {
     pub(crate) stored: Value,
     /// What has stood for it here.
     pub(crate) claim: Option<Claim>,
+    /// What stands for it where it is in no list yet.
+    pub(crate) unlisted: Option<HandedOver>,
 }
 
 /// Room for one park on its way to the successor.
@@ -70,10 +72,18 @@ impl Takeover {
         let id = id.filter(|_| tenant["process"].is_null());
         let id = id.and_then(|id| id.parse().ok());
         let claim = id.and_then(|id| self.registry.take_over(id));
+        let named = (tenant["cluster"].as_str(), tenant["worker_id"].as_str());
+        let unlisted = match (id, &claim, named) {
+            (Some(_), None, (Some(cluster), Some(worker))) => {
+                Some(self.registry.hand_over(cluster, worker))
+            }
+            _ => None,
+        };
         let park = PassedPark {
             connection,
             stored,
             claim,
+            unlisted,
         };
         if self.parks.try_send(park).is_err() {
             warn!("there is no room for a park of the predecessor, and its task runs on");

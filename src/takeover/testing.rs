@@ -1,13 +1,18 @@
-//! A process that has taken over, for tests of what it is given.
+//! A process that has taken over, for tests of what it is given; and one that hands over.
 #![allow(clippy::unwrap_used)]
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::link::{OutgoingMessage, PeerProcess, UnlinkedPeer, Who};
 use super::messages::{Message, PROTOCOL, ProcessState};
 use super::{PassedPark, Takeover};
+use crate::hold::RemoteHold;
+use crate::wire::tunnel::messages::Replica;
+use crate::wire::tunnel::text::Hex;
 
 /// See the module.
 pub(crate) struct TestSuccessor {
@@ -35,6 +40,22 @@ impl Takeover {
     }
 }
 
+impl Takeover {
+    /// What comes of it here where a predecessor says that it has `hold`, hands that over, and has it no longer.
+    pub(crate) async fn handed_over(
+        &self,
+        hold: RemoteHold,
+        connection: OwnedFd,
+        stored: Value,
+    ) -> PassedPark {
+        let replica: Replica = Hex([7; 8]);
+        self.agents.hear_neighbour(replica, vec![hold]);
+        self.take_park(connection, stored);
+        self.agents.hear_neighbour(replica, Vec::new());
+        self.coming_parks().unwrap().recv().await.unwrap()
+    }
+}
+
 impl TestSuccessor {
     /// It tells that it takes parks.
     pub(crate) fn takes_parks(&self) {
@@ -50,6 +71,7 @@ impl TestSuccessor {
                     connection,
                     stored,
                     claim: None,
+                    unlisted: None,
                 };
             }
         }

@@ -28,7 +28,7 @@ use crate::keeper::{KeptSlot, LeftConnection};
 use crate::memory::Account;
 use crate::policy::Scope;
 use crate::ray::registry::{
-    Breakpoint, BreakpointId, Claim, ClaimError, EnteredBreakpoint, Holder,
+    Breakpoint, BreakpointId, Claim, ClaimError, EnteredBreakpoint, HandedOver, Holder,
 };
 use crate::session::{Authorized, Permit, authorise, parks};
 use crate::takeover::PassedPark;
@@ -98,6 +98,8 @@ pub(crate) struct Restored {
     owner: Ownership,
     /// What stands for it in the registry already.
     claim: Option<Claim>,
+    /// What does until it is listed.
+    unlisted: Option<HandedOver>,
 }
 
 /// A worker that is held again for its person.
@@ -151,7 +153,7 @@ impl Restored {
             slot,
         } = left;
         let stored = serde_json::from_slice(&record).ok();
-        Self::read(connection, stored, Some(slot), None)
+        Self::read(connection, stored, Some(slot))
     }
 
     /// What a predecessor has passed on; the same.
@@ -160,19 +162,20 @@ impl Restored {
             connection,
             stored,
             claim,
+            unlisted,
         } = park;
         let keeper = context.keeper.as_ref();
         let slot = keeper.and_then(|keeper| keeper.keep(connection.as_fd()).ok());
         let stored = serde_json::from_value(stored).ok();
-        Self::read(connection, stored, slot, claim)
+        let restored = Self::read(connection, stored, slot)?;
+        Some(Self {
+            claim,
+            unlisted,
+            ..restored
+        })
     }
 
-    fn read(
-        connection: OwnedFd,
-        stored: Option<Stored>,
-        slot: Option<KeptSlot>,
-        claim: Option<Claim>,
-    ) -> Option<Self> {
+    fn read(connection: OwnedFd, stored: Option<Stored>, slot: Option<KeptSlot>) -> Option<Self> {
         let read = || {
             let stored = stored?;
             let owner = serde_json::from_value(stored.tenant.clone()).ok()?;
@@ -191,7 +194,8 @@ impl Restored {
             kept: slot.map(|slot| KeptConnection::new(slot, stored.clone())),
             stored,
             owner,
-            claim,
+            claim: None,
+            unlisted: None,
         })
     }
 
@@ -317,7 +321,12 @@ impl Restored {
             (Some(claim), _) => claim,
             (None, Some(entered)) => entered_again(context, entered, &holder).await?,
             (None, None) => {
-                return Permit::acquire(&context.registry, authorized, holder).ok();
+                let registry = &context.registry;
+                let stands = self.unlisted.as_ref();
+                match stands.and_then(|_| registry.take_over(breakpoint.id)) {
+                    Some(claim) => claim,
+                    None => return Permit::acquire(registry, authorized, holder).ok(),
+                }
             }
         };
         if self.stored.prompt.is_some() {

@@ -3,11 +3,14 @@
 use super::*;
 use crate::audit::EntryKind;
 use crate::audit::testing::spied;
-use crate::ray::registry::BreakpointId;
+use crate::hold::{RemoteHold, held};
+use crate::ray::registry::{BreakpointId, ClaimError, Holder, RayNode};
 use crate::takeover::PassedPark;
+use crate::timestamp::Timestamp;
 use crate::upstream::park::restored;
 use crate::upstream::restored::Restored;
 use crate::wire::tunnel::messages::ParkTerms;
+use crate::wire::tunnel::text::Hex;
 
 /// What the relay before has written down of a session with `breakpoint`, which is kept for so many milliseconds.
 fn stored(breakpoint: &Breakpoint, keeps_ms: u64, configured: bool) -> Value {
@@ -62,15 +65,21 @@ async fn given(
         connection: near.into_std().unwrap().into(),
         stored: stored(&breakpoint, keeps_ms, configured),
         claim: None,
+        unlisted: None,
     };
-    let relay = Arc::clone(&context);
+    take_up(&context, park);
+    (context, breakpoint.id, Conversation::new(far, 1 << 20))
+}
+
+/// Has `park` go on at `context`.
+fn take_up(context: &Arc<Context>, park: PassedPark) {
+    let relay = Arc::clone(context);
     tokio::spawn(async move {
         let restored = Restored::passed(&relay, park).unwrap();
         if let Some(claimed) = restored.claim(&relay).await {
             restored::run(&relay, claimed).await;
         }
     });
-    (context, breakpoint.id, Conversation::new(far, 1 << 20))
 }
 
 async fn until(context: &Context, id: BreakpointId, word: &str) {
@@ -128,4 +137,45 @@ async fn one_whose_time_is_over_or_that_was_not_configured_is_left_in_order() {
             .unwrap()
             .unwrap();
     }
+}
+
+/// Ray has no worker as paused that a client is attached to, so a successor has to look for those that its predecessor holds.
+#[tokio::test]
+async fn a_park_that_comes_before_its_task_is_listed_is_no_other_clients() {
+    let context = guarded(Authenticator::open(), Audit::off(), |config| {
+        config.park.r#for = Duration::from_secs(600);
+    });
+    let breakpoint = paused("square", 1);
+    let holder = Holder {
+        subject: None,
+        session: 41,
+        client: "Visual Studio Code".into(),
+        peer: None,
+        since: Timestamp::now(),
+        replica: None,
+        parked_until: None,
+        at_neighbour: false,
+    };
+    let hold = RemoteHold {
+        node: RayNode {
+            cluster: Arc::clone(&breakpoint.cluster),
+            node_id: Arc::clone(&breakpoint.node_id),
+            address: breakpoint.node_ip,
+        },
+        held: held(&breakpoint.worker(), &holder, Hex([7; 8])),
+        at_neighbour: true,
+    };
+    let (near, far, _) = connection().await;
+    let near = near.into_std().unwrap().into();
+    let takeover = &context.peers.takeover;
+    let kept = stored(&breakpoint, 600_000, true);
+    let park = takeover.handed_over(hold, near, kept).await;
+    context.registry.insert(breakpoint.clone());
+    let another = context.registry.claim(breakpoint.id, holder);
+    assert!(matches!(another, Err(ClaimError::InUse(_))));
+    take_up(&context, park);
+    let mut debugger = Conversation::new(far, 1 << 20);
+    asked(&mut debugger, "threads").await;
+    until(&context, breakpoint.id, "parked").await;
+    assert!(context.registry.remote(|said| said.iter().next().is_none()));
 }

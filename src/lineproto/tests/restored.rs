@@ -71,6 +71,7 @@ async fn given(relay: &Relay, breakpoint: &Breakpoint, keeps_ms: u64, at: Value)
         connection: near.unwrap().into_std().unwrap().into(),
         stored: stored(breakpoint, keeps_ms, at),
         claim: None,
+        unlisted: None,
     };
     let context = Arc::clone(&relay.context);
     tokio::spawn(async move {
@@ -229,6 +230,7 @@ async fn one_that_was_never_dialled_is_no_session() {
         connection: socket.as_fd().try_clone_to_owned().unwrap(),
         stored,
         claim: None,
+        unlisted: None,
     };
     let restored = Restored::passed(&relay.context, park).unwrap();
     let claimed = timeout(PATIENCE, restored.claim(&relay.context)).await;

@@ -5,7 +5,31 @@ use std::sync::Arc;
 use super::{Breakpoint, BreakpointId, Claim, ClaimError, EnteredBreakpoint, Holder, Registry};
 use crate::hold::{RemoteHold, RemoteHolds, Touched};
 
+/// A worker that another process has handed over before it was listed here. It is held elsewhere for as long as this is.
+pub(crate) struct HandedOver {
+    registry: Registry,
+    cluster: String,
+    worker_id: String,
+}
+
+impl Drop for HandedOver {
+    fn drop(&mut self) {
+        let (cluster, worker) = (&self.cluster, &self.worker_id);
+        self.registry.hear(|said| said.taken_up(cluster, worker));
+    }
+}
+
 impl Registry {
+    /// Has the worker `worker_id` of `cluster` stay held elsewhere, as the process that hands it over has said.
+    pub(crate) fn hand_over(&self, cluster: &str, worker_id: &str) -> HandedOver {
+        self.hear(|said| said.hand_over(cluster, worker_id));
+        HandedOver {
+            registry: self.clone(),
+            cluster: cluster.to_owned(),
+            worker_id: worker_id.to_owned(),
+        }
+    }
+
     /// Takes in what agents, or other processes, say that they have: `said` changes it. The list shows it at once.
     pub(crate) fn hear(&self, said: impl FnOnce(&mut RemoteHolds) -> Touched) {
         self.shared.hear(said);

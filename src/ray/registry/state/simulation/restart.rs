@@ -241,13 +241,15 @@ impl World {
             Message::Park(park) if self.workers[park.worker].dead => {}
             Message::Park(park) => {
                 let (claim, now) = (self.claim(newer), self.now());
-                let taken = self.relays[newer]
-                    .state
-                    .take_over(id(park.worker), claim, now);
-                let taken = taken.map(|(_, _, changes)| (claim, changes));
+                let id = id(park.worker);
+                let mut taken = self.relays[newer].state.take_over(id, claim, now);
                 if taken.is_none() {
+                    // It is listed first, and held meanwhile.
                     self.ask_for(newer, park.worker);
+                    taken = self.relays[newer].state.take_over(id, claim, now);
                 }
+                let taken = taken.map(|(_, _, changes)| (claim, changes));
+                assert!(taken.is_some(), "a park of the predecessor is not to be had");
                 self.take_up(newer, park, taken);
             }
             other => panic!("{other:?} to a successor"),
