@@ -9,9 +9,9 @@ mod watch;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
 pub(crate) use self::watch::{SessionEnd, SessionEvent, Signal};
 use super::audit::SessionAudit;
@@ -25,6 +25,9 @@ use crate::identity::Principal;
 use crate::recording::{CaptureStore, CaptureTee, Meta, Protocol};
 use crate::shutdown::Shutdown;
 use crate::telemetry::metrics::Outcome;
+
+/// The pause between two attempts to put something on record.
+pub(crate) const RECORD_AGAIN: Duration = Duration::from_secs(1);
 
 /// What of the daemon every session goes by.
 #[derive(Clone, Copy)]
@@ -91,6 +94,30 @@ pub(crate) struct Live<'a> {
     asks_why: Option<Duration>,
 }
 
+/// What is tried again where it cannot be done, until `until` is cancelled; `None`: it is not.
+struct Attempts<'a> {
+    until: Option<&'a CancellationToken>,
+    told: bool,
+}
+
+impl Attempts<'_> {
+    /// Resolves when it is time for the next one, after one that failed because of `why`.
+    ///
+    /// # Errors
+    /// There is none.
+    async fn again(&mut self, why: impl std::fmt::Display) -> Result<(), SessionRefusal> {
+        let over = || SessionRefusal::Unable(why.to_string());
+        let until = self.until.ok_or_else(over)?;
+        if !std::mem::replace(&mut self.told, true) {
+            warn!(%why, "a session of the previous process cannot be put on record, and its task stays as it is");
+        }
+        tokio::select! {
+            () = sleep(RECORD_AGAIN) => Ok(()),
+            () = until.cancelled() => Err(over()),
+        }
+    }
+}
+
 impl<'a> Begun<'a> {
     /// Begins the session of `client`, as it calls itself: settles by which way it goes, has it captured where its policy says so, and puts it on record,
     /// with `details`. Nothing of this reaches the worker.
@@ -104,8 +131,25 @@ impl<'a> Begun<'a> {
         permit: Permit,
         protocol: Protocol,
         client: &str,
-        mut details: Map<String, Value>,
+        details: Map<String, Value>,
     ) -> Result<Self, SessionRefusal> {
+        Self::begin_waiting(services, session, permit, (protocol, client), details, None).await
+    }
+
+    /// The same of a session whose worker was reached before: what cannot be put on record, or captured, is tried again until it
+    /// can be, or `until` is cancelled. The task stays meanwhile.
+    ///
+    /// # Errors
+    /// As [`Self::begin`].
+    pub(crate) async fn begin_waiting(
+        services: Services<'a>,
+        session: &'a Session,
+        permit: Permit,
+        (protocol, client): (Protocol, &str),
+        mut details: Map<String, Value>,
+        until: Option<&CancellationToken>,
+    ) -> Result<Self, SessionRefusal> {
+        let mut attempts = Attempts { until, told: false };
         let mut permit = permit.named().await.map_err(|why| match why {
             Denied::Hidden => SessionRefusal::Nothing(why.to_string()),
             Denied::Missing { .. } => SessionRefusal::Forbidden(why.to_string()),
@@ -136,23 +180,27 @@ impl<'a> Begun<'a> {
                     client,
                     breakpoint: &breakpoint,
                 };
-                let writer = services.recording.begin(&meta).await;
-                CaptureTee::new(writer.map_err(|why| SessionRefusal::Unable(why.to_string()))?)
+                let writer = loop {
+                    match services.recording.begin(&meta).await {
+                        Ok(writer) => break writer,
+                        Err(why) => attempts.again(why).await?,
+                    }
+                };
+                CaptureTee::new(writer)
             }
             false => CaptureTee::default(),
         };
         if let Some(name) = capture.name() {
             details.insert("recording".into(), name.into());
         }
-        let audit = SessionAudit::begin(
-            services.audit,
-            session,
-            &principal,
-            Some(&breakpoint),
-            details,
-        )
-        .await
-        .map_err(|why| SessionRefusal::Unable(why.to_string()))?;
+        let audit = loop {
+            let (audit, details) = (services.audit, details.clone());
+            match SessionAudit::begin(audit, session, &principal, Some(&breakpoint), details).await
+            {
+                Ok(audit) => break audit,
+                Err(why) => attempts.again(why).await?,
+            }
+        };
         // Recognised a while ago, and then there were waits.
         if let Some(why) = principal.is_over() {
             drop(permit);

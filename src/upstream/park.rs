@@ -33,7 +33,7 @@ use crate::debugger::unattended::{Unattended, UnattendedEvent};
 use crate::debugger::waiting::{AfterWaiting, Waiting};
 use crate::identity::Principal;
 use crate::session::Session;
-use crate::session::live::{Live, SessionEvent, Signal};
+use crate::session::live::{Live, RECORD_AGAIN, SessionEvent, Signal};
 use crate::session::parks::{Busy, HandedOver, Offer, ParkCommand, ParkId, ParkSlot, ParkView};
 use crate::session::state::SessionState;
 use crate::session::worker_end::was_intended;
@@ -48,9 +48,6 @@ pub(crate) const GIVEN_BACK: Duration = Duration::from_secs(3);
 
 /// How long the one who goes on with it may take to put that on record.
 const ACCEPTS: Duration = Duration::from_secs(10);
-
-/// How often it is tried to put its end on record.
-pub(crate) const RECORD_AGAIN: Duration = Duration::from_secs(1);
 
 /// A session whose client is lost. Dropped, it leaves its worker.
 pub(crate) struct Park<'a> {

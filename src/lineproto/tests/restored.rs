@@ -16,9 +16,10 @@ use crate::lineproto::tests::*;
 use crate::policy::Scope;
 use crate::ray::registry::{BreakpointId, EnteredBreakpoint};
 use crate::session::authorise;
+use crate::session::live::RECORD_AGAIN;
 use crate::takeover::PassedPark;
 use crate::timestamp::unix_ms;
-use crate::upstream::park::{RECORD_AGAIN, restored};
+use crate::upstream::park::restored;
 use crate::upstream::restored::Restored;
 use crate::wire::tunnel::messages::ParkTerms;
 

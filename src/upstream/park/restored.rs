@@ -3,17 +3,16 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use tokio::time::{sleep, timeout};
-use tracing::{Instrument as _, info, warn};
+use tokio::time::timeout;
+use tracing::{Instrument as _, info};
 
-use super::{GIVEN_BACK, Park, RECORD_AGAIN, ResumeState, has_task_of, place};
-use crate::audit::{Entry, EntryKind};
+use super::{GIVEN_BACK, Park, ResumeState, has_task_of, place};
 use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::ray::registry::{Kind, Snapshot};
 use crate::recording::Protocol;
+use crate::session::Session;
 use crate::session::live::Begun;
-use crate::session::{Permit, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::timestamp::Timestamp;
 use crate::upstream::restored::{Claimed, LostSession};
@@ -55,11 +54,6 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
         began,
         ..
     } = lost;
-    if !recorded(context, session, &permit, number).await {
-        // Where it is not kept beyond this process, it is left.
-        debugger.abandon();
-        return Outcome::Drained;
-    }
     let mut details = Map::new();
     details.insert("resumes".into(), number.into());
     details.insert("restored".into(), Value::Bool(true));
@@ -67,16 +61,22 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
         Kind::Debugpy => (Protocol::Dap, SessionProtocol::Dap),
         Kind::Pdb => (Protocol::Terminal, SessionProtocol::Terminal),
     };
-    let begun = Begun::begin(
+    let drain = &context.shutdown.drain;
+    let begun = Begun::begin_waiting(
         context.services(),
         session,
         permit,
-        recorded_as,
-        &left.client,
+        (recorded_as, &left.client),
         details,
+        Some(drain),
     );
     let begun = match Box::pin(begun).await {
         Ok(begun) => begun,
+        Err(_) if drain.is_cancelled() => {
+            // Where it is not kept beyond this process, it is left.
+            debugger.abandon();
+            return Outcome::Drained;
+        }
         Err(why) => {
             info!(%why, "a session of the previous process cannot go on");
             return Outcome::Refused;
@@ -105,29 +105,4 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
         .apart()
         .wait()
         .await
-}
-
-/// Puts on record that the session `number` of the process before is taken up, which waits until it can be: the task stays
-/// meanwhile. `false`: the relay ends before that.
-async fn recorded(context: &Context, session: &Session, permit: &Permit, number: u64) -> bool {
-    let mut told = false;
-    loop {
-        let mut entry = Entry::new(EntryKind::Administration)
-            .with("command", "restore")
-            .with("outcome", "allowed")
-            .with("resumes", number);
-        entry.principal = Some(permit.principal().clone());
-        entry.session = Some(session.id());
-        entry.breakpoint = Some(permit.breakpoint().clone());
-        let Err(why) = context.audit.write(entry).await else {
-            return true;
-        };
-        if !std::mem::replace(&mut told, true) {
-            warn!(%why, "a session of the previous process cannot be put on record, and its task stays as it is");
-        }
-        tokio::select! {
-            () = sleep(RECORD_AGAIN) => {}
-            () = context.shutdown.drain.cancelled() => return false,
-        }
-    }
 }

@@ -249,7 +249,10 @@ impl World {
                     taken = self.relays[newer].state.take_over(id, claim, now);
                 }
                 let taken = taken.map(|(_, _, changes)| (claim, changes));
-                assert!(taken.is_some(), "a park of the predecessor is not to be had");
+                assert!(
+                    taken.is_some(),
+                    "a park of the predecessor is not to be had"
+                );
                 self.take_up(newer, park, taken);
             }
             other => panic!("{other:?} to a successor"),
