@@ -52,8 +52,15 @@ pub fn as_it_came(body: &[u8]) -> bool {
                 && name == Event::Output.as_str().as_bytes()
                 && plain::output(body)
         }
+        FromWorker::Stack => plain::stack(body),
         _ => false,
     }
+}
+
+/// Whether the message with this `body` tells where a thread stands.
+pub fn is_stack(body: &[u8]) -> bool {
+    let seen = Walk::new(Depth::Deciding).peek(body, body.len());
+    matches!(seen, Peek::Known(kind, name) if OfWorker::of(kind, name).handling == FromWorker::Stack)
 }
 
 /// Takes out of a worker's `message` what no client may see of it. Whether the message passes at all is for its row to say.

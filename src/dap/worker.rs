@@ -365,6 +365,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         let free = self.filter.sees_nothing()
             && !self.live.audit.wants_commands()
             && !self.is_over_for_client();
+        let wants_stacks = self.wants_stacks();
         let rare = pin!(async {
             tokio::select! {
                 // A subprocess that parks with its task's session is not one that the client is to open again.
@@ -383,7 +384,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         let passes = async move {
             match all_seen {
                 true => splice.next().await,
-                false => in_passing::next(splice, filter, free).await,
+                false => in_passing::next(splice, filter, free, wants_stacks).await,
             }
         };
         tokio::select! {
@@ -392,19 +393,6 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             rare = beside.run(rare) => NextSession::Rare(rare),
             event = passes => NextSession::Passes(event),
         }
-    }
-
-    /// The client has closed its half, and has had the answer to everything that it asked.
-    fn is_done(&self) -> bool {
-        if self.closing.is_some() {
-            return false;
-        }
-        let worker = self.splice.worker();
-        let answered = match self.vanished {
-            true => worker.is_quiet(),
-            false => worker.owes_nothing(),
-        };
-        self.client_closed && answered && self.splice.idle(Side::Client)
     }
 
     fn tell(&mut self, message: &Value) {

@@ -1,5 +1,7 @@
 //! DAP frames: `Content-Length: N`, an empty line, N bytes of JSON. Used by both ends.
 
+use std::sync::LazyLock;
+
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::Result;
@@ -26,6 +28,26 @@ pub(crate) fn padded(head: &str, size: usize) -> String {
         r#"{{{head},"pad":"{}"}}"#,
         "x".repeat(size.saturating_sub(fixed))
     )
+}
+
+/// The answer to the `stackTrace` of this number, of exactly `size` bytes, of which there are at least a thousand: frames as
+/// debugpy writes them.
+pub(super) fn stack(request: usize, size: usize) -> String {
+    static FRAMES: LazyLock<String> = LazyLock::new(|| {
+        (2..1000).fold(String::new(), |text, id| {
+            text + &format!(r#",{{"id":{id},"name":"step","line":{id},"column":1,"source":{{"path":"/job/training/model/layers.py","sourceReference":0}}}}"#)
+        })
+    });
+    let front = format!(
+        r#"{{"seq":1000000,"type":"response","request_seq":{request},"success":true,"command":"stackTrace","body":{{"stackFrames":["#
+    );
+    let own = r#"{"id":1,"line":1,"column":1,"source":{"path":"/job/train.py","sourceReference":0},"name":""#;
+    let back = r#"],"totalFrames":30}}"#;
+    let room = size - front.len() - own.len() - back.len() - r#""}"#.len();
+    // A whole number of them, and the name of the innermost takes what is left.
+    let frames = FRAMES[..=room].rfind(",{").map_or("", |end| &FRAMES[..end]);
+    let name = "x".repeat(room - frames.len());
+    format!(r#"{front}{own}{name}"}}{frames}{back}"#)
 }
 
 /// An `output` event of exactly `size` bytes.

@@ -9,7 +9,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::Cluster;
-use super::frame::{FrameReader, field, frame, output, padded};
+use super::frame::{FrameReader, field, frame, output, stack};
 use crate::Result;
 
 /// Bytes of the answer to `stackTrace`.
@@ -108,10 +108,7 @@ async fn session(mut stream: TcpStream, cluster: &Cluster, worker: &Worker) -> R
                 to.write_all(&frame(stopped)).await?;
             }
             "stackTrace" => {
-                let front = format!(
-                    r#""seq":1000000,"type":"response","request_seq":{seq},"success":true,"command":"stackTrace""#
-                );
-                to.write_all(&frame(&padded(&front, ANSWER))).await?;
+                to.write_all(&frame(&stack(seq, ANSWER))).await?;
             }
             // Bulk towards the client: `count` frames of output, of `start` bytes each, before the answer.
             "variables" => {

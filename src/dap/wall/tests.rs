@@ -225,6 +225,15 @@ fn events_have_the_fields_of_debugpys() {
     }
 }
 
+/// As debugpy writes one.
+const FRAME: &str = r#"{"id": 1, "name": "f", "line": 2, "column": 1, "source": {"path": "/job/a.py", "sourceReference": 0}, "presentationHint": "subtle"}"#;
+
+fn stack(frames: &str) -> String {
+    format!(
+        r#"{{"seq": 1, "type": "response", "request_seq": 2, "success": true, "command": "stackTrace", "body": {{"stackFrames": [{frames}], "totalFrames": 1}}}}"#
+    )
+}
+
 #[test]
 fn what_debugpy_says_goes_on_as_it_came_and_nothing_that_is_to_be_cleaned() {
     let output =
@@ -244,6 +253,24 @@ fn what_debugpy_says_goes_on_as_it_came_and_nothing_that_is_to_be_cleaned() {
         (false, r#"{"seq": 1, "type": "request", "command": "runInTerminal"}"#.to_owned()),
         (false, r#"{"seq": 1, "type": "event", "event": "memory"}"#.to_owned()),
         (false, r#"{"seq": 1, "type": "response", "request_seq": 2, "success": true, "command": "stackTrace", "body": {}}"#.to_owned()),
+        (true, stack(FRAME)),
+        (true, stack("")),
+        (true, stack(r#"{"id": 1, "name": "f", "source": {"path": null}}, {}"#)),
+        (false, stack(r#"{"id": 1, "name": "f", "source": {"path": "term://sh"}}"#)),
+        (false, stack(r#"{"id": 1, "name": "f", "source": {"path": "/a.py", "p\u0061th": "/a.py"}}"#)),
+        (false, stack(r#"{"id": 1, "name": "f", "source": {"path": ["/a.py"]}}"#)),
+        (false, stack(r#"{"id": 1, "name": "f", "source": {"path": "/a.py", "origin": "x"}}"#)),
+        (false, stack(r#"{"id": 1, "name": "f", "source": ["x", "/a.py", 0, "x"]}"#)),
+        (false, stack(r#"{"id": 1, "name": "f", "name": "g"}"#)),
+        (false, stack(r#"{"id": 1, "name": {"a": 1, "a": 2}}"#)),
+        (false, stack(r#"{"id": 1, "instructionPointerReference": "0x0"}"#)),
+        (false, stack(r#"[1, "f", {}, 1, 1, 1, 1, 1, 1]"#)),
+        (false, stack(FRAME).replace(r#""totalFrames""#, r#""error""#)),
+        (false, stack(FRAME).replace(r#""seq": 1"#, r#""seq": 1, "x": 1"#)),
+        (false, stack(FRAME).replace("true", "false")),
+        (false, stack(FRAME).replace("true", "1")),
+        (false, stack(FRAME) + "{}"),
+        (false, stack(FRAME).replace(r#""body""#, r#""type": "event", "body""#)),
         (false, r#"{"seq": 1, "type": "event", "event": "stopped", "body": {}}"#.to_owned()),
         (true, r#"{"seq": 1, "type": "response", "request_seq": 2, "success": true, "command": "variables", "body": {"variables": []}}"#.to_owned()),
         (false, r#"{"seq": 1, "type": "response", "request_seq": 2, "success": true, "command": "variables", "body": {"stackFrames": []}}"#.to_owned()),
@@ -275,6 +302,44 @@ proptest! {
         message["body"] = body;
         if as_it_came(message.to_string().as_bytes()) {
             prop_assert_eq!(cleaned(message.clone()), message);
+        }
+    }
+}
+
+/// An object, written as it is: a key may be there twice.
+fn object(
+    keys: &'static str,
+    values: impl Strategy<Value = String>,
+) -> impl Strategy<Value = String> {
+    let field = (keys, values).prop_map(|(key, value)| format!("\"{key}\":{value}"));
+    proptest::collection::vec(field, 0..4).prop_map(|fields| format!("{{{}}}", fields.join(",")))
+}
+
+proptest! {
+    #[test]
+    fn a_stack_that_passes_as_it_came_is_what_would_have_been_written_anew(
+        frames in proptest::collection::vec(
+            object(
+                "(id|name|line|source|source|endLine|presentationHint|moduleId|x)",
+                prop_oneof![
+                    "(1|-2|0.5|null|true|\"a\"|\\[\\])",
+                    object("(path|path|name|sourceReference|origin)", "(\"/a.py\"|\"term://x\"|\"//x/y\"|null|1)"),
+                ],
+            ),
+            0..4,
+        ),
+        kind in "(response|response|response|event)",
+        success in "(true|true|true|false|1)",
+        more in "(|,\"totalFrames\":1|,\"error\":1|,\"stackFrames\":\\[\\])",
+    ) {
+        let text = format!(
+            r#"{{"seq":1,"type":"{kind}","request_seq":2,"success":{success},"command":"stackTrace","body":{{"stackFrames":[{}]{more}}}}}"#,
+            frames.join(",")
+        );
+        if as_it_came(text.as_bytes()) {
+            let read: Value = serde_json::from_str(&text).unwrap();
+            prop_assert_eq!(read.to_string(), &*text);
+            prop_assert_eq!(cleaned(read.clone()), read);
         }
     }
 }

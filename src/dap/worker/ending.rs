@@ -34,6 +34,19 @@ pub(super) async fn from_family(member: &mut Option<GroupMember>) -> FromFamily 
 }
 
 impl<'a, S: PeerStream> ActiveSession<'a, S> {
+    /// The client has closed its half, and has had the answer to everything that it asked.
+    pub(super) fn is_done(&self) -> bool {
+        if self.closing.is_some() {
+            return false;
+        }
+        let worker = self.splice.worker();
+        let answered = match self.vanished {
+            true => worker.is_quiet(),
+            false => worker.owes_nothing(),
+        };
+        self.client_closed && answered && self.splice.idle(Side::Client)
+    }
+
     /// What befalls the session from neither side of it.
     pub(super) fn on_session(&mut self, event: SessionEvent) -> ControlFlow<()> {
         match event {

@@ -27,7 +27,8 @@ const MAX_REFUSED: u8 = 16;
 
 impl<S: PeerStream> ActiveSession<'_, S> {
     pub(super) async fn on_worker(&mut self, body: Vec<u8>) {
-        if self.filter.sees_nothing() && wall::as_it_came(&body) {
+        let seen = self.wants_stacks() && wall::is_stack(&body);
+        if !seen && self.filter.sees_nothing() && wall::as_it_came(&body) {
             return self.pass_to_client(&body);
         }
         let mut message = match parse(&body) {

@@ -6,7 +6,7 @@
 use tokio::task::yield_now;
 
 use crate::dap::message_filter::MessageFilter;
-use crate::dap::source_folder;
+use crate::dap::{source_folder, wall};
 use crate::debugger::Worker;
 use crate::wire::dap::splice::{Side, Splice, SpliceEvent};
 use crate::wire::peer_stream::PeerStream;
@@ -15,11 +15,12 @@ use crate::wire::peer_stream::PeerStream;
 const TURN: usize = 64 * 1024;
 
 /// The next event of `splice` that the session has to see; messages that `filter` alone decides on are passed on, and what is
-/// evaluated where it is `free`: neither on record nor refused. Cancel safe: whatever it waits for, nothing is held here.
+/// evaluated where it is `free`: neither on record nor refused. Where the session `wants_stacks`, it sees those. Cancel safe: whatever it waits for, nothing is held here.
 pub(super) async fn next<S: PeerStream>(
     splice: &mut Splice<S, Worker>,
     filter: &MessageFilter,
     free: bool,
+    wants_stacks: bool,
 ) -> SpliceEvent {
     let mut looked_through = 0;
     loop {
@@ -28,7 +29,7 @@ pub(super) async fn next<S: PeerStream>(
             yield_now().await;
         }
         let passes = |from, body: &[u8]| match from {
-            Side::Worker => filter.passes(body),
+            Side::Worker => filter.passes(body) && !(wants_stacks && wall::is_stack(body)),
             Side::Client => free && source_folder::is_expression(body),
         };
         match splice.next_but(passes).await {

@@ -67,6 +67,11 @@ impl Questions {
         self.open.len() >= MOST
     }
 
+    /// Whether an answer may still come.
+    pub(super) fn are_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
     /// Keeps `question`, whose request has this number.
     pub(super) fn ask(&mut self, question: Question) -> u64 {
         let number = NUMBERS.start + self.asked % (NUMBERS.end - NUMBERS.start);

@@ -27,6 +27,11 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         }
     }
 
+    /// A stack that comes is to be looked at, or may be for another than the client.
+    pub(super) fn wants_stacks(&self) -> bool {
+        self.standing.left > 0 || self.questions.are_open()
+    }
+
     /// `answer` is a stack that the client is shown.
     pub(super) fn note_place(&mut self, answer: &Value) {
         if self.standing.left == 0 {
