@@ -26,8 +26,8 @@ pub enum Scope {
     /// Submit and stop jobs, profile workers, and all else that Ray's dashboard and API change. Runs code in the cluster.
     /// Includes [`Scope::DashboardRead`].
     DashboardWrite = 1 << 5,
-    /// List, end and take over the sessions of others, and release tasks. Where nothing narrows it, also the relay itself:
-    /// metrics, diagnosis, and revoking what others have.
+    /// List and end the sessions of others, and release tasks. With [`Scope::View`]: take over what others have parked. Where
+    /// nothing narrows it, also the relay itself: metrics, diagnosis, and revoking what others have.
     PlaceAdmin = 1 << 6,
     /// End a worker process, from a debugger or with `release --force`. In no other permission.
     Terminate = 1 << 7,

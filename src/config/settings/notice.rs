@@ -59,7 +59,7 @@ words! {
         Paused = "paused",
         /// Collectives of its job that wait for it time out within `notice.collective_within`.
         Collective = "collective",
-        /// The client of a session is lost, and its task is kept stopped.
+        /// A task is kept stopped for a person, who has lost the connection or has parked it.
         Parked = "parked",
         /// A task was let run by `[release]`.
         Released = "released",
@@ -85,7 +85,7 @@ words! {
         Location = "location",
         /// For how long the task has stood, or had stood at its end.
         Waited = "waited",
-        /// Who has, or had, a debugger attached.
+        /// Who has, or had, the task, with a debugger or in a park.
         Holder = "holder",
         /// What happened, as a verb.
         Event = "event",
