@@ -25,7 +25,7 @@ pub enum Change {
     Named,
     /// A session holds it now.
     Attached,
-    /// The client of the session that holds it is lost.
+    /// It is kept stopped for its person, who has lost the connection or has parked it.
     Parked,
     /// The relay dialled its debugger, and nothing listens on the port.
     Unreachable,
