@@ -12,6 +12,7 @@ use super::messages::{self, FromClient, OnRecord};
 pub use super::verdict::Action;
 use super::view_filter::{ViewFilter, attach, narrowed};
 use super::wall;
+use crate::identity::Principal;
 use crate::masking::{Carries, MaskedSession, Masking};
 use crate::policy::{Rights, Scope};
 use crate::wire::dap::names::Command;
@@ -29,11 +30,11 @@ pub struct MessageFilter {
 }
 
 impl MessageFilter {
-    /// The filter for a principal with `rights`, with `masking` as far as it holds for them.
-    pub fn new(rights: &Rights, masking: Option<&Arc<Masking>>) -> Self {
+    /// The filter for `principal` with `rights`, with `masking` as far as it holds for them.
+    pub fn new(rights: &Rights, principal: &Principal, masking: Option<&Arc<Masking>>) -> Self {
         let view_only = !rights.scopes.contains(Scope::Debug);
         Self {
-            view: view_only.then(|| Box::new(ViewFilter::new(rights.scopes))),
+            view: view_only.then(|| Box::new(ViewFilter::new(rights.scopes, principal))),
             masked: masking
                 .filter(|rules| rules.holds_for(rights))
                 .map(|rules| Box::new(MaskedSession::new(rules.clone()))),

@@ -238,8 +238,9 @@ impl<'a> AttachFlow<'a> {
     ) -> Result<AttachAnswer, SessionRefusal> {
         if !self.principal.access().may_anywhere(Scope::View) {
             return Err(SessionRefusal::Forbidden(format!(
-                "{} may not attach a debugger here: it needs the permission `view` or `debug`; ask the issuer of your token",
-                self.principal.subject()
+                "{} may not attach a debugger here: it needs the permission `view` or `debug`; {}",
+                self.principal.subject(),
+                self.principal.remedy(Scope::View)
             )));
         }
         if let Some(breakpoint) = self.reached(selector, hint) {

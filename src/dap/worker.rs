@@ -104,7 +104,9 @@ where
     S: PeerStream,
 {
     session.set_state(SessionProtocol::Dap, SessionState::Connecting);
-    let filter = MessageFilter::new(begun.permit.rights(), Some(&context.shown.masking));
+    let permit = &begun.permit;
+    let masking = Some(&context.shown.masking);
+    let filter = MessageFilter::new(permit.rights(), permit.principal(), masking);
     let reached = opening.say(context, &begun.permit, &filter).await;
     let OpenedDebugger {
         worker,

@@ -24,7 +24,7 @@ pub(crate) async fn deny(
 ) -> HttpRefusal {
     let entry = exchange
         .entry(EntryKind::Decision, principal, "denied")
-        .with("scope", scope)
+        .with("scope", scope.word())
         .with("place", place.as_str());
     if let Err(unavailable) = on_record(exchange.ctx, entry).await {
         warn!(%unavailable, "a denied request is not on record");
@@ -33,6 +33,7 @@ pub(crate) async fn deny(
         subject: principal.subject().to_owned(),
         scope,
         place,
+        remedy: principal.remedy(scope),
     }
 }
 
@@ -47,7 +48,7 @@ pub(super) async fn deny_on(
         Some(id) => format!("on breakpoint {id}"),
         None => "on an unknown breakpoint".to_owned(),
     };
-    deny(exchange, principal, (scope.word(), place)).await
+    deny(exchange, principal, (scope, place)).await
 }
 
 /// Puts on record what is about to be done; `details` says what else is known of it.
@@ -59,7 +60,7 @@ pub(crate) async fn record(
 ) -> Result<(), HttpRefusal> {
     let mut entry = exchange
         .entry(EntryKind::Decision, principal, "allowed")
-        .with("scope", scope)
+        .with("scope", scope.word())
         .with("place", place);
     entry.details.extend(details);
     Ok(on_record(exchange.ctx, entry).await?)

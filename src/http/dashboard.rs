@@ -302,10 +302,10 @@ fn authorise(
             true => format!("on the whole of cluster {cluster}, not on parts of it alone"),
             false => format!("on cluster {cluster}"),
         };
-        return Err((scope.word(), what));
+        return Err((scope, what));
     }
     let changes = scope == Scope::DashboardWrite;
-    let place = changes.then(|| (scope.word(), format!("on cluster {cluster}")));
+    let place = changes.then(|| (scope, format!("on cluster {cluster}")));
     Ok((View::Whole, place))
 }
 

@@ -153,7 +153,7 @@ pub(super) async fn open(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> 
     let cluster = cluster(exchange.ctx, principal, which)?;
     let access = principal.access();
     if !access.may_on_cluster(Scope::DashboardRead, &cluster) {
-        let missing = (Scope::DashboardRead.word(), format!("on cluster {cluster}"));
+        let missing = (Scope::DashboardRead, format!("on cluster {cluster}"));
         return Err(audit::deny(exchange, principal, missing).await);
     }
     let host = host(exchange, post.parts, &cluster)?;

@@ -13,6 +13,7 @@ use crate::connection::admission::Crowded;
 use crate::context::Context;
 use crate::identity::{AuthError, PrincipalEnded};
 use crate::memory::Short;
+use crate::policy::Scope;
 use crate::session::authenticate::NotAuthenticated;
 use crate::session::shares::QuotaExceeded;
 use crate::telemetry::metrics::RefusalKind;
@@ -33,16 +34,16 @@ pub(crate) enum HttpRefusal {
     #[error(transparent)]
     Ended(PrincipalEnded),
     /// A permission is missing.
-    #[error(
-        "{subject} may not do that here: it needs the permission `{scope}` {place}; ask the issuer of your token"
-    )]
+    #[error("{subject} may not do that here: it needs the permission `{scope}` {place}; {remedy}")]
     Denied {
         /// Name of the principal.
         subject: String,
-        /// The word of the scope that is missing.
-        scope: &'static str,
+        /// The scope that is missing.
+        scope: Scope,
         /// Where the scope is missing: `on cluster a`.
         place: String,
+        /// What gives it.
+        remedy: &'static str,
     },
     /// There is no memory for one more request.
     #[error(transparent)]

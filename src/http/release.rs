@@ -55,7 +55,7 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
     if !access.may_anywhere(Scope::Terminate)
         && !NEEDED.iter().any(|scope| access.may_anywhere(*scope))
     {
-        let missing = (Scope::Debug.word(), "on some breakpoint".to_owned());
+        let missing = (Scope::Debug, "on some breakpoint".to_owned());
         return Err(audit::deny(exchange, principal, missing).await);
     }
     let wanted: Option<ReleaseRequest> = body::json(post.body, LARGEST).await;
@@ -93,7 +93,9 @@ async fn one(
             let id = id.parse().ok();
             audit::deny_on(exchange, principal, scope, id).await;
             return Err(match (force, &why) {
-                (true, Denied::Missing { .. }) => format!("{why}; {ENDING}"),
+                (true, Denied::Missing { .. }) if !principal.is_anonymous() => {
+                    format!("{why}; {ENDING}")
+                }
                 _ => why.to_string(),
             });
         }

@@ -36,8 +36,8 @@ impl Which<'_> {
     }
 }
 
-/// The word of a permission that is missing, and where: `on cluster a`.
-pub(crate) type Missing = (&'static str, String);
+/// A permission that is missing, and where: `on cluster a`.
+pub(crate) type Missing = (Scope, String);
 
 /// Where a permission is missing that is to be narrowed by nothing.
 const ON_RELAY: &str = "on the whole relay";
@@ -60,11 +60,11 @@ impl RouteAccess {
             Self::Authenticated => None,
             Self::Somewhere(scope, place) => {
                 let lacks = !principal.access().may_anywhere(scope);
-                lacks.then(|| (scope.word(), place.to_owned()))
+                lacks.then(|| (scope, place.to_owned()))
             }
             Self::Relay(scope) => {
                 let lacks = !principal.access().may_on_relay(scope);
-                lacks.then(|| (scope.word(), ON_RELAY.to_owned()))
+                lacks.then(|| (scope.granted(), ON_RELAY.to_owned()))
             }
         }
     }

@@ -15,10 +15,11 @@ use tracing::debug;
 
 use self::checks::{Checks, CredentialAttempt};
 use super::carried::CarriedIdentity;
+use super::credential_id::CredentialId;
 use super::error::{AuthError, SetupError};
 use super::issuers::Issuers;
 use super::kubernetes::Reviewer;
-use super::principal::{CredentialId, Principal, VerifiedIdentity};
+use super::principal::{Principal, VerifiedIdentity};
 use super::refusal::CredentialRefusal;
 use super::revocation::{Revocation, RevocationList, RevocationSeal, RevokeError, StoredIn};
 use super::secret::Secret;

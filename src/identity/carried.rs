@@ -3,8 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::credential_id::CredentialId;
 use super::grants::CredentialGrants;
-use super::principal::{CredentialId, Principal, VerifiedIdentity};
+use super::principal::{Principal, VerifiedIdentity};
 use super::revocation::{seconds, time};
 use crate::policy::{BreakpointSelector, Grants, Scopes};
 

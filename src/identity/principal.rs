@@ -4,65 +4,19 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use super::credential_id::CredentialId;
 use super::grants::CredentialGrants;
 use super::refusal::CredentialRefusal;
 use super::revocation::RevocationList;
 use super::subject::is_presentable;
 use super::validity::{Validity, Withdrawn};
-use crate::policy::{Access, Granted, Grants, Rule, Scopes};
+use crate::policy::{Access, Granted, Grants, Rule, Scope, Scopes};
 
 /// Longest wait before the clock is looked at again: it may be set during a wait.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
-
-/// By what a principal was recognised. Never the credential itself; `Display` goes to logs and audit lines.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum CredentialId {
-    /// Authentication is off here.
-    None,
-    /// A token, by its `jti`.
-    Token {
-        /// The `jti` of the token.
-        id: String,
-    },
-    /// A client certificate, by the SHA-256 of it in hex.
-    Certificate {
-        /// The fingerprint in hex.
-        fingerprint: String,
-    },
-    /// A token that Kubernetes accepts, by the SHA-256 of it in hex, cut to 16 characters.
-    Kubernetes {
-        /// The fingerprint in hex.
-        fingerprint: String,
-    },
-}
-
-impl CredentialId {
-    /// What tells it from others of its kind.
-    pub fn id(&self) -> &str {
-        match self {
-            Self::None => "",
-            Self::Token { id } => id,
-            Self::Certificate { fingerprint } | Self::Kubernetes { fingerprint } => fingerprint,
-        }
-    }
-}
-
-impl fmt::Display for CredentialId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self {
-            Self::None => return f.write_str("none"),
-            Self::Token { .. } => "token",
-            Self::Certificate { .. } => "certificate",
-            Self::Kubernetes { .. } => "kubernetes",
-        };
-        write!(f, "{kind}:{}", self.id())
-    }
-}
 
 /// Why a principal's time is over. `Display` is a sentence for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -232,6 +186,11 @@ impl Principal {
     /// By what it was recognised.
     pub fn credential(&self) -> &CredentialId {
         &self.0.who.credential
+    }
+
+    /// What gives it `scope`, which it lacks: the last clause of a refusal.
+    pub(crate) fn remedy(&self, scope: Scope) -> &'static str {
+        self.0.who.credential.remedy(scope)
     }
 
     /// When its time is over by itself.

@@ -11,10 +11,11 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+use super::credential_id::CredentialId;
 use super::grants::CredentialGrants;
 use super::jws::{Jws, TICKET};
 use super::keys::{Algorithm, KeyError, VerificationKey};
-use super::principal::{CredentialId, Principal, VerifiedIdentity};
+use super::principal::{Principal, VerifiedIdentity};
 use super::refusal::CredentialRefusal;
 use super::revocation::{seconds, time};
 use super::secret::Secret;

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::claims::{Claims, Expectations};
+use super::credential_id::CredentialId;
 use super::jws::Jws;
 use super::keys::{Algorithm, KeyError, KeyRing, VerificationKey};
-use super::principal::{CredentialId, VerifiedIdentity};
+use super::principal::VerifiedIdentity;
 use super::refusal::CredentialRefusal;
 use super::secret::Secret;
 

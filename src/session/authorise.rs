@@ -49,7 +49,7 @@ pub enum Denied {
     Hidden,
     /// The principal sees it, but lacks a scope.
     #[error(
-        "{subject} may not do that here: it needs the permission `{scope}` on {name}; ask the issuer of your token"
+        "{subject} may not do that here: it needs the permission `{scope}` on {name}; {remedy}"
     )]
     Missing {
         /// The name of who lacks it.
@@ -58,6 +58,8 @@ pub enum Denied {
         scope: Scope,
         /// Title of the breakpoint.
         name: String,
+        /// What gives it.
+        remedy: &'static str,
     },
 }
 
@@ -86,6 +88,7 @@ pub fn authorise(
         subject: principal.subject().to_owned(),
         scope,
         name: breakpoint.title(),
+        remedy: principal.remedy(scope),
     })
 }
 

@@ -203,8 +203,9 @@ impl AttachFlow<'_> {
 
     fn may_not(&self, place: &str) -> SessionRefusal {
         SessionRefusal::Forbidden(format!(
-            "{} may not open a debugger in {place}, which asked for none: that takes the permission `attach` besides `debug`; ask the issuer of your token",
-            self.principal.subject()
+            "{} may not open a debugger in {place}, which asked for none: that takes the permission `attach` besides `debug`; {}",
+            self.principal.subject(),
+            self.principal.remedy(Scope::Attach)
         ))
     }
 

@@ -139,8 +139,9 @@ impl<'a> AttachFlow<'a> {
         let mut told = Vec::new();
         if allowed < known {
             told.push(format!(
-                "{} of its tasks run on: to stop them takes the permission `attach` besides `debug` on them; ask the issuer of your token",
-                known - allowed
+                "{} of its tasks run on: to stop them takes the permission `attach` besides `debug` on them; {}",
+                known - allowed,
+                self.principal.remedy(Scope::Attach)
             ));
         }
         if others.len() < allowed {

@@ -194,3 +194,12 @@ async fn helix_is_told_what_it_shows() {
     let said = answer["body"].as_str().unwrap();
     assert!(said.contains("attached already"), "{answer}");
 }
+
+/// There is no token then, and no issuer of one.
+#[tokio::test]
+async fn without_authentication_it_is_said_which_key_lets_a_running_task_be_stopped() {
+    let running = json!({"rayRelay": {"task": "train", "running": true}});
+    let said = refusal(&context(|_| {}), running).await;
+    let key = "; this relay authenticates no client: `dap.allow_attach` in its configuration allows it to all";
+    assert!(said.ends_with(key), "{said}");
+}

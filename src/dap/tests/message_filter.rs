@@ -128,7 +128,7 @@ proptest! {
         let message = json!({"seq": 1, "type": kind, "request_seq": seq, "success": success, (key): name, "body": body,
             "message": "no"});
         let written = written(&message, nth, twice);
-        let mut filter = MessageFilter::new(&rights, Some(&MASKING));
+        let mut filter = MessageFilter::new(&rights, &Principal::anonymous(), Some(&MASKING));
         let own = json!({"seq": 1, "type": "request", "command": "setBreakpoints", "arguments": {"breakpoints": [{"line": 1}]}});
         filter.on_client(own);
         let passes = filter.passes(written.as_bytes());
@@ -163,7 +163,7 @@ proptest! {
         (nth, twice) in (1usize..40, any::<bool>()),
     ) {
         let rights = Rights { scopes: Scopes::NONE.with(Scope::View), obligations: SessionObligations::default() };
-        let mut filter = MessageFilter::new(&rights, None);
+        let mut filter = MessageFilter::new(&rights, &Principal::anonymous(), None);
         let arguments = written(&arguments, nth, twice);
         let body = format!(r#"{{"seq":{seq},"arguments":{arguments},"x":[1],"type":"request","command":"{command}"}}"#);
         if let Some(narrowed) = filter.narrowed(body.as_bytes()) {
@@ -181,7 +181,7 @@ fn what_has_nothing_to_hide_passes_as_it_came() {
         scopes: Scopes::NONE.with(Scope::View),
         obligations: SessionObligations::default(),
     };
-    let filter = MessageFilter::new(&rights, Some(&masking));
+    let filter = MessageFilter::new(&rights, &Principal::anonymous(), Some(&masking));
     let shown = "x".repeat(100_000);
     for (passes, body) in [
         (
@@ -235,7 +235,7 @@ fn requests_that_show_something_are_narrowed_and_all_others_left_to_be_seen() {
         scopes: Scopes::NONE.with(Scope::View),
         obligations: SessionObligations::default(),
     };
-    let mut filter = MessageFilter::new(&rights, Some(&masking));
+    let mut filter = MessageFilter::new(&rights, &Principal::anonymous(), Some(&masking));
     let opened = r#"{"command":"variables","arguments":{"variablesReference":9,"x":1,"start":null,"format":{"hex":true,"y":2}},
         "type":"request","seq":3,"pad":"x"}"#;
     let kept = r#"{"seq":3,"type":"request","command":"variables","arguments":{"variablesReference":9,"format":{"hex":true}}}"#;
@@ -306,7 +306,7 @@ fn who_may_do_and_see_everything_has_nothing_looked_at() {
         (rights("debug", false), masking.as_ref(), [true, true, true]),
         (rights("view", false), masking.as_ref(), [true, true, true]),
     ] {
-        let filter = MessageFilter::new(&rights, masking);
+        let filter = MessageFilter::new(&rights, &Principal::anonymous(), masking);
         let up = filter.captures_from_client(messages::captures_from_client);
         let down = filter.captures_from_worker();
         assert_eq!(

@@ -25,6 +25,7 @@ pub(super) use self::requests::{FILTERS, is_name};
 use super::messages;
 pub use super::verdict::FIRST_OWN_SEQ;
 use super::verdict::{Action, pass};
+use crate::identity::Principal;
 use crate::policy::{Scope, Scopes};
 use crate::wire::dap::message::{Request, event, notice};
 use crate::wire::dap::names::{Event, Reverse};
@@ -38,6 +39,7 @@ const MAX_PENDING: usize = 256;
 #[derive(Debug)]
 pub struct ViewFilter {
     scopes: Scopes,
+    principal: Principal,
     lookups: Lookups,
     /// Requests that set breakpoints, by `seq`, and why each of the breakpoints asked for stays here, if it does.
     breakpoints: HashMap<u64, Vec<Option<&'static str>>>,
@@ -46,10 +48,11 @@ pub struct ViewFilter {
 }
 
 impl ViewFilter {
-    /// The filter for a principal with `scopes`, without [`Scope::Debug`].
-    pub fn new(scopes: Scopes) -> Self {
+    /// The filter for `principal` with `scopes`, without [`Scope::Debug`].
+    pub fn new(scopes: Scopes, principal: &Principal) -> Self {
         Self {
             scopes,
+            principal: principal.clone(),
             lookups: Lookups::new(FIRST_OWN_SEQ),
             breakpoints: HashMap::new(),
             reverse: HashSet::new(),
@@ -126,7 +129,13 @@ impl ViewFilter {
                 vec![self.lookups.begin(frame, PendingLookup { request, name })]
             }
             RequestVerdict::Answer(body) => vec![Action::ToClient(request.success(body))],
-            RequestVerdict::Refuse { missing, why } => refuse(&request, missing, &why),
+            RequestVerdict::Refuse { missing, why } => {
+                let why = match missing {
+                    Some(scope) => format!("{why}; {}", self.principal.remedy(scope)),
+                    None => why,
+                };
+                refuse(&request, missing, &why)
+            }
         }
     }
 

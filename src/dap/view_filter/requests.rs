@@ -216,7 +216,7 @@ fn missing(scope: Scope, what: &str) -> RequestVerdict {
     RequestVerdict::Refuse {
         missing: Some(scope),
         why: format!(
-            "{what} needs the permission `{scope}`, and this session has `view`: it may look, but run nothing; ask the issuer of your token"
+            "{what} needs the permission `{scope}`, and this session has `view`: it may look, but run nothing"
         ),
     }
 }

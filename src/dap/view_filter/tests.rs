@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn filter() -> ViewFilter {
-    ViewFilter::new(Scopes::NONE.with(Scope::View))
+    ViewFilter::new(Scopes::NONE.with(Scope::View), &Principal::anonymous())
 }
 
 fn ask(seq: impl Into<Value>, command: &str, arguments: Value) -> Value {
@@ -222,7 +222,10 @@ fn ending_the_process_takes_its_own_permission() {
         actions[0],
         Action::ToWorker(ask(2, "disconnect", json!({"terminateDebuggee": false})))
     );
-    let mut may = ViewFilter::new(Scopes::NONE.with(Scope::View).with(Scope::Terminate));
+    let mut may = ViewFilter::new(
+        Scopes::NONE.with(Scope::View).with(Scope::Terminate),
+        &Principal::anonymous(),
+    );
     assert_eq!(
         to_worker(may.on_client(ask(3, "disconnect", goodbye)))["arguments"],
         json!({"terminateDebuggee": true})

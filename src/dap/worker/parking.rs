@@ -314,7 +314,9 @@ where
     let max_frame = context.config.dap.max_frame;
     let account = context.account(begun.permit.principal());
     let mut splice = Splice::keeping(account, worker, Vec::new(), max_frame);
-    let filter = MessageFilter::new(begun.permit.rights(), Some(&context.shown.masking));
+    let permit = &begun.permit;
+    let masking = Some(&context.shown.masking);
+    let filter = MessageFilter::new(permit.rights(), permit.principal(), masking);
     let capabilities = serde_json::from_str(&memory.capabilities).unwrap_or_default();
     let breakpoint = begun.permit.breakpoint();
     let arguments = for_worker(

@@ -73,7 +73,7 @@ pub(super) async fn look(
                     failed.task.name(),
                     failed.task.worker_id
                 );
-                Err(audit::deny(exchange, principal, (Scope::View.word(), place)).await)
+                Err(audit::deny(exchange, principal, (Scope::View, place)).await)
             }
             None => {
                 let sentence = "no such task has failed, or what was kept of it is gone: `ray-relay list --failed` has what there is";

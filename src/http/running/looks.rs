@@ -210,7 +210,7 @@ async fn look(
     };
     let place = || format!("on {} in worker {}", first.name(), first.worker_id);
     if running.iter().any(|one| !may(principal, Scope::View, one)) {
-        let missing = (Scope::View.word(), place());
+        let missing = (Scope::View, place());
         let denied = audit::deny(exchange, principal, missing).await;
         return Err(denied.to_string());
     }

@@ -177,3 +177,17 @@ async fn a_worker_that_was_not_ended_waits_on_and_the_reason_is_said() {
     assert!(why.contains("another worker now"), "{why}");
     assert!(relay.registry.snapshot().live[0].is_paused());
 }
+
+/// There is no token then, and no issuer of one.
+#[tokio::test(start_paused = true)]
+async fn without_authentication_it_is_said_which_key_lets_a_worker_be_ended() {
+    let (head, posted, _head) = jobs("RAY-RELAY ended").await;
+    let relay = Relay::with_auth(&[("default", head)], Authenticator::open(), |_| {}).await;
+    let (_listener, id) = worker(&relay).await;
+    let body = json!({"ids": [id], "force": true}).to_string();
+    let (_, answer) = ask(&relay, "x", &body).await;
+    let why = answer["results"][0]["error"].as_str().unwrap();
+    let key = "; this relay authenticates no client: `dap.allow_terminate` in its configuration allows it to all";
+    assert!(why.ends_with(key), "{why}");
+    assert!(posted.lock().unwrap().is_empty());
+}

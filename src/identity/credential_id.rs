@@ -1,0 +1,100 @@
+//! By what a principal was recognised, and so what would give it more.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::policy::Scope;
+
+/// By what a principal was recognised. Never the credential itself; `Display` goes to logs and audit lines.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CredentialId {
+    /// Authentication is off here.
+    None,
+    /// A token, by its `jti`.
+    Token {
+        /// The `jti` of the token.
+        id: String,
+    },
+    /// A client certificate, by the SHA-256 of it in hex.
+    Certificate {
+        /// The fingerprint in hex.
+        fingerprint: String,
+    },
+    /// A token that Kubernetes accepts, by the SHA-256 of it in hex, cut to 16 characters.
+    Kubernetes {
+        /// The fingerprint in hex.
+        fingerprint: String,
+    },
+}
+
+impl CredentialId {
+    /// What tells it from others of its kind.
+    pub fn id(&self) -> &str {
+        match self {
+            Self::None => "",
+            Self::Token { id } => id,
+            Self::Certificate { fingerprint } | Self::Kubernetes { fingerprint } => fingerprint,
+        }
+    }
+
+    /// What gives `scope` to a person who is recognised by this and lacks it.
+    pub(super) fn remedy(&self, scope: Scope) -> &'static str {
+        match (self, scope) {
+            (Self::Token { .. }, _) => "ask the issuer of your token",
+            (Self::Certificate { .. }, _) => {
+                "ask the relay's operator, whose policy says what your certificate may do"
+            }
+            (Self::Kubernetes { .. }, _) => {
+                "ask for a role in Kubernetes that grants it, as far as the relay's policy lets it"
+            }
+            (Self::None, Scope::Attach) => {
+                "this relay authenticates no client: `dap.allow_attach` in its configuration allows it to all"
+            }
+            (Self::None, Scope::Terminate) => {
+                "this relay authenticates no client: `dap.allow_terminate` in its configuration allows it to all"
+            }
+            (Self::None, _) => "this relay authenticates no client, and gives it to none",
+        }
+    }
+}
+
+impl fmt::Display for CredentialId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self {
+            Self::None => return f.write_str("none"),
+            Self::Token { .. } => "token",
+            Self::Certificate { .. } => "certificate",
+            Self::Kubernetes { .. } => "kubernetes",
+        };
+        write!(f, "{kind}:{}", self.id())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_has_a_token_is_sent_to_its_issuer() {
+        let id = || "x".to_owned();
+        for (credential, has_token) in [
+            (CredentialId::None, false),
+            (CredentialId::Token { id: id() }, true),
+            (CredentialId::Certificate { fingerprint: id() }, false),
+            (CredentialId::Kubernetes { fingerprint: id() }, false),
+        ] {
+            for scope in Scope::ALL {
+                let remedy = credential.remedy(scope);
+                assert_eq!(
+                    remedy.contains("issuer of your token"),
+                    has_token,
+                    "{remedy}"
+                );
+                // What stands behind the last semicolon of a refusal is its next step.
+                assert!(!remedy.contains("; "), "{remedy}");
+            }
+        }
+    }
+}
