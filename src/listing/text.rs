@@ -25,7 +25,7 @@ pub(super) fn text(value: &Value) -> Option<String> {
 }
 
 /// The first of `total` names, and how many more there are.
-pub(super) fn first_of(names: &[&str], total: usize) -> String {
+pub(crate) fn first_of(names: &[&str], total: usize) -> String {
     let shown = names.len().min(NAMED);
     let text = names[..shown].join(", ");
     match total.saturating_sub(shown) {

@@ -35,23 +35,29 @@ scopes = ["list"]
 
 /// Lists one task that is in `state`, of the job 1 in the worker `beef` of the node `a1`, and nothing else.
 pub(super) async fn head(state: &'static str) -> SocketAddr {
+    let task = json!({"task_id": "0a01000000", "name": "train", "func_or_class_name": "train", "state": state,
+        "job_id": "01000000", "worker_id": "beef", "node_id": "a1", "worker_pid": 41});
+    head_with(vec![task]).await
+}
+
+/// Lists these tasks, and nothing else.
+pub(super) async fn head_with(tasks: Vec<Value>) -> SocketAddr {
+    let tasks = json!({"total": tasks.len(), "num_after_truncation": tasks.len(), "result": tasks});
+    let none = json!({"total": 0, "num_after_truncation": 0, "result": []});
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
+            let (tasks, none) = (tasks.clone(), none.clone());
             tokio::spawn(async move {
                 let mut asked = vec![0; 4096];
                 let read = stream.read(&mut asked).await.unwrap();
                 let line = String::from_utf8_lossy(&asked[..read]).into_owned();
-                let task = json!({"task_id": "0a01000000", "name": "train", "func_or_class_name": "train", "state": state,
-                    "job_id": "01000000", "worker_id": "beef", "node_id": "a1", "worker_pid": 41});
-                let tasks: Vec<_> = line
-                    .contains("/api/v0/tasks")
-                    .then_some(task)
-                    .into_iter()
-                    .collect();
-                let list = json!({"total": tasks.len(), "num_after_truncation": tasks.len(), "result": tasks});
+                let list = match line.contains("/api/v0/tasks") {
+                    true => tasks,
+                    false => none,
+                };
                 let body = match line.contains("/api/v0/") {
                     true => json!({"result": true, "msg": "", "data": {"result": list}}),
                     false => json!([]),

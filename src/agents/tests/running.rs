@@ -1,12 +1,13 @@
 //! Tasks that run, looked at and attached to through the agent of their node.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::failing::head;
+use super::failing::{head, head_with};
 use super::inspecting::{asked, told};
 use super::*;
 use crate::audit::EntryKind;
 use crate::connection::summary::Summary;
+use crate::dap::testing::paused;
 use crate::ray::registry::Registry;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::tunnel::messages::Inspection;
@@ -27,8 +28,13 @@ scopes = ["list", "view", "debug", "attach"]
 "#;
 
 async fn scene() -> Scene {
+    scene_of(head("RUNNING").await).await
+}
+
+/// The same with this head.
+async fn scene_of(head: SocketAddr) -> Scene {
     let mut config = Config::default();
-    config.clusters[0].ray_address = format!("http://{}", head("RUNNING").await);
+    config.clusters[0].ray_address = format!("http://{head}");
     let registry = Registry::new(&config.clusters, &config.registry).unwrap();
     let (audit, record) = spied(false);
     let context = Context::watching(registry, config, authenticator(PEOPLE), audit);
@@ -68,6 +74,22 @@ async fn who_may_look_alone_sees_values_masked_and_who_has_the_hook() {
 
 /// What an editor of ben's is told that wants to stop the task, which runs.
 async fn attaches(scene: &Scene) -> String {
+    let wants =
+        json!({"task": "train", "running": true, "reason": "it hangs", "token": token_of("ben")});
+    let asks = [
+        ("initialize", json!({"adapterID": "debugpy"})),
+        ("attach", json!({ "rayRelay": wants })),
+    ];
+    let mut heard = debugs(scene, asks, |message| message["command"] == "attach").await;
+    heard.pop().unwrap().to_string()
+}
+
+/// What an editor hears that asks for this, up to and with what is the `last`.
+async fn debugs<const N: usize>(
+    scene: &Scene,
+    asks: [(&str, Value); N],
+    last: impl Fn(&Value) -> bool,
+) -> Vec<Value> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).await;
     let (accepted, peer) = listener.accept().await.unwrap();
@@ -77,21 +99,16 @@ async fn attaches(scene: &Scene) -> String {
         crate::dap::serve(&served, session, accepted, ConnectionInfo::plain(peer)).await;
     };
     let mut dap = Conversation::new(client.unwrap(), 1 << 20);
-    let wants =
-        json!({"task": "train", "running": true, "reason": "it hangs", "token": token_of("ben")});
     let asking = async {
-        for (seq, command, arguments) in [
-            (1, "initialize", json!({"adapterID": "debugpy"})),
-            (2, "attach", json!({ "rayRelay": wants })),
-        ] {
-            let request =
-                json!({"type": "request", "seq": seq, "command": command, "arguments": arguments});
+        for (at, (command, arguments)) in asks.into_iter().enumerate() {
+            let request = json!({"type": "request", "seq": at + 1, "command": command, "arguments": arguments});
             dap.send(&request).await.unwrap();
         }
+        let mut heard = Vec::new();
         loop {
-            let message = dap.read().await.unwrap();
-            if message["command"] == "attach" {
-                return message.to_string();
+            heard.push(dap.read().await.unwrap());
+            if heard.last().is_some_and(&last) {
+                return heard;
             }
         }
     };
@@ -125,4 +142,48 @@ async fn no_debugger_is_opened_that_is_not_on_record() {
         }
         answer = attaches(&scene) => panic!("{answer}"),
     }
+}
+
+/// Of each task there would be a line, and the console of an editor would have nothing else. A cluster session has 32 at most.
+#[tokio::test]
+async fn tasks_that_cannot_be_stopped_with_another_for_the_same_reason_are_one_line() {
+    let rank = |n: u8| {
+        json!({"task_id": format!("{n:02x}01000000"), "name": "train", "func_or_class_name": "train", "state": "RUNNING",
+            "job_id": "01000000", "worker_id": format!("{n:02x}"), "node_id": "a1", "worker_pid": 100 + u32::from(n)})
+    };
+    let scene = scene_of(head_with((0..64).map(rank).collect()).await).await;
+    let mut stands = paused("train", 99);
+    stands.names_mut().job_id = Some("01000000".to_owned());
+    scene.context.registry.insert(stands);
+    let editor = json!({"adapterID": "debugpy", "clientID": "vscode", "supportsStartDebuggingRequest": true});
+    let wants = json!({"group": "job", "token": token_of("ben")});
+    let asks = [
+        ("initialize", editor),
+        ("attach", json!({ "rayRelay": wants })),
+        ("configurationDone", json!({})),
+    ];
+    let told = |message: &Value| {
+        let text = message["body"]["output"].as_str()?;
+        text.contains(" on (").then(|| text.to_owned())
+    };
+    let heard = debugs(&scene, asks, |message| told(message).is_some()).await;
+    let text = told(heard.last().unwrap()).unwrap();
+    let names: Vec<_> = (100..108).map(|pid| format!("train · pid {pid}")).collect();
+    let expected = format!(
+        "job 01000000: 31 of its tasks run on ({} and 23 more): no debugger can be opened in the task: no agent (`ray-relay node`) is linked for its node; it takes one, as `ray-relay deploy` puts on each node",
+        names.join(", ")
+    );
+    assert!(text.contains(&expected), "{text}");
+    let about = |message: &&Value| {
+        message["body"]["output"]
+            .to_string()
+            .contains("train · pid")
+    };
+    assert_eq!(heard.iter().filter(about).count(), 1, "{heard:#?}");
+    let runs_on = |message: &&Value| message["body"]["output"].to_string().contains("run on: ");
+    let text = heard.iter().find(runs_on).unwrap().to_string();
+    assert!(
+        text.contains("33 of its tasks run on: a cluster session has"),
+        "{text}"
+    );
 }

@@ -11,6 +11,7 @@ use super::AttachFlow;
 use crate::agents::{NotInspected, WorkerAt};
 use crate::dap::attach_selector::AttachSelector;
 use crate::listing::running::is_called;
+use crate::listing::text::first_of;
 use crate::policy::{Pattern, Scope, Scopes};
 use crate::ray::registry::{Breakpoint, BreakpointId, Running, RunningIn, RunningQuery, State};
 use crate::session::audit;
@@ -29,9 +30,6 @@ const OPENED: Duration = Duration::from_secs(45);
 
 /// How often, and how far apart, Ray is asked for the port of a debugger that has just been opened.
 const LISTED: (u32, Duration) = (10, Duration::from_millis(300));
-
-/// Processes of which a sentence tells.
-const TOLD: usize = 5;
 
 /// Where a debugger is to be opened: one process, with all that runs in it.
 #[derive(Default)]
@@ -120,9 +118,10 @@ impl AttachFlow<'_> {
         );
         // A client that is gone is met by the session.
         _ = client.send(&notice(&text, false)).await;
-        self.open(first).await?;
-        let opened = self.listed(first).await?;
-        self.same(&process, &opened).await?;
+        let name = process.title();
+        self.open(first, &name).await?;
+        let opened = self.listed(first, &name).await?;
+        self.same((&process, &name), &opened).await?;
         Ok(found(true))
     }
 
@@ -173,21 +172,20 @@ impl AttachFlow<'_> {
             (Some(only), 0) => Ok(only),
             (Some(last), others) => {
                 meant.push(last);
-                let told = meant.iter().take(TOLD).filter_map(RunningProcess::first);
-                let told: Vec<_> = told
-                    .map(|one| {
-                        let worker = shortened(&one.worker_id, 12);
-                        format!("{} (worker {worker})", title(one))
-                    })
-                    .collect();
-                let more = match (others + 1).saturating_sub(TOLD) {
-                    0 => String::new(),
-                    more => format!(" and {more} more"),
+                let named = |one: &Running| {
+                    let worker = shortened(&one.worker_id, 12);
+                    format!("{} (worker {worker})", title(one))
                 };
+                let named: Vec<_> = meant
+                    .iter()
+                    .filter_map(RunningProcess::first)
+                    .map(named)
+                    .collect();
+                let names: Vec<&str> = named.iter().map(String::as_str).collect();
                 Err(SessionRefusal::Nothing(format!(
-                    "{} processes run what {what}, and a debugger is opened in one: {}{more}; name one by its worker id",
+                    "{} processes run what {what}, and a debugger is opened in one: {}; name one by its worker id",
                     others + 1,
-                    told.join(", ")
+                    first_of(&names, names.len())
                 )))
             }
             (None, _) => Err(SessionRefusal::Nothing(match trouble {
@@ -240,12 +238,11 @@ impl AttachFlow<'_> {
             .map_err(|why| SessionRefusal::Unable(why.to_string()))
     }
 
-    /// Has the agent of its node open the debugger.
-    pub(super) async fn open(&self, running: &Running) -> Result<(), SessionRefusal> {
+    /// Has the agent of its node open the debugger. A refusal calls it `name`, as those of the following do.
+    pub(super) async fn open(&self, running: &Running, name: &str) -> Result<(), SessionRefusal> {
         let pid = running.pid.ok_or_else(|| {
             SessionRefusal::Unreachable(format!(
-                "Ray does not say which process {} is; try again in a moment",
-                title(running)
+                "Ray does not say which process {name} is; try again in a moment"
             ))
         })?;
         let at = WorkerAt {
@@ -256,8 +253,7 @@ impl AttachFlow<'_> {
         };
         let agents = &self.context.peers.agents;
         let opened = agents.open_debugger(&at, OPENED).await;
-        let sentence =
-            |why: &NotInspected| format!("no debugger can be opened in {}: {why}", title(running));
+        let sentence = |why: &NotInspected| format!("no debugger can be opened in {name}: {why}");
         match opened {
             Ok(_) => Ok(()),
             Err(why @ NotInspected::Forbidden(_)) => Err(SessionRefusal::Forbidden(sentence(&why))),
@@ -274,6 +270,7 @@ impl AttachFlow<'_> {
     pub(super) async fn listed(
         &self,
         running: &Running,
+        name: &str,
     ) -> Result<Arc<Breakpoint>, SessionRefusal> {
         let registry = &self.context.registry;
         let (times, pause) = LISTED;
@@ -289,8 +286,7 @@ impl AttachFlow<'_> {
             sleep(pause).await;
         }
         Err(SessionRefusal::Nothing(format!(
-            "a debugger was opened in {}, but Ray lists none there: the worker has just ended, as far as Ray knows; `ray-relay tasks` shows what runs",
-            title(running)
+            "a debugger was opened in {name}, but Ray lists none there: the worker has just ended, as far as Ray knows; `ray-relay tasks` shows what runs"
         )))
     }
 
@@ -324,7 +320,7 @@ impl AttachFlow<'_> {
     /// Whether the worker still runs what was asked for, and the principal may do the same with what it is now.
     pub(super) async fn same(
         &self,
-        process: &RunningProcess,
+        (process, name): (&RunningProcess, &str),
         opened: &Breakpoint,
     ) -> Result<(), SessionRefusal> {
         let has_ended = match &opened.names.task_id {
@@ -340,14 +336,13 @@ impl AttachFlow<'_> {
         };
         if has_ended {
             return Err(SessionRefusal::Nothing(format!(
-                "{} has ended while its debugger was opened, and its worker runs nothing or something else; `ray-relay tasks` shows what runs",
-                process.title()
+                "{name} has ended while its debugger was opened, and its worker runs nothing or something else; `ray-relay tasks` shows what runs"
             )));
         }
         let rights = self.principal.access().rights(opened);
         match self.context.may_open_debugger(rights.scopes) {
             true => Ok(()),
-            false => Err(self.may_not(&process.title())),
+            false => Err(self.may_not(name)),
         }
     }
 }

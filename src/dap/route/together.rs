@@ -4,6 +4,9 @@
 //! What it takes of the principal and of a job, it takes of each of these as of one that is asked for by itself.
 
 use std::collections::BTreeMap;
+use std::future::ready;
+use std::mem;
+use std::sync::Arc;
 
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt as _, StreamExt as _};
@@ -15,12 +18,16 @@ use crate::dap::ClientOpening;
 use crate::dap::attach_selector::AttachSelector;
 use crate::dap::cluster::{JobName, Joined, StopsTogether};
 use crate::dap::selection::{AttachAnswer, ChildSessions, Hint};
+use crate::listing::text::first_of;
 use crate::policy::Scope;
-use crate::ray::registry::{BreakpointId, Running, RunningQuery, State, What};
+use crate::ray::registry::{Breakpoint, BreakpointId, Running, RunningQuery, State, What};
 use crate::session::audit::SessionAudit;
 
 /// Debuggers that are opened at a time.
 const AT_A_TIME: usize = 8;
+
+/// What a reason calls a task that runs on, whichever it is.
+const THE_TASK: &str = "the task";
 
 impl<'a> AttachFlow<'a> {
     /// `answer`; where it is the only task that waits, which the client has not named and with which others are to stop, a cluster
@@ -44,8 +51,8 @@ impl<'a> AttachFlow<'a> {
         }
     }
 
-    /// Has the tasks of `job` that run join those that stand, `room` of them at most. What comes of it is told as it comes; dropped,
-    /// no more debuggers are opened. `client`: what it calls itself.
+    /// Has the tasks of `job` that run join those that stand, `room` of them at most. Those that do are told as they come, and last
+    /// those that do not; dropped, no more debuggers are opened. `client`: what it calls itself.
     pub(in crate::dap) fn stop_others(
         &'a self,
         job: JobName,
@@ -85,8 +92,20 @@ impl<'a> AttachFlow<'a> {
                 ))
             });
             let said = stream::iter([begins, why].into_iter().flatten());
-            let opened = stream::iter(others).map(move |process| self.join(process));
-            said.chain(opened.buffer_unordered(AT_A_TIME))
+            let joins = stream::iter(others).map(move |process| self.join(process));
+            let joins = joins.buffer_unordered(AT_A_TIME).map(Some);
+            let joined = joins.chain(stream::iter([None]));
+            let joined = joined.scan(NotJoined::default(), move |not, one| {
+                ready(Some(match one {
+                    Some(Ok(opened)) => vec![Joined::Opened(opened)],
+                    Some(Err((task, why))) => {
+                        not.add(task, why);
+                        Vec::new()
+                    }
+                    None => mem::take(not).told().map(&tell).collect(),
+                }))
+            });
+            said.chain(joined.flat_map(stream::iter))
         };
         stream::once(found).flat_map(joining).boxed()
     }
@@ -155,7 +174,10 @@ impl<'a> AttachFlow<'a> {
     }
 
     /// Opens a debugger in `process`.
-    async fn join(&self, process: RunningProcess) -> Joined {
+    ///
+    /// # Errors
+    /// Its name, and why it runs on, in words that are the same for all.
+    async fn join(&self, process: RunningProcess) -> Result<Arc<Breakpoint>, (String, String)> {
         let reason = Some("its group stops together");
         let opening = async {
             let first = process
@@ -163,16 +185,42 @@ impl<'a> AttachFlow<'a> {
                 .ok_or_else(|| "nothing runs there".to_owned())?;
             let record = self.put_on_record(first, reason).await;
             record.map_err(|why| why.to_string())?;
-            self.open(first).await.map_err(|why| why.to_string())?;
-            let opened = self.listed(first).await.map_err(|why| why.to_string())?;
-            let same = self.same(&process, &opened).await;
+            let opened = self.open(first, THE_TASK).await;
+            opened.map_err(|why| why.to_string())?;
+            let listed = self.listed(first, THE_TASK).await;
+            let listed = listed.map_err(|why| why.to_string())?;
+            let same = self.same((&process, THE_TASK), &listed).await;
             same.map_err(|why| why.to_string())?;
-            Ok::<_, String>(opened)
+            Ok::<_, String>(listed)
         };
-        match opening.boxed().await {
-            Ok(opened) => Joined::Opened(opened),
-            Err(why) => Joined::Told(format!("{} runs on: {why}", process.title())),
-        }
+        let opened = opening.boxed().await;
+        opened.map_err(|why| (process.title(), why))
+    }
+}
+
+/// The tasks that run on, by the reason.
+#[derive(Default)]
+struct NotJoined(BTreeMap<String, Vec<String>>);
+
+impl NotJoined {
+    fn add(&mut self, task: String, why: String) {
+        self.0.entry(why).or_default().push(task);
+    }
+
+    /// A sentence for each reason.
+    fn told(self) -> impl Iterator<Item = String> {
+        self.0.into_iter().map(|(why, mut tasks)| {
+            tasks.sort();
+            let names: Vec<&str> = tasks.iter().map(String::as_str).collect();
+            match names[..] {
+                [only] => format!("{only} runs on: {why}"),
+                _ => {
+                    let count = names.len();
+                    let names = first_of(&names, count);
+                    format!("{count} of its tasks run on ({names}): {why}")
+                }
+            }
+        })
     }
 }
 
