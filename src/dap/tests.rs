@@ -52,7 +52,8 @@ fn guarded(
     adapt: impl FnOnce(&mut Config),
 ) -> Arc<Context> {
     let mut config = Config::default();
-    config.dap.connect_timeout = Duration::from_millis(300);
+    // As long as a step of a test may take: only what is about this time has a shorter one.
+    config.dap.connect_timeout = PATIENCE;
     // Where nothing else is said, a client that closes leaves.
     config.park.r#for = Duration::ZERO;
     adapt(&mut config);

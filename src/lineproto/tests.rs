@@ -89,7 +89,8 @@ fn relay(auth: bool, adapt: impl FnOnce(&mut Config)) -> Relay {
         false => Authenticator::open(),
     };
     let mut config = Config::default();
-    config.dap.connect_timeout = Duration::from_millis(500);
+    // As long as a step of a test may take: only what is about this time has a shorter one.
+    config.dap.connect_timeout = PATIENCE;
     adapt(&mut config);
     let (audit, kept) = spied(true);
     Relay {

@@ -77,7 +77,7 @@ async fn a_silent_or_strange_worker_is_given_up_in_time() {
         ("", "did not answer within 0.3 s"),
         ("hello\r\n\r\n", "does not speak the debug adapter protocol"),
     ] {
-        let context = context(|_| {});
+        let context = context(|config| config.dap.connect_timeout = Duration::from_millis(300));
         let worker = Worker::listed(&context).await;
         let (mut debugger, seq) = Debugger::attaching(&context, json!({})).await;
         let (mut stream, _) = worker.accept().await.into_parts();
@@ -89,7 +89,7 @@ async fn a_silent_or_strange_worker_is_given_up_in_time() {
 
 #[tokio::test]
 async fn a_client_that_leaves_while_the_worker_is_dialled_does_not_cut_the_greeting() {
-    let context = context(|config| config.dap.connect_timeout = PATIENCE);
+    let context = context(|_| {});
     let worker = Worker::listed(&context).await;
     let (debugger, _) = Debugger::attaching(&context, json!({})).await;
     let mut dap = worker.accept().await;

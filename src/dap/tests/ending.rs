@@ -251,7 +251,7 @@ async fn a_session_in_which_nothing_is_done_ends_soon_and_with_a_goodbye_when_th
 
 #[tokio::test]
 async fn a_worker_that_is_still_greeting_is_not_left() {
-    let context = context(|_| {});
+    let context = context(|config| config.dap.connect_timeout = Duration::from_millis(300));
     let worker = Worker::listed(&context).await;
     let (debugger, _) = Debugger::attaching(&context, json!({})).await;
     let mut dap = worker.accept().await;

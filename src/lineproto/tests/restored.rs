@@ -182,7 +182,6 @@ async fn one_whose_relay_is_killed_as_it_is_entered_is_kept() {
     let (keeper, _) = Keeper::open(Some(&place.path)).await.unwrap().unwrap();
     let mut relay = relay(false, |config| {
         config.park.r#for = Duration::from_secs(600);
-        config.dap.connect_timeout = PATIENCE;
     });
     Arc::get_mut(&mut relay.context).unwrap().keeper = Some(Arc::clone(&keeper));
     let pdb = Pdb::listed(&relay).await;
