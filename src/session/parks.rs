@@ -357,18 +357,6 @@ impl Parks {
     }
 }
 
-impl ParkEntry {
-    /// Whose it is, where `holder` has the worker: of a subprocess the heir's, once that person has the task.
-    fn owner(&self, holder: Option<&Holder>) -> &Principal {
-        let has_task =
-            |heir: &&Principal| holder.is_some_and(|holder| holder.subject == heir.known_subject());
-        self.heir
-            .as_ref()
-            .filter(has_task)
-            .unwrap_or(&self.principal)
-    }
-}
-
 /// Who has the breakpoint `id`, here or elsewhere, attached or parked.
 fn holder(list: &Snapshot, id: BreakpointId) -> Option<&Holder> {
     list.find(id)?.holder()

@@ -1,8 +1,29 @@
 //! Parks of subprocesses follow their tasks: to the person who takes the task over, and to the process that goes on with it.
 
-use super::{ParkId, Parks, holder};
+use super::{ParkEntry, ParkId, Parks, holder};
 use crate::identity::Principal;
 use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Snapshot};
+
+impl ParkEntry {
+    /// Whose it is, where `holder` has the worker: of a subprocess the heir's, once that person has the task.
+    pub(super) fn owner(&self, holder: Option<&Holder>) -> &Principal {
+        let has_task =
+            |heir: &&Principal| holder.is_some_and(|holder| holder.subject == heir.known_subject());
+        self.heir
+            .as_ref()
+            .filter(has_task)
+            .unwrap_or(&self.principal)
+    }
+
+    /// Writes down whose it is, where `holder` has the worker: the person who had it before is the heir then.
+    fn follow(&mut self, holder: Option<&Holder>) -> &Principal {
+        let owner = self.owner(holder).clone();
+        if !owner.is_same_person(&self.principal) {
+            self.heir = Some(std::mem::replace(&mut self.principal, owner));
+        }
+        &self.principal
+    }
+}
 
 impl Parks {
     /// `taker` is about to go on with the task at `held`, which is another person's: the sessions with its subprocesses go along,
@@ -11,7 +32,7 @@ impl Parks {
         let mut parked = self.parked.lock();
         let of_task = |park: &ParkId| park.breakpoint == held.id && park.process.is_some();
         for (_, entry) in parked.iter_mut().filter(|(park, _)| of_task(park)) {
-            entry.principal = entry.owner(held.holder()).clone();
+            entry.follow(held.holder());
             entry.heir = Some(taker.clone());
         }
     }
@@ -21,12 +42,7 @@ impl Parks {
     pub(crate) fn follow_task(&self, list: &Snapshot, id: ParkId) -> Option<Principal> {
         let holder = holder(list, id.breakpoint);
         let mut parked = self.parked.lock();
-        let entry = parked.get_mut(&id)?;
-        let owner = entry.owner(holder).clone();
-        if !owner.is_same_person(&entry.principal) {
-            entry.heir = Some(std::mem::replace(&mut entry.principal, owner));
-        }
-        Some(entry.principal.clone())
+        Some(parked.get_mut(&id)?.follow(holder).clone())
     }
 
     /// The task of the breakpoint `id` has gone to the process that has taken over.
@@ -51,5 +67,65 @@ impl Parks {
         let parked = self.parked.lock();
         let owner = parked.get(&id).map(|entry| entry.owner(Some(holder)));
         holder.subject == owner.unwrap_or(principal).known_subject()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::dap::testing::{paused, snapshot};
+    use crate::identity::testing::{authenticator, principal};
+    use crate::ray::registry::State;
+    use crate::timestamp::Timestamp;
+
+    const ALL: &str = "[[rule]]\nsubjects = [\"*\"]\nscopes = [\"debug\"]\n";
+
+    /// The task as `person` has it.
+    fn held(person: &Principal) -> Breakpoint {
+        let holder = Holder {
+            subject: person.known_subject(),
+            session: 1,
+            client: String::new(),
+            peer: None,
+            since: Timestamp::now(),
+            replica: None,
+            parked_until: None,
+            at_neighbour: false,
+        };
+        Breakpoint {
+            state: State::Attached(holder.into()),
+            ..paused("square", 1)
+        }
+    }
+
+    /// The park's own task has not come to see that the second had it.
+    #[tokio::test]
+    async fn a_subprocess_is_of_the_last_person_who_took_its_task_over_and_has_it() {
+        let auth = authenticator(ALL);
+        let ann = principal(&auth, "ann").await;
+        let (ben, cid) = (principal(&auth, "ben").await, principal(&auth, "cid").await);
+        let parks = Arc::<Parks>::default();
+        let id = ParkId {
+            breakpoint: held(&ann).id,
+            process: Some(7),
+        };
+        let share = parks.share(&ann, None).unwrap();
+        let _slot = parks.park(&ann, id, share).unwrap();
+        let has_task = |holder: &Principal| {
+            let list = snapshot(vec![held(holder)]);
+            parks.has_task(&list, id, &ann)
+        };
+        parks.go_along(&held(&ann), &ben);
+        assert_eq!([&ann, &ben, &cid].map(has_task), [true, true, false]);
+        parks.go_along(&held(&ben), &cid);
+        assert_eq!([&ann, &ben, &cid].map(has_task), [false, true, true]);
+        let list = snapshot(vec![held(&cid)]);
+        let owner = parks.follow_task(&list, id).unwrap();
+        assert!(owner.is_same_person(&cid));
+        // It is the person's again who has the task again.
+        assert_eq!([&ann, &ben, &cid].map(has_task), [false, true, true]);
     }
 }
