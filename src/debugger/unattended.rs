@@ -281,17 +281,21 @@ impl Unattended {
         }
     }
 
-    /// It is kept for another person, whom `tenant` names, by `keep`, when this process is lost. Cancel safe.
-    pub(crate) async fn keep_for(&mut self, tenant: Value, keep: &ParkTerms) {
+    /// It is kept by `keep` when this process is lost, for another person where `tenant` names one. Cancel safe.
+    pub(crate) async fn keep_by(&mut self, tenant: Option<Value>, keep: &ParkTerms) {
         let worker = match &mut self.line {
             Ear::Splice(splice) => splice.beside(),
             Ear::Prompt(prompt) => prompt.stream_mut().get_mut(),
             Ear::Legacy(entered) => {
-                entered.held_by(tenant);
+                if let Some(tenant) = tenant {
+                    entered.held_by(tenant);
+                }
                 return entered.keep_by(keep).await;
             }
         };
-        worker.held_by(tenant);
+        if let Some(tenant) = tenant {
+            worker.held_by(tenant);
+        }
         Box::pin(worker.keep_by(keep)).await;
     }
 

@@ -102,18 +102,18 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             context,
             session,
             live,
-            mut splice,
+            splice,
             resumption,
             stands,
             ..
         } = *self;
-        if let Some(keep) = memory.keep(&live, Some(keeps)) {
-            Box::pin(splice.beside().keep_by(&keep)).await;
-        }
         // One that was not told of the stops yet was taken over a moment ago.
         let kept = resumption.map_or_else(|| Kept::of(stands), |resumption| resumption.kept);
         let rules = unattended::rules(context.config.dap.max_frame);
-        let debugger = Unattended::splice(splice.without_client(rules), kept);
+        let mut debugger = Unattended::splice(splice.without_client(rules), kept);
+        if let Some(keep) = memory.keep(&live, Some(keeps)) {
+            debugger.keep_by(None, &keep).await;
+        }
         let protocol = SessionProtocol::Dap;
         Ok(Park::begin(
             (context, session),

@@ -60,23 +60,14 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             return Err((live, line));
         };
         let keep = memory.keep(&live, Some(keeps));
-        let debugger = match line {
-            SessionDebugger::Prompt(attached) => {
-                let mut prompt = Box::new(attached.prompt);
-                if let Some(keep) = keep {
-                    let worker = prompt.stream_mut().get_mut();
-                    Box::pin(worker.keep_by(&keep)).await;
-                }
-                Unattended::prompt(prompt)
-            }
-            SessionDebugger::Legacy(mut entered) => {
-                if let Some(keep) = keep {
-                    entered.keep_by(&keep).await;
-                }
-                Unattended::legacy(entered)
-            }
+        let mut debugger = match line {
+            SessionDebugger::Prompt(attached) => Unattended::prompt(Box::new(attached.prompt)),
+            SessionDebugger::Legacy(entered) => Unattended::legacy(entered),
             line => return Err((live, line)),
         };
+        if let Some(keep) = keep {
+            debugger.keep_by(None, &keep).await;
+        }
         let breakpoint = live.worker.breakpoint();
         // Where the client has only closed its half, it hears of it.
         self.out.farewell(&format!(

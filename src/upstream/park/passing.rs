@@ -41,7 +41,7 @@ impl Park<'_> {
         let left = left.saturating_duration_since(Instant::now());
         let keep = self.memory.keep_for(&self.owner, &self.live, Some(left));
         if let (Some(tenant), Some(keep)) = (self.tenant(), keep) {
-            self.waiting.debugger.keep_for(tenant, &keep).await;
+            self.waiting.debugger.keep_by(Some(tenant), &keep).await;
         }
     }
 
