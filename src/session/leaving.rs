@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::SessionTable;
 use crate::identity::Principal;
 use crate::ray::registry::{Breakpoint, BreakpointId, Holder, Registry};
-use crate::session::table::{LivenessProbe, Reply};
+use crate::session::liveness::{LivenessProbe, Reply};
 use crate::wire::proc_net;
 
 /// How long a breakpoint that is being left is waited for: longer than a debugger takes that has nothing to finish.

@@ -14,6 +14,7 @@ pub mod family;
 pub(crate) mod leaving;
 pub(crate) mod limits;
 pub(crate) mod live;
+pub(crate) mod liveness;
 pub(crate) mod parks;
 pub mod permit;
 pub mod refusal;

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use dashmap::DashMap;
 use parking_lot::Mutex;
@@ -14,6 +14,7 @@ use tracing::Span;
 use crate::connection::summary::Summary;
 use crate::identity::Principal;
 use crate::ray::registry::{Breakpoint, BreakpointId, Holder};
+use crate::session::liveness::{Liveness, LivenessProbe};
 use crate::session::parks::ParkView;
 use crate::session::state::SessionState;
 use crate::telemetry::Metrics;
@@ -72,15 +73,10 @@ struct SessionEntry {
     bytes_down: AtomicU64,
     /// A permitted person has asked for its end.
     end: CancellationToken,
-    /// How many ask whether its client is there, and whether that has changed.
-    doubts: AtomicUsize,
-    doubted: Notify,
+    /// Whether its client is there.
+    liveness: Arc<Liveness>,
     /// The client has left the task where it is that this is a subprocess of.
     task_left: Notify,
-    /// How often that was asked, which question the client was sent last, and which it has answered.
-    questions: AtomicU64,
-    sent: AtomicU64,
-    answered: AtomicU64,
     info: Mutex<SessionInfo>,
 }
 
@@ -98,57 +94,6 @@ struct SessionInfo {
     /// The subprocess of its worker that it is with.
     process: Option<u32>,
     principal: Option<Principal>,
-}
-
-/// What is known of a client that is doubted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reply {
-    /// Nothing yet.
-    Unknown,
-    /// All that asks it has gone out; what its system acknowledges tells.
-    Sent,
-    /// It has answered.
-    There,
-}
-
-/// Another client asks whether the client of a session is still there. Dropped, none does.
-#[derive(Debug)]
-pub(crate) struct LivenessProbe {
-    entry: Arc<SessionEntry>,
-    question: u64,
-}
-
-impl LivenessProbe {
-    /// The session.
-    pub(crate) fn session(&self) -> u64 {
-        self.entry.id
-    }
-
-    /// From where its client is connected.
-    pub(crate) fn peer(&self) -> SocketAddr {
-        self.entry.summary.peer()
-    }
-
-    /// How far it is. Where nothing is known, the session is woken to see to it.
-    pub(crate) fn reply(&self) -> Reply {
-        let is_past = |last: &AtomicU64| last.load(Ordering::Acquire) >= self.question;
-        let SessionEntry { sent, answered, .. } = &*self.entry;
-        if is_past(answered) {
-            return Reply::There;
-        }
-        if is_past(sent) {
-            return Reply::Sent;
-        }
-        self.entry.doubted.notify_one();
-        Reply::Unknown
-    }
-}
-
-impl Drop for LivenessProbe {
-    fn drop(&mut self) {
-        self.entry.doubts.fetch_sub(1, Ordering::AcqRel);
-        self.entry.doubted.notify_one();
-    }
 }
 
 /// One live session; dropping it takes it off the table.
@@ -177,12 +122,8 @@ impl SessionTable {
             bytes_up: AtomicU64::new(0),
             bytes_down: AtomicU64::new(0),
             end: CancellationToken::new(),
-            doubts: AtomicUsize::new(0),
-            doubted: Notify::new(),
+            liveness: Arc::default(),
             task_left: Notify::new(),
-            questions: AtomicU64::new(0),
-            sent: AtomicU64::new(0),
-            answered: AtomicU64::new(0),
             info: Mutex::new(SessionInfo {
                 open: self.metrics.session_open(SessionProtocol::Dap),
                 protocol: SessionProtocol::Dap,
@@ -234,14 +175,9 @@ impl SessionTable {
 
     /// Asks the session `id` with a debugger's client whether that is still there; `None`: there is no such session.
     pub(crate) fn doubt(&self, id: u64) -> Option<LivenessProbe> {
-        let entry = Arc::clone(self.live.get(&id)?.value());
-        if entry.info.lock().protocol != SessionProtocol::Dap {
-            return None;
-        }
-        entry.doubts.fetch_add(1, Ordering::AcqRel);
-        let question = entry.questions.fetch_add(1, Ordering::AcqRel) + 1;
-        entry.doubted.notify_one();
-        Some(LivenessProbe { entry, question })
+        let entry = self.live.get(&id)?;
+        let is_dap = entry.info.lock().protocol == SessionProtocol::Dap;
+        is_dap.then(|| LivenessProbe::new(&entry.liveness, id, entry.summary.peer()))
     }
 
     /// The worker `id`, where a live session of `principal` reaches it: the worker itself or a subprocess of it.
@@ -463,21 +399,9 @@ impl Session {
         )
     }
 
-    /// Resolves when whether its client is there begins or ceases to be [doubted](SessionTable::doubt), or the client that doubts it
-    /// wants to know how far that is: with the last question, or none where no client asks any more. Cancel safe.
-    pub(crate) async fn doubted(&self) -> Option<u64> {
-        self.entry.doubted.notified().await;
-        let is_doubted = self.entry.doubts.load(Ordering::Acquire) > 0;
-        is_doubted.then(|| self.entry.questions.load(Ordering::Acquire))
-    }
-
-    /// What has become of this `question` and those before it.
-    pub(crate) fn set_reply(&self, question: u64, reply: Reply) {
-        match reply {
-            Reply::Unknown => {}
-            Reply::Sent => self.entry.sent.store(question, Ordering::Release),
-            Reply::There => self.entry.answered.store(question, Ordering::Release),
-        }
+    /// Whether its client is there, as other clients [ask](SessionTable::doubt).
+    pub(crate) fn liveness(&self) -> &Liveness {
+        &self.entry.liveness
     }
 
     /// What it was when asked.

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::ActiveSession;
-use crate::session::table::Reply;
+use crate::session::liveness::Reply;
 use crate::wire::dap::message::event;
 use crate::wire::dap::names::Event;
 use crate::wire::peer_stream::PeerStream;
@@ -29,7 +29,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                     None if self.splice.has_sent_all() => Reply::Sent,
                     Some(false) | None => Reply::Unknown,
                 };
-                self.session.set_reply(question, reply);
+                self.session.liveness().set_reply(question, reply);
             }
         }
     }
