@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -22,8 +22,8 @@ use tokio_util::sync::CancellationToken;
 use self::leaver::{Departure, KINDS, Leaver};
 use self::scene::Scene;
 use crate::support::ray::{self, NEWEST, OLDEST};
-use crate::support::say;
 use crate::support::turn::Turn;
+use crate::support::{eventually, say};
 
 mod leaver;
 mod scene;
@@ -33,6 +33,12 @@ const OTHER_DEBUGPYS: [&str; 2] = ["1.8.0", "1.8.14"];
 
 /// The time after which a breakpoint that was left has to be there again, or gone.
 const BACK: Duration = Duration::from_secs(60);
+
+/// How long the driver may take to begin, to come to its end once all are let run, and pip to install a debugpy.
+const SLOW: Duration = Duration::from_secs(240);
+
+/// So many departures later it is told how far the drill is.
+const TELL: usize = 50;
 
 #[tokio::test]
 async fn no_departure_leaves_a_task_that_nobody_can_attach_to() {
@@ -89,14 +95,20 @@ async fn drill(version: &str, others: &[&str], stops: u64, departures: usize) {
     cluster.own(driver.id());
     let scene = Scene::new(&cluster, log.clone());
     let pids = line(&log, "PIDS ");
-    let (left, done) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let drill = Drill {
+        stops,
+        departures,
+        began: Instant::now(),
+        left: AtomicUsize::new(0),
+        failed: AtomicBool::new(false),
+    };
     std::thread::scope(|scope| {
         for (index, (name, pid)) in pids.as_object().unwrap().iter().enumerate() {
             let pid = pid.as_u64().unwrap();
-            let (scene, left, done) = (&scene, &left, &done);
+            let (scene, drill) = (&scene, &drill);
             scope.spawn(move || {
                 let leaver = Leaver::new(scene, name, pid, seed.wrapping_add(index as u64));
-                leave_until(&leaver, name, departures, left, done);
+                drill.leave_until(&leaver, name);
             });
         }
     });
@@ -106,41 +118,74 @@ async fn drill(version: &str, others: &[&str], stops: u64, departures: usize) {
     }
     say(format_args!(
         "departures: {} of them, and every task came to its end",
-        left.load(Ordering::Relaxed)
+        drill.left.load(Ordering::Relaxed)
     ));
-    let _ = driver.wait();
+    ended("the driver's end", &mut driver);
     assert_eq!(cluster.stop(&CancellationToken::new()), Vec::<i32>::new());
 }
 
-/// Leaves one runner again and again, then lets it run to its end.
-fn leave_until(
-    leaver: &Leaver<'_>,
-    name: &str,
+/// What all who leave have in common.
+struct Drill {
+    /// Breakpoints of each runner.
+    stops: u64,
     departures: usize,
-    left: &AtomicUsize,
-    done: &AtomicBool,
-) {
-    // Where another has failed, the rest is of no interest.
-    struct Watch<'a>(&'a AtomicBool);
-    impl Drop for Watch<'_> {
-        fn drop(&mut self) {
-            if std::thread::panicking() {
-                self.0.store(true, Ordering::Relaxed);
+    began: Instant,
+    /// Departures so far, and what was let run since.
+    left: AtomicUsize,
+    /// Where one has failed, the rest is of no interest.
+    failed: AtomicBool,
+}
+
+impl Drill {
+    /// Leaves one runner again and again, then lets it run to its end.
+    fn leave_until(&self, leaver: &Leaver<'_>, name: &str) {
+        struct Watch<'a>(&'a AtomicBool);
+        impl Drop for Watch<'_> {
+            fn drop(&mut self) {
+                if std::thread::panicking() {
+                    self.0.store(true, Ordering::Relaxed);
+                }
             }
         }
-    }
-    let _watch = Watch(done);
-    let mut said: Vec<String> = Vec::new();
-    let mut kinds = KINDS.iter().cycle().skip(leaver.chance(KINDS.len()));
-    while let Some(id) = waiting(leaver, name, &said) {
-        assert!(!done.load(Ordering::Relaxed), "{name}: another has failed");
-        if left.fetch_add(1, Ordering::Relaxed) >= departures {
-            leaver.release(&id);
-            continue;
+        let _watch = Watch(&self.failed);
+        let mut said: Vec<String> = Vec::new();
+        let mut kinds = KINDS.iter().cycle().skip(leaver.chance(KINDS.len()));
+        let (mut released, mut refused_since) = (0, None);
+        while let Some(id) = waiting(leaver, name, &said) {
+            let failed = self.failed.load(Ordering::Relaxed);
+            assert!(!failed, "{name}: another has failed");
+            let left = self.left.fetch_add(1, Ordering::Relaxed);
+            if left >= self.departures {
+                let answer = leaver.release(&id);
+                // A relay that is replaced at that moment lets nothing run, or has forgotten that it did.
+                match answer["results"][0]["released"] == true {
+                    true => (released, refused_since) = (released + 1, None),
+                    false => {
+                        let since: &mut Instant = refused_since.get_or_insert_with(Instant::now);
+                        let patience = 2 * BACK;
+                        assert!(
+                            since.elapsed() < patience,
+                            "{name} is not let run: {answer}"
+                        );
+                    }
+                }
+                assert!(
+                    released <= 2 * self.stops,
+                    "{name} is let run, and does not end"
+                );
+                continue;
+            }
+            if left.is_multiple_of(TELL) {
+                let after = self.began.elapsed().as_secs();
+                say(format_args!(
+                    "departures: {left} of {} after {after} s",
+                    self.departures
+                ));
+            }
+            let departure = Departure::by_chance(*kinds.next().unwrap(), leaver);
+            said.push(format!("{departure:?}"));
+            leaver.leave(&id, &departure);
         }
-        let departure = Departure::by_chance(*kinds.next().unwrap(), leaver);
-        said.push(format!("{departure:?}"));
-        leaver.leave(&id, &departure);
     }
 }
 
@@ -169,12 +214,17 @@ fn waiting(leaver: &Leaver<'_>, name: &str, said: &[String]) -> Option<String> {
 
 /// The value behind `start`, as soon as the driver has printed it.
 fn line(log: &std::path::Path, start: &str) -> Value {
-    crate::support::eventually(start, Duration::from_secs(240), || {
+    eventually(start, SLOW, || {
         let text = std::fs::read_to_string(log).unwrap_or_default();
         let whole = &text[..text.rfind('\n')?];
         let line = whole.lines().find_map(|line| line.strip_prefix(start));
         line.map(|value| serde_json::from_str(value).unwrap())
     })
+}
+
+/// How `child` has ended.
+fn ended(what: &str, child: &mut Child) -> ExitStatus {
+    eventually(what, SLOW, || child.try_wait().unwrap())
 }
 
 /// A folder with that version of debugpy alone, made once.
@@ -183,7 +233,7 @@ fn debugpy(python: &std::path::Path, version: &str) -> PathBuf {
     let folder = root.join(version);
     if !folder.join("debugpy").exists() {
         let half = root.join(format!("{version}.{}", std::process::id()));
-        let made = Command::new(python)
+        let mut pip = Command::new(python)
             .args([
                 "-m",
                 "pip",
@@ -195,8 +245,9 @@ fn debugpy(python: &std::path::Path, version: &str) -> PathBuf {
             .arg("--target")
             .arg(&half)
             .arg(format!("debugpy=={version}"))
-            .status()
+            .spawn()
             .unwrap();
+        let made = ended("the end of pip", &mut pip);
         assert!(made.success(), "debugpy {version} is not to be had");
         // Another run may have been quicker.
         let _ = std::fs::rename(&half, &folder);

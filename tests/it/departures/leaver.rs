@@ -1,7 +1,7 @@
 //! Somebody who attaches to one worker and leaves it, in every way in which sessions end.
 
 use std::cell::RefCell;
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -166,14 +166,11 @@ impl<'a> Leaver<'a> {
         rows.find(|row| row["pid"] == self.pid).unwrap_or_default()
     }
 
-    pub(super) fn release(&self, id: &str) {
+    /// The relay's answer.
+    pub(super) fn release(&self, id: &str) -> Value {
         let body = json!({"ids": [id]});
-        self.http(
-            self.scene.address(),
-            "POST",
-            "/relay/v1/release",
-            Some(&body),
-        );
+        let to = self.scene.address();
+        self.http(to, "POST", "/relay/v1/release", Some(&body))
     }
 
     /// An answer as JSON; null where there is none.
@@ -186,7 +183,7 @@ impl<'a> Leaver<'a> {
             body.len()
         );
         let mut answer = String::new();
-        if let Ok(mut stream) = TcpStream::connect(to) {
+        if let Ok(mut stream) = connect(to) {
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             let _ = stream.write_all(request.as_bytes());
             let _ = stream.read_to_string(&mut answer);
@@ -343,9 +340,19 @@ fn interrupt(mut child: Child, delay: Duration) {
     drop(child.stdin.take());
     let until = Instant::now() + PATIENCE;
     while child.try_wait().unwrap().is_none() {
-        assert!(Instant::now() < until, "a command does not end by Ctrl-C");
+        if Instant::now() >= until {
+            let _ = child.kill();
+            panic!("a command does not end by Ctrl-C");
+        }
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// A connection that is there in time, and takes each write in time.
+fn connect(to: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&to, PATIENCE)?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
 }
 
 /// What a debugger says: until the worker is attached, and then.
@@ -386,6 +393,11 @@ impl Script {
     }
 }
 
+/// The time of a read or write is over.
+fn is_late(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
 struct Client {
     stream: TcpStream,
     read: Vec<u8>,
@@ -394,7 +406,7 @@ struct Client {
 impl Client {
     fn connect(to: SocketAddr) -> Self {
         Self {
-            stream: TcpStream::connect(to).unwrap(),
+            stream: connect(to).unwrap(),
             read: Vec::new(),
         }
     }
@@ -425,7 +437,12 @@ impl Client {
 
     /// Whoever is gone is not told any more.
     fn send(&mut self, bytes: &[u8]) {
-        let _ = self.stream.write_all(bytes);
+        if let Err(error) = self.stream.write_all(bytes) {
+            assert!(
+                !is_late(&error),
+                "the relay does not take what a client says"
+            );
+        }
     }
 
     /// Whether the debugger is ready to be configured, and not at its end.
@@ -454,7 +471,7 @@ impl Client {
                 self.read.extend_from_slice(&bytes[..n]);
                 true
             }
-            Err(error) => matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+            Err(error) => is_late(&error),
         }
     }
 
