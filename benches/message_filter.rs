@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use ray_relay::config;
 use ray_relay::dap::message_filter::{Action, MessageFilter};
+use ray_relay::identity::Principal;
 use ray_relay::masking::Masking;
 use ray_relay::policy::{Rights, Scope, Scopes, SessionObligations};
 use ray_relay::wire::dap::codec::{frame, parse, put_frame};
@@ -47,7 +48,10 @@ fn main() {
             };
             let rules = masking.as_ref().filter(|_| *masked);
             let start = Instant::now();
-            let sent = relay(&stream, MessageFilter::new(&rights, rules));
+            let sent = relay(
+                &stream,
+                MessageFilter::new(&rights, &Principal::anonymous(), rules),
+            );
             let took = start.elapsed().as_secs_f64();
             assert!(sent > stream.len() / 2, "everything comes out again");
             // The first round settles caches.

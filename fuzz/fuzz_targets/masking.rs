@@ -9,6 +9,7 @@ use libfuzzer_sys::fuzz_target;
 use ray_relay::config;
 use ray_relay::dap::message_filter::{Action, MessageFilter};
 use ray_relay::dap::messages::OfWorker;
+use ray_relay::identity::Principal;
 use ray_relay::masking::{MASKED, MaskedSession, MaskedStream, Masking};
 use ray_relay::policy::{Rights, Scope, Scopes, SessionObligations};
 use serde_json::Value;
@@ -28,7 +29,7 @@ fuzz_target!(|bytes: &[u8]| {
             scopes: Scopes::NONE.with(Scope::View),
             obligations: SessionObligations::default(),
         };
-        let mut filter = MessageFilter::new(&rights, Some(&RULES));
+        let mut filter = MessageFilter::new(&rights, &Principal::anonymous(), Some(&RULES));
         if filter.passes(bytes) {
             let told = filter.on_worker(message.clone());
             assert_eq!(told, [Action::ToClient(message.clone())]);

@@ -5,6 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use ray_relay::dap::message_filter::Action;
 use ray_relay::dap::view_filter::{FIRST_OWN_SEQ, ViewFilter};
+use ray_relay::identity::Principal;
 use ray_relay::policy::{Scope, Scopes};
 use serde_json::Value;
 
@@ -32,7 +33,7 @@ const PASSING: [&str; 20] = [
 ];
 
 fuzz_target!(|text: &[u8]| {
-    let mut filter = ViewFilter::new(Scopes::NONE.with(Scope::View));
+    let mut filter = ViewFilter::new(Scopes::NONE.with(Scope::View), &Principal::anonymous());
     // One message a line; those that begin with a space come from the worker.
     for line in text.split(|b| *b == b'\n') {
         let Ok(message @ Value::Object(_)) = serde_json::from_slice::<Value>(line) else {

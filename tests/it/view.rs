@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use ray_relay::config;
 use ray_relay::dap::message_filter::MessageFilter;
+use ray_relay::identity::Principal;
 use ray_relay::masking::Masking;
 use ray_relay::policy::{Rights, Scope, Scopes, SessionObligations};
 use serde_json::{Value, json};
@@ -87,7 +88,7 @@ async fn what_is_tried_against_view_does_run_code_with_debug() {
     let Some(watched) = Watched::start().await else {
         return;
     };
-    let filter = MessageFilter::new(&rights(Scope::Debug), None);
+    let filter = MessageFilter::new(&rights(Scope::Debug), &Principal::anonymous(), None);
     let mut client = Client::attach(&watched, filter, attach_arguments()).await;
     for command in [
         "evaluate",
@@ -110,7 +111,7 @@ async fn what_is_tried_against_view_does_run_code_with_debug() {
         let Some(watched) = Watched::start().await else {
             return;
         };
-        let filter = MessageFilter::new(&rights(Scope::Debug), None);
+        let filter = MessageFilter::new(&rights(Scope::Debug), &Principal::anonymous(), None);
         let mut client = Client::attach(&watched, filter, attach_arguments()).await;
         let arguments = harmful(&client, command);
         client.request(command, arguments).await;
@@ -128,7 +129,7 @@ async fn with_view_every_request_of_debugpy_is_harmless_or_refused() {
     let Some(mut watched) = Watched::start().await else {
         return;
     };
-    let filter = MessageFilter::new(&rights(Scope::View), None);
+    let filter = MessageFilter::new(&rights(Scope::View), &Principal::anonymous(), None);
     let mut arguments = attach_arguments();
     arguments["guiEventLoop"] = "antigravity.fly".into();
     arguments["autoReload"] = json!({"enable": true});
@@ -216,7 +217,7 @@ async fn with_view_a_variable_is_shown_by_its_name() {
     let Some(watched) = Watched::start().await else {
         return;
     };
-    let filter = MessageFilter::new(&rights(Scope::View), None);
+    let filter = MessageFilter::new(&rights(Scope::View), &Principal::anonymous(), None);
     let mut client = Client::attach(&watched, filter, attach_arguments()).await;
     let total = client.watch("total").await;
     assert_eq!(total["body"]["result"], "0", "{total}");
@@ -294,7 +295,7 @@ async fn what_is_masked_is_seen_nowhere() {
         let Some(watched) = Watched::start().await else {
             return;
         };
-        let filter = MessageFilter::new(&rights(scope), Some(&rules));
+        let filter = MessageFilter::new(&rights(scope), &Principal::anonymous(), Some(&rules));
         let mut arguments = attach_arguments();
         arguments["redirectOutput"] = true.into();
         let mut client = Client::attach(&watched, filter, arguments).await;
