@@ -96,7 +96,7 @@ mod tests {
             at_neighbour: false,
         };
         Breakpoint {
-            state: State::Attached(holder.into()),
+            state: State::Attached(holder),
             ..paused("square", 1)
         }
     }
