@@ -56,7 +56,7 @@ struct BesideKeeper<'a> {
 impl<'a> BesideKeeper<'a> {
     fn new(cluster: &'a Cluster) -> Self {
         let place = Place::new();
-        let keeper = Keeper::start(cluster, place.path("keeper"));
+        let keeper = Keeper::start(cluster, &place.path("keeper"));
         Self {
             cluster,
             place,

@@ -276,7 +276,7 @@ impl<'a> Field<'a> {
         let held = self.seats.iter().filter(|seat| seat.held().is_some());
         held.for_each(|seat| seat.may_run(Excuse::Keeper));
         drop(keeper.take());
-        *keeper = Some(Keeper::start(self.cluster, self.path("keeper")));
+        *keeper = Some(Keeper::start(self.cluster, &self.path("keeper")));
     }
 
     /// The keeper, where there is one.

@@ -1,6 +1,6 @@
 //! The process that has a relay's connections to debuggers beside it.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     /// One that listens at `socket` when this returns.
-    pub(crate) fn start(cluster: &Cluster, socket: PathBuf) -> Self {
+    pub(crate) fn start(cluster: &Cluster, socket: &Path) -> Self {
         // That of one that was killed before.
-        _ = std::fs::remove_file(&socket);
+        _ = std::fs::remove_file(socket);
         let mut command = cluster.exec("relay", env!("CARGO_BIN_EXE_ray-relay"));
-        command.arg("keeper").arg(&socket).stdout(Stdio::null());
+        command.arg("keeper").arg(socket).stdout(Stdio::null());
         let child = command.spawn().unwrap();
         eventually("the keeper's socket", Duration::from_secs(30), || {
             socket.exists().then_some(())
