@@ -17,7 +17,7 @@ Examples:
       --tls-cert tls/cert.pem --tls-key tls/key.pem --token-file agents.token
       the relay too, beside the head
 
-Deploying needs only Ray's Jobs API, on the port of its dashboard. It uploads this program as a package, and a job keeps one agent (`ray-relay node`) on each node of the cluster, also on nodes that join later. Ray restarts an agent that dies. Deploying again replaces the old agents; --remove removes them.
+Deploying needs only Ray's Jobs API, on the port of its dashboard. It uploads this program as a package, and a job keeps one agent (`ray-relay node`) on each node of the cluster, also on nodes that join later. Ray restarts an agent that dies. Where agents of this --name run already, deploying takes --replace, which ends them and their sessions; --remove removes them.
 
 The agents' token goes to the cluster sealed for a key that was made there. It is in no package, runtime environment, entrypoint or log. Users who may run jobs on the cluster can still read it on a node, like everything that belongs to Ray's user there: give agents a token with the scope `node` alone.
 

@@ -69,6 +69,9 @@ pub struct DeployArgs {
     /// Name of the deployment, where a cluster has several
     #[arg(long, value_name = "NAME", default_value = "agents", value_parser = name)]
     pub name: String,
+    /// End a deployment of this name that runs, and its sessions, first
+    #[arg(long, conflicts_with_all = ["status", "remove"])]
+    pub replace: bool,
     /// Show which nodes have an agent
     #[arg(long, conflicts_with_all = ["remove", "relay_url", "relay"])]
     pub status: bool,

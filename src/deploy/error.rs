@@ -47,6 +47,19 @@ pub enum DeployError {
     /// A process on the cluster lost the one that it talks to.
     #[error("cannot talk to the process that started this one: {0}")]
     Pipe(io::Error),
+    /// A deployment of that name runs.
+    #[error(
+        "{name} runs already (job {id}, relay: {relays}), and its sessions would end: `ray-relay deploy --status` shows it, \
+         --replace ends it first, and --name gives yours another name"
+    )]
+    Runs {
+        /// Its name.
+        name: String,
+        /// Submission id.
+        id: String,
+        /// Which relays its agents dial.
+        relays: String,
+    },
     /// The driver's job ended, or did not begin.
     #[error("the job {id} on the cluster {what}. It said:\n{output}")]
     Job {

@@ -63,6 +63,9 @@ pub async fn run(args: DeployArgs) -> Result<(), DeployError> {
         return deployment.remove(args.json).await;
     }
     let wanted = args.wanted()?;
+    if !args.replace {
+        deployment.is_free().await?;
+    }
     let deadline = Instant::now() + args.timeout;
     let id = deployment.submit(&wanted).await?;
     deployment.hand_over(&id, &wanted, deadline).await?;
@@ -77,6 +80,19 @@ struct Deployment {
 }
 
 impl Deployment {
+    /// Whether nothing of this name runs: it may be another person's, and its sessions would end.
+    async fn is_free(&self) -> Result<(), DeployError> {
+        let jobs = self.mine().await?;
+        match jobs.iter().find(|job| !job.ended()) {
+            None => Ok(()),
+            Some(job) => Err(DeployError::Runs {
+                name: self.name.clone(),
+                id: replaced(&job.submission_id).into_owned(),
+                relays: one_line(job.metadata["ray_relay"].as_str().unwrap_or("not said")),
+            }),
+        }
+    }
+
     /// Uploads the package and submits the job, in the place of one that is there; returns its submission id.
     ///
     /// Each has an id of its own: Ray appends to the log of a job whose id was used before, and on 2.60 the monitor of the

@@ -48,12 +48,12 @@ impl<'a> Deployer<'a> {
         command.output().unwrap()
     }
 
-    fn deploy(&self) -> Output {
+    fn deploy(&self, more: &[&str]) -> Output {
         let token = self.dir.path().join("token").display().to_string();
         // Where nobody listens: an agent does not give up on a relay.
         let pin = format!("sha256:{}", "0".repeat(64));
         let url = ["--relay-url", "https://10.88.0.200:1", "--pin", &pin];
-        self.run(&[&url[..], &["--token-file", &token]].concat())
+        self.run(&[&url[..], &["--token-file", &token], more].concat())
     }
 
     /// Each node's address with the state of its agent and the number of its restarts.
@@ -121,7 +121,7 @@ fn agents_come_and_go(version: &str) {
         said(&output)
     );
 
-    let output = deployer.deploy();
+    let output = deployer.deploy(&[]);
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     for node in ["head", "w1", "w2"] {
         deployer.wait_one(node);
@@ -138,8 +138,16 @@ fn agents_come_and_go(version: &str) {
     deployer.wait_running(4, 2);
     deployer.wait_one("w3");
 
-    // Another in its place.
-    let output = deployer.deploy();
+    // Another does not take its place unasked.
+    let output = deployer.deploy(&[]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(
+        said(&output).contains("agents runs already (job ray-relay-agents-"),
+        "{}",
+        said(&output)
+    );
+    deployer.wait_running(4, 2);
+    let output = deployer.deploy(&["--replace"]);
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     let output = deployer.run(&["--remove"]);
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
