@@ -52,7 +52,7 @@ pub struct DeployArgs {
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub ray_token_file: Option<PathBuf>,
     /// Dashboard as the nodes reach it, where it is not at the address that Ray gives it
-    #[arg(long, value_name = "URL", value_hint = clap::ValueHint::Url)]
+    #[arg(long, value_name = "URL", value_hint = clap::ValueHint::Url, hide_short_help = true)]
     pub node_ray_address: Option<String>,
     /// Where the relay listens on the head (with --relay)
     #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:5678")]
