@@ -64,8 +64,7 @@ async fn given(
     let park = PassedPark {
         connection: near.into_std().unwrap().into(),
         stored: stored(&breakpoint, keeps_ms, configured),
-        claim: None,
-        unlisted: None,
+        hold: None,
     };
     take_up(&context, park);
     (context, breakpoint.id, Conversation::new(far, 1 << 20))

@@ -88,15 +88,15 @@ pub(super) fn stack(body: &[u8]) -> bool {
 #[serde(deny_unknown_fields)]
 struct StackAnswer {
     #[serde(rename = "seq")]
-    _seq: Scalar,
+    _seq: PlainScalar,
     #[serde(rename = "type")]
-    _type: Scalar,
+    _type: PlainScalar,
     #[serde(rename = "request_seq")]
-    _request: Scalar,
+    _request: PlainScalar,
     #[serde(rename = "success", deserialize_with = "holds")]
     _success: (),
     #[serde(rename = "command")]
-    _command: Scalar,
+    _command: PlainScalar,
     #[serde(rename = "body")]
     _body: Object<Stack>,
 }
@@ -105,45 +105,45 @@ struct StackAnswer {
 #[serde(deny_unknown_fields)]
 struct Stack {
     #[serde(rename = "stackFrames")]
-    _frames: Vec<Object<Frame>>,
+    _frames: Vec<Object<PlainFrame>>,
     #[serde(rename = "totalFrames", default)]
-    _total: Scalar,
+    _total: PlainScalar,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Frame {
+struct PlainFrame {
     #[serde(rename = "id")]
-    _id: Scalar,
+    _id: PlainScalar,
     #[serde(rename = "name")]
-    _name: Scalar,
+    _name: PlainScalar,
     #[serde(rename = "source")]
-    _source: Object<Source>,
+    _source: Object<PlainSource>,
     #[serde(rename = "line")]
-    _line: Scalar,
+    _line: PlainScalar,
     #[serde(rename = "column")]
-    _column: Scalar,
+    _column: PlainScalar,
     #[serde(rename = "endLine")]
-    _end_line: Scalar,
+    _end_line: PlainScalar,
     #[serde(rename = "endColumn")]
-    _end_column: Scalar,
+    _end_column: PlainScalar,
     #[serde(rename = "moduleId")]
-    _module: Scalar,
+    _module: PlainScalar,
     #[serde(rename = "presentationHint")]
-    _hint: Scalar,
+    _hint: PlainScalar,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Source {
+struct PlainSource {
     #[serde(rename = "name")]
-    _name: Scalar,
+    _name: PlainScalar,
     #[serde(rename = "path", deserialize_with = "file")]
     _path: (),
     #[serde(rename = "sourceReference")]
-    _reference: Scalar,
+    _reference: PlainScalar,
     #[serde(rename = "presentationHint")]
-    _hint: Scalar,
+    _hint: PlainScalar,
 }
 
 fn holds<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
@@ -181,15 +181,15 @@ impl Visitor<'_> for PathOrNone {
 
 /// What is neither an object nor an array.
 #[derive(Default)]
-struct Scalar;
+struct PlainScalar;
 
-impl<'de> Deserialize<'de> for Scalar {
+impl<'de> Deserialize<'de> for PlainScalar {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from.deserialize_any(Self)
     }
 }
 
-impl Visitor<'_> for Scalar {
+impl Visitor<'_> for PlainScalar {
     type Value = Self;
 
     fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {

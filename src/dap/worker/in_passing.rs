@@ -15,7 +15,8 @@ use crate::wire::peer_stream::PeerStream;
 const TURN: usize = 64 * 1024;
 
 /// The next event of `splice` that the session has to see; messages that `filter` alone decides on are passed on, and what is
-/// evaluated where it is `free`: neither on record nor refused. Where the session `wants_stacks`, it sees those. Cancel safe: whatever it waits for, nothing is held here.
+/// evaluated where it is `free`: neither on record nor refused. Where the session `wants_stacks`, it sees those. Cancel safe:
+/// whatever it waits for, nothing is held here.
 pub(super) async fn next<S: PeerStream>(
     splice: &mut Splice<S, Worker>,
     filter: &MessageFilter,
