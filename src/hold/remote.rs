@@ -145,7 +145,7 @@ impl RemoteHolds {
         self.processes.remove(&replica).unwrap_or_default()
     }
 
-    /// A process of this machine has handed over the worker `worker_id` of `cluster`, which is in no list yet.
+    /// A process of this machine has handed over the worker `worker_id` of `cluster`.
     pub(crate) fn hand_over(&mut self, cluster: &str, worker_id: &str) -> Touched {
         let mut said = self.processes.values().flatten();
         let held = said.find(|hold| hold.is_of(cluster, worker_id)).cloned();

@@ -1,7 +1,7 @@
 //! Parks that go from a predecessor to its successor: the connection to the debugger, and what is known of it.
 //!
-//! The successor has what the predecessor holds claimed already; the claim goes with the park, so that no other client gets the
-//! worker in between. What it has not listed yet, because Ray no longer has it as paused, stays held as the predecessor said.
+//! What the predecessor has said of the worker stands at the successor until the park is taken up, so that no other client gets it
+//! in between; also where it is in no list yet, because Ray no longer has it as paused.
 
 use std::os::fd::OwnedFd;
 
@@ -13,7 +13,7 @@ use super::Takeover;
 use super::link::OutgoingMessage;
 use super::messages::Message;
 use crate::debugger::kept::Stored;
-use crate::ray::registry::{Claim, HandedOver};
+use crate::ray::registry::PassedHold;
 
 /// Parks that have come and are not taken up yet.
 pub(super) const COMING: usize = 1024;
@@ -24,10 +24,8 @@ pub(crate) struct PassedPark {
     pub(crate) connection: OwnedFd,
     /// What is known of it, as JSON.
     pub(crate) stored: Value,
-    /// What has stood for it here.
-    pub(crate) claim: Option<Claim>,
-    /// What stands for it where it is in no list yet.
-    pub(crate) unlisted: Option<HandedOver>,
+    /// What stands for it here; `None`: it is a subprocess, beside the worker.
+    pub(crate) hold: Option<PassedHold>,
 }
 
 /// Room for one park on its way to the successor.
@@ -67,14 +65,10 @@ impl Takeover {
     /// A predecessor has given a park.
     pub(super) fn take_park(&self, connection: OwnedFd, stored: Value) {
         let tenant = &stored["tenant"];
-        let id = tenant["breakpoint"].as_str();
-        // A subprocess is beside the worker, which another park has.
-        let id = id.filter(|_| tenant["process"].is_null());
-        let id = id.and_then(|id| id.parse().ok());
-        let claim = id.and_then(|id| self.registry.take_over(id));
         let named = (tenant["cluster"].as_str(), tenant["worker_id"].as_str());
-        let unlisted = match (id, &claim, named) {
-            (Some(_), None, (Some(cluster), Some(worker))) => {
+        let hold = match named {
+            // A subprocess is beside the worker, which another park has.
+            (Some(cluster), Some(worker)) if tenant["process"].is_null() => {
                 Some(self.registry.hand_over(cluster, worker))
             }
             _ => None,
@@ -82,8 +76,7 @@ impl Takeover {
         let park = PassedPark {
             connection,
             stored,
-            claim,
-            unlisted,
+            hold,
         };
         if self.parks.try_send(park).is_err() {
             warn!("there is no room for a park of the predecessor, and its task runs on");

@@ -70,8 +70,7 @@ impl TestSuccessor {
                 return PassedPark {
                     connection,
                     stored,
-                    claim: None,
-                    unlisted: None,
+                    hold: None,
                 };
             }
         }

@@ -28,7 +28,7 @@ use crate::keeper::{KeptSlot, LeftConnection};
 use crate::memory::Account;
 use crate::policy::Scope;
 use crate::ray::registry::{
-    Breakpoint, BreakpointId, Claim, ClaimError, EnteredBreakpoint, HandedOver, Holder,
+    Breakpoint, BreakpointId, Claim, ClaimError, EnteredBreakpoint, Holder, PassedHold,
 };
 use crate::session::{Authorized, Permit, authorise, parks};
 use crate::takeover::PassedPark;
@@ -97,9 +97,7 @@ pub(crate) struct Restored {
     stored: Stored,
     owner: Ownership,
     /// What stands for it in the registry already.
-    claim: Option<Claim>,
-    /// What does until it is listed.
-    unlisted: Option<HandedOver>,
+    hold: Option<PassedHold>,
 }
 
 /// A worker that is held again for its person.
@@ -161,18 +159,13 @@ impl Restored {
         let PassedPark {
             connection,
             stored,
-            claim,
-            unlisted,
+            hold,
         } = park;
         let keeper = context.keeper.as_ref();
         let slot = keeper.and_then(|keeper| keeper.keep(connection.as_fd()).ok());
         let stored = serde_json::from_value(stored).ok();
         let restored = Self::read(connection, stored, slot)?;
-        Some(Self {
-            claim,
-            unlisted,
-            ..restored
-        })
+        Some(Self { hold, ..restored })
     }
 
     fn read(connection: OwnedFd, stored: Option<Stored>, slot: Option<KeptSlot>) -> Option<Self> {
@@ -194,8 +187,7 @@ impl Restored {
             kept: slot.map(|slot| KeptConnection::new(slot, stored.clone())),
             stored,
             owner,
-            claim: None,
-            unlisted: None,
+            hold: None,
         })
     }
 
@@ -290,14 +282,12 @@ impl Restored {
     }
 
     /// The permit of the person who had the worker, once Ray knows that; `None`: that person may have it no more.
-    async fn permit(&mut self, context: &Context) -> Option<Permit> {
-        let claim = self.claim.take();
+    async fn permit(&self, context: &Context) -> Option<Permit> {
         let keep = self.stored.keep.as_ref().map(|(keep, _)| keep);
         let entered = keep.and_then(|keep| EnteredBreakpoint::read(keep.entered.as_deref()?));
-        let breakpoint = match (&claim, &entered) {
-            (Some(claim), _) => Arc::clone(claim.breakpoint()),
-            (None, Some(entered)) => Arc::new(entered.breakpoint()),
-            (None, None) => self.breakpoint(context).await?,
+        let breakpoint = match &entered {
+            Some(entered) => Arc::new(entered.breakpoint()),
+            None => self.breakpoint(context).await?,
         };
         let principal = context.auth.carried(self.owner.identity.clone())?;
         let scopes = [Scope::Debug, Scope::View, Scope::Terminal];
@@ -317,17 +307,14 @@ impl Restored {
         if let Some(process) = self.owner.process {
             return Some(Permit::beside(authorized, process, holder, Some(way)));
         }
-        let claim = match (claim, &entered) {
-            (Some(claim), _) => claim,
-            (None, Some(entered)) => entered_again(context, entered, &holder).await?,
-            (None, None) => {
-                let registry = &context.registry;
-                let stands = self.unlisted.as_ref();
-                match stands.and_then(|_| registry.take_over(breakpoint.id)) {
-                    Some(claim) => claim,
-                    None => return Permit::acquire(registry, authorized, holder).ok(),
-                }
-            }
+        let registry = &context.registry;
+        let handed_over = || registry.take_over(self.hold.as_ref().map(|_| breakpoint.id)?);
+        let claim = match &entered {
+            Some(entered) => entered_again(context, entered, &holder).await?,
+            None => match handed_over() {
+                Some(claim) => claim,
+                None => return Permit::acquire(registry, authorized, holder).ok(),
+            },
         };
         if self.stored.prompt.is_some() {
             // It cannot be entered again.

@@ -71,8 +71,7 @@ async fn given(relay: &Relay, breakpoint: &Breakpoint, keeps_ms: u64, at: Value)
     let park = PassedPark {
         connection: near.unwrap().into_std().unwrap().into(),
         stored: stored(breakpoint, keeps_ms, at),
-        claim: None,
-        unlisted: None,
+        hold: None,
     };
     let context = Arc::clone(&relay.context);
     tokio::spawn(async move {
@@ -229,8 +228,7 @@ async fn one_that_was_never_dialled_is_no_session() {
     let park = PassedPark {
         connection: socket.as_fd().try_clone_to_owned().unwrap(),
         stored,
-        claim: None,
-        unlisted: None,
+        hold: None,
     };
     let restored = Restored::passed(&relay.context, park).unwrap();
     let claimed = timeout(PATIENCE, restored.claim(&relay.context)).await;

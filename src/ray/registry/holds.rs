@@ -5,14 +5,15 @@ use std::sync::Arc;
 use super::{Breakpoint, BreakpointId, Claim, ClaimError, EnteredBreakpoint, Holder, Registry};
 use crate::hold::{RemoteHold, RemoteHolds, Touched};
 
-/// A worker that another process has handed over before it was listed here. It is held elsewhere for as long as this is.
-pub(crate) struct HandedOver {
+/// A worker that another process has handed over, listed here or not yet. It is held elsewhere for as long as this is, or until
+/// it is [taken over](Registry::take_over).
+pub(crate) struct PassedHold {
     registry: Registry,
     cluster: String,
     worker_id: String,
 }
 
-impl Drop for HandedOver {
+impl Drop for PassedHold {
     fn drop(&mut self) {
         let (cluster, worker) = (&self.cluster, &self.worker_id);
         self.registry.hear(|said| said.taken_up(cluster, worker));
@@ -21,9 +22,9 @@ impl Drop for HandedOver {
 
 impl Registry {
     /// Has the worker `worker_id` of `cluster` stay held elsewhere, as the process that hands it over has said.
-    pub(crate) fn hand_over(&self, cluster: &str, worker_id: &str) -> HandedOver {
+    pub(crate) fn hand_over(&self, cluster: &str, worker_id: &str) -> PassedHold {
         self.hear(|said| said.hand_over(cluster, worker_id));
-        HandedOver {
+        PassedHold {
             registry: self.clone(),
             cluster: cluster.to_owned(),
             worker_id: worker_id.to_owned(),
