@@ -11,10 +11,11 @@ use tokio::sync::Mutex;
 use super::failure::{Exit, Fails};
 use super::relay_client::RelayError;
 use super::relay_token::RENEWED_BEFORE;
-use super::token_command::{Dated, expiry};
+use super::token_command::Dated;
 use crate::dial::kube::{
     AccountName, Forwarder, KubeCluster, KubeError, KubeconfigChoice, request_token,
 };
+use crate::identity::unverified_expiry;
 use crate::wire::relay_url::RelayUrl;
 
 /// The audience that a relay wants of tokens where it is not configured otherwise.
@@ -206,7 +207,7 @@ impl KubeRelay {
         let Some(account) = &self.account else {
             let own = self.cluster.bearer().await?;
             return Ok(own.map(|token| Dated {
-                expires: expiry(&token),
+                expires: unverified_expiry(&token),
                 token,
             }));
         };

@@ -15,7 +15,8 @@ use hyper::header::HeaderValue;
 use parking_lot::Mutex;
 use zeroize::Zeroizing;
 
-use super::token_command::{self, Dated, expiry};
+use super::token_command::{self, Dated};
+use crate::identity::unverified_expiry;
 use crate::wire::relay_url::{RelayUrl, is_this_machine};
 use crate::wire::text::replaced;
 
@@ -147,7 +148,7 @@ impl RelayTokenArgs {
             return Err(RelayTokenError::InClear(relay.to_string()));
         }
         Ok(Some(Dated {
-            expires: expires.or_else(|| expiry(token)),
+            expires: expires.or_else(|| unverified_expiry(token)),
             token: Zeroizing::new(token.to_owned()),
         }))
     }

@@ -10,7 +10,7 @@ use super::relay_client::RelayClient;
 use super::terminal::say;
 use super::worker_session::WorkerSessionError as SessionError;
 use crate::listing::row::Row;
-use crate::ray::registry::BreakpointIdPrefix;
+use crate::ray::registry::{BreakpointIdPrefix, names_worker};
 use crate::wire::human_time::span;
 use crate::wire::text::replaced;
 
@@ -52,7 +52,7 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Failure> {
     // A worker of Ray's that is in no list: the relay asks the head for it. Of which job and cluster it is, nothing says here.
     let is_narrowed = args.job.is_some() || args.cluster.is_some();
     let unlisted = args.target.as_deref();
-    let unlisted = unlisted.filter(|target| !is_narrowed && is_worker_id(target));
+    let unlisted = unlisted.filter(|target| !is_narrowed && names_worker(target));
     if chosen.is_empty() && unlisted.is_none() {
         if let Some(target) = &args.target {
             return Err(SessionError::Unknown(replaced(target).into_owned()).into());
@@ -177,11 +177,6 @@ pub(super) fn called(rows: &[Value], name: &str) -> Result<Vec<Value>, SessionEr
 fn is_called(row: &Value, name: &str) -> bool {
     let keys = ["id", "name", "title", "actor_name", "task_id", "worker_id"];
     keys.iter().any(|key| is(row, key, name))
-}
-
-/// Whether `text` can only be a worker id of Ray's, or its beginning.
-fn is_worker_id(text: &str) -> bool {
-    (8..=56).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn agreed(chosen: &[Value], force: bool) -> io::Result<bool> {

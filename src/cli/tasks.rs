@@ -11,6 +11,7 @@ use super::ListArgs;
 use super::failure::Failure;
 use super::relay_args::RelayArgs;
 use super::relay_client::RelayClient;
+use super::snapshot::running::{looks, process};
 use super::terminal;
 use super::terminal::say;
 use crate::listing::fold::member::Member;
@@ -141,16 +142,15 @@ async fn hung(client: &RelayClient, args: &TasksArgs, age: Duration) -> Result<V
 
 /// Of two answers of looks, apart from each other, what is at the same place in both.
 fn both(first: &Value, second: &Value, age: Duration) -> Value {
-    let looks = |answer: &Value| answer["looks"].as_array().cloned().unwrap_or_default();
-    let before: BTreeMap<String, Value> = looks(first).into_iter().map(|l| (key(&l), l)).collect();
+    let before: BTreeMap<String, &Value> = looks(first).iter().map(|l| (process(l), l)).collect();
     let (mut tasks, mut unknown) = (Vec::new(), Vec::new());
     for look in looks(second) {
         // One that was not there before is not at the same place.
-        let Some(before) = before.get(&key(&look)) else {
+        let Some(&before) = before.get(&process(look)) else {
             continue;
         };
-        let (then, now) = (Member::read(before, false), Member::read(&look, false));
-        if let Some(why) = [before, &look]
+        let (then, now) = (Member::read(before, false), Member::read(look, false));
+        if let Some(why) = [before, look]
             .iter()
             .find_map(|look| look["error"].as_str())
         {
@@ -163,7 +163,7 @@ fn both(first: &Value, second: &Value, age: Duration) -> Value {
         let ids: BTreeSet<&str> = rows(before)
             .filter_map(|row| row["task_id"].as_str())
             .collect();
-        for row in rows(&look) {
+        for row in rows(look) {
             let is_old = row["running_seconds"]
                 .as_f64()
                 .is_some_and(|s| s >= age.as_secs_f64());
@@ -181,12 +181,6 @@ fn both(first: &Value, second: &Value, age: Duration) -> Value {
 
 fn rows(look: &Value) -> impl Iterator<Item = &Value> {
     look["tasks"].as_array().into_iter().flatten()
-}
-
-/// What tells the process of `look` from others.
-fn key(look: &Value) -> String {
-    let task = &look["tasks"][0];
-    format!("{} {}", task["cluster"], task["worker_id"])
 }
 
 /// Leaves those that are asked for, in their order: by job and group, where no other is asked for.

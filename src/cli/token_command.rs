@@ -6,11 +6,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::DateTime;
 use serde::Deserialize;
 use zeroize::Zeroizing;
+
+use crate::identity::unverified_expiry;
 
 /// How long a command may take: it may ask a person to log in.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -106,7 +106,7 @@ fn taken_off(output: &str) -> Result<Dated, String> {
     let text = output.trim();
     if !text.starts_with('{') {
         let token = Zeroizing::new(text.to_owned());
-        let expires = expiry(&token);
+        let expires = unverified_expiry(&token);
         return Ok(Dated { token, expires });
     }
     // The words of a JSON error name a place, and may name what stands there.
@@ -134,27 +134,17 @@ fn taken_off(output: &str) -> Result<Dated, String> {
                 .map_err(|_| "prints an expirationTimestamp that is no time".to_owned())?
                 .into(),
         ),
-        None => expiry(&token),
+        None => unverified_expiry(&token),
     };
     Ok(Dated { token, expires })
-}
-
-/// When `token` expires, where it is a JWT that says so. Its word is not trusted: the relay decides.
-pub(super) fn expiry(token: &str) -> Option<SystemTime> {
-    #[derive(Deserialize)]
-    struct Claims {
-        exp: f64,
-    }
-    let claims = token.split('.').nth(1)?;
-    let claims = Zeroizing::new(URL_SAFE_NO_PAD.decode(claims).ok()?);
-    let claims: Claims = serde_json::from_slice(&claims).ok()?;
-    let since = Duration::try_from_secs_f64(claims.exp).ok()?;
-    SystemTime::UNIX_EPOCH.checked_add(since)
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use base64::Engine;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
     use super::*;
 
     #[test]

@@ -12,7 +12,7 @@ use super::RelayArgs;
 use super::failure::{Exit, Fails};
 use super::relay_client::RelayError;
 use crate::pdb::{Lost, PromptEnd, PromptError};
-use crate::ray::registry::BreakpointId;
+use crate::ray::registry::{BreakpointId, names_worker};
 use crate::wire::text::replaced;
 
 /// Why a session came to nothing.
@@ -153,8 +153,7 @@ pub(super) fn relay_block(which: &Which) -> Value {
 /// Whether `name` is a worker id of Ray's or the beginning of one; 48 digits are a task id. Eight may be an id of the
 /// relay's, which looks for such a worker itself.
 fn is_worker_id(name: &str) -> bool {
-    let is_hex = name.bytes().all(|byte| byte.is_ascii_hexdigit());
-    is_hex && (9..=56).contains(&name.len()) && name.len() != 48
+    names_worker(name) && ![BreakpointId::LEN, 48].contains(&name.len())
 }
 
 /// The same, with the token for the relay that `args` name.

@@ -48,6 +48,25 @@ pub struct Holder {
 }
 
 impl Holder {
+    /// Of a session of this relay, from now on.
+    pub fn here(
+        session: u64,
+        subject: Option<String>,
+        client: &str,
+        peer: Option<SocketAddr>,
+    ) -> Self {
+        Self {
+            session,
+            subject,
+            client: client.to_owned(),
+            peer,
+            since: Timestamp::now(),
+            replica: None,
+            parked_until: None,
+            at_neighbour: false,
+        }
+    }
+
     /// Its session is one of this relay's.
     pub fn is_here(&self) -> bool {
         self.replica.is_none()

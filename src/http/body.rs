@@ -11,6 +11,11 @@ use tokio::time::timeout;
 /// How long a body may take, from its first byte to its last.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// For a key of a body that is true where it is left out.
+pub(super) fn yes() -> bool {
+    true
+}
+
 /// The whole of `body`; `None` where it is longer than `largest` bytes, does not come within 10 s, or breaks off. To be
 /// called once it is known that its sender may ask for something.
 pub(super) async fn whole(body: Incoming, largest: usize) -> Option<Bytes> {

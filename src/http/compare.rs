@@ -47,14 +47,10 @@ const WANTED: &str = "the body has to be {\"ids\": [\"ID\"]}, with 1 to 256 ids 
 struct CompareRequest {
     ids: Vec<String>,
     /// Whether values of variables are compared, which are made by the program's own code.
-    #[serde(default = "yes")]
+    #[serde(default = "body::yes")]
     locals: bool,
     /// Longest value, in characters.
     limit: Option<usize>,
-}
-
-fn yes() -> bool {
-    true
 }
 
 impl CompareRequest {

@@ -26,6 +26,7 @@ use super::{audit, authenticate, body, credential, hop, origin, query};
 use crate::identity::{Opens, STAY, Secret};
 use crate::policy::Scope;
 use crate::session::authenticate::PresentedCredential;
+use crate::wire::text::percent_encoded;
 
 /// Largest body of a request for the way, in bytes.
 const LARGEST: usize = 16 * 1024;
@@ -81,8 +82,8 @@ fn way(
     if needs_ticket(exchange) {
         // Behind an ingress there may be more in front of the path.
         let up = "../".repeat(parts.uri.path().matches('/').count().saturating_sub(1));
-        let at = escaped(&at);
-        let name = escaped(name);
+        let at = percent_encoded(&at);
+        let name = percent_encoded(name);
         return Ok(redirect(&format!("{up}relay/?dashboard={name}&at={at}")));
     }
     let default = exchange.ctx.registry.default_cluster();
@@ -129,17 +130,6 @@ fn within(path: &str) -> String {
         true => path.to_owned(),
         false => "/".to_owned(),
     }
-}
-
-/// As the value of a query.
-fn escaped(text: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~');
-    text.bytes()
-        .map(|b| match plain(b) {
-            true => char::from(b).to_string(),
-            false => format!("%{b:02X}"),
-        })
-        .collect()
 }
 
 /// `POST /relay/v1/dashboard` with `{"cluster": NAME, "path": "/"}`: `{"url": "//HOST:PORT/…"}`, the way to a dashboard for
@@ -238,6 +228,5 @@ mod tests {
         ] {
             assert_eq!(within(path), "/", "{path}");
         }
-        assert_eq!(escaped("/a?b=c#/ü"), "%2Fa%3Fb%3Dc%23%2F%C3%BC");
     }
 }

@@ -236,14 +236,8 @@ mod tests {
         let id = row.id;
         ctx.registry.insert(row);
         let holder = |parked_until| Holder {
-            session: 1,
-            subject: None,
-            client: CLIENT.to_owned(),
-            peer: None,
-            since: Timestamp::now(),
-            replica: None,
             parked_until,
-            at_neighbour: false,
+            ..Holder::here(1, None, CLIENT, None)
         };
         let claim = ctx.registry.claim(id, holder(None)).unwrap();
         assert!(matches!(ending(&ctx, id).await, Ending::Late));

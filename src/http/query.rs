@@ -1,5 +1,24 @@
 //! The query of a URL of the relay's own. Pure.
 
+use crate::listing::select::{BadChoice, Filter};
+
+/// Filters of one request at most: each is a look at every row.
+const MOST_FILTERS: usize = 4;
+
+/// Longest of them, in bytes.
+const LONGEST_FILTER: usize = 256;
+
+/// Takes `text` as one more filter of a request among `filters`; an error is a sentence for who sent it.
+pub(super) fn take_filter(filters: &mut Vec<Filter>, text: &str) -> Result<(), String> {
+    if filters.len() == MOST_FILTERS || text.len() > LONGEST_FILTER {
+        return Err(format!(
+            "there are {MOST_FILTERS} filters at most, of {LONGEST_FILTER} bytes at most each"
+        ));
+    }
+    filters.push(text.parse().map_err(|bad: BadChoice| bad.to_string())?);
+    Ok(())
+}
+
 /// Names and values of `query`, decoded; an error is a sentence on what cannot be read.
 pub(crate) fn pairs(query: Option<&str>) -> Result<Vec<(String, String)>, String> {
     let parts = query.unwrap_or_default().split('&');

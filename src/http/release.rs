@@ -21,7 +21,6 @@ use crate::policy::Scope;
 use crate::ray::registry::{BreakpointId, Holder};
 use crate::release::{CLIENT, force, release};
 use crate::session::{Authorized, Denied, authorise, authorise_end};
-use crate::timestamp::Timestamp;
 
 /// Largest body of a request, in bytes.
 const LARGEST: usize = 64 * 1024;
@@ -105,16 +104,9 @@ async fn one(
     // What is not on record does not happen.
     let recorded = audit::on_record(ctx, entry).await;
     recorded.map_err(|why| why.to_string())?;
-    let holder = Holder {
-        session: 0,
-        subject: principal.known_subject(),
-        client: if force { force::CLIENT } else { CLIENT }.to_owned(),
-        peer: Some(exchange.connection.peer),
-        since: Timestamp::now(),
-        replica: None,
-        parked_until: None,
-        at_neighbour: false,
-    };
+    let client = if force { force::CLIENT } else { CLIENT };
+    let peer = exchange.connection.peer;
+    let holder = Holder::here(0, principal.known_subject(), client, Some(peer));
     if force {
         let ended = force::end_worker(ctx, authorized, holder).await;
         return ended.map_err(|why| why.to_string());

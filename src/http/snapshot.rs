@@ -64,17 +64,13 @@ const SHOWN: Duration = Duration::from_secs(5);
 struct SnapshotRequest {
     id: String,
     /// Whether values of variables are looked at, which are made by the program's own code.
-    #[serde(default = "yes")]
+    #[serde(default = "body::yes")]
     locals: bool,
     /// Longest value, in characters.
     limit: Option<usize>,
     /// Whether the process is looked at as well, as far as it may differ from others.
     #[serde(default)]
     process: bool,
-}
-
-fn yes() -> bool {
-    true
 }
 
 impl SnapshotRequest {

@@ -3,6 +3,8 @@
 //! Pure, and reached by unauthenticated bytes. What a header offers beyond `alg`, `kid` and `typ` (keys,
 //! addresses of keys) is never looked at; `crit` refuses the token, because nothing critical is understood here.
 
+use std::time::{Duration, SystemTime};
+
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -116,6 +118,21 @@ impl<'a> Jws<'a> {
         let hash = digest(&SHA256, self.signed.as_bytes());
         format!("sha256-{}", hex(&hash.as_ref()[..16]))
     }
+}
+
+/// `exp` of `token`, where it is a JWT that has one. Nothing is verified: it may end earlier what another one accepts, and
+/// never later.
+pub(crate) fn unverified_expiry(token: &str) -> Option<SystemTime> {
+    #[derive(Deserialize)]
+    struct Expiring {
+        exp: f64,
+    }
+    let mut parts = token.split('.');
+    let (_, payload, _, None) = (parts.next()?, parts.next()?, parts.next()?, parts.next()) else {
+        return None;
+    };
+    let claims: Expiring = object(payload)?;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::try_from_secs_f64(claims.exp).ok()?)
 }
 
 /// A JSON object in base64url. Names that are read must not be there twice.

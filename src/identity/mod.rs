@@ -41,6 +41,7 @@ pub use error::{AuthError, SetupError};
 pub use grants::{CredentialGrants, GrantLimit};
 pub use issuers::Issuers;
 pub use jws::Jws;
+pub(crate) use jws::unverified_expiry;
 pub use key_files::{KeyFileError, KeyFiles};
 pub(crate) use kubernetes::api::api_server;
 pub use principal::{Principal, PrincipalEnded, Renewal, VerifiedIdentity};

@@ -12,6 +12,7 @@ use crate::identity::{AuthError, Secret};
 use crate::lineproto::input::{ClientInput, Typed};
 use crate::lineproto::output::Out;
 use crate::lineproto::telnet::{ECHO_OFF, ECHO_ON};
+use crate::ray::registry::names_worker;
 use crate::session::Session;
 use crate::session::authenticate::{
     Authenticated, Authentication, NotAuthenticated, PresentedCredential, Purpose,
@@ -70,10 +71,8 @@ impl StopRunning {
     fn read(line: &str) -> Option<Self> {
         let said = line.strip_prefix("running ")?.trim();
         let (worker, reason) = said.split_once(' ').unwrap_or((said, ""));
-        let is_id =
-            (8..=56).contains(&worker.len()) && worker.bytes().all(|b| b.is_ascii_hexdigit());
         let reason = Some(reason.trim()).filter(|reason| !reason.is_empty());
-        is_id.then(|| Self {
+        names_worker(worker).then(|| Self {
             worker: worker.to_owned(),
             reason: reason.map(str::to_owned),
         })

@@ -186,16 +186,7 @@ async fn let_go(context: &Arc<Context>, breakpoint: &Arc<Breakpoint>, because: B
     let Ok(authorized) = authorise(&Principal::relay(), known, Scope::Debug) else {
         return;
     };
-    let holder = Holder {
-        session: 0,
-        subject: None,
-        client: CLIENT.to_owned(),
-        peer: Some(NOWHERE),
-        since: Timestamp::now(),
-        replica: None,
-        parked_until: None,
-        at_neighbour: false,
-    };
+    let holder = Holder::here(0, None, CLIENT, Some(NOWHERE));
     match release(context, authorized, holder).await {
         Ok(()) => {
             info!(breakpoint = %breakpoint.id, name = breakpoint.name(), because = because.word(), "released, because it has waited for too long")

@@ -16,7 +16,6 @@ use crate::identity::{Authenticator, Principal};
 use crate::policy::Scope;
 use crate::ray::registry::Breakpoint;
 use crate::session::authorise;
-use crate::timestamp::Timestamp;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::event;
 
@@ -28,16 +27,7 @@ pub(super) fn relay(adapt: impl FnOnce(&mut Config)) -> (Arc<Context>, AuditSpy)
 }
 
 fn holder() -> Holder {
-    Holder {
-        session: 0,
-        subject: None,
-        client: CLIENT.to_owned(),
-        peer: Some(([127, 0, 0, 1], 1).into()),
-        since: Timestamp::now(),
-        replica: None,
-        parked_until: None,
-        at_neighbour: false,
-    }
+    Holder::here(0, None, CLIENT, Some(([127, 0, 0, 1], 1).into()))
 }
 
 /// A relay, and the debugger of a task that waits.

@@ -281,16 +281,12 @@ impl Session {
 
     /// The holder of a breakpoint that `principal` takes in it from now on, by a client of that name.
     pub fn holder(&self, principal: &Principal, client: &str) -> Holder {
-        Holder {
-            subject: principal.known_subject(),
-            session: self.id(),
-            client: client.to_owned(),
-            peer: Some(self.peer()),
-            since: Timestamp::now(),
-            replica: None,
-            parked_until: None,
-            at_neighbour: false,
-        }
+        Holder::here(
+            self.id(),
+            principal.known_subject(),
+            client,
+            Some(self.peer()),
+        )
     }
 
     /// As it is left by a client that is lost now, and is waited for `until` then.

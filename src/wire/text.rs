@@ -144,6 +144,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_would_mean_something_in_a_query_is_encoded() {
+        assert_eq!(percent_encoded("/a?b=c#/ü~"), "%2Fa%3Fb%3Dc%23%2F%C3%BC~");
+    }
+
+    #[test]
     fn nothing_that_moves_the_cursor_is_printed() {
         let moves = "a\u{1b}[2Jb\tc\u{7}\u{9b}d\u{202e}e";
         assert_eq!(replaced(moves), "a�[2Jb�c��d�e");

@@ -3,8 +3,9 @@
 //! On a terminal the table is drawn at most once a second (by [`super::watch`]'s clock), and the
 //! cursor comes back however it ends. In a pipe each change is a line.
 
+use std::fmt::Display;
 use std::io::{self, Write};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
@@ -13,7 +14,7 @@ use crate::cli::failure::Failure;
 use crate::cli::terminal;
 use crate::listing::row::{List, Row};
 use crate::listing::text::{KeptEnd, fit};
-use crate::wire::human_time::span;
+use crate::wire::human_time::{span, utc};
 use crate::wire::text::replaced;
 
 /// What was asked for.
@@ -155,17 +156,8 @@ fn write_line(out: &mut impl Write, word: &str, row: &Row) -> io::Result<()> {
 }
 
 /// Time of day in UTC.
-fn clock() -> String {
-    let seconds = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs();
-    format!(
-        "{:02}:{:02}:{:02}Z",
-        seconds / 3600 % 24,
-        seconds / 60 % 60,
-        seconds % 60
-    )
+fn clock() -> impl Display {
+    utc(SystemTime::now()).format("%H:%M:%SZ")
 }
 
 /// Erases from the cursor to the end of its line (ECMA-48 EL).

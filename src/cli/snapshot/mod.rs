@@ -1,7 +1,7 @@
 //! `ray-relay snapshot`: where paused tasks are and what their variables hold, without letting them go; and the same of what
 //! runs ([`running`]).
 
-mod running;
+pub(super) mod running;
 mod saved;
 
 use std::collections::BTreeMap;

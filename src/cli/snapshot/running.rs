@@ -100,7 +100,7 @@ fn told(answer: &Value, args: &SnapshotArgs, behind: &str) -> Result<(), Failure
     Ok(())
 }
 
-fn looks(answer: &Value) -> &[Value] {
+pub(in crate::cli) fn looks(answer: &Value) -> &[Value] {
     answer["looks"]
         .as_array()
         .map(Vec::as_slice)
@@ -182,14 +182,16 @@ fn moment(answer: &Value) -> Option<String> {
     Some(when.format("%Y-%m-%d %H:%M:%S UTC").to_string())
 }
 
+/// What tells the process of `look` from others.
+pub(in crate::cli) fn process(look: &Value) -> String {
+    let task = &look["tasks"][0];
+    format!("{} {}", task["cluster"], task["worker_id"])
+}
+
 /// What is another in `now` than it was `before`.
 fn moved(before: &Value, now: &Value) -> String {
-    let key = |look: &Value| {
-        let task = &look["tasks"][0];
-        format!("{} {}", task["cluster"], task["worker_id"])
-    };
     let keyed = |answer: &Value| -> BTreeMap<String, Member> {
-        let keys = looks(answer).iter().map(key);
+        let keys = looks(answer).iter().map(process);
         keys.zip(members(answer)).collect()
     };
     let (earlier, later) = (keyed(before), keyed(now));

@@ -214,14 +214,13 @@ fn every_request_that_sets_breakpoints_gets_its_array() {
 
 fn held(n: u8) -> Breakpoint {
     let holder = Holder {
-        session: u64::from(n),
-        subject: Some("ada".to_owned()),
-        client: "Visual Studio Code".into(),
-        peer: Some(([10, 0, 0, n], 1234).into()),
         since: at(1_000_035),
-        replica: None,
-        parked_until: None,
-        at_neighbour: false,
+        ..Holder::here(
+            u64::from(n),
+            Some("ada".to_owned()),
+            "Visual Studio Code",
+            Some(([10, 0, 0, n], 1234).into()),
+        )
     };
     Breakpoint {
         state: State::Attached(holder),

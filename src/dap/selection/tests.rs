@@ -15,14 +15,13 @@ fn now() -> Timestamp {
 
 fn held(name: &str, n: u8) -> Breakpoint {
     let holder = Holder {
-        session: 7,
-        subject: None,
-        client: "Visual Studio Code".into(),
-        peer: Some(([10, 0, 0, 9], 1234).into()),
         since: at(1_000_035),
-        replica: None,
-        parked_until: None,
-        at_neighbour: false,
+        ..Holder::here(
+            7,
+            None,
+            "Visual Studio Code",
+            Some(([10, 0, 0, 9], 1234).into()),
+        )
     };
     Breakpoint {
         state: State::Attached(holder),

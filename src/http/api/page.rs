@@ -5,19 +5,14 @@
 
 use std::sync::Arc;
 
-use crate::listing::select::{BadChoice, Filter};
+use crate::http::query;
+use crate::listing::select::Filter;
 use crate::policy::Pattern;
 use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot};
 use crate::timestamp::{Timestamp, unix_ms};
 
 /// Rows of a page at most: as many as a head tells of workers.
 const MOST: usize = 10_000;
-
-/// Filters of one request at most: each is a look at every row.
-const MOST_FILTERS: usize = 4;
-
-/// Longest filter, in bytes.
-const LONGEST_FILTER: usize = 256;
 
 /// What of the list is asked for. The default is all that lives.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -69,15 +64,7 @@ impl ListQuery {
                     return Err("name is a pattern such as train*, and not empty".to_owned());
                 }
                 ("name", text) => wanted.name = Some(Pattern::new(text)),
-                ("filter", text) => {
-                    if wanted.filters.len() == MOST_FILTERS || text.len() > LONGEST_FILTER {
-                        return Err(format!(
-                            "there are {MOST_FILTERS} filters at most, of {LONGEST_FILTER} bytes at most each"
-                        ));
-                    }
-                    let filter = text.parse().map_err(|bad: BadChoice| bad.to_string())?;
-                    wanted.filters.push(filter);
-                }
+                ("filter", text) => query::take_filter(&mut wanted.filters, text)?,
                 _ => {
                     return Err("the parameters of /relay/v1/breakpoints are limit (rows of a page), after (`next` of the page \
                                 before), name (a pattern such as train*), filter (as `ray-relay list --filter` takes it, again and \

@@ -5,16 +5,14 @@ use std::time::{Duration, SystemTime};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::http::query;
 use crate::listing::row::Row;
 use crate::listing::running::is_called;
-use crate::listing::select::{BadChoice, Filter};
+use crate::listing::select::Filter;
 use crate::policy::Pattern;
 use crate::ray::registry::Running;
 
-/// Filters of one request at most: each is a look at every row.
-const MOST_FILTERS: usize = 4;
-
-/// Longest filter, name or pattern, in bytes.
+/// Longest name or pattern, in bytes.
 const LONGEST: usize = 256;
 
 /// Those that are meant; the default is all.
@@ -80,13 +78,7 @@ impl TaskChoice {
                 self.older_than =
                     Some(read.ok_or_else(|| "older_than is a number of seconds".to_owned())?);
             }
-            "filter" => {
-                if self.filters.len() == MOST_FILTERS {
-                    return Err(format!("there are {MOST_FILTERS} filters at most"));
-                }
-                let filter = value.parse().map_err(|bad: BadChoice| bad.to_string())?;
-                self.filters.push(filter);
-            }
+            "filter" => query::take_filter(&mut self.filters, value)?,
             _ => return Ok(false),
         }
         Ok(true)

@@ -51,14 +51,10 @@ struct Wanted {
     choice: Written,
     /// A task that has failed.
     failed: Option<String>,
-    #[serde(default = "yes")]
+    #[serde(default = "body::yes")]
     locals: bool,
     #[serde(default)]
     objects: bool,
-}
-
-fn yes() -> bool {
-    true
 }
 
 /// The keys of a body.

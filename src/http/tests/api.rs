@@ -37,16 +37,7 @@ async fn the_list() {
 }
 
 fn holder() -> Holder {
-    Holder {
-        session: 1,
-        subject: None,
-        client: "an editor".to_owned(),
-        peer: Some(([127, 0, 0, 1], 1).into()),
-        since: Timestamp::now(),
-        replica: None,
-        parked_until: None,
-        at_neighbour: false,
-    }
+    Holder::here(1, None, "an editor", Some(([127, 0, 0, 1], 1).into()))
 }
 
 #[tokio::test]

@@ -20,14 +20,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::jws::unverified_expiry;
 use super::principal::VerifiedIdentity;
 use super::secret::CredentialDigest as Key;
 use super::{AuthError, Secret, SetupError};
@@ -141,7 +140,7 @@ impl Reviewer {
         // What no header could carry is no token (RFC 6750 section 2.1); neither is one whose time is over.
         let possible =
             (1..=MAX_TOKEN).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
-        let expires = expiry(text);
+        let expires = unverified_expiry(text);
         if !possible || expires.is_some_and(|at| at <= SystemTime::now()) {
             return Err(AuthError::Refused);
         }
@@ -350,19 +349,4 @@ fn unavailable() -> AuthError {
 
 fn fingerprint(key: &Key) -> String {
     hex(&key[..8])
-}
-
-/// `exp` of a JWT. It is not verified: it serves to end earlier what Kubernetes accepts, never later.
-fn expiry(token: &str) -> Option<SystemTime> {
-    #[derive(serde::Deserialize)]
-    struct Claims {
-        exp: f64,
-    }
-    let mut parts = token.split('.');
-    let (_, payload, _, None) = (parts.next()?, parts.next()?, parts.next()?, parts.next()) else {
-        return None;
-    };
-    let payload = zeroize::Zeroizing::new(URL_SAFE_NO_PAD.decode(payload).ok()?);
-    let exp = serde_json::from_slice::<Claims>(&payload).ok()?.exp;
-    SystemTime::UNIX_EPOCH.checked_add(Duration::try_from_secs_f64(exp).ok()?)
 }

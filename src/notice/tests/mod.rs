@@ -12,20 +12,15 @@ use serde_json::Value;
 use super::queue::Queue;
 use crate::ray::registry::{Holder, Snapshot};
 use crate::telemetry::Metrics;
-use crate::timestamp::Timestamp;
 
 /// Ann, whose editor is there.
 fn ann() -> Holder {
-    Holder {
-        session: 7,
-        subject: Some("ann".to_owned()),
-        client: "VS Code".to_owned(),
-        peer: Some(([10, 0, 0, 9], 5000).into()),
-        since: Timestamp::now(),
-        replica: None,
-        parked_until: None,
-        at_neighbour: false,
-    }
+    Holder::here(
+        7,
+        Some("ann".to_owned()),
+        "VS Code",
+        Some(([10, 0, 0, 9], 5000).into()),
+    )
 }
 
 /// The bodies that wait, oldest first.

@@ -22,6 +22,12 @@ const NAMED: Duration = Duration::from_secs(3);
 /// The whole question to all heads, with the wait for others who ask.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Whether `text` can only be a worker id of Ray's, or as much of its beginning as tells one from others.
+pub(crate) fn names_worker(text: &str) -> bool {
+    let is_hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hex && (LEAST..=WORKER_ID).contains(&text.len())
+}
+
 impl Registry {
     /// Has the heads asked for the live worker whose id is `worker`, or begins with it (at least eight characters, of one
     /// worker only), of `cluster` or of any. Where it has a debugger it is in the list afterwards, for ten seconds at
@@ -31,9 +37,7 @@ impl Registry {
     /// `None`: there is none, there are several, or the heads did not say. Takes ten seconds at most. Cancel safe.
     pub async fn look_again(&self, cluster: Option<&str>, worker: &str) -> Option<BreakpointId> {
         let worker = worker.to_ascii_lowercase();
-        if !(LEAST..=WORKER_ID).contains(&worker.len())
-            || !worker.bytes().all(|byte| byte.is_ascii_hexdigit())
-        {
+        if !names_worker(&worker) {
             return None;
         }
         timeout(PATIENCE, self.ask(cluster, &worker)).await.ok()?

@@ -90,14 +90,8 @@ mod tests {
     fn the_first_time_out_of_a_job_counts_and_what_a_client_debugs_does_not() {
         let mut held = rank(4, "01000000", 10, 60);
         held.state = State::Attached(crate::ray::registry::Holder {
-            session: 1,
-            subject: None,
-            client: "an editor".to_owned(),
-            peer: None,
             since: at(20),
-            replica: None,
-            parked_until: None,
-            at_neighbour: false,
+            ..crate::ray::registry::Holder::here(1, None, "an editor", None)
         });
         let mut unlimited = rank(5, "03000000", 10, 60);
         unlimited.names_mut().collective_timeout = None;

@@ -58,6 +58,7 @@ use gcs::GcsClient;
 use shared::Shared;
 
 pub use crate::hold::{Holder, RayNode};
+pub(crate) use again::names_worker;
 pub use attribution::{Attributed, Attribution, AttributionError, Owner, Resident};
 pub use breakpoint::{
     BadBreakpointId, Breakpoint, BreakpointId, Kind, Location, Names, Reason, Registered, State,

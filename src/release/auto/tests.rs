@@ -63,16 +63,7 @@ async fn who_attaches_after_the_announcement_keeps_it_and_a_new_stop_has_its_own
     let mut announced = HashMap::new();
     step(&context, &context.registry.snapshot(), &mut announced).await;
     assert_eq!(outcomes(&kept), ["announced"]);
-    let holder = Holder {
-        session: 1,
-        subject: None,
-        client: "an editor".to_owned(),
-        peer: Some(([127, 0, 0, 1], 1).into()),
-        since: Timestamp::now(),
-        replica: None,
-        parked_until: None,
-        at_neighbour: false,
-    };
+    let holder = Holder::here(1, None, "an editor", Some(([127, 0, 0, 1], 1).into()));
     let claim = context.registry.claim(id, holder).unwrap();
     tokio::time::advance(10 * MINUTE).await;
     step(&context, &context.registry.snapshot(), &mut announced).await;
@@ -204,16 +195,7 @@ async fn what_a_client_holds_neither_counts_nor_is_released() {
     let id = held.id;
     context.registry.insert(held);
     context.registry.insert(rank(other, "01000000", MINUTE));
-    let holder = Holder {
-        session: 1,
-        subject: None,
-        client: "an editor".to_owned(),
-        peer: Some(([127, 0, 0, 1], 1).into()),
-        since: Timestamp::now(),
-        replica: None,
-        parked_until: None,
-        at_neighbour: false,
-    };
+    let holder = Holder::here(1, None, "an editor", Some(([127, 0, 0, 1], 1).into()));
     let _claim = context.registry.claim(id, holder).unwrap();
     let list = context.registry.snapshot();
     step(&context, &list, &mut HashMap::new()).await;

@@ -88,16 +88,7 @@ impl Scene {
 
     async fn unattached(&self) -> Result<Begun<'_>, SessionRefusal> {
         let breakpoint = self.registry.snapshot().find(self.id).unwrap().clone();
-        let holder = Holder {
-            subject: None,
-            session: self.session.id(),
-            client: "test".to_owned(),
-            peer: Some(self.session.peer()),
-            since: Timestamp::now(),
-            replica: None,
-            parked_until: None,
-            at_neighbour: false,
-        };
+        let holder = Holder::here(self.session.id(), None, "test", Some(self.session.peer()));
         let authorised = authorise(&self.ann, &breakpoint, Scope::Debug).unwrap();
         let permit = Permit::acquire(&self.registry, authorised, holder).unwrap();
         let services = Services {

@@ -79,22 +79,12 @@ mod tests {
     use crate::dap::testing::{paused, snapshot};
     use crate::identity::testing::{authenticator, principal};
     use crate::ray::registry::State;
-    use crate::timestamp::Timestamp;
 
     const ALL: &str = "[[rule]]\nsubjects = [\"*\"]\nscopes = [\"debug\"]\n";
 
     /// The task as `person` has it.
     fn held(person: &Principal) -> Breakpoint {
-        let holder = Holder {
-            subject: person.known_subject(),
-            session: 1,
-            client: String::new(),
-            peer: None,
-            since: Timestamp::now(),
-            replica: None,
-            parked_until: None,
-            at_neighbour: false,
-        };
+        let holder = Holder::here(1, person.known_subject(), "", None);
         Breakpoint {
             state: State::Attached(holder),
             ..paused("square", 1)

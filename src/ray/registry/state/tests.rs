@@ -219,14 +219,8 @@ impl Bench {
 
     fn claim(&mut self, w: usize, now: Now) {
         let holder = Holder {
-            session: 1,
-            subject: None,
-            client: "c".into(),
-            peer: Some(([127, 0, 0, 1], 1).into()),
             since: now,
-            replica: None,
-            parked_until: None,
-            at_neighbour: false,
+            ..Holder::here(1, None, "c", Some(([127, 0, 0, 1], 1).into()))
         };
         let known = self.heard.contains_key(&*format!("w{w}"));
         match self.state.claim(Self::id(w), self.next_claim, holder, now) {

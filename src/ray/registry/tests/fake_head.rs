@@ -324,16 +324,7 @@ pub(super) async fn live(
 }
 
 pub(super) fn holder(session: u64) -> Holder {
-    Holder {
-        session,
-        subject: None,
-        client: "test".to_owned(),
-        peer: Some(([127, 0, 0, 1], 1).into()),
-        since: crate::timestamp::Timestamp::now(),
-        replica: None,
-        parked_until: None,
-        at_neighbour: false,
-    }
+    Holder::here(session, None, "test", Some(([127, 0, 0, 1], 1).into()))
 }
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
