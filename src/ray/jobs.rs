@@ -60,6 +60,11 @@ impl JobState {
 }
 
 impl Jobs {
+    /// Those of the cluster whose head is `head`.
+    pub fn of(head: HeadClient) -> Self {
+        Self { head }
+    }
+
     /// Those of the cluster whose dashboard is at `address`, with the token of `token_file`; where that is `None` and
     /// `as_ray` holds, with the one that Ray itself would find.
     ///
@@ -75,9 +80,7 @@ impl Jobs {
             token_file,
             ..config::Cluster::default()
         };
-        Ok(Self {
-            head: HeadClient::new(&cluster, DEADLINE, as_ray)?,
-        })
+        Ok(Self::of(HeadClient::new(&cluster, DEADLINE, as_ray)?))
     }
 
     /// Rows of Ray's State API, e.g. of `workers?detail=1`.

@@ -10,14 +10,14 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rand::RngExt as _;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info};
 
 use super::no_such_breakpoint;
 use crate::context::Context;
-use crate::ray::head::{HeadClient, HeadError};
+use crate::ray::head::HeadError;
+use crate::ray::jobs::Jobs;
 use crate::ray::registry::{Breakpoint, Holder, Kind};
 use crate::session::refusal::SessionRefusal;
 use crate::session::{Authorized, Permit};
@@ -28,8 +28,6 @@ pub const CLIENT: &str = "ray-relay release --force";
 
 /// The deadline from the submission of the job to its end, which takes 4 to 8 s on Ray 2.9 and 2.60 at rest.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The deadline of one request: starting a job takes the head some seconds.
-const REQUEST: Duration = Duration::from_secs(30);
 /// The pause between two questions for the job's state.
 const LOOK: Duration = Duration::from_millis(500);
 /// How long Ray is asked until it says that the worker is gone.
@@ -87,13 +85,14 @@ pub async fn end_worker(
     }
     let head = context.registry.head(&breakpoint.cluster);
     let head = head.ok_or_else(|| NotEnded::NotDone("no Ray head is configured for it".into()))?;
+    let jobs = Jobs::of(head);
     let mut permit = Permit::acquire(&context.registry, authorized, holder)
         .map_err(|why| SessionRefusal::unclaimed(why, &breakpoint, no_such_breakpoint))?;
     // Once begun it is done, whatever becomes of who asked.
     let done = context.shutdown.tasks.spawn(async move {
         let ended = match breakpoint.is_driver() {
-            true => stop_job(&head, &breakpoint).await,
-            false => by_a_job(&head, &breakpoint).await,
+            true => stop_job(&jobs, &breakpoint).await,
+            false => by_a_job(&jobs, &breakpoint).await,
         };
         ended?;
         info!(breakpoint = %breakpoint.id, name = breakpoint.name(), "its worker was ended through Ray");
@@ -106,31 +105,16 @@ pub async fn end_worker(
     done.await.map_err(broke)?
 }
 
-#[derive(Deserialize)]
-struct Job {
-    status: String,
-    #[serde(default)]
-    message: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Logs {
-    #[serde(default)]
-    logs: String,
-}
-
-async fn stop_job(head: &HeadClient, breakpoint: &Breakpoint) -> Result<(), NotEnded> {
+async fn stop_job(jobs: &Jobs, breakpoint: &Breakpoint) -> Result<(), NotEnded> {
     let job = breakpoint.names.submission_id.as_deref();
     let job = job.filter(|id| is_a_name(id)).ok_or(NotEnded::Driver {
         pid: breakpoint.pid,
         node: breakpoint.node_ip,
     })?;
-    let path = format!("/api/jobs/{job}/stop");
-    head.post_json::<Value>(&path, &json!({}), REQUEST).await?;
-    Ok(())
+    Ok(jobs.stop(job).await?)
 }
 
-async fn by_a_job(head: &HeadClient, breakpoint: &Breakpoint) -> Result<(), NotEnded> {
+async fn by_a_job(jobs: &Jobs, breakpoint: &Breakpoint) -> Result<(), NotEnded> {
     let until = Instant::now() + PATIENCE;
     let entrypoint = entrypoint(breakpoint)
         .ok_or_else(|| NotEnded::NotDone("Ray's list does not name its process".into()))?;
@@ -144,24 +128,17 @@ async fn by_a_job(head: &HeadClient, breakpoint: &Breakpoint) -> Result<(), NotE
         "submission_id": id,
         "metadata": {"by": CLIENT, "breakpoint": breakpoint.id},
     });
-    head.post_json::<Value>("/api/jobs/", &submission, REQUEST)
-        .await?;
-    let path = format!("/api/jobs/{id}");
+    jobs.submit(&submission).await?;
     loop {
         sleep(LOOK).await;
         // A head that is busy is asked again.
-        let job = head.get_json::<Job>(&path).await;
-        match job {
-            Ok(job) if matches!(job.status.as_str(), "SUCCEEDED" | "FAILED" | "STOPPED") => {
-                let logs = head.get_json::<Logs>(&format!("{path}/logs")).await?.logs;
-                return said(&logs, &job);
-            }
+        match jobs.job(&id).await {
+            Ok(Some(job)) if job.ended() => return said(&jobs.output(&id).await?, &job.message),
             Ok(_) => {}
             Err(error) => debug!(%error, job = id, "cannot ask after a job"),
         }
         if Instant::now() >= until {
-            let stop = format!("{path}/stop");
-            if let Err(error) = head.post_json::<Value>(&stop, &json!({}), REQUEST).await {
+            if let Err(error) = jobs.stop(&id).await {
                 debug!(%error, job = id, "cannot stop a job");
             }
             let late = format!(
@@ -173,14 +150,15 @@ async fn by_a_job(head: &HeadClient, breakpoint: &Breakpoint) -> Result<(), NotE
     }
 }
 
-/// What the job's last words mean.
-fn said(logs: &str, job: &Job) -> Result<(), NotEnded> {
+/// What the job's last words mean. `message` is Ray's, where there are none.
+fn said(logs: &str, message: &str) -> Result<(), NotEnded> {
     let words = logs.lines().rev().find_map(|line| line.strip_prefix(MARK));
     let why = match words.map(str::trim) {
         Some("ended") => return Ok(()),
         Some(words) if words.starts_with("gone") => return Ok(()),
         Some(words) => words,
-        None => job.message.as_deref().unwrap_or("the job said nothing"),
+        None if message.is_empty() => "the job said nothing",
+        None => message,
     };
     Err(NotEnded::NotDone(shortened(why, 300)))
 }

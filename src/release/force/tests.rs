@@ -6,16 +6,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::dap::testing::paused;
 
-fn job(message: &str) -> Job {
-    Job {
-        status: "FAILED".into(),
-        message: Some(message.into()),
-    }
-}
-
 #[test]
 fn the_last_words_of_the_job_count() {
-    let of = |logs: &str| said(logs, &job("no room")).map_err(|why| why.to_string());
+    let of = |logs: &str| said(logs, "no room").map_err(|why| why.to_string());
     assert!(of("Running entrypoint …\n\nRAY-RELAY ended\n").is_ok());
     assert!(of("RAY-RELAY gone: the process has ended already").is_ok());
     let refused = of("RAY-RELAY ended\nRAY-RELAY refused: process 7 is another worker now");
@@ -26,6 +19,10 @@ fn the_last_words_of_the_job_count() {
     assert_eq!(
         of("Traceback …").unwrap_err(),
         "its worker was not ended: no room"
+    );
+    assert_eq!(
+        said("", "").unwrap_err().to_string(),
+        "its worker was not ended: the job said nothing"
     );
 }
 
