@@ -4,6 +4,8 @@
 //! Python statement. One rule is added: `n = 3` is an assignment, where pdb would run `next`. The words of an alias are
 //! put in once, see [`expand`].
 
+use super::commands::named;
+
 /// Longest line that an alias makes, in bytes.
 pub const LONGEST_EXPANDED: usize = 16 << 10;
 
@@ -69,56 +71,6 @@ pub fn resumes(command: &PdbCommand) -> bool {
     )
 }
 
-/// The full name of each command with its abbreviations, in the order of pdb's help.
-pub const NAMES: &[&[&str]] = &[
-    &["help", "h"],
-    &["where", "w", "bt"],
-    &["down", "d"],
-    &["up", "u"],
-    &["list", "l"],
-    &["longlist", "ll"],
-    &["source"],
-    &["args", "a"],
-    &["p", "print"],
-    &["pp"],
-    &["whatis"],
-    &["display"],
-    &["undisplay"],
-    &["retval", "rv"],
-    &["exceptions"],
-    &["threads"],
-    &["thread"],
-    &["break", "b"],
-    &["tbreak"],
-    &["clear", "cl"],
-    &["enable"],
-    &["disable"],
-    &["ignore"],
-    &["condition"],
-    &["commands"],
-    &["step", "s"],
-    &["next", "n"],
-    &["until", "unt"],
-    &["jump", "j"],
-    &["return", "r"],
-    &["continue", "cont", "c"],
-    &["alias"],
-    &["unalias"],
-    &["interact"],
-    &["debug"],
-    &["run", "restart"],
-    &["detach"],
-    &["quit", "q", "exit"],
-];
-
-/// The full name that `word` stands for.
-pub fn full_name(word: &str) -> Option<&'static str> {
-    NAMES
-        .iter()
-        .find(|names| names.contains(&word))
-        .map(|names| names[0])
-}
-
 /// Commands that take no argument, or a number or a name: what follows them is never `= value`.
 fn takes_no_expression(name: &str) -> bool {
     !matches!(
@@ -151,7 +103,7 @@ pub fn parse(line: &str) -> PdbCommand {
     if matches!(word, "q" | "quit") && rest == "!" {
         return PdbCommand::Kill;
     }
-    let Some(name) = full_name(word) else {
+    let Some((name, _)) = named(word) else {
         return statement();
     };
     let assigns = rest.starts_with('=') && !rest.starts_with("==");
@@ -300,6 +252,7 @@ pub fn span(text: &str) -> Option<Span> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::pdb::commands::COMMANDS;
 
     #[test]
     fn words_are_commands_and_the_rest_is_python() {
@@ -376,12 +329,13 @@ mod tests {
         }
 
         #[test]
-        fn a_command_is_its_word_and_its_argument_the_rest(at in 0..NAMES.len(), rest in "([a-z0-9.,:>]{1,9} ?){0,3}") {
-            for name in NAMES[at] {
+        fn a_command_is_its_word_and_its_argument_the_rest(at in 0..COMMANDS.len(), rest in "([a-z0-9.,:>]{1,9} ?){0,3}") {
+            let names = COMMANDS[at].0;
+            for name in names {
                 let line = format!("{name} {rest}");
                 let command = parse(&line);
                 proptest::prop_assert!(!matches!(command, PdbCommand::Statement(_)), "{line}");
-                proptest::prop_assert_eq!(&command, &parse(&format!("{} {rest}", NAMES[at][0])), "{}", line);
+                proptest::prop_assert_eq!(&command, &parse(&format!("{} {rest}", names[0])), "{}", line);
                 let python = PdbCommand::Statement(format!("{name} = {rest}").trim().to_owned());
                 let assignment = parse(&format!("{name} = {rest}"));
                 proptest::prop_assert!(assignment == python || !resumes(&assignment), "{name} = {rest}");
@@ -390,7 +344,7 @@ mod tests {
 
         #[test]
         fn a_word_that_is_no_command_is_python(word in "[A-Za-z_0-9]{1,8}", rest in "( ?[a-z=(!]{1,3}){0,3}") {
-            proptest::prop_assume!(full_name(&word).is_none() && word != "EOF");
+            proptest::prop_assume!(named(&word).is_none() && word != "EOF");
             let line = format!("{word} {rest}").trim().to_owned();
             proptest::prop_assert_eq!(parse(&line), PdbCommand::Statement(line));
         }

@@ -13,6 +13,7 @@
 
 #[cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]
 pub(crate) mod breakpoints;
+mod commands;
 mod console;
 mod error;
 #[cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]

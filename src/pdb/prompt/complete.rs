@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use super::Prompt;
 use super::request::PATIENCE;
-use crate::pdb::grammar;
+use crate::pdb::commands::COMMANDS;
 use crate::wire::dap::names::Command;
 use crate::wire::text::escaped;
 
@@ -22,7 +22,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let text = &before[begins..];
         let mut found: Vec<String> = Vec::new();
         if begins == 0 {
-            let names = grammar::NAMES.iter().map(|names| names[0]);
+            let names = COMMANDS.iter().map(|(names, _)| names[0]);
             found.extend(
                 names
                     .filter(|name| name.starts_with(text))
