@@ -12,7 +12,7 @@ use chrono::DateTime;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE};
-use hyper::{Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
@@ -23,10 +23,15 @@ use crate::dial::http::{self, HttpClient};
 use crate::listing::select::Filter;
 use crate::wire::text::{innermost_cause, percent_encoded, replaced};
 
+const JSON: &str = "application/json";
+const EVENTS: &str = "text/event-stream";
+
 /// The deadline of TCP connect and TLS handshake together, for each address tried.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
 /// The deadline of the first byte of an answer, and again of its last.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
+/// The deadline of a connection and the first byte of an answer.
+const SOON: Duration = CONNECT_DEADLINE.saturating_add(ANSWER_DEADLINE);
 /// The deadline of the answer to a release of many tasks, some of which do not answer.
 const RELEASE_DEADLINE: Duration = Duration::from_secs(600);
 /// The deadline of the answer to a park: a debugger has half a minute to stop.
@@ -69,7 +74,7 @@ impl RelayClient {
         } else {
             "/relay/v1/breakpoints"
         };
-        let response = self.get(path, "application/json").await?;
+        let response = self.get(path).await?;
         self.answer(response, "breakpoints").await
     }
 
@@ -92,7 +97,7 @@ impl RelayClient {
         }
         query.extend(ended.then(|| "ended=true".to_owned()));
         let path = format!("/relay/v1/breakpoints?{}", query.join("&"));
-        let response = self.get(&path, "application/json").await?;
+        let response = self.get(&path).await?;
         match response.status() {
             StatusCode::BAD_REQUEST => self.breakpoints(ended).await,
             _ => self.answer(response, "breakpoints").await,
@@ -101,7 +106,7 @@ impl RelayClient {
 
     /// The nodes, each with its agent.
     pub(super) async fn nodes(&self) -> Result<Value, RelayError> {
-        let response = self.get("/relay/v1/nodes", "application/json").await?;
+        let response = self.get("/relay/v1/nodes").await?;
         self.answer(response, "nodes").await
     }
 
@@ -138,7 +143,7 @@ impl RelayClient {
     /// The tasks that have failed and of which something is kept.
     pub(super) async fn failed_tasks(&self) -> Result<Value, RelayError> {
         let path = "/relay/v1/tasks?state=failed";
-        let response = self.get(path, "application/json").await?;
+        let response = self.get(path).await?;
         self.answer(response, "tasks").await
     }
 
@@ -151,27 +156,20 @@ impl RelayClient {
 
     /// The live sessions, as the relay sent them.
     pub(super) async fn sessions(&self) -> Result<Value, RelayError> {
-        let response = self.get("/relay/v1/sessions", "application/json").await?;
+        let response = self.get("/relay/v1/sessions").await?;
         self.answer(response, "sessions").await
     }
 
     /// Has the relay end the session that `wanted` names.
     pub(super) async fn end_session(&self, wanted: &Value) -> Result<(), RelayError> {
-        let patience = CONNECT_DEADLINE + ANSWER_DEADLINE;
-        let response = self
-            .post("/relay/v1/sessions/end", wanted, patience)
-            .await?;
-        let status = response.status();
-        let body = self.body(response).await?;
-        match status.is_success() {
-            true => Ok(()),
-            false => Err(self.not_the_list(status, &body).await),
-        }
+        let path = "/relay/v1/sessions/end";
+        let response = self.post(path, wanted, SOON).await?;
+        self.told(response, |_| true).await.map(drop)
     }
 
     /// By which name the relay knows who asks, null without authentication; `None` where it does not say.
     pub(super) async fn subject(&self) -> Result<Option<Value>, RelayError> {
-        let response = self.get("/relay/v1/whoami", "application/json").await?;
+        let response = self.get("/relay/v1/whoami").await?;
         let status = response.status();
         let body = self.body(response).await?;
         let told = serde_json::from_slice::<Value>(&body).unwrap_or_default();
@@ -191,31 +189,26 @@ impl RelayClient {
 
     /// The relay's time, to the second; `None` where it does not tell. The client need not be known to it.
     pub(super) async fn time(&self) -> Result<Option<SystemTime>, RelayError> {
-        let response = self.get("/relay/healthz", "application/json").await?;
+        let response = self.get("/relay/healthz").await?;
         let told = response
             .headers()
             .get(DATE)
             .and_then(|date| date.to_str().ok());
         let time = told.and_then(|date| DateTime::parse_from_rfc2822(date).ok());
-        let status = response.status();
-        let body = self.body(response).await?;
-        match serde_json::from_slice::<Value>(&body) {
-            Ok(answer) if status.is_success() && answer["status"] == "ok" => {
-                Ok(time.map(SystemTime::from))
-            }
-            _ => Err(self.not_the_list(status, &body).await),
-        }
+        self.told(response, |told| told["status"] == "ok").await?;
+        Ok(time.map(SystemTime::from))
     }
 
     /// The event stream; its body has no end.
     pub(super) async fn events(&self) -> Result<Response<Incoming>, RelayError> {
-        let response = self.get("/relay/v1/events", "text/event-stream").await?;
+        let request = self.request("/relay/v1/events", EVENTS, None)?;
+        let response = self.send(request, SOON).await?;
         let status = response.status();
         let is_stream = response
             .headers()
             .get(CONTENT_TYPE)
             .and_then(|kind| kind.to_str().ok())
-            .is_some_and(|kind| kind.starts_with("text/event-stream"));
+            .is_some_and(|kind| kind.starts_with(EVENTS));
         if status.is_success() && is_stream {
             return Ok(response);
         }
@@ -225,11 +218,21 @@ impl RelayClient {
 
     /// An object with an array called `list`.
     async fn answer(&self, response: Response<Incoming>, list: &str) -> Result<Value, RelayError> {
+        self.told(response, |told| told[list].is_array()).await
+    }
+
+    /// What the relay has told, which `is_it` knows by its form.
+    async fn told(
+        &self,
+        response: Response<Incoming>,
+        is_it: impl Fn(&Value) -> bool,
+    ) -> Result<Value, RelayError> {
         let status = response.status();
         let body = self.body(response).await?;
-        match serde_json::from_slice::<Value>(&body) {
-            Ok(answer) if status.is_success() && answer[list].is_array() => Ok(answer),
-            _ => Err(self.not_the_list(status, &body).await),
+        let told: Value = serde_json::from_slice(&body).unwrap_or_default();
+        match status.is_success() && is_it(&told) {
+            true => Ok(told),
+            false => Err(self.not_the_list(status, &body).await),
         }
     }
 
@@ -240,26 +243,46 @@ impl RelayClient {
         }
     }
 
+    async fn get(&self, path: &str) -> Result<Response<Incoming>, RelayError> {
+        self.get_within(path, SOON).await
+    }
+
     async fn get_within(
         &self,
         path: &str,
         patience: Duration,
     ) -> Result<Response<Incoming>, RelayError> {
-        let not_a_uri = || self.unreachable("its address is no URL");
-        let request = Request::get(self.args.relay.uri(path).ok_or_else(not_a_uri)?)
-            .header(ACCEPT, "application/json")
-            .body(Full::default())
-            .map_err(|_| not_a_uri())?;
+        self.send(self.request(path, JSON, None)?, patience).await
+    }
+
+    async fn post(
+        &self,
+        path: &str,
+        wanted: &Value,
+        patience: Duration,
+    ) -> Result<Response<Incoming>, RelayError> {
+        let request = self.request(path, JSON, Some(wanted))?;
         self.send(request, patience).await
     }
 
-    async fn get(&self, path: &str, accept: &str) -> Result<Response<Incoming>, RelayError> {
+    /// A GET of `path`, or a POST of `wanted` to it.
+    fn request(
+        &self,
+        path: &str,
+        accept: &str,
+        wanted: Option<&Value>,
+    ) -> Result<Request<Full<Bytes>>, RelayError> {
         let not_a_uri = || self.unreachable("its address is no URL");
-        let request = Request::get(self.args.relay.uri(path).ok_or_else(not_a_uri)?)
-            .header(ACCEPT, accept)
-            .body(Full::default())
-            .map_err(|_| not_a_uri())?;
-        self.send(request, CONNECT_DEADLINE + ANSWER_DEADLINE).await
+        let uri = self.args.relay.uri(path).ok_or_else(not_a_uri)?;
+        let request = Request::builder().uri(uri).header(ACCEPT, accept);
+        let request = match wanted {
+            None => request.body(Full::default()),
+            Some(wanted) => request
+                .method(Method::POST)
+                .header(CONTENT_TYPE, JSON)
+                .body(Full::from(wanted.to_string())),
+        };
+        request.map_err(|_| not_a_uri())
     }
 
     /// Has the relay detach the tasks that `wanted` names, and gives its answer.
@@ -272,33 +295,22 @@ impl RelayClient {
     /// Puts on record that `client` is about to work in those of `ids`, and gives the id of that for their sessions.
     pub(super) async fn group(&self, ids: &[&str], client: &str) -> Result<String, RelayError> {
         let wanted = json!({"ids": ids, "client": client});
-        let patience = CONNECT_DEADLINE + ANSWER_DEADLINE;
         let path = "/relay/v1/group";
-        let response = self.post(path, &wanted, patience).await?;
-        let status = response.status();
-        let body = self.body(response).await?;
-        let told: Value = serde_json::from_slice(&body).unwrap_or_default();
-        match told["group"].as_str() {
-            Some(id) if status.is_success() => Ok(id.to_owned()),
+        let response = self.post(path, &wanted, SOON).await?;
+        match self.told(response, |told| told["group"].is_string()).await {
+            Ok(told) => Ok(told["group"].as_str().unwrap_or_default().to_owned()),
             // As a relay answers that has no such path.
-            _ if told["error"].as_str().is_some_and(|why| why.contains(path)) => {
-                Err(RelayError::Older {
-                    relay: self.args.relay.to_string(),
-                })
+            Err(RelayError::Refused { relay, message, .. }) if message.contains(path) => {
+                Err(RelayError::Older { relay })
             }
-            _ => Err(self.not_the_list(status, &body).await),
+            Err(error) => Err(error),
         }
     }
 
     /// Has the relay park the task that `wanted` names, and gives its answer.
     pub(super) async fn park(&self, wanted: &Value) -> Result<Value, RelayError> {
         let response = self.post("/relay/v1/park", wanted, PARK_DEADLINE).await?;
-        let status = response.status();
-        let body = self.body(response).await?;
-        match serde_json::from_slice::<Value>(&body) {
-            Ok(told) if status.is_success() && told.is_object() => Ok(told),
-            _ => Err(self.not_the_list(status, &body).await),
-        }
+        self.told(response, Value::is_object).await
     }
 
     /// What the relay sees of the task that `wanted` names.
@@ -306,21 +318,6 @@ impl RelayClient {
         let path = "/relay/v1/snapshot";
         let response = self.post(path, wanted, SNAPSHOT_DEADLINE).await?;
         self.answer(response, "threads").await
-    }
-
-    async fn post(
-        &self,
-        path: &str,
-        wanted: &Value,
-        patience: Duration,
-    ) -> Result<Response<Incoming>, RelayError> {
-        let not_a_uri = || self.unreachable("its address is no URL");
-        let request = Request::post(self.args.relay.uri(path).ok_or_else(not_a_uri)?)
-            .header(ACCEPT, "application/json")
-            .header(CONTENT_TYPE, "application/json")
-            .body(Full::from(wanted.to_string()))
-            .map_err(|_| not_a_uri())?;
-        self.send(request, patience).await
     }
 
     /// Asks; once more where the token of a command is refused.
@@ -427,7 +424,7 @@ impl RelayClient {
 
     /// A relay passes `/api/version` on too, but it also knows `/relay/`.
     async fn is_dashboard(&self) -> bool {
-        let Ok(response) = self.get("/api/version", "application/json").await else {
+        let Ok(response) = self.get("/api/version").await else {
             return false;
         };
         let Ok(body) = self.body(response).await else {
