@@ -95,7 +95,7 @@ pub(super) async fn run(args: DiffArgs) -> Result<(), Failure> {
         .map(|(at, why)| (*at, replaced(&why.to_string()).into_owned()))
         .collect();
     match args.json {
-        true => say(&format!("{:#}\n", as_json(&members, &compared, &errors)))?,
+        true => say(&format!("{:#}\n", members.compared(&compared, &errors)))?,
         false => say(&text(&members, &compared, &errors))?,
     }
     match silent.into_values().next_back() {
@@ -114,13 +114,4 @@ fn text(members: &MeantTasks, compared: &Compared<'_>, errors: &BTreeMap<usize, 
         text += &format!("\n{silent}");
     }
     text
-}
-
-fn as_json(
-    members: &MeantTasks,
-    compared: &Compared<'_>,
-    errors: &BTreeMap<usize, String>,
-) -> Value {
-    let all = (0..members.len()).map(|at| members.json(at, errors.get(&at).map(String::as_str)));
-    compared.json(&all.collect::<Vec<_>>())
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use crate::listing::fold::compared::Compared;
 use crate::listing::fold::ranks::Ranks;
 use crate::listing::fold::told;
 use crate::listing::fold::who::{self, Names, Numbers, Who, numbered};
@@ -91,27 +92,27 @@ impl MeantTasks {
         let is_called = |row: &&Value| {
             patterns.is_empty() || patterns.iter().any(|pattern| is_called(row, pattern))
         };
-        let ranks = meant.ranks.as_ref();
-        let meant: Vec<&Value> = all.iter().filter(is_of_job).filter(is_called).collect();
-        let mut members: Vec<(Value, (Who, Numbers))> = meant
-            .iter()
-            .map(|row| (*row).clone())
-            .zip(numbered(&meant))
-            .collect();
+        let named = all.iter().filter(is_of_job).filter(is_called);
+        let members = Self::numbered(named.cloned().collect(), meant.ranks.as_ref());
+        match (members.rows.is_empty(), all.is_empty()) {
+            (false, _) => Ok(members),
+            (true, true) => Err(NoMember::NoneWaits),
+            (true, false) => Err(NoMember::NoneFits),
+        }
+    }
+
+    /// What `rows` of the list are about; of these, once they are numbered, those of `ranks`.
+    pub(crate) fn numbered(rows: Vec<Value>, ranks: Option<&Ranks>) -> Self {
+        let who = numbered(&rows.iter().collect::<Vec<_>>());
+        let mut members: Vec<(Value, (Who, Numbers))> = rows.into_iter().zip(who).collect();
         if let Some(ranks) = ranks {
             members.retain(|(_, (who, _))| who.number.is_some_and(|number| ranks.contains(number)));
         }
         members.sort_by(|(_, (one, _)), (_, (other, _))| {
             (&one.group, one.number).cmp(&(&other.group, other.number))
         });
-        if members.is_empty() {
-            return Err(match all.is_empty() {
-                true => NoMember::NoneWaits,
-                false => NoMember::NoneFits,
-            });
-        }
         let (rows, who) = members.into_iter().unzip();
-        Ok(Self { rows, who })
+        Self { rows, who }
     }
 
     /// Whether the one `at` this place is in a group of which not each has a rank that the list knows.
@@ -169,6 +170,16 @@ impl MeantTasks {
     pub(crate) fn is_of(&self, at: usize, ranks: &Ranks) -> bool {
         let number = self.who.get(at).and_then(|(who, _)| who.number);
         number.is_some_and(|number| ranks.contains(number))
+    }
+
+    /// `compared` of them as JSON, each with why it gave no answer.
+    pub(crate) fn compared(
+        &self,
+        compared: &Compared<'_>,
+        errors: &BTreeMap<usize, String>,
+    ) -> Value {
+        let all = (0..self.len()).map(|at| self.json(at, errors.get(&at).map(String::as_str)));
+        compared.json(&all.collect::<Vec<_>>())
     }
 
     /// One of them as JSON, with why it gave no answer.

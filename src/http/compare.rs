@@ -13,7 +13,7 @@ use futures_util::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _};
 use hyper::Response;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
 use super::answer::{self, Body};
@@ -22,9 +22,9 @@ use super::refusal::HttpRefusal;
 use super::running::held;
 use super::snapshot::{self, LONGEST_VALUE, NoSnapshot};
 use super::{audit, body};
+use crate::group::members::MeantTasks;
 use crate::listing::fold::compared::Compared;
 use crate::listing::fold::differences::{NO_THREAD, Stands};
-use crate::listing::fold::who::{self, Names, Numbers, Who, numbered};
 use crate::listing::json::JsonRow;
 use crate::pdb::SnapshotLimits;
 use crate::policy::Scope;
@@ -60,9 +60,6 @@ impl CompareRequest {
     }
 }
 
-/// A task that is compared: its row and who it is.
-type Member = (Value, (Who, Numbers));
-
 /// Compares those that the body names.
 pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
@@ -91,10 +88,9 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
             }
         }
     }
-    let members = numbered_members(rows);
+    let members = MeantTasks::numbered(rows, None);
     let until = Instant::now() + ALL;
-    let looks = members.iter().enumerate().map(|(at, (row, _))| {
-        let id = row["id"].as_str().unwrap_or_default();
+    let looks = members.ids().into_iter().enumerate().map(|(at, id)| {
         let look = snapshot::look(exchange, principal, id, limits.clone(), Arc::clone(&share));
         let look = timeout_at(until, look);
         async move { (at, look.await) }.boxed()
@@ -124,7 +120,7 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
     let compared = tokio::task::spawn_blocking(move || {
         // What it is made of is held as long as it is made.
         let _held = memory;
-        told(&members, &stands, &errors)
+        members.compared(&Compared::new(members.names(), &stands), &errors)
     });
     Ok(match compared.await {
         Ok(mut told) => {
@@ -133,26 +129,4 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
         }
         Err(_) => answer::error(NoSnapshot::Ending.status(), NoSnapshot::Ending),
     })
-}
-
-/// What `rows` are about, in the order of their groups and numbers.
-fn numbered_members(rows: Vec<Value>) -> Vec<Member> {
-    let who = numbered(&rows.iter().collect::<Vec<_>>());
-    let mut members: Vec<Member> = rows.into_iter().zip(who).collect();
-    members.sort_by(|(_, (one, _)), (_, (other, _))| {
-        (&one.group, one.number).cmp(&(&other.group, other.number))
-    });
-    members
-}
-
-/// What is answered.
-fn told(
-    members: &[Member],
-    stands: &BTreeMap<usize, Stands>,
-    errors: &BTreeMap<usize, String>,
-) -> Value {
-    let all = members.iter().enumerate();
-    let all = all.map(|(at, (row, who))| who::json(who, row, errors.get(&at).map(String::as_str)));
-    let names = Names::new(members.iter().map(|(_, (who, _))| who));
-    Compared::new(names, stands).json(&all.collect::<Vec<_>>())
 }
