@@ -3,14 +3,28 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use clap::Args;
 use serde_json::json;
 
-use super::CheckConfigArgs;
 use super::failure::{Exit, Failure};
 use crate::app::validate;
-use crate::config::{Auth, Problems, Resolved, Sources, shown};
+use crate::config::{Auth, Flags, Problems, Resolved, Sources, shown};
 use crate::identity::Authenticator;
 use crate::policy::Policy;
+
+/// `check-config`
+#[derive(Debug, Args)]
+pub struct CheckConfigArgs {
+    /// The same flags as `serve`.
+    #[command(flatten)]
+    pub config: Flags,
+    /// Policy file to check, instead of the one that the configuration names
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub policy: Option<PathBuf>,
+    /// Print JSON: {"settings": [...], "policy": {...} or null} or {"problems": [...]}
+    #[arg(long)]
+    pub json: bool,
+}
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
@@ -22,7 +36,7 @@ Reads the same file, RAY_RELAY_* environment and flags as `ray-relay serve`, and
 Exit code 0: it is right, and the effective value of every key was printed. 78: it is not.";
 
 pub(super) fn run(args: CheckConfigArgs) -> Result<(), Failure> {
-    let resolved = validate::resolve(&Sources::from_process(args.config.into()));
+    let resolved = validate::resolve(&Sources::from_process(args.config));
     let (resolved, policy) = match checked(resolved, args.policy) {
         Ok(checked) => checked,
         Err(problems) => return told(problems, args.json),
@@ -136,7 +150,6 @@ fn summary(resolved: &Resolved) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::config::Flags;
 
     #[test]
     fn the_summary_is_a_configuration_that_means_the_same() {

@@ -4,10 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-use super::LogFormat;
 use super::failure::Failure;
 use crate::app;
-use crate::config::{self, Log};
+use crate::config::{Log, LogFormat};
 use crate::keeper::serve;
 use crate::shutdown::Signals;
 use crate::telemetry::logging;
@@ -35,10 +34,7 @@ pub struct KeeperArgs {
 pub(super) async fn run(args: KeeperArgs) -> Result<(), Failure> {
     let signals = Signals::new().map_err(app::Error::Signal)?;
     logging::init(&Log {
-        format: match args.log_format {
-            LogFormat::Text => config::LogFormat::Text,
-            LogFormat::Json => config::LogFormat::Json,
-        },
+        format: args.log_format,
         ..Log::default()
     })?;
     // Where it cannot be raised, there is room for fewer.

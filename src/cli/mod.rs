@@ -10,7 +10,6 @@ mod check_config;
 mod client_args;
 mod completions;
 mod config;
-mod config_args;
 mod connect;
 mod credential;
 mod dap;
@@ -54,16 +53,17 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+pub use crate::config::Flags;
 pub use crate::listing::select::{BadChoice, Filter, Order};
 pub use crate::wire::relay_url::RelayUrl;
 pub use audit::AuditArgs;
+pub use check_config::CheckConfigArgs;
 pub use client_args::{
     DapArgs, DebugArgs, DoctorArgs, Editor, ExecArgs, LaunchConfigArgs, ListArgs, ParkArgs,
     ReleaseArgs, SnapshotArgs,
 };
 pub use completions::CompletionsArgs;
 pub use config::ConfigCommand;
-pub use config_args::{AdvertiseMode, CheckConfigArgs, ConfigArgs, LogFormat};
 pub use connect::ConnectArgs;
 pub use diff::DiffArgs;
 pub use help::HelpArgs;
@@ -153,7 +153,7 @@ pub struct Cli {
 pub enum Command {
     /// Run the relay
     #[command(after_help = serve::AFTER_HELP)]
-    Serve(ConfigArgs),
+    Serve(Flags),
     /// Be a Ray node's agent, through which relays reach its debuggers
     #[command(after_help = node::AFTER_HELP)]
     Node(node::NodeArgs),

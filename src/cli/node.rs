@@ -10,13 +10,13 @@ use clap::{Args, ValueHint};
 use hyper::header::HeaderValue;
 use rustls::ClientConfig;
 
+use super::RelayUrl;
 use super::failure::{Exit, Fails, Failure};
 use super::relay_client::RelayError;
 use super::relay_tls::RelayTlsArgs;
 use super::relay_token::RelayTokenArgs;
-use super::{LogFormat, RelayUrl};
 use crate::app::validate;
-use crate::config::{Flags, Gcs, Sources};
+use crate::config::{Flags, Gcs, LogFormat, Sources, words_of};
 use crate::node::{self, RelayAccess, Settings};
 use crate::telemetry::logging;
 use crate::tls::Pin;
@@ -141,8 +141,8 @@ pub struct NodeArgs {
     #[arg(long, value_name = "FILTER")]
     pub log_level: Option<String>,
     /// Form of log lines [env: RAY_RELAY_LOG_FORMAT] [default: text]
-    #[arg(long, value_name = "FORMAT", value_enum)]
-    pub log_format: Option<LogFormat>,
+    #[arg(long, value_name = "FORMAT", value_parser = words_of::<LogFormat>())]
+    pub log_format: Option<String>,
 }
 
 /// Ray's ids have 56 digits; nothing of that is relied on.
@@ -192,16 +192,12 @@ fn sources(args: &NodeArgs) -> Sources {
         name.to_str()
             .is_some_and(|name| name.starts_with("RAY_RELAY_LOG_"))
     };
-    let format = args.log_format.and_then(|format| {
-        let value = clap::ValueEnum::to_possible_value(&format)?;
-        Some(value.get_name().to_owned())
-    });
     Sources {
         environment: std::env::vars_os().filter(about_logs).collect(),
         flags: Flags {
             ray_address: vec![args.ray_address.clone()],
             log_level: args.log_level.clone(),
-            log_format: format,
+            log_format: args.log_format.clone(),
             ..Flags::default()
         },
     }

@@ -1,9 +1,8 @@
 //! `ray-relay serve`: the relay itself.
 
-use super::ConfigArgs;
 use super::failure::{Exit, Fails, Failure};
 use crate::app::{self, validate};
-use crate::config::Sources;
+use crate::config::{Flags, Sources};
 use crate::telemetry::logging;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -32,8 +31,8 @@ impl Fails for app::Error {
     }
 }
 
-pub(super) async fn run(args: ConfigArgs) -> Result<(), Failure> {
-    let resolved = validate::resolve(&Sources::from_process(args.into()))?;
+pub(super) async fn run(flags: Flags) -> Result<(), Failure> {
+    let resolved = validate::resolve(&Sources::from_process(flags))?;
     logging::init(&resolved.config.log)?;
     app::run(resolved.config).await?;
     Ok(())

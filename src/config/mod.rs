@@ -8,6 +8,7 @@
 mod address;
 pub mod explain;
 mod file;
+mod flags;
 mod kind;
 mod memory;
 mod problem;
@@ -22,6 +23,8 @@ pub(crate) mod testing;
 pub mod units;
 
 pub(crate) use address::{is_host_label, is_loopback_host};
+pub use flags::Flags;
+pub(crate) use flags::words_of;
 pub use memory::MemoryBudget;
 pub use problem::{Problem, Problems};
 pub use resolve::{Checks, Fault, Resolved, resolve};
@@ -33,7 +36,7 @@ pub use settings::{
     Recording, Registry, Release, SyslogAddress, Telemetry, Template, Tls, TlsMode, TlsVersion,
     Upstream, UpstreamPath, collective_timeout_of_job,
 };
-pub use sources::{Flags, Sources};
+pub use sources::Sources;
 
 // For the policy file, which is read with the same care.
 pub(crate) use problem::{Wrong, nearest, shown};

@@ -9,10 +9,10 @@ use std::path::Path;
 use super::file::{RawFile, parse_file};
 use super::kind::PatternCheck;
 use super::problem::{Problem, Problems, shown};
-use super::raw::{RawEntry, RawValue, read_text};
+use super::raw::{RawEntry, read_text};
 use super::resolver::{Resolver, Setting};
 use super::settings::{Config, Notice, Tls};
-use super::sources::{FILE_VARIABLE, Flags, Sources, parse_environment};
+use super::sources::{FILE_VARIABLE, Sources, parse_environment};
 
 mod checks;
 mod clusters;
@@ -78,7 +78,7 @@ pub fn resolve(sources: &Sources, checks: Checks) -> Result<Resolved, Problems> 
         let entries = entries.into_iter();
         entries.map(move |(key, entry)| (section, key, entry))
     });
-    let of_flags = flag_entries(&sources.flags);
+    let of_flags = sources.flags.entries();
     for (section, key, entry) in of_file.chain(environment.entries).chain(of_flags) {
         entries.entry((section, key)).or_default().push(entry);
     }
@@ -122,40 +122,4 @@ fn read_file(key: &str, place: &str, path: &Path, problems: &mut Vec<Problem>) -
             RawFile::default()
         }
     }
-}
-
-fn flag_entries(flags: &Flags) -> Vec<(&'static str, &'static str, RawEntry)> {
-    let entry = |label: &str, value: RawValue| RawEntry {
-        label: label.to_owned(),
-        place: "the command line".to_owned(),
-        value,
-    };
-    let mut entries = Vec::new();
-    for (section, key, label, value) in [
-        ("listen", "address", "--listen", &flags.listen),
-        ("listen", "takeover", "--takeover", &flags.takeover),
-        ("listen", "keeper", "--keeper", &flags.keeper),
-        ("tls", "cert_file", "--tls-cert", &flags.tls_cert),
-        ("tls", "key_file", "--tls-key", &flags.tls_key),
-        ("advertise", "mode", "--advertise", &flags.advertise),
-        ("log", "level", "--log-level", &flags.log_level),
-        ("log", "format", "--log-format", &flags.log_format),
-    ] {
-        if let Some(value) = value {
-            entries.push((section, key, entry(label, RawValue::Word(value.clone()))));
-        }
-    }
-    if !flags.auth_key.is_empty() {
-        let paths = flags.auth_key.iter().cloned().map(RawValue::Text);
-        let value = RawValue::List(paths.collect());
-        entries.push(("auth", "keys", entry("--auth-key", value)));
-    }
-    if flags.insecure_no_auth {
-        entries.push((
-            "listen",
-            "insecure_no_auth",
-            entry("--insecure-no-auth", RawValue::Bool(true)),
-        ));
-    }
-    entries
 }

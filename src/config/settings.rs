@@ -117,6 +117,7 @@ mod tls;
 mod upstream;
 
 pub use advertise::Advertise;
+pub(super) use advertise::AdvertiseMode;
 pub use audit::{Audit, AuditSink, AuditSync, OnFailure, SyslogAddress};
 pub use auth::Auth;
 pub use cluster::{Cluster, Gcs};

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::file::GONE;
+use super::flags::Flags;
 use super::problem::{Problem, nearest, shown};
 use super::raw::{RawEntry, RawValue};
 use super::settings::SECTIONS;
@@ -31,35 +32,6 @@ const OTHER_VARIABLES: [&str; 7] = [
 
 /// Prefixes of the variables that mark the processes of the demo and of the tests, and of those that an agent reads.
 const MARKS: [&str; 3] = ["RAY_RELAY_DEMO_", "RAY_RELAY_TEST_", "RAY_RELAY_NODE_"];
-
-/// Values of the flags of `serve` and `check-config`, as typed.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Flags {
-    /// Value of `--config`.
-    pub config: Option<PathBuf>,
-    /// `--ray-address`, each `URL` or `NAME=URL`.
-    pub ray_address: Vec<String>,
-    /// Value of `--listen`.
-    pub listen: Option<String>,
-    /// Value of `--takeover`.
-    pub takeover: Option<String>,
-    /// Value of `--keeper`.
-    pub keeper: Option<String>,
-    /// Whether `--insecure-no-auth` is given.
-    pub insecure_no_auth: bool,
-    /// Values of `--auth-key`.
-    pub auth_key: Vec<String>,
-    /// Value of `--tls-cert`.
-    pub tls_cert: Option<String>,
-    /// Value of `--tls-key`.
-    pub tls_key: Option<String>,
-    /// Value of `--advertise`.
-    pub advertise: Option<String>,
-    /// Value of `--log-level`.
-    pub log_level: Option<String>,
-    /// Value of `--log-format`.
-    pub log_format: Option<String>,
-}
 
 /// Everything that [`super::resolve()`] reads.
 #[derive(Debug, Clone, Default)]

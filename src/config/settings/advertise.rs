@@ -26,7 +26,7 @@ settings! {
     /// The keys of which an [`Advertise`] is made.
     struct Keys = "advertise" {
         /// How breakpoints are told apart in dashboard answers: `single`, `ports` or `host`.
-        mode: Mode = Mode::Single, choice();
+        mode: AdvertiseMode = AdvertiseMode::Single, choice();
         /// The ports of mode `ports`, one for each breakpoint.
         ports: RangeInclusive<u16> = 5700..=5731, ValueKind::new(ports, |ports| quoted(&shown(ports)));
         /// The host name of mode `host`, in which `{id}` stands for the id of the breakpoint.
@@ -36,12 +36,13 @@ settings! {
 
 words! {
     /// A word for each variant of [`Advertise`].
-    enum Mode {
-        /// The word of [`Advertise::Single`].
+    #[derive(clap::ValueEnum)]
+    pub(crate) enum AdvertiseMode {
+        /// One host and port; the host is spelled differently for each breakpoint.
         Single = "single",
-        /// The word of [`Advertise::Ports`].
+        /// A port of advertise.ports for each breakpoint.
         Ports = "ports",
-        /// The word of [`Advertise::Host`].
+        /// A host name from advertise.host for each breakpoint (needs wildcard DNS).
         Host = "host",
     }
 }
@@ -57,11 +58,11 @@ impl Section for Advertise {
         let mut keys = Keys::default();
         keys.read(resolver);
         *self = match keys.mode {
-            Mode::Single => Self::Single,
-            Mode::Ports => Self::Ports(keys.ports),
-            Mode::Host => Self::Host(keys.host),
+            AdvertiseMode::Single => Self::Single,
+            AdvertiseMode::Ports => Self::Ports(keys.ports),
+            AdvertiseMode::Host => Self::Host(keys.host),
         };
-        if keys.mode == Mode::Host && !resolver.is_given(Self::NAME, "host") {
+        if keys.mode == AdvertiseMode::Host && !resolver.is_given(Self::NAME, "host") {
             resolver.problem(
                 "advertise.host",
                 "nothing, although advertise.mode is \"host\"",

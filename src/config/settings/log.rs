@@ -20,8 +20,10 @@ settings! {
 
 words! {
     /// Form of a log line.
+    #[derive(clap::ValueEnum)]
     pub enum LogFormat {
         /// Text for people, coloured on a terminal only.
+        #[value(help = "For people")]
         Text = "text",
         /// One JSON object a line.
         Json = "json",

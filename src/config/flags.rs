@@ -1,14 +1,16 @@
-//! The flags by which `serve` and `check-config` find their configuration.
+//! The flags of `serve` and `check-config`, and the keys of which they are values.
 
 use std::path::PathBuf;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 
-use crate::config::Flags;
+use super::raw::{RawEntry, RawValue};
+use super::settings::{AdvertiseMode, LogFormat};
 
-/// Where the configuration comes from: file < environment < these flags.
-#[derive(Debug, Args, Default)]
-pub struct ConfigArgs {
+/// The flags by which a command finds its configuration, as typed: they come before the environment, and that before the file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub struct Flags {
     /// TOML file to read; without it the defaults apply [env: RAY_RELAY_CONFIG]
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub config: Option<PathBuf>,
@@ -45,72 +47,58 @@ pub struct ConfigArgs {
     pub tls_key: Option<String>,
     /// How breakpoints are told apart in the dashboard's answers
     /// [env: RAY_RELAY_ADVERTISE_MODE] [default: single]
-    #[arg(long, value_name = "MODE", value_enum)]
-    pub advertise: Option<AdvertiseMode>,
+    #[arg(long, value_name = "MODE", value_parser = words_of::<AdvertiseMode>())]
+    pub advertise: Option<String>,
     /// Level or filter, such as debug or ray_relay::dap=debug,info
     /// [env: RAY_RELAY_LOG_LEVEL] [default: info]
     #[arg(long, value_name = "FILTER")]
     pub log_level: Option<String>,
     /// Form of log lines [env: RAY_RELAY_LOG_FORMAT] [default: text]
-    #[arg(long, value_name = "FORMAT", value_enum)]
-    pub log_format: Option<LogFormat>,
+    #[arg(long, value_name = "FORMAT", value_parser = words_of::<LogFormat>())]
+    pub log_format: Option<String>,
 }
 
-impl From<ConfigArgs> for Flags {
-    fn from(args: ConfigArgs) -> Self {
-        let word = |value: &dyn Fn() -> Option<clap::builder::PossibleValue>| {
-            value().map(|value| value.get_name().to_owned())
+/// The words of `T` for a flag whose value is read where all values of the configuration are.
+pub(crate) fn words_of<T: ValueEnum>() -> PossibleValuesParser {
+    let values = T::value_variants().iter();
+    values.filter_map(T::to_possible_value).into()
+}
+
+impl Flags {
+    /// What they say of keys: section, key and value.
+    pub(super) fn entries(&self) -> Vec<(&'static str, &'static str, RawEntry)> {
+        let entry = |label: &str, value: RawValue| RawEntry {
+            label: label.to_owned(),
+            place: "the command line".to_owned(),
+            value,
         };
-        Self {
-            advertise: word(&|| args.advertise.and_then(|mode| mode.to_possible_value())),
-            log_format: word(&|| {
-                args.log_format
-                    .and_then(|format| format.to_possible_value())
-            }),
-            config: args.config,
-            ray_address: args.ray_address,
-            listen: args.listen,
-            takeover: args.takeover,
-            keeper: args.keeper,
-            auth_key: args.auth_key,
-            insecure_no_auth: args.insecure_no_auth,
-            tls_cert: args.tls_cert,
-            tls_key: args.tls_key,
-            log_level: args.log_level,
+        let mut entries = Vec::new();
+        for (section, key, label, value) in [
+            ("listen", "address", "--listen", &self.listen),
+            ("listen", "takeover", "--takeover", &self.takeover),
+            ("listen", "keeper", "--keeper", &self.keeper),
+            ("tls", "cert_file", "--tls-cert", &self.tls_cert),
+            ("tls", "key_file", "--tls-key", &self.tls_key),
+            ("advertise", "mode", "--advertise", &self.advertise),
+            ("log", "level", "--log-level", &self.log_level),
+            ("log", "format", "--log-format", &self.log_format),
+        ] {
+            if let Some(value) = value {
+                entries.push((section, key, entry(label, RawValue::Word(value.clone()))));
+            }
         }
+        if !self.auth_key.is_empty() {
+            let paths = self.auth_key.iter().cloned().map(RawValue::Text);
+            let value = RawValue::List(paths.collect());
+            entries.push(("auth", "keys", entry("--auth-key", value)));
+        }
+        if self.insecure_no_auth {
+            entries.push((
+                "listen",
+                "insecure_no_auth",
+                entry("--insecure-no-auth", RawValue::Bool(true)),
+            ));
+        }
+        entries
     }
-}
-
-/// Values of `--advertise`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum AdvertiseMode {
-    /// One host and port; the host is spelled differently for each breakpoint
-    Single,
-    /// A port of advertise.ports for each breakpoint
-    Ports,
-    /// A host name from advertise.host for each breakpoint (needs wildcard DNS)
-    Host,
-}
-
-/// Values of `--log-format`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// For people
-    Text,
-    /// One JSON object a line
-    Json,
-}
-
-/// `check-config`
-#[derive(Debug, Args)]
-pub struct CheckConfigArgs {
-    /// The same flags as `serve`.
-    #[command(flatten)]
-    pub config: ConfigArgs,
-    /// Policy file to check, instead of the one that the configuration names
-    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    pub policy: Option<PathBuf>,
-    /// Print JSON: {"settings": [...], "policy": {...} or null} or {"problems": [...]}
-    #[arg(long)]
-    pub json: bool,
 }
