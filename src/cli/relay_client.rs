@@ -17,6 +17,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
 pub(super) use self::error::{RelayError, refusal};
+use super::sse::EventFeed;
 use super::{RelayArgs, relay_dial};
 use crate::dial;
 use crate::dial::http::{self, HttpClient};
@@ -199,8 +200,8 @@ impl RelayClient {
         Ok(time.map(SystemTime::from))
     }
 
-    /// The event stream; its body has no end.
-    pub(super) async fn events(&self) -> Result<Response<Incoming>, RelayError> {
+    /// The event stream, which has no end.
+    pub(super) async fn events(&self) -> Result<EventFeed, RelayError> {
         let request = self.request("/relay/v1/events", EVENTS, None)?;
         let response = self.send(request, SOON).await?;
         let status = response.status();
@@ -210,7 +211,7 @@ impl RelayClient {
             .and_then(|kind| kind.to_str().ok())
             .is_some_and(|kind| kind.starts_with(EVENTS));
         if status.is_success() && is_stream {
-            return Ok(response);
+            return Ok(EventFeed::new(response.into_body()));
         }
         let body = self.body(response).await?;
         Err(self.not_the_list(status, &body).await)

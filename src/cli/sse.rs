@@ -1,7 +1,17 @@
 //! Server-sent events, read piece by piece.
 //!
-//! Pure: [`Parser::feed`] takes bytes as they come off the wire, cut anywhere, and gives the
+//! [`Parser::feed`] is pure: it takes bytes as they come off the wire, cut anywhere, and gives the
 //! events that are complete. Follows the event stream section of the WHATWG HTML standard.
+
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::time::timeout;
+
+/// A stream that is silent for longer is taken for lost: its connection may be half open. A relay sends a comment line well
+/// within it.
+const LONGEST_SILENCE: Duration = Duration::from_secs(90);
 
 /// Largest event that is kept.
 const LARGEST_EVENT: usize = 64 << 20;
@@ -19,6 +29,38 @@ pub(super) struct ServerSentEvent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an event is larger than 64 MiB")]
 pub(super) struct TooLarge;
+
+/// An open stream of a relay's events.
+pub(super) struct EventFeed {
+    body: Incoming,
+    parser: Parser,
+}
+
+impl EventFeed {
+    pub(super) fn new(body: Incoming) -> Self {
+        Self {
+            body,
+            parser: Parser::default(),
+        }
+    }
+
+    /// The next events, perhaps none. Cancel safe: a frame is parsed as soon as it is there.
+    ///
+    /// # Errors
+    /// Why there will be no more.
+    pub(super) async fn next(&mut self) -> Result<Vec<ServerSentEvent>, String> {
+        let frame = match timeout(LONGEST_SILENCE, self.body.frame()).await {
+            Ok(Some(Ok(frame))) => frame,
+            Ok(Some(Err(_))) => return Err("the connection broke".to_owned()),
+            Ok(None) => return Err("it ended the event stream".to_owned()),
+            Err(_) => return Err("the event stream is silent".to_owned()),
+        };
+        match frame.into_data() {
+            Ok(data) => self.parser.feed(&data).map_err(|error| error.to_string()),
+            Err(_trailers) => Ok(Vec::new()),
+        }
+    }
+}
 
 /// What is left over from the bytes so far.
 #[derive(Debug, Default)]

@@ -3,13 +3,11 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
 use crate::cli::relay_client::RelayClient;
-use crate::cli::sse::{Parser, ServerSentEvent};
+use crate::cli::sse::{EventFeed, ServerSentEvent};
 use crate::listing::row::kind;
 use crate::policy::Pattern;
 
@@ -21,7 +19,7 @@ const SETTLE: Duration = Duration::from_millis(300);
 /// The stream, opened when it is first wanted and again whenever it breaks.
 #[derive(Default)]
 pub(super) struct EventStream {
-    stream: Option<(Incoming, Parser)>,
+    stream: Option<EventFeed>,
 }
 
 impl EventStream {
@@ -45,11 +43,8 @@ impl EventStream {
                 )
             };
             if events.iter().any(changes) {
-                if let Some((body, parser)) = &mut self.stream
-                    && let Ok(Some(Ok(frame))) = timeout(SETTLE, body.frame()).await
-                    && let Ok(data) = frame.into_data()
-                {
-                    let _ = parser.feed(&data);
+                if let Some(stream) = &mut self.stream {
+                    _ = timeout(SETTLE, stream.next()).await;
                 }
                 return;
             }
@@ -82,20 +77,15 @@ impl EventStream {
 
     /// What comes next of the stream, maybe nothing. Cancel safe.
     async fn events(&mut self, client: &RelayClient) -> Vec<ServerSentEvent> {
-        let Some((body, parser)) = &mut self.stream else {
+        let Some(stream) = &mut self.stream else {
             match client.events().await {
-                Ok(stream) => self.stream = Some((stream.into_body(), Parser::default())),
+                Ok(stream) => self.stream = Some(stream),
                 Err(_) => sleep(PAUSE).await,
             }
             return Vec::new();
         };
-        if let Some(Ok(frame)) = body.frame().await {
-            let Ok(data) = frame.into_data() else {
-                return Vec::new();
-            };
-            if let Ok(events) = parser.feed(&data) {
-                return events;
-            }
+        if let Ok(events) = stream.next().await {
+            return events;
         }
         self.stream = None;
         sleep(PAUSE).await;

@@ -5,24 +5,19 @@
 
 use std::time::{Duration, Instant};
 
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::view::{How, View};
 use crate::cli::failure::Failure;
 use crate::cli::relay_client::{RelayClient, RelayError};
-use crate::cli::sse::{self, Parser};
+use crate::cli::sse::{EventFeed, ServerSentEvent};
 use crate::listing::row::Row;
 use crate::listing::select::{ListSelection, arranged};
 use crate::wire::backoff::Backoff;
 use crate::wire::text::replaced;
 
-/// A stream that is silent for longer is opened again: the connection may be half open. A relay
-/// sends a comment line well within it.
-const LONGEST_SILENCE: Duration = Duration::from_secs(90);
 /// How often the whole list is asked for besides: the stream tells what becomes of breakpoints, not
 /// that a head does not answer.
 const REFRESH: Duration = Duration::from_secs(5);
@@ -54,7 +49,7 @@ async fn follow(
     ended: bool,
     choice: ListSelection,
 ) -> Result<(), Failure> {
-    let mut stream = Some(ListStream::open(client).await?);
+    let mut stream = Some(client.events().await?);
     let mut state = WatchedList {
         list: json!({ "breakpoints": [] }),
         at: Instant::now(),
@@ -102,7 +97,7 @@ async fn follow(
 }
 
 /// Why the relay ended the stream, in its words.
-fn reason(event: &sse::ServerSentEvent) -> String {
+fn reason(event: &ServerSentEvent) -> String {
     let data = serde_json::from_str::<Value>(&event.data).unwrap_or_default();
     let words = data["error"].as_str().unwrap_or("it does not say why");
     replaced(words).into_owned()
@@ -113,12 +108,12 @@ async fn refresh(client: &RelayClient, ended: bool) -> Result<Value, RelayError>
     client.breakpoints(ended).await
 }
 
-async fn reopen(client: &RelayClient, view: &mut View) -> Result<ListStream, Failure> {
+async fn reopen(client: &RelayClient, view: &mut View) -> Result<EventFeed, Failure> {
     let mut backoff = AGAIN;
     loop {
         // Many watchers of one relay are not to come back in the same instant.
         sleep(backoff.pause()).await;
-        match ListStream::open(client).await {
+        match client.events().await {
             Ok(stream) => {
                 view.say("The relay is back.")?;
                 return Ok(stream);
@@ -128,35 +123,6 @@ async fn reopen(client: &RelayClient, view: &mut View) -> Result<ListStream, Fai
             // A relay that is starting behind a proxy gives 502 or 503 for a while.
             Err(RelayError::Refused { .. } | RelayError::NotARelay { .. }) => {}
             Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-/// An open event stream.
-struct ListStream {
-    body: Incoming,
-    parser: Parser,
-}
-
-impl ListStream {
-    async fn open(client: &RelayClient) -> Result<Self, RelayError> {
-        Ok(Self {
-            body: client.events().await?.into_body(),
-            parser: Parser::default(),
-        })
-    }
-
-    /// The next events, perhaps none. Cancel safe: a frame is parsed as soon as it is there.
-    async fn next(&mut self) -> Result<Vec<sse::ServerSentEvent>, String> {
-        let frame = match timeout(LONGEST_SILENCE, self.body.frame()).await {
-            Ok(Some(Ok(frame))) => frame,
-            Ok(Some(Err(_))) => return Err("the connection broke".to_owned()),
-            Ok(None) => return Err("it ended the event stream".to_owned()),
-            Err(_) => return Err("the event stream is silent".to_owned()),
-        };
-        match frame.into_data() {
-            Ok(data) => self.parser.feed(&data).map_err(|error| error.to_string()),
-            Err(_trailers) => Ok(Vec::new()),
         }
     }
 }
@@ -182,7 +148,7 @@ impl WatchedList {
         view.clusters(&before, &self.list)
     }
 
-    fn apply(&mut self, event: &sse::ServerSentEvent, view: &mut View) -> Result<(), Failure> {
+    fn apply(&mut self, event: &ServerSentEvent, view: &mut View) -> Result<(), Failure> {
         // A relay of a later version may send what this one does not know.
         let Ok(data) = serde_json::from_str::<Value>(&event.data) else {
             return Ok(());
