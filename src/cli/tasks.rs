@@ -208,10 +208,14 @@ fn arrange(told: &mut Value, args: &TasksArgs) {
     told["hidden"] = hidden.into();
 }
 
-/// As a row of the list of what waits, which orders and filters know.
 fn read(row: &Value) -> Row {
+    read_timed(row, "running_seconds")
+}
+
+/// As a row of the list of what waits, which orders and filters know; the time is that of `key`.
+pub(super) fn read_timed(row: &Value, key: &str) -> Row {
     let mut row = row.clone();
-    row["waiting_seconds"] = row["running_seconds"].take();
+    row["waiting_seconds"] = row[key].take();
     Row::read(&row)
 }
 
@@ -263,7 +267,7 @@ fn text(told: &Value, args: &TasksArgs, columns: Option<usize>) -> String {
 }
 
 /// A column: its title, and what it says of a row.
-type Column = (&'static str, fn(&Value, &Row) -> String);
+pub(super) type Column = (&'static str, fn(&Value, &Row) -> String);
 
 const CLUSTER: Column = ("CLUSTER", |_, row| row.cluster.clone());
 const USUAL: [Column; 5] = [
@@ -298,10 +302,7 @@ const PLACE: Column = ("PLACE", |told, _| {
 
 fn table(tasks: &[Value], verbose: bool, width_of_terminal: Option<usize>) -> String {
     let rows: Vec<(&Value, Row)> = tasks.iter().map(|row| (row, read(row))).collect();
-    let clusters: BTreeSet<&str> = rows.iter().map(|(_, row)| &*row.cluster).collect();
-    let mut columns: Vec<Column> = Vec::new();
-    columns.extend((clusters.len() > 1).then_some(CLUSTER));
-    columns.extend(USUAL);
+    let mut columns = USUAL.to_vec();
     columns.extend(
         tasks
             .iter()
@@ -318,15 +319,24 @@ fn table(tasks: &[Value], verbose: bool, width_of_terminal: Option<usize>) -> St
             .any(|row| row["place"].is_string())
             .then_some(PLACE),
     );
-    let mut lines = vec![
-        columns
-            .iter()
-            .map(|(title, _)| (*title).to_owned())
-            .collect(),
-    ];
+    lined_up(&rows, columns, width_of_terminal)
+}
+
+/// A table of `columns`, behind that of the cluster where there are several.
+pub(super) fn lined_up(
+    rows: &[(&Value, Row)],
+    mut columns: Vec<Column>,
+    width_of_terminal: Option<usize>,
+) -> String {
+    let clusters: BTreeSet<&str> = rows.iter().map(|(_, row)| &*row.cluster).collect();
+    if clusters.len() > 1 {
+        columns.insert(0, CLUSTER);
+    }
+    let titles = columns.iter().map(|(title, _)| (*title).to_owned());
+    let mut lines: Vec<Vec<String>> = vec![titles.collect()];
     lines.extend(rows.iter().map(|(told, row)| {
         let cells = columns.iter().map(|(_, cell)| cell(told, row));
-        cells.collect::<Vec<String>>()
+        cells.collect()
     }));
     crate::listing::text::table(lines, width_of_terminal)
 }

@@ -1,15 +1,13 @@
 //! `ray-relay list --failed`: tasks that raised an exception, of which agents keep the stacks.
 
-use std::collections::BTreeSet;
-
 use serde_json::{Value, json};
 
 use super::super::relay_client::RelayClient;
+use super::super::tasks::{Column, lined_up, read_timed};
 use super::super::terminal::{self, say};
 use super::super::{Failure, ListArgs};
 use crate::listing::row::Row;
 use crate::listing::select::ListSelection;
-use crate::listing::text;
 use crate::wire::human_time::span;
 use crate::wire::text::replaced;
 
@@ -42,36 +40,25 @@ pub(super) async fn run(args: ListArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// As a row of the list of what waits, which orders and filters know.
 fn read(row: &Value) -> Row {
-    let mut row = row.clone();
-    row["waiting_seconds"] = row["failed_seconds"].take();
-    Row::read(&row)
+    read_timed(row, "failed_seconds")
 }
 
+const COLUMNS: [Column; 7] = [
+    ("ID", |_, row| row.id.clone()),
+    ("JOB", |_, row| row.job.clone()),
+    ("TASK", |_, row| row.task.clone()),
+    ("NODE", |_, row| row.node.clone()),
+    ("FAILED", |_, row| format!("{} ago", span(row.waiting))),
+    ("RAISED", |told, _| {
+        replaced(told["exception"].as_str().unwrap_or("-")).into_owned()
+    }),
+    ("WHERE", |_, row| row.location.clone()),
+];
+
 fn table(tasks: &[&Value], width_of_terminal: Option<usize>) -> String {
-    let rows: Vec<Row> = tasks.iter().map(|row| read(row)).collect();
-    let clusters: BTreeSet<&str> = rows.iter().map(|row| &*row.cluster).collect();
-    let several = clusters.len() > 1;
-    let titles = [
-        "CLUSTER", "ID", "JOB", "TASK", "NODE", "FAILED", "RAISED", "WHERE",
-    ];
-    let of_one = |cells: Vec<String>| cells.into_iter().skip(usize::from(!several)).collect();
-    let mut lines: Vec<Vec<String>> = vec![of_one(titles.map(str::to_owned).to_vec())];
-    for (told, row) in tasks.iter().zip(&rows) {
-        let raised = replaced(told["exception"].as_str().unwrap_or("-"));
-        lines.push(of_one(vec![
-            row.cluster.clone(),
-            row.id.clone(),
-            row.job.clone(),
-            row.task.clone(),
-            row.node.clone(),
-            format!("{} ago", span(row.waiting)),
-            raised.into_owned(),
-            row.location.clone(),
-        ]));
-    }
-    text::table(lines, width_of_terminal)
+    let rows: Vec<(&Value, Row)> = tasks.iter().map(|row| (*row, read(row))).collect();
+    lined_up(&rows, COLUMNS.to_vec(), width_of_terminal)
 }
 
 #[cfg(test)]
