@@ -25,7 +25,6 @@ use super::kube::KubeRelay;
 use super::relay_client::RelayError;
 use super::{RelayArgs, RelayUrl};
 use crate::shutdown::Signals;
-use crate::wire::backoff::Backoff;
 use crate::wire::relay_url::is_this_machine;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -64,7 +63,7 @@ async fn found(
         };
     }
     let mut told = String::new();
-    let mut backoff = Backoff::new(line::FIRST, line::LONGEST);
+    let mut backoff = line::AGAIN;
     loop {
         match KubeRelay::of(&args.kube).await {
             Ok((url, reached)) => return Ok((url, Some(reached))),

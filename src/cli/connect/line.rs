@@ -26,9 +26,8 @@ use crate::wire::tunnel::{handshake, stream_config};
 /// The deadline of the relay's first word.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The pause after the first failure, and the longest one.
-pub(super) const FIRST: Duration = Duration::from_millis(250);
-pub(super) const LONGEST: Duration = Duration::from_secs(10);
+/// Before a relay that was not reached is tried again.
+pub(super) const AGAIN: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
 
 /// Answers of other relays, behind the same name, before the one that holds a link is given up.
 pub(super) const ELSEWHERE: u32 = 8;
@@ -171,7 +170,7 @@ impl RelayLink {
         let (began, at) = (Instant::now(), SystemTime::now());
         let since = self.link.last_heard();
         let path = format!("{CONNECT_PATH}/{}", self.id.digits());
-        let mut backoff = Backoff::new(FIRST, LONGEST);
+        let mut backoff = AGAIN;
         let mut elsewhere = 0;
         let mut is_lost = false;
         loop {

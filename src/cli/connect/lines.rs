@@ -7,13 +7,12 @@ use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::digest::{Context, SHA256};
 use parking_lot::Mutex;
-use rand::RngExt as _;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::task::TaskTracker;
 
 use super::clock;
-use super::line::{self, ELSEWHERE, FIRST, LONGEST, RelayLink, Watcher};
+use super::line::{self, AGAIN, ELSEWHERE, RelayLink, Watcher};
 use super::printer::ConnectPrinter;
 use crate::cli::RelayArgs;
 use crate::cli::relay_client::RelayError;
@@ -95,7 +94,7 @@ impl Lines {
     /// # Errors
     /// [`RelayError`]: what a person has to do something about.
     pub(super) async fn first(self: &Arc<Self>) -> Result<(), RelayError> {
-        let mut pause = FIRST;
+        let mut backoff = AGAIN;
         loop {
             match Box::pin(self.open()).await {
                 Ok(spare) => {
@@ -107,7 +106,7 @@ impl Lines {
                 }
                 Err(error) => return Err(error),
             }
-            pause = paused(pause).await;
+            sleep(backoff.pause()).await;
         }
     }
 
@@ -136,13 +135,13 @@ impl Lines {
             if let Some(ready) = ready {
                 return Some(ready);
             }
-            let mut pause = FIRST;
+            let mut backoff = AGAIN;
             loop {
                 match Box::pin(self.open()).await {
                     Ok(opened) => return Some(opened),
                     Err(error) => self.told.away(&error.to_string(), SystemTime::now()),
                 }
-                pause = paused(pause).await;
+                sleep(backoff.pause()).await;
             }
         };
         let (line, stream) = timeout(WAIT, taken).await.ok().flatten()?;
@@ -177,7 +176,7 @@ impl Lines {
     }
 
     async fn keep_spare(self: &Arc<Self>) -> Infallible {
-        let mut pause = FIRST;
+        let mut backoff = AGAIN;
         loop {
             let line = self.spare.lock().as_ref().map(|(line, _)| Arc::clone(line));
             if let Some(line) = line {
@@ -194,11 +193,11 @@ impl Lines {
             match Box::pin(self.open()).await {
                 Ok(spare) => {
                     *self.spare.lock() = Some(spare);
-                    pause = FIRST;
+                    backoff.reset();
                 }
                 Err(error) => {
                     self.told.away(&error.to_string(), SystemTime::now());
-                    pause = paused(pause).await;
+                    sleep(backoff.pause()).await;
                 }
             }
         }
@@ -298,11 +297,4 @@ fn opener(address: SocketAddr) -> Opener {
         place: Hex(digest),
         process: Hex(rand::random()),
     }
-}
-
-/// Waits, and gives how long to wait next time.
-async fn paused(pause: Duration) -> Duration {
-    let jitter = rand::rng().random_range(0.5..=1.0);
-    sleep(pause.mul_f64(jitter)).await;
-    (2 * pause).min(LONGEST)
 }
