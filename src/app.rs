@@ -32,6 +32,7 @@ use crate::takeover::{self, Inherited, ListenSocket, Waiting};
 use crate::telemetry::Metrics;
 use crate::telemetry::traces::Traces;
 use crate::tls::Tls;
+use crate::wire::turn;
 
 /// Why the relay did not start, or did not go on.
 #[derive(Debug, thiserror::Error)]
@@ -218,6 +219,8 @@ fn start_essential(
         ..
     } = context.shutdown.clone();
     let mut essential = Essential::new(drain.clone());
+    // Not tracked: sessions have turns until the last has ended.
+    essential.spawn("the turns of sessions", turn::serve());
     if let Some(notices) = notices {
         let (registry, metrics) = (context.registry.clone(), context.metrics.clone());
         let failing = context.peers.agents.failing();

@@ -1,9 +1,13 @@
 //! How long one direction of a session may go on before everybody else's turn.
 
+mod queue;
+
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
+
+pub(crate) use self::queue::serve;
+use self::queue::{Place, QUEUE};
 
 /// What a direction works before other sessions get their turn, whatever its bytes cost.
 const TIME: Duration = Duration::from_micros(25);
@@ -17,56 +21,88 @@ const LEAST: usize = 16 * 1024;
 /// The same where they are encrypted or decrypted on the way, which takes several times as long.
 pub(crate) const SEALED_TURN: usize = TURN / 4;
 
-/// Directions that have given up their turn and wait for the next.
-static WAITING: AtomicUsize = AtomicUsize::new(0);
-
 /// How many bytes of a direction are read at once, so that what they cost is about a turn. One that transfers alone has long
 /// turns: who has little to say gets in between, and to give one up has another thread woken to look for work.
 #[derive(Debug)]
 pub(crate) struct Pace {
     step: usize,
-    /// The turn before has moved as much as a turn has at least.
+    /// It has its turn: also while what was found in it is looked at.
+    has_turn: bool,
+    /// When that began; of a direction that is not busy it is not measured.
+    began: Option<Instant>,
+    /// How many bytes were read in it.
+    moved: usize,
+    /// It moves as much in a turn as one has at least, and waits for each.
     busy: bool,
-    waits: Option<Waits>,
+    /// Where it waits.
+    place: Option<Place>,
 }
 
-/// One of [`WAITING`].
-#[derive(Debug)]
-struct Waits;
-
 impl Pace {
-    /// A turn begins: when, where the direction is busy. To a small message the time makes no difference.
-    pub(crate) fn begin(&mut self) -> Option<Instant> {
-        self.waits = None;
-        std::mem::take(&mut self.busy).then(Instant::now)
+    /// A turn begins, or goes on: at once for a small message, and where the direction is busy, once it is its turn.
+    pub(crate) fn poll_begin(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.has_turn {
+            return Poll::Ready(());
+        }
+        if self.busy && self.place.is_none() {
+            self.place = QUEUE.join(cx);
+        }
+        if let Some(place) = &self.place {
+            ready!(QUEUE.poll_served(place, cx));
+        }
+        self.place = None;
+        self.has_turn = true;
+        self.moved = 0;
+        self.began = self.busy.then(Instant::now);
+        Poll::Ready(())
     }
 
     /// Bytes to read at once.
     pub(crate) fn step(&self) -> usize {
-        match Waits::any() {
-            true => self.step,
-            false => TURN,
+        match QUEUE.is_empty() {
+            true => TURN,
+            false => self.step,
         }
     }
 
-    /// Whether the direction has given up its turn and waits for the next.
+    /// So many were read.
+    pub(crate) fn read(&mut self, bytes: usize) {
+        self.moved += bytes;
+        self.busy |= self.moved >= LEAST;
+    }
+
+    /// There is nothing more to read now.
+    pub(crate) fn rest(&mut self) {
+        self.busy = self.moved >= LEAST;
+    }
+
+    /// The turn is over, as the direction has to wait.
+    pub(crate) fn pause(&mut self) {
+        self.has_turn = false;
+    }
+
+    /// Whether the direction waits for its next turn.
     pub(crate) fn goes_on(&self) -> bool {
-        self.waits.is_some()
+        self.place.is_some()
     }
 
     /// Gives up the turn.
     pub(crate) fn end<T>(&mut self, cx: &mut Context<'_>) -> Poll<T> {
-        self.waits = Some(Waits::new());
-        yield_turn(cx)
+        self.pause();
+        self.place = QUEUE.join(cx);
+        match self.place {
+            Some(_) => Poll::Pending,
+            None => yield_turn(cx),
+        }
     }
 
-    /// Whether the turn that `began` then is over, now that so many bytes have `moved` in it; `most` end it in any case.
-    pub(crate) fn is_over(&mut self, began: Option<Instant>, moved: usize, most: usize) -> bool {
+    /// Whether the turn is over; so many bytes end it in any case.
+    pub(crate) fn is_over(&mut self, most: usize) -> bool {
+        let moved = self.moved;
         if moved < LEAST {
             return false;
         }
-        self.busy = true;
-        let Some(began) = began else {
+        let Some(began) = self.began else {
             return moved >= most;
         };
         let took = began.elapsed();
@@ -74,24 +110,7 @@ impl Pace {
         let wanted = usize::try_from(wanted).unwrap_or(TURN).clamp(LEAST, TURN);
         // A single turn may have been broken in upon.
         self.step = (3 * self.step + wanted) / 4;
-        moved >= most || took >= TIME && Waits::any()
-    }
-}
-
-impl Waits {
-    fn new() -> Self {
-        WAITING.fetch_add(1, Ordering::Relaxed);
-        Self
-    }
-
-    fn any() -> bool {
-        WAITING.load(Ordering::Relaxed) > 0
-    }
-}
-
-impl Drop for Waits {
-    fn drop(&mut self) {
-        WAITING.fetch_sub(1, Ordering::Relaxed);
+        moved >= most || took >= TIME && !QUEUE.is_empty()
     }
 }
 
@@ -99,8 +118,11 @@ impl Default for Pace {
     fn default() -> Self {
         Self {
             step: 2 * LEAST,
+            has_turn: false,
+            began: None,
+            moved: 0,
             busy: false,
-            waits: None,
+            place: None,
         }
     }
 }
@@ -115,24 +137,4 @@ pub(crate) fn yield_turn<T>(cx: &mut Context<'_>) -> Poll<T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_turn_ends_by_its_bytes_or_its_time_and_what_costs_more_is_read_in_smaller_steps() {
-        let mut pace = Pace::default();
-        assert!(!pace.is_over(None, LEAST - 1, TURN), "a small message");
-        assert_eq!(pace.begin(), None);
-        assert!(pace.is_over(None, TURN, TURN));
-        let now = pace.begin();
-        assert!(now.is_some() && pace.is_over(now, TURN, TURN));
-        let other = Waits::new();
-        // As one whose every step takes a millisecond.
-        let long_ago = now.and_then(|now| now.checked_sub(Duration::from_millis(1)));
-        for _ in 0..40 {
-            assert!(pace.is_over(long_ago, LEAST, TURN), "another one waits");
-        }
-        assert!((LEAST..LEAST + 100).contains(&pace.step()));
-        drop(other);
-    }
-}
+mod tests;

@@ -104,6 +104,9 @@ impl Lane {
         T: PeerStream,
     {
         let turn = self.advance(cx, from, to, &passes);
+        if turn.is_pending() {
+            self.pace.pause();
+        }
         // In the middle of a message it goes on at once.
         let goes_on = self.pace.goes_on() && !self.buffer.filled().is_empty();
         if turn.is_pending() && !goes_on {
@@ -133,9 +136,9 @@ impl Lane {
         R: PeerStream,
         T: PeerStream,
     {
-        let (began, mut moved) = (self.pace.begin(), 0);
         // The next poll has looked at what was captured.
         self.looked_at.insist(0);
+        ready!(self.pace.poll_begin(cx));
         loop {
             self.scan(passes);
             let written = self.poll_write(cx, to, passes);
@@ -183,12 +186,16 @@ impl Lane {
                 Some(_) => TURN,
                 None => SEALED_TURN,
             };
-            if self.pace.is_over(began, moved, most) {
+            if self.pace.is_over(most) {
                 return self.pace.end(cx);
             }
-            let read = match ready!(self.poll_read(cx, from)) {
-                Ok(read) => read.inspect(|read| moved += read),
-                Err(short) => return Poll::Ready(self.short(short)),
+            let read = match self.poll_read(cx, from) {
+                Poll::Ready(Ok(read)) => read.inspect(|read| self.pace.read(*read)),
+                Poll::Ready(Err(short)) => return Poll::Ready(self.short(short)),
+                Poll::Pending => {
+                    self.pace.rest();
+                    return Poll::Pending;
+                }
             };
             match read {
                 Err(error) => {

@@ -1,0 +1,131 @@
+//! What a turn is, and who comes between two of them.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::UnixStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::*;
+
+/// Longer than anything here takes.
+const SOON: Duration = Duration::from_secs(10);
+
+/// One turn of a busy direction, which does nothing in it.
+async fn turn(pace: &mut Pace) {
+    poll_fn(|cx| pace.poll_begin(cx)).await;
+    pace.read(TURN);
+    let mut given_up = false;
+    poll_fn(|cx| match std::mem::replace(&mut given_up, true) {
+        true => Poll::Ready(()),
+        false => pace.end(cx),
+    })
+    .await;
+}
+
+#[test]
+fn a_turn_ends_by_its_bytes_or_its_time_and_what_costs_more_is_read_in_smaller_steps() {
+    let mut pace = Pace::default();
+    let mut cx = Context::from_waker(std::task::Waker::noop());
+    pace.read(LEAST - 1);
+    pace.rest();
+    assert!(!pace.is_over(TURN) && !pace.busy, "a small message");
+    pace.pause();
+    assert!(pace.poll_begin(&mut cx).is_ready());
+    pace.read(TURN);
+    assert!(pace.is_over(TURN) && pace.busy);
+    // As one whose every step takes a millisecond.
+    pace.moved = LEAST;
+    for _ in 0..40 {
+        pace.began = Instant::now().checked_sub(Duration::from_millis(1));
+        pace.is_over(TURN);
+    }
+    assert!((LEAST..LEAST + 100).contains(&pace.step));
+}
+
+#[tokio::test]
+async fn a_small_message_waits_for_one_busy_turn_however_many_are_busy() {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(serve());
+    let turns = Arc::new(AtomicUsize::new(0));
+    // A message is sent in a busy turn, as by a peer that does not wait for it: the turn in which the last was.
+    let sent = Arc::new(Mutex::new(None));
+    let (there, mut here) = UnixStream::pair().expect("a pair of sockets");
+    let there = Arc::new(there);
+    for _ in 0..8 {
+        let (turns, sent, there) = (turns.clone(), sent.clone(), there.clone());
+        tasks.spawn(async move {
+            let mut pace = Pace::default();
+            loop {
+                turn(&mut pace).await;
+                let now = turns.fetch_add(1, Ordering::Relaxed);
+                let mut sent = sent.lock();
+                if sent.is_none() {
+                    there.try_write(b"m").expect("room for a byte");
+                    *sent = Some(now);
+                }
+            }
+        });
+    }
+    let mut waited = Vec::new();
+    for _ in 0..100 {
+        let read = timeout(SOON, here.read_u8()).await.expect("in time");
+        assert_eq!(read.ok(), Some(b'm'));
+        let sent = sent.lock().take().expect("it was sent");
+        waited.push(turns.load(Ordering::Relaxed) - sent);
+    }
+    waited.sort_unstable();
+    assert!(
+        waited[50] <= 2,
+        "turns that messages waited for: {waited:?}"
+    );
+}
+
+#[tokio::test]
+async fn one_that_has_gone_or_is_not_polled_holds_nobody_up() {
+    let serving = tokio::spawn(serve());
+    tokio::task::yield_now().await;
+    let mut cx = Context::from_waker(std::task::Waker::noop());
+    let mut still = Pace::default();
+    still.read(TURN);
+    assert!(still.end::<()>(&mut cx).is_pending());
+    let mut other = Pace::default();
+    for _ in 0..10 {
+        timeout(SOON, turn(&mut other))
+            .await
+            .expect("it has its turn");
+    }
+    // Whatever waits goes on when nobody serves any more.
+    let waiting = tokio::spawn(async move {
+        loop {
+            turn(&mut other).await;
+        }
+    });
+    serving.abort();
+    _ = serving.await;
+    tokio::task::yield_now().await;
+    assert!(!waiting.is_finished());
+    waiting.abort();
+    assert!(still.poll_begin(&mut cx).is_ready());
+}
+
+#[tokio::test]
+async fn who_looks_at_what_came_in_the_middle_of_a_turn_keeps_it() {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(serve());
+    tokio::task::yield_now().await;
+    let mut cx = Context::from_waker(std::task::Waker::noop());
+    let mut pace = Pace::default();
+    pace.read(TURN);
+    assert!(pace.poll_begin(&mut cx).is_pending(), "it is busy");
+    timeout(SOON, poll_fn(|cx| pace.poll_begin(cx)))
+        .await
+        .expect("its turn");
+    assert!(pace.poll_begin(&mut cx).is_ready(), "the same turn");
+    pace.pause();
+    assert!(pace.poll_begin(&mut cx).is_pending(), "the next");
+}
