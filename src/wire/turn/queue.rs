@@ -1,4 +1,4 @@
-//! The queue of busy directions: one for each thread has its turn, and between two turns comes whoever has little to say.
+//! The queue of busy directions: one for each thread has its turn, and between two turns come those who have little to say.
 //!
 //! Left to the runtime, busy directions take turns among themselves before it looks for what has come in meanwhile, and a small
 //! message waits for all of them. Here they wait in one line. [`serve`] lets in as many as there are threads, and lets in the
@@ -36,7 +36,7 @@ struct State {
     waiting: VecDeque<Waker>,
     /// How many have been let in so far: a smaller number has its turn.
     served: u64,
-    /// Without one nobody waits.
+    /// Without one no direction waits.
     servers: usize,
 }
 
@@ -65,7 +65,7 @@ impl Queue {
         self.length.load(Ordering::Relaxed) == 0
     }
 
-    /// Joins it at its end; `cx` is woken when it is the direction's turn. `None` where nobody serves.
+    /// Joins it at its end; `cx` is woken when it is the direction's turn. `None` where none is served.
     pub(super) fn join(&self, cx: &mut Context<'_>) -> Option<Place> {
         let mut state = self.state.lock();
         if state.servers == 0 {

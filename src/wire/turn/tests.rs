@@ -99,7 +99,7 @@ async fn one_that_has_gone_or_is_not_polled_holds_nobody_up() {
             .await
             .expect("it has its turn");
     }
-    // Whatever waits goes on when nobody serves any more.
+    // What waits goes on when no one serves any more.
     let waiting = tokio::spawn(async move {
         loop {
             turn(&mut other).await;
