@@ -10,11 +10,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout};
 
 use super::end::AgentLinkEnd;
-use super::table::{AgentProcess, Instance};
+use super::table::AgentProcess;
 use crate::identity::Principal;
 use crate::ray::registry::RayNode;
 use crate::timestamp::Timestamp;
-use crate::wire::tunnel::messages::{FromRelay, HoldRow, Name, Sentence};
+use crate::wire::tunnel::messages::{Announce, FromRelay, HoldRow, Name, Sentence};
 use crate::wire::tunnel::text::Hex;
 
 /// How long an agent that another claims to be may take to show that it is there.
@@ -24,33 +24,16 @@ const PROBED: Duration = Duration::from_secs(3);
 pub(crate) struct Link {
     /// Counts links of this process, from 1.
     pub(super) id: u64,
-    pub(super) instance: Instance,
     pub(super) principal: Principal,
     pub(super) peer: SocketAddr,
-    pub(super) about: About,
+    /// What it says of itself.
+    pub(super) about: Announce,
     pub(super) since: Timestamp,
     pub(super) standing: Arc<AgentProcess>,
     pub(super) outbox: mpsc::Sender<LinkCommand>,
     pub(super) told: watch::Sender<Option<AgentLinkEnd>>,
     pub(super) heard: watch::Sender<Instant>,
     pub(super) state: Mutex<LinkState>,
-}
-
-/// What an agent says of itself.
-#[derive(Debug, Clone)]
-pub(super) struct About {
-    pub(super) version: Name,
-    pub(super) hostname: Name,
-    pub(super) architecture: Name,
-    pub(super) pid: u32,
-    pub(super) sees_processes: bool,
-    pub(super) reverse_ports: Option<(u16, u16)>,
-    pub(super) keeps: bool,
-    /// The same of prompts of the legacy debugger.
-    pub(super) keeps_prompts: bool,
-    /// And of subprocesses of a worker.
-    pub(super) keeps_subprocesses: bool,
-    pub(super) inspects: bool,
 }
 
 #[derive(Default)]
@@ -81,7 +64,7 @@ impl std::fmt::Debug for Link {
 impl Link {
     /// Both are links of one process: of that only it knows, as the principal of that name.
     pub(super) fn is_of_same_agent(&self, other: &Self) -> bool {
-        self.instance.is_same_secret(&other.instance)
+        self.about.instance.is_same_secret(&other.about.instance)
             && self.principal.subject() == other.principal.subject()
     }
 

@@ -301,7 +301,7 @@ impl Delivery {
     pub(crate) async fn hand_over(self, agents: &Agents, socket: Socket, principal: &Principal) {
         let AskedAgent { link, session } = self.asked;
         // The stream may outlive the link.
-        let (instance, standing) = (link.instance, Arc::clone(&link.standing));
+        let (instance, standing) = (link.about.instance, Arc::clone(&link.standing));
         drop(link);
         let cut = standing.cut.child_token();
         let _breakable = Breakable::new(&standing, session, &cut);

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
 use super::end::AgentLinkEnd;
-use super::link::{About, Link, LinkCommand, words};
+use super::link::{Link, LinkCommand, words};
 use super::table::ClaimOutcome;
 use super::{Agents, Carrier, Newcomer, NoStream, Socket, trust};
 use crate::audit::{Entry, EntryKind};
@@ -49,7 +49,6 @@ type AgentControlLink = ControlLink<Carrier, FromAgent, FromRelay>;
 /// What the loop of a link holds besides.
 struct Serving {
     link: Arc<Link>,
-    announced: Announce,
     outbox: mpsc::Receiver<LinkCommand>,
     told: watch::Receiver<Option<AgentLinkEnd>>,
     nodes: watch::Receiver<Arc<[RayNode]>>,
@@ -155,21 +154,9 @@ impl Agents {
         };
         let link = Arc::new(Link {
             id,
-            instance: announced.instance,
             principal: principal.clone(),
             peer,
-            about: About {
-                version: announced.version.clone(),
-                hostname: announced.hostname.clone(),
-                architecture: announced.architecture.clone(),
-                pid: announced.pid,
-                sees_processes: announced.sees_processes,
-                reverse_ports: announced.reverse_ports,
-                keeps: announced.keeps,
-                keeps_prompts: announced.keeps_prompts,
-                keeps_subprocesses: announced.keeps_subprocesses,
-                inspects: announced.inspects,
-            },
+            about: announced,
             since: Timestamp::now(),
             standing,
             outbox,
@@ -183,7 +170,6 @@ impl Agents {
         self.claim(&link, &nodes).await?;
         Ok(Serving {
             link,
-            announced,
             outbox: outgoing,
             told: telling,
             nodes: live,
@@ -245,7 +231,6 @@ impl Agents {
     async fn run(&self, wire: &mut AgentControlLink, serving: &mut Serving) -> AgentLinkEnd {
         let Serving {
             link,
-            announced,
             outbox,
             told,
             nodes,
@@ -274,7 +259,7 @@ impl Agents {
                 },
                 Ok(()) = nodes.changed() => {
                     let live = Arc::clone(&nodes.borrow_and_update());
-                    self.renew(wire, link, announced, &live).await
+                    self.renew(wire, link, &live).await
                 }
                 () = &mut ending => Err(AgentLinkEnd::Ending),
             };
@@ -289,18 +274,15 @@ impl Agents {
         &self,
         wire: &mut AgentControlLink,
         link: &Arc<Link>,
-        announced: &Announce,
         live: &[RayNode],
     ) -> Result<(), AgentLinkEnd> {
-        let nodes = trust::nodes(announced, live, link.peer.ip(), link.principal.access());
+        let (announced, peer) = (&link.about, link.peer.ip());
+        let nodes = trust::nodes(announced, live, peer, link.principal.access());
         if nodes == *link.nodes() {
             return Ok(());
         }
         if nodes.is_empty() {
-            return Err(AgentLinkEnd::Untrusted(trust::none(
-                announced,
-                link.peer.ip(),
-            )));
+            return Err(AgentLinkEnd::Untrusted(trust::none(announced, peer)));
         }
         self.claim(link, &nodes).await?;
         self.meets(link);

@@ -225,7 +225,7 @@ impl Table {
     pub(super) fn vouches(&self, instance: &Instance, subject: &str) -> Option<Arc<Link>> {
         let of_it = |link: &&Arc<Link>| {
             let principal = &link.principal;
-            link.instance == *instance
+            link.about.instance == *instance
                 && principal.subject() == subject
                 && principal.is_over().is_none()
         };
