@@ -23,9 +23,9 @@ use tokio::time::{Instant, sleep_until};
 
 use self::asking::LOGGED;
 pub use self::asking::{Answer, Asked, Logged, Wish};
-pub use self::leaving::Stop;
+pub use self::leaving::{GroupTask, Stop};
 use self::leaving::{Members, One, all_leave};
-pub use self::tasks::{GroupTask, GroupTasks};
+pub use self::tasks::GroupTasks;
 use crate::identity::Principal;
 
 /// How long a family waits for its parent to come again: an editor reconnects within a second or two.

@@ -35,24 +35,37 @@ pub(super) struct Members {
     pub(super) stops: u64,
 }
 
+/// A task that one session of a family holds.
+#[derive(Debug, Clone)]
+pub struct GroupTask {
+    /// The session.
+    pub session: u64,
+    /// Its worker, as that was when the session began.
+    pub breakpoint: Arc<Breakpoint>,
+    /// Whether the program stands, as far as is known.
+    pub stands: bool,
+    /// Whether it is about to stop since its session began.
+    pub arriving: bool,
+    /// How often it has stopped.
+    pub stops: u64,
+    /// How often it has by itself, and neither by a person's wish nor by the relay's.
+    pub breaks: u64,
+    /// Its place in the order in which those that stand have stopped.
+    pub since: u64,
+    /// Whether it asks by its own words that the others of its job stop with it.
+    pub asks: bool,
+    /// How often that was not for the client of its own session.
+    pub followed: u64,
+    /// Its rank, where its process has told it.
+    pub rank: Option<u32>,
+}
+
 /// By which a session of a family is asked.
 #[derive(Debug)]
 pub(super) struct MemberLine {
-    pub(super) breakpoint: Arc<Breakpoint>,
+    /// But for whether it asks, which the session says apart from that.
+    pub(super) task: GroupTask,
     pub(super) questions: mpsc::Sender<Asked>,
-    pub(super) stands: bool,
-    /// It is about to stop, as it was when the session began.
-    pub(super) arriving: bool,
-    /// How often it has stopped.
-    pub(super) stops: u64,
-    /// How often it has by itself, and neither by a person's wish nor by the relay's.
-    pub(super) breaks: u64,
-    /// Which stop of all tasks was its last.
-    pub(super) since: u64,
-    /// How often it left the focus to the parent then.
-    pub(super) followed: u64,
-    /// Its rank, where its process has told it.
-    pub(super) rank: Option<u32>,
 }
 
 /// A session of a family.

@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use super::GroupMember;
 use super::asking::{Logged, WAITING};
-use super::leaving::{MemberLine, Members, One};
+use super::leaving::{GroupTask, MemberLine, Members, One};
 use crate::ray::registry::Breakpoint;
 
 impl GroupMember {
@@ -24,19 +24,19 @@ impl GroupMember {
     pub fn answers(&mut self, breakpoint: &Arc<Breakpoint>) {
         let (questions, asked) = mpsc::channel(WAITING);
         self.asked = Some(asked);
-        self.tell(|one| {
-            one.line = Some(MemberLine {
-                breakpoint: Arc::clone(breakpoint),
-                questions,
-                stands: false,
-                arriving: true,
-                stops: 0,
-                breaks: 0,
-                since: 0,
-                followed: 0,
-                rank: None,
-            });
-        });
+        let task = GroupTask {
+            session: self.session,
+            breakpoint: Arc::clone(breakpoint),
+            stands: false,
+            arriving: true,
+            stops: 0,
+            breaks: 0,
+            since: 0,
+            asks: false,
+            followed: 0,
+            rank: None,
+        };
+        self.tell(|one| one.line = Some(MemberLine { task, questions }));
     }
 
     /// The task stands now, or runs.
@@ -51,12 +51,12 @@ impl GroupMember {
                     return;
                 };
                 one.asks &= stands;
-                if let Some(line) = &mut one.line {
-                    line.stands = stands;
-                    line.stops += u64::from(stands);
-                    line.arriving = false;
+                if let Some(MemberLine { task, .. }) = &mut one.line {
+                    task.stands = stands;
+                    task.stops += u64::from(stands);
+                    task.arriving = false;
                     if stands {
-                        line.since = members.stops;
+                        task.since = members.stops;
                     }
                 }
             });
@@ -65,20 +65,12 @@ impl GroupMember {
 
     /// The task runs since before this session, which goes on with it.
     pub fn runs(&self) {
-        self.tell(|one| {
-            if let Some(line) = &mut one.line {
-                line.arriving = false;
-            }
-        });
+        self.tell_of_task(|task| task.arriving = false);
     }
 
     /// The task has stopped by itself, and neither by a person's wish nor by the relay's.
     pub fn breaks(&self) {
-        self.tell(|one| {
-            if let Some(line) = &mut one.line {
-                line.breaks += 1;
-            }
-        });
+        self.tell_of_task(|task| task.breaks += 1);
     }
 
     /// Whether the lead's client is shown a thread for all tasks, which the focus is to be on.
@@ -88,20 +80,12 @@ impl GroupMember {
 
     /// The task has stopped, and not for the client of this session.
     pub fn follows(&self) {
-        self.tell(|one| {
-            if let Some(line) = &mut one.line {
-                line.followed += 1;
-            }
-        });
+        self.tell_of_task(|task| task.followed += 1);
     }
 
     /// The process of the task has told its rank.
     pub fn has_rank(&self, rank: u32) {
-        self.tell(|one| {
-            if let Some(line) = &mut one.line {
-                line.rank = Some(rank);
-            }
-        });
+        self.tell_of_task(|task| task.rank = Some(rank));
     }
 
     /// A breakpoint has logged `text` in the task. Whether the lead's client will see it: one that reads too slowly does not.
@@ -112,6 +96,14 @@ impl GroupMember {
         known
             .get(&self.name)
             .is_some_and(|family| family.logs.try_send(logged).is_ok())
+    }
+
+    fn tell_of_task(&self, what: impl FnOnce(&mut GroupTask)) {
+        self.tell(|one| {
+            if let Some(line) = &mut one.line {
+                what(&mut line.task);
+            }
+        });
     }
 
     fn tell(&self, what: impl FnOnce(&mut One)) {
