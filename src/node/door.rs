@@ -232,7 +232,7 @@ impl Drop for HookSocket {
 }
 
 /// The folder at `path`, which is no link.
-fn directory(path: &Path) -> io::Result<File> {
+pub(super) fn directory(path: &Path) -> io::Result<File> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
     OpenOptions::new()
         .read(true)
@@ -241,7 +241,7 @@ fn directory(path: &Path) -> io::Result<File> {
 }
 
 /// By the descriptor: that is short enough for an address, and remains the same folder.
-fn inside(folder: &File, name: &str) -> PathBuf {
+pub(super) fn inside(folder: &File, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()))
 }
 

@@ -3,18 +3,15 @@
 //! Everybody on the node may put things into that folder. So nothing in it is believed: who has the socket is seen by the
 //! credentials of its process, before a word is said.
 
-use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout_at};
 
+use super::door::{directory, inside};
 use super::processes::Resident;
 use crate::ray::look::LARGEST;
 use crate::wire::text::one_line;
@@ -135,14 +132,8 @@ async fn connect(worker: &Resident, number: u32) -> Result<UnixStream, NoAnswer>
 }
 
 async fn connect_in(folder: &Path, number: u32) -> io::Result<UnixStream> {
-    // By its descriptor, so that a long path is short enough for an address.
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-    let folder: File = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.bits() as i32)
-        .open(folder)?;
-    let inside = format!("/proc/self/fd/{}/ray-relay-{number}", folder.as_raw_fd());
-    UnixStream::connect(inside).await
+    let folder = directory(folder)?;
+    UnixStream::connect(inside(&folder, &format!("ray-relay-{number}"))).await
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@
 
 use std::process::Stdio;
 
-use rustix::process::geteuid;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
 use tokio::sync::Semaphore;
@@ -73,12 +72,8 @@ impl PySpy {
             .stderr(Stdio::piped())
             .env_clear()
             .kill_on_drop(true);
-        let own = geteuid();
-        if own.as_raw() != worker.uid {
-            if !own.is_root() {
-                return Err(Unseen::Foreign);
-            }
-            command.uid(worker.uid).gid(worker.gid);
+        if !worker.run_as(&mut command) {
+            return Err(Unseen::Foreign);
         }
         let dumping = async {
             let _turn = self.0.acquire().await.map_err(|_| Unseen::Late)?;

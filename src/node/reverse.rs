@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rand::RngExt as _;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::AsyncWrite;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout};
@@ -27,14 +27,15 @@ use tracing::{Instrument as _, debug, info, info_span, warn};
 use super::Agent;
 use super::connect::Dialler;
 use super::look::UnverifiedPeer;
+use super::stream::{stream_for, tell_refused};
 use crate::dial::Stream;
-use crate::wire::tcp;
+use crate::wire::tunnel::ByteStream;
 use crate::wire::tunnel::join::{ByteCount, join};
 use crate::wire::tunnel::messages::{
     ArrivalId, FromAgent, Hex, Meeting, Refusal, RendezvousArrival, RendezvousId, StreamGreeting,
     StreamId, written,
 };
-use crate::wire::tunnel::{self, ByteStream, handshake};
+use crate::wire::{read_through, tcp};
 
 /// Ports that an agent may be given.
 const MOST_PORTS: usize = 1000;
@@ -288,23 +289,10 @@ impl Site {
         self.waiting.lock().insert(arrival, give);
         self.answers.send(FromAgent::Arrived(arrived)).await.ok()?;
         let WaitingWorkerNotice { stream, secret } = timeout(ASKED_FOR, asked).await.ok()?.ok()?;
-        let path = format!("{}{}", tunnel::STREAM_PATH, stream.digits());
-        let opened = self.dialler.open(
-            &path,
-            tunnel::STREAM_PROTOCOL,
-            handshake::shown(&secret),
-            tunnel::stream_config(),
-        );
-        let relay = match opened.await {
+        let relay = match stream_for(&self.dialler, stream, &secret).await {
             Ok(relay) => relay,
-            Err(error) => {
-                let refused = FromAgent::Refused {
-                    stream,
-                    kind: Refusal::Busy,
-                    detail: format!("no stream to the relay: {error}").as_str().into(),
-                    holder: None,
-                };
-                _ = self.answers.send(refused).await;
+            Err(refused) => {
+                tell_refused(stream, refused, &self.answers).await;
                 return None;
             }
         };
@@ -355,15 +343,7 @@ struct Worker<'a> {
     spoken_to: bool,
 }
 
-impl AsyncRead for Worker<'_> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.stream).poll_read(cx, buf)
-    }
-}
+read_through!([] Worker<'_> { Self { stream, .. } => stream });
 
 impl AsyncWrite for Worker<'_> {
     fn poll_write(

@@ -8,7 +8,6 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rustix::process::geteuid;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
 use tokio::sync::watch;
@@ -117,12 +116,8 @@ impl Injections {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
-        let own = geteuid();
-        if own.as_raw() != worker.uid {
-            if !own.is_root() {
-                return Err(NotInjected::Foreign);
-            }
-            command.uid(worker.uid).gid(worker.gid);
+        if !worker.run_as(&mut command) {
+            return Err(NotInjected::Foreign);
         }
         let (mut outcome, under_way) = self.begin(worker.pid);
         if let Some(under_way) = under_way {

@@ -6,6 +6,9 @@ use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::process::geteuid;
+use tokio::process::Command;
+
 use super::Processes;
 
 /// Bytes of an environment that are read.
@@ -26,6 +29,18 @@ pub(in crate::node) struct Resident {
     pub(in crate::node) python: Option<PathBuf>,
     /// py-spy, where it is beside that.
     pub(in crate::node) py_spy: Option<PathBuf>,
+}
+
+impl Resident {
+    /// Has `command` run as the worker's user; `false`: that is another one, and only root may.
+    pub(in crate::node) fn run_as(&self, command: &mut Command) -> bool {
+        let own = geteuid();
+        if own.as_raw() == self.uid {
+            return true;
+        }
+        command.uid(self.uid).gid(self.gid);
+        own.is_root()
+    }
 }
 
 /// A session of Ray's on this machine.
