@@ -51,16 +51,7 @@ impl Dialling {
     pub(super) async fn of(context: &Context, permit: &Permit) -> Result<Self, ConnectError> {
         let (breakpoint, agents) = (permit.breakpoint(), &context.peers.agents);
         let mut dialling = match permit.way() {
-            Some(way) => Self {
-                breakpoint: Arc::clone(breakpoint),
-                way: way.clone(),
-                agents: Arc::clone(agents),
-                holder: None,
-                resume: None,
-                process: None,
-                keep: None,
-                keeper: None,
-            },
+            Some(way) => Self::by(way.clone(), breakpoint, agents),
             None => Self::again(breakpoint, agents).await?,
         };
         let holder = breakpoint.holder().filter(|_| permit.holds());
@@ -75,16 +66,21 @@ impl Dialling {
         agents: &Arc<Agents>,
     ) -> Result<Self, ConnectError> {
         let way = agents.way(breakpoint).await;
-        Ok(Self {
+        let way = way.map_err(|why| ConnectError::NoWay(why.to_string()))?;
+        Ok(Self::by(way, breakpoint, agents))
+    }
+
+    fn by(way: WorkerRoute, breakpoint: &Arc<Breakpoint>, agents: &Arc<Agents>) -> Self {
+        Self {
             breakpoint: Arc::clone(breakpoint),
-            way: way.map_err(|why| ConnectError::NoWay(why.to_string()))?,
+            way,
             agents: Arc::clone(agents),
             holder: None,
             resume: None,
             process: None,
             keep: None,
             keeper: None,
-        })
+        }
     }
 
     pub(super) async fn dial(self, patience: Duration) -> Result<Stream, ConnectError> {
