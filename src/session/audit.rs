@@ -117,13 +117,20 @@ impl<'a> SessionAudit<'a> {
 
     fn entry(&self, action: EntryKind) -> Entry {
         Entry {
-            principal: Some(self.principal.clone()),
-            peer: Some(self.session.peer()),
-            session: Some(self.session.id()),
-            request: Some(self.session.summary().id()),
             breakpoint: self.breakpoint.clone(),
-            ..Entry::new(action)
+            ..entry(self.session, &self.principal, action)
         }
+    }
+}
+
+/// Of what `principal` does in `session`.
+fn entry(session: &Session, principal: &Principal, action: EntryKind) -> Entry {
+    Entry {
+        principal: Some(principal.clone()),
+        peer: Some(session.peer()),
+        session: Some(session.id()),
+        request: Some(session.summary().id()),
+        ..Entry::new(action)
     }
 }
 
@@ -160,15 +167,11 @@ pub(crate) async fn denied(
     breakpoint: Option<Arc<Breakpoint>>,
     details: Map<String, Value>,
 ) {
-    let mut entry = Entry {
-        principal: Some(principal.clone()),
-        peer: Some(session.peer()),
-        session: Some(session.id()),
-        request: Some(session.summary().id()),
+    let entry = Entry {
         breakpoint,
-        ..Entry::new(EntryKind::Decision)
+        details,
+        ..entry(session, principal, EntryKind::Decision)
     };
-    entry.details = details;
     let entry = entry
         .with("protocol", session.protocol().label())
         .with("outcome", "denied");
@@ -184,14 +187,10 @@ pub(crate) async fn opens_debugger(
     principal: &Principal,
     details: Map<String, Value>,
 ) -> Result<(), Unavailable> {
-    let mut entry = Entry {
-        principal: Some(principal.clone()),
-        peer: Some(session.peer()),
-        session: Some(session.id()),
-        request: Some(session.summary().id()),
-        ..Entry::new(EntryKind::Administration)
+    let entry = Entry {
+        details,
+        ..entry(session, principal, EntryKind::Administration)
     };
-    entry.details = details;
     let entry = entry
         .with("command", "open_debugger")
         .with("outcome", "allowed");
@@ -207,15 +206,12 @@ pub(crate) async fn means_all(
     (client, request): (&str, RequestId),
     tasks: &[BreakpointId],
 ) -> Result<(), Unavailable> {
-    let mut entry = Entry {
-        principal: Some(principal.clone()),
-        peer: Some(session.peer()),
-        session: Some(session.id()),
-        request: Some(request),
-        ..Entry::new(EntryKind::Administration)
-    };
     let named = &tasks[..tasks.len().min(MEMBERS)];
-    entry.details = of_group(client, [], (tasks.len(), named));
+    let entry = Entry {
+        request: Some(request),
+        details: of_group(client, [], (tasks.len(), named)),
+        ..entry(session, principal, EntryKind::Administration)
+    };
     write(audit, entry.with("outcome", "allowed")).await
 }
 
