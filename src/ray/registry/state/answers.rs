@@ -398,13 +398,9 @@ impl State {
         let Some(breakpoint) = state.stopped(row, now) else {
             return true;
         };
-        self.dirty = true;
-        let breakpoint = Arc::new(breakpoint);
-        out.push((Change::Appeared, Arc::clone(&breakpoint)));
         let pending = PendingLookups::new(now.instant);
-        let entry = Entry::new(breakpoint, sent, row.is_driver(), pending);
-        state.entries.insert(entry);
-        out.extend(self.join_remote(cluster, &row.worker_id, now));
+        let entry = Entry::new(breakpoint.into(), sent, row.is_driver(), pending);
+        out.extend(self.list(cluster, entry, now));
         true
     }
 

@@ -131,14 +131,9 @@ impl State {
             return (Changes::new(), None);
         };
         breakpoint.state = Life::Unlisted;
-        let breakpoint = std::sync::Arc::new(breakpoint);
         let pending = PendingLookups::new(now.instant);
-        let mut entry = Entry::new(breakpoint.clone(), now.instant, row.is_driver(), pending);
+        let mut entry = Entry::new(breakpoint.into(), now.instant, row.is_driver(), pending);
         entry.asked_for = Some(now.instant + KEPT);
-        state.entries.insert(entry);
-        self.dirty = true;
-        let mut changes = vec![(Change::Appeared, breakpoint)];
-        changes.extend(self.join_remote(cluster, &row.worker_id, now));
-        (changes, Some(id))
+        (self.list(cluster, entry, now), Some(id))
     }
 }

@@ -165,16 +165,17 @@ impl State {
 
     /// Puts `breakpoint` in as it is: for sources other than a head's State API.
     pub(super) fn insert(&mut self, cluster: Cluster, breakpoint: Breakpoint, now: Now) -> Changes {
-        let breakpoint = Arc::new(breakpoint);
         let state = &mut self.clusters[cluster];
         state.stops.insert(breakpoint.id, breakpoint.stop);
-        let entry = Entry::new(
-            Arc::clone(&breakpoint),
-            now.instant,
-            false,
-            PendingLookups::none(),
-        );
-        state.entries.insert(entry);
+        let pending = PendingLookups::none();
+        let entry = Entry::new(breakpoint.into(), now.instant, false, pending);
+        self.list(cluster, entry, now)
+    }
+
+    /// Puts a new `entry` into the list, as it is held by now.
+    fn list(&mut self, cluster: Cluster, entry: Entry, now: Now) -> Changes {
+        let breakpoint = Arc::clone(entry.breakpoint());
+        self.clusters[cluster].entries.insert(entry);
         self.dirty = true;
         let mut changes = vec![(Change::Appeared, Arc::clone(&breakpoint))];
         changes.extend(self.join_remote(cluster, breakpoint.key(), now));
