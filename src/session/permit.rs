@@ -68,13 +68,8 @@ impl Permit {
         let listed = !matches!(authorized.breakpoint().state, State::Unlisted);
         match authorized.renewed(claim.breakpoint()) {
             Ok(authorized) => Ok(Self {
-                grant: Grant::Holder(claim),
-                authorized,
                 listed,
-                way: None,
-                connection: None,
-                latest: None,
-                own: None,
+                ..Self::new(Grant::Holder(claim), authorized)
             }),
             Err(_) => Err(ClaimError::Unknown),
         }
@@ -90,13 +85,8 @@ impl Permit {
     ) -> Self {
         claim.held_by(holder);
         Self {
-            grant: Grant::Holder(claim),
-            authorized,
-            listed: false,
             way: Some(way),
-            connection: None,
-            latest: None,
-            own: None,
+            ..Self::new(Grant::Holder(claim), authorized)
         }
     }
 
@@ -105,12 +95,27 @@ impl Permit {
     pub(crate) fn offered(offer: Offer, authorized: Authorized, holder: Holder) -> Self {
         Self {
             way: offer.way.clone(),
-            grant: Grant::Offered(Box::new((offer, holder))),
+            ..Self::new(Grant::Offered(Box::new((offer, holder))), authorized)
+        }
+    }
+
+    fn new(grant: Grant, authorized: Authorized) -> Self {
+        Self {
+            grant,
             authorized,
             listed: false,
+            way: None,
             connection: None,
             latest: None,
             own: None,
+        }
+    }
+
+    /// The claim of the session that holds the breakpoint; `None` beside that, and while a park offers it.
+    fn claim(&self) -> Option<&Claim> {
+        match &self.grant {
+            Grant::Holder(claim) => Some(claim),
+            Grant::Subprocess(..) | Grant::Offered(_) => None,
         }
     }
 
@@ -165,14 +170,11 @@ impl Permit {
         holder: Holder,
         way: Option<WorkerRoute>,
     ) -> Self {
+        let grant = Grant::Subprocess(authorized.breakpoint().clone(), process);
         Self {
-            grant: Grant::Subprocess(authorized.breakpoint().clone(), process),
-            authorized,
-            listed: false,
             way,
-            connection: None,
-            latest: None,
             own: Some(Box::new(holder)),
+            ..Self::new(grant, authorized)
         }
     }
 
@@ -194,7 +196,7 @@ impl Permit {
         let breakpoint = self.breakpoint();
         let age = breakpoint.first_seen.until(Timestamp::now());
         let left = NAME_PATIENCE.saturating_sub(age);
-        if let Grant::Holder(claim) = &self.grant
+        if let Some(claim) = self.claim()
             && !breakpoint.is_named()
             && left > Duration::ZERO
         {
@@ -247,10 +249,7 @@ impl Permit {
 
     /// For the connection to the worker, which is led to its end when the session is over; `None` for a subprocess.
     pub(crate) fn lease(&self) -> Option<Lease> {
-        match &self.grant {
-            Grant::Holder(claim) => Some(claim.lease()),
-            Grant::Subprocess(..) | Grant::Offered(_) => None,
-        }
+        self.claim().map(Claim::lease)
     }
 
     /// The worker was reached.
@@ -274,10 +273,8 @@ impl Permit {
 
     /// Waits until the worker's debugger is over the session before. Cancel safe.
     pub(crate) async fn settled(&self) {
-        match &self.grant {
-            Grant::Holder(claim) => claim.settled().await,
-            // Beside the session that reaches it.
-            Grant::Subprocess(..) | Grant::Offered(_) => {}
+        if let Some(claim) = self.claim() {
+            claim.settled().await;
         }
     }
 
@@ -293,10 +290,9 @@ impl Permit {
 
     /// Takes note of what became of dialling it: whether anything listened.
     pub(crate) fn dialled(&self, listens: bool) {
-        match &self.grant {
-            Grant::Holder(claim) => claim.dialled(listens),
-            // Its worker has been reached by the session that holds it.
-            Grant::Subprocess(..) | Grant::Offered(_) => {}
+        // That of a subprocess has been reached by the session that holds it.
+        if let Some(claim) = self.claim() {
+            claim.dialled(listens);
         }
     }
 
@@ -361,11 +357,9 @@ impl Attached {
 
     /// Tells when the task has ended; for a subprocess never.
     pub fn task_end(&self) -> TaskEnd {
-        match &self.permit.grant {
-            Grant::Holder(claim) => {
-                TaskEnd::new(Some(claim.current_task())).telling(self.clock.clone())
-            }
-            Grant::Subprocess(..) | Grant::Offered(_) => TaskEnd::new(None),
+        match self.permit.claim() {
+            Some(claim) => TaskEnd::new(Some(claim.current_task())).telling(self.clock.clone()),
+            None => TaskEnd::new(None),
         }
     }
 
@@ -396,28 +390,25 @@ impl Attached {
     /// Takes note that the worker's debugger ended the session and that Ray does not say why: what it says later is in the
     /// list of what ended.
     pub(crate) fn unexplained(&self) {
-        match &self.permit.grant {
-            Grant::Holder(claim) => claim.unexplained(),
-            // Its end says nothing of the worker.
-            Grant::Subprocess(..) | Grant::Offered(_) => {}
+        // The end of a subprocess says nothing of the worker.
+        if let Some(claim) = self.permit.claim() {
+            claim.unexplained();
         }
     }
 
     /// Takes note of where the worker stands, as its debugger says; `None`: it runs.
     pub(crate) fn stands_at(&self, location: Option<Location>) {
-        match &self.permit.grant {
-            Grant::Holder(claim) => claim.stands_at(location),
-            // The worker's is shown.
-            Grant::Subprocess(..) | Grant::Offered(_) => {}
+        // Beside a subprocess the worker's is shown.
+        if let Some(claim) = self.permit.claim() {
+            claim.stands_at(location);
         }
     }
 
     /// Has `holder` shown as who holds it.
     pub(crate) fn shown_as(&self, holder: Holder) {
-        match &self.permit.grant {
-            Grant::Holder(claim) => claim.held_by(holder),
-            // The session that holds the worker is shown.
-            Grant::Subprocess(..) | Grant::Offered(_) => {}
+        // Beside a subprocess the session that holds the worker is shown.
+        if let Some(claim) = self.permit.claim() {
+            claim.held_by(holder);
         }
     }
 
