@@ -172,7 +172,8 @@ impl Agents {
     }
 
     /// Why it is not known what became of the task of `breakpoint`, which is taken to run on since `at`: the agent of its node
-    /// was lost with the session, and keeps what a relay has lost where it lives. `None`: it was not.
+    /// was lost with the session, and keeps what a relay has lost where it lives. Or agents alone reach it, and that of its
+    /// node has told this relay nothing yet of what it keeps or another relay has. `None`: it is known.
     pub(crate) fn lost_with(
         &self,
         breakpoint: &Breakpoint,
@@ -187,7 +188,9 @@ impl Agents {
         if table.of_node(cluster, &node_id).is_some() {
             return None;
         }
-        let lost = table.lost(cluster, &node_id)?;
+        let Some(lost) = table.lost(cluster, &node_id) else {
+            return (self.path(cluster) == UpstreamPath::Agent).then_some(NoAgentReason::None);
+        };
         // A session may know before its agent's link does.
         (at.until(lost.since) <= KEPT).then(|| lost.into())
     }

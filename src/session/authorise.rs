@@ -7,22 +7,37 @@ use crate::identity::Principal;
 use crate::policy::{Rights, Scope, Scopes};
 use crate::ray::registry::Breakpoint;
 
-/// A principal may do something with a breakpoint: proof of it. Made by [`authorise`] alone.
+/// A principal may do something with a breakpoint: proof of it. Made by [`authorise`], or [`left`](Self::left) by another process.
 #[derive(Debug, Clone)]
 pub struct Authorized {
     principal: Principal,
     breakpoint: Arc<Breakpoint>,
-    scope: Scope,
+    /// `None`: to have it kept, and no more.
+    scope: Option<Scope>,
     rights: Rights,
 }
 
 impl Authorized {
+    /// Leave for `principal` to have `breakpoint` kept, which a process before this one has held for them: it is no more than
+    /// that, whatever the policy says now. They are authorised anew when they go on.
+    pub(crate) fn left(principal: &Principal, breakpoint: &Arc<Breakpoint>) -> Self {
+        Self {
+            principal: principal.clone(),
+            breakpoint: breakpoint.clone(),
+            scope: None,
+            rights: principal.access().rights(breakpoint),
+        }
+    }
+
     /// The same for `breakpoint`, which is the same worker as it is known now: its names may have changed since.
     ///
     /// # Errors
     /// [`Denied`].
     pub fn renewed(self, breakpoint: &Arc<Breakpoint>) -> Result<Self, Denied> {
-        authorise(&self.principal, breakpoint, self.scope)
+        match self.scope {
+            Some(scope) => authorise(&self.principal, breakpoint, scope),
+            None => Ok(Self::left(&self.principal, breakpoint)),
+        }
     }
 
     /// Whose leave it is.
@@ -77,7 +92,7 @@ pub fn authorise(
         return Ok(Authorized {
             principal: principal.clone(),
             breakpoint: breakpoint.clone(),
-            scope,
+            scope: Some(scope),
             rights,
         });
     }

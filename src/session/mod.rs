@@ -4,7 +4,8 @@
 //! `live` is the session itself while it lasts: one place for what it holds and for each cause of its end, whatever the
 //! protocol.
 //!
-//! [`authorise()`] is the only source of the [`Authorized`] without which there is no [`Permit`].
+//! [`authorise()`] is the source of the [`Authorized`] without which there is no [`Permit`]; what is left by another process
+//! is kept without it, and who goes on with that is authorised as anew.
 
 pub(crate) mod audit;
 pub(crate) mod authenticate;

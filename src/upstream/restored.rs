@@ -26,11 +26,10 @@ use crate::debugger::{Direct, PROBE_AFTER, Stream, Tenant, Worker};
 use crate::identity::{CarriedIdentity, Principal};
 use crate::keeper::{KeptSlot, LeftConnection};
 use crate::memory::Account;
-use crate::policy::Scope;
 use crate::ray::registry::{
     Breakpoint, BreakpointId, Claim, ClaimError, EnteredBreakpoint, Holder, PassedHold,
 };
-use crate::session::{Authorized, Permit, authorise, parks};
+use crate::session::{Authorized, Permit, parks};
 use crate::takeover::PassedPark;
 use crate::timestamp::{Timestamp, unix_ms};
 use crate::wire::dap::splice::Splice;
@@ -290,9 +289,7 @@ impl Restored {
             None => self.breakpoint(context).await?,
         };
         let principal = context.auth.carried(self.owner.identity.clone())?;
-        let scopes = [Scope::Debug, Scope::View, Scope::Terminal];
-        let authorised = |scope| authorise(&principal, &breakpoint, scope).ok();
-        let authorized: Authorized = scopes.into_iter().find_map(authorised)?;
+        let authorized = Authorized::left(&principal, &breakpoint);
         let holder = Holder {
             subject: principal.known_subject(),
             session: self.owner.session,

@@ -4,6 +4,8 @@ use super::*;
 use crate::audit::EntryKind;
 use crate::audit::testing::spied;
 use crate::hold::{RemoteHold, held};
+use crate::identity::CarriedIdentity;
+use crate::identity::testing::{authenticator, principal, token_of};
 use crate::ray::registry::{BreakpointId, ClaimError, Holder, RayNode};
 use crate::takeover::PassedPark;
 use crate::timestamp::Timestamp;
@@ -119,6 +121,36 @@ async fn a_session_is_parked_once_that_can_be_put_on_record() {
         context.sessions.table.rows()[0].client.as_deref(),
         Some("Visual Studio Code")
     );
+}
+
+/// As beside the same process: a policy says who may go on, and lets nothing run.
+#[tokio::test]
+async fn a_session_of_a_person_who_may_nothing_any_more_stays_and_is_no_other_persons() {
+    let rule =
+        |who: &str| format!("[[rule]]\nsubjects = [\"{who}\"]\nscopes = [\"list\", \"debug\"]\n");
+    let context = guarded(authenticator(&rule("bob")), Audit::off(), |config| {
+        config.park.r#for = Duration::from_secs(600);
+    });
+    let ann = principal(&authenticator(&rule("ann")), "ann").await;
+    let breakpoint = paused("square", 1);
+    context.registry.insert(breakpoint.clone());
+    let mut kept = stored(&breakpoint, 600_000, true);
+    kept["tenant"]["identity"] = serde_json::to_value(CarriedIdentity::of(&ann)).unwrap();
+    let (near, far, _) = connection().await;
+    let park = PassedPark {
+        connection: near.into_std().unwrap().into(),
+        stored: kept,
+        hold: None,
+    };
+    take_up(&context, park);
+    let mut debugger = Conversation::new(far, 1 << 20);
+    asked(&mut debugger, "threads").await;
+    until(&context, breakpoint.id, "parked").await;
+    let attach = |who| json!({"rayRelay": {"token": token_of(who), "breakpoint": breakpoint.id}});
+    let said = refusal(&context, attach("bob")).await;
+    assert!(said.contains("is parked by ann"), "{said}");
+    let said = refusal(&context, attach("ann")).await;
+    assert!(said.contains("ann may not attach"), "{said}");
 }
 
 #[tokio::test]

@@ -330,6 +330,33 @@ async fn what_became_of_a_task_is_not_known_while_the_agent_is_away_that_may_kee
     }
 }
 
+/// So it is with a relay that has just begun: Ray lists no worker to which a debugger is attached, by another relay too.
+#[tokio::test]
+async fn what_became_of_a_task_is_not_known_before_its_agent_is_linked() {
+    for (path, expected) in [
+        (UpstreamPath::Agent, "the state of square"),
+        (UpstreamPath::Direct, "the task was released and runs on"),
+        (
+            UpstreamPath::PreferAgent,
+            "the task was released and runs on",
+        ),
+    ] {
+        let adapt = |config: &mut Config| {
+            config.upstream.path = path;
+            config.park.r#for = Duration::from_secs(300);
+        };
+        let scene = Scene::with(adapt).await;
+        let mut breakpoint = paused("square", 1);
+        breakpoint.node_id = "a1".into();
+        let id = breakpoint.id;
+        scene.context.registry.insert(breakpoint);
+        scene.context.registry.end(id, None);
+        let named = json!({"rayRelay": {"token": token_of("person"), "breakpoint": id}});
+        let said = refusal(&scene.context, named).await;
+        assert!(said.contains(expected), "{path:?}: {said}");
+    }
+}
+
 #[tokio::test]
 async fn the_end_of_the_agent_is_told_and_is_no_end_of_the_worker() {
     let (scene, agent, worker) = scene().await;

@@ -168,7 +168,7 @@ async fn a_task_that_is_taken_over_in_the_middle_of_a_hot_restart_keeps_its_subp
 }
 
 #[tokio::test]
-async fn what_was_taken_over_runs_on_where_the_taker_has_no_rights_any_more() {
+async fn what_was_taken_over_stays_where_the_taker_has_no_rights_any_more() {
     const WITHOUT: &str = r#"
 [[rule]]
 subjects = ["ann"]
@@ -176,10 +176,16 @@ scopes = ["list", "debug"]
 "#;
     let (context, _) = relay(minutes(15));
     let mut taken = taken(&context).await;
+    let id = taken.breakpoint.id;
     let parks = handed_over(&context).await;
-    let _next = next_relay(WITHOUT, &taken.breakpoint, passed(parks));
-    let_go(&mut taken.dap).await;
-    let_go(&mut taken.childs).await;
+    let next = next_relay(WITHOUT, &taken.breakpoint, passed(parks));
+    asked(&mut taken.dap, "threads").await;
+    asked(&mut taken.childs, "threads").await;
+    until_states(&next, &[SessionState::Parked; 2]).await;
+    // It is not the first person's again.
+    let said = refusal(&next, to("ann", id)).await;
+    assert!(said.contains("is parked by adm"), "{said}");
+    nothing_for(&mut taken.childs, QUIET).await;
 }
 
 /// As an older version hands them over: the subprocess is the first person's still.
