@@ -4,6 +4,7 @@
 //! People attach, look, step, vanish, park, leave commands behind and let tasks run, at two relays with agents on real nodes,
 //! or at one with a keeper, while one fault follows the other. It goes on for two minutes where `RAY_RELAY_LONG` is set (continuous integration), for thirty seconds otherwise, and for
 //! as long as `RAY_RELAY_CAMPAIGN=SECONDS` says. `RAY_RELAY_CAMPAIGN_SEED=N` repeats a run's choices, which it prints.
+//! `RAY_RELAY_CAMPAIGN_TELLS=1` has each person say what happens.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -18,10 +19,12 @@ use crate::support::namespaces::Cluster;
 use crate::support::ray::NEWEST;
 use crate::support::{say, skip};
 
+mod disk;
 mod fault;
 mod field;
 mod person;
 mod seat;
+mod session;
 
 /// The time between two faults, in milliseconds.
 const BETWEEN: std::ops::Range<u64> = 500..4000;

@@ -1,42 +1,21 @@
 //! VS Code through `ray-relay connect`, whose way to the relay is cut: it sees pauses, and its sessions go on.
 
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use crate::support::connect::Connect;
 use crate::support::dap_client::{DapClient, Editor};
 use crate::support::namespaces::{Cluster, RELAY_IP};
 use crate::support::ray::{self, NEWEST};
 use crate::support::relay::PORT;
+use crate::support::say;
 use crate::support::scene::Scene;
-use crate::support::{eventually, say};
 
 /// Megabytes in one message.
 const LARGE: usize = 10_000_000;
-
-/// Killed when dropped.
-struct Connect(Child);
-
-impl Connect {
-    fn start(scene: &Scene<'_>) -> Self {
-        let mut command = scene.command(&["connect"]);
-        let child = command.stdout(Stdio::null()).spawn().unwrap();
-        let local = ([127, 0, 0, 1], PORT).into();
-        eventually("its port", Duration::from_secs(30), || {
-            scene.cluster.connects("client", local).then_some(())
-        });
-        Self(child)
-    }
-}
-
-impl Drop for Connect {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn nft(cluster: &Cluster, rules: &str) {
     let status = cluster.on_network_of("client", "nft").arg(rules).status();
@@ -85,8 +64,10 @@ async fn a_cluster_session_goes_on_through_every_cut() {
     let scene = Scene::new(&cluster);
     let mut driver = cluster.start_driver("tasks.py", &[]);
     scene.wait_listed(3);
-    let _connect = Connect::start(&scene);
     let local = ([127, 0, 0, 1], PORT).into();
+    let mut command = scene.command(&["connect"]);
+    command.stdout(Stdio::null());
+    let _connect = Connect::start(&cluster, command, local);
     let workspace = ray::job("");
     let attach = Editor::VsCode.attach("127.0.0.1", PORT, workspace.to_str().unwrap());
     let dial = || DapClient::connect_from(Editor::VsCode, &cluster, "client", local);

@@ -10,7 +10,6 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
-use std::process::Child;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -23,6 +22,7 @@ use self::cable::{Cables, Kind, Link};
 use self::moments::Moments;
 use self::states::{Outcome, State};
 use crate::support::agent::{Agent, linked};
+use crate::support::connect::Connect;
 use crate::support::dap_client::{DapClient, Editor};
 use crate::support::issuer::Issuer;
 use crate::support::namespaces::{Cluster, Driver, RELAY_IP};
@@ -75,36 +75,15 @@ const WORST: [Cut; 4] = [
 /// Lines of a log that are shown where a session was lost.
 const SHOWN: usize = 80;
 
-/// `ray-relay connect`, and what it tells. Killed when dropped.
-struct Connect(Child, tempfile::NamedTempFile);
-
-impl Connect {
-    fn start(scene: &Scene<'_>) -> Self {
-        let mut command = scene.command(&["connect", "--insecure-send-token", "--json"]);
-        let told = tempfile::NamedTempFile::new().unwrap();
-        let child = command.stdout(told.reopen().unwrap()).spawn().unwrap();
-        let local = ([127, 0, 0, 1], PORT).into();
-        eventually("its port", Duration::from_secs(30), || {
-            scene.cluster.connects("client", local).then_some(())
-        });
-        Self(child, told)
-    }
-}
-
-impl Drop for Connect {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// A cluster whose nodes have agents, a relay, and whoever uses it.
 struct Ground<'a> {
     scene: Scene<'a>,
     cables: Cables<'a>,
     issuer: Issuer,
     _agents: [Agent; 3],
-    connect: Connect,
+    _connect: Connect,
+    /// What `connect` tells.
+    told: tempfile::NamedTempFile,
 }
 
 impl<'a> Ground<'a> {
@@ -126,19 +105,24 @@ impl<'a> Ground<'a> {
         let agent = |node| Agent::on(&scene, node, &["--allow-plaintext", &token]);
         let agents = ["head", "w1", "w2"].map(agent);
         linked(&scene, 3);
-        let connect = Connect::start(&scene);
+        let told = tempfile::NamedTempFile::new().unwrap();
+        let mut command = scene.command(&["connect", "--insecure-send-token", "--json"]);
+        command.stdout(told.reopen().unwrap());
+        let local = ([127, 0, 0, 1], PORT).into();
+        let connect = Connect::start(cluster, command, local);
         Self {
             scene,
             cables,
             issuer,
             _agents: agents,
-            connect,
+            _connect: connect,
+            told,
         }
     }
 
     /// What relay and `connect` have told last.
     fn show(&self) {
-        let told = std::fs::read_to_string(self.connect.1.path()).unwrap();
+        let told = std::fs::read_to_string(self.told.path()).unwrap();
         for (who, text) in [("the relay", self.scene.relay.log()), ("connect", told)] {
             let lines: Vec<_> = text.lines().collect();
             let last = lines[lines.len().saturating_sub(SHOWN)..].join("\n");

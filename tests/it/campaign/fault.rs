@@ -7,7 +7,7 @@ use rand::RngExt as _;
 use rand::rngs::StdRng;
 use rustix::process::Signal;
 
-use super::field::{Field, NODES, PEOPLE, Refuge};
+use super::field::{Field, NARROWED, NODES, Refuge, WITH_CONNECT};
 use crate::cuts::cable::{Kind, Link};
 
 /// How long a relay may take to end in order: its drain, and what is in the middle of something.
@@ -45,6 +45,14 @@ pub(super) enum Fault {
     Full(usize, Duration, Cut),
     /// Somebody's token is revoked.
     Revoke(&'static str),
+    /// Somebody's `ray-relay connect` is killed, and another one comes.
+    Connect(&'static str, usize),
+    /// Somebody's `ray-relay connect` stands still for so long, as on a machine that sleeps.
+    StopConnect(&'static str, usize, Duration),
+    /// The head's dashboard stands still for so long, and meanwhile something else is wrong.
+    Head(Duration, Box<Self>),
+    /// The policy allows somebody nothing for so long, and meanwhile something else is wrong.
+    Policy(&'static str, Duration, Box<Self>),
 }
 
 impl std::fmt::Display for Fault {
@@ -68,6 +76,19 @@ impl std::fmt::Display for Fault {
                 )
             }
             Self::Revoke(person) => write!(f, "{person}'s token is revoked"),
+            Self::Connect(person, relay) => {
+                write!(f, "{person}'s connect to relay {relay} is killed")
+            }
+            Self::StopConnect(person, relay, lasts) => {
+                let what = format!("{person}'s connect to relay {relay}");
+                write!(f, "{what} stands still for {lasts:?}")
+            }
+            Self::Head(lasts, besides) => {
+                write!(f, "the dashboard stands still for {lasts:?}, and {besides}")
+            }
+            Self::Policy(person, lasts, besides) => {
+                write!(f, "{person} may do nothing for {lasts:?}, and {besides}")
+            }
         }
     }
 }
@@ -107,8 +128,29 @@ impl Cut {
 impl Fault {
     pub(super) fn by_chance(refuge: Refuge, chance: &mut StdRng) -> Self {
         let relay = chance.random_range(0..refuge.relays());
+        let person = WITH_CONNECT[chance.random_range(0..WITH_CONNECT.len())];
+        match chance.random_range(0..30) {
+            0..20 => Self::of_processes(refuge, chance),
+            20 => Self::Revoke(person),
+            21..23 => Self::Connect(person, relay),
+            23..26 => Self::StopConnect(person, relay, millis(chance, 8000)),
+            26..28 => {
+                let lasts = millis(chance, 5000);
+                Self::Head(lasts, Box::new(Self::of_processes(refuge, chance)))
+            }
+            _ => {
+                let (lasts, who) = (millis(chance, 5000), chance.random_range(0..NARROWED.len()));
+                let besides = Self::of_processes(refuge, chance);
+                Self::Policy(NARROWED[who], lasts, Box::new(besides))
+            }
+        }
+    }
+
+    /// What happens to relays, agents, the keeper, disks and links.
+    fn of_processes(refuge: Refuge, chance: &mut StdRng) -> Self {
+        let relay = chance.random_range(0..refuge.relays());
         let node = NODES[chance.random_range(0..NODES.len())];
-        match chance.random_range(0..20) {
+        match chance.random_range(0..19) {
             0..4 => Self::Kill(relay, millis(chance, 3000)),
             4..6 => Self::Drain(relay),
             6..8 => Self::Stop(relay, millis(chance, 6000)),
@@ -118,18 +160,17 @@ impl Fault {
             11 => Self::Agent(node),
             12..14 => Self::StopAgent(node, millis(chance, 6000)),
             14..17 => Self::Cut(Cut::by_chance(refuge, chance)),
-            17..19 => {
+            _ => {
                 let lasts = millis(chance, 3000);
                 Self::Full(relay, lasts, Cut::by_chance(refuge, chance))
             }
-            _ => Self::Revoke(PEOPLE[chance.random_range(0..PEOPLE.len())]),
         }
     }
 
     /// Lets it happen, and returns once it is over.
     pub(super) fn happen(&self, field: &Field<'_>) {
-        match *self {
-            Self::Kill(relay, away) => {
+        match self {
+            &Self::Kill(relay, away) => {
                 field.relay(relay, |relay| {
                     relay.signal(Signal::KILL);
                     relay.wait_exit(DRAINS);
@@ -138,7 +179,7 @@ impl Fault {
                 sleep(away);
                 field.start(relay);
             }
-            Self::Drain(relay) => {
+            &Self::Drain(relay) => {
                 let code = field.relay(relay, |relay| {
                     relay.signal(Signal::TERM);
                     relay.wait_exit(DRAINS).code()
@@ -147,20 +188,20 @@ impl Fault {
                 field.ended(relay);
                 field.start(relay);
             }
-            Self::Stop(relay, lasts) => {
+            &Self::Stop(relay, lasts) => {
                 field.relay(relay, |relay| relay.signal(Signal::STOP));
                 sleep(lasts);
                 field.relay(relay, |relay| relay.signal(Signal::CONT));
             }
-            Self::TakeOver(relay) => field.start(relay),
-            Self::Agent(node) => field.replace_agent(node),
-            Self::Keeper => field.replace_keeper(),
-            Self::StopKeeper(lasts) => {
+            &Self::TakeOver(relay) => field.start(relay),
+            &Self::Agent(node) => field.replace_agent(node),
+            &Self::Keeper => field.replace_keeper(),
+            &Self::StopKeeper(lasts) => {
                 field.signal_keeper(Signal::STOP);
                 sleep(lasts);
                 field.signal_keeper(Signal::CONT);
             }
-            Self::StopAgent(node, lasts) => {
+            &Self::StopAgent(node, lasts) => {
                 let agents = field.cluster.processes(node, ".*/ray-relay node .*");
                 for signal in ["STOP", "CONT"] {
                     for pid in &agents {
@@ -171,14 +212,32 @@ impl Fault {
                     }
                 }
             }
-            Self::Cut(cut) => cut.happen(field),
-            Self::Full(relay, lasts, cut) => {
+            &Self::Cut(cut) => cut.happen(field),
+            &Self::Full(relay, lasts, cut) => {
                 field.fill_disk(relay);
                 cut.happen(field);
                 sleep(lasts);
                 field.clear_disk(relay);
             }
-            Self::Revoke(person) => field.revoke(person),
+            &Self::Revoke(person) => field.revoke(person),
+            &Self::Connect(person, relay) => field.replace_connect(person, relay),
+            &Self::StopConnect(person, relay, lasts) => {
+                field.signal_connect(person, relay, Signal::STOP);
+                sleep(lasts);
+                field.signal_connect(person, relay, Signal::CONT);
+            }
+            Self::Head(lasts, besides) => {
+                field.signal_dashboard("STOP");
+                besides.happen(field);
+                sleep(*lasts);
+                field.signal_dashboard("CONT");
+            }
+            Self::Policy(person, lasts, besides) => {
+                field.permit(Some(person));
+                besides.happen(field);
+                sleep(*lasts);
+                field.permit(None);
+            }
         }
     }
 }

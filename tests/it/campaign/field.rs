@@ -7,21 +7,48 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
 
+use super::disk::Disk;
 use super::seat::{Excuse, Seat};
+use super::session::Way;
 use crate::cuts::cable::Cables;
 use crate::support::agent::Agent;
+use crate::support::connect::Connect;
 use crate::support::issuer::Issuer;
 use crate::support::keeper::Keeper;
 use crate::support::namespaces::{Cluster, RELAY_IP};
 use crate::support::relay::{PORT, Relay};
+use crate::support::say;
 
 /// Who has tasks, and may do no more than to debug them.
 pub(super) const PEOPLE: [&str; 2] = ["ada", "bob"];
+
+/// Who may take over and release what others have parked.
+pub(super) const ADMIN: &str = "root";
+
+/// Who comes through `ray-relay connect`, or not.
+pub(super) const WITH_CONNECT: [&str; 3] = [PEOPLE[0], PEOPLE[1], ADMIN];
+
+/// Who speaks for the nodes.
+const AGENTS: &str = "agents";
+
+/// Whoever is known to relays, and what they may do.
+const KNOWN: [(&str, &str); 4] = [
+    ("ada", "list,debug,terminal"),
+    ("bob", "list,debug,terminal"),
+    (ADMIN, "list,debug,terminal,admin"),
+    (AGENTS, "node"),
+];
+
+/// Who may lose what the policy allows, for a while.
+pub(super) const NARROWED: [&str; 3] = ["ada", "bob", AGENTS];
+
+/// The first port at the client by which `ray-relay connect` serves.
+const LOCAL: u16 = 7000;
 
 /// The nodes that have agents and tasks.
 pub(super) const NODES: [&str; 2] = ["head", "w1"];
@@ -35,53 +62,11 @@ pub(super) enum Refuge {
     Keeper,
 }
 
+/// The command lines of what answers for a head.
+const DASHBOARD: &str = "(.*/dashboard/dashboard.py|ray-dashboard-).*";
+
 /// Tasks of each person on each node.
 const SEATS: usize = 1;
-
-/// What is behind a relay's audit log, in MiB.
-const DISK: usize = 32;
-
-/// A file system in memory. Unmounted when dropped.
-struct Disk(tempfile::TempDir);
-
-impl Disk {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let size = format!("size={DISK}m,mode=700");
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &size, "tmpfs"])
-            .arg(folder.path())
-            .status();
-        assert!(mounted.unwrap().success());
-        Self(folder)
-    }
-
-    fn log(&self) -> PathBuf {
-        self.0.path().join("audit.log")
-    }
-
-    fn filler(&self) -> PathBuf {
-        self.0.path().join("filler")
-    }
-
-    fn fill(&self) {
-        // It ends with an error: the disk is full.
-        let _ = std::fs::write(self.filler(), vec![0; (DISK + 1) << 20]);
-    }
-
-    fn clear(&self) {
-        std::fs::remove_file(self.filler()).unwrap();
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount")
-            .arg("--lazy")
-            .arg(self.0.path())
-            .status();
-    }
-}
 
 /// One address, and the processes that have served it.
 struct Served {
@@ -104,7 +89,12 @@ pub(super) struct Field<'a> {
     /// Held while somebody attaches there, and against that while the agent is ended.
     attaching: BTreeMap<&'static str, RwLock<()>>,
     tokens: Mutex<BTreeMap<&'static str, String>>,
+    /// Those of each person and relay.
+    connects: Mutex<BTreeMap<(&'static str, usize), Connect>>,
     told: Mutex<BTreeMap<String, u32>>,
+    began: Instant,
+    /// Whether each thing is said as it happens.
+    is_told: bool,
     quiet: AtomicBool,
     /// Something is wrong, or all is done.
     pub(super) over: AtomicBool,
@@ -145,13 +135,14 @@ impl<'a> Field<'a> {
                 &format!(
                     "[upstream]\npath = {:?}\n[park]\nfor = \"1h\"\n\
                      [listen]\nkeepalive = \"3s\"\ndrain_timeout = \"1s\"\ntakeover = {:?}\n{keeper}\
-                     [auth]\nkeys = [{:?}]\nticket_key_file = {:?}\nrevocations_file = {:?}\n\
+                     [auth]\nkeys = [{:?}]\nticket_key_file = {:?}\nrevocations_file = {:?}\npolicy_file = {:?}\n\
                      [audit]\nsink = \"file\"\nfile = {:?}\n",
                     refuge.path(),
-                    disk.0.path().join("takeover"),
+                    disk.path().join("takeover"),
                     issuer.path("relay.pub"),
                     format!("{ticket_key}/relay.key"),
                     issuer.path("revoked"),
+                    issuer.path("policy.toml"),
                     disk.log(),
                 ),
             );
@@ -163,7 +154,7 @@ impl<'a> Field<'a> {
             })
         };
         let relays = (0..refuge.relays()).map(served).collect();
-        let token = issuer.mint("agents", &["--scope", "node", "--node", "*"]);
+        let token = issuer.mint(AGENTS, &["--scope", "node", "--node", "*"]);
         issuer.write("agent.token", &token);
         let seats = (0..SEATS)
             .flat_map(|_| NODES)
@@ -181,11 +172,15 @@ impl<'a> Field<'a> {
             keeper: Mutex::default(),
             attaching: NODES.map(|node| (node, RwLock::default())).into(),
             tokens: Mutex::default(),
+            connects: Mutex::default(),
             told: Mutex::default(),
+            began: Instant::now(),
+            is_told: std::env::var_os("RAY_RELAY_CAMPAIGN_TELLS").is_some(),
             quiet: AtomicBool::new(false),
             over: AtomicBool::new(false),
             issuer,
         };
+        field.permit(None);
         if refuge == Refuge::Keeper {
             field.replace_keeper();
         }
@@ -195,8 +190,9 @@ impl<'a> Field<'a> {
         if refuge == Refuge::Agents {
             NODES.iter().for_each(|node| field.start_agent(node));
         }
-        for person in PEOPLE {
+        for person in WITH_CONNECT {
             field.issue(person);
+            (0..refuge.relays()).for_each(|relay| field.replace_connect(person, relay));
         }
         field
     }
@@ -291,11 +287,77 @@ impl<'a> Field<'a> {
         attach()
     }
 
+    // ---- the head
+
+    /// What answers for the head.
+    pub(super) fn signal_dashboard(&self, signal: &str) {
+        for pid in self.cluster.processes("head", DASHBOARD) {
+            self.cluster.signal("head", pid, signal);
+        }
+    }
+
     // ---- people
 
     fn issue(&self, person: &'static str) {
-        let token = self.issuer.mint(person, &["--scope", "list,debug"]);
+        let (_, scopes) = KNOWN.iter().find(|(name, _)| *name == person).unwrap();
+        let token = self.issuer.mint(person, &["--scope", scopes]);
+        self.issuer.write(&format!("{person}.token"), &token);
         self.tokens.lock().unwrap().insert(person, token);
+    }
+
+    /// From now on the policy allows everybody what they may, but `lost` nothing.
+    pub(super) fn permit(&self, lost: Option<&str>) {
+        let mut policy = String::new();
+        for (person, scopes) in KNOWN.iter().filter(|(person, _)| Some(*person) != lost) {
+            let scopes: Vec<_> = scopes.split(',').collect();
+            let _ = writeln!(
+                policy,
+                "[[rule]]\nsubjects = [{person:?}]\nscopes = {scopes:?}"
+            );
+        }
+        let new = self.issuer.write("policy.new", &policy);
+        std::fs::rename(new, self.path("policy.toml")).unwrap();
+    }
+
+    /// A person's way to a relay: a connection of one's own, or `ray-relay connect`.
+    pub(super) fn way(&self, person: &'static str, relay: usize, connects: bool) -> Way {
+        match connects {
+            true => Way {
+                to: Self::local(person, relay),
+                token: None,
+            },
+            false => Way {
+                to: Self::address(relay),
+                token: Some(self.token(person)),
+            },
+        }
+    }
+
+    fn local(person: &str, relay: usize) -> SocketAddr {
+        let person = KNOWN.iter().position(|(name, _)| *name == person);
+        ([127, 0, 0, 1], LOCAL + (person.unwrap() * 2 + relay) as u16).into()
+    }
+
+    /// That person's `ray-relay connect` to that relay is killed, where there is one, and another one comes.
+    pub(super) fn replace_connect(&self, person: &'static str, relay: usize) {
+        let mut connects = self.connects.lock().unwrap();
+        drop(connects.remove(&(person, relay)));
+        let local = Self::local(person, relay);
+        let mut command = self.cluster.exec("client", env!("CARGO_BIN_EXE_ray-relay"));
+        command
+            .args(["connect", &format!("http://{}", Self::address(relay))])
+            .args(["--listen", &local.to_string(), "--insecure-send-token"])
+            .args([
+                "--token-file",
+                &self.issuer.path(&format!("{person}.token")),
+            ])
+            .stdout(Stdio::null());
+        let connect = Connect::start(self.cluster, command, local);
+        connects.insert((person, relay), connect);
+    }
+
+    pub(super) fn signal_connect(&self, person: &'static str, relay: usize, signal: Signal) {
+        self.connects.lock().unwrap()[&(person, relay)].signal(signal);
     }
 
     pub(super) fn token(&self, person: &str) -> String {
@@ -306,7 +368,11 @@ impl<'a> Field<'a> {
     pub(super) fn revoke(&self, person: &'static str) {
         let old = self.token(person);
         self.issue(person);
-        for seat in self.seats.iter().filter(|seat| seat.owner == person) {
+        for seat in self
+            .seats
+            .iter()
+            .filter(|seat| seat.holders().contains(&person))
+        {
             seat.may_run(Excuse::Revoked);
         }
         let file = self.issuer.path("revoked");
@@ -321,7 +387,7 @@ impl<'a> Field<'a> {
 
     /// The row of that name at whatever relay answers.
     pub(super) fn row_named(&self, name: &str) -> Option<Value> {
-        let settings = [("RAY_RELAY_TOKEN", self.token(PEOPLE[0]))];
+        let settings = [("RAY_RELAY_TOKEN", self.token(ADMIN))];
         (0..self.refuge.relays()).find_map(|relay| {
             let url = format!("http://{}/relay/v1/breakpoints", Self::address(relay));
             let patience = Duration::from_secs(3);
@@ -333,6 +399,14 @@ impl<'a> Field<'a> {
             let rows = list["breakpoints"].as_array()?;
             rows.iter().find(|row| row["name"] == name).cloned()
         })
+    }
+
+    /// Says what happens at that seat, where one looks for what went wrong.
+    pub(super) fn tell(&self, seat: &Seat, what: &str) {
+        if self.is_told {
+            let since = self.began.elapsed().as_secs_f64();
+            say(format_args!("{since:6.1} {}: {what}", seat.task()));
+        }
     }
 
     /// Notes what somebody was told.

@@ -5,33 +5,25 @@ use std::time::{Duration, Instant};
 
 use rand::RngExt as _;
 use rand::rngs::StdRng;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::runtime::Runtime;
 
-use super::field::{Field, PEOPLE};
+use super::field::{ADMIN, Field, Refuge, WITH_CONNECT};
 use super::seat::{Excuse, Seat};
-use crate::support::dap_client::{DapClient, Editor};
+use super::session::{Attempt, PATIENCE, Session, Tool, Wanted, Way};
 use crate::support::ray;
-
-/// How long anything may take before a person takes the connection for lost.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How long it may take to get at one's own task once there are no more faults.
 const QUIET: Duration = Duration::from_secs(120);
-
-/// How an attempt to attach ended.
-enum Attempt {
-    Attached(Box<DapClient>),
-    Refused(String),
-    Lost,
-}
 
 pub(super) struct Person<'f> {
     field: &'f Field<'f>,
     seat: &'f Seat,
     chance: StdRng,
     runtime: Runtime,
-    session: Option<(DapClient, u64)>,
+    session: Option<Session>,
+    /// Whose the session is.
+    who: &'static str,
     id: Value,
     turns: u32,
     /// The line of the breakpoint in cuts.py.
@@ -54,6 +46,7 @@ impl<'f> Person<'f> {
                 .build()
                 .unwrap(),
             session: None,
+            who: seat.owner,
             id: Value::Null,
             turns: 0,
             breakpoint: above.count() as u32 + 1,
@@ -116,17 +109,20 @@ impl<'f> Person<'f> {
             self.rest(200);
             return;
         }
-        match self.chance.random_range(0..14) {
+        match self.chance.random_range(0..17) {
             0..5 => self.look(),
             5 if !self.stepped => self.step(),
             6..9 => {
-                self.field.note("vanished");
+                self.note("vanished");
                 self.session = None;
             }
             9 => self.intrude(),
             10 => self.let_run(),
-            11 => self.leave_for(&["exec", "--stay", "--timeout", "20s"], &["p 6 * 7"]),
-            12 => self.leave_for(&["park", "--for", "30m"], &[]),
+            11 => self.leave_for("exec", &["--stay", "--timeout", "20s"], &["--", "p 6 * 7"]),
+            12 => self.leave_for("park", &["--for", "30m"], &[]),
+            // Beside a keeper whoever asks in the moment in which that has yet to give back what a predecessor had is first.
+            13..15 if self.field.refuge == Refuge::Agents => self.take_over(),
+            15 => self.release_as_admin(),
             _ => self.rest(2000),
         }
     }
@@ -141,19 +137,18 @@ impl<'f> Person<'f> {
         if self.session.is_some() {
             return true;
         }
-        let relay = self.chance.random_range(0..self.field.refuge.relays());
-        let token = self.field.token(self.seat.owner);
-        match self.attach(relay, &token) {
-            Attempt::Attached(mut client) => {
-                let stopped = client.event_within("stopped", PATIENCE);
-                let stopped = self.runtime.block_on(stopped);
-                let Some(thread) = stopped.and_then(|body| body["threadId"].as_u64()) else {
-                    self.field.note("attached, and lost before the stop");
-                    return false;
-                };
-                self.seat.hold();
-                self.field.note("attached");
-                self.session = Some((*client, thread));
+        let holders = self.seat.holders();
+        let who = holders[self.chance.random_range(0..holders.len())];
+        let tool = match self.chance.random_range(0..10) {
+            0..5 => Tool::Editor,
+            5..7 => Tool::Family,
+            7..9 => Tool::Debug,
+            _ => Tool::Lines,
+        };
+        match self.attach(who, tool, false) {
+            Attempt::Attached(session) => {
+                self.is_at(who, session);
+                self.note(&format!("attached ({tool:?})"));
                 self.look();
                 self.session.is_some()
             }
@@ -162,37 +157,50 @@ impl<'f> Person<'f> {
                 false
             }
             Attempt::Lost => {
-                self.field.note("lost while attaching");
+                self.note(&format!("lost while attaching ({tool:?})"));
                 false
             }
         }
     }
 
-    fn attach(&self, relay: usize, token: &str) -> Attempt {
-        let to = Field::address(relay);
-        let mut arguments = Editor::VsCode.attach(&to.ip().to_string(), to.port(), "");
-        let selector = json!({"breakpoint": self.id, "token": token});
-        arguments.insert("rayRelay".into(), selector);
-        self.field.attaching(self.seat.node, || {
-            self.runtime.block_on(async {
-                let cluster = self.field.cluster;
-                let client = DapClient::connect_from(Editor::VsCode, cluster, "client", to);
-                let mut client = client.await;
-                match client.start_within(arguments, PATIENCE).await {
-                    None => Attempt::Lost,
-                    Some(answer) if answer["success"] == true => {
-                        Attempt::Attached(Box::new(client))
-                    }
-                    Some(answer) => {
-                        Attempt::Refused(answer["message"].as_str().unwrap_or_default().to_owned())
-                    }
-                }
-            })
-        })
+    fn is_at(&mut self, who: &'static str, session: Session) {
+        self.seat.hold(who);
+        self.who = who;
+        self.session = Some(session);
+    }
+
+    /// Any way to any relay.
+    fn way(&mut self, who: &'static str) -> Way {
+        let relay = self.chance.random_range(0..self.field.refuge.relays());
+        let connects = self.chance.random_bool(0.5);
+        self.field.way(who, relay, connects)
+    }
+
+    fn attach(&mut self, who: &'static str, tool: Tool, take_over: bool) -> Attempt {
+        let way = self.way(who);
+        let name = self.seat.task();
+        let wanted = Wanted {
+            id: self.id.as_str().unwrap(),
+            name: &name,
+            take_over,
+        };
+        let attaching = tool.attach(self.field.cluster, &way, &wanted);
+        self.field.tell(
+            self.seat,
+            &format!("{who} attaches ({tool:?}) at {}", way.to),
+        );
+        self.field
+            .attaching(self.seat.node, || self.runtime.block_on(attaching))
+    }
+
+    fn note(&self, what: &str) {
+        self.field.note(what);
+        self.field.tell(self.seat, what);
     }
 
     /// Notes what one was told, but for what differs each time.
     fn note_refusal(&self, why: &str) {
+        self.field.tell(self.seat, why);
         let what = why.split_once(" is ").map_or(why, |(_, what)| what);
         let what = what.split([',', ';', '(']).next().unwrap_or_default();
         let words = what.split_whitespace();
@@ -201,116 +209,167 @@ impl<'f> Person<'f> {
         self.field.note(&what.join(" "));
     }
 
-    /// The answer to a request in the session, which is over where there is none.
-    fn ask(&mut self, command: &str, arguments: &Value) -> Option<Value> {
-        let (client, _) = self.session.as_mut()?;
-        let asked = client.ask_within(command, arguments, PATIENCE);
-        let answer = self.runtime.block_on(asked);
-        if answer
-            .as_ref()
-            .is_none_or(|answer| answer["success"] != true)
-        {
-            self.field.note("the session was lost");
+    /// What becomes of the session, which is over where that is nothing.
+    fn goes_on<T>(&mut self, what: Option<T>) -> Option<T> {
+        if what.is_none() {
+            self.note("the session was lost");
             self.session = None;
-            return None;
         }
-        answer
+        what
     }
 
     /// Looks where the task stands: where it was left.
     fn look(&mut self) {
-        let Some((_, thread)) = self.session else {
+        let Some(session) = &mut self.session else {
             return;
         };
-        let arguments = json!({"threadId": thread, "startFrame": 0, "levels": 20});
-        let Some(answer) = self.ask("stackTrace", &arguments) else {
+        let line = self.runtime.block_on(session.line());
+        let Some(line) = self.goes_on(line) else {
             return;
         };
-        let frame = &answer["body"]["stackFrames"][0];
-        let line = frame["line"].as_u64().unwrap_or_default() as u32;
         let next = self.breakpoint + 1;
         let stands = line == self.breakpoint || self.stepped && line == next;
-        assert!(
-            frame["name"] == "stays" && stands,
-            "the task stands elsewhere: {frame}"
-        );
+        assert!(stands, "the task stands elsewhere: line {line}");
         self.stepped = line == next;
     }
 
     /// Steps over one line. What is lost on the way may have come to pass.
     fn step(&mut self) {
-        let Some((_, thread)) = self.session else {
+        let Some(session) = &mut self.session else {
             return;
         };
         self.stepped = true;
-        let asked = self.ask("next", &json!({"threadId": thread}));
-        if asked.is_some()
-            && let Some((client, _)) = &mut self.session
-        {
-            let stopped = client.event_within("stopped", PATIENCE);
-            if self.runtime.block_on(stopped).is_none() {
-                self.session = None;
-                return;
-            }
-            self.field.note("stepped");
+        let stepped = self.runtime.block_on(session.step());
+        if self.goes_on(stepped).is_some() {
+            self.note("stepped");
         }
     }
 
     fn let_run(&mut self) {
-        let Some((_, thread)) = self.session else {
+        let Some(mut session) = self.session.take() else {
             return;
         };
         self.seat.may_run(Excuse::LetRun);
-        if self.ask("continue", &json!({"threadId": thread})).is_some() {
-            self.field.note("let it run");
+        if self.runtime.block_on(session.let_run()).is_some() {
+            self.note("let it run");
             let until = Instant::now() + PATIENCE;
             while !self.seat.is_past() && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(50));
             }
         }
-        self.session = None;
     }
 
     /// Vanishes, and has `ray-relay` do that to the task, which stays where it is.
-    fn leave_for(&mut self, command: &[&str], behind: &[&str]) {
+    fn leave_for(&mut self, command: &str, options: &[&str], behind: &[&str]) {
         self.session = None;
-        let relay = self.chance.random_range(0..self.field.refuge.relays());
-        let url = format!("http://{}", Field::address(relay));
-        let ran = self.field.attaching(self.seat.node, || {
-            let mut run = self
-                .field
-                .cluster
-                .exec("client", env!("CARGO_BIN_EXE_ray-relay"));
-            run.args(command)
-                .args(["--relay", &url, self.id.as_str().unwrap()]);
-            if !behind.is_empty() {
-                run.arg("--").args(behind);
-            }
-            run.env("RAY_RELAY_TOKEN", self.field.token(self.seat.owner));
-            run.output().unwrap()
-        });
-        let said = String::from_utf8_lossy(&ran.stderr);
-        match (ran.status.success(), said.lines().last()) {
-            (false, Some(why)) => self.note_refusal(why),
-            _ => self.field.note(command[0]),
+        let (code, said) = self.run(self.who, command, options, behind);
+        match (code, said.lines().last()) {
+            (Some(0), _) | (_, None) => self.note(command),
+            (_, Some(why)) => self.note_refusal(why),
         }
     }
 
-    /// Somebody else tries to get at the task: in vain, as long as it belongs to its owner.
+    /// `ray-relay COMMAND` as that person: its exit code, and what it said.
+    fn run(
+        &mut self,
+        who: &'static str,
+        command: &str,
+        options: &[&str],
+        behind: &[&str],
+    ) -> (Option<i32>, String) {
+        let way = self.way(who);
+        let mut run = way.command(self.field.cluster, command);
+        run.args(options)
+            .arg(self.id.as_str().unwrap())
+            .args(behind);
+        let ran = self
+            .field
+            .attaching(self.seat.node, || run.output().unwrap());
+        let said = [ran.stdout, ran.stderr].concat();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        (ran.status.code(), said)
+    }
+
+    /// Somebody else tries to get at the task, or to let it run: in vain, as long as it belongs to whoever has it.
     fn intrude(&mut self) {
         let Some(_) = self.seat.held() else { return };
-        let other = PEOPLE.iter().find(|person| **person != self.seat.owner);
-        let token = self.field.token(other.unwrap());
-        let relay = self.chance.random_range(0..self.field.refuge.relays());
-        match self.attach(relay, &token) {
-            Attempt::Attached(_) => assert!(
+        let holders = self.seat.holders();
+        let others = WITH_CONNECT.iter().filter(|who| !holders.contains(who));
+        // An administrator may.
+        let others: Vec<_> = others.filter(|who| **who != ADMIN).collect();
+        let other = *others[self.chance.random_range(0..others.len())];
+        let got_at_it = match self.chance.random_range(0..5) {
+            0 => self.run(other, "release", &[], &[]).0 == Some(0),
+            what => {
+                let tool = [Tool::Editor, Tool::Debug, Tool::Lines][what % 3];
+                match self.attach(other, tool, what == 4) {
+                    Attempt::Attached(_) => true,
+                    Attempt::Refused(_) => {
+                        self.note("an intruder was refused");
+                        false
+                    }
+                    Attempt::Lost => {
+                        self.note("an intruder lost the connection");
+                        false
+                    }
+                }
+            }
+        };
+        if got_at_it {
+            assert!(
                 self.seat.excuse().is_some(),
-                "{} got at what {} holds",
-                other.unwrap(),
-                self.seat.owner
-            ),
-            Attempt::Refused(_) => self.field.note("an intruder was refused"),
-            Attempt::Lost => self.field.note("an intruder lost the connection"),
+                "{other} got at what {holders:?} have"
+            );
+            self.seat.may_be_of(other);
+        }
+    }
+
+    /// An administrator takes over what is parked. What somebody is at is not theirs to take.
+    fn take_over(&mut self) {
+        if self.seat.holders().contains(&ADMIN) {
+            return;
+        }
+        if self.chance.random_bool(0.7) {
+            self.session = None;
+        }
+        self.seat.may_be_of(ADMIN);
+        let tool = [Tool::Editor, Tool::Editor, Tool::Debug][self.chance.random_range(0..3)];
+        match self.attach(ADMIN, tool, true) {
+            Attempt::Attached(session) => {
+                self.nobody_else_is_at_it();
+                self.is_at(ADMIN, session);
+                self.note("an administrator took over");
+                self.look();
+            }
+            Attempt::Refused(_) => {
+                self.seat.is_not_of(ADMIN);
+                self.note("an administrator was refused");
+            }
+            Attempt::Lost => self.note("an administrator lost the connection"),
+        }
+    }
+
+    /// An administrator releases what is parked, and nothing that somebody is at.
+    fn release_as_admin(&mut self) {
+        if self.chance.random_bool(0.7) {
+            self.session = None;
+        }
+        let (code, said) = self.run(ADMIN, "release", &[], &[]);
+        if said.contains("not released") || said.contains("No waiting task") {
+            return self.note("an administrator released nothing");
+        }
+        if code == Some(0) {
+            self.nobody_else_is_at_it();
+            self.note("an administrator released it");
+        }
+        self.seat.may_run(Excuse::Released);
+    }
+
+    /// The session that there was is over.
+    fn nobody_else_is_at_it(&mut self) {
+        if let Some(mut session) = self.session.take() {
+            let line = self.runtime.block_on(session.line());
+            assert_eq!(line, None, "what {} is at has gone to another", self.who);
         }
     }
 }

@@ -23,6 +23,8 @@ pub(super) enum Excuse {
     Keeper,
     /// What its owner showed is revoked.
     Revoked,
+    /// An administrator released it.
+    Released,
 }
 
 /// One task after the other, for one person.
@@ -42,6 +44,8 @@ struct Turn {
     excuse: Option<Excuse>,
     /// Whether its owner has been at its debugger.
     is_held: bool,
+    /// Whose it is: of one of these.
+    holders: Vec<&'static str>,
 }
 
 impl Seat {
@@ -84,6 +88,7 @@ impl Seat {
             driver,
             excuse: None,
             is_held: false,
+            holders: vec![self.owner],
         });
         id
     }
@@ -105,14 +110,45 @@ impl Seat {
         }
     }
 
-    /// Its owner has been at its debugger.
-    pub(super) fn hold(&self) {
+    /// That person is at its debugger now, and so it is theirs.
+    pub(super) fn hold(&self, person: &'static str) {
         if let Some(turn) = &mut *self.now.lock().unwrap() {
             turn.is_held = true;
+            turn.holders = vec![person];
         }
     }
 
-    /// The id of its task, where nobody but its owner may get at it.
+    /// From now on it may be that person's too.
+    pub(super) fn may_be_of(&self, person: &'static str) {
+        if let Some(turn) = &mut *self.now.lock().unwrap()
+            && !turn.holders.contains(&person)
+        {
+            turn.holders.push(person);
+        }
+    }
+
+    /// It is not that person's after all.
+    pub(super) fn is_not_of(&self, person: &str) {
+        if let Some(turn) = &mut *self.now.lock().unwrap() {
+            turn.holders.retain(|holder| *holder != person);
+        }
+    }
+
+    /// Whose its task may be.
+    pub(super) fn holders(&self) -> Vec<&'static str> {
+        let now = self.now.lock().unwrap();
+        now.as_ref()
+            .map_or_else(Vec::new, |turn| turn.holders.clone())
+    }
+
+    /// What its task is called.
+    pub(super) fn task(&self) -> String {
+        let now = self.now.lock().unwrap();
+        now.as_ref()
+            .map_or_else(String::new, |turn| turn.name.clone())
+    }
+
+    /// The id of its task, where nobody but whose it is may get at it.
     pub(super) fn held(&self) -> Option<Value> {
         let now = self.now.lock().unwrap();
         let turn = now.as_ref()?;
