@@ -92,9 +92,11 @@ impl Agents {
         self.elsewhere.news.send_replace(());
     }
 
-    /// The relay process `replica` of this machine has ended.
-    pub(crate) fn lose_neighbour(&self, replica: Replica) {
-        self.registry.hear(|said| said.lose_process(replica));
+    /// The relay process `replica` of this machine has ended; what its sessions held is this relay's soon if it is `given_back`.
+    pub(crate) fn lose_neighbour(&self, replica: Replica, given_back: bool) {
+        let now = Instant::now();
+        self.registry
+            .hear(|said| said.lose_process(replica, given_back, now));
         self.elsewhere.news.send_replace(());
     }
 

@@ -36,6 +36,7 @@ pub(super) async fn run(
     let Some(keeper) = context.keeper.clone() else {
         return;
     };
+    context.peers.takeover.expect_left();
     let (leave, later) = mpsc::channel(LATER);
     essential.spawn("the link with the keeper", keeper.run(leave));
     if !left.is_empty() {
@@ -53,7 +54,7 @@ pub(super) async fn run(
             );
         }
         let tasks = &context.shutdown.tasks;
-        let claims = left.into_iter().map(Restored::left);
+        let claims = left.into_iter().map(|left| Restored::left(context, left));
         let claims = claims.map(|restored| restore(context, restored));
         let mut claims: JoinSet<()> = claims.map(|claim| tasks.track_future(claim)).collect();
         // Those that are not there by then go on by themselves.
@@ -63,7 +64,7 @@ pub(super) async fn run(
             context.peers.takeover.open();
         }
     }
-    let run = take_up(Arc::clone(context), later, |_, left| Restored::left(left));
+    let run = take_up(Arc::clone(context), later, Restored::left);
     essential.spawn("what is left later", run);
 }
 

@@ -17,6 +17,9 @@ use crate::wire::tunnel::messages::{HoldRow, Replica};
 /// How long the word of an agent stands whose link broke: as long as one that is silent is taken to be there.
 pub(crate) const KEPT: Duration = Duration::from_secs(15);
 
+/// How long the word of a process of this machine stands that has ended: the keeper gives what that has left to this relay.
+const GIVEN_BACK: Duration = Duration::from_secs(5);
+
 /// Cluster and id of a node.
 type NodeKey = (Arc<str>, Arc<str>);
 
@@ -37,7 +40,7 @@ pub(crate) struct RemoteHold {
 pub(crate) struct RemoteHolds {
     nodes: HashMap<NodeKey, NodeReport>,
     /// What other relay processes of this machine say.
-    processes: HashMap<Replica, Vec<RemoteHold>>,
+    processes: HashMap<Replica, ProcessReport>,
     /// What such a process has handed over, until a session of this relay has it: the process says so no longer.
     handed_over: Vec<RemoteHold>,
 }
@@ -49,6 +52,15 @@ struct NodeReport {
     link: u64,
     rows: Vec<RemoteHold>,
     /// Until when it stands, where its link broke.
+    until: Option<Instant>,
+}
+
+/// The last word of one process of this machine.
+#[cfg_attr(test, derive(Clone))]
+#[derive(Debug)]
+struct ProcessReport {
+    rows: Vec<RemoteHold>,
+    /// Until when it stands, where the process has ended.
     until: Option<Instant>,
 }
 
@@ -120,12 +132,18 @@ impl RemoteHolds {
 
     /// Takes back what no longer stands at `now`.
     pub(crate) fn expire(&mut self, now: Instant) -> Touched {
-        self.forget(|report| report.until.is_some_and(|until| until <= now))
+        let is_over = |until: Option<Instant>| until.is_some_and(|until| until <= now);
+        let mut touched = self.forget(|report| is_over(report.until));
+        let over = self.processes.extract_if(|_, report| is_over(report.until));
+        touched.extend(over.flat_map(|(_, report)| report.rows));
+        touched
     }
 
     /// When something is to be [taken back](Self::expire) next.
     pub(crate) fn next_expiry(&self) -> Option<Instant> {
-        self.nodes.values().filter_map(|report| report.until).min()
+        let by_nodes = self.nodes.values().filter_map(|report| report.until);
+        let by_processes = self.processes.values().filter_map(|report| report.until);
+        by_nodes.chain(by_processes).min()
     }
 
     fn forget(&mut self, is_over: impl Fn(&NodeReport) -> bool) -> Touched {
@@ -136,18 +154,30 @@ impl RemoteHolds {
     /// The relay process `replica` of this machine says what its sessions hold.
     pub(crate) fn hear_process(&mut self, replica: Replica, holds: Vec<RemoteHold>) -> Touched {
         let mut touched = holds.clone();
-        touched.extend(self.processes.insert(replica, holds).unwrap_or_default());
+        let report = ProcessReport {
+            rows: holds,
+            until: None,
+        };
+        let before = self.processes.insert(replica, report);
+        touched.extend(before.into_iter().flat_map(|before| before.rows));
         touched
     }
 
-    /// The relay process `replica` of this machine has ended.
-    pub(crate) fn lose_process(&mut self, replica: Replica) -> Touched {
-        self.processes.remove(&replica).unwrap_or_default()
+    /// The relay process `replica` of this machine has ended at `now`; its word `stands` for a while, or not.
+    pub(crate) fn lose_process(&mut self, replica: Replica, stands: bool, now: Instant) -> Touched {
+        if stands {
+            if let Some(report) = self.processes.get_mut(&replica) {
+                report.until = Some(now + GIVEN_BACK);
+            }
+            return Touched::new();
+        }
+        let lost = self.processes.remove(&replica);
+        lost.into_iter().flat_map(|lost| lost.rows).collect()
     }
 
-    /// A process of this machine has handed over the worker `worker_id` of `cluster`.
+    /// A process of this machine has handed over the worker `worker_id` of `cluster`, or has left it.
     pub(crate) fn hand_over(&mut self, cluster: &str, worker_id: &str) -> Touched {
-        let mut said = self.processes.values().flatten();
+        let mut said = self.processes.values().flat_map(|report| &report.rows);
         let held = said.find(|hold| hold.is_of(cluster, worker_id)).cloned();
         self.handed_over.extend(held);
         Touched::new()
@@ -156,12 +186,22 @@ impl RemoteHolds {
     /// A session of this relay has that worker, or it is not to be had.
     pub(crate) fn taken_up(&mut self, cluster: &str, worker_id: &str) -> Touched {
         let taken = |hold: &mut RemoteHold| hold.is_of(cluster, worker_id);
-        self.handed_over.extract_if(.., taken).collect()
+        let taken: Touched = self.handed_over.extract_if(.., taken).collect();
+        // A process that has ended says it still.
+        let is_taken = |row: &mut RemoteHold| taken.iter().any(|it| it.session() == row.session());
+        for report in self.processes.values_mut() {
+            report.rows.extract_if(.., is_taken).for_each(drop);
+        }
+        taken
     }
 
     /// The other relay processes of this machine.
     pub(crate) fn processes(&self) -> impl Iterator<Item = Replica> {
-        self.processes.keys().copied()
+        let there = self
+            .processes
+            .iter()
+            .filter(|(_, report)| report.until.is_none());
+        there.map(|(replica, _)| *replica)
     }
 
     /// Who else has `worker`. A process of this machine knows its own sessions better than an agent does.
@@ -186,7 +226,8 @@ impl RemoteHolds {
     }
 
     fn by_processes(&self) -> impl Iterator<Item = &RemoteHold> {
-        self.processes.values().flatten().chain(&self.handed_over)
+        let said = self.processes.values().flat_map(|report| &report.rows);
+        said.chain(&self.handed_over)
     }
 
     /// The same, each session once.

@@ -218,7 +218,8 @@ impl Takeover {
             .lock()
             .retain(|known| !Arc::ptr_eq(known, &neighbour));
         if let Some(state) = &*neighbour.state.lock() {
-            self.agents.lose_neighbour(state.replica);
+            let given_back = self.keeper_gives.load(Ordering::Relaxed);
+            self.agents.lose_neighbour(state.replica, given_back);
         }
     }
 

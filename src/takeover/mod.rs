@@ -24,7 +24,7 @@ mod testing;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, UnixStream};
@@ -103,6 +103,8 @@ pub(crate) struct Takeover {
     doors: watch::Sender<ListenState>,
     /// Other processes that this one is linked with.
     neighbours: Mutex<Vec<Arc<PeerProcess>>>,
+    /// A keeper gives this process what others leave.
+    keeper_gives: AtomicBool,
     /// From how many processes in a row the sockets have come.
     generation: AtomicU32,
     passed: mpsc::Sender<(ForwardedConnection, UnixStream)>,
@@ -139,6 +141,7 @@ impl Takeover {
             shutdown,
             doors: watch::Sender::new(ListenState::Open),
             neighbours: Mutex::default(),
+            keeper_gives: AtomicBool::new(false),
             generation: AtomicU32::new(0),
             passed,
             arriving: Mutex::new(Some(arriving)),
@@ -147,6 +150,11 @@ impl Takeover {
             succeeded: CancellationToken::new(),
             told_to_end: CancellationToken::new(),
         }
+    }
+
+    /// What another process leaves will come from a keeper, and stays held until then.
+    pub(crate) fn expect_left(&self) {
+        self.keeper_gives.store(true, Ordering::Relaxed);
     }
 
     /// Whether clients are to be accepted, for one listener.

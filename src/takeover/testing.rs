@@ -5,12 +5,15 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use serde_json::Value;
+use tokio::net::UnixStream;
 use tokio::sync::mpsc;
+use tokio::task::yield_now;
 
 use super::link::{OutgoingMessage, PeerProcess, UnlinkedPeer, Who};
 use super::messages::{Message, PROTOCOL, ProcessState};
 use super::{PassedPark, Takeover};
 use crate::hold::RemoteHold;
+use crate::wire::descriptors::channel;
 use crate::wire::tunnel::messages::Replica;
 use crate::wire::tunnel::text::Hex;
 
@@ -53,6 +56,33 @@ impl Takeover {
         self.take_park(connection, stored);
         self.agents.hear_neighbour(replica, Vec::new());
         self.coming_parks().unwrap().recv().await.unwrap()
+    }
+
+    /// A predecessor has said that it has `hold`, and has ended.
+    pub(crate) async fn loses_predecessor(self: &Arc<Self>, hold: RemoteHold) {
+        let who = Who {
+            protocol: PROTOCOL,
+            version: "".into(),
+            pid: 0,
+            generation: 1,
+        };
+        let replica: Replica = Hex([7; 8]);
+        let entered = self.enter(&who, true);
+        entered.neighbour.set_state(ProcessState {
+            replica,
+            ..self.own_state()
+        });
+        self.agents.hear_neighbour(replica, vec![hold]);
+        let (near, far) = UnixStream::pair().unwrap();
+        drop(far);
+        let (reader, writer) = channel(near);
+        self.link(entered, reader, writer);
+        while self
+            .registry
+            .remote(|said| said.processes().next().is_some())
+        {
+            yield_now().await;
+        }
     }
 }
 

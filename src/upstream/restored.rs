@@ -95,7 +95,7 @@ pub(crate) struct Restored {
     kept: Option<KeptConnection>,
     stored: Stored,
     owner: Ownership,
-    /// What stands for it in the registry already.
+    /// What stands for it in the registry, where another process has said that it has it.
     hold: Option<PassedHold>,
 }
 
@@ -143,14 +143,19 @@ pub(crate) struct LostSession {
 
 impl Restored {
     /// What a relay has `left`; `None`: what was written down of it is not understood, and it is closed.
-    pub(crate) fn left(left: LeftConnection) -> Option<Self> {
+    pub(crate) fn left(context: &Context, left: LeftConnection) -> Option<Self> {
         let LeftConnection {
             connection,
             record,
             slot,
         } = left;
         let stored = serde_json::from_slice(&record).ok();
-        Self::read(connection, stored, Some(slot))
+        let restored = Self::read(connection, stored, Some(slot))?;
+        // A relay of this machine may have said before its end that it has it.
+        let owner = &restored.owner;
+        let is_worker = owner.process.is_none();
+        let hold = is_worker.then(|| context.registry.hand_over(&owner.cluster, &owner.worker_id));
+        Some(Self { hold, ..restored })
     }
 
     /// What a predecessor has passed on; the same.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Breakpoint, BreakpointId, Claim, ClaimError, EnteredBreakpoint, Holder, Registry};
 use crate::hold::{RemoteHold, RemoteHolds, Touched};
 
-/// A worker that another process has handed over, listed here or not yet. It is held elsewhere for as long as this is, or until
+/// A worker that another process has handed over or left, listed here or not yet. It is held elsewhere for as long as this is, or until
 /// it is [taken over](Registry::take_over).
 pub(crate) struct PassedHold {
     registry: Registry,

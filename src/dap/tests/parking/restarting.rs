@@ -8,16 +8,19 @@ use super::subprocesses::{
     asked_to_open, goes_on, standing_with_subprocess, taken_over, until_states,
 };
 use super::*;
+use crate::hold::{RemoteHold, held};
 use crate::identity::CarriedIdentity;
 use crate::identity::testing::principal;
 use crate::keeper::testing::{self, KeeperPlace, KeptRelay};
 use crate::keeper::{self, LeftConnection};
 use crate::policy::Scope;
-use crate::ray::registry::State;
+use crate::ray::registry::{ClaimError, Holder, RayNode, State};
 use crate::session::authorise;
 use crate::takeover::{PassedPark, TestSuccessor};
+use crate::timestamp::Timestamp;
 use crate::upstream::park::restored;
 use crate::upstream::restored::Restored;
+use crate::wire::tunnel::text::Hex;
 
 /// How long is waited for what is not to come: longer than a park takes to look for a successor.
 const QUIET: Duration = Duration::from_millis(400);
@@ -62,14 +65,18 @@ fn next_relay(
     });
     context.registry.insert(breakpoint.clone());
     for restored in read(&context) {
-        let relay = Arc::clone(&context);
-        tokio::spawn(async move {
-            if let Some(claimed) = restored.claim(&relay).await {
-                restored::run(&relay, claimed).await;
-            }
-        });
+        restore(&context, restored);
     }
     context
+}
+
+fn restore(context: &Arc<Context>, restored: Restored) {
+    let relay = Arc::clone(context);
+    tokio::spawn(async move {
+        if let Some(claimed) = restored.claim(&relay).await {
+            restored::run(&relay, claimed).await;
+        }
+    });
 }
 
 fn passed(parks: Vec<PassedPark>) -> impl FnOnce(&Context) -> Vec<Restored> {
@@ -252,8 +259,8 @@ async fn left_behind() -> LeftBehind {
 }
 
 fn left(left: Vec<LeftConnection>) -> impl FnOnce(&Context) -> Vec<Restored> {
-    |_| {
-        let read = |left| Restored::left(left).unwrap();
+    |context| {
+        let read = |left| Restored::left(context, left).unwrap();
         left.into_iter().map(read).collect()
     }
 }
@@ -270,6 +277,45 @@ async fn a_keeper_has_a_task_and_its_subprocess_for_who_has_taken_them_over() {
     let next = next_relay(POLICY, &taken.breakpoint, left(before.left));
     let debuggers = (&mut taken.dap, &mut taken.childs);
     are_the_takers(&next, taken.breakpoint.id, debuggers).await;
+}
+
+/// The predecessor's word that it has the worker does not end with it: there is a moment until the keeper gives that back.
+#[tokio::test]
+async fn what_a_keeper_gives_back_after_a_hot_restart_is_no_other_clients_before() {
+    let mut before = left_behind().await;
+    let taken = &mut before.taken;
+    let next = next_relay(POLICY, &taken.breakpoint, |_| Vec::new());
+    let holder = Holder {
+        subject: Some("adm".into()),
+        session: 41,
+        client: "Visual Studio Code".into(),
+        peer: None,
+        since: Timestamp::now(),
+        replica: None,
+        parked_until: None,
+        at_neighbour: false,
+    };
+    let hold = RemoteHold {
+        node: RayNode {
+            cluster: Arc::clone(&taken.breakpoint.cluster),
+            node_id: Arc::clone(&taken.breakpoint.node_id),
+            address: taken.breakpoint.node_ip,
+        },
+        held: held(&taken.breakpoint.worker(), &holder, Hex([7; 8])),
+        at_neighbour: true,
+    };
+    let takeover = &next.peers.takeover;
+    takeover.expect_left();
+    let ends = takeover.loses_predecessor(hold);
+    timeout(PATIENCE, ends).await.expect("it is noticed");
+    let another = next.registry.claim(taken.breakpoint.id, holder);
+    assert!(matches!(another, Err(ClaimError::InUse(_))));
+    for restored in left(before.left)(&next) {
+        restore(&next, restored);
+    }
+    let debuggers = (&mut taken.dap, &mut taken.childs);
+    are_the_takers(&next, taken.breakpoint.id, debuggers).await;
+    assert!(next.registry.remote(|said| said.iter().next().is_none()));
 }
 
 /// Which process a record is of, and whose it is.

@@ -91,7 +91,7 @@ impl World {
     }
 
     pub(super) fn tell_neighbours_of_the_end(&mut self, relay: usize) {
-        let replica = self.relays[relay].replica();
+        let (replica, now) = (self.relays[relay].replica(), self.now());
         if let Some(newer) = self.relays[relay].successor {
             // What it said before it ended has come.
             while let Some(message) = self.pop(Channel::Successor(relay)) {
@@ -101,7 +101,7 @@ impl World {
             self.hear(
                 newer,
                 true,
-                |said| said.lose_process(replica),
+                |said| said.lose_process(replica, false, now),
                 |words| words.older.clear(),
             );
         }
