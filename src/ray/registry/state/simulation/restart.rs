@@ -91,7 +91,8 @@ impl World {
     }
 
     pub(super) fn tell_neighbours_of_the_end(&mut self, relay: usize) {
-        let (replica, now) = (self.relays[relay].replica(), self.now());
+        let replica = self.relays[relay].replica();
+        let now = self.now().instant;
         if let Some(newer) = self.relays[relay].successor {
             // What it said before it ended has come.
             while let Some(message) = self.pop(Channel::Successor(relay)) {
