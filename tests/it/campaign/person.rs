@@ -8,7 +8,7 @@ use rand::rngs::StdRng;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-use super::field::{ADMIN, Field, WITH_CONNECT};
+use super::field::{ADMIN, Field, Refuge, WITH_CONNECT};
 use super::seat::{Excuse, Seat};
 use super::session::{Attempt, PATIENCE, Session, Tool, Wanted, Way};
 use crate::support::ray;
@@ -120,7 +120,8 @@ impl<'f> Person<'f> {
             10 => self.let_run(),
             11 => self.leave_for("exec", &["--stay", "--timeout", "20s"], &["--", "p 6 * 7"]),
             12 => self.leave_for("park", &["--for", "30m"], &[]),
-            13..15 => self.take_over(),
+            // Beside a keeper a worker is still free for a moment where a predecessor ends that has said before that it left it.
+            13..15 if self.field.refuge == Refuge::Agents => self.take_over(),
             15 => self.release_as_admin(),
             _ => self.rest(2000),
         }
