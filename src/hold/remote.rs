@@ -38,29 +38,21 @@ pub(crate) struct RemoteHold {
 #[cfg_attr(test, derive(Clone))]
 #[derive(Debug, Default)]
 pub(crate) struct RemoteHolds {
-    nodes: HashMap<NodeKey, NodeReport>,
+    nodes: HashMap<NodeKey, Report>,
     /// What other relay processes of this machine say.
-    processes: HashMap<Replica, ProcessReport>,
+    processes: HashMap<Replica, Report>,
     /// What such a process has handed over, until a session of this relay has it: the process says so no longer.
     handed_over: Vec<RemoteHold>,
 }
 
-/// The last word of the agent of one node.
+/// The last word of one of them.
 #[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
-struct NodeReport {
-    link: u64,
+struct Report {
+    /// The link on which an agent has said it; `None`: it is a process's.
+    link: Option<u64>,
     rows: Vec<RemoteHold>,
-    /// Until when it stands, where its link broke.
-    until: Option<Instant>,
-}
-
-/// The last word of one process of this machine.
-#[cfg_attr(test, derive(Clone))]
-#[derive(Debug)]
-struct ProcessReport {
-    rows: Vec<RemoteHold>,
-    /// Until when it stands, where the process has ended.
+    /// Until when it stands, where the link broke or the process has ended.
     until: Option<Instant>,
 }
 
@@ -98,7 +90,7 @@ impl RemoteHolds {
     /// The agent of the link `link`, which speaks for `nodes`, says that `held` is held through it by others than this relay's
     /// sessions.
     pub(crate) fn hear(&mut self, link: u64, nodes: Vec<RayNode>, held: &[HoldRow]) -> Touched {
-        let mut touched = self.forget(|report| report.link == link);
+        let mut touched = forget(&mut self.nodes, |report| report.link == Some(link));
         for node in nodes {
             let key = (Arc::clone(&node.cluster), Arc::clone(&node.node_id));
             let rows = held.iter().map(|held| RemoteHold {
@@ -106,8 +98,8 @@ impl RemoteHolds {
                 held: held.clone(),
                 at_neighbour: false,
             });
-            let report = NodeReport {
-                link,
+            let report = Report {
+                link: Some(link),
                 rows: rows.collect(),
                 until: None,
             };
@@ -122,39 +114,37 @@ impl RemoteHolds {
     /// The link `link` has ended at `now`; its agent's word `stands` for a while, or not.
     pub(crate) fn leave(&mut self, link: u64, stands: bool, now: Instant) -> Touched {
         if stands {
-            for report in self.nodes.values_mut().filter(|report| report.link == link) {
+            for report in self
+                .nodes
+                .values_mut()
+                .filter(|report| report.link == Some(link))
+            {
                 report.until = Some(now + KEPT);
             }
             return Touched::new();
         }
-        self.forget(|report| report.link == link)
+        forget(&mut self.nodes, |report| report.link == Some(link))
     }
 
     /// Takes back what no longer stands at `now`.
     pub(crate) fn expire(&mut self, now: Instant) -> Touched {
-        let is_over = |until: Option<Instant>| until.is_some_and(|until| until <= now);
-        let mut touched = self.forget(|report| is_over(report.until));
-        let over = self.processes.extract_if(|_, report| is_over(report.until));
-        touched.extend(over.flat_map(|(_, report)| report.rows));
+        let is_over = |report: &Report| report.until.is_some_and(|until| until <= now);
+        let mut touched = forget(&mut self.nodes, is_over);
+        touched.extend(forget(&mut self.processes, is_over));
         touched
     }
 
     /// When something is to be [taken back](Self::expire) next.
     pub(crate) fn next_expiry(&self) -> Option<Instant> {
-        let by_nodes = self.nodes.values().filter_map(|report| report.until);
-        let by_processes = self.processes.values().filter_map(|report| report.until);
-        by_nodes.chain(by_processes).min()
-    }
-
-    fn forget(&mut self, is_over: impl Fn(&NodeReport) -> bool) -> Touched {
-        let over = self.nodes.extract_if(|_, report| is_over(report));
-        over.flat_map(|(_, report)| report.rows).collect()
+        let reports = self.nodes.values().chain(self.processes.values());
+        reports.filter_map(|report| report.until).min()
     }
 
     /// The relay process `replica` of this machine says what its sessions hold.
     pub(crate) fn hear_process(&mut self, replica: Replica, holds: Vec<RemoteHold>) -> Touched {
         let mut touched = holds.clone();
-        let report = ProcessReport {
+        let report = Report {
+            link: None,
             rows: holds,
             until: None,
         };
@@ -188,9 +178,9 @@ impl RemoteHolds {
         let taken = |hold: &mut RemoteHold| hold.is_of(cluster, worker_id);
         let taken: Touched = self.handed_over.extract_if(.., taken).collect();
         // A process that has ended says it still.
-        let is_taken = |row: &mut RemoteHold| taken.iter().any(|it| it.session() == row.session());
+        let is_taken = |row: &RemoteHold| taken.iter().any(|it| it.session() == row.session());
         for report in self.processes.values_mut() {
-            report.rows.extract_if(.., is_taken).for_each(drop);
+            report.rows.retain(|row| !is_taken(row));
         }
         taken
     }
@@ -237,4 +227,10 @@ impl RemoteHolds {
         all.dedup_by(|a, b| a.session() == b.session());
         all.into_iter().cloned().collect()
     }
+}
+
+/// Drops the reports that are over, and says what was in them.
+fn forget<K>(reports: &mut HashMap<K, Report>, is_over: impl Fn(&Report) -> bool) -> Touched {
+    let over = reports.extract_if(|_, report| is_over(report));
+    over.flat_map(|(_, report)| report.rows).collect()
 }

@@ -39,7 +39,7 @@ use self::parks::COMING;
 pub(crate) use self::parks::PassedPark;
 pub(crate) use self::succeed::{Inherited, join};
 #[cfg(test)]
-pub(crate) use self::testing::TestSuccessor;
+pub(crate) use self::testing::{TestSuccessor, held_by_predecessor};
 use crate::agents::Agents;
 use crate::audit::Audit;
 use crate::connection::ConnectionInfo;

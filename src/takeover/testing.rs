@@ -12,10 +12,36 @@ use tokio::task::yield_now;
 use super::link::{OutgoingMessage, PeerProcess, UnlinkedPeer, Who};
 use super::messages::{Message, PROTOCOL, ProcessState};
 use super::{PassedPark, Takeover};
-use crate::hold::RemoteHold;
+use crate::hold::{RemoteHold, held};
+use crate::ray::registry::{Breakpoint, Holder, RayNode};
 use crate::wire::descriptors::channel;
 use crate::wire::tunnel::messages::Replica;
 use crate::wire::tunnel::text::Hex;
+
+/// Which process a predecessor is.
+const PREDECESSOR: Replica = Hex([7; 8]);
+
+fn another() -> Who {
+    Who {
+        protocol: PROTOCOL,
+        version: "".into(),
+        pid: 0,
+        generation: 1,
+    }
+}
+
+/// What a predecessor says of `breakpoint`, which its session of `holder` has.
+pub(crate) fn held_by_predecessor(breakpoint: &Breakpoint, holder: &Holder) -> RemoteHold {
+    RemoteHold {
+        node: RayNode {
+            cluster: Arc::clone(&breakpoint.cluster),
+            node_id: Arc::clone(&breakpoint.node_id),
+            address: breakpoint.node_ip,
+        },
+        held: held(&breakpoint.worker(), holder, PREDECESSOR),
+        at_neighbour: true,
+    }
+}
 
 /// See the module.
 pub(crate) struct TestSuccessor {
@@ -27,13 +53,7 @@ pub(crate) struct TestSuccessor {
 impl Takeover {
     /// Another process has taken over, and has told nothing yet.
     pub(crate) fn succeeded_by(&self) -> TestSuccessor {
-        let who = Who {
-            protocol: PROTOCOL,
-            version: "".into(),
-            pid: 0,
-            generation: 1,
-        };
-        let UnlinkedPeer { neighbour, to_say } = self.enter(&who, false);
+        let UnlinkedPeer { neighbour, to_say } = self.enter(&another(), false);
         self.succeeded.cancel();
         TestSuccessor {
             peer: neighbour,
@@ -51,28 +71,20 @@ impl Takeover {
         connection: OwnedFd,
         stored: Value,
     ) -> PassedPark {
-        let replica: Replica = Hex([7; 8]);
-        self.agents.hear_neighbour(replica, vec![hold]);
+        self.agents.hear_neighbour(PREDECESSOR, vec![hold]);
         self.take_park(connection, stored);
-        self.agents.hear_neighbour(replica, Vec::new());
+        self.agents.hear_neighbour(PREDECESSOR, Vec::new());
         self.coming_parks().unwrap().recv().await.unwrap()
     }
 
     /// A predecessor has said that it has `hold`, and has ended.
     pub(crate) async fn loses_predecessor(self: &Arc<Self>, hold: RemoteHold) {
-        let who = Who {
-            protocol: PROTOCOL,
-            version: "".into(),
-            pid: 0,
-            generation: 1,
-        };
-        let replica: Replica = Hex([7; 8]);
-        let entered = self.enter(&who, true);
+        let entered = self.enter(&another(), true);
         entered.neighbour.set_state(ProcessState {
-            replica,
+            replica: PREDECESSOR,
             ..self.own_state()
         });
-        self.agents.hear_neighbour(replica, vec![hold]);
+        self.agents.hear_neighbour(PREDECESSOR, vec![hold]);
         let (near, far) = UnixStream::pair().unwrap();
         drop(far);
         let (reader, writer) = channel(near);

@@ -295,25 +295,28 @@ impl Restored {
         };
         let principal = context.auth.carried(self.owner.identity.clone())?;
         let authorized = Authorized::left(&principal, &breakpoint);
+        let Ownership {
+            session,
+            client,
+            peer,
+            ..
+        } = &self.owner;
         let holder = Holder {
-            subject: principal.known_subject(),
-            session: self.owner.session,
-            client: self.owner.client.clone(),
-            peer: self.owner.peer,
-            since: Timestamp::now(),
-            replica: None,
             parked_until: self.until(),
-            at_neighbour: false,
+            ..Holder::here(*session, principal.known_subject(), client, *peer)
         };
         let way = WorkerRoute::Direct { without: None };
         if let Some(process) = self.owner.process {
             return Some(Permit::beside(authorized, process, holder, Some(way)));
         }
         let registry = &context.registry;
-        let handed_over = || registry.take_over(self.hold.as_ref().map(|_| breakpoint.id)?);
         let claim = match &entered {
             Some(entered) => entered_again(context, entered, &holder).await?,
-            None => match handed_over() {
+            None => match self
+                .hold
+                .as_ref()
+                .and_then(|_| registry.take_over(breakpoint.id))
+            {
                 Some(claim) => claim,
                 None => return Permit::acquire(registry, authorized, holder).ok(),
             },

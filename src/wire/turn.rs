@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 pub(crate) use self::queue::serve;
-use self::queue::{Place, QUEUE};
+use self::queue::{QUEUE, TurnNumber};
 
 /// What a direction works before other sessions get their turn, whatever its bytes cost.
 const TIME: Duration = Duration::from_micros(25);
@@ -35,7 +35,7 @@ pub(crate) struct Pace {
     /// It moves as much in a turn as one has at least, and waits for each.
     busy: bool,
     /// Where it waits.
-    place: Option<Place>,
+    place: Option<TurnNumber>,
 }
 
 impl Pace {

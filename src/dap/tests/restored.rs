@@ -3,16 +3,13 @@
 use super::*;
 use crate::audit::EntryKind;
 use crate::audit::testing::spied;
-use crate::hold::{RemoteHold, held};
 use crate::identity::CarriedIdentity;
 use crate::identity::testing::{authenticator, principal, token_of};
-use crate::ray::registry::{BreakpointId, ClaimError, Holder, RayNode};
-use crate::takeover::PassedPark;
-use crate::timestamp::Timestamp;
+use crate::ray::registry::{BreakpointId, ClaimError, Holder};
+use crate::takeover::{PassedPark, held_by_predecessor};
 use crate::upstream::park::restored;
 use crate::upstream::restored::Restored;
 use crate::wire::tunnel::messages::ParkTerms;
-use crate::wire::tunnel::text::Hex;
 
 /// What the relay before has written down of a session with `breakpoint`, which is kept for so many milliseconds.
 fn stored(breakpoint: &Breakpoint, keeps_ms: u64, configured: bool) -> Value {
@@ -177,25 +174,8 @@ async fn a_park_that_comes_before_its_task_is_listed_is_no_other_clients() {
         config.park.r#for = Duration::from_secs(600);
     });
     let breakpoint = paused("square", 1);
-    let holder = Holder {
-        subject: None,
-        session: 41,
-        client: "Visual Studio Code".into(),
-        peer: None,
-        since: Timestamp::now(),
-        replica: None,
-        parked_until: None,
-        at_neighbour: false,
-    };
-    let hold = RemoteHold {
-        node: RayNode {
-            cluster: Arc::clone(&breakpoint.cluster),
-            node_id: Arc::clone(&breakpoint.node_id),
-            address: breakpoint.node_ip,
-        },
-        held: held(&breakpoint.worker(), &holder, Hex([7; 8])),
-        at_neighbour: true,
-    };
+    let holder = Holder::here(41, None, "Visual Studio Code", None);
+    let hold = held_by_predecessor(&breakpoint, &holder);
     let (near, far, _) = connection().await;
     let near = near.into_std().unwrap().into();
     let takeover = &context.peers.takeover;

@@ -14,8 +14,8 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 /// The queue of this process.
-pub(super) static QUEUE: Queue = Queue {
-    state: Mutex::new(State {
+pub(super) static QUEUE: TurnQueue = TurnQueue {
+    state: Mutex::new(Queued {
         waiting: VecDeque::new(),
         served: 0,
         servers: 0,
@@ -24,14 +24,14 @@ pub(super) static QUEUE: Queue = Queue {
     joined: Notify::const_new(),
 };
 
-pub(super) struct Queue {
-    state: Mutex<State>,
+pub(super) struct TurnQueue {
+    state: Mutex<Queued>,
     /// How many wait, to be read without the lock.
     length: AtomicUsize,
     joined: Notify,
 }
 
-struct State {
+struct Queued {
     /// Who is not there any more when it is let in has left its waker: one turn passes unused.
     waiting: VecDeque<Waker>,
     /// How many have been let in so far: a smaller number has its turn.
@@ -42,11 +42,11 @@ struct State {
 
 /// A number in the queue.
 #[derive(Debug)]
-pub(super) struct Place(u64);
+pub(super) struct TurnNumber(u64);
 
 /// Lets in the directions that wait, for as long as it is polled. Cancel safe: all go on at once when the last is dropped.
 pub(crate) async fn serve() {
-    let _serving = Serving::begin();
+    let _serving = TurnServer::begin();
     let threads = Handle::current().metrics().num_workers();
     loop {
         let mut joined = pin!(QUEUE.joined.notified());
@@ -60,18 +60,18 @@ pub(crate) async fn serve() {
     }
 }
 
-impl Queue {
+impl TurnQueue {
     pub(super) fn is_empty(&self) -> bool {
         self.length.load(Ordering::Relaxed) == 0
     }
 
     /// Joins it at its end; `cx` is woken when it is the direction's turn. `None` where none is served.
-    pub(super) fn join(&self, cx: &mut Context<'_>) -> Option<Place> {
+    pub(super) fn join(&self, cx: &mut Context<'_>) -> Option<TurnNumber> {
         let mut state = self.state.lock();
         if state.servers == 0 {
             return None;
         }
-        let place = Place(state.served + state.waiting.len() as u64);
+        let place = TurnNumber(state.served + state.waiting.len() as u64);
         state.waiting.push_back(cx.waker().clone());
         self.length.store(state.waiting.len(), Ordering::Relaxed);
         drop(state);
@@ -80,7 +80,7 @@ impl Queue {
     }
 
     /// Whether it is the turn of who has `place`.
-    pub(super) fn poll_served(&self, place: &Place, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_served(&self, place: &TurnNumber, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.lock();
         let Some(ahead) = place.0.checked_sub(state.served) else {
             return Poll::Ready(());
@@ -106,16 +106,16 @@ impl Queue {
 }
 
 /// There is one who serves.
-struct Serving;
+struct TurnServer;
 
-impl Serving {
+impl TurnServer {
     fn begin() -> Self {
         QUEUE.state.lock().servers += 1;
         Self
     }
 }
 
-impl Drop for Serving {
+impl Drop for TurnServer {
     fn drop(&mut self) {
         let left = {
             let mut state = QUEUE.state.lock();

@@ -8,19 +8,16 @@ use super::subprocesses::{
     asked_to_open, goes_on, standing_with_subprocess, taken_over, until_states,
 };
 use super::*;
-use crate::hold::{RemoteHold, held};
 use crate::identity::CarriedIdentity;
 use crate::identity::testing::principal;
 use crate::keeper::testing::{self, KeeperPlace, KeptRelay};
 use crate::keeper::{self, LeftConnection};
 use crate::policy::Scope;
-use crate::ray::registry::{ClaimError, Holder, RayNode, State};
+use crate::ray::registry::{ClaimError, Holder, State};
 use crate::session::authorise;
-use crate::takeover::{PassedPark, TestSuccessor};
-use crate::timestamp::Timestamp;
+use crate::takeover::{PassedPark, TestSuccessor, held_by_predecessor};
 use crate::upstream::park::restored;
 use crate::upstream::restored::Restored;
-use crate::wire::tunnel::text::Hex;
 
 /// How long is waited for what is not to come: longer than a park takes to look for a successor.
 const QUIET: Duration = Duration::from_millis(400);
@@ -285,25 +282,8 @@ async fn what_a_keeper_gives_back_after_a_hot_restart_is_no_other_clients_before
     let mut before = left_behind().await;
     let taken = &mut before.taken;
     let next = next_relay(POLICY, &taken.breakpoint, |_| Vec::new());
-    let holder = Holder {
-        subject: Some("adm".into()),
-        session: 41,
-        client: "Visual Studio Code".into(),
-        peer: None,
-        since: Timestamp::now(),
-        replica: None,
-        parked_until: None,
-        at_neighbour: false,
-    };
-    let hold = RemoteHold {
-        node: RayNode {
-            cluster: Arc::clone(&taken.breakpoint.cluster),
-            node_id: Arc::clone(&taken.breakpoint.node_id),
-            address: taken.breakpoint.node_ip,
-        },
-        held: held(&taken.breakpoint.worker(), &holder, Hex([7; 8])),
-        at_neighbour: true,
-    };
+    let holder = Holder::here(41, Some("adm".into()), "Visual Studio Code", None);
+    let hold = held_by_predecessor(&taken.breakpoint, &holder);
     let takeover = &next.peers.takeover;
     takeover.expect_left();
     let ends = takeover.loses_predecessor(hold);

@@ -106,11 +106,10 @@ impl Lane {
         let turn = self.advance(cx, from, to, &passes);
         if turn.is_pending() {
             self.pace.pause();
-        }
-        // In the middle of a message it goes on at once.
-        let goes_on = self.pace.goes_on() && !self.buffer.filled().is_empty();
-        if turn.is_pending() && !goes_on {
-            self.buffer.park();
+            // In the middle of a message it goes on at once.
+            if !self.pace.goes_on() || self.buffer.filled().is_empty() {
+                self.buffer.park();
+            }
         }
         turn
     }
