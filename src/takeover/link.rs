@@ -14,7 +14,7 @@ use tracing::{Instrument as _, debug, info, info_span};
 
 use super::messages::{ForwardedConnection, Message, PROTOCOL, ProcessState};
 use super::{GENERATIONS, RequestedSession, Takeover};
-use crate::ray::registry::{Breakpoint, BreakpointId, Holder};
+use crate::ray::registry::BreakpointId;
 use crate::wire::descriptors::{self, MessageReader, MessageWriter, channel};
 use crate::wire::tunnel::messages::Name;
 
@@ -226,10 +226,7 @@ impl Takeover {
     /// Resolves when this process ends, and what its sessions held is left: until then others must not have it.
     async fn over(&self) {
         self.shutdown.closed.cancelled().await;
-        let is_here = |held: &Arc<Breakpoint>| held.holder().is_some_and(Holder::is_here);
-        let mut lists = self.registry.watch();
-        // The registry lives as long as this does.
-        let _ = lists.wait_for(|list| !list.held().any(is_here)).await;
+        self.registry.claims_ended().await;
     }
 
     async fn hear_all(

@@ -391,6 +391,9 @@ impl<'a> Park<'a> {
         let named: Vec<u32> = waiting.debugger.subprocesses().collect();
         drop(waiting);
         let (worker, closing) = live.part();
+        if stays {
+            worker.left();
+        }
         if worker.holds() {
             let breakpoint = worker.breakpoint();
             let parks = &self.context.sessions.parks;

@@ -318,7 +318,7 @@ impl Restored {
                 .and_then(|_| registry.take_over(breakpoint.id))
             {
                 Some(claim) => claim,
-                None => return Permit::acquire(registry, authorized, holder).ok(),
+                None => return acquired(context, authorized, holder).await,
             },
         };
         if self.stored.prompt.is_some() {
@@ -344,6 +344,22 @@ impl Restored {
                 sleep(ASK_AGAIN).await;
             }
         }
+    }
+}
+
+/// The permit by which a session of this relay has it, as soon as no other one does: that has claimed it in vain, for its debugger
+/// has one client at a time. `None`: its worker is gone.
+async fn acquired(context: &Context, authorized: Authorized, holder: Holder) -> Option<Permit> {
+    let registry = &context.registry;
+    let mut lists = registry.watch();
+    loop {
+        lists.mark_unchanged();
+        match Permit::acquire(registry, authorized.clone(), holder.clone()) {
+            Ok(permit) => return Some(permit),
+            Err(ClaimError::InUse(_)) => {}
+            Err(_) => return None,
+        }
+        lists.changed().await.ok()?;
     }
 }
 

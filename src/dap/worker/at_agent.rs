@@ -17,6 +17,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         if ends || !self.splice.worker().is_kept() || !self.splice.worker_mut().abandon() {
             return false;
         }
+        self.live.worker.left();
         let keeps = span(memory.stay.left());
         // What the worker's connection does from now on is no death.
         self.live.cut_off();

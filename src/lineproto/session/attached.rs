@@ -273,6 +273,9 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                     }
                     SessionEnd::Quiet | SessionEnd::Aborted => {
                         let stays = line.abandon();
+                        if stays {
+                            live.worker.left();
+                        }
                         let task = match stay.filter(|_| stays) {
                             Some(stay) => stays_for(stay.left()),
                             None => "the task runs on".to_owned(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{SetOnce, oneshot, watch};
 use tokio::time::{Instant, timeout};
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::hold::Holder;
 use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, Location};
@@ -43,6 +44,8 @@ struct ClaimInUse {
     cluster: Arc<ClusterHandle>,
     number: u64,
     let_run: AtomicBool,
+    is_left: AtomicBool,
+    _open: TaskTrackerToken,
     /// Dropped when the breakpoint has been given back.
     _ended: oneshot::Sender<()>,
 }
@@ -63,6 +66,8 @@ impl Claim {
             cluster: Arc::clone(&cluster),
             number,
             let_run: AtomicBool::new(false),
+            is_left: AtomicBool::new(false),
+            _open: shared.open.token(),
             _ended: ending,
         };
         Self {
@@ -203,6 +208,12 @@ impl Lease {
         self.held.let_run.store(true, Ordering::Relaxed);
     }
 
+    /// The next process gets the worker, once this one has ended. Until then nobody else is to have it: the breakpoint is not
+    /// given back.
+    pub(crate) fn leave(&self) {
+        self.held.is_left.store(true, Ordering::Relaxed);
+    }
+
     /// The debugger is not over this session yet, so that the next one is not to dial it before what this returns is dropped,
     /// although the breakpoint may be given back until then.
     pub fn settling(&self) -> Cooldown {
@@ -310,6 +321,9 @@ pub enum WorkerLocation {
 
 impl Drop for ClaimInUse {
     fn drop(&mut self) {
+        if self.is_left.load(Ordering::Relaxed) {
+            return;
+        }
         let breakpoint = &self.breakpoint;
         self.shared.close_claim(
             &self.cluster,

@@ -36,6 +36,12 @@ impl Registry {
         self.shared.hear(said);
     }
 
+    /// Resolves when no session of this process has a claim: each was given back, or [left](super::Lease::leave). Cancel safe.
+    pub(crate) async fn claims_ended(&self) {
+        self.shared.open.close();
+        self.shared.open.wait().await;
+    }
+
     /// What others say that they have, whether or not it is listed.
     pub(crate) fn remote<T>(&self, look: impl FnOnce(&RemoteHolds) -> T) -> T {
         self.shared.with(|state| look(state.remote()))

@@ -61,6 +61,7 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
         Kind::Debugpy => (Protocol::Dap, SessionProtocol::Dap),
         Kind::Pdb => (Protocol::Terminal, SessionProtocol::Terminal),
     };
+    let lease = permit.lease();
     let drain = &context.shutdown.drain;
     let begun = Begun::begin_waiting(
         context.services(),
@@ -73,8 +74,12 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
     let begun = match Box::pin(begun).await {
         Ok(begun) => begun,
         Err(_) if drain.is_cancelled() => {
-            // Where it is not kept beyond this process, it is left.
-            debugger.abandon();
+            // Where it is not kept beyond this process, it runs on.
+            if debugger.abandon()
+                && let Some(lease) = lease
+            {
+                lease.leave();
+            }
             return Outcome::Drained;
         }
         Err(why) => {
@@ -82,6 +87,7 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
             return Outcome::Refused;
         }
     };
+    drop(lease);
     let mut live = begun.attached_since(began);
     if debugger.runs() {
         live.task.resumed();

@@ -8,7 +8,6 @@ use rand::rngs::StdRng;
 use rustix::process::Signal;
 
 use super::field::{Field, NARROWED, NODES, Refuge, WITH_CONNECT};
-use super::setting;
 use crate::cuts::cable::{Kind, Link};
 
 /// How long a relay may take to end in order: its drain, and what is in the middle of something.
@@ -155,12 +154,7 @@ impl Fault {
             0..4 => Self::Kill(relay, millis(chance, 3000)),
             4..6 => Self::Drain(relay),
             6..8 => Self::Stop(relay, millis(chance, 6000)),
-            // A process that drains beside a keeper says that it has left a worker before the keeper gives that back. In between
-            // another client may have it, and its task runs on: known, and not mended yet. `RAY_RELAY_CAMPAIGN` looks for it.
-            8..11 if refuge == Refuge::Agents || setting("RAY_RELAY_CAMPAIGN").is_some() => {
-                Self::TakeOver(relay)
-            }
-            8..11 => Self::Kill(relay, millis(chance, 3000)),
+            8..11 => Self::TakeOver(relay),
             11 if refuge == Refuge::Keeper => Self::Keeper,
             12..14 if refuge == Refuge::Keeper => Self::StopKeeper(millis(chance, 6000)),
             11 => Self::Agent(node),

@@ -120,8 +120,7 @@ impl<'f> Person<'f> {
             10 => self.let_run(),
             11 => self.leave_for("exec", &["--stay", "--timeout", "20s"], &["--", "p 6 * 7"]),
             12 => self.leave_for("park", &["--for", "30m"], &[]),
-            // Beside a keeper a worker is still free for a moment where a predecessor ends that has said before that it left it.
-            13..15 if self.field.refuge == Refuge::Agents => self.take_over(),
+            13..15 => self.take_over(),
             15 => self.release_as_admin(),
             _ => self.rest(2000),
         }

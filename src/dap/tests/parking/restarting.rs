@@ -231,6 +231,7 @@ async fn a_subprocess_whose_record_names_another_person_than_its_task_is_kept_an
 struct LeftBehind {
     taken: TakenTask,
     left: Vec<LeftConnection>,
+    previous: Arc<Context>,
     _next: KeptRelay,
     _keeping: (KeeperPlace, AbortOnDropHandle<Result<(), keeper::Error>>),
 }
@@ -250,6 +251,7 @@ async fn left_behind() -> LeftBehind {
     LeftBehind {
         taken,
         left: next.is_left(2).await,
+        previous: context,
         _next: next,
         _keeping: (place, keeping),
     }
@@ -296,6 +298,36 @@ async fn what_a_keeper_gives_back_after_a_hot_restart_is_no_other_clients_before
     let debuggers = (&mut taken.dap, &mut taken.childs);
     are_the_takers(&next, taken.breakpoint.id, debuggers).await;
     assert!(next.registry.remote(|said| said.iter().next().is_none()));
+}
+
+/// It tells its successor so: nobody reaches the worker before the keeper has given it back.
+#[tokio::test]
+async fn a_relay_that_drains_has_what_it_has_left_to_a_keeper_to_its_end() {
+    let LeftBehind {
+        taken, previous, ..
+    } = left_behind().await;
+    let registry = &previous.registry;
+    let ended = timeout(PATIENCE, registry.claims_ended()).await;
+    ended.expect("nothing is left to be done");
+    let holder = Holder::here(41, Some("adm".into()), "Visual Studio Code", None);
+    let another = registry.claim(taken.breakpoint.id, holder);
+    assert!(matches!(another, Err(ClaimError::InUse(_))));
+}
+
+#[tokio::test]
+async fn what_a_keeper_gives_back_waits_for_a_client_that_claims_it_in_vain() {
+    let mut before = left_behind().await;
+    let taken = &mut before.taken;
+    let next = next_relay(POLICY, &taken.breakpoint, |_| Vec::new());
+    let holder = Holder::here(41, Some("ann".into()), "Visual Studio Code", None);
+    let claim = next.registry.claim(taken.breakpoint.id, holder).unwrap();
+    for restored in left(before.left)(&next) {
+        restore(&next, restored);
+    }
+    nothing_for(&mut taken.dap, QUIET).await;
+    drop(claim);
+    let debuggers = (&mut taken.dap, &mut taken.childs);
+    are_the_takers(&next, taken.breakpoint.id, debuggers).await;
 }
 
 /// Which process a record is of, and whose it is.
