@@ -4,7 +4,7 @@ use super::relay::{Phase, Session, node};
 use super::steps::Step;
 use super::words::Row;
 use super::world::{
-    Cause, Channel, Connection, Message, Park, SCENES, SILENT, Shape, World, id, worker_of,
+    Cause, Channel, Connection, Message, Park, SCENES, SILENT, Shape, World, id, name, worker_of,
 };
 use crate::hold::{RemoteHold, held};
 use crate::ray::registry::state::Changes;
@@ -35,6 +35,7 @@ impl World {
 
     pub(super) fn crash_relay(&mut self, relay: usize) {
         self.relays[relay].is_alive = false;
+        let kept = self.kept.len();
         let machine = self.relays[relay].machine;
         let sessions = std::mem::take(&mut self.relays[relay].sessions);
         for session in sessions.values() {
@@ -80,6 +81,40 @@ impl World {
             }
         }
         self.tell_neighbours_of_the_end(relay);
+        self.give_back(machine, kept);
+    }
+
+    /// The keeper of `machine` gives what it has behind the first `known` to the relay that serves there.
+    fn give_back(&mut self, machine: usize, known: usize) {
+        let Some(relay) = self.serving(machine) else {
+            return;
+        };
+        let given: Vec<_> = self.kept[known..]
+            .iter()
+            .map(|kept| kept.1.worker)
+            .collect();
+        for w in given {
+            self.hear(
+                relay,
+                false,
+                |said| said.hand_over("default", name(w)),
+                |words| words.give_back(w),
+            );
+        }
+    }
+
+    /// What a keeper has given back of the worker `w` is taken up, or not to be had.
+    pub(super) fn taken_up(&mut self, w: usize) {
+        for relay in 0..self.relays.len() {
+            if self.relays[relay].words.awaits(w) {
+                self.hear(
+                    relay,
+                    false,
+                    |said| said.taken_up("default", name(w)),
+                    |words| words.taken_up(w),
+                );
+            }
+        }
     }
 
     fn leave_to_keeper(&mut self, machine: usize, park: Park) {
@@ -92,7 +127,7 @@ impl World {
 
     pub(super) fn tell_neighbours_of_the_end(&mut self, relay: usize) {
         let replica = self.relays[relay].replica();
-        let now = self.now().instant;
+        let (now, ms, keeper) = (self.now().instant, self.ms, self.shape.keeper);
         if let Some(newer) = self.relays[relay].successor {
             // What it said before it ended has come.
             while let Some(message) = self.pop(Channel::Successor(relay)) {
@@ -102,8 +137,8 @@ impl World {
             self.hear(
                 newer,
                 true,
-                |said| said.lose_process(replica, false, now),
-                |words| words.older.clear(),
+                |said| said.lose_process(replica, keeper, now),
+                |words| words.lose_older(keeper, ms),
             );
         }
         if let Some(older) = self.relays[relay].predecessor {
@@ -136,10 +171,18 @@ impl World {
             } = park;
             if until <= self.ms {
                 self.run_on(worker, Cause::Terms(person, until));
+                self.taken_up(worker);
                 continue;
             }
             self.ask_for(relay, worker);
-            self.take_up(relay, park, None);
+            let (claim, now) = (self.claim(relay), self.now());
+            let taken = self.relays[relay].state.take_over(id(worker), claim, now);
+            let taken = taken.map(|(_, _, changes)| (claim, changes));
+            match self.take_up(relay, park, taken) {
+                true => self.taken_up(worker),
+                // It waits until it is.
+                false => self.kept.push((machine, park)),
+            }
         }
     }
 
@@ -200,7 +243,7 @@ impl World {
             newer,
             false,
             |said| said.hear_process(replica, held),
-            |words| words.older = rows,
+            |words| words.hear_older(rows),
         );
         self.ask_unlisted(newer);
     }
@@ -260,8 +303,8 @@ impl World {
         }
     }
 
-    /// `relay` goes on with `park`, whose worker it has `taken`, or takes now.
-    fn take_up(&mut self, relay: usize, park: Park, taken: Option<(u64, Changes)>) {
+    /// `relay` goes on with `park`, whose worker it has `taken`, or takes now; `false`: it is not to be had at the moment.
+    fn take_up(&mut self, relay: usize, park: Park, taken: Option<(u64, Changes)>) -> bool {
         let Park {
             worker,
             person,
@@ -284,18 +327,15 @@ impl World {
                 .ok()
                 .map(|(.., c)| c),
         };
-        match changes {
-            Some(changes) => {
-                self.took(relay, changes);
-                self.show(relay, claim);
-                let by = Connection::Direct(relay, claim);
-                self.workers[worker].connection = Some(by);
-            }
-            None => {
-                self.relays[relay].sessions.remove(&claim);
-                self.run_on(worker, Cause::Died);
-            }
-        }
+        let Some(changes) = changes else {
+            self.relays[relay].sessions.remove(&claim);
+            return false;
+        };
+        self.took(relay, changes);
+        self.show(relay, claim);
+        let by = Connection::Direct(relay, claim);
+        self.workers[worker].connection = Some(by);
+        true
     }
 
     /// One that has begun with `scene`, if that is one.

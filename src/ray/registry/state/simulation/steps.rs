@@ -300,6 +300,7 @@ impl World {
         (worker.dead, worker.standing) = (true, false);
         (worker.connection, worker.owner) = (None, None);
         self.kept.retain(|(_, park)| park.worker != w);
+        self.taken_up(w);
         self.worker_died(w);
         self.direct_ended(w);
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::relay::{Phase, Process};
-use super::world::{PEOPLE, SILENT, World, id, name, worker_of};
+use super::world::{GIVEN_BACK, PEOPLE, SILENT, World, id, name, worker_of};
 use crate::hold::{RemoteHolds, Touched};
 use crate::ray::registry::breakpoint::Breakpoint;
 use crate::ray::registry::state::Changes;
@@ -29,7 +29,11 @@ pub(super) struct Words {
     own: usize,
     agents: [Option<AgentReport>; 2],
     /// What its predecessor has.
-    pub(super) older: Vec<Row>,
+    older: Vec<Row>,
+    /// Until when that stands, where the predecessor has ended.
+    older_until: Option<u64>,
+    /// What a keeper has given back of that, until it is taken up.
+    given_back: Vec<Row>,
 }
 
 #[derive(Clone)]
@@ -51,7 +55,44 @@ impl Words {
             own,
             agents: [None, None],
             older: Vec::new(),
+            older_until: None,
+            given_back: Vec::new(),
         }
+    }
+
+    /// The predecessor has these.
+    pub(super) fn hear_older(&mut self, rows: Vec<Row>) {
+        self.older = rows;
+    }
+
+    /// The predecessor has ended at `ms`; its word `stands` for the documented time, or not.
+    pub(super) fn lose_older(&mut self, stands: bool, ms: u64) {
+        match stands {
+            true => self.older_until = Some(ms + GIVEN_BACK),
+            false => self.older.clear(),
+        }
+    }
+
+    /// The keeper gives the worker `w` back.
+    pub(super) fn give_back(&mut self, w: usize) {
+        let row = self.older.iter().find(|row| row.worker == w);
+        self.given_back.extend(row);
+    }
+
+    /// It is taken up, or not to be had.
+    pub(super) fn taken_up(&mut self, w: usize) {
+        let taken: Vec<_> = self
+            .given_back
+            .extract_if(.., |row| row.worker == w)
+            .collect();
+        let session = |row: &Row| (row.relay, row.session);
+        let is_taken = |row: &Row| taken.iter().any(|it| session(it) == session(row));
+        self.older.retain(|row| !is_taken(row));
+    }
+
+    /// A keeper has given the worker `w` back, and it is not taken up yet.
+    pub(super) fn awaits(&self, w: usize) -> bool {
+        self.given_back.iter().any(|row| row.worker == w)
     }
 
     pub(super) fn hear(&mut self, agent: usize, link: u64, (rows, names): (Arc<[Row]>, usize)) {
@@ -81,10 +122,14 @@ impl Words {
                 *agent = None;
             }
         }
+        if self.older_until.is_some_and(|until| until <= ms) {
+            (self.older, self.older_until) = (Vec::new(), None);
+        }
     }
 
     pub(super) fn told(&self, w: usize) -> HolderSeen {
-        if let Some(row) = self.older.iter().find(|row| row.worker == w) {
+        let mut processes = self.older.iter().chain(&self.given_back);
+        if let Some(row) = processes.find(|row| row.worker == w) {
             return Some((*row, true));
         }
         let rows = &self.agents[w % 2].as_ref()?.rows;
@@ -100,14 +145,13 @@ impl Words {
     /// When something stands no longer.
     fn next_expiry(&self) -> Option<u64> {
         let until = |agent: &Option<AgentReport>| agent.as_ref().and_then(|word| word.until);
-        match (until(&self.agents[0]), until(&self.agents[1])) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        }
+        let agents = self.agents.iter().filter_map(until);
+        agents.chain(self.older_until).min()
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.older.is_empty()
+            && self.given_back.is_empty()
             && self
                 .agents
                 .iter()
@@ -117,7 +161,7 @@ impl Words {
 
     /// How much of what was said stands.
     pub(super) fn len(&self) -> usize {
-        let mut all = self.older.len();
+        let mut all = self.older.len() + self.given_back.len();
         for word in self.agents.iter().flatten() {
             all += word.names * word.rows.iter().filter(|row| self.is_others(row)).count();
         }

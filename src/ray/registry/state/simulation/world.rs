@@ -24,6 +24,9 @@ pub(super) const KEEPS: u64 = 60_000;
 /// How long a connection is silent before both ends take it to be broken.
 pub(super) const SILENT: u64 = 15_000;
 
+/// Milliseconds for which the word of a process stands that has ended beside a keeper.
+pub(super) const GIVEN_BACK: u64 = 5_000;
+
 /// Beginnings of schedules.
 pub(super) const SCENES: usize = 9;
 
