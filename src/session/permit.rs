@@ -412,8 +412,8 @@ impl Attached {
         }
     }
 
-    /// Its connection was left to who keeps it: to the keeper, if the relay has dialled by itself, and then nobody has the worker
-    /// before the next process. What an agent keeps, that says itself.
+    /// Its connection was left to who keeps it: to the keeper, if the relay has dialled by itself, and then no other client has the
+    /// worker before the next process. What an agent keeps, that says itself.
     pub(crate) fn left(&self) {
         if let Some(lease) = self.permit.lease()
             && !matches!(self.permit.way(), Some(WorkerRoute::Agent { .. }))

@@ -347,8 +347,8 @@ impl Restored {
     }
 }
 
-/// The permit by which a session of this relay has it, as soon as no other one does: that has claimed it in vain, for its debugger
-/// has one client at a time. `None`: its worker is gone.
+/// The permit by which a session of this relay has it, as soon as no other one does: that does not get at it, for its debugger has
+/// one client at a time. `None`: its worker is gone.
 async fn acquired(context: &Context, authorized: Authorized, holder: Holder) -> Option<Permit> {
     let registry = &context.registry;
     let mut lists = registry.watch();

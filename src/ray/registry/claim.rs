@@ -208,8 +208,8 @@ impl Lease {
         self.held.let_run.store(true, Ordering::Relaxed);
     }
 
-    /// The next process gets the worker, once this one has ended. Until then nobody else is to have it: the breakpoint is not
-    /// given back.
+    /// The next process gets the worker, once this one has ended. Until then no one else is to have it: the breakpoint is
+    /// not given back.
     pub(crate) fn leave(&self) {
         self.held.is_left.store(true, Ordering::Relaxed);
     }

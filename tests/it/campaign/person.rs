@@ -8,7 +8,7 @@ use rand::rngs::StdRng;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-use super::field::{ADMIN, Field, Refuge, WITH_CONNECT};
+use super::field::{ADMIN, Field, WITH_CONNECT};
 use super::seat::{Excuse, Seat};
 use super::session::{Attempt, PATIENCE, Session, Tool, Wanted, Way};
 use crate::support::ray;

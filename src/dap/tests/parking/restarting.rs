@@ -300,7 +300,7 @@ async fn what_a_keeper_gives_back_after_a_hot_restart_is_no_other_clients_before
     assert!(next.registry.remote(|said| said.iter().next().is_none()));
 }
 
-/// It tells its successor so: nobody reaches the worker before the keeper has given it back.
+/// It tells its successor so: no client reaches the worker before the keeper has given it back.
 #[tokio::test]
 async fn a_relay_that_drains_has_what_it_has_left_to_a_keeper_to_its_end() {
     let LeftBehind {
