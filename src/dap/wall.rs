@@ -19,6 +19,7 @@ mod child;
 mod children;
 mod fields;
 mod plain;
+mod stack;
 #[cfg(test)]
 mod tests;
 
@@ -52,7 +53,7 @@ pub fn as_it_came(body: &[u8]) -> bool {
                 && name == Event::Output.as_str().as_bytes()
                 && plain::output(body)
         }
-        FromWorker::Stack => plain::stack(body),
+        FromWorker::Stack => stack::is_plain(body),
         _ => false,
     }
 }

@@ -38,7 +38,7 @@ const OUTPUT: &[&str] = &[
     "line",
     "column",
 ];
-const FRAME: &[&str] = &[
+pub(super) const FRAME: &[&str] = &[
     "id",
     "name",
     "source",
@@ -59,7 +59,7 @@ const BREAKPOINT: &[&str] = &[
     "endLine",
     "endColumn",
 ];
-const SOURCE: &[&str] = &["name", "path", "sourceReference", "presentationHint"];
+pub(super) const SOURCE: &[&str] = &["name", "path", "sourceReference", "presentationHint"];
 const ERROR: &[&str] = &["id", "format", "showUser"];
 
 /// A response. Which request it answers is told by its number, so each field is looked at in every one.

@@ -1,6 +1,6 @@
-//! Output and stacks that have nothing to be taken out, told without building them.
+//! Output that has nothing to be taken out, told without building it.
 //!
-//! Pure. They are read by a parser, which refuses a key that is not named here, or is there twice. What would be read as such a
+//! Pure. It is read by a parser, which refuses a key that is not named here, or is there twice. What would be read as such a
 //! thing as well is none: an object as an array of its values, a text as an object with one key.
 
 use std::fmt;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
-use super::fields::{drives_terminal, names_file};
+use super::fields::drives_terminal;
 
 /// What the relay has debuggers begin what a breakpoint logs with, where a cluster session shows it too: characters without a
 /// width.
@@ -79,156 +79,12 @@ impl Visitor<'_> for PlainText {
     }
 }
 
-/// Whether `body`, a successful answer to `stackTrace`, is frames in files of the editor's machine, and no more.
-pub(super) fn stack(body: &[u8]) -> bool {
-    serde_json::from_slice::<Object<StackAnswer>>(body).is_ok()
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct StackAnswer {
-    #[serde(rename = "seq")]
-    _seq: PlainScalar,
-    #[serde(rename = "type")]
-    _type: PlainScalar,
-    #[serde(rename = "request_seq")]
-    _request: PlainScalar,
-    #[serde(rename = "success", deserialize_with = "holds")]
-    _success: (),
-    #[serde(rename = "command")]
-    _command: PlainScalar,
-    #[serde(rename = "body")]
-    _body: Object<Stack>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Stack {
-    #[serde(rename = "stackFrames")]
-    _frames: Vec<Object<PlainFrame>>,
-    #[serde(rename = "totalFrames", default)]
-    _total: PlainScalar,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct PlainFrame {
-    #[serde(rename = "id")]
-    _id: PlainScalar,
-    #[serde(rename = "name")]
-    _name: PlainScalar,
-    #[serde(rename = "source")]
-    _source: Object<PlainSource>,
-    #[serde(rename = "line")]
-    _line: PlainScalar,
-    #[serde(rename = "column")]
-    _column: PlainScalar,
-    #[serde(rename = "endLine")]
-    _end_line: PlainScalar,
-    #[serde(rename = "endColumn")]
-    _end_column: PlainScalar,
-    #[serde(rename = "moduleId")]
-    _module: PlainScalar,
-    #[serde(rename = "presentationHint")]
-    _hint: PlainScalar,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct PlainSource {
-    #[serde(rename = "name")]
-    _name: PlainScalar,
-    #[serde(rename = "path", deserialize_with = "file")]
-    _path: (),
-    #[serde(rename = "sourceReference")]
-    _reference: PlainScalar,
-    #[serde(rename = "presentationHint")]
-    _hint: PlainScalar,
-}
-
-fn holds<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
-    match bool::deserialize(from)? {
-        true => Ok(()),
-        false => Err(D::Error::custom("it has failed")),
-    }
-}
-
-/// What an editor opens as a file of its own machine, or nothing.
-fn file<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
-    from.deserialize_any(PathOrNone)
-}
-
-struct PathOrNone;
-
-impl Visitor<'_> for PathOrNone {
-    type Value = ();
-
-    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str("a path or null")
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_str<E: Error>(self, path: &str) -> Result<(), E> {
-        match names_file(path) {
-            true => Ok(()),
-            false => Err(E::custom("it is no file")),
-        }
-    }
-}
-
-/// What is neither an object nor an array.
-#[derive(Default)]
-struct PlainScalar;
-
-impl<'de> Deserialize<'de> for PlainScalar {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(Self)
-    }
-}
-
-impl Visitor<'_> for PlainScalar {
-    type Value = Self;
-
-    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str("a text, a number, true, false or null")
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_bool<E: Error>(self, _: bool) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_i64<E: Error>(self, _: i64) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_u64<E: Error>(self, _: u64) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_str<E: Error>(self, _: &str) -> Result<Self, E> {
-        Ok(self)
-    }
-}
-
 /// An object with the fields of `T`, of which nothing is kept.
 struct Object<T>(PhantomData<T>);
 
-impl<T> Default for Object<T> {
-    fn default() -> Self {
-        Self(PhantomData)
-    }
-}
-
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_map(Self::default())
+        from.deserialize_map(Self(PhantomData))
     }
 }
 
