@@ -24,9 +24,10 @@ use super::proxy::{DialRoute, Proxies, Proxy, host};
 use super::stream::Carrier;
 use super::{DialError, ProxyError, Stream};
 use crate::wire::prefixed::Prefixed;
+use crate::wire::tcp::tune;
 use crate::wire::text::innermost_cause;
 
-/// A dead peer is noticed after so long.
+/// A peer that is gone without a word is noticed after twice as long, also while its answer is waited for.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
 /// Makes connections to servers, with TLS where their scheme is `https`. Cheap to clone; what was made with one clone is
@@ -50,8 +51,6 @@ impl Connector {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_connect_timeout(Some(connect));
-        tcp.set_nodelay(true);
-        tcp.set_keepalive(Some(KEEPALIVE));
         Self {
             tcp,
             patience: connect.max(STEP),
@@ -115,7 +114,7 @@ impl Connector {
         let stream = timeout(self.patience, TcpStream::connect(address)).await;
         let stream = stream.map_err(|_| DialError::Unreachable(self.late()))?;
         let stream = stream.map_err(unreachable)?;
-        stream.set_nodelay(true).map_err(unreachable)?;
+        tune(&stream, KEEPALIVE).map_err(unreachable)?;
         let stream = Prefixed::new(Bytes::new(), stream);
         self.secured(uri, Carrier::Tcp(stream)).await
     }
@@ -137,7 +136,11 @@ impl Connector {
     async fn tcp(&self, uri: Uri) -> Result<TcpStream, String> {
         let connecting = Box::pin(self.tcp.clone().call(uri));
         match timeout(self.patience, connecting).await {
-            Ok(Ok(stream)) => Ok(stream.into_inner()),
+            Ok(Ok(stream)) => {
+                let stream = stream.into_inner();
+                tune(&stream, KEEPALIVE).map_err(|cause| cause.to_string())?;
+                Ok(stream)
+            }
             Ok(Err(error)) => Err(innermost_cause(&error)),
             Err(_) => Err(self.late()),
         }

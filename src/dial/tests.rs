@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hyper::Uri;
+use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
@@ -254,6 +255,29 @@ async fn who_never_answers_is_given_up() {
     );
     let own = format!("https://{}", listener.local_addr().unwrap());
     assert_eq!(late(own, false).await, "no TLS handshake within 10 s");
+}
+
+/// A laptop that changes its network while a command waits for an answer: by the system's own settings, that takes eleven minutes.
+#[tokio::test]
+async fn a_server_that_is_gone_without_a_word_is_noticed_within_half_a_minute() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let tls = trusting(Roots::None).unwrap().with_no_client_auth();
+    let connector = Connector::new(tls, Duration::from_secs(5), Proxies::none());
+    let uri: Uri = format!("http://{address}").parse().unwrap();
+    for made in [
+        connector.connect(&uri).await,
+        connector.connect_by(DialRoute::Direct(address), &uri).await,
+    ] {
+        let stream = made.unwrap();
+        let socket = SockRef::from(stream.tcp().unwrap());
+        let (idle, probe) = (
+            socket.tcp_keepalive_time().unwrap(),
+            socket.tcp_keepalive_interval().unwrap(),
+        );
+        let noticed = idle + probe * socket.tcp_keepalive_retries().unwrap();
+        assert!(socket.keepalive().unwrap() && noticed <= Duration::from_secs(30));
+    }
 }
 
 /// As a kubeconfig names one: client-go looks at nothing else then.
