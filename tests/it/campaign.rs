@@ -18,6 +18,7 @@ use self::field::{Field, Refuge};
 use self::person::Person;
 use crate::support::namespaces::Cluster;
 use crate::support::ray::NEWEST;
+use crate::support::shared::EXTERNAL;
 use crate::support::{say, skip};
 
 mod disk;
@@ -49,7 +50,7 @@ fn campaign(refuge: Refuge) {
     let long = std::env::var_os("RAY_RELAY_LONG").is_some();
     let seconds = setting("RAY_RELAY_CAMPAIGN").unwrap_or(if long { 120 } else { 30 });
     let seed = setting("RAY_RELAY_CAMPAIGN_SEED").unwrap_or_else(rand::random);
-    let Some(cluster) = Cluster::up(NEWEST, 1, &[]) else {
+    let Some(cluster) = Cluster::up(NEWEST, 1, &EXTERNAL) else {
         return;
     };
     let tool = cluster

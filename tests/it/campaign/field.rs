@@ -22,7 +22,7 @@ use crate::support::issuer::Issuer;
 use crate::support::keeper::Keeper;
 use crate::support::namespaces::{Cluster, RELAY_IP};
 use crate::support::relay::{PORT, Relay};
-use crate::support::say;
+use crate::support::{eventually, say};
 
 /// Who has tasks, and may do no more than to debug them.
 pub(super) const PEOPLE: [&str; 2] = ["ada", "bob"];
@@ -64,6 +64,9 @@ pub(super) enum Refuge {
 
 /// The command lines of what answers for a head.
 const DASHBOARD: &str = "(.*/dashboard/dashboard.py|ray-dashboard-).*";
+
+/// How long a relay may take to find a keeper that comes.
+const KEEPER_FOUND: Duration = Duration::from_secs(30);
 
 /// Tasks of each person on each node.
 const SEATS: usize = 1;
@@ -255,9 +258,7 @@ impl<'a> Field<'a> {
         let attaching = self.attaching[node].write().unwrap();
         std::thread::sleep(Duration::from_secs(1));
         for seat in self.seats.iter().filter(|seat| seat.node == node) {
-            if seat.held().is_some() {
-                seat.may_run(Excuse::Agent);
-            }
+            seat.lose_debugger(Excuse::Agent);
         }
         drop(self.agents.lock().unwrap().remove(node));
         self.start_agent(node);
@@ -269,10 +270,26 @@ impl<'a> Field<'a> {
     /// The keeper is killed, where there is one, and another one comes. What sessions there are is with no keeper then.
     pub(super) fn replace_keeper(&self) {
         let mut keeper = self.keeper.lock().unwrap();
-        let held = self.seats.iter().filter(|seat| seat.held().is_some());
-        held.for_each(|seat| seat.may_run(Excuse::Keeper));
+        // What is attached to before the relay knows the new one is with none either.
+        let attaching = self.attaching.values();
+        let attaching: Vec<_> = attaching.map(|lock| lock.write().unwrap()).collect();
+        for seat in &self.seats {
+            seat.lose_debugger(Excuse::Keeper);
+        }
+        let returns = |log: &str| log.matches("a keeper is there again").count();
+        let log = || {
+            let served = self.relays[0].lock().unwrap();
+            served.now.as_ref().map(Relay::log)
+        };
+        let before = log().map(|log| returns(&log));
         drop(keeper.take());
         *keeper = Some(Keeper::start(self.cluster, &self.path("keeper")));
+        if before.is_some() {
+            eventually("a relay with a keeper", KEEPER_FOUND, || {
+                (log().map(|log| returns(&log)) > before).then_some(())
+            });
+        }
+        drop(attaching);
     }
 
     /// The keeper, where there is one.

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 
 use super::field::{ADMIN, Field, WITH_CONNECT};
-use super::seat::{Excuse, Seat};
+use super::seat::{Debugger, Excuse, Seat};
 use super::session::{Attempt, PATIENCE, Session, Tool, Wanted, Way};
 use crate::support::ray;
 
@@ -26,6 +26,8 @@ pub(super) struct Person<'f> {
     who: &'static str,
     id: Value,
     turns: u32,
+    /// In what the task stands.
+    debugger: Debugger,
     /// The line of the breakpoint in cuts.py.
     breakpoint: u32,
     stepped: bool,
@@ -49,6 +51,7 @@ impl<'f> Person<'f> {
             who: seat.owner,
             id: Value::Null,
             turns: 0,
+            debugger: Debugger::Debugpy,
             breakpoint: above.count() as u32 + 1,
             stepped: false,
         }
@@ -85,7 +88,14 @@ impl<'f> Person<'f> {
     }
 
     fn sit_down(&mut self) {
-        self.id = self.seat.begin(self.field.cluster, self.field, self.turns);
+        self.debugger = match self.chance.random_range(0..3) {
+            0 => Debugger::Legacy,
+            _ => Debugger::Debugpy,
+        };
+        let cluster = self.field.cluster;
+        self.id = self
+            .seat
+            .begin(cluster, self.field, self.turns, self.debugger);
         self.turns += 1;
         self.stepped = false;
     }
@@ -138,12 +148,7 @@ impl<'f> Person<'f> {
         }
         let holders = self.seat.holders();
         let who = holders[self.chance.random_range(0..holders.len())];
-        let tool = match self.chance.random_range(0..10) {
-            0..5 => Tool::Editor,
-            5..7 => Tool::Family,
-            7..9 => Tool::Debug,
-            _ => Tool::Lines,
-        };
+        let tool = self.tool();
         match self.attach(who, tool, false) {
             Attempt::Attached(session) => {
                 self.is_at(who, session);
@@ -159,6 +164,16 @@ impl<'f> Person<'f> {
                 self.note(&format!("lost while attaching ({tool:?})"));
                 false
             }
+        }
+    }
+
+    /// Whatever can get at the task.
+    fn tool(&mut self) -> Tool {
+        match (self.debugger, self.chance.random_range(0..10)) {
+            (Debugger::Debugpy, 0..5) => Tool::Editor,
+            (Debugger::Debugpy, 5..7) => Tool::Family,
+            (Debugger::Debugpy, 7..9) | (Debugger::Legacy, 0..5) => Tool::Debug,
+            _ => Tool::Lines,
         }
     }
 
@@ -226,8 +241,13 @@ impl<'f> Person<'f> {
         let Some(line) = self.goes_on(line) else {
             return;
         };
-        let next = self.breakpoint + 1;
-        let stands = line == self.breakpoint || self.stepped && line == next;
+        let first = match self.debugger {
+            Debugger::Debugpy => self.breakpoint,
+            // It stops behind it.
+            Debugger::Legacy => self.breakpoint + 1,
+        };
+        let next = first + 1;
+        let stands = line == first || self.stepped && line == next;
         assert!(stands, "the task stands elsewhere: line {line}");
         self.stepped = line == next;
     }
@@ -277,6 +297,8 @@ impl<'f> Person<'f> {
         behind: &[&str],
     ) -> (Option<i32>, String) {
         let way = self.way(who);
+        self.field
+            .tell(self.seat, &format!("{who} runs {command} at {}", way.to));
         let mut run = way.command(self.field.cluster, command);
         run.args(options)
             .arg(self.id.as_str().unwrap())
@@ -332,7 +354,10 @@ impl<'f> Person<'f> {
             self.session = None;
         }
         self.seat.may_be_of(ADMIN);
-        let tool = [Tool::Editor, Tool::Editor, Tool::Debug][self.chance.random_range(0..3)];
+        let tool = match self.tool() {
+            Tool::Family | Tool::Lines => Tool::Debug,
+            tool => tool,
+        };
         match self.attach(ADMIN, tool, true) {
             Attempt::Attached(session) => {
                 self.nobody_else_is_at_it();

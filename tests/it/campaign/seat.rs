@@ -27,6 +27,14 @@ pub(super) enum Excuse {
     Released,
 }
 
+/// In what a task stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Debugger {
+    Debugpy,
+    /// Ray's own: a task fails whose connection is closed.
+    Legacy,
+}
+
 /// One task after the other, for one person.
 pub(super) struct Seat {
     pub(super) owner: &'static str,
@@ -38,6 +46,7 @@ pub(super) struct Seat {
 /// The task of now.
 struct Turn {
     name: String,
+    debugger: Debugger,
     id: Value,
     driver: Driver,
     past: PathBuf,
@@ -59,7 +68,13 @@ impl Seat {
     }
 
     /// Starts the task of that turn, and waits until a relay lists it.
-    pub(super) fn begin(&self, cluster: &Cluster, field: &Field<'_>, turn: u32) -> Value {
+    pub(super) fn begin(
+        &self,
+        cluster: &Cluster,
+        field: &Field<'_>,
+        turn: u32,
+        debugger: Debugger,
+    ) -> Value {
         let name = format!("seat{}t{turn}", self.number);
         let task = format!("{name}@{}", self.node);
         let past = field.path("past");
@@ -68,7 +83,10 @@ impl Seat {
             ("RUNS", "0"),
             ("PAST", past.to_str().unwrap()),
         ];
-        let driver = cluster.start_driver("cuts.py", &env);
+        let driver = match debugger {
+            Debugger::Debugpy => cluster.start_driver("cuts.py", &env),
+            Debugger::Legacy => cluster.start_legacy_driver("cuts.py", &env),
+        };
         let until = Instant::now() + STARTS;
         let id = loop {
             if let Some(row) = field.row_named(&name) {
@@ -84,6 +102,7 @@ impl Seat {
         *self.now.lock().unwrap() = Some(Turn {
             past: past.join(&name),
             name,
+            debugger,
             id: id.clone(),
             driver,
             excuse: None,
@@ -155,26 +174,54 @@ impl Seat {
         (turn.is_held && turn.excuse.is_none()).then(|| turn.id.clone())
     }
 
-    /// Whether its task has run past its breakpoint.
+    /// The process that has the connection to its debugger has ended: one that was just entered has run on, or has failed.
+    pub(super) fn lose_debugger(&self, excuse: Excuse) {
+        let is_legacy = self
+            .now
+            .lock()
+            .unwrap()
+            .as_ref()
+            .is_some_and(|turn| turn.debugger == Debugger::Legacy);
+        if is_legacy || self.held().is_some() {
+            self.may_run(excuse);
+        }
+    }
+
+    /// Whether its task has run past its breakpoint, or has failed.
     pub(super) fn is_past(&self) -> bool {
-        let now = self.now.lock().unwrap();
-        now.as_ref().is_some_and(|turn| turn.past.exists())
+        self.now.lock().unwrap().as_mut().is_some_and(Turn::is_past)
     }
 
     /// What is wrong with its task, if anything is: that it has run on without a reason.
     pub(super) fn wrong(&self) -> Option<String> {
-        let now = self.now.lock().unwrap();
-        let turn = now.as_ref()?;
-        let runs = turn.past.exists() && turn.excuse.is_none();
-        runs.then(|| format!("{} has run on, and nobody let it run", turn.name))
+        let mut now = self.now.lock().unwrap();
+        let turn = now.as_mut()?;
+        let runs = turn.is_past() && turn.excuse.is_none();
+        let output = turn.driver.output();
+        runs.then(|| {
+            format!(
+                "{} has run on, and nobody let it run; its driver:\n{output}",
+                turn.name
+            )
+        })
     }
 
     /// Waits for the end of its task, and looks at what came of it.
     pub(super) fn end(&self) {
         let turn = self.now.lock().unwrap().take();
         let Some(mut turn) = turn else { return };
+        let lost = [Excuse::Agent, Excuse::Keeper].map(Some);
+        if !turn.past.exists() && lost.contains(&turn.excuse) {
+            return;
+        }
         let length = turn.name.len();
         let expected = serde_json::json!([[turn.name, length]]);
         assert_eq!(turn.driver.result(), expected);
+    }
+}
+
+impl Turn {
+    fn is_past(&mut self) -> bool {
+        self.past.exists() || self.debugger == Debugger::Legacy && self.driver.has_ended()
     }
 }

@@ -409,6 +409,11 @@ impl Driver {
         serde_json::from_str(&self.line("RESULT")).unwrap()
     }
 
+    /// It is no more.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// It printed no result yet.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.output().lines().any(|line| line.starts_with("RESULT"))

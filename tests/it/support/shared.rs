@@ -40,7 +40,7 @@ fn slots(version: &str) -> &'static [Slot] {
 }
 
 /// What makes breakpoints of the legacy debugger reachable from other nodes.
-const EXTERNAL: [(&str, &str); 2] = [
+pub(crate) const EXTERNAL: [(&str, &str); 2] = [
     ("HEAD_ARGS", "--ray-debugger-external"),
     ("WORKER_ARGS", "--ray-debugger-external"),
 ];
