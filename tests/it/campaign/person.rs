@@ -7,6 +7,7 @@ use rand::RngExt as _;
 use rand::rngs::StdRng;
 use serde_json::Value;
 use tokio::runtime::Runtime;
+use tokio::time::timeout;
 
 use super::field::{ADMIN, Field, WITH_CONNECT};
 use super::seat::{Debugger, Excuse, Seat};
@@ -15,6 +16,9 @@ use crate::support::ray;
 
 /// How long it may take to get at one's own task once there are no more faults.
 const QUIET: Duration = Duration::from_secs(120);
+
+/// How long somebody waits for a command before they end it: what it has sent may be lost with its connection.
+const GIVES_UP: Duration = Duration::from_secs(60);
 
 pub(super) struct Person<'f> {
     field: &'f Field<'f>,
@@ -303,9 +307,15 @@ impl<'f> Person<'f> {
         run.args(options)
             .arg(self.id.as_str().unwrap())
             .args(behind);
+        let mut run = tokio::process::Command::from(run);
+        let running = async { timeout(GIVES_UP, run.kill_on_drop(true).output()).await };
         let ran = self
             .field
-            .attaching(self.seat.node, || run.output().unwrap());
+            .attaching(self.seat.node, || self.runtime.block_on(running));
+        let Ok(ran) = ran else {
+            return (None, format!("{command} was given up"));
+        };
+        let ran = ran.unwrap();
         let said = [ran.stdout, ran.stderr].concat();
         let said = String::from_utf8_lossy(&said).into_owned();
         (ran.status.code(), said)
