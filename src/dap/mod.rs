@@ -32,10 +32,12 @@ mod waiting;
 pub mod wall;
 mod worker;
 
+use std::sync::Arc;
+
 use serde_json::Value;
 use tokio::time::timeout_at;
 use tokio_util::task::task_tracker::TaskTrackerToken;
-use tracing::debug;
+use tracing::{Instrument as _, debug};
 
 use self::attach::RelayEndpoint;
 use self::client::DebugClient;
@@ -80,33 +82,42 @@ pub(crate) fn unknown_weight(context: &Context) -> usize {
 /// Serves one connection that speaks DAP.
 ///
 /// Each stage is in a box that is gone when the stage is over: what runs for hours holds nothing of what led to it.
-pub async fn serve<S>(context: &Context, session: Session, stream: S, connection: ConnectionInfo)
+pub fn serve<S>(
+    context: Arc<Context>,
+    session: Session,
+    stream: S,
+    connection: ConnectionInfo,
+) -> impl Future<Output = ()>
 where
     S: PeerStream,
 {
-    let begun = Box::pin(begin(context, &session, stream, &connection));
-    let ending = match begun.await {
-        Ok((flow, _busy, (relaying, span))) => flow.run(relaying, span).await,
-        Err(ending) => ending,
-    };
-    session.ended(ending);
+    let arrived = Box::new((stream, connection));
+    async move {
+        let begun = Box::pin(begin(&context, &session, arrived));
+        let (flow, _busy, (relaying, span)) = match begun.await {
+            Ok(begun) => begun,
+            Err(ending) => return session.ended(ending),
+        };
+        let ending = flow.run(relaying).instrument(span).await;
+        session.ended(ending);
+    }
 }
 
-/// The attach flow of the client of `stream`, and the session that comes of it, ready to run. The relay is busy with it as long
-/// as the token is there.
+/// The attach flow of the client that has `arrived`, and the session that comes of it, ready to run. The relay is busy with it
+/// as long as the token is there.
 ///
 /// # Errors
 /// How the connection has ended without one.
 async fn begin<'a, S>(
     context: &'a Context,
     session: &'a Session,
-    stream: S,
-    connection: &ConnectionInfo,
+    arrived: Box<(S, ConnectionInfo)>,
 ) -> Result<(AttachFlow<'a>, TaskTrackerToken, Ready<'a, S>), Outcome>
 where
     S: PeerStream,
 {
-    let recognised = Box::pin(recognise(context, session, stream, connection));
+    let (stream, connection) = *arrived;
+    let recognised = Box::pin(recognise(context, session, stream, &connection));
     let (client, opened, who) = recognised.await?;
     let busy = context.shutdown.busy.token();
     session.set_principal(who.principal.clone());

@@ -62,21 +62,20 @@ impl<'a> AttachFlow<'a> {
     }
 
     /// Runs the session that [`Self::begin`] has made to its end.
-    pub(super) async fn run<S>(&self, relaying: Box<ActiveSession<'a, S>>, span: Span) -> Outcome
+    pub(super) async fn run<S>(&self, relaying: Box<ActiveSession<'a, S>>) -> Outcome
     where
         S: PeerStream,
     {
-        match relaying.run().instrument(span.clone()).await {
+        match relaying.run().await {
             SessionOutcome::Over(outcome, farewell) => {
                 if let Some(farewell) = farewell {
                     self.session
                         .set_state(SessionProtocol::Dap, SessionState::Ended);
-                    let farewell = Box::pin(farewell.wait(self.context, &self.principal));
-                    farewell.instrument(span).await;
+                    Box::pin(farewell.wait(self.context, &self.principal)).await;
                 }
                 outcome
             }
-            SessionOutcome::Parked(park) => Box::pin(park.wait()).instrument(span).await,
+            SessionOutcome::Parked(park) => Box::pin(park.wait()).await,
         }
     }
 
@@ -395,7 +394,6 @@ impl<'a> AttachFlow<'a> {
             initialize: opened.initialize,
             attach: opened.attach,
             local_root: selector.local_root,
-            dialled: opened.dialled,
             goodbye: opened.client.goodbye,
             on_close: selector.on_close,
             park_for: selector.park_for,

@@ -92,7 +92,7 @@ impl Debugger {
             ..ConnectionInfo::plain(peer)
         };
         let ended =
-            tokio::spawn(async move { serve(&context, session, accepted, connection).await });
+            tokio::spawn(async move { serve(context, session, accepted, connection).await });
         Self {
             dap: Conversation::new(stream, 1 << 26),
             seq: 0,

@@ -126,8 +126,9 @@ pub(super) struct ActiveSession<'a, S> {
     context: &'a Context,
     session: &'a Session,
     live: Live<'a>,
-    /// How the client attached, for the sessions that come of this one.
-    attached: Box<children::AttachMode>,
+    /// The arguments of the client's `attach`, for the sessions that come of this one. As text: as a value it can be twenty
+    /// times as large.
+    attached: Box<str>,
     /// Requests of the worker's to the client that were refused.
     refused: u8,
     /// Another folder for its files, which the client has asked for.
@@ -140,7 +141,7 @@ pub(super) struct ActiveSession<'a, S> {
     on_close: Option<OnClose>,
     quirks: Quirks,
     /// The cluster session that had the client open this one, where one did.
-    member: Option<GroupMember>,
+    member: Option<Box<GroupMember>>,
     /// The client has said goodbye, and what that means is about to be known.
     closing: Option<Decision>,
     splice: Splice<S, Worker>,
@@ -201,16 +202,13 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             session,
             children: children::ChildRequests::of(context, &live, opening.children),
             live,
-            attached: Box::new(children::AttachMode {
-                dialled: opening.dialled,
-                arguments: opening.attach.arguments.to_string().into(),
-            }),
+            attached: opening.attach.arguments.to_string().into(),
             refused: 0,
             source_folder: None,
             goodbye: opening.goodbye,
             on_close: opening.on_close,
             quirks: opening.quirks,
-            member: opening.member,
+            member: opening.member.map(Box::new),
             closing: None,
             splice,
             filter,

@@ -1,7 +1,7 @@
 //! From an accepted connection to the protocol that serves it: detect, take TLS off, detect again, then route or refuse.
 
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -84,55 +84,72 @@ struct DetectedConnection {
     unknown: &'static [u8],
 }
 
+/// What is left to be done for a connection once it is known what it speaks.
+type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// Serves one connection to its end.
 ///
 /// What each protocol needs is in a box, and so is the way to it: a connection holds no room for what it is not, nor for
 /// what it was.
-pub(super) async fn serve(
+pub(super) fn serve(
     context: Arc<Context>,
-    tls: &Tls,
+    tls: Arc<Tls>,
     stream: TcpStream,
     connection: ConnectionInfo,
-) {
-    if let Some(recognised) = Box::pin(recognise(&context, tls, stream, connection)).await {
-        speak(context, recognised).await;
-    }
+) -> impl Future<Output = ()> + Send {
+    served(Box::pin(async move {
+        let recognised = recognise(&context, &tls, stream, connection).await?;
+        Some(speak(context, recognised))
+    }))
 }
 
 /// Serves one connection that another process passes on, TLS taken off, to its end.
-pub(super) async fn serve_passed(
+pub(super) fn serve_passed(
     context: Arc<Context>,
     mut stream: UnixStream,
     connection: ConnectionInfo,
-) {
-    let deadline = connection.accepted + context.config.listen.handshake_timeout;
-    let Ok(FirstBytes::Known(first)) = read_first(&mut stream, deadline).await else {
-        return;
-    };
-    let recognised = told_apart(&context, ClientWire::Passed(stream), first, connection);
-    speak(context, recognised).await;
+) -> impl Future<Output = ()> + Send {
+    served(Box::pin(async move {
+        let deadline = connection.accepted + context.config.listen.handshake_timeout;
+        let Ok(FirstBytes::Known(first)) = read_first(&mut stream, deadline).await else {
+            return None;
+        };
+        let recognised = told_apart(&context, ClientWire::Passed(stream), first, connection);
+        Some(speak(context, recognised))
+    }))
 }
 
 /// Serves one connection that came within another one, to its end: neither is TLS spoken on it, nor is it a stranger's.
-pub(super) async fn serve_link(
+pub(super) fn serve_link(
     context: Arc<Context>,
     mut stream: ArrivedStream,
     connection: ConnectionInfo,
-) {
-    let deadline = connection.accepted + context.config.listen.handshake_timeout;
-    match read_first(&mut stream, deadline).await {
-        Ok(FirstBytes::Known(first)) => {
-            let recognised = told_apart(&context, ClientWire::Linked(stream), first, connection);
-            speak(context, recognised).await;
+) -> impl Future<Output = ()> + Send {
+    served(Box::pin(async move {
+        let deadline = connection.accepted + context.config.listen.handshake_timeout;
+        match read_first(&mut stream, deadline).await {
+            Ok(FirstBytes::Known(first)) => {
+                let wire = ClientWire::Linked(stream);
+                let recognised = told_apart(&context, wire, first, connection);
+                return Some(speak(context, recognised));
+            }
+            Ok(FirstBytes::Closed) => {}
+            Ok(FirstBytes::Silent) => refusal::close(stream, SILENT_ANSWER).await,
+            Err(error) => debug!(%error, "a link broke before its first bytes"),
         }
-        Ok(FirstBytes::Closed) => {}
-        Ok(FirstBytes::Silent) => refusal::close(stream, SILENT_ANSWER).await,
-        Err(error) => debug!(%error, "a link broke before its first bytes"),
+        None
+    }))
+}
+
+/// Finds out what a connection speaks by `recognised`, and goes on with that.
+async fn served<F: Future<Output = Option<Serving>>>(recognised: Pin<Box<F>>) {
+    if let Some(serving) = recognised.await {
+        serving.await;
     }
 }
 
 /// Has the protocol of a connection spoken, to its end.
-async fn speak(context: Arc<Context>, recognised: DetectedConnection) {
+fn speak(context: Arc<Context>, recognised: DetectedConnection) -> Serving {
     let DetectedConnection {
         stream,
         detection,
@@ -141,31 +158,39 @@ async fn speak(context: Arc<Context>, recognised: DetectedConnection) {
         unknown,
     } = recognised;
     if let Some(home) = home {
-        return Box::pin(pass_on::pass_on(&context, stream, &connection, home)).await;
+        return Box::pin(async move {
+            pass_on::pass_on(&context, stream, &connection, home).await;
+        });
     }
     match detection {
         Detection::Http => {
             let leaving = context.shutdown.leaving.clone();
             let served = http::serve_connection(stream, connection, context.clone(), leaving);
-            let beside = WakeForwarder::new();
-            let aborted = pin!(context.shutdown.abort.cancelled());
-            tokio::select! {
-                biased;
-                () = Box::pin(served) => {}
-                () = beside.run(aborted) => {}
-            }
+            // In a box of its own, as one that is waited for beside others is there twice.
+            let served = Box::pin(served);
+            Box::pin(async move {
+                let beside = WakeForwarder::new();
+                let aborted = pin!(context.shutdown.abort.cancelled());
+                tokio::select! {
+                    biased;
+                    () = served => {}
+                    () = beside.run(aborted) => {}
+                }
+            })
         }
         Detection::Dap => {
             let session = context.sessions.table.open(&connection.summary);
-            Box::pin(dap::serve(&context, session, stream, connection)).await;
+            Box::pin(dap::serve(context, session, stream, connection))
         }
         // Inside TLS, or a link: once is enough.
-        Detection::Tls => Box::pin(unsupported(&context, stream, TLS_ALERT)).await,
+        Detection::Tls => Box::pin(async move { unsupported(&context, stream, TLS_ALERT).await }),
         Detection::Terminal => {
             let session = context.sessions.table.open(&connection.summary);
-            Box::pin(lineproto::serve(&context, session, stream, connection)).await;
+            Box::pin(async move {
+                lineproto::serve(&context, session, stream, connection).await;
+            })
         }
-        Detection::Unknown => Box::pin(unsupported(&context, stream, unknown)).await,
+        Detection::Unknown => Box::pin(async move { unsupported(&context, stream, unknown).await }),
     }
 }
 

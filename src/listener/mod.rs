@@ -189,37 +189,41 @@ fn of_one_connection(error: &io::Error) -> bool {
     )
 }
 
-async fn serve(
+/// Serves one connection to its end, and gives its place back then.
+fn serve(
     context: Arc<Context>,
     tls: Arc<Tls>,
     stream: TcpStream,
     summary: Summary,
     advertised: Option<u16>,
     guard: Guard,
-) {
-    let _open = context.metrics.connection_open();
-    let _told = ConnectionLog::new(summary.clone(), &context);
+) -> impl Future<Output = ()> + Send {
     let connection = ConnectionInfo {
         advertised_port: advertised,
         place: guard.place(),
-        ..ConnectionInfo::of(summary)
+        ..ConnectionInfo::of(summary.clone())
     };
-    let place = guard.place();
-    let ending = pin!(async {
-        tokio::select! {
-            // Only ever a stranger: nothing that it has begun needs an end.
-            () = place.given_up() => {
-                debug!("connection was evicted to make room for another");
-                context.metrics.refused(RefusalKind::Limited);
+    let served = handshake::serve(Arc::clone(&context), tls, stream, connection);
+    async move {
+        let _open = context.metrics.connection_open();
+        let _told = ConnectionLog::new(summary, &context);
+        let place = guard.place();
+        let ending = pin!(async {
+            tokio::select! {
+                // Only ever a stranger: nothing that it has begun needs an end.
+                () = place.given_up() => {
+                    debug!("connection was evicted to make room for another");
+                    context.metrics.refused(RefusalKind::Limited);
+                }
+                () = useless(&context, &place) => {}
             }
-            () = useless(&context, &place) => {}
+        });
+        let beside = WakeForwarder::new();
+        tokio::select! {
+            biased;
+            () = served => {}
+            () = beside.run(ending) => {}
         }
-    });
-    let beside = WakeForwarder::new();
-    tokio::select! {
-        biased;
-        () = handshake::serve(context.clone(), &tls, stream, connection) => {}
-        () = beside.run(ending) => {}
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-pub(crate) use self::watch::{SessionEnd, SessionEvent, Signal};
+pub(crate) use self::watch::{SessionEnd, SessionEvent, Signal, until};
 use super::audit::SessionAudit;
 use super::collective::CollectiveWait;
 use super::limits::Limits;

@@ -128,7 +128,8 @@ impl TaskEnd {
             let (Some(at), Some(task)) = (self.ask_at, &self.task) else {
                 return std::future::pending().await;
             };
-            sleep_until(at).await;
+            // In a box: a session whose program stands has nothing to ask.
+            Box::pin(sleep_until(at)).await;
             self.ask_at = None;
             let (mut task, stopped) = (task.clone(), self.stopped);
             self.asking = Some(Mutex::new(Box::pin(async move {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::ActiveSession;
 use crate::context::Context;
@@ -19,14 +19,6 @@ use crate::wire::dap::message::notice;
 use crate::wire::dap::names::Reverse;
 use crate::wire::dap::splice::Side;
 use crate::wire::peer_stream::PeerStream;
-
-/// How a client has attached.
-pub(super) struct AttachMode {
-    /// Address that it dialled.
-    pub(super) dialled: RelayEndpoint,
-    /// The arguments of its own `attach`. As text: as a value it can be twenty times as large.
-    pub(super) arguments: Box<str>,
-}
 
 /// The sessions with subprocesses that a client is asked to open.
 pub(super) struct ChildRequests {
@@ -106,7 +98,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
 
     /// Has the client open the session with the subprocess `process` by a request of the relay's own.
     fn ask_again(&mut self, process: u32) {
-        let asked = serde_json::from_str(&self.attached.arguments).unwrap_or_default();
+        let asked = serde_json::from_str(&self.attached).unwrap_or_default();
         let by_request = self.children.by == ChildSessions::StartDebugging;
         self.ask_for_child(Child::again(process, &asked, by_request));
     }
@@ -165,20 +157,12 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let ticket = self.context.auth.issue_ticket(principal, breakpoint);
         let pass = Pass {
             ticket: ticket.as_ref(),
-            family: self.member.as_ref().map(GroupMember::family),
+            family: self.member.as_deref().map(GroupMember::family),
             pauses: false,
         };
-        let attached = &self.attached;
-        let asked = serde_json::from_str(&attached.arguments).unwrap_or_default();
-        let message = child.message(&asked, &attached.dialled, breakpoint.id, pass);
+        let asked = serde_json::from_str(&self.attached).unwrap_or_default();
+        let dialled = RelayEndpoint::read(&asked, self.context.port);
+        let message = child.message(&asked, &dialled, breakpoint.id, pass);
         self.tell(&message);
-    }
-}
-
-/// Resolves at `when`, if ever. Cancel safe.
-pub(super) async fn due(when: Option<Instant>) {
-    match when {
-        Some(when) => sleep_until(when).await,
-        None => std::future::pending().await,
     }
 }

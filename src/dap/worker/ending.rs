@@ -26,7 +26,7 @@ const TASK_LEFT: &str = "you left its task where it is";
 
 /// Resolves with what the cluster session that opened this one asks, or when it has ended; never for one that was opened by
 /// itself. Cancel safe.
-pub(super) async fn from_family(member: &mut Option<GroupMember>) -> FromFamily {
+pub(super) async fn from_family(member: &mut Option<Box<GroupMember>>) -> FromFamily {
     match member {
         Some(member) => Box::pin(member.next()).await,
         None => std::future::pending().await,

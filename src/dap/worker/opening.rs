@@ -8,7 +8,7 @@ use tracing::debug;
 
 use crate::context::Context;
 use crate::dap::Initialize;
-use crate::dap::attach::{RelayEndpoint, fingerprint, for_worker, source_note};
+use crate::dap::attach::{fingerprint, for_worker, source_note};
 use crate::dap::attach_selector::OnClose;
 use crate::dap::client::{Goodbye, Quirks};
 use crate::dap::message_filter::MessageFilter;
@@ -36,8 +36,6 @@ pub(in crate::dap) struct Opening {
     pub(in crate::dap) attach: Request,
     /// The client's own folder of the source files, `rayRelay.localRoot`.
     pub(in crate::dap) local_root: Option<String>,
-    /// Address that the client dialled.
-    pub(in crate::dap) dialled: RelayEndpoint,
     /// How the client will say that it leaves.
     pub(in crate::dap) goodbye: Goodbye,
     /// What becomes of the task when the client says goodbye, where it has said so.

@@ -216,7 +216,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     }
 
     fn another_share(&self) -> Result<Box<ParkShare>, String> {
-        let family = self.member.as_ref().map(GroupMember::family);
+        let family = self.member.as_deref().map(GroupMember::family);
         park::share(self.context, &self.live, family)
     }
 

@@ -9,10 +9,10 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
 use tracing::debug;
 
 use super::{ActiveSession, HALF_CLOSED, LET_GO, SessionOutcome};
-use super::{children, closing, ending, in_passing, pausing};
+use super::{closing, ending, in_passing, pausing};
 use crate::connection::on_wake::WakeForwarder;
 use crate::session::FromFamily;
-use crate::session::live::Signal;
+use crate::session::live::{Signal, until};
 use crate::session::worker_end::was_intended;
 use crate::telemetry::metrics::Outcome;
 use crate::wire::dap::codec::FrameError;
@@ -88,7 +88,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                 NextSession::Rare(Rare::Waiting) => self.open_waiting(),
                 NextSession::Rare(Rare::Tick) => {}
                 NextSession::Passes(event) => {
-                    match self.on_event(event).await {
+                    // In a box: it is not there while the session waits.
+                    match Box::pin(self.on_event(event)).await {
                         ControlFlow::Continue(None) => {}
                         ControlFlow::Continue(Some(because)) => {
                             let patience = match self.client_closed {
@@ -160,7 +161,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                 closed = closing::decided(&mut self.closing) => Rare::Decided(closed),
                 doubted = self.session.liveness().doubted() => Rare::Doubted(doubted),
                 place = pausing::still_runs(&mut self.pausing), if !gone => Rare::StillRuns(place),
-                () = children::due(child) => Rare::Child,
+                () = until(child) => Rare::Child,
                 () = self.children.parked(), if opens => Rare::Waiting,
                 _ = count.tick() => Rare::Tick,
             }

@@ -49,9 +49,9 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             let sentence = "the worker's debugger knows no such thing; attach again with another rayRelay.localRoot";
             return self.tell(&request.failure(sentence));
         }
-        let mut own = serde_json::from_str(&self.attached.arguments).unwrap_or_default();
+        let mut own = serde_json::from_str(&self.attached).unwrap_or_default();
         put_into(&mut own, &folder);
-        self.attached.arguments = own.to_string().into();
+        self.attached = own.to_string().into();
         self.tell(&done(&request, &folder));
         if let Some(stop) = self.stands.last().map(<[u8]>::to_vec) {
             self.pass_to_client(&stop);

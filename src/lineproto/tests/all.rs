@@ -21,7 +21,7 @@ fn serves_itself(relay: &Relay) {
                     linked: true,
                     ..ConnectionInfo::of(summary)
                 };
-                crate::dap::serve(&context, session, arrived.stream, connection).await;
+                crate::dap::serve(context, session, arrived.stream, connection).await;
             });
         }
     });

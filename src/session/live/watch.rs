@@ -125,7 +125,7 @@ impl Live<'_> {
             () = shutdown.abort.cancelled(), if !ending => SessionEvent::End(SessionEnd::Aborted),
             () = shutdown.drain.cancelled(), if !self.draining => return Signal::Draining,
             () = stands_or_runs(&mut self.collective), if wants_news => return Signal::Due,
-            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => return Signal::Due,
+            () = until(due), if due.is_some() => return Signal::Due,
             else => std::future::pending().await,
         };
         Signal::Event(event)
@@ -188,10 +188,18 @@ impl Live<'_> {
     }
 }
 
+/// Resolves at `due`, if ever. Cancel safe. In a box, as all that most sessions do without.
+pub(crate) async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => Box::pin(sleep_until(due)).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Resolves when the task of a session for which others wait runs or stops. Cancel safe.
 async fn stands_or_runs(collective: &mut Option<Box<CollectiveWait>>) {
     match collective {
-        Some(collective) => collective.changed().await,
+        Some(collective) => Box::pin(collective.changed()).await,
         None => std::future::pending().await,
     }
 }

@@ -89,6 +89,8 @@ impl Stands {
         if self.stops.len() >= STOPS {
             self.stops.remove(0);
         }
+        // Most programs have one that stands.
+        self.stops.reserve_exact(1);
         self.stops.push((thread, kept));
         if event["body"]["allThreadsStopped"] == true {
             (self.all, self.one_runs) = (true, false);
