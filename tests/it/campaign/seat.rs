@@ -51,6 +51,8 @@ struct Turn {
     driver: Driver,
     past: PathBuf,
     excuse: Option<Excuse>,
+    /// Its connection was closed.
+    may_fail: bool,
     /// Whether its owner has been at its debugger.
     is_held: bool,
     /// Whose it is: of one of these.
@@ -106,6 +108,7 @@ impl Seat {
             id: id.clone(),
             driver,
             excuse: None,
+            may_fail: false,
             is_held: false,
             holders: vec![self.owner],
         });
@@ -174,16 +177,14 @@ impl Seat {
         (turn.is_held && turn.excuse.is_none()).then(|| turn.id.clone())
     }
 
-    /// The process that has the connection to its debugger has ended: one that was just entered has run on, or has failed.
+    /// The process that has the connection to its debugger has ended.
     pub(super) fn lose_debugger(&self, excuse: Excuse) {
-        let is_legacy = self
-            .now
-            .lock()
-            .unwrap()
-            .as_ref()
-            .is_some_and(|turn| turn.debugger == Debugger::Legacy);
-        if is_legacy || self.held().is_some() {
-            self.may_run(excuse);
+        let mut now = self.now.lock().unwrap();
+        let Some(turn) = &mut *now else { return };
+        turn.may_fail = turn.debugger == Debugger::Legacy;
+        // Of one that was just entered nothing may be known yet.
+        if turn.may_fail || turn.is_held {
+            turn.excuse.get_or_insert(excuse);
         }
     }
 
@@ -210,8 +211,7 @@ impl Seat {
     pub(super) fn end(&self) {
         let turn = self.now.lock().unwrap().take();
         let Some(mut turn) = turn else { return };
-        let lost = [Excuse::Agent, Excuse::Keeper].map(Some);
-        if !turn.past.exists() && lost.contains(&turn.excuse) {
+        if turn.may_fail && !turn.past.exists() {
             return;
         }
         let length = turn.name.len();
