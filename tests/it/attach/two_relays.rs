@@ -36,6 +36,7 @@ async fn one_has_it(cluster: &Cluster, hook: bool) -> bool {
     let (first, second) = tokio::join!(asks(&scene), asks(&other));
     let told = format!("{} {}", first.1, second.1);
     if told.contains("gdb") {
+        assert!(!hook, "{told}");
         return false;
     }
     let (mut has, lost, refused, loser) = match first.1["success"] == true {
@@ -77,7 +78,7 @@ async fn two_relays_that_open_one_worker_have_one_debugger_and_one_session() {
     let Some(cluster) = Cluster::up(NEWEST, 0, &[]) else {
         return;
     };
-    assert!(one_has_it(&cluster, true).await);
+    one_has_it(&cluster, true).await;
     if !one_has_it(&cluster, false).await {
         crate::support::skip("no gdb");
     }
