@@ -363,7 +363,8 @@ async fn acquired(context: &Context, authorized: Authorized, holder: Holder) -> 
     }
 }
 
-/// Holds a breakpoint that Ray has forgotten, as soon as its cluster is there; `None`: a session of this relay has it.
+/// Holds a breakpoint that Ray has forgotten, as soon as its cluster is there and no other session of this relay has it; `None`: it
+/// has ended.
 async fn entered_again(
     context: &Context,
     entered: &EnteredBreakpoint,
@@ -372,7 +373,7 @@ async fn entered_again(
     loop {
         match context.registry.restore(entered, holder.clone()) {
             Ok(claim) => return Some(claim),
-            Err(ClaimError::Unknown) => sleep(ASK_AGAIN).await,
+            Err(ClaimError::Unknown | ClaimError::InUse(_)) => sleep(ASK_AGAIN).await,
             Err(_) => return None,
         }
     }

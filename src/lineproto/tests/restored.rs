@@ -14,7 +14,7 @@ use crate::keeper::Keeper;
 use crate::keeper::testing::{self, KeptRelay};
 use crate::lineproto::tests::*;
 use crate::policy::Scope;
-use crate::ray::registry::{BreakpointId, EnteredBreakpoint};
+use crate::ray::registry::{BreakpointId, EnteredBreakpoint, Holder};
 use crate::session::authorise;
 use crate::session::live::RECORD_AGAIN;
 use crate::takeover::PassedPark;
@@ -22,6 +22,9 @@ use crate::timestamp::unix_ms;
 use crate::upstream::park::restored;
 use crate::upstream::restored::Restored;
 use crate::wire::tunnel::messages::ParkTerms;
+
+/// How long is waited for what is not to come.
+const QUIET: Duration = Duration::from_millis(400);
 
 /// What the relay before has written down of a prompt at `breakpoint`, which was so far and is kept for so many milliseconds.
 fn stored(breakpoint: &Breakpoint, keeps_ms: u64, at: Value) -> Value {
@@ -155,6 +158,22 @@ async fn what_had_not_reached_it_does_and_it_can_be_released() {
     let (released, said) = tokio::join!(released, left);
     assert_eq!((released, &*said), (Ok(()), "c\n"));
     until_gone(&relay, &breakpoint).await;
+}
+
+/// Ray may list it for a moment after it was entered.
+#[tokio::test]
+async fn it_waits_for_a_client_that_has_claimed_it() {
+    let relay = relay(false, |_| {});
+    let breakpoint = entered();
+    let registry = &relay.context.registry;
+    registry.insert(breakpoint.clone());
+    let holder = Holder::here(41, None, "terminal", None);
+    let claim = registry.claim(breakpoint.id, holder).unwrap();
+    let mut prompt = given(&relay, &breakpoint, 600_000, standing("")).await;
+    let told = timeout(QUIET, prompt.read_u8()).await;
+    assert!(told.is_err(), "it hears nothing meanwhile: {told:?}");
+    drop(claim);
+    until_listed(&relay.context, breakpoint.id, "parked").await;
 }
 
 #[tokio::test]
