@@ -38,9 +38,9 @@ pub(crate) struct RemoteHold {
 #[cfg_attr(test, derive(Clone))]
 #[derive(Debug, Default)]
 pub(crate) struct RemoteHolds {
-    nodes: HashMap<NodeKey, Report>,
+    nodes: HashMap<NodeKey, HoldReport>,
     /// What other relay processes of this machine say.
-    processes: HashMap<Replica, Report>,
+    processes: HashMap<Replica, HoldReport>,
     /// What such a process has handed over, until a session of this relay has it: the process says so no longer.
     handed_over: Vec<RemoteHold>,
 }
@@ -48,7 +48,7 @@ pub(crate) struct RemoteHolds {
 /// The last word of one of them.
 #[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
-struct Report {
+struct HoldReport {
     /// The link on which an agent has said it; `None`: it is a process's.
     link: Option<u64>,
     rows: Vec<RemoteHold>,
@@ -98,7 +98,7 @@ impl RemoteHolds {
                 held: held.clone(),
                 at_neighbour: false,
             });
-            let report = Report {
+            let report = HoldReport {
                 link: Some(link),
                 rows: rows.collect(),
                 until: None,
@@ -128,7 +128,7 @@ impl RemoteHolds {
 
     /// Takes back what no longer stands at `now`.
     pub(crate) fn expire(&mut self, now: Instant) -> Touched {
-        let is_over = |report: &Report| report.until.is_some_and(|until| until <= now);
+        let is_over = |report: &HoldReport| report.until.is_some_and(|until| until <= now);
         let mut touched = forget(&mut self.nodes, is_over);
         touched.extend(forget(&mut self.processes, is_over));
         touched
@@ -143,7 +143,7 @@ impl RemoteHolds {
     /// The relay process `replica` of this machine says what its sessions hold.
     pub(crate) fn hear_process(&mut self, replica: Replica, holds: Vec<RemoteHold>) -> Touched {
         let mut touched = holds.clone();
-        let report = Report {
+        let report = HoldReport {
             link: None,
             rows: holds,
             until: None,
@@ -230,7 +230,10 @@ impl RemoteHolds {
 }
 
 /// Drops the reports that are over, and says what was in them.
-fn forget<K>(reports: &mut HashMap<K, Report>, is_over: impl Fn(&Report) -> bool) -> Touched {
+fn forget<K>(
+    reports: &mut HashMap<K, HoldReport>,
+    is_over: impl Fn(&HoldReport) -> bool,
+) -> Touched {
     let over = reports.extract_if(|_, report| is_over(report));
     over.flat_map(|(_, report)| report.rows).collect()
 }

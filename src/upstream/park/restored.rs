@@ -87,6 +87,7 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
             return Outcome::Refused;
         }
     };
+    // With it the claim would not end before this does.
     drop(lease);
     let mut live = begun.attached_since(began);
     if debugger.runs() {

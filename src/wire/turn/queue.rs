@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 /// The queue of this process.
 pub(super) static QUEUE: TurnQueue = TurnQueue {
-    state: Mutex::new(Queued {
+    state: Mutex::new(WaitingTurns {
         waiting: VecDeque::new(),
         served: 0,
         servers: 0,
@@ -25,13 +25,13 @@ pub(super) static QUEUE: TurnQueue = TurnQueue {
 };
 
 pub(super) struct TurnQueue {
-    state: Mutex<Queued>,
+    state: Mutex<WaitingTurns>,
     /// How many wait, to be read without the lock.
     length: AtomicUsize,
     joined: Notify,
 }
 
-struct Queued {
+struct WaitingTurns {
     /// Who is not there any more when it is let in has left its waker: one turn passes unused.
     waiting: VecDeque<Waker>,
     /// How many have been let in so far: a smaller number has its turn.

@@ -276,17 +276,17 @@ impl<'a> Field<'a> {
         for seat in &self.seats {
             seat.lose_debugger(Excuse::Keeper);
         }
-        let returns = |log: &str| log.matches("a keeper is there again").count();
-        let log = || {
+        let returns = || {
             let served = self.relays[0].lock().unwrap();
-            served.now.as_ref().map(Relay::log)
+            let log = served.now.as_ref()?.log();
+            Some(log.matches("a keeper is there again").count())
         };
-        let before = log().map(|log| returns(&log));
+        let before = returns();
         drop(keeper.take());
         *keeper = Some(Keeper::start(self.cluster, &self.path("keeper")));
         if before.is_some() {
             eventually("a relay with a keeper", KEEPER_FOUND, || {
-                (log().map(|log| returns(&log)) > before).then_some(())
+                (returns() > before).then_some(())
             });
         }
         drop(attaching);

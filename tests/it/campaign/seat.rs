@@ -198,12 +198,9 @@ impl Seat {
         let mut now = self.now.lock().unwrap();
         let turn = now.as_mut()?;
         let runs = turn.is_past() && turn.excuse.is_none();
-        let output = turn.driver.output();
         runs.then(|| {
-            format!(
-                "{} has run on, and nobody let it run; its driver:\n{output}",
-                turn.name
-            )
+            let (name, output) = (&turn.name, turn.driver.output());
+            format!("{name} has run on, and nobody let it run; its driver:\n{output}")
         })
     }
 
