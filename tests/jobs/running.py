@@ -2,6 +2,7 @@
 that is given. RESULT: their names, in order, when all have ended as they should."""
 import asyncio
 import concurrent.futures
+import faulthandler
 import os
 import threading
 import time
@@ -135,7 +136,7 @@ def serves():
     def ask():
         import urllib.request
 
-        with urllib.request.urlopen("http://127.0.0.1:18001/echo", timeout=300) as reply:
+        with urllib.request.urlopen("http://127.0.0.1:18001/echo", timeout=3000) as reply:
             answer.append(reply.read().decode())
 
     thread = threading.Thread(target=ask)
@@ -143,6 +144,8 @@ def serves():
     return thread, answer
 
 
+# Where it stands, if it is not ready before the test gives it up.
+faulthandler.dump_traceback_later(240)
 connect()
 wanted = os.environ["TASKS"].split(",")
 refs, never, asked = [], [], None
@@ -158,6 +161,7 @@ for one in wanted:
         asked = serves()
     elif one != "driver":
         refs.append({"spin": spin, "nap": nap, "pool": pool, "opens": opens}[one].remote())
+faulthandler.cancel_dump_traceback_later()
 harness.ready()
 turns = 0
 while "driver" in wanted and runs("driver"):

@@ -388,20 +388,24 @@ impl Driver {
 
     /// Waits until it has printed a line that begins with `start`; returns the rest of that line.
     pub(crate) fn line(&mut self, start: &str) -> String {
-        let what = format!("a line {start:?} of the driver");
-        eventually(&what, Duration::from_secs(120), || {
+        // Each worker of Ray's takes seconds of a core to start, and other tests have the cores too.
+        let patience = Duration::from_secs(300);
+        let end = std::time::Instant::now() + patience;
+        loop {
             let ended = self.child.try_wait().unwrap();
             let output = self.output();
             // What has no end yet may not be all.
             let whole = output.rfind('\n').map_or("", |end| &output[..end]);
-            let found = whole.lines().find_map(|line| line.strip_prefix(start));
-            if found.is_none()
-                && let Some(status) = ended
-            {
+            if let Some(rest) = whole.lines().find_map(|line| line.strip_prefix(start)) {
+                return rest.trim().to_owned();
+            }
+            if let Some(status) = ended {
                 panic!("the driver ended ({status}) without {start:?}:\n{output}");
             }
-            found.map(|rest| rest.trim().to_owned())
-        })
+            let late = std::time::Instant::now() > end;
+            assert!(!late, "no line {start:?} within {patience:?} in:\n{output}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// The value after `RESULT`.
