@@ -1,5 +1,6 @@
 //! What two processes tell each other after a takeover, for as long as both live.
 
+use std::future::pending;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -101,15 +102,17 @@ impl PeerProcess {
         self.outbox.try_send((message, descriptor)).is_ok()
     }
 
+    /// It is a successor that takes parks.
+    pub(super) fn takes_parks(&self) -> bool {
+        let state = self.state.lock();
+        !self.is_predecessor && state.as_ref().is_some_and(|state| state.takes_parks)
+    }
+
     /// Room for a park, where this is a successor that takes one.
     pub(super) fn place_for_park(&self) -> Option<mpsc::OwnedPermit<OutgoingMessage>> {
-        let takes = self
-            .state
-            .lock()
-            .as_ref()
-            .is_some_and(|state| state.takes_parks);
         let outbox = self.outbox.clone();
-        (takes && !self.is_predecessor).then(|| outbox.try_reserve_owned().ok())?
+        self.takes_parks()
+            .then(|| outbox.try_reserve_owned().ok())?
     }
 
     pub(super) fn pass(&self, about: ForwardedConnection, connection: UnixStream) -> bool {
@@ -193,17 +196,18 @@ impl Takeover {
         let talk = async {
             let saying = async {
                 let ended = tokio::select! {
-                    ended = writer.write_all(&mut to_say) => ended,
-                    () = self.tell_state(&neighbour) => Ok(()),
+                    ended = writer.write_all(&mut to_say, self.over()) => ended,
+                    never = self.tell_state(&neighbour) => never,
                 };
-                // What the other side said before it went is heard to its end: there may be parks among it.
-                sleep(HELLO).await;
+                if ended.is_err() {
+                    // What the other side said before it went is heard to its end: there may be parks among it.
+                    sleep(HELLO).await;
+                }
                 ended
             };
             let ended = tokio::select! {
                 ended = self.hear_all(&neighbour, reader) => ended,
                 ended = saying => ended,
-                () = self.over() => Ok(()),
             };
             match ended {
                 Err(why) if why.kind() != io::ErrorKind::UnexpectedEof => {
@@ -258,7 +262,7 @@ impl Takeover {
     }
 
     /// Tells what there is whenever it has changed.
-    async fn tell_state(&self, neighbour: &PeerProcess) {
+    async fn tell_state(&self, neighbour: &PeerProcess) -> ! {
         let mut lists = self.registry.watch();
         let mut told = None;
         loop {
@@ -267,7 +271,8 @@ impl Takeover {
             if told.as_ref() != Some(&state) {
                 let message = Message::State(Box::new(state.clone()));
                 if neighbour.outbox.send((message, None)).await.is_err() {
-                    return;
+                    // What was said before is being written still.
+                    pending::<()>().await;
                 }
                 told = Some(state);
             }

@@ -47,6 +47,12 @@ impl Takeover {
         tokio::time::sleep(super::link::LOOK).await;
     }
 
+    /// Whether a process has taken over that takes parks too.
+    pub(crate) fn takes_parks(&self) -> bool {
+        let neighbours = self.neighbours.lock();
+        self.succeeded.is_cancelled() && neighbours.iter().any(|known| known.takes_parks())
+    }
+
     /// Room for one park; `None`: no task takes it, or too many are on their way.
     pub(crate) fn place_for_park(&self) -> Option<PlaceForPark> {
         if !self.succeeded.is_cancelled() {

@@ -60,7 +60,7 @@ impl Takeover {
                     client: client.as_str().into(),
                 })
                 .collect(),
-            takes_parks: true,
+            takes_parks: !self.shutdown.drain.is_cancelled(),
             revocations: self.revocations(),
         }
     }

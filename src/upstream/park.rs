@@ -151,7 +151,7 @@ impl<'a> Park<'a> {
     /// Waits to its end, which is on record when this returns.
     pub(crate) async fn wait(mut self: Box<Self>) -> Outcome {
         if self.context.shutdown.drain.is_cancelled() {
-            return self.leave(Outcome::Drained, false).await;
+            return self.leave_with_process().await;
         }
         loop {
             match self.ending().await {
@@ -166,10 +166,10 @@ impl<'a> Park<'a> {
                     }
                     Err(why) => _ = told.send(Err(why)),
                 },
-                ParkEnding::By(outcome) => {
-                    let (outcome, recorded) = self.recorded(outcome).await;
-                    return self.leave(outcome, recorded).await;
-                }
+                ParkEnding::By(outcome) => match self.recorded(outcome).await {
+                    (Outcome::Drained, _) => return self.leave_with_process().await,
+                    (outcome, recorded) => return self.leave(outcome, recorded).await,
+                },
             }
         }
     }
@@ -428,6 +428,12 @@ pub(crate) fn has_task_of(context: &Context, live: &Live<'_>) -> bool {
         parks.has_task(&list, park_id(live), worker.principal())
     };
     worker.holds() || context.shutdown.drain.is_cancelled() || has()
+}
+
+/// Whether a park does not end with this process, where that ends: its debugger `is_kept` beyond it, or another process has taken over.
+pub(crate) fn outlives_drain(context: &Context, is_kept: bool) -> bool {
+    let drains = context.shutdown.drain.is_cancelled();
+    !drains || is_kept || context.peers.takeover.takes_parks()
 }
 
 /// Which debugger the session `live` is with.

@@ -8,6 +8,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -151,15 +152,23 @@ impl MessageWriter {
         written.unwrap_or(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Writes what `outbox` has, until nothing can be put into it.
+    /// Writes what comes to `outbox` until `over`, and then what is left in it.
     ///
     /// # Errors
     /// As [`MessageWriter::write`].
     pub(crate) async fn write_all<M: Serialize>(
         &self,
         outbox: &mut mpsc::Receiver<Outgoing<M>>,
+        over: impl Future<Output = ()>,
     ) -> io::Result<()> {
-        while let Some((message, descriptor)) = outbox.recv().await {
+        let mut over = pin!(over);
+        while let Some((message, descriptor)) = tokio::select! {
+            outgoing = outbox.recv() => outgoing,
+            () = &mut over, if !outbox.is_closed() => {
+                outbox.close();
+                outbox.recv().await
+            }
+        } {
             let descriptor = descriptor.as_ref().map(|descriptor| descriptor.as_fd());
             self.write(&message, descriptor).await?;
         }
@@ -284,6 +293,23 @@ mod tests {
         let mut heard = String::new();
         ours.read_to_string(&mut heard).await.unwrap();
         assert_eq!(heard, "through");
+    }
+
+    #[tokio::test]
+    async fn what_was_to_be_said_when_it_is_over_is_said() {
+        let (near, far) = UnixStream::pair().unwrap();
+        let (_, writer) = channel::<Message>(near);
+        let (mut reader, _) = channel::<Message>(far);
+        let (sender, mut outbox) = mpsc::channel(2);
+        for message in [Message::Successor, Message::Ready] {
+            sender.try_send((message, None)).unwrap();
+        }
+        let over = std::future::ready(());
+        writer.write_all(&mut outbox, over).await.unwrap();
+        assert!(sender.is_closed());
+        for message in [Message::Successor, Message::Ready] {
+            assert_eq!(reader.read().await.unwrap().0, message);
+        }
     }
 
     #[tokio::test]

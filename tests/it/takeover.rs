@@ -256,7 +256,7 @@ fn wait_states(scene: &Scene<'_>, attached: usize, parked: usize) {
 }
 
 #[tokio::test]
-async fn what_is_parked_is_the_successors_and_keeps_no_predecessor_alive() {
+async fn what_is_parked_or_in_a_session_at_the_end_is_the_successors() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
@@ -271,12 +271,21 @@ async fn what_is_parked_is_the_successors_and_keeps_no_predecessor_alive() {
         client.step_over(thread).await;
         left.push(client.frames(thread).await);
     }
-    wait_states(&older, 0, 2);
+    let mut held = Session::new(&older, &rows[2]).await;
+    wait_states(&older, 1, 2);
     let newer = place.relay(&cluster);
+    wait_states(&newer, 1, 2);
+    held.steps().await;
+    older.relay.signal(Signal::TERM);
+    held.client.event("terminated").await;
+    let told = held.client.transcript();
+    assert!(told.contains("the task stays parked for 5m"), "{told}");
     assert!(older.relay.wait_exit(SOON).success());
-    wait_states(&newer, 0, 2);
+    wait_states(&newer, 0, 3);
     assert!(driver.is_waiting());
-    say("one is gone on with by its id, one is released, and one was never attached to");
+    say(
+        "one is gone on with by its id, one is released, and one goes on whose session has ended with its relay",
+    );
     let mut client = newer.attached(&rows[0]).await;
     let (thread, _) = client.stopped().await;
     assert_eq!(client.frames(thread).await, left[0]);
@@ -284,9 +293,8 @@ async fn what_is_parked_is_the_successors_and_keeps_no_predecessor_alive() {
     let id = rows[1]["id"].as_str().unwrap();
     let released = newer.command(&["release", "--yes", id]).output().unwrap();
     assert!(released.status.success(), "{released:?}");
-    let mut client = newer.attached(&rows[2]).await;
-    let (thread, _) = client.stopped().await;
-    client.resume(thread).await;
+    let mut again = Session::resumed(&newer, &rows[2], &held.frames).await;
+    again.client.resume(again.thread).await;
     assert_eq!(driver.result(), json!([["head", 4], ["w1", 9], ["w2", 16]]));
     newer.gone();
     stop(newer, &place);

@@ -74,7 +74,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             && self.pausing.is_none()
             && !(ends || self.terminated || self.bereft)
             && park::has_task_of(self.context, &self.live)
-            && (!self.context.shutdown.drain.is_cancelled() || self.splice.worker().is_kept())
+            && park::outlives_drain(self.context, self.splice.worker().is_kept())
             && self.splice.worker().stays()
     }
 

@@ -106,10 +106,11 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 } = reached;
                 let mut live = begun.attached_since(began);
                 let ran = self.run(&mut live, &mut line, (stay, &mut memory));
-                let (mut outcome, mut next) = Box::pin(ran).await;
+                let (outcome, mut next) = Box::pin(ran).await;
                 session.set_bytes((self.input.bytes(), self.out.counts().written()));
                 if matches!(next, NextPrompt::Lost) {
-                    (live, line) = match self.park(live, line, (stay, memory)).await {
+                    let kept = (stay, memory);
+                    (live, line) = match self.park(live, line, kept, outcome).await {
                         Ok(()) => return NextPrompt::Lost,
                         Err(ends) => ends,
                     };
@@ -117,7 +118,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                         attached.prompt.leave().await;
                     }
                     self.out.text(RUNS_ON).await;
-                    (outcome, next) = (Outcome::Client, NextPrompt::Ended(Outcome::Client));
+                    next = NextPrompt::Ended(outcome);
                 }
                 drop(line);
                 let (attached, closing) = live.part();
@@ -271,6 +272,13 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                     SessionEnd::Revoked(_) | SessionEnd::CaptureFailed(_) | SessionEnd::Asked => {
                         (because(&end), NextPrompt::Ended(outcome))
                     }
+                    SessionEnd::Quiet | SessionEnd::Aborted
+                        if stay.is_some()
+                            && line.is_quiet()
+                            && context.peers.takeover.takes_parks() =>
+                    {
+                        return (outcome, NextPrompt::Lost);
+                    }
                     SessionEnd::Quiet | SessionEnd::Aborted => {
                         let stays = line.abandon();
                         if stays {
@@ -354,7 +362,7 @@ fn because(end: &SessionEnd) -> String {
 }
 
 /// What becomes of a task that another process keeps.
-fn stays_for(keeps: Duration) -> String {
+pub(super) fn stays_for(keeps: Duration) -> String {
     let keeps = span(keeps);
     format!(
         "the task stays parked for {keeps}: connect again within that time, at whatever relay there is then"

@@ -4,9 +4,10 @@ use tokio::io::AsyncRead;
 use tracing::{Instrument as _, Span};
 
 use super::TerminalSession;
+use super::attached::stays_for;
 use super::reached::SessionDebugger;
 use crate::debugger::unattended::Unattended;
-use crate::session::live::Live;
+use crate::session::live::{Live, SessionEnd};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::timestamp::Timestamp;
 use crate::upstream::park::{self, Park, ResumeState, Stay};
@@ -26,7 +27,8 @@ impl ParkedSession<'_> {
 }
 
 impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
-    /// Has the session go on without its client, for as long as `stay` says, once that is on record.
+    /// Has the session go on without its client, for as long as `stay` says, once that is on record. `ends` is
+    /// [`Outcome::Drained`] where it is this process that ends, and not its client that is lost.
     ///
     /// # Errors
     /// What it is made of, where it is not to be kept, or cannot be.
@@ -35,15 +37,15 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         live: Live<'a>,
         line: SessionDebugger,
         (stay, memory): (Option<Stay>, Option<ResumeState>),
+        ends: Outcome,
     ) -> Result<(), (Live<'a>, SessionDebugger)> {
-        let is_draining = self.context.shutdown.drain.is_cancelled();
         let can = match &line {
             SessionDebugger::Prompt(attached) => {
                 let worker = attached.prompt.stream().get_ref();
-                worker.stays() && (!is_draining || worker.is_kept())
+                worker.stays() && park::outlives_drain(self.context, worker.is_kept())
             }
             SessionDebugger::Legacy(entered) => {
-                entered.stays() && (!is_draining || entered.is_kept())
+                entered.stays() && park::outlives_drain(self.context, entered.is_kept())
             }
             SessionDebugger::Opening(_) | SessionDebugger::Gone => false,
         };
@@ -69,13 +71,15 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             debugger.keep_by(None, &keep).await;
         }
         let breakpoint = live.worker.breakpoint();
+        let (title, id) = (breakpoint.title(), breakpoint.id);
         // Where the client has only closed its half, it hears of it.
-        self.out.farewell(&format!(
-            "this connection was closed without a word about the task, so the session with {} is parked for {}: come again to go on with it; `ray-relay release {}` lets the task run",
-            breakpoint.title(),
-            span(keeps),
-            breakpoint.id
-        ));
+        self.out.farewell(&match ends {
+            Outcome::Drained => format!("{}; {}", SessionEnd::Aborted, stays_for(keeps)),
+            _ => format!(
+                "this connection was closed without a word about the task, so the session with {title} is parked for {}: come again to go on with it; `ray-relay release {id}` lets the task run",
+                span(keeps)
+            ),
+        });
         let protocol = SessionProtocol::Terminal;
         let relay = (self.context, self.session);
         let left = self.session.left(until);

@@ -1,10 +1,16 @@
 //! A park goes to the process that has taken over; the park of a subprocess goes after its task, and is whose the task is.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{Park, has_task_of, park_id};
+use crate::telemetry::metrics::Outcome;
 use crate::upstream::restored::Ownership;
+
+/// How long a process that ends waits until it can hand a park over.
+const HANDED_OVER: Duration = Duration::from_secs(3);
 
 impl Park<'_> {
     /// Whether the task is there that it belongs to, where it is a subprocess: the person who let that go, or whose time for it is
@@ -57,6 +63,27 @@ impl Park<'_> {
             Some(_) => Some(self.session.parked(&self.owner, &self.left)),
         };
         Ownership::of(&self.owner, (breakpoint, process), &holder?)
+    }
+
+    /// This process ends: the one that has taken over has it, as soon as it can. Otherwise a keeper has it, or its task runs on.
+    pub(super) async fn leave_with_process(mut self: Box<Self>) -> Outcome {
+        let late = Instant::now() + HANDED_OVER;
+        let takeover = &self.context.peers.takeover;
+        while !self.stays_here && takeover.takes_parks() && Instant::now() < late {
+            if self.pass_on() {
+                return self.leave(Outcome::TakenOver, false).await;
+            }
+            // What its debugger was asked is answered, or the task of a subprocess has gone.
+            tokio::select! {
+                heard = self.waiting.debugger.next() => {
+                    if let Some(outcome) = self.on_heard(heard).await {
+                        return self.leave(outcome, false).await;
+                    }
+                }
+                () = takeover.may_take_parks() => {}
+            }
+        }
+        self.leave(Outcome::Drained, false).await
     }
 
     /// Hands it to the process that has taken over; `false`: it stays here, for now or for good.

@@ -356,3 +356,58 @@ async fn a_subprocess_whose_task_ends_while_a_keeper_has_both_runs_on() {
     asked(&mut taken.childs, "disconnect").await;
     drop(next);
 }
+
+#[tokio::test]
+async fn whoever_is_in_a_session_when_the_process_ends_goes_on_at_the_next_one() {
+    for is_busy in [false, true] {
+        let (context, spy) = relay(minutes(15));
+        let (worker, mut debugger, mut dap) = standing(&context).await;
+        let mut successor = context.peers.takeover.succeeded_by();
+        successor.takes_parks();
+        context.shutdown.drain.cancel();
+        if is_busy {
+            context.shutdown.abort.cancel();
+        }
+        debugger
+            .output("the task stays parked for 15m 00s: attach again")
+            .await;
+        debugger.event("terminated").await;
+        let park = timeout(PATIENCE, successor.next())
+            .await
+            .expect("passed on");
+        timeout(PATIENCE, debugger.ended).await.unwrap().unwrap();
+        let ended = (EntryKind::SessionEnded, "taken_over".to_owned());
+        assert_eq!(outcomes(&spy).last(), Some(&ended));
+        let id = worker.breakpoint.id;
+        let next = next_relay(POLICY, &worker.breakpoint, passed(vec![park]));
+        // It was asked nothing, and told no goodbye.
+        asked(&mut dap, "threads").await;
+        let (mut ann, _) = again_with(&next, to("ann", id)).await;
+        ann.send("threads", json!({})).await;
+        got(&mut dap, "threads").await;
+    }
+}
+
+#[tokio::test]
+async fn a_task_and_its_subprocess_go_on_at_the_next_one_in_order() {
+    let (context, _) = relay(minutes(15));
+    let (worker, mut parent, mut dap, (child, mut childs)) =
+        standing_with_subprocess(&context).await;
+    parent.send("threads", json!({})).await;
+    let threads = got(&mut dap, "threads").await;
+    let mut successor = context.peers.takeover.succeeded_by();
+    successor.takes_parks();
+    context.shutdown.drain.cancel();
+    context.shutdown.abort.cancel();
+    // The task's debugger owes an answer, and its subprocess does not go before it.
+    assert!(timeout(QUIET, successor.next()).await.is_err());
+    dap.send(&threads.success(json!({"threads": []})))
+        .await
+        .unwrap();
+    let parks = both(&mut successor).await;
+    drop((parent, child));
+    let next = next_relay(POLICY, &worker.breakpoint, passed(parks));
+    asked(&mut dap, "threads").await;
+    asked(&mut childs, "threads").await;
+    until_states(&next, &[SessionState::Parked; 2]).await;
+}
