@@ -40,6 +40,10 @@ GCS=6379 DASHBOARD=8265 WORKER_PORTS=20100-20999
 RAY_PORTS="--node-manager-port=20001 --object-manager-port=20002 --dashboard-agent-grpc-port=20003
   --dashboard-agent-listen-port=20004 --runtime-env-agent-port=20005 --metrics-export-port=20006
   --min-worker-port=${WORKER_PORTS%-*} --max-worker-port=${WORKER_PORTS#*-}"
+# What no test needs and takes a second of a core on each node: what copies workers' output to drivers (newer Rays can do
+# without), and the autoscaler.
+SPARED="--no-monitor"
+! grep -qs include-log-monitor "$RAY_VENV"/lib/python*/site-packages/ray/scripts/scripts.py || SPARED+=" --include-log-monitor=false"
 OWN_PORTS="$GCS, $DASHBOARD, 20001-20006, $WORKER_PORTS"
 
 die() { echo "cluster.sh: $*" >&2; exit 1; }
@@ -165,11 +169,11 @@ ray_start() {
     head) in_node head "$RAY_VENV/bin/ray" start --head --node-ip-address="$(addr_of head)" \
         --port=$GCS --dashboard-host=0.0.0.0 --dashboard-port=$DASHBOARD --include-dashboard=true \
         --num-cpus=4 --object-store-memory=$STORE --disable-usage-stats \
-        --resources='{"head":1}' $RAY_PORTS ${HEAD_ARGS:-} >"$log" 2>&1 </dev/null ;;
+        --resources='{"head":1}' $RAY_PORTS $SPARED ${HEAD_ARGS:-} >"$log" 2>&1 </dev/null ;;
     # shellcheck disable=SC2086
     *) in_node "$1" "$RAY_VENV/bin/ray" start --address="$(addr_of head):$GCS" \
         --node-ip-address="$(addr_of "$1")" --num-cpus=4 --object-store-memory=$STORE \
-        --disable-usage-stats --resources="{\"$1\":1}" $RAY_PORTS ${WORKER_ARGS:-} \
+        --disable-usage-stats --resources="{\"$1\":1}" $RAY_PORTS $SPARED ${WORKER_ARGS:-} \
         >"$log" 2>&1 </dev/null ;;
   esac
 }
