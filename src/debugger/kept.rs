@@ -11,6 +11,7 @@ use tracing::debug;
 
 use super::progress::Progress;
 use crate::keeper::KeptSlot;
+use crate::pdb::PROMPT;
 use crate::timestamp::unix_ms;
 use crate::wire::dap::kept::Kept;
 use crate::wire::dap::stands::Stands;
@@ -86,10 +87,14 @@ impl Stored {
         }
     }
 
-    /// The same of one to a prompt of the legacy debugger.
+    /// The same of one to a prompt of the legacy debugger, which asks for a command first of all.
     pub(crate) fn of_prompt(tenant: Value) -> Self {
+        let at = AtPrompt {
+            question: PROMPT.into(),
+            ..AtPrompt::default()
+        };
         Self {
-            prompt: Some(AtPrompt::default()),
+            prompt: Some(at),
             ..Self::of(tenant)
         }
     }

@@ -74,6 +74,7 @@ impl LegacySession {
         let (cut, missed) = &stored.missed;
         let said = LegacyTranscript {
             question: at.question.clone(),
+            heard: true,
             missed: missed.concat().into_bytes(),
             cut: *cut,
         };
@@ -368,7 +369,7 @@ impl LegacyConnection {
     /// How far it is, for another process.
     fn at(&self) -> AtPrompt {
         AtPrompt {
-            question: self.said.question.clone(),
+            question: self.said.noted().into(),
             pending: self.unsaid().into(),
             leaves: self.leaves,
         }
@@ -376,7 +377,7 @@ impl LegacyConnection {
 
     /// Has it written down how far it is, where the connection is kept.
     fn note(&mut self) {
-        let at = (&*self.said.question, self.unsaid(), self.leaves);
+        let at = (self.said.noted(), self.unsaid(), self.leaves);
         if self.stream.kept().is_some_and(|kept| !kept.is_at(at)) {
             let at = self.at();
             if let Some(kept) = self.stream.kept_mut() {
@@ -415,6 +416,8 @@ impl LegacyConnection {
 pub(crate) struct LegacyTranscript {
     /// The line that it has not ended: what it asks, to be asked again where a line did not reach it.
     question: Vec<u8>,
+    /// It has said something, or was told something.
+    heard: bool,
     /// What came without a client.
     missed: Vec<u8>,
     /// How many bytes before that were not kept.
@@ -432,13 +435,23 @@ impl LegacyTranscript {
         self.question == PROMPT.as_bytes()
     }
 
+    /// The same for another process: what it said first may be lost with this one, and it asks for a command then.
+    fn noted(&self) -> &[u8] {
+        match self.heard {
+            true => &self.question,
+            false => PROMPT.as_bytes(),
+        }
+    }
+
     /// A line was sent: it asks nothing until it says something.
     fn answered(&mut self) {
         self.question.clear();
+        self.heard = true;
     }
 
     /// It has said this.
     fn hear(&mut self, said: &[u8]) {
+        self.heard |= !said.is_empty();
         let line = said.iter().rposition(|byte| *byte == b'\n');
         let begun = match line {
             Some(end) => {

@@ -9,12 +9,14 @@ use crate::debugger::Direct;
 #[test]
 fn a_prompt_asks_until_it_is_answered() {
     let mut said = LegacyTranscript::default();
+    assert_eq!((said.question(), said.noted()), (&b""[..], &b"(Pdb) "[..]));
     said.hear(b"> job.py(8)f()\r\n-> x = 1\r\n(Pd");
     assert!(!said.asks());
+    assert_eq!(said.noted(), b"(Pd");
     said.hear(b"b) ");
     assert!(said.asks());
     said.answered();
-    assert!(!said.asks());
+    assert!(!said.asks() && said.noted().is_empty());
     said.hear(b"1\r\n");
     said.hear(b"(Pdb) ");
     assert!(said.asks());
