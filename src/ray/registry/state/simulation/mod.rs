@@ -30,6 +30,9 @@ use world::{SCENES, Shape, World};
 /// Schedules in a run of the tests; `RAY_RELAY_SCHEDULES` asks for more.
 const SCHEDULES: u64 = 100_000;
 
+/// Those behind them that have failed once.
+const FAILED_ONCE: &[u64] = &[402_781];
+
 /// Steps of one, before all that is broken is mended.
 const STEPS: usize = 48;
 
@@ -144,6 +147,17 @@ fn nobodys_task_runs_on_unasked_and_all_lists_agree_in_the_end() {
     if counts {
         let states = states.load(Ordering::Relaxed);
         println!("{schedules} schedules, {states} states that differ");
+    }
+}
+
+#[test]
+fn what_failed_in_a_longer_run_does_not_fail_again() {
+    for seed in FAILED_ONCE {
+        play(
+            *seed,
+            |shape, scene| World::begun(shape, scene, false),
+            |_| {},
+        );
     }
 }
 
