@@ -162,17 +162,20 @@ impl MessageWriter {
         over: impl Future<Output = ()>,
     ) -> io::Result<()> {
         let mut over = pin!(over);
-        while let Some((message, descriptor)) = tokio::select! {
-            outgoing = outbox.recv() => outgoing,
-            () = &mut over, if !outbox.is_closed() => {
-                outbox.close();
-                outbox.recv().await
-            }
-        } {
+        loop {
+            let outgoing = tokio::select! {
+                outgoing = outbox.recv() => outgoing,
+                () = &mut over, if !outbox.is_closed() => {
+                    outbox.close();
+                    continue;
+                }
+            };
+            let Some((message, descriptor)) = outgoing else {
+                return Ok(());
+            };
             let descriptor = descriptor.as_ref().map(|descriptor| descriptor.as_fd());
             self.write(&message, descriptor).await?;
         }
-        Ok(())
     }
 
     async fn send(&self, frame: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {

@@ -43,7 +43,7 @@ RAY_PORTS="--node-manager-port=20001 --object-manager-port=20002 --dashboard-age
 # What no test needs and takes a second of a core on each node: what copies workers' output to drivers (newer Rays can do
 # without), and the autoscaler.
 SPARED="--no-monitor"
-! grep -qs include-log-monitor "$RAY_VENV"/lib/python*/site-packages/ray/scripts/scripts.py || SPARED+=" --include-log-monitor=false"
+grep -qs include-log-monitor "$RAY_VENV"/lib/python*/site-packages/ray/scripts/scripts.py && SPARED+=" --include-log-monitor=false"
 OWN_PORTS="$GCS, $DASHBOARD, 20001-20006, $WORKER_PORTS"
 
 die() { echo "cluster.sh: $*" >&2; exit 1; }

@@ -34,7 +34,7 @@ fn id(row: &Value) -> &str {
 }
 
 fn wait_state(scene: &Scene<'_>, row: &Value, state: &str) -> Value {
-    eventually(&format!("{state}: {}", id(row)), SOON, || {
+    eventually(format!("{state}: {}", id(row)), SOON, || {
         let mut rows = scene.list().into_iter();
         rows.find(|now| now["id"] == row["id"] && now["state"] == state)
     })

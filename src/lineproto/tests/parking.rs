@@ -10,6 +10,7 @@ use crate::policy::Scope;
 use crate::ray::registry::BreakpointId;
 use crate::session::authorise;
 use crate::session::state::SessionState;
+use crate::takeover::PassedPark;
 use crate::timestamp::Timestamp;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::kept::MOST;
@@ -331,52 +332,41 @@ async fn an_editor_goes_on_with_a_prompt_and_a_prompt_with_an_editor() {
     worker.let_go().await;
 }
 
+/// The process of `relay` ends when another one has taken over: `person` is told, and the park goes there.
+async fn passed_on(relay: &Relay, person: Person) -> PassedPark {
+    let mut successor = relay.context.peers.takeover.succeeded_by();
+    successor.takes_parks();
+    relay.context.shutdown.drain.cancel();
+    relay.context.shutdown.abort.cancel();
+    let told = person.rest().await;
+    assert!(
+        told.contains("the task stays parked for 15m 00s: connect again"),
+        "{told}"
+    );
+    let park = timeout(PATIENCE, successor.next()).await;
+    park.expect("passed on")
+}
+
 #[tokio::test]
 async fn a_prompt_whose_process_ends_goes_on_at_the_next_one() {
-    for is_legacy in [false, true] {
-        let relay = relay(true, |_| {});
-        let (mut debugpy, mut pdb) = (None, None);
-        let ann = match is_legacy {
-            false => {
-                let (listens, worker, ann) = standing(&relay, "ann").await;
-                debugpy = Some((listens, worker));
-                ann
-            }
-            true => {
-                let said = format!("{}\n0\n", token_of("ann"));
-                let (listens, ann, prompt) = picked(&relay, &said).await;
-                pdb = Some((listens, prompt));
-                ann
-            }
-        };
-        let mut successor = relay.context.peers.takeover.succeeded_by();
-        successor.takes_parks();
-        relay.context.shutdown.drain.cancel();
-        relay.context.shutdown.abort.cancel();
-        let told = ann.rest().await;
-        assert!(
-            told.contains("the task stays parked for 15m 00s: connect again"),
-            "{told}"
-        );
-        let park = timeout(PATIENCE, successor.next())
-            .await
-            .expect("passed on");
-        assert_eq!(
-            park.stored["prompt"].is_null(),
-            !is_legacy,
-            "{}",
-            park.stored
-        );
-        if let Some((_, mut worker)) = debugpy {
-            let asked = worker.asked_so_far();
-            assert!(!asked.contains(&"disconnect".to_owned()), "{asked:?}");
-        }
-        drop(park);
-        if let Some((_, mut prompt)) = pdb {
-            // Nothing was said in its place.
-            assert_eq!(prompt.read(&mut [0; 16]).await.unwrap(), 0);
-        }
-    }
+    let relay = relay(true, |_| {});
+    let (_debugpy, mut worker, ann) = standing(&relay, "ann").await;
+    let park = passed_on(&relay, ann).await;
+    assert!(park.stored["prompt"].is_null(), "{}", park.stored);
+    let asked = worker.asked_so_far();
+    assert!(!asked.contains(&"disconnect".to_owned()), "{asked:?}");
+}
+
+#[tokio::test]
+async fn a_legacy_prompt_whose_process_ends_goes_on_at_the_next_one() {
+    let relay = relay(true, |_| {});
+    let said = format!("{}\n0\n", token_of("ann"));
+    let (_pdb, ann, mut prompt) = picked(&relay, &said).await;
+    let park = passed_on(&relay, ann).await;
+    assert!(!park.stored["prompt"].is_null(), "{}", park.stored);
+    drop(park);
+    // Nothing was said in its place.
+    assert_eq!(prompt.read(&mut [0; 16]).await.unwrap(), 0);
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ pub(crate) mod screen;
 pub(crate) mod shared;
 pub(crate) mod turn;
 
+use std::fmt::Display;
 use std::io::Write as _;
 use std::time::Duration;
 
@@ -44,7 +45,7 @@ pub(crate) fn parks_in_a_row() -> usize {
 
 /// Calls `probe` until it gives something. Panics with `what` after `patience`.
 pub(crate) fn eventually<T>(
-    what: &str,
+    what: impl Display,
     patience: Duration,
     mut probe: impl FnMut() -> Option<T>,
 ) -> T {

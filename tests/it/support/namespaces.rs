@@ -374,6 +374,10 @@ impl Drop for Cluster {
     }
 }
 
+fn printed(log: &Path) -> String {
+    String::from_utf8_lossy(&std::fs::read(log).unwrap()).into_owned()
+}
+
 /// A driver that runs on the head; killed when dropped.
 pub(crate) struct Driver {
     child: Child,
@@ -383,29 +387,33 @@ pub(crate) struct Driver {
 impl Driver {
     /// All that it printed so far.
     pub(crate) fn output(&self) -> String {
-        String::from_utf8_lossy(&std::fs::read(&self.log).unwrap()).into_owned()
+        printed(&self.log)
     }
 
     /// Waits until it has printed a line that begins with `start`; returns the rest of that line.
     pub(crate) fn line(&mut self, start: &str) -> String {
+        let Self { child, log } = self;
+        let what = std::fmt::from_fn(|f| {
+            write!(
+                f,
+                "a line {start:?} of the driver, which printed:\n{}\n",
+                printed(log)
+            )
+        });
         // Each worker of Ray's takes seconds of a core to start, and other tests have the cores too.
-        let patience = Duration::from_secs(300);
-        let end = std::time::Instant::now() + patience;
-        loop {
-            let ended = self.child.try_wait().unwrap();
-            let output = self.output();
+        eventually(&what, Duration::from_secs(300), || {
+            let ended = child.try_wait().unwrap();
+            let output = printed(log);
             // What has no end yet may not be all.
             let whole = output.rfind('\n').map_or("", |end| &output[..end]);
-            if let Some(rest) = whole.lines().find_map(|line| line.strip_prefix(start)) {
-                return rest.trim().to_owned();
-            }
-            if let Some(status) = ended {
+            let found = whole.lines().find_map(|line| line.strip_prefix(start));
+            if found.is_none()
+                && let Some(status) = ended
+            {
                 panic!("the driver ended ({status}) without {start:?}:\n{output}");
             }
-            let late = std::time::Instant::now() > end;
-            assert!(!late, "no line {start:?} within {patience:?} in:\n{output}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+            found.map(|rest| rest.trim().to_owned())
+        })
     }
 
     /// The value after `RESULT`.

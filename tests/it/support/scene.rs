@@ -91,7 +91,7 @@ impl<'a> Scene<'a> {
 
     /// Waits until `count` are listed, all paused.
     pub(crate) fn wait_listed(&self, count: usize) -> Vec<Value> {
-        eventually(&format!("{count} listed"), Duration::from_secs(120), || {
+        eventually(format!("{count} listed"), Duration::from_secs(120), || {
             let rows = self.list();
             (rows.len() == count && rows.iter().all(|row| row["state"] == "paused")).then_some(rows)
         })
