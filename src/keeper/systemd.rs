@@ -29,7 +29,7 @@ pub(super) struct ServiceManager {
     kept: AtomicUsize,
 }
 
-/// How many descriptors the service manager keeps for this service: it says so since systemd 254.
+/// How many descriptors the service manager keeps for this service: it says so since systemd 254, and our units where it is older.
 pub(super) fn places() -> Option<usize> {
     std::env::var("FDSTORE").ok()?.parse().ok()
 }
@@ -166,5 +166,16 @@ mod tests {
         assert_eq!(pairs[0].0, Hex([1; 16]));
         halves.sort();
         assert_eq!(halves, [key(2), key(3)]);
+    }
+
+    #[test]
+    fn the_units_say_how_many_descriptors_systemd_keeps_for_them() {
+        for unit in ["ray-relay.service", "ray-relay@.service"] {
+            let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/docker/systemd");
+            let text = std::fs::read_to_string(format!("{folder}/{unit}")).unwrap();
+            let of = |name| text.lines().find_map(|line| line.strip_prefix(name));
+            let kept = of("FileDescriptorStoreMax=").unwrap();
+            assert_eq!(of("Environment=FDSTORE="), Some(kept), "{unit}");
+        }
     }
 }
