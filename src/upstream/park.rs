@@ -131,7 +131,7 @@ impl<'a> Park<'a> {
         live.worker.shown_as(holder);
         info!(
             seconds = now.until(left.until).as_secs(),
-            "the client of the session is lost, and its worker stays parked"
+            "the session has no client any more, and its worker stays parked"
         );
         Box::new(Self {
             context,

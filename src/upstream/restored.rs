@@ -27,7 +27,7 @@ use crate::identity::{CarriedIdentity, Principal};
 use crate::keeper::{KeptSlot, LeftConnection};
 use crate::memory::Account;
 use crate::ray::registry::{
-    Breakpoint, BreakpointId, Claim, ClaimError, EnteredBreakpoint, Holder, PassedHold,
+    Breakpoint, BreakpointId, ClaimError, EnteredBreakpoint, Holder, PassedHold, Registry,
 };
 use crate::session::{Authorized, Permit, parks};
 use crate::takeover::PassedPark;
@@ -311,14 +311,23 @@ impl Restored {
         }
         let registry = &context.registry;
         let claim = match &entered {
-            Some(entered) => entered_again(context, entered, &holder).await?,
+            // Ray has forgotten it: it waits for its cluster to be there.
+            Some(entered) => {
+                let waits = |why: &_| matches!(why, ClaimError::Unknown | ClaimError::InUse(_));
+                let again = || registry.restore(entered, holder.clone());
+                once_free(registry, waits, again).await?
+            }
             None => match self
                 .hold
                 .as_ref()
                 .and_then(|_| registry.take_over(breakpoint.id))
             {
                 Some(claim) => claim,
-                None => return acquired(context, authorized, holder).await,
+                None => {
+                    let waits = |why: &_| matches!(why, ClaimError::InUse(_));
+                    let acquire = || Permit::acquire(registry, authorized.clone(), holder.clone());
+                    return once_free(registry, waits, acquire).await;
+                }
             },
         };
         if self.stored.prompt.is_some() {
@@ -347,35 +356,22 @@ impl Restored {
     }
 }
 
-/// The permit by which a session of this relay has it, as soon as no other one does: that does not get at it, for its debugger has
-/// one client at a time. `None`: its worker is gone.
-async fn acquired(context: &Context, authorized: Authorized, holder: Holder) -> Option<Permit> {
-    let registry = &context.registry;
+/// What `take` has of the registry, as soon as no other session of this relay has the breakpoint: that does not get at it, for its
+/// debugger has one client at a time. A refusal that `waits` knows is waited out, list by list; `None`: there was another one.
+async fn once_free<T>(
+    registry: &Registry,
+    waits: impl Fn(&ClaimError) -> bool,
+    take: impl Fn() -> Result<T, ClaimError>,
+) -> Option<T> {
     let mut lists = registry.watch();
     loop {
         lists.mark_unchanged();
-        match Permit::acquire(registry, authorized.clone(), holder.clone()) {
-            Ok(permit) => return Some(permit),
-            Err(ClaimError::InUse(_)) => {}
+        match take() {
+            Ok(taken) => return Some(taken),
+            Err(why) if waits(&why) => {}
             Err(_) => return None,
         }
         lists.changed().await.ok()?;
-    }
-}
-
-/// Holds a breakpoint that Ray has forgotten, as soon as its cluster is there and no other session of this relay has it; `None`: it
-/// has ended.
-async fn entered_again(
-    context: &Context,
-    entered: &EnteredBreakpoint,
-    holder: &Holder,
-) -> Option<Claim> {
-    loop {
-        match context.registry.restore(entered, holder.clone()) {
-            Ok(claim) => return Some(claim),
-            Err(ClaimError::Unknown | ClaimError::InUse(_)) => sleep(ASK_AGAIN).await,
-            Err(_) => return None,
-        }
     }
 }
 
