@@ -12,7 +12,6 @@ use tokio::time::timeout;
 use super::field::{ADMIN, Field, WITH_CONNECT};
 use super::seat::{Debugger, Excuse, Seat};
 use super::session::{Attempt, PATIENCE, Session, Tool, Wanted, Way};
-use super::setting;
 use crate::support::ray;
 
 /// How long it may take to get at one's own task once there are no more faults.
@@ -94,8 +93,7 @@ impl<'f> Person<'f> {
 
     fn sit_down(&mut self) {
         self.debugger = match self.chance.random_range(0..3) {
-            // Not in every run of continuous integration before it has passed many of these.
-            0 if setting("RAY_RELAY_CAMPAIGN").is_some() => Debugger::Legacy,
+            0 => Debugger::Legacy,
             _ => Debugger::Debugpy,
         };
         let cluster = self.field.cluster;
