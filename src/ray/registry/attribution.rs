@@ -66,7 +66,7 @@ impl Attributed {
             return Vec::new();
         }
         let mut ways = vec![SocketAddr::new(ip, self.address.port())];
-        if !ip.is_loopback() {
+        if ip != loopback {
             ways.push(SocketAddr::new(loopback, self.address.port()));
             if loopback.is_ipv6() {
                 // The hook binds 127.0.0.1 on every node.
@@ -262,6 +262,8 @@ mod tests {
             ["[2001:db8::7]:4000", "[::1]:4000", "127.0.0.1:4000"]
         );
         assert_eq!(ways("127.0.0.1", &[]), ["127.0.0.1:4000"]);
+        // A node of `ray-relay demo`.
+        assert_eq!(ways("127.0.0.3", &[]), ["127.0.0.3:4000", "127.0.0.1:4000"]);
         assert_eq!(ways("10.0.0.8", &["10.0.0.7"]), [""; 0]);
         assert_eq!(ways("::ffff:10.0.0.7", &["10.0.0.7"]).len(), 2);
     }
