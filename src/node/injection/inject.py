@@ -13,9 +13,19 @@ import time
 DENIED = "may not look into the process: give the agent the capability SYS_PTRACE, or set kernel.yama.ptrace_scope to 0"
 
 
-def by_python(pid, path):
+def root_of(pid):
+    """Where the files of a process are, if they are not those of this one: a service has a /tmp of its own, or is in a container."""
     try:
-        sys.remote_exec(pid, path)
+        differ = os.readlink("/proc/%d/ns/mnt" % pid) != os.readlink("/proc/self/ns/mnt")
+    except OSError:
+        return ""
+    return "/proc/%d/root" % pid if differ else ""
+
+
+def by_python(pid, path, root):
+    try:
+        # It is looked for on this side, too.
+        sys.remote_exec(pid, root + path)
     except PermissionError:
         return DENIED
     except Exception as why:
@@ -23,8 +33,9 @@ def by_python(pid, path):
     return None
 
 
-def by_gdb(pid, path):
-    if shutil.which("gdb") is None:
+def by_gdb(pid, path, root):
+    gdb = shutil.which("gdb")
+    if gdb is None:
         return "before Python 3.14 that takes gdb, which is not installed beside the agent"
     try:
         import debugpy
@@ -36,28 +47,38 @@ def by_gdb(pid, path):
 
     # Neither kind of quotes goes through its shell and gdb.
     code = "exec(open(bytes((%s))).read())" % "".join("%d," % byte for byte in os.fsencode(path))
-    try:
-        pydevd.run_python_code(pid, code, connect_debugger_tracing=False)
-    except subprocess.CalledProcessError:
-        pass  # It is seen below what came of it.
+    with tempfile.TemporaryDirectory(prefix="ray-relay-") as folder:
+        if root:
+            # By itself gdb reads the libraries of such a process in its namespace, where only root may go.
+            wrapper = os.path.join(folder, "gdb")
+            with open(wrapper, "w") as file:
+                file.write("#!/bin/sh\nexec %s -iex 'set sysroot %s' \"$@\"\n" % (gdb, root))
+            os.chmod(wrapper, 0o700)
+            os.environ["PATH"] = folder + ":" + os.environ["PATH"]
+        try:
+            pydevd.run_python_code(pid, code, connect_debugger_tracing=False)
+        except subprocess.CalledProcessError:
+            pass  # It is seen below what came of it.
     return None
 
 
 def main(pid, seconds):
     until = time.monotonic() + seconds
-    folder = tempfile.mkdtemp(prefix="ray-relay-")
+    root = root_of(pid)
+    folder = tempfile.mkdtemp(prefix="ray-relay-", dir=root + "/tmp" if root else None)
     try:
-        text, path, done = (os.path.join(folder, name) for name in ("text.py", "run.py", "done"))
-        with open(text, "w") as file:
+        # As the process names them; here they are below `root`.
+        text, path, done = (os.path.join(folder[len(root) :], name) for name in ("text.py", "run.py", "done"))
+        with open(root + text, "w") as file:
             file.write(sys.stdin.read())
-        with open(path, "w") as file:
+        with open(root + path, "w") as file:
             run = "exec(compile(open(%r).read(), 'ray_relay_hook.py', 'exec'), {'__name__': 'ray_relay_hook'})"
             file.write((run + "; open(%r, 'w').close()\n") % (text, done))
         does = by_python if hasattr(sys, "remote_exec") else by_gdb
-        why = does(pid, path)
-        while why is None and not os.path.exists(done):
+        why = does(pid, path, root)
+        while why is None and not os.path.exists(root + done):
             if does is by_gdb:
-                why = DENIED if not os.path.exists(done) else None
+                why = "gdb has not got in; most often it " + DENIED if not os.path.exists(root + done) else None
             elif time.monotonic() > until:
                 why = "its main thread has not come to a line of Python, which it takes"
             time.sleep(0.02)

@@ -1,6 +1,6 @@
 //! An agent's process inside a Ray node.
 
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -8,6 +8,8 @@ use serde_json::Value;
 use super::eventually;
 use super::namespaces::{Cluster, RELAY_IP};
 use super::scene::Scene;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_ray-relay");
 
 /// The relay's address on the cluster's network.
 pub(crate) const RELAY_AMONG_NODES: &str = "10.88.0.200";
@@ -26,11 +28,29 @@ impl Agent {
         Self::dialling(scene.cluster, node, url, args)
     }
 
+    /// As a service of systemd: with a /tmp of its own (`PrivateTmp=`), and not let into the namespaces of others.
+    pub(crate) fn as_service(scene: &Scene<'_>, node: &str, args: &[&str]) -> Self {
+        let enter =
+            r#"mount -t tmpfs tmpfs /tmp && exec setpriv --bounding-set=-sys_admin -- "$@""#;
+        let mut command = scene.cluster.exec(node, "unshare");
+        command.args(["--mount", "--", "sh", "-c", enter, "service", PROGRAM]);
+        Self::started(scene.cluster, node, command, &scene.relay.url(), args)
+    }
+
     /// The same for whoever has relays without a scene.
     pub(crate) fn dialling(cluster: &Cluster, node: &str, url: &str, args: &[&str]) -> Self {
+        Self::started(cluster, node, cluster.exec(node, PROGRAM), url, args)
+    }
+
+    fn started(
+        cluster: &Cluster,
+        node: &str,
+        mut command: Command,
+        url: &str,
+        args: &[&str],
+    ) -> Self {
         lead_to_relay(cluster, node);
-        let child = cluster
-            .exec(node, env!("CARGO_BIN_EXE_ray-relay"))
+        let child = command
             .args(["node", "--relay", url])
             .args(["--ray-address", &cluster.dashboard()])
             .args(args)
