@@ -10,8 +10,9 @@ use crate::nc::Person;
 use crate::page;
 use crate::support::agent::{Agent, linked};
 use crate::support::dap_client::{DapClient, Editor};
+use crate::support::driver::Driver;
 use crate::support::eventually;
-use crate::support::namespaces::{Cluster, Driver};
+use crate::support::namespaces::Cluster;
 use crate::support::ray::{NEWEST, OLDEST};
 use crate::support::scene::Scene;
 
@@ -89,6 +90,11 @@ fn ran(scene: &Scene<'_>, args: &[&str]) -> (Option<i32>, String) {
         output.status.code(),
         String::from_utf8_lossy(&both).into_owned(),
     )
+}
+
+/// Whether that says that no hook can be put there for want of gdb.
+fn lacks_gdb(said: &str) -> bool {
+    said.contains("gdb, which is not installed")
 }
 
 /// Waits until Ray says that so many run what is called `name`.
@@ -252,7 +258,7 @@ async fn what_forbids_a_debugger_and_what_puts_the_hook_there() {
         &scene,
         &["exec", "--running", "spin", "--", "p steps > 0", "p 6 * 7"],
     );
-    if said.contains("gdb, which is not installed") {
+    if lacks_gdb(&said) {
         return crate::support::skip(said);
     }
     assert_eq!((code, &*said), (Some(0), "True\n42\n"));

@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 
 use crate::nc::{Person, attempt};
 use crate::support::agent::{Agent, linked};
+use crate::support::driver::Driver;
 use crate::support::issuer::Issuer;
-use crate::support::namespaces::{Cluster, Driver, ON_TWO_NODES, RELAY_IP};
+use crate::support::namespaces::{Cluster, ON_TWO_NODES, RELAY_IP};
 use crate::support::ray::NEWEST;
 use crate::support::relay::{PORT, Relay};
 use crate::support::scene::Scene;

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use crate::nc::Person;
 use crate::support::dap_client::Editor;
+use crate::support::driver::Driver;
 use crate::support::guarded::Guarded;
-use crate::support::namespaces::{Cluster, Driver};
+use crate::support::namespaces::Cluster;
 use crate::support::ray::NEWEST;
 use crate::support::say;
 use crate::support::scene::Scene;

@@ -8,7 +8,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::support::namespaces::{Cluster, Driver, RELAY_IP};
+use crate::support::driver::Driver;
+use crate::support::namespaces::{Cluster, RELAY_IP};
 use crate::support::ray::{NEWEST, OLDEST};
 use crate::support::relay::{PORT, Relay};
 use crate::support::shared::Shared;

@@ -5,8 +5,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::dap_client::{DapClient, Editor, Frame};
+use crate::support::driver::Driver;
 use crate::support::eventually;
-use crate::support::namespaces::{Cluster, Driver, ON_TWO_NODES};
+use crate::support::namespaces::{Cluster, ON_TWO_NODES};
 use crate::support::ray::{self, NEWEST};
 use crate::support::scene::Scene;
 

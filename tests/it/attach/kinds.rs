@@ -84,7 +84,7 @@ async fn each_is_stopped(hook: bool) -> bool {
             "p 6 * 7",
         ],
     );
-    if said.contains("gdb, which is not installed") {
+    if lacks_gdb(&said) {
         return false;
     }
     assert_eq!((code, &*said), (Some(0), "True\n42\n"));

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::field::Field;
-use crate::support::namespaces::{Cluster, Driver};
+use crate::support::driver::Driver;
+use crate::support::namespaces::Cluster;
 
 /// How long Ray may take to run a task to its breakpoint, on a slow machine.
 const STARTS: Duration = Duration::from_secs(120);

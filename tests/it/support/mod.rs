@@ -4,6 +4,7 @@ pub(crate) mod agent;
 pub(crate) mod capture;
 pub(crate) mod connect;
 pub(crate) mod dap_client;
+pub(crate) mod driver;
 pub(crate) mod guarded;
 mod http;
 pub(crate) mod issuer;

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use ray_relay::demo::venv::{Venv, major_minor};
 use serde_json::Value;
 
+use super::driver::Driver;
 use super::turn::Turn;
 use super::{eventually, http, ray, say, skip};
 
@@ -198,7 +199,7 @@ impl Cluster {
             .stderr(file)
             .spawn()
             .unwrap();
-        Driver { child, log }
+        Driver::new(child, log)
     }
 
     fn needs_ray_debug(&self) -> bool {
@@ -371,71 +372,6 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         drop(self.hold.stdin.take());
         let _ = self.hold.wait();
-    }
-}
-
-fn printed(log: &Path) -> String {
-    String::from_utf8_lossy(&std::fs::read(log).unwrap()).into_owned()
-}
-
-/// A driver that runs on the head; killed when dropped.
-pub(crate) struct Driver {
-    child: Child,
-    log: PathBuf,
-}
-
-impl Driver {
-    /// All that it printed so far.
-    pub(crate) fn output(&self) -> String {
-        printed(&self.log)
-    }
-
-    /// Waits until it has printed a line that begins with `start`; returns the rest of that line.
-    pub(crate) fn line(&mut self, start: &str) -> String {
-        let Self { child, log } = self;
-        let what = std::fmt::from_fn(|f| {
-            write!(
-                f,
-                "a line {start:?} of the driver, which printed:\n{}\n",
-                printed(log)
-            )
-        });
-        // Each worker of Ray's takes seconds of a core to start, and other tests have the cores too.
-        eventually(&what, Duration::from_secs(300), || {
-            let ended = child.try_wait().unwrap();
-            let output = printed(log);
-            // What has no end yet may not be all.
-            let whole = output.rfind('\n').map_or("", |end| &output[..end]);
-            let found = whole.lines().find_map(|line| line.strip_prefix(start));
-            if found.is_none()
-                && let Some(status) = ended
-            {
-                panic!("the driver ended ({status}) without {start:?}:\n{output}");
-            }
-            found.map(|rest| rest.trim().to_owned())
-        })
-    }
-
-    /// The value after `RESULT`.
-    pub(crate) fn result(&mut self) -> Value {
-        serde_json::from_str(&self.line("RESULT")).unwrap()
-    }
-
-    /// It is no more.
-    pub(crate) fn has_ended(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_some()
-    }
-
-    /// It printed no result yet.
-    pub(crate) fn is_waiting(&self) -> bool {
-        !self.output().lines().any(|line| line.starts_with("RESULT"))
-    }
-}
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::dap_client::{DapClient, Editor};
+use super::driver::Driver;
 use super::eventually;
-use super::namespaces::{Cluster, Driver};
+use super::namespaces::Cluster;
 use super::relay::Relay;
 
 /// A cluster with a relay, and what a person at the client sees of it.
