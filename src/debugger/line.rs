@@ -46,6 +46,13 @@ impl DebuggerConnection {
         }
     }
 
+    /// Notes what came from the debugger; nothing: it will send nothing more.
+    pub(super) fn received(&mut self, bytes: &[u8]) {
+        self.ledger.received(bytes);
+        self.ledger.closed |= bytes.is_empty();
+        self.note();
+    }
+
     /// Has it written down how far the conversation is, where the connection is kept.
     pub(super) fn note(&mut self) {
         let Some(kept) = self.stream.kept_mut() else {

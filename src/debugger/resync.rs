@@ -37,6 +37,8 @@ impl Worker {
     /// It is gone, or what it says is no DAP. To be bounded by the caller.
     pub(crate) async fn resync(&mut self) -> io::Result<(Vec<u8>, Kept)> {
         let mut kept = self.stands();
+        // It is written down from there as well: this process may be killed before the answer is here, as the one before it was.
+        self.stand(Kept::of(kept.stands.clone()));
         let Some(line) = self.line_mut() else {
             return Err(io::ErrorKind::NotConnected.into());
         };
@@ -60,7 +62,7 @@ impl Worker {
         };
         let mut frames = Frames::new(LARGEST);
         frames.buffer().extend_from_slice(&rest);
-        line.ledger.received(&rest);
+        line.received(&rest);
         let mut is_answered = false;
         loop {
             while let Some(body) = frames.next_body().map_err(|_| garbage())? {
@@ -76,12 +78,10 @@ impl Worker {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             let read = buffer.split_off(before);
-            line.ledger.received(&read);
+            line.received(&read);
             buffer.unsplit(read);
         }
-        line.note();
         let part = frames.into_rest().to_vec();
-        self.stand(Kept::of(kept.stands.clone()));
         Ok((part, kept))
     }
 }

@@ -245,10 +245,7 @@ impl AsyncRead for Worker {
         let _ = line.poll_unsent(cx);
         let before = buf.filled().len();
         let read = ready!(Pin::new(&mut line.stream).poll_read(cx, buf));
-        let received = &buf.filled()[before..];
-        line.ledger.received(received);
-        line.ledger.closed |= received.is_empty();
-        line.note();
+        line.received(&buf.filled()[before..]);
         if line.ledger.progress.evaluating == 0 && !line.held.is_empty() {
             line.say_held();
             let _ = line.poll_unsent(cx);

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::nc::Person;
+use crate::nc::{Person, attempt};
 use crate::subprocesses::Standing;
 use crate::support::dap_client::{DapClient, Editor, Frame};
 use crate::support::driver::Driver;
@@ -266,37 +266,46 @@ async fn no_task_is_lost_whenever_its_relay_is_killed() {
     scene.gone();
 }
 
-/// A prompt is entered once, and its task fails when its client goes without a word.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_legacy_prompt_is_lost_whenever_its_relay_is_killed() {
+/// A prompt of `nc` whose relay is killed at one of [`TASKS`] moments, each `step` behind the other.
+async fn no_prompt_is_lost(start: fn(&Cluster, &str, &[(&str, &str)]) -> Driver, step: Duration) {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
     let beside = BesideKeeper::new(&cluster);
     let mut scene = beside.relay();
     let past = tempfile::tempdir().unwrap();
-    let mut driver = tasks(past.path(), TASKS, |env| {
-        cluster.start_legacy_driver("cuts.py", env)
-    });
+    let mut driver = tasks(past.path(), TASKS, |env| start(&cluster, "cuts.py", env));
     let rows = scene.wait_listed(TASKS);
     for (row, n) in rows.iter().zip(0..) {
         let id = until_free(&scene, row);
         let mut person = Person::connect(&scene);
         person.list().await;
-        // It is entered some milliseconds from here.
-        _ = timeout(Duration::from_millis(n), person.line(&id, "(Pdb) ")).await;
+        _ = timeout(step * n, person.line(&id, "(Pdb) ")).await;
         scene = beside.killed(scene);
     }
+    assert_eq!(std::fs::read_dir(&past).unwrap().count(), 0, "none ran on");
     for row in &rows {
         let id = until_free(&scene, row);
-        let mut person = Person::connect(&scene);
-        person.list().await;
-        person.line(&id, "(Pdb) ").await;
         assert!(driver.is_waiting());
-        person.line("c", "q leaves): ").await;
+        // The driver ends behind the last of them, and its worker with it.
+        let (_, said) = attempt(&scene, &["debug", &id], "w\nc\n");
+        assert!(said.contains(")stays()\n-> "), "{said}");
     }
     assert_eq!(driver.result().as_array().unwrap().len(), TASKS);
     scene.gone();
+}
+
+/// It is entered once, and its task fails when its client goes without a word.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_legacy_prompt_is_lost_whenever_its_relay_is_killed() {
+    // It is entered some milliseconds from the line on.
+    no_prompt_is_lost(Cluster::start_legacy_driver, Duration::from_millis(1)).await;
+}
+
+/// It attaches, and is told of the stop, before its person sees anything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_prompt_is_lost_whenever_its_relay_is_killed() {
+    no_prompt_is_lost(Cluster::start_driver, Duration::from_millis(30)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -48,19 +48,22 @@ impl ReachedWorker {
             began: Instant::now(),
         };
         let Some(origin) = origin else {
+            let keep = stay.and_then(|stay| ResumeState::of_prompt(stay).keep_from_now(permit));
             return match permit.breakpoint().kind {
                 Kind::Debugpy => {
                     let most = context.config.dap.max_handshake_frame;
                     let worker = upstream::connect(context, permit, most).await?;
-                    let (stream, read) = worker.into_parts();
+                    let (mut stream, read) = worker.into_parts();
+                    // It is told anew once it is attached; until then this process may be killed, with the task at its stop.
+                    if let Some(keep) = keep {
+                        Box::pin(stream.keep_by(&keep)).await;
+                    }
                     let stream = Prefixed::new(read.into(), stream);
                     Ok(new(SessionDebugger::Opening(Opening::New(Box::new(
                         stream,
                     )))))
                 }
                 Kind::Pdb => {
-                    let keep =
-                        stay.and_then(|stay| ResumeState::of_prompt(stay).keep_from_now(permit));
                     let entered = upstream::connect_pdb(context, permit, keep).await?;
                     Ok(new(SessionDebugger::Legacy(Box::new(entered))))
                 }

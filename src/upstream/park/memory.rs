@@ -45,7 +45,7 @@ impl ResumeState {
         }
     }
 
-    /// Of a prompt of the legacy debugger, which has nothing else to be remembered.
+    /// Of a prompt of the legacy debugger, which has nothing else to be remembered; or of one that is still to attach.
     pub(crate) fn of_prompt(stay: Stay) -> Self {
         Self {
             stay,
