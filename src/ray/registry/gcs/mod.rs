@@ -9,9 +9,11 @@ pub(super) mod messages;
 pub(super) mod poller;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::http::uri::{PathAndQuery, Uri};
+use parking_lot::Mutex;
 use prost::Message;
 use tonic::client::Grpc;
 use tonic::metadata::MetadataValue;
@@ -52,7 +54,8 @@ const CONTINUES: &[u8] = b"RAY_PDB_CONTINUE_";
 /// A client of one cluster's GCS. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct GcsClient {
-    channel: Channel,
+    endpoint: Endpoint,
+    channel: Arc<Mutex<Channel>>,
     /// The client of the cluster's dashboard, which has Ray's token.
     head: HeadClient,
     address: String,
@@ -106,13 +109,14 @@ impl GcsClient {
     }
 
     fn new(address: &str, named: bool, head: &HeadClient, patience: Duration) -> Option<Self> {
-        let endpoint = Endpoint::from_shared(format!("http://{address}")).ok()?;
-        let channel = endpoint
+        let endpoint = Endpoint::from_shared(format!("http://{address}"));
+        let endpoint = endpoint
+            .ok()?
             .connect_timeout(patience)
-            .tcp_keepalive(Some(Duration::from_secs(15)))
-            .connect_lazy();
+            .tcp_keepalive(Some(Duration::from_secs(15)));
         Some(Self {
-            channel,
+            channel: Arc::new(Mutex::new(endpoint.connect_lazy())),
+            endpoint,
             head: head.clone(),
             address: address.to_owned(),
             patience,
@@ -194,6 +198,9 @@ impl GcsClient {
     {
         let answer = tokio::time::timeout(self.patience, self.ask(path, message)).await;
         answer.unwrap_or_else(|_| {
+            // A head that has moved, or what lies in between and has forgotten the connection, says nothing on it for a quarter of
+            // an hour: probes are none while a request is under way.
+            *self.channel.lock() = self.endpoint.connect_lazy();
             Err(GcsError::Unreachable {
                 address: self.address.clone(),
                 cause: format!("no answer within {:?}", self.patience),
@@ -206,7 +213,8 @@ impl GcsClient {
         Q: Message + Send + Sync + 'static,
         A: Message + Default + Send + Sync + 'static,
     {
-        let mut client = Grpc::new(self.channel.clone()).max_decoding_message_size(MAX_ANSWER);
+        let channel = self.channel.lock().clone();
+        let mut client = Grpc::new(channel).max_decoding_message_size(MAX_ANSWER);
         client
             .ready()
             .await
@@ -273,4 +281,41 @@ fn row(worker: Worker) -> Option<WorkerRow> {
         debugger_port: worker.debugger_port.map(u64::from),
         num_paused_threads: worker.num_paused_threads.map(u64::from),
     })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// The connection to a head that has moved stands for a quarter of an hour, and nobody is at its other end.
+    #[tokio::test]
+    async fn a_connection_without_an_answer_is_not_asked_again() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let cluster = config::Cluster {
+            name: "default".to_owned(),
+            ray_address: format!("http://{address}"),
+            token_file: None,
+            gcs_address: Gcs::At(address),
+            path: None,
+        };
+        let patience = Duration::from_millis(100);
+        let head = HeadClient::new(&cluster, patience, false).unwrap();
+        let gcs = GcsClient::of(&cluster, &head, patience).unwrap();
+        let mut silent = Vec::new();
+        for _ in 0..3 {
+            let (asked, accepted) = tokio::join!(
+                gcs.breakpoints(),
+                timeout(Duration::from_secs(10), listener.accept())
+            );
+            assert!(matches!(asked, Err(GcsError::Unreachable { .. })));
+            silent.push(accepted.unwrap().unwrap());
+        }
+    }
 }
