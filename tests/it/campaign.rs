@@ -3,10 +3,9 @@
 //!
 //! People attach, look, step, vanish, park, leave commands behind and let tasks run, at two relays with agents on real nodes,
 //! or at one with a keeper, while one fault follows the other. It goes on for two minutes where `RAY_RELAY_LONG` is set
-//! (continuous integration), for thirty seconds otherwise, and for as long as `RAY_RELAY_CAMPAIGN=SECONDS` says, with tasks
-//! in the legacy debugger too.
-//! `RAY_RELAY_CAMPAIGN_SEED=N` repeats a run's choices, which it prints. `RAY_RELAY_CAMPAIGN_TELLS=1` has each person say what
-//! happens.
+//! (continuous integration), for thirty seconds otherwise, and for as long as `RAY_RELAY_CAMPAIGN=SECONDS` says. A third of
+//! the tasks stop in the legacy debugger. `RAY_RELAY_CAMPAIGN_SEED=N` repeats a run's choices, which it prints.
+//! `RAY_RELAY_CAMPAIGN_TELLS=1` has each person say what happens.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

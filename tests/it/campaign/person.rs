@@ -12,7 +12,6 @@ use tokio::time::timeout;
 use super::field::{ADMIN, Field, WITH_CONNECT};
 use super::seat::{Debugger, Excuse, Seat};
 use super::session::{Attempt, PATIENCE, Session, Tool, Wanted, Way};
-use super::setting;
 use crate::support::ray;
 
 /// How long it may take to get at one's own task once there are no more faults.
@@ -94,9 +93,7 @@ impl<'f> Person<'f> {
 
     fn sit_down(&mut self) {
         self.debugger = match self.chance.random_range(0..3) {
-            // Not in every run of continuous integration: in one of a dozen a task was in no list for two minutes, probably one
-            // of these, after a cut between relay and head.
-            0 if setting("RAY_RELAY_CAMPAIGN").is_some() => Debugger::Legacy,
+            0 => Debugger::Legacy,
             _ => Debugger::Debugpy,
         };
         let cluster = self.field.cluster;
@@ -180,9 +177,6 @@ impl<'f> Person<'f> {
             (Debugger::Debugpy, 0..5) => Tool::Editor,
             (Debugger::Debugpy, 5..7) => Tool::Family,
             (Debugger::Debugpy, 7..9) | (Debugger::Legacy, 0..5) => Tool::Debug,
-            // A prompt of `nc` says by what its task is kept only once it has attached: a relay that is killed in that
-            // moment lets it run. Not in continuous integration before that is mended.
-            (Debugger::Debugpy, _) if setting("RAY_RELAY_CAMPAIGN").is_none() => Tool::Debug,
             _ => Tool::Lines,
         }
     }
