@@ -181,7 +181,13 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                     () = out.closed(), if may_leave => None,
                 }
             };
-            let (attached, over) = match watched(live, active, out, attach).await? {
+            let mut attach = pin!(attach);
+            let attached = match watched(live, active, out, &mut attach).await {
+                // Half attached, the task would run on. Once it stands, this end is looked at anew.
+                Err(SessionEnd::Quiet | SessionEnd::Aborted) => attach.await,
+                attached => attached?,
+            };
+            let (attached, over) = match attached {
                 None => return Ok(WorkerOutcome::Gone),
                 Some(Err(why)) => return Ok(WorkerOutcome::Prompt(Err(why))),
                 Some(Ok(opened)) => opened,

@@ -358,6 +358,21 @@ async fn a_prompt_whose_process_ends_goes_on_at_the_next_one() {
 }
 
 #[tokio::test]
+async fn a_prompt_that_attaches_while_its_process_ends_goes_on_at_the_next_one() {
+    let relay = relay(true, |_| {});
+    let debugpy = Debugpy::listen().await;
+    let id = debugpy.breakpoint.id;
+    relay.context.registry.insert(debugpy.breakpoint.clone());
+    let mut ann = Person::connect(&relay);
+    ann.say(&format!("{}\nenter {id}\n", token_of("ann"))).await;
+    let mut worker = debugpy.entered().await;
+    worker.asked("configurationDone").await;
+    passed_on(&relay, ann).await;
+    let asked = worker.asked_so_far();
+    assert!(!asked.contains(&"disconnect".to_owned()), "{asked:?}");
+}
+
+#[tokio::test]
 async fn a_legacy_prompt_whose_process_ends_goes_on_at_the_next_one() {
     let relay = relay(true, |_| {});
     let said = format!("{}\n0\n", token_of("ann"));
