@@ -293,7 +293,7 @@ mod tests {
 
     use super::*;
 
-    /// The connection to a head that has moved stands for a quarter of an hour, and nobody is at its other end.
+    /// The connection to a head that has moved stands for a quarter of an hour, and no host is at its other end.
     #[tokio::test]
     async fn a_connection_without_an_answer_is_not_asked_again() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
