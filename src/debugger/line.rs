@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
+use super::progress::Progress;
 use super::protocol_tracker::ProtocolTracker;
 use super::{Stream, Tenant};
 
@@ -34,6 +35,14 @@ pub(super) struct DebuggerConnection {
 }
 
 impl DebuggerConnection {
+    /// Has it written down what could not be left in order if it were not known to be sent, before `bytes` go to the debugger: this
+    /// process may be killed in between.
+    pub(super) fn sends(&mut self, bytes: &[u8]) {
+        if let Some(progress) = self.ledger.before(bytes) {
+            self.note_that(progress);
+        }
+    }
+
     /// Notes what goes to the debugger.
     pub(super) fn sent(&mut self, bytes: &[u8]) {
         self.ledger.sent(bytes);
@@ -55,11 +64,14 @@ impl DebuggerConnection {
 
     /// Has it written down how far the conversation is, where the connection is kept.
     pub(super) fn note(&mut self) {
+        self.note_that(self.ledger.progress);
+    }
+
+    fn note_that(&mut self, progress: Progress) {
         let Some(kept) = self.stream.kept_mut() else {
             return;
         };
         let midway = !self.ledger.between_messages() || !self.unsent.is_empty();
-        let progress = self.ledger.progress;
         kept.note(progress, midway, self.ledger.stands_if_changed());
     }
 

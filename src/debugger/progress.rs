@@ -29,6 +29,9 @@ pub(super) struct Progress {
     pub(super) mapped: bool,
     /// Whether `configurationDone` was sent: from then on the task may run.
     pub(super) configured: bool,
+    /// Whether that was not answered yet. It is written down before it is sent, so it may never have been.
+    #[serde(default)]
+    pub(super) starting: bool,
     /// Whether a thread has stopped since: Ray had written down by then that it no longer waits (2.9 to 2.60).
     pub(super) stopped: bool,
     /// `evaluate` requests that were not answered yet. The adapter answers them out of turn, and where its client is gone
@@ -38,4 +41,11 @@ pub(super) struct Progress {
     pub(super) disconnect: bool,
     /// Whether `disconnect` was answered.
     pub(super) answered: bool,
+}
+
+impl Progress {
+    /// `configurationDone` is sent.
+    pub(super) fn starts(&mut self) {
+        (self.configured, self.starting) = (true, true);
+    }
 }

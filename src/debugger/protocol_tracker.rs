@@ -4,6 +4,8 @@
 //! decides in which order the connection can be ended without harm ([`super::goodbye`]). Bodies are not parsed but for
 //! two short answers and the `attach`, and nothing of them is kept beyond the first [`KEPT`] bytes of one that comes in pieces.
 
+use std::ops::Range;
+
 use serde_json::{Map, Value};
 
 use super::kept::Stored;
@@ -120,7 +122,7 @@ impl ProtocolTracker {
                 }
             }
             Some(Command::Disconnect) => self.progress.disconnect = true,
-            Some(Command::ConfigurationDone) => self.progress.configured = true,
+            Some(Command::ConfigurationDone) => self.progress.starts(),
             Some(Command::Evaluate) => self.progress.evaluating += 1,
             _ => {}
         }
@@ -133,20 +135,33 @@ impl ProtocolTracker {
         if self.progress.disconnect {
             return (0, 0);
         }
-        let (mut at, mut evaluating) = (0, self.progress.evaluating > 0);
-        while let Ok(Some((head, length))) = header(&messages[at..], usize::MAX >> 1) {
-            let end = messages.len().min(at + head + length);
-            let seen = Walk::new(Depth::Deciding).peek(&messages[at + head..end], length);
-            if let Peek::Known(MessageType::Request, command) = seen {
-                match Command::parse(command) {
-                    Some(Command::Disconnect) => return (if evaluating { at } else { end }, end),
-                    Some(Command::Evaluate) => evaluating = true,
-                    _ => {}
-                }
+        let mut evaluating = self.progress.evaluating > 0;
+        for (command, message) in requests(messages) {
+            match command {
+                Command::Disconnect if evaluating => return (message.start, message.end),
+                Command::Disconnect => return (message.end, message.end),
+                Command::Evaluate => evaluating = true,
+                _ => {}
             }
-            at = end;
         }
         (messages.len(), messages.len())
+    }
+
+    /// How far it is to be believed to be as soon as any of `messages` may have been sent: a process that finds less written
+    /// down ends an adapter that is at work on an `attach`, or says goodbye to a task that may run. `None`: as far as it is.
+    pub(super) fn before(&self, messages: &[u8]) -> Option<Progress> {
+        if self.progress.configured {
+            return None;
+        }
+        let mut ahead = self.progress;
+        for (command, _) in requests(messages) {
+            match command {
+                Command::Attach => (ahead.attach, ahead.mapped) = (Attach::Sent, true),
+                Command::ConfigurationDone => ahead.starts(),
+                _ => {}
+            }
+        }
+        (ahead != self.progress).then_some(ahead)
     }
 
     /// Notes what came from the debugger.
@@ -199,6 +214,7 @@ impl ProtocolTracker {
                     false => Attach::Initialized,
                 };
             }
+            Some(Command::ConfigurationDone) => self.progress.starting = false,
             Some(Command::SetFunctionBreakpoints) => self.functions_answered += 1,
             Some(Command::Disconnect) => self.progress.answered = true,
             Some(Command::Evaluate) => {
@@ -259,6 +275,23 @@ impl ProtocolTracker {
     pub(super) fn between_messages(&self) -> bool {
         self.sent.between() && !self.lost
     }
+}
+
+/// The requests among `messages` that are known, and where each is.
+fn requests(messages: &[u8]) -> impl Iterator<Item = (Command, Range<usize>)> {
+    let mut at = 0;
+    let bodies = std::iter::from_fn(move || {
+        let (head, length) = header(&messages[at..], usize::MAX >> 1).ok()??;
+        let (begin, end) = (at, messages.len().min(at + head + length));
+        at = end;
+        Some((begin..end, &messages[begin + head..end], length))
+    });
+    bodies.filter_map(|(message, body, length)| {
+        match Walk::new(Depth::Deciding).peek(body, length) {
+            Peek::Known(MessageType::Request, command) => Some((Command::parse(command)?, message)),
+            _ => None,
+        }
+    })
 }
 
 fn refused(body: &[u8]) -> bool {

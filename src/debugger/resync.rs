@@ -17,7 +17,7 @@ use crate::wire::dap::kept::Kept;
 use crate::wire::dap::message::request;
 use crate::wire::dap::names::Command;
 
-/// `seq` of the question: no client counts so far.
+/// `seq` of these requests: no client counts so far.
 const SEQ: u64 = 0x7fff_5679;
 
 /// Bytes of one message.
@@ -81,6 +81,12 @@ impl Worker {
             line.received(&read);
             buffer.unsplit(read);
         }
+        if line.ledger.progress.starting {
+            // It would be answered by now: it was never sent, and the task would wait for it, attached as it is.
+            let start = frame(&request(SEQ, Command::ConfigurationDone, json!({})));
+            line.sent(&start);
+            line.stream.write_all(&start).await?;
+        }
         let part = frames.into_rest().to_vec();
         Ok((part, kept))
     }
@@ -117,10 +123,12 @@ fn first_header(bytes: &[u8]) -> Option<usize> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::net::Ipv4Addr;
+    use std::time::Duration;
 
     use proptest::prelude::*;
     use serde_json::Value;
     use tokio::net::{TcpListener, TcpStream};
+    use tokio::time::timeout;
     use tokio_util::task::TaskTracker;
 
     use super::*;
@@ -183,6 +191,59 @@ mod tests {
         let mut room = [0; 1024];
         while !worker.is_quiet() {
             assert!(worker.read(&mut room).await.unwrap() > 0);
+        }
+    }
+
+    /// The relay before has written down that it sends `configurationDone`, and was killed in that moment: it may have, or not.
+    #[tokio::test]
+    async fn a_debugger_that_was_never_told_to_start_is_told() {
+        for was_told in [true, false] {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+            let near = TcpStream::connect(listener.local_addr().unwrap());
+            let (near, far) = tokio::join!(near, listener.accept());
+            let mut debugger = far.unwrap().0;
+            let mut progress = Progress {
+                attach: Attach::Initialized,
+                ..Progress::default()
+            };
+            progress.starts();
+            let stored = Stored {
+                progress,
+                ..Stored::of(Value::Null)
+            };
+            let stream = Stream::Direct(Direct::new(near.unwrap()));
+            let mut worker = Worker::restored(stream, &stored, None, TaskTracker::new());
+            let mut asked = Frames::new(LARGEST);
+            let debugpy = async {
+                let mut commands = Vec::new();
+                while commands.len() < 1 + usize::from(!was_told) {
+                    assert!(debugger.read_buf(asked.buffer()).await.unwrap() > 0);
+                    while let Some(body) = asked.next_body().unwrap() {
+                        let request = parse(&body).unwrap();
+                        let answers = |command: &Value, seq: &Value| {
+                            let answer = json!({"seq": 2, "type": "response", "request_seq": seq, "command": command, "success": true, "body": {}});
+                            frame(&answer)
+                        };
+                        let mut answer = answers(&request["command"], &request["seq"]);
+                        if was_told {
+                            let told = answers(&"configurationDone".into(), &7.into());
+                            answer = [told, answer].concat();
+                        }
+                        debugger.write_all(&answer).await.unwrap();
+                        commands.push(request["command"].as_str().unwrap().to_owned());
+                    }
+                }
+                commands
+            };
+            let both = async { tokio::join!(worker.resync(), debugpy) };
+            let (resynced, commands) = timeout(Duration::from_secs(20), both).await.unwrap();
+            resynced.unwrap();
+            let expected = ["threads", "configurationDone"];
+            assert_eq!(commands, expected[..commands.len()], "told: {was_told}");
+            let mut room = [0; 1024];
+            while !worker.is_quiet() {
+                assert!(worker.read(&mut room).await.unwrap() > 0);
+            }
         }
     }
 

@@ -275,6 +275,7 @@ impl PeerStream for Worker {
             0 => return Pin::new(self).poll_write(cx, messages),
             rest => rest,
         };
+        line.sends(&messages[..now]);
         let written = ready!(Pin::new(&mut line.stream).poll_write(cx, &messages[..now]))?;
         line.sent(&messages[..written]);
         Poll::Ready(Ok(written))
@@ -308,6 +309,7 @@ impl AsyncWrite for Worker {
         };
         let (now, held) = buf[..all].split_at(now);
         if !now.is_empty() {
+            line.sends(now);
             let written = ready!(Pin::new(&mut line.stream).poll_write(cx, now))?;
             line.unsent.extend_from_slice(&now[written..]);
             line.sent(now);
@@ -334,12 +336,20 @@ impl AsyncWrite for Worker {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::net::Ipv4Addr;
+    use std::os::fd::AsFd as _;
+    use std::time::Duration;
 
     use serde_json::json;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 
+    use tokio::time::timeout;
+
     use super::*;
+    use crate::debugger::Direct;
+    use crate::debugger::kept::KeptConnection;
+    use crate::debugger::progress::Progress;
+    use crate::keeper::testing as keeper;
     use crate::wire::dap::codec::{Frames, frame, parse};
 
     fn request(command: &str, filler: usize) -> Value {
@@ -394,5 +404,47 @@ mod tests {
         drop(debugger);
         tasks.close();
         tasks.wait().await;
+    }
+
+    /// A process that finds less written down would say goodbye to a task that runs, and end an adapter that is at work.
+    #[tokio::test]
+    async fn what_lets_a_task_run_is_written_down_before_it_is_sent() {
+        for (command, attach, starting) in [
+            ("attach", Attach::Sent, false),
+            ("configurationDone", Attach::No, true),
+            ("evaluate", Attach::No, false),
+        ] {
+            let place = keeper::place();
+            let _keeper = keeper::keeper(&place).await;
+            let relay = keeper::relay(&place).await;
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+            let near = TcpStream::connect(listener.local_addr().unwrap());
+            let (near, far) = tokio::join!(near, listener.accept());
+            let (near, _debugger) = (near.unwrap(), far.unwrap());
+            let slot = relay.keeper.keep(near.as_fd()).unwrap();
+            // It takes nothing more.
+            near.writable().await.unwrap();
+            while near.try_write(&[b' '; 1 << 16]).is_ok() {}
+            let kept = KeptConnection::new(slot, Stored::of(Value::Null));
+            let stream = Stream::Direct(Direct::kept(near, kept));
+            let mut worker = Worker::new(stream, None, TaskTracker::new());
+            let message = frame(&request(command, 0));
+            let writes = timeout(Duration::from_millis(100), worker.write(&message));
+            assert!(writes.await.is_err(), "{command} is not sent");
+
+            relay.killed().await;
+            let mut next = keeper::relay(&place).await;
+            let left = next.is_left(1).await.remove(0);
+            let stored: Stored = serde_json::from_slice(&left.record).unwrap();
+            assert!(!stored.midway, "{command}");
+            let expected = Progress {
+                attach,
+                mapped: command == "attach",
+                configured: starting,
+                starting,
+                ..Progress::default()
+            };
+            assert_eq!(stored.progress, expected, "{command}");
+        }
     }
 }

@@ -165,7 +165,8 @@ impl Drill {
                         let patience = 2 * BACK;
                         assert!(
                             since.elapsed() < patience,
-                            "{name} is not let run: {answer}"
+                            "{name} is not let run: {answer}, after {:#?}",
+                            latest(&said)
                         );
                     }
                 }
@@ -192,7 +193,7 @@ impl Drill {
 /// The breakpoint at which the runner waits; `None` when it has ended.
 fn waiting(leaver: &Leaver<'_>, name: &str, said: &[String]) -> Option<String> {
     let until = Instant::now() + BACK;
-    let last = &said[said.len().saturating_sub(3)..];
+    let last = latest(said);
     loop {
         match leaver.look() {
             leaver::Look::Waits(id) => return Some(id),
@@ -210,6 +211,11 @@ fn waiting(leaver: &Leaver<'_>, name: &str, said: &[String]) -> Option<String> {
         }
         std::thread::sleep(Duration::from_millis(100));
     }
+}
+
+/// The last departures of those that are `said`.
+fn latest(said: &[String]) -> &[String] {
+    &said[said.len().saturating_sub(3)..]
 }
 
 /// The value behind `start`, as soon as the driver has printed it.

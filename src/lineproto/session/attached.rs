@@ -183,8 +183,8 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             };
             let mut attach = pin!(attach);
             let attached = match watched(live, active, out, &mut attach).await {
-                // Half attached, the task would run on. Once it stands, this end is looked at anew.
-                Err(SessionEnd::Quiet | SessionEnd::Aborted) => attach.await,
+                // Half attached it cannot be parked. Once it stands, this end is looked at anew.
+                Err(SessionEnd::Quiet | SessionEnd::Aborted) if stay.is_some() => attach.await,
                 attached => attached?,
             };
             let (attached, over) = match attached {
