@@ -49,7 +49,10 @@ const CLOSE: Duration = Duration::from_millis(500);
 /// at once; the session was over within 5 ms of the close, beside three busy loops too), and the worker cannot be reached
 /// any more. A client that waits for it dials at its very end, and 100 ms were too few once beside several compilers
 /// (debugpy 1.8.14).
-pub const SETTLED: Duration = Duration::from_millis(300);
+const SETTLED: Duration = Duration::from_millis(300);
+/// The parts of it. A machine that stands still meanwhile, as virtual ones do, or that is busy, keeps the adapter from its
+/// end as it keeps this process from the next part: however long that lasts, it counts as one.
+const PARTS: u32 = 15;
 /// How long Ray takes, from `configurationDone` on, to write down that a thread no longer waits, where that thread has not
 /// stopped: a list from before would have the task as waiting once more.
 const WRITTEN_DOWN: Duration = Duration::from_millis(100);
@@ -67,6 +70,13 @@ pub(super) async fn say(line: DebuggerConnection) {
     // In boxes of their own: what looks after a task for seconds holds nothing of the connection that it had.
     if let Some(tenant) = Box::pin(end(line)).await {
         tenant.look_after().await;
+    }
+}
+
+/// Resolves when a debugger whose connection was just closed is over its session.
+pub async fn settled() {
+    for _ in 0..PARTS {
+        sleep(SETTLED / PARTS).await;
     }
 }
 
@@ -92,7 +102,7 @@ async fn end(mut line: DebuggerConnection) -> Option<Box<dyn Tenant>> {
     } = line;
     stream.end().await;
     if ledger.progress.greeted && settling.is_some() {
-        sleep(SETTLED).await;
+        settled().await;
     }
     drop(settling);
     tenant.filter(|_| ledger.progress.configured)
@@ -179,5 +189,24 @@ impl DebuggerConnection {
             debug!(?patience, "a worker's debugger does not answer the detach");
         }
         self.note();
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tokio::time::{Instant, advance};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_machine_that_stands_still_is_waited_for() {
+        const STANDS: Duration = Duration::from_secs(5);
+        let began = Instant::now();
+        let pause = tokio::spawn(settled());
+        tokio::task::yield_now().await;
+        advance(STANDS).await;
+        pause.await.unwrap();
+        assert!(began.elapsed() >= STANDS + SETTLED / 2);
     }
 }

@@ -21,7 +21,7 @@ pub(crate) mod unattended;
 pub(crate) mod waiting;
 mod worker;
 
-pub use self::goodbye::SETTLED;
+pub use self::goodbye::settled;
 pub use self::stream::{Direct, Stream, Tunnelled};
 pub(crate) use self::tenant::Tenant;
 pub use self::worker::Worker;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::SinkExt;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -22,8 +22,8 @@ use super::held::WorkerHold;
 use super::keeping::{KeepingTerms, ParkedDebugger, WorkerHandle};
 use super::look::{DialTarget, Refused};
 use super::pump::{DebuggerStream, Pump, PumpEnd};
-use crate::debugger::SETTLED as DEBUGGER_SETTLED;
 use crate::debugger::at_node::{self, Attended};
+use crate::debugger::settled;
 use crate::dial::Stream;
 use crate::dial::websocket::Socket;
 use crate::wire::dap::codec::frame;
@@ -272,7 +272,7 @@ impl WorkerHandle {
         drop(debugger);
         leaving.close();
         leaving.wait().await;
-        sleep(DEBUGGER_SETTLED).await;
+        settled().await;
         drop(hold);
     }
 }

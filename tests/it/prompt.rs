@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use ray_relay::debugger::SETTLED;
+use ray_relay::debugger::settled;
 use ray_relay::pdb::{PromptEnd, SnapshotLimits, snapshot};
 use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::support::prompt::{Debugged, PATIENCE, Session};
 use crate::support::ray::{NEWEST, environment, job};
@@ -122,7 +122,7 @@ async fn a_snapshot_leaves_the_program_as_it_was() {
         );
         assert!(newest["locals"]["long"].as_str().unwrap().len() < 1100);
         // The relay lets nobody in before that either: debugpy says nowhere when it is over a session.
-        sleep(SETTLED).await;
+        settled().await;
     }
     let mut session = Session::open(debugged.port).await;
     session.line("p number").await;
