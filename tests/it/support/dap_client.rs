@@ -365,7 +365,9 @@ impl DapClient {
             .await;
         self.call("configurationDone", json!({})).await;
         let response = self.response(attach).await;
-        self.call("threads", json!({})).await;
+        // A subprocess that stops nowhere may have ended by now.
+        let threads = self.send("threads", json!({})).await;
+        self.response(threads).await;
         response
     }
 
