@@ -36,7 +36,7 @@ pub(super) struct Progress {
     pub(super) stopped: bool,
     /// `evaluate` requests that were not answered yet. The adapter answers them out of turn, and where its client is gone
     /// by then it closes the connection to the worker's process and ends (debugpy 1.8.0 to 1.8.22).
-    pub(super) evaluating: u64,
+    pub(super) evaluating: u32,
     /// Whether `disconnect` was sent.
     pub(super) disconnect: bool,
     /// Whether `disconnect` was answered.

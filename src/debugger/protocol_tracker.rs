@@ -71,7 +71,7 @@ impl ProtocolTracker {
     pub(super) fn restored(stored: &Stored) -> Self {
         Self {
             progress: stored.progress,
-            owed: stored.progress.evaluating,
+            owed: stored.progress.evaluating.into(),
             lost: stored.midway,
             stands: Some(Box::new(stored.kept())),
             ..Self::default()
