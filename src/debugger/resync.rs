@@ -194,6 +194,12 @@ mod tests {
         }
     }
 
+    fn success(command: &Value, request_seq: &Value) -> Vec<u8> {
+        frame(
+            &json!({"seq": 2, "type": "response", "request_seq": request_seq, "command": command, "success": true, "body": {}}),
+        )
+    }
+
     /// The relay before has written down that it sends `configurationDone`, and was killed in that moment: it may have, or not.
     #[tokio::test]
     async fn a_debugger_that_was_never_told_to_start_is_told() {
@@ -220,15 +226,11 @@ mod tests {
                     assert!(debugger.read_buf(asked.buffer()).await.unwrap() > 0);
                     while let Some(body) = asked.next_body().unwrap() {
                         let request = parse(&body).unwrap();
-                        let answers = |command: &Value, seq: &Value| {
-                            let answer = json!({"seq": 2, "type": "response", "request_seq": seq, "command": command, "success": true, "body": {}});
-                            frame(&answer)
-                        };
-                        let mut answer = answers(&request["command"], &request["seq"]);
                         if was_told {
-                            let told = answers(&"configurationDone".into(), &7.into());
-                            answer = [told, answer].concat();
+                            let told = success(&"configurationDone".into(), &7.into());
+                            debugger.write_all(&told).await.unwrap();
                         }
+                        let answer = success(&request["command"], &request["seq"]);
                         debugger.write_all(&answer).await.unwrap();
                         commands.push(request["command"].as_str().unwrap().to_owned());
                     }

@@ -342,7 +342,6 @@ mod tests {
     use serde_json::json;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
-
     use tokio::time::timeout;
 
     use super::*;
