@@ -1,7 +1,7 @@
 //! `ray-relay`: one TCP port into every paused Ray task.
 //!
 //! The rooms, in the order in which a connection meets them. A room uses those further down, and never one above or beside
-//! it; `tests/architecture.rs` holds the layers and fails on an import that points upwards.
+//! it; `tests/architecture` holds the layers and fails on an import that points upwards.
 //!
 //! | room | what it does |
 //! |---|---|

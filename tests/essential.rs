@@ -1,7 +1,6 @@
 //! A part without which the relay is none takes the whole process with it: at once, with a reason and an exit code.
 //!
 //! `cargo test --features fault-injection --test essential`
-#![cfg(feature = "fault-injection")]
 #![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use crate::{production, root, sources};
+use super::{production, root, sources};
 
 /// So many files may be in circles. It only shrinks: lower it with each circle that is cut.
 const FILES: usize = 60;

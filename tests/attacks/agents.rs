@@ -17,9 +17,9 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
-use crate::head;
-use crate::relay::*;
-use crate::shipped::Shipped;
+use super::head;
+use super::relay::*;
+use super::shipped::Shipped;
 
 /// Links that are opened: as many as there may be agents.
 const LINKS: usize = 4096;

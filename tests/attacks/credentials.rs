@@ -10,9 +10,9 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::head;
-use crate::relay::*;
-use crate::shipped::Shipped;
+use super::head;
+use super::relay::*;
+use super::shipped::Shipped;
 
 /// Opens a WebSocket, of which bytes are read and written as they are; `None`: the relay refused it.
 async fn websocket(relay: &Relay, path: &str, protocol: &str, token: &str) -> Option<TcpStream> {

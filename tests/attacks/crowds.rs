@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::head;
-use crate::relay::*;
+use super::head;
+use super::relay::*;
 
 const CROWD: usize = 5000;
 

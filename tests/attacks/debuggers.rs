@@ -13,9 +13,9 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::head;
-use crate::relay::*;
-use crate::shipped::Shipped;
+use super::head;
+use super::relay::*;
+use super::shipped::Shipped;
 
 /// Workers, and what looks at each of them.
 const WORKERS: usize = 4;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::shipped::Shipped;
+use super::shipped::Shipped;
 
 /// How a head answers when it is asked for paused workers.
 #[derive(Clone, Copy, Debug)]

@@ -2,8 +2,8 @@
 
 use tokio::io::AsyncReadExt;
 
-use crate::head;
-use crate::relay::*;
+use super::head;
+use super::relay::*;
 
 /// Somewhat more than `listen.max_connections`.
 const MANY: usize = 1030;

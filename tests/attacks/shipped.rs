@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::relay::Relay;
+use super::relay::Relay;
 
 /// The limit that is shipped.
 const SHIPPED: u64 = 256 << 20;
@@ -22,7 +22,7 @@ const AT_ONCE: Duration = Duration::from_millis(500);
 const SLOWED: u32 = 5;
 
 /// How long a single one may take.
-const LOST: Duration = crate::relay::AT_ONCE;
+const LOST: Duration = super::relay::AT_ONCE;
 
 /// How many are looked at.
 const ATTACHES: usize = 5;

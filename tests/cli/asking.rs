@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use crate::support::{http, interrupt, list, ray_relay, read_until, serve, stream, terminal};
+use super::support::{http, interrupt, list, ray_relay, read_until, serve, stream, terminal};
 
 #[test]
 fn a_signal_ends_a_question_that_is_open() {

@@ -10,7 +10,7 @@ use ray_relay::identity::Principal;
 use ray_relay::telemetry::Metrics;
 use serde_json::Value;
 
-use crate::support::{err, interrupt, out, ray_relay, run};
+use super::support::{err, interrupt, out, ray_relay, run};
 
 fn config(path: &Path) -> config::Audit {
     config::Audit {

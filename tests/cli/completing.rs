@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use crate::support::{http, list, out, ray_relay, serve};
+use super::support::{http, list, out, ray_relay, serve};
 
 /// What bash is offered for the last of `words`.
 fn tab(words: &[&str]) -> Output {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{err, out, ray_relay, run};
+use super::support::{err, out, ray_relay, run};
 
 #[test]
 fn a_wrong_configuration_is_exit_code_78() {

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use crate::support::run;
+use super::support::run;
 
 /// Runs `editor`, which has to load `configuration` from a file and say what it made of it.
 fn loaded(

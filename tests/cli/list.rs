@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::support::{err, http, list, out, ray_relay, run, serve, terminal};
+use super::support::{err, http, list, out, ray_relay, run, serve, terminal};
 
 #[test]
 fn the_list_is_a_table_or_json() {

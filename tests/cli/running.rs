@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::support::{err, http, interrupt, out, ray_relay, row, run, serve};
+use super::support::{err, http, interrupt, out, ray_relay, row, run, serve};
 
 fn answer(value: &Value) -> Vec<u8> {
     http("200 OK", "application/json", &value.to_string())

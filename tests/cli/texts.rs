@@ -1,6 +1,6 @@
 //! What people read, as files to review: the help of every command, and the sentences of the most frequent mistakes.
 //!
-//! The files are in `snapshots/`. Where a text is meant to change, `INSTA_UPDATE=always cargo test --test cli --test door
+//! The files are in `snapshots/`. Where a text is meant to change, `INSTA_UPDATE=always cargo test --test fast
 //! texts` writes them anew, and the change is reviewed as a diff.
 
 use clap::{Command, CommandFactory};
@@ -8,7 +8,7 @@ use insta::assert_snapshot;
 
 use ray_relay::cli::Cli;
 
-use crate::support::{err, http, out, ray_relay, serve};
+use super::support::{err, http, out, ray_relay, serve};
 
 /// The words that lead to `command` and to each of its own, after `before`.
 fn commands(command: &Command, before: &[String]) -> Vec<Vec<String>> {

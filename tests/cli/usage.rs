@@ -1,6 +1,6 @@
 //! The command line: help, mistakes, and what is printed for other programs to read.
 
-use crate::support::{err, http, out, ray_relay, run, serve};
+use super::support::{err, http, out, ray_relay, run, serve};
 
 #[test]
 fn without_arguments_there_is_help() {

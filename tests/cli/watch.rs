@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::support::{
+use super::support::{
     answer_one, err, event, http, interrupt, list, ray_relay, read_until, row, run, serve, stream,
     terminal,
 };

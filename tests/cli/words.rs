@@ -1,11 +1,10 @@
 //! The words of the help of commands: a noun stands where there is one, and no sentence has to be read twice.
 
-#[path = "../documents/avoided.rs"]
-mod avoided;
-
 use clap::{Command, CommandFactory};
 
 use ray_relay::cli::Cli;
+
+use crate::documents::avoided;
 
 /// Words of the longest sentence of help.
 const LONGEST: usize = 35;

@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-use crate::support::PATIENCE;
+use super::support::PATIENCE;
 
 /// The browser, by the names that distributions give it.
 pub(crate) fn chromium() -> Option<PathBuf> {

@@ -20,8 +20,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::support::*;
-use crate::takeover;
+use super::support::*;
+use super::takeover;
 
 /// The network between the command and the relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

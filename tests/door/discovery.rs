@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::time::{sleep, timeout};
 
-use crate::browser::{Browser, chromium};
-use crate::support::{PATIENCE, dial, rest, start};
+use super::browser::{Browser, chromium};
+use super::support::{PATIENCE, dial, rest, start};
 use api_server::ApiServer;
 use head::Head;
 

@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::support::*;
+use super::support::*;
 
 /// What a relay may take that has nothing to wait for.
 const SOON: Duration = Duration::from_secs(5);

@@ -13,8 +13,8 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::connect::{Connect, answers, command};
-use crate::support::*;
+use super::connect::{Connect, answers, command};
+use super::support::*;
 
 /// After so many seconds without a byte the ingress ends a connection.
 const PATIENCE_OF_INGRESS: u64 = 2;

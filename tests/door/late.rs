@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::time::sleep;
 
-use crate::support::*;
+use super::support::*;
 
 #[tokio::test]
 async fn a_debugger_that_is_silent_at_first_gets_its_session_and_no_text_before_it() {

@@ -8,8 +8,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
-use crate::support::*;
-use crate::takeover::paused;
+use super::support::*;
+use super::takeover::paused;
 
 #[tokio::test]
 async fn a_webhook_is_told_of_a_breakpoint_that_nobody_attends_to() {

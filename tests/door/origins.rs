@@ -10,8 +10,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::browser::{Browser, chromium};
-use crate::support::*;
+use super::browser::{Browser, chromium};
+use super::support::*;
 
 const PAGE: &str = include_str!("hostile.html");
 

@@ -10,8 +10,8 @@ use tokio::process::Command;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::proxy::{Proxy, head};
-use crate::support::*;
+use super::proxy::{Proxy, head};
+use super::support::*;
 
 /// A head with one paused task, which answers one request on each connection.
 async fn head_with_a_task() -> (SocketAddr, JoinSet<()>) {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use ray_relay::ray::registry::BreakpointId;
 
-use crate::browser::{Browser, chromium};
-use crate::ranks::{Does, TURN, keeping, rank};
-use crate::takeover::paused;
+use super::browser::{Browser, chromium};
+use super::ranks::{Does, TURN, keeping, rank};
+use super::takeover::paused;
 
 /// Types `text` into the filter, and says what the page counts then, at once.
 fn filtered(text: &str) -> String {

@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep};
 
-use crate::support::*;
+use super::support::*;
 
 const DASHBOARD: &str = include_str!("../../docker/observability/dashboard.json");
 

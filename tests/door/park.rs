@@ -7,9 +7,9 @@ use std::process::{Output, Stdio};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
-use crate::debugger::debugger;
-use crate::support::*;
-use crate::takeover::paused;
+use super::debugger::debugger;
+use super::support::*;
+use super::takeover::paused;
 use ray_relay::ray::registry::BreakpointId;
 use serde_json::Value;
 

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::support::*;
+use super::support::*;
 
 /// What a person names, which nobody but the proxy knows an address of.
 const RELAY: &str = "https://relay.example.com";

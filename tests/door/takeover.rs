@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::time::{sleep, timeout};
 
-use crate::support::*;
+use super::support::*;
 
 /// A folder of this user's own, and a path in it.
 pub(crate) fn place() -> (tempfile::TempDir, PathBuf) {

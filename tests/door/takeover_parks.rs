@@ -11,8 +11,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use crate::support::*;
-use crate::takeover::{ends, paused, place, relay};
+use super::support::*;
+use super::takeover::{ends, paused, place, relay};
 
 /// Reads until `wanted` is there, and gives everything so far.
 async fn shown(stream: &mut TcpStream, wanted: &str) -> String {

@@ -4,7 +4,7 @@ use regex::Regex;
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 
-use crate::support::*;
+use super::support::*;
 
 /// What the relay says to `sent`, without what differs from run to run.
 async fn said(relay: std::net::SocketAddr, sent: &str) -> String {

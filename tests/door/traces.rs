@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
-use crate::support::*;
+use super::support::*;
 
 /// The body of the next request, which is taken.
 async fn taken(collector: &TcpListener) -> Vec<u8> {

@@ -1,8 +1,6 @@
 //! A worker and a head that must hear nothing of those who may not reach them: the whole relay as it runs, every way
 //! in which a credential can be wrong, by every protocol.
 
-#![allow(clippy::unwrap_used)]
-
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,4 @@
 //! The binary as people run it: help, mistakes, exit codes, and its commands against a small relay.
-#![allow(clippy::unwrap_used)]
 
 mod asking;
 mod audit;

@@ -1,8 +1,6 @@
 //! After attach, relaying a message allocates nothing: the buffers come from a stock of the thread.
 //!
-//! A binary of its own, because the counting allocator is the whole process's.
-
-#![allow(clippy::unwrap_used)]
+//! The counting allocator counts by thread.
 
 use ray_relay::dap::messages::{captures_from_client, captures_from_worker};
 use ray_relay::memory::Account;

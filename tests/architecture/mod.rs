@@ -2,9 +2,7 @@
 //!
 //! What a room uses is read off its source: every path that begins with `crate::`, in production code. Tests look wherever
 //! they have to.
-#![allow(clippy::unwrap_used)]
 
-#[path = "architecture/circles.rs"]
 mod circles;
 
 use std::collections::{BTreeMap, BTreeSet};

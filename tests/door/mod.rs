@@ -1,0 +1,25 @@
+//! The front door of a relay as it runs: who is taken for what, and who gets in when many knock.
+
+mod support;
+
+mod browser;
+mod connect;
+pub(crate) mod debugger;
+mod discovery;
+mod drain;
+mod ingress;
+mod late;
+mod notice;
+mod origins;
+mod outside;
+mod page;
+mod panels;
+mod park;
+mod proxy;
+mod ranks;
+mod silence;
+mod takeover;
+mod takeover_parks;
+mod texts;
+mod throttle;
+mod traces;
