@@ -8,6 +8,7 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use super::Worker;
+use crate::pdb::{SnapshotLimits, busy, snapshot_expression};
 use crate::wire::dap::conversation::{Closed, Conversation};
 use crate::wire::dap::mappings;
 use crate::wire::dap::message::request;
@@ -121,6 +122,9 @@ impl Leaving {
                 .await?;
             self.ask(4, Command::ConfigurationDone, Value::Null).await?;
             self.stand(threads).await?;
+            if self.stops == 0 {
+                self.moves().await?;
+            }
         }
         self.ask(5, Command::Disconnect, json!({"terminateDebuggee": false}))
             .await
@@ -152,6 +156,35 @@ impl Leaving {
             if message["type"] == "response" && message["request_seq"] == seq {
                 return Ok(());
             }
+        }
+    }
+
+    /// Makes sure that no thread is kept from running on by what it does for a debugger.
+    async fn moves(&mut self) -> Result<(), String> {
+        let limits = SnapshotLimits {
+            locals: false,
+            ..SnapshotLimits::default()
+        };
+        let arguments = json!({"expression": snapshot_expression(&limits), "context": "clipboard"});
+        self.send(6, Command::Evaluate, arguments).await?;
+        let answer = async {
+            loop {
+                let message = self.read().await?;
+                refused(&message, 6)?;
+                if message["type"] == "response" && message["request_seq"] == 6 {
+                    let result = message["body"]["result"].as_str();
+                    return Ok(result.and_then(busy));
+                }
+            }
+        };
+        match timeout(STANDS, answer).await {
+            Ok(Ok(None)) => Ok(()),
+            Ok(Ok(Some(does))) => {
+                let does = shortened(&does, 200);
+                Err(format!("its thread is in {does}, and has not resumed"))
+            }
+            Ok(Err(why)) => Err(why),
+            Err(_) => Err("it does not answer; native code may hold the GIL".to_owned()),
         }
     }
 

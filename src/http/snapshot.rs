@@ -42,6 +42,7 @@ use crate::telemetry::metrics::{Outcome, RefusalKind, SessionProtocol};
 use crate::upstream;
 use crate::upstream::park::takes_in;
 use crate::wire::dap::codec::weight;
+use crate::wire::json::take;
 use crate::wire::prefixed::Prefixed;
 
 /// Largest body of a request, in bytes.
@@ -157,7 +158,7 @@ pub(super) async fn look(
     exchange: &Exchange<'_>,
     principal: &Principal,
     id: &str,
-    limits: SnapshotLimits,
+    mut limits: SnapshotLimits,
     share: Arc<QuotaPermit>,
 ) -> Result<(Value, Taken), NoSnapshot> {
     let ctx = exchange.ctx;
@@ -167,6 +168,9 @@ pub(super) async fn look(
         Some(breakpoint) => authorise(principal, &breakpoint, Scope::View),
         None => Err(Denied::Hidden),
     };
+    if let Ok(authorized) = &authorized {
+        limits.hides = ctx.shown.masking.holds_for(authorized.rights());
+    }
     let shot = match authorized {
         Ok(authorized) if parks::is_own(authorized.principal(), authorized.breakpoint()) => {
             Box::pin(look_at_park(exchange, authorized, &limits)).await
@@ -400,7 +404,7 @@ fn shown(mut threads: Value, mut masking: Option<MaskedSession>) -> Value {
                     .map(|(name, value)| json!({"name": name, "type": types[name], "value": value}))
                     .collect();
                 let mut list = mask(json!({ "variables": variables }), Carries::Variables);
-                frame.insert("variables".to_owned(), list["variables"].take());
+                frame.insert("variables".to_owned(), take(&mut list, "variables"));
             }
         }
     }

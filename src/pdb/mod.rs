@@ -32,10 +32,11 @@ mod wire;
 pub(crate) use console::{answer as console_answer, expression as console_expression};
 pub use error::{Lost, PromptError};
 pub use output::Piece;
+pub(crate) use probe::interrupt;
 pub use prompt::{After, Interrupt, Options, Prompt, PromptEnd};
 pub(crate) use prompt::{COMMANDS_PROMPT, PROMPT};
 pub use snapshot::{SnapshotLimits, snapshot};
-pub(crate) use snapshot::{expression as snapshot_expression, read as read_snapshot, visit};
+pub(crate) use snapshot::{busy, expression as snapshot_expression, read as read_snapshot, visit};
 
 /// Whether `line` asks for the stack, and for nothing else.
 pub(crate) fn shows_stack(line: &str) -> bool {

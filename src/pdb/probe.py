@@ -1,6 +1,8 @@
 # Runs inside the debugged process, within one `evaluate` request, and leaves nothing behind.
 # In: `ask` (a dict), `g` and `l` (globals and locals of the evaluation). Out: `answer` (a dict). Works on Python 3.8 and later.
 import sys as _sys
+import threading
+import time
 
 
 def _target():
@@ -274,125 +276,6 @@ def _source(thing):
     return {"first": max(1, first), "lines": lines}
 
 
-def _is_helper(frame):
-    # What stands between breakpoint() and the debugger that waits.
-    file = frame.f_code.co_filename.replace("\\", "/")
-    module = str(frame.f_globals.get("__name__", ""))
-    return module.split(".")[0] == "debugpy" or file.endswith(("/ray/util/debugpy.py", "/ray/util/rpdb.py"))
-
-
-def _look(frame, line, ask, room):
-    import linecache
-
-    code = frame.f_code
-    shown = {
-        "file": code.co_filename,
-        "line": line,
-        "function": code.co_name,
-        "source": linecache.getline(code.co_filename, line, frame.f_globals).strip(),
-    }
-    own = "/ray/_private/" in code.co_filename.replace("\\", "/")
-    if ask["around"] and not own:
-        first = shown["first"] = max(1, line - ask["around"])
-        lines = linecache.getlines(code.co_filename, frame.f_globals)[first - 1 : line + ask["around"]]
-        shown["lines"] = [text.rstrip()[:300] for text in lines]
-        if ask["locals"]:
-            shown["types"] = {name: type(value).__name__ for name, value in _locals(frame, ask)}
-    if ask["locals"] and not own:
-        names = shown["locals"] = {}
-        for name, value in _locals(frame, ask):
-            text = _repr(value, name) if room[0] > 0 else "..."
-            if len(text) > ask["limit"]:
-                text = text[: ask["limit"]] + "..."
-            room[0] -= len(text)
-            names[name] = text
-    return shown
-
-
-def _locals(frame, ask):
-    # pydevd keeps what was returned in a variable of the program's frame.
-    own = [(name, value) for name, value in frame.f_locals.items() if not name.startswith("__pydevd")]
-    return own[: ask["names"]]
-
-
-# What says of a process where it runs, and nothing of what it does.
-_OF_ITS_NODE = ("HOSTNAME", "PWD", "OLDPWD", "SHLVL", "_", "LS_COLORS", "WINDOWID", "TERM")
-
-
-def _process(ask):
-    # What may differ between processes that run the same, each kind as a frame with its names: variables of the environment,
-    # versions of what is loaded, and states of random numbers by their checksums. No code of the program runs.
-    import os, zlib
-
-    def versions():
-        for name, module in list(_sys.modules.items()):
-            own = getattr(module, "__dict__", {}) if "." not in name else {}
-            if type(own.get("__version__")) is str:
-                yield name, own["__version__"]
-
-    def states():
-        of = {"random": lambda m: m.getstate(), "numpy.random": lambda m: m.get_state(), "torch": lambda m: m.get_rng_state().tolist()}
-        for name, state in of.items():
-            try:
-                yield name, "checksum %08x" % zlib.crc32(repr(state(_sys.modules[name])).encode())
-            except Exception:
-                pass
-
-    environ = ((k, v) for k, v in os.environ.items() if not k.startswith("RAY_") and k not in _OF_ITS_NODE)
-    kinds = {"environment": environ, "packages": versions(), "random numbers": states()}
-    frames = [
-        {"file": "its process", "line": 0, "function": kind, "source": "", "locals": {k: v[: ask["limit"]] for k, v in sorted(of)[: ask["names"]]}}
-        for kind, of in kinds.items()
-    ]
-    return {"name": "the process", "process": True, "frames": frames}
-
-
-def _suspends(frame):
-    # Where a thread stands that the debugger has stopped: at a later stop there is no helper on its stack.
-    return _is_of_debugger(frame) and frame.f_code.co_name.endswith("do_wait_suspend")
-
-
-def _is_of_debugger(frame):
-    return "pydevd" in frame.f_code.co_filename
-
-
-def _snapshot(ask):
-    # The threads that wait for a debugger, or stand in it, oldest frame first. Runs in a thread of the debugger.
-    import threading
-
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
-    errors = getattr(_sys, "_current_exceptions", dict)()
-    room = [ask["room"]]
-    threads = []
-    for ident, frame in _sys._current_frames().items():
-        stack = []
-        while frame is not None:
-            stack.append(frame)
-            frame = frame.f_back
-        first = next((at for at, frame in enumerate(stack) if _is_helper(frame) or _suspends(frame)), None)
-        if first is None:
-            continue
-        while first < len(stack) and (_is_helper(stack[first]) or _is_of_debugger(stack[first])):
-            first += 1
-        frames = stack[first:][: ask["frames"]]
-        shown = {"name": names.get(ident, str(ident)), "frames": [_look(f, f.f_lineno, ask, room) for f in frames][::-1]}
-        error = errors.get(ident)
-        error = error[1] if isinstance(error, tuple) else error
-        if error is not None:
-            # Its text is made by the program's own code.
-            text = ": " + _repr(error, "exception") if ask["locals"] else ""
-            shown["exception"] = (type(error).__name__ + text)[: ask["limit"]]
-            trace, raised = error.__traceback__, []
-            while trace is not None and len(raised) < ask["frames"]:
-                raised.append(_look(trace.tb_frame, trace.tb_lineno, ask, room))
-                trace = trace.tb_next
-            shown["raised"] = raised
-        threads.append(shown)
-    if ask.get("process") and ask["locals"] and threads:
-        threads.append(_process(ask))
-    return {"threads": threads}
-
-
 def _run(ask):
     import linecache, os
 
@@ -454,6 +337,63 @@ def _run(ask):
     return {"error": "unknown"}
 
 
-answer = _run(ask)
+# Of an evaluation: whether it may be interrupted still, and has been.
+_guard = {"lock": threading.Lock(), "open": True, "sent": False}
+
+
+def _guarded(ask):
+    # An interrupt comes to the expression, or to nothing: never to the task, whose thread this may be.
+    try:
+        try:
+            return _run(ask)
+        finally:
+            with _guard["lock"]:
+                _guard["open"] = False
+            if _guard["sent"]:
+                time.sleep(0.05)  # It comes now, if it has not come before.
+    except KeyboardInterrupt:
+        return {"text": "*** KeyboardInterrupt\n", "failed": True}
+
+
+def _interrupt():
+    # Raises KeyboardInterrupt in the evaluations of this probe that other threads are in. Code in C notices it in the main
+    # thread alone, where Python's own handler takes the signal.
+    import ctypes, signal
+
+    main, count = threading.main_thread().ident, 0
+    for ident, frame in _sys._current_frames().items():
+        while frame is not None and not (frame.f_code.co_name == "_guarded" and "_guard" in frame.f_globals):
+            frame = frame.f_back
+        guard = frame.f_globals["_guard"] if frame is not None else _guard
+        with guard["lock"]:
+            if guard is _guard or guard["sent"] or not guard["open"]:
+                continue
+            guard["sent"] = True
+            if ident == main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                signal.pthread_kill(ident, signal.SIGINT)
+            else:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(KeyboardInterrupt))
+        count += 1
+    return {"interrupted": count}
+
+
+def _without_warning():
+    # pydevd warns of an evaluation that takes its time, and quotes it: that is this file.
+    frame = _sys._getframe()
+    while frame is not None and "on_warn_evaluation_timeout" not in frame.f_code.co_varnames:
+        frame = frame.f_back
+    try:
+        tracker, warn = frame.f_locals["timeout_tracker"], frame.f_locals["on_warn_evaluation_timeout"]
+        with tracker._lock:
+            handles = list(tracker._thread._handles)
+        for handle in handles:
+            if handle.on_timeout is warn:
+                handle.disposed = True
+    except (AttributeError, KeyError):
+        pass  # It has no such thing.
+
+
+_without_warning()
+answer = _interrupt() if ask["op"] == "interrupt" else _guarded(ask)
 if ask.get("ranks"):
     answer["rank"] = _ranks().get("rank")

@@ -2,12 +2,12 @@
 //!
 //! pdb's answers come from Python itself (`repr`, `pprint`, `linecache`, `inspect`), so they are asked for there, in
 //! the selected frame, instead of being guessed from a debugger's display values. Nothing stays in the process.
-//! `probe.py` is the whole of it. Question and answer travel as plain text, the question first, so that a person who
+//! `snapshot.py` and `probe.py` are the whole of it. Question and answer travel as plain text, the question first, so that a person who
 //! records, judges or masks the session reads what is asked and said.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-const SOURCE: &str = include_str!("probe.py");
+const SOURCE: &str = concat!(include_str!("snapshot.py"), "\n", include_str!("probe.py"));
 
 /// The expression that answers `ask`, an object with `op`. Its value is a string of ASCII JSON.
 pub(super) fn expression(ask: &Value) -> String {
@@ -19,6 +19,12 @@ pub(super) fn expression(ask: &Value) -> String {
         literal(ask.to_string()),
         literal(SOURCE.to_owned()),
     )
+}
+
+/// The arguments of an `evaluate` without a frame that interrupts the [expressions](expression) which the process still evaluates. One in
+/// native code goes on.
+pub(crate) fn interrupt() -> Value {
+    json!({"expression": expression(&json!({"op": "interrupt"})), "context": "clipboard"})
 }
 
 /// What the process answered: `result` of the `evaluate` response.

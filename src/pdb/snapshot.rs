@@ -1,13 +1,14 @@
 //! Stack and locals of a task that waits, without releasing it.
 //!
 //! debugpy lets a task run on when a client that has said `configurationDone` leaves; one that has not said it leaves no
-//! trace. Before `configurationDone` the debugger already evaluates expressions, in a thread of its own, and Python lets
-//! any thread look at the frames of the others. (Measured with debugpy 1.8.22; `variables` is refused there, as no
-//! thread is suspended.)
+//! trace. Before `configurationDone` the debugger already evaluates expressions, in a thread of its own or in the one that waits for
+//! the client, and Python lets any thread look at the frames of the others. So the probe runs the program's code in a thread of its own,
+//! with deadlines. (Measured with debugpy 1.8.22; `variables` is refused there, as no thread is suspended.)
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
@@ -24,6 +25,9 @@ const ROOM: usize = 2_000_000;
 /// How long the debugger may take to answer a goodbye.
 const GOODBYE: Duration = Duration::from_secs(2);
 
+/// How long the debugger may take to answer: the probe takes 5 s at most, unless native code holds the GIL.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// How long an attach to what is parked may take.
 const VISIT: Duration = Duration::from_secs(30);
 
@@ -36,8 +40,10 @@ pub struct SnapshotLimits {
     pub names: usize,
     /// Frames of a thread.
     pub frames: usize,
-    /// Values of variables, which are made by the program's own `__repr__`.
+    /// Values of variables.
     pub locals: bool,
+    /// Values without the program's own `__repr__`, and without their text.
+    pub hides: bool,
     /// What may differ between processes beside their variables: the environment, versions of packages, states of random numbers.
     pub process: bool,
     /// Lines of source before the one where a frame stands, and as many behind it.
@@ -55,6 +61,7 @@ impl Default for SnapshotLimits {
             names: 200,
             frames: 100,
             locals: true,
+            hides: false,
             process: false,
             around: 0,
             patience: Duration::from_secs(30),
@@ -128,7 +135,14 @@ where
     attach(wire, client, None).await?;
     // Without a frame, as no thread is suspended; never `configurationDone`.
     let evaluate = json!({"expression": expression(limits), "context": "clipboard"});
-    let body = ask(wire, Command::Evaluate, evaluate).await?;
+    let body = timeout(ANSWER_TIMEOUT, ask(wire, Command::Evaluate, evaluate)).await;
+    let late = |_| {
+        PromptError::Refused(format!(
+            "the debugger of the worker does not answer within {} s: native code may hold Python's lock (GIL); the task is as it was",
+            ANSWER_TIMEOUT.as_secs()
+        ))
+    };
+    let body = body.map_err(late)??;
     let result = body["result"].as_str().unwrap_or_default();
     let mut taken = wire.keep();
     // Beside the text there is what is read of it.
@@ -161,8 +175,53 @@ where
 pub(crate) fn expression(limits: &SnapshotLimits) -> String {
     probe::expression(&json!({
         "op": "snapshot", "limit": limits.value, "names": limits.names, "frames": limits.frames,
-        "locals": limits.locals, "process": limits.process, "around": limits.around, "room": ROOM,
+        "locals": limits.locals, "hides": limits.hides, "process": limits.process, "around": limits.around, "room": ROOM,
     }))
+}
+
+/// The probe's answer. A worker may answer anything.
+#[derive(Debug, Deserialize)]
+struct SnapshotAnswer {
+    threads: Vec<ThreadAnswer>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+struct ThreadAnswer {
+    name: String,
+    frames: Vec<FrameAnswer>,
+    /// What it does in the debugger but wait, such as an expression.
+    #[serde(skip_serializing)]
+    does: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exception: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    raised: Option<Vec<FrameAnswer>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    process: Option<bool>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+struct FrameAnswer {
+    file: String,
+    line: u32,
+    function: String,
+    source: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lines: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    types: Option<Map<String, Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    locals: Option<Map<String, Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    digests: Option<Map<String, Value>>,
+}
+
+/// What the first thread does that has not left the debugger, and does not wait there, as a debugger tells by `result`; `None`: none.
+pub(crate) fn busy(result: &str) -> Option<String> {
+    let answer = SnapshotAnswer::deserialize(probe::answer(result)?).ok()?;
+    answer.threads.into_iter().find_map(|thread| thread.does)
 }
 
 /// The threads that a debugger tells by `result`.
@@ -170,12 +229,13 @@ pub(crate) fn expression(limits: &SnapshotLimits) -> String {
 /// # Errors
 /// [`PromptError::Refused`].
 pub(crate) fn read(result: &str) -> Result<Value, PromptError> {
-    match probe::answer(result).map(|mut found| found["threads"].take()) {
-        Some(threads @ Value::Array(_)) => Ok(threads),
-        _ => Err(PromptError::Refused(
+    let answer = probe::answer(result).and_then(|found| SnapshotAnswer::deserialize(found).ok());
+    let threads = answer.and_then(|answer| serde_json::to_value(answer.threads).ok());
+    threads.ok_or_else(|| {
+        PromptError::Refused(
             "the debugger of the worker gives no stack; is debugpy older than 1.8?".to_owned(),
-        )),
-    }
+        )
+    })
 }
 
 async fn ask<S>(
@@ -230,9 +290,10 @@ print(answer)
 print(sorted(set(called)))
 ";
 
-    fn asked(locals: bool) -> Option<(Value, String)> {
+    fn asked(locals: bool, hides: bool) -> Option<(Value, String)> {
         let limits = SnapshotLimits {
             locals,
+            hides,
             ..SnapshotLimits::default()
         };
         let program = PROGRAM.replace("EXPRESSION", &expression(&limits));
@@ -243,15 +304,135 @@ print(sorted(set(called)))
     }
 
     #[test]
-    fn without_variables_no_code_of_the_program_runs() {
-        let Some((threads, called)) = asked(false) else {
-            return;
-        };
-        assert_eq!(threads[0]["exception"], "Failed", "{threads}");
-        assert_eq!(threads[0]["raised"][0]["function"], "fails", "{threads}");
-        assert_eq!(called, "[]");
-        let (threads, called) = asked(true).unwrap();
+    fn view_and_no_locals_run_no_code_of_the_program() {
+        for (locals, hides) in [(false, false), (true, true)] {
+            let Some((threads, called)) = asked(locals, hides) else {
+                return;
+            };
+            let exception = threads[0]["exception"].as_str().unwrap();
+            assert!(exception.starts_with("Failed"), "{threads}");
+            assert_eq!(threads[0]["raised"][0]["function"], "fails", "{threads}");
+            assert_eq!(called, "[]");
+        }
+        let (threads, called) = asked(true, false).unwrap();
         assert_eq!(threads[0]["exception"], "Failed: noisy", "{threads}");
         assert_eq!(called, "['Failed', 'Noisy']");
+    }
+
+    /// A task that waits in a helper of debugpy's with these variables, and is looked at twice; the seconds of each time.
+    const VALUES: &str = "
+import json, sys, threading, time, types
+main = threading.main_thread()
+ran_by = set()
+class Value:
+    def __init__(self, does): self.does = does
+    def __repr__(self):
+        ran_by.add(threading.current_thread().name)
+        return self.does() or 'done'
+def hangs(): threading.Event().wait()
+def slow(): time.sleep(2)
+def exits(): sys.exit(3)
+def interrupted(): raise KeyboardInterrupt
+helper = types.ModuleType('debugpy')
+exec('def waits(ready, go): ready.set(); go.wait()', helper.__dict__)
+def task(ready, go):
+    step, names, text = 7, {'b', 'a'}, 'x' * 5000
+    good, exit, interrupt, plain = Value(lambda: None), Value(exits), Value(interrupted), object()
+    LOCALS
+    helper.waits(ready, go)
+ready, go = threading.Event(), threading.Event()
+threading.Thread(target=task, args=(ready, go), name='task').start()
+ready.wait()
+for _ in range(2):
+    began = time.monotonic()
+    print(EXPRESSION)
+    print(time.monotonic() - began)
+print(sorted(ran_by))
+go.set()
+import os; sys.stdout.flush(); os._exit(0)
+";
+
+    /// Both snapshots of a task with these variables besides, with the seconds that each took, and the threads that ran a `__repr__`.
+    fn values(locals: &str) -> Option<([(Value, f64); 2], String)> {
+        let expression = expression(&SnapshotLimits::default());
+        let program = VALUES.replace("LOCALS", locals);
+        let program = program.replace("EXPRESSION", &expression);
+        let said = String::from_utf8(printed(&program)?).unwrap();
+        let mut lines = said.lines();
+        let mut next = || {
+            let threads = read(lines.next().unwrap()).unwrap();
+            let frames = threads[0]["frames"].as_array().unwrap();
+            let frame = frames.last().unwrap().clone();
+            (frame, lines.next().unwrap().parse().unwrap())
+        };
+        let both = [next(), next()];
+        Some((both, lines.next().unwrap().to_owned()))
+    }
+
+    #[test]
+    fn one_value_hides_no_other_and_runs_in_no_thread_of_the_program() {
+        let Some(([(frame, took), (again, took_again)], ran_by)) = values("bad = Value(hangs)")
+        else {
+            return;
+        };
+        let of = |name: &str| frame["locals"][name].as_str().unwrap().to_owned();
+        assert_eq!(of("step"), "7");
+        assert_eq!(of("names"), "{'a', 'b'}");
+        assert!(of("text").ends_with("..."), "{frame}");
+        assert_eq!(of("good"), "done");
+        assert_eq!(of("exit"), "‹no repr: SystemExit›");
+        assert_eq!(of("interrupt"), "‹no repr: KeyboardInterrupt›");
+        assert_eq!(of("bad"), "‹no repr within 0.5 s›");
+        assert_eq!(frame["types"]["bad"], "Value");
+        assert!(took < 2.0, "{took}");
+        // Its thread hangs still: the next snapshot begins no other, and says so.
+        let of = |name: &str| again["locals"][name].as_str().unwrap().to_owned();
+        assert_eq!(
+            (&*of("step"), &again["types"]["good"]),
+            ("7", &json!("Value"))
+        );
+        assert!(of("plain").starts_with("<object object at "), "{again}");
+        assert_eq!(
+            of("good"),
+            "‹no repr: one of an earlier snapshot has not returned›"
+        );
+        assert!(took_again < 1.0, "{took_again}");
+        assert_eq!(ran_by, "['ray-relay-probe']");
+    }
+
+    #[test]
+    fn slow_values_take_five_seconds_together() {
+        let many = "slow = [Value(slow) for _ in range(20)]; a, b, c, d = slow[:4]";
+        let Some(([(frame, took), _], _)) = values(many) else {
+            return;
+        };
+        let of = |name: &str| frame["locals"][name].as_str().unwrap().to_owned();
+        assert_eq!((&*of("step"), &*of("good")), ("7", "done"));
+        for name in ["slow", "a", "b", "c", "d"] {
+            assert!(of(name).starts_with("‹no repr within "), "{frame}");
+        }
+        assert!((4.5..7.0).contains(&took), "{took}");
+    }
+
+    #[test]
+    fn any_answer_of_a_worker_is_read_or_refused() {
+        let frame = json!({"file": "a.py", "line": 1, "function": "f", "source": ""});
+        let good = json!({"threads": [{"name": "MainThread", "frames": [frame]}]});
+        assert!(read(&good.to_string()).is_ok());
+        let shapes = [
+            json!([]),
+            json!("x"),
+            json!(1),
+            json!(true),
+            json!({}),
+            json!({"threads": {}}),
+            json!({"threads": [1]}),
+            json!({"threads": [{"name": 1, "frames": []}]}),
+            json!({"threads": [{"name": "x", "frames": [[]]}]}),
+            json!({"threads": [{"name": "x", "frames": [{"file": "a"}]}]}),
+        ];
+        for shape in shapes {
+            assert!(read(&shape.to_string()).is_err(), "{shape}");
+        }
     }
 }

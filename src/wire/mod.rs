@@ -8,6 +8,7 @@ pub mod debugger;
 pub(crate) mod descriptors;
 pub(crate) mod gzip;
 pub(crate) mod human_time;
+pub(crate) mod json;
 pub(crate) mod link;
 pub(crate) mod own_socket;
 pub mod peer_stream;

@@ -22,6 +22,7 @@ use crate::cli::{Failure, SnapshotArgs};
 use crate::listing::row::Row;
 use crate::pdb::SnapshotLimits;
 use crate::wire::human_time::span;
+use crate::wire::json::take;
 use crate::wire::text::replaced;
 
 /// Tasks that are looked at at a time: as many as a relay lets one person.
@@ -47,7 +48,7 @@ Paused tasks stay paused exactly as they were: nothing is released, and another 
 
 What it does not allow:
   - a task that is being debugged, as a worker has room for one debugger (it is listed with its holder);
-  - values are written by the program's own __repr__, in a thread of the debugger while the task's own thread waits. One that takes a lock which the task holds gives no answer, and the snapshot of that task fails after 30 s. --no-locals runs no code of the program.
+  - values are written by the program's own __repr__, in a thread of the probe's own. It has 0.5 s for each and 5 s for all: `‹no repr within 0.5 s›` stands for one that is late. While one hangs, the next snapshots of that task run no __repr__. With the permission `view` alone, and with --no-locals, none runs.
 
 --running and --job look at what runs, wherever it is, and it runs on. First come those that are elsewhere than the others, with what each waits in (collectives of torch.distributed, ray.get, queues, sockets, locks, ...). Then come the stacks of all as one tree, with ranks where they part, and with variables where the source has them. Who does not answer is named. It takes the permission `view` on each, and a source of stacks. The agent of its node gives them with variables, by the hook in the worker or py-spy. Otherwise the Ray head's own py-spy gives them without variables, where the head lets it (from Ray 2.56 on RAY_DASHBOARD_ENABLE_PROFILING=1). What gives none says why, and what would.
 
@@ -143,7 +144,7 @@ async fn failed(client: &RelayClient, args: &SnapshotArgs, name: &str) -> Result
 /// The threads of the task that `row` of the list is about.
 async fn look(client: &RelayClient, args: &SnapshotArgs, row: &Value) -> Result<Value, RelayError> {
     let seen = seen(client, &row["id"], (!args.no_locals, false), args.limit).await;
-    seen.map(|mut seen| threads(seen["threads"].take()))
+    seen.map(|mut seen| threads(take(&mut seen, "threads")))
 }
 
 /// What the relay shows of the paused task of this `id`: with values of so many characters, or without any, and maybe what else

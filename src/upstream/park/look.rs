@@ -6,8 +6,8 @@ use tokio::time::{Duration, Instant};
 use crate::recording::{CaptureTee, Direction};
 use crate::session::parks::Busy;
 
-/// How long a debugger may take to answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a debugger may take to answer: the probe takes 5 s at most.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Who has asked, and until when that one waits.
 pub(super) struct Looking {

@@ -1,0 +1,247 @@
+# The part of the probe that makes a snapshot. Runs inside the debugged process, before probe.py in the same text, and leaves nothing
+# behind but the one thread of a value whose code does not return.
+import itertools
+import sys as _sys
+import threading
+import time
+
+# Seconds for the code of one value and for those of a snapshot, and the name of the thread that runs it.
+_VALUE_TIMEOUT, _VALUES_TIMEOUT, _THREAD = 0.5, 5.0, "ray-relay-probe"
+
+# Python's own types whose text is made without code of the program, and how deep they are looked through.
+_PLAIN, _DEPTH = {int, float, complex, bool, type(None), str, bytes, bytearray, type(Ellipsis), range}, 20
+# What Python itself makes of any object, of a class, a function and a lock.
+_OWN = [kind.__dict__["__repr__"] for kind in (object, type, type(lambda: 0), type(len), type(threading.Lock()))]
+
+
+def _type_name(value):
+    return type.__dict__["__name__"].__get__(type(value))
+
+
+def _has_own_repr(kind):
+    mro, of = type.__dict__["__mro__"].__get__, type.__dict__["__dict__"].__get__
+    found = next(of(base)["__repr__"] for base in mro(kind) if "__repr__" in of(base))
+    return not any(found is one for one in _OWN)
+
+
+def _cut(text, limit):
+    text = str.__getitem__(text, slice(limit + 1))
+    return text if len(text) <= limit else text[:limit] + "..."
+
+
+def _plain(value, limit, depth=_DEPTH):
+    # The text of `value`, a little more than `limit` of it at most. None: code of the program would have to run for it.
+    kind = type(value)
+    if kind in _PLAIN:
+        if kind in (str, bytes, bytearray):
+            return repr(value[: limit + 1])
+        if kind is int and value.bit_length() > min(4 * limit, 14000):
+            return "<%d bits>" % value.bit_length()
+        return repr(value)
+    marks = {list: "[]", tuple: "()", set: "{}", frozenset: "{}", dict: "{}"}.get(kind)
+    if marks is None and not _has_own_repr(kind):
+        return repr(value)
+    if marks is None or depth == 0:
+        return None
+    if not value:
+        return repr(value)
+    texts, room = [], limit
+    # At once, as another thread may change it.
+    for item in list(itertools.islice(value.items() if kind is dict else value, limit + 1)):
+        if room < 0:
+            break
+        parts = [_plain(part, room, depth - 1) for part in (item if kind is dict else (item,))]
+        if None in parts:
+            return None
+        texts.append(": ".join(parts))
+        room -= len(texts[-1]) + 2
+    if kind in (set, frozenset):
+        texts.sort()  # In each process it has an order of its own.
+    text = marks[0] + ", ".join(texts) + ("," if kind is tuple and len(value) == 1 else "") + marks[1]
+    return "frozenset(%s)" % text if kind is frozenset else text
+
+
+class _Texts:
+    # The texts of values. What code of the program has to make is made in a thread of its own, and never in one of the
+    # program's: that may hold what this code waits for, and pydevd gives an expression to any thread that waits for it.
+    def __init__(self, ask):
+        self.limit, self.room, self.hides, self.todo = ask["limit"], ask["room"], ask.get("hides"), []
+
+    def put(self, into, key, value, form="%s"):
+        if self.room <= 0:
+            into[key] = form % "..."
+            return
+        try:
+            text = _plain(value, self.limit)
+        except Exception:
+            text = None
+        if text is None and self.hides:
+            text = "<%s>" % _type_name(value)
+        if text is None:
+            into[key] = None
+            self.todo.append((into, key, value, form))
+        else:
+            self.set(into, key, text, form)
+
+    def set(self, into, key, text, form):
+        into[key] = _cut(form % _cut(text, self.limit), self.limit)
+        self.room -= len(into[key])
+
+    def make(self):
+        if not self.todo:
+            return
+        late, over = "\u2039no repr within %g s\u203a" % _VALUE_TIMEOUT, "\u2039no repr within %g s\u203a" % _VALUES_TIMEOUT
+        # pydevd hides its threads from `threading.enumerate`, and so this one.
+        others = [one for one in list(threading._active.values()) if type(one) is threading.Thread and one.name == _THREAD]
+        if others:
+            late = over = "\u2039no repr: one of an earlier snapshot has not returned\u203a"
+        made, done = [], threading.Event()
+        until = time.monotonic() + _VALUES_TIMEOUT
+
+        def run():
+            for _, _, value, _ in self.todo:
+                began = time.monotonic()
+                if began > until:
+                    return
+                made.append(began)
+                try:
+                    text = _cut(repr(value), self.limit)
+                except BaseException as why:
+                    text = "\u2039no repr: %s\u203a" % _type_name(why)
+                made[-1] = text if time.monotonic() - began <= _VALUE_TIMEOUT else late
+            done.set()
+
+        try:
+            if not others:
+                thread = threading.Thread(target=run, name=_THREAD, daemon=True)
+                # A debugger does not stop it with the others.
+                thread.pydev_do_not_trace = thread.is_pydev_daemon_thread = True
+                thread.start()
+                # The last one is waited for no longer than any other.
+                while not done.wait(0.02) and time.monotonic() < until:
+                    if len(made) == len(self.todo) and type(made[-1]) is float and time.monotonic() - made[-1] > _VALUE_TIMEOUT:
+                        break
+        except RuntimeError:
+            pass  # The system has no room for one more thread.
+        for at, (into, key, _, form) in enumerate(self.todo):
+            text = made[at] if at < len(made) else over
+            self.set(into, key, late if type(text) is float else text, form)
+
+
+def _is_helper(frame):
+    # What stands between breakpoint() and the debugger that waits.
+    file = frame.f_code.co_filename.replace("\\", "/")
+    module = str(frame.f_globals.get("__name__", ""))
+    return module.split(".")[0] == "debugpy" or file.endswith(("/ray/util/debugpy.py", "/ray/util/rpdb.py"))
+
+
+def _look(frame, line, ask, texts):
+    import linecache
+
+    code = frame.f_code
+    shown = {
+        "file": code.co_filename,
+        "line": line,
+        "function": code.co_name,
+        "source": linecache.getline(code.co_filename, line, frame.f_globals).strip(),
+    }
+    own = "/ray/_private/" in code.co_filename.replace("\\", "/")
+    if ask["around"] and not own:
+        first = shown["first"] = max(1, line - ask["around"])
+        lines = linecache.getlines(code.co_filename, frame.f_globals)[first - 1 : line + ask["around"]]
+        shown["lines"] = [text.rstrip()[:300] for text in lines]
+    if ask["locals"] and not own:
+        names = shown["locals"] = {}
+        shown["types"] = {}
+        for name, value in _locals(frame, ask):
+            shown["types"][name] = _type_name(value)
+            texts.put(names, name, value)
+    return shown
+
+
+def _locals(frame, ask):
+    # pydevd keeps what was returned in a variable of the program's frame.
+    own = [(name, value) for name, value in frame.f_locals.items() if not name.startswith("__pydevd")]
+    return own[: ask["names"]]
+
+
+# What says of a process where it runs, and nothing of what it does.
+_OF_ITS_NODE = ("HOSTNAME", "PWD", "OLDPWD", "SHLVL", "_", "LS_COLORS", "WINDOWID", "TERM")
+
+
+def _process(ask):
+    # What may differ between processes that run the same, each kind as a frame with its names: variables of the environment,
+    # versions of what is loaded, and states of random numbers by their checksums. No code of the program runs.
+    import os, zlib
+
+    def versions():
+        for name, module in list(_sys.modules.items()):
+            own = getattr(module, "__dict__", {}) if "." not in name else {}
+            if type(own.get("__version__")) is str:
+                yield name, own["__version__"]
+
+    def states():
+        of = {"random": lambda m: m.getstate(), "numpy.random": lambda m: m.get_state(), "torch": lambda m: m.get_rng_state().tolist()}
+        for name, state in of.items():
+            try:
+                yield name, "checksum %08x" % zlib.crc32(repr(state(_sys.modules[name])).encode())
+            except Exception:
+                pass
+
+    environ = ((k, v) for k, v in os.environ.items() if not k.startswith("RAY_") and k not in _OF_ITS_NODE)
+    kinds = {"environment": environ, "packages": versions(), "random numbers": states()}
+    frames = [
+        {"file": "its process", "line": 0, "function": kind, "source": "", "locals": {k: _cut(v, ask["limit"]) for k, v in sorted(of)[: ask["names"]]}}
+        for kind, of in kinds.items()
+    ]
+    return {"name": "the process", "process": True, "frames": frames}
+
+
+def _suspends(frame):
+    # Where a thread stands that the debugger has stopped: at a later stop there is no helper on its stack.
+    return _is_of_debugger(frame) and frame.f_code.co_name.endswith("do_wait_suspend")
+
+
+def _is_of_debugger(frame):
+    return "pydevd" in frame.f_code.co_filename
+
+
+def _snapshot(ask):
+    # The threads that wait for a debugger, or stand in it, oldest frame first. Runs in a thread of the debugger, or in one of
+    # the program's that waits for it: so none of the program's code is run here.
+    names = {ident: threading.Thread.name.fget(thread) for ident, thread in list(threading._active.items())}
+    errors = getattr(_sys, "_current_exceptions", dict)()
+    texts = _Texts(ask)
+    threads = []
+    for ident, frame in _sys._current_frames().items():
+        stack = []
+        while frame is not None:
+            stack.append(frame)
+            frame = frame.f_back
+        first = next((at for at, frame in enumerate(stack) if _is_helper(frame) or _suspends(frame)), None)
+        if first is None:
+            continue
+        inner = (f for f in stack[:first] if not (_is_helper(f) or _is_of_debugger(f) or f.f_code.co_filename == threading.__file__))
+        inner = next(inner, None) if ident != threading.get_ident() else None
+        while first < len(stack) and (_is_helper(stack[first]) or _is_of_debugger(stack[first])):
+            first += 1
+        frames = stack[first:][: ask["frames"]]
+        shown = {"name": names.get(ident, str(ident)), "frames": [_look(f, f.f_lineno or 0, ask, texts) for f in frames][::-1]}
+        if inner is not None:
+            shown["does"] = "%s() at %s:%s" % (inner.f_code.co_name, inner.f_code.co_filename, inner.f_lineno)
+        error = errors.get(ident)
+        error = error[1] if type(error) is tuple else error
+        if error is not None:
+            shown["exception"] = _type_name(error)
+            if ask["locals"] and not ask.get("hides"):
+                texts.put(shown, "exception", error, shown["exception"].replace("%", "%%") + ": %s")
+            trace, raised = BaseException.__traceback__.__get__(error), []
+            while trace is not None and len(raised) < ask["frames"]:
+                raised.append(_look(trace.tb_frame, trace.tb_lineno or 0, ask, texts))
+                trace = trace.tb_next
+            shown["raised"] = raised
+        threads.append(shown)
+    if ask.get("process") and ask["locals"] and threads:
+        threads.append(_process(ask))
+    texts.make()
+    return {"threads": threads}
