@@ -37,6 +37,8 @@ const GREETING: Duration = Duration::from_secs(10);
 const WELCOME: Duration = Duration::from_secs(3);
 /// The deadline of `initialized`: debugpy itself waits 15 s for the process before it refuses an attach.
 const ATTACH: Duration = Duration::from_secs(30);
+/// How long an expression of a client that is gone may go on before it is interrupted.
+const INTERRUPT_AFTER: Duration = Duration::from_secs(1);
 /// The deadline of what is being evaluated in the task, which cannot run on before. An adapter whose client is gone
 /// when it has the answer ends (debugpy 1.8.0 to 1.8.22), so it is waited for, however long a person would not.
 const EVALUATED: Duration = Duration::from_secs(60);
@@ -121,8 +123,19 @@ impl DebuggerConnection {
             self.exchange(ATTACH, |ledger| ledger.progress.attach != Attach::Sent)
                 .await;
         }
-        self.exchange(EVALUATED, |ledger| ledger.progress.evaluating == 0)
-            .await;
+        let evaluated = |ledger: &ProtocolTracker| ledger.progress.evaluating == 0;
+        self.exchange(INTERRUPT_AFTER, evaluated).await;
+        if !evaluated(&self.ledger)
+            && !self.ledger.progress.configured
+            && let Some(tenant) = &mut self.tenant
+        {
+            // The hold of a snapshot ends with it, also where native code keeps the debugger from its answer.
+            tenant.give_back();
+        }
+        if !evaluated(&self.ledger) && !self.ledger.progress.disconnect {
+            self.request(Command::Evaluate, crate::pdb::interrupt());
+            self.exchange(EVALUATED, evaluated).await;
+        }
         self.say_held();
         if !self.ledger.progress.disconnect {
             if self.ledger.progress.attach == Attach::Initialized {

@@ -12,7 +12,7 @@ use super::Worker;
 use super::kept::Stored;
 use super::legacy::LegacySession;
 use crate::memory::Account;
-use crate::pdb::Prompt;
+use crate::pdb::{self, Prompt};
 use crate::wire::dap::codec::{FrameError, parse};
 use crate::wire::dap::kept::{self, Kept, Meaning};
 use crate::wire::dap::message::{named_subprocess, request};
@@ -20,6 +20,7 @@ use crate::wire::dap::names::Command;
 use crate::wire::dap::peek::Depth;
 use crate::wire::dap::scanner::Rules;
 use crate::wire::dap::splice::{NullPeer, Side, Splice, SpliceEvent};
+use crate::wire::json::take;
 use crate::wire::prefixed::Prefixed;
 use crate::wire::tunnel::messages::ParkTerms;
 
@@ -108,6 +109,13 @@ pub(crate) enum UnattendedEvent {
     Garbled,
 }
 
+impl UnattendedEvent {
+    /// Nothing follows.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self, Self::Gone | Self::Closed | Self::Garbled)
+    }
+}
+
 /// The question that a debugger is asked, by the number of its request.
 #[derive(Debug, Default)]
 struct UnattendedRequest(Option<Value>);
@@ -126,8 +134,8 @@ impl UnattendedRequest {
         self.0 = None;
         let text = |value: Value| value.as_str().unwrap_or_default().to_owned();
         Some(UnattendedEvent::Value(match message["success"] == true {
-            true => Ok(text(message["body"]["result"].take())),
-            false => Err(text(message["message"].take())),
+            true => Ok(text(take(&mut take(&mut message, "body"), "result"))),
+            false => Err(text(take(&mut message, "message"))),
         }))
     }
 }
@@ -258,6 +266,19 @@ impl Unattended {
                 true
             }
             Ear::Legacy(_) => false,
+        }
+    }
+
+    /// Interrupts what the lost client has had evaluated; native code goes on. To be polled to its end.
+    pub(crate) async fn interrupt(&mut self) {
+        let arguments = pdb::interrupt();
+        match &mut self.line {
+            Ear::Splice(splice) => {
+                let request = request(OWN_SEQ, Command::Evaluate, arguments).to_string();
+                splice.insert_body(Side::Worker, request.as_bytes());
+            }
+            Ear::Prompt(prompt) => drop(timeout(SENT, prompt.evaluate(arguments)).await),
+            Ear::Legacy(_) => {}
         }
     }
 

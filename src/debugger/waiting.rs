@@ -11,6 +11,9 @@ use super::unattended::{Taker, Unattended, UnattendedEvent};
 /// How long the debugger may still work on what the lost client has asked, when another one wants to go on.
 const BUSY: Duration = Duration::from_secs(5);
 
+/// How long an expression of the lost client may go on before it is interrupted: its answer comes to nobody.
+const INTERRUPT_AFTER: Duration = Duration::from_secs(10);
+
 /// How often it is looked at meanwhile.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -22,6 +25,8 @@ pub(crate) struct Waiting<W> {
     /// When its time is over.
     pub(crate) until: Instant,
     wanted: Option<WaitRequest<W>>,
+    /// When an expression that goes on is interrupted.
+    interrupt_at: Option<Instant>,
 }
 
 /// Who wants to go on with it, by what, and for how long that one waits.
@@ -40,6 +45,8 @@ pub(crate) enum AfterWaiting<W> {
     Ready(W),
     /// This one is refused: the debugger is at work still.
     Busy(W),
+    /// An expression of the lost client still goes on: it is to be [interrupted](Unattended::interrupt).
+    Evaluates,
     /// Its time is over.
     Expired,
 }
@@ -51,6 +58,7 @@ impl<W> Waiting<W> {
             debugger,
             until,
             wanted: None,
+            interrupt_at: Some(Instant::now() + INTERRUPT_AFTER),
         }
     }
 
@@ -63,6 +71,7 @@ impl<W> Waiting<W> {
             return Err(who);
         }
         let until = Instant::now() + BUSY;
+        self.interrupt_at = self.interrupt_at.map(|_| Instant::now());
         self.wanted = Some(WaitRequest { who, taker, until });
         Ok(())
     }
@@ -77,11 +86,19 @@ impl<W> Waiting<W> {
                 Some(late) if late.until <= Instant::now() => return AfterWaiting::Busy(late.who),
                 waiting => self.wanted = waiting,
             }
+            if self.debugger.is_quiet() {
+                self.interrupt_at = None;
+            }
             let look = Instant::now() + LOOK;
+            let interrupt_at = self.interrupt_at.unwrap_or(look);
             tokio::select! {
                 biased;
                 () = sleep_until(self.until) => return AfterWaiting::Expired,
                 heard = self.debugger.next() => return AfterWaiting::Heard(heard),
+                () = sleep_until(interrupt_at), if self.interrupt_at.is_some() => {
+                    self.interrupt_at = None;
+                    return AfterWaiting::Evaluates;
+                }
                 () = sleep_until(look), if self.wanted.is_some() => {}
             }
         }

@@ -102,11 +102,15 @@ where
     Ok((live, kept))
 }
 
+/// What becomes of a task that was left, unless an expression goes on in it.
+const RUNS_ON: &str = "the task runs on without a debugger";
+const EVALUATES: &str = "an expression goes on in the task, which runs on when that ends";
+
 /// How a session ended, as a clause about its task.
 pub(super) fn ended(end: &PromptEnd) -> String {
     match end {
         PromptEnd::TaskEnded => "the task has ended".to_owned(),
-        PromptEnd::Left => "the task runs on without a debugger".to_owned(),
+        PromptEnd::Left => RUNS_ON.to_owned(),
         PromptEnd::Killed => "the worker process is killed".to_owned(),
         PromptEnd::Terminated => {
             "the worker process ended, or the relay closed the session".to_owned()
@@ -128,6 +132,15 @@ pub(crate) struct LineDone {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> LivePrompt<S> {
+    /// Leaves the task: what becomes of it, as a clause.
+    pub(super) async fn leave(&mut self) -> String {
+        self.prompt.leave().await;
+        match self.prompt.evaluates() {
+            true => EVALUATES.to_owned(),
+            false => RUNS_ON.to_owned(),
+        }
+    }
+
     /// Does `line`, of which at most `room` bytes of output are kept; in `order` where it may run on.
     pub(super) async fn does(
         &mut self,

@@ -222,10 +222,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
     /// Lets those at `some` places go, which run on, and says so.
     pub(crate) async fn leave(&mut self, some: &BTreeSet<usize>) -> String {
         let left = self.live.iter_mut().filter(|one| some.contains(&one.at));
-        let left = left.map(|one| async move {
-            one.prompt.leave().await;
-            (one.at, ended(&PromptEnd::Left))
-        });
+        let left = left.map(|one| async move { (one.at, one.leave().await) });
         let left = join_all(left).await;
         self.without(&[], &left)
     }

@@ -42,6 +42,9 @@ pub struct Holder {
     /// Until when the task is parked for that person. Without it the client is there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parked_until: Option<Timestamp>,
+    /// The client is gone, and an expression of it still runs in the task. The state is `attached` then.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub evaluates: bool,
     /// It is a session of another relay process of this machine, to which a client that names the breakpoint is passed on.
     #[serde(skip)]
     pub at_neighbour: bool,
@@ -63,6 +66,7 @@ impl Holder {
             since: Timestamp::now(),
             replica: None,
             parked_until: None,
+            evaluates: false,
             at_neighbour: false,
         }
     }
@@ -123,6 +127,7 @@ impl From<&HoldRow> for Holder {
             since: Timestamp::written(at(held.since_unix_ms).unwrap_or(SystemTime::UNIX_EPOCH)),
             replica: Some(held.replica),
             parked_until: until.and_then(at).map(Timestamp::announced),
+            evaluates: false,
             at_neighbour: false,
         }
     }

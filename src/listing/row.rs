@@ -299,6 +299,11 @@ fn parked(row: &Value) -> Option<String> {
     let waited = row["first_seen"].as_f64()? + row["waiting_seconds"].as_f64()?;
     let by = text(&row["holder"]["subject"]).or_else(|| text(&row["holder"]["client"]));
     let by = by.as_deref().unwrap_or("a client");
+    if row["holder"]["evaluates"] == true {
+        return Some(format!(
+            "an expression of {by}, who is gone, still runs in it"
+        ));
+    }
     // It waits no longer since then, so that the row does not tell what time it is.
     if row["task_ended"].is_number() {
         let until = utc(UNIX_EPOCH + seconds(until)).format("%H:%M UTC");

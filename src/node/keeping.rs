@@ -137,6 +137,10 @@ impl ParkedDebugger {
                     }
                     AfterWaiting::Heard(UnattendedEvent::Gone | UnattendedEvent::Closed) => "the debugger is gone",
                     AfterWaiting::Heard(UnattendedEvent::Garbled) => "the debugger is not understood",
+                    AfterWaiting::Evaluates => {
+                        self.waiting.debugger.interrupt().await;
+                        continue;
+                    }
                     AfterWaiting::Heard(_) => continue,
                     AfterWaiting::Expired => match self.hold.kept_with_its_task() {
                         Some(left) if self.subprocess => {

@@ -25,7 +25,6 @@ pub(crate) use self::share::ParkShare;
 use self::subprocesses::Subprocesses;
 use super::{Attached, Authorized};
 use crate::agents::WorkerRoute;
-use crate::audit::Unavailable;
 use crate::debugger::unattended::Taker;
 use crate::hold::NoPlace;
 use crate::identity::Principal;
@@ -72,8 +71,8 @@ struct ParkEntry {
 pub(crate) enum ParkCommand {
     /// Its worker, for the session of the person who had it, by this.
     HandOver(Taker, oneshot::Sender<Result<Offer, Busy>>),
-    /// That its task runs on; answered when it does, or when that cannot be put on record.
-    LetRun(oneshot::Sender<Result<(), Unavailable>>),
+    /// That its task runs on; answered when it does, or with the sentence why it does not.
+    LetRun(oneshot::Sender<Result<(), String>>),
     /// The value of this expression in its debugger, or the sentence of a refusal. The park stays as it is.
     Look(
         String,
@@ -272,7 +271,7 @@ impl Parks {
         let (answer, ran) = oneshot::channel();
         let asked = asks.send(ParkCommand::LetRun(answer)).await;
         match (asked, ran.await) {
-            (Ok(()), Ok(ran)) => ran.map_err(|why| SessionRefusal::Unable(why.to_string())),
+            (Ok(()), Ok(ran)) => ran.map_err(SessionRefusal::Unable),
             _ => Err(over(breakpoint)),
         }
     }

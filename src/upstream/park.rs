@@ -27,11 +27,11 @@ pub(crate) use self::taking::{
 };
 pub(crate) use self::terms::{Stay, keeps, promise, reserve, share, takes_in, task_of, usual};
 use super::let_subprocesses_run;
-use crate::audit::Unavailable;
 use crate::context::Context;
 use crate::debugger::unattended::{Unattended, UnattendedEvent};
 use crate::debugger::waiting::{AfterWaiting, Waiting};
 use crate::identity::Principal;
+use crate::ray::registry::Holder;
 use crate::session::Session;
 use crate::session::live::{Live, RECORD_AGAIN, SessionEvent, Signal};
 use crate::session::parks::{Busy, HandedOver, Offer, ParkCommand, ParkId, ParkSlot, ParkView};
@@ -45,6 +45,9 @@ const WHY: Duration = Duration::from_millis(250);
 
 /// How long a worker may take to be left, so that the list is right when the caller hears of it.
 pub(crate) const GIVEN_BACK: Duration = Duration::from_secs(3);
+
+/// How long an interrupted expression may take to end.
+const INTERRUPTED: Duration = Duration::from_secs(3);
 
 /// How long the one who goes on with it may take to put that on record.
 const ACCEPTS: Duration = Duration::from_secs(10);
@@ -63,6 +66,8 @@ pub(crate) struct Park<'a> {
     stays_here: bool,
     /// Whose it is: of a subprocess who has taken over the task that it is of.
     owner: Principal,
+    /// An expression of the lost client still runs in the task.
+    evaluates: bool,
     /// It is a subprocess that was restored for another person than its task: it waits for its own, who has it only with the task.
     is_apart: bool,
 }
@@ -106,7 +111,7 @@ enum ParkEnding {
     /// To the process that has taken over from this one.
     PassedOn,
     /// A caller has asked for it, and is told.
-    Released(oneshot::Sender<Result<(), Unavailable>>),
+    Released(oneshot::Sender<Result<(), String>>),
     By(Outcome),
 }
 
@@ -127,8 +132,8 @@ impl<'a> Park<'a> {
         }
         live.stay();
         session.set_state(protocol, SessionState::Parked);
-        let holder = session.parked(live.worker.principal(), &left);
-        live.worker.shown_as(holder);
+        let evaluates = !debugger.is_quiet();
+        show(session, &live, &left, evaluates);
         info!(
             seconds = now.until(left.until).as_secs(),
             "the session has no client any more, and its worker stays parked"
@@ -138,6 +143,7 @@ impl<'a> Park<'a> {
             session,
             owner: live.worker.principal().clone(),
             is_apart: false,
+            evaluates,
             live,
             waiting: Waiting::new(debugger, left.until.instant),
             memory,
@@ -159,12 +165,13 @@ impl<'a> Park<'a> {
                 ParkEnding::PassedOn => return self.leave(Outcome::TakenOver, false).await,
                 ParkEnding::Released(told) => match self.live.audit.ends(Outcome::Released).await {
                     Ok(()) => {
+                        let goes_on = self.ends_expression().await;
                         let outcome = self.leave(Outcome::Released, true).await;
                         // Who asked may be gone.
-                        let _ = told.send(Ok(()));
+                        let _ = told.send(goes_on);
                         return outcome;
                     }
-                    Err(why) => _ = told.send(Err(why)),
+                    Err(why) => _ = told.send(Err(why.to_string())),
                 },
                 ParkEnding::By(outcome) => match self.recorded(outcome).await {
                     (Outcome::Drained, _) => return self.leave_with_process().await,
@@ -172,6 +179,27 @@ impl<'a> Park<'a> {
                 },
             }
         }
+    }
+
+    /// Interrupts an expression that keeps the task from running on.
+    ///
+    /// # Errors
+    /// It goes on, in a sentence.
+    async fn ends_expression(&mut self) -> Result<(), String> {
+        if self.waiting.debugger.is_quiet() {
+            return Ok(());
+        }
+        self.waiting.debugger.interrupt().await;
+        let quiet = async {
+            while !self.waiting.debugger.is_quiet() {
+                if self.waiting.debugger.next().await.is_over() {
+                    break;
+                }
+            }
+        };
+        timeout(INTERRUPTED, quiet).await.map_err(|_| {
+            "the task does not run on yet: an expression of a debugger goes on in it, and cannot be interrupted; it runs on when that ends. `ray-relay release --force` ends its worker".to_owned()
+        })
     }
 
     /// Puts the end by `outcome` on record, where it is by that alone that the task runs on; which waits until it can be, and
@@ -192,7 +220,7 @@ impl<'a> Park<'a> {
                     // No session goes on with it any more.
                     ask = self.place.asked() => match ask {
                         ParkCommand::HandOver(_, answer) => drop(answer),
-                        ParkCommand::LetRun(told) => _ = told.send(Err(why.clone())),
+                        ParkCommand::LetRun(told) => _ = told.send(Err(why.to_string())),
                         ParkCommand::Look(_, answer) => drop(answer),
                     },
                     heard = self.waiting.debugger.next() => {
@@ -217,6 +245,11 @@ impl<'a> Park<'a> {
             self.follow_task().await;
             if looking.is_none() && self.pass_on() {
                 return ParkEnding::PassedOn;
+            }
+            let evaluates = looking.is_none() && !self.waiting.debugger.is_quiet();
+            if evaluates != self.evaluates {
+                self.evaluates = evaluates;
+                show(self.session, &self.live, &self.left, evaluates);
             }
             let looked = looking.as_ref().map(|looking| looking.until);
             let looked = looked.unwrap_or(self.since);
@@ -251,6 +284,7 @@ impl<'a> Park<'a> {
                 next = self.waiting.next() => match next {
                     AfterWaiting::Expired if self.is_kept_with_its_task() => {}
                     AfterWaiting::Expired => return ParkEnding::By(Outcome::Expired),
+                    AfterWaiting::Evaluates => self.waiting.debugger.interrupt().await,
                     AfterWaiting::Busy(answer) => _ = answer.send(Err(Busy)),
                     AfterWaiting::Ready(answer) => {
                         if let Some(taker) = self.offer(answer).await {
@@ -416,6 +450,15 @@ impl<'a> Park<'a> {
         }
         outcome
     }
+}
+
+/// Shows that the client of `session` is gone, as it was `left`, and whether an expression of it still runs in the task.
+fn show(session: &Session, live: &Live<'_>, left: &ParkView, evaluates: bool) {
+    let parked = session.parked(live.worker.principal(), left);
+    live.worker.shown_as(Holder {
+        evaluates,
+        ..parked
+    });
 }
 
 /// Whether the task of the session `live` is there, where it is with a subprocess of one: that is kept no longer than its task. A

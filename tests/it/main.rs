@@ -5,7 +5,7 @@
 //! | `tls` | nothing, and sslscan for one test |
 //! | `departures`, `loopback`, `pdb`, `prompt`, `view`, `without_cluster` | Python and the network once (a virtual environment under `target/`) |
 //! | `campaign`, `closed_network`, `connect`, `cuts`, `other_networks` | also root, iproute2, util-linux and nftables (network namespaces with a firewall) |
-//! | `agents`, `replicas`, `isolation`, `parking`, `keeping`, `sessions`, `subprocesses`, `takeover`, `parked_prompts`, `kinds`, `faults`, `gone`, `deploy`, `doctor`, `hook`, `reverse`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `ranks`, `running`, `terminal`, `together`, `unlisted` | the same without nftables |
+//! | `agents`, `blocking`, `replicas`, `isolation`, `parking`, `keeping`, `sessions`, `subprocesses`, `takeover`, `parked_prompts`, `kinds`, `faults`, `gone`, `deploy`, `doctor`, `hook`, `reverse`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `ranks`, `running`, `terminal`, `together`, `unlisted` | the same without nftables |
 //! | `page` | also Chromium |
 //!
 //! What is missing is said on standard error and the test passes, except where `CI` is set: then
@@ -16,6 +16,7 @@
 mod advertise;
 mod agents;
 mod attach;
+mod blocking;
 mod campaign;
 mod closed_network;
 mod connect;

@@ -64,6 +64,7 @@ fn parked(by: Holder) -> State {
     let until = Timestamp::announced(by.since.time + 10 * MINUTE);
     State::Attached(Holder {
         parked_until: Some(until),
+        evaluates: false,
         at_neighbour: false,
         ..by
     })

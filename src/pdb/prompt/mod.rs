@@ -138,6 +138,8 @@ pub struct Prompt<S> {
     /// The program stopped because of an exception.
     raised: bool,
     failed: bool,
+    /// The request of an expression that is not answered yet.
+    evaluates: Option<u64>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
@@ -163,6 +165,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     /// Changes as soon as the debugger has let the program run.
     pub(crate) fn resumed(&self) -> watch::Receiver<u64> {
         self.resumed.subscribe()
+    }
+
+    /// Whether an expression goes on in the task, though its answer is not waited for any more.
+    pub(crate) fn evaluates(&self) -> bool {
+        self.evaluates.is_some()
     }
 
     /// Whether a command of the last line said `***`.

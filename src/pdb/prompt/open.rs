@@ -92,6 +92,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             returned: None,
             raised: false,
             failed: false,
+            evaluates: None,
         }
     }
 

@@ -17,8 +17,12 @@ use crate::wire::text::escaped;
 
 /// How long the debugger may take for what needs no code of the program to run.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// How long an interrupted expression may take to end. Native code does not notice an interrupt, or in the main thread alone.
+const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Events kept while the debugger is asked something.
 const MOST_EVENTS: usize = 1000;
+/// Why an interrupt has not ended an expression.
+const GOES_ON: &str = "the expression goes on in the task, which native code or its own handler keeps from the interrupt; no other command is answered before it ends";
 /// Most of the program's output in one piece, in characters.
 const LONGEST_OUTPUT: usize = 20_000;
 
@@ -62,14 +66,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         arguments: Value,
     ) -> Result<Value, PdbError> {
         let number = self.wire.send(command, arguments).await?;
+        self.answer(number, command).await
+    }
+
+    /// The answer to the request `command` of this number.
+    async fn answer(&mut self, number: u64, command: Command) -> Result<Value, PdbError> {
         loop {
             let incoming = tokio::select! {
                 incoming = self.wire.read() => incoming?,
                 _ = self.interrupts.changed() => return Err(PdbError::Interrupted),
             };
             match incoming {
-                PromptMessage::Answer { to, body, .. } if to == number => {
-                    return body.map_err(PdbError::Refused);
+                PromptMessage::Answer { to, body, .. } => {
+                    // Others are answers to requests that were given up.
+                    self.evaluates.take_if(|number| *number == to);
+                    if to == number {
+                        return body.map_err(PdbError::Refused);
+                    }
                 }
                 PromptMessage::Event {
                     name: Some(Event::Output),
@@ -99,10 +112,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                     }
                     self.events.push_back((name, body, self.wire.keep()));
                 }
-                // Answers to requests that were given up, and events that nothing comes of.
-                PromptMessage::Answer { .. }
-                | PromptMessage::Event { .. }
-                | PromptMessage::Other => {}
+                // Events that nothing comes of.
+                PromptMessage::Event { .. } | PromptMessage::Other => {}
             }
         }
     }
@@ -116,7 +127,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let answer = timeout(PATIENCE, self.ask(command, arguments)).await;
         answer.unwrap_or_else(|_| {
             Err(PdbError::refused(format!(
-                "the debugger does not answer `{}`; it may still be busy with an expression",
+                "the debugger does not answer `{}`; it may still evaluate an expression",
                 command.as_str()
             )))
         })
@@ -127,10 +138,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let frame = self.stack.get(self.current).map(|frame| frame.id);
         let arguments =
             json!({"expression": probe::expression(ask), "frameId": frame, "context": "clipboard"});
-        let body = self.ask(Command::Evaluate, arguments).await?;
+        let number = self.wire.send(Command::Evaluate, arguments).await?;
+        self.evaluates = Some(number);
+        let body = match self.answer(number, Command::Evaluate).await {
+            Err(PdbError::Interrupted) => self.interrupt(number).await?,
+            answer => answer?,
+        };
         let result = body["result"].as_str().unwrap_or_default();
         // The debugger answers with the exception where an evaluation fails.
         probe::answer(result).ok_or_else(|| PdbError::refused(last_line(result)))
+    }
+
+    /// Interrupts the expression of the request of this number: its answer.
+    async fn interrupt(&mut self, number: u64) -> Result<Value, PdbError> {
+        self.wire
+            .send(Command::Evaluate, probe::interrupt())
+            .await?;
+        let answer = self.answer(number, Command::Evaluate);
+        match timeout(INTERRUPT_TIMEOUT, answer).await {
+            Ok(Err(PdbError::Interrupted)) | Err(_) => Err(PdbError::refused(GOES_ON)),
+            Ok(answer) => answer,
+        }
     }
 
     /// Says why there is no answer; only a lost connection is passed on.

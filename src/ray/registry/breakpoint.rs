@@ -79,7 +79,9 @@ impl State {
             Self::Paused => "paused",
             Self::Unreachable { .. } => "unreachable",
             Self::Unlisted => "unlisted",
-            Self::Attached(holder) if holder.parked_until.is_some() => "parked",
+            Self::Attached(holder) if holder.parked_until.is_some() && !holder.evaluates => {
+                "parked"
+            }
             Self::Attached(_) => "attached",
             Self::Released { .. } => "released",
             Self::Died { intended: true, .. } => "finished",

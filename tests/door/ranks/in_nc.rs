@@ -73,12 +73,12 @@ async fn nc_has_one_prompt_for_many_and_names_who_dies_or_is_held() {
         "{hint}"
     );
     let told = nc.ask("interrupt", "(Pdb ×6) ").await;
-    let folded = "3:     nan  ← odd\n4:     --KeyboardInterrupt--  ← odd\n0-2,6: 0.6931\n! 5: ";
+    let folded = "3:     nan  ← odd\n4:     *** the expression goes on in the task, ";
     assert!(told.starts_with(folded), "{told}");
     assert_eq!(nc.ask("focus 4", ") ").await, "(Pdb 4) ");
     let left = nc.ask("q", "(Pdb ×5) ").await;
-    let runs_on = "! 4: the task runs on without a debugger\n(Pdb ×5) ";
-    assert!(left.ends_with(runs_on), "{left}");
+    let goes_on = "! 4: an expression goes on in the task, which runs on when that ends\n(Pdb ×5) ";
+    assert!(left.ends_with(goes_on), "{left}");
     assert_eq!(nc.ask("focus 3", ") ").await, "(Pdb 3) ");
     assert_eq!(nc.ask("p loss", "(Pdb 3) ").await, "nan\n(Pdb 3) ");
     let told = nc.ask("focus 9", "(Pdb 3) ").await;

@@ -46,6 +46,7 @@ async fn a_hold_can_be_parked_and_go_to_another_session() {
     let claim = registry.claim(id, holder(7)).unwrap();
     let parked = Holder {
         parked_until: Some(Timestamp::now()),
+        evaluates: false,
         at_neighbour: false,
         ..holder(7)
     };

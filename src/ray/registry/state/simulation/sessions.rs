@@ -31,6 +31,7 @@ impl World {
                 Phase::Parked(at) => Some(until(at)),
                 Phase::Opening | Phase::Attached | Phase::Leaving => None,
             },
+            evaluates: false,
             at_neighbour: false,
         }
     }

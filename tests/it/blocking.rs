@@ -1,0 +1,135 @@
+//! Eight ranks with values whose `__repr__` blocks, and expressions that do not end: what a snapshot shows, what Ctrl-C ends, and
+//! that the tasks go on as they were. Asked of the processes themselves where the relay could be wrong.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::nc::Person;
+use crate::support::namespaces::Cluster;
+use crate::support::ray::NEWEST;
+use crate::support::scene::Scene;
+use crate::support::{eventually, say};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The variables of the innermost frame of `shot`, by their names.
+fn variables(shot: &Value) -> &Value {
+    let threads = shot["threads"].as_array().unwrap();
+    let frames = threads[0]["frames"].as_array().unwrap();
+    let step = frames.iter().find(|frame| frame["function"] == "step");
+    &step.unwrap()["locals"]
+}
+
+fn snapshots_of_all(scene: &Scene<'_>) {
+    for round in 0..3 {
+        let began = Instant::now();
+        let output = scene.command(&["snapshot", "--all", "--json"]).output();
+        let output = output.unwrap();
+        let took = began.elapsed();
+        let told = String::from_utf8_lossy(&output.stdout);
+        say(format!("round {round}: {took:?}"));
+        assert!(output.status.success(), "{told}");
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let shots = told["snapshots"].as_array().unwrap();
+        assert_eq!(shots.len(), 8, "{told}");
+        for shot in shots {
+            let rank = shot["breakpoint"]["rank"].as_u64().unwrap();
+            let shown = variables(shot);
+            assert_eq!(shown["rank"], rank.to_string(), "{shot}");
+            let one = shown["one"].as_str().unwrap();
+            let says = match (rank % 4, round) {
+                (0, 0) => one == "‹no repr within 0.5 s›" || one == "‹no repr within 5 s›",
+                (0, _) => one == "‹no repr: one of an earlier snapshot has not returned›",
+                (1, _) => one == "‹no repr: SystemExit›",
+                (2, _) => one.starts_with("‹no repr"),
+                _ => one == "by a task" || one.starts_with("‹no repr"),
+            };
+            assert!(says, "rank {rank}, round {round}: {shown}");
+        }
+        // Four at a time, of which one or two take the whole of 5 s.
+        assert!(took < Duration::from_secs(40), "{took:?}");
+        // The hold of a snapshot ends with it.
+        let rows = scene.list();
+        assert!(rows.iter().all(|row| row["holder"].is_null()), "{rows:?}");
+    }
+}
+
+/// Seconds of processor time that the process has used.
+fn busy(pid: u64) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .unwrap()
+        .split_whitespace()
+        .collect();
+    let ticks = |at: usize| fields[at].parse::<f64>().unwrap();
+    (ticks(11) + ticks(12)) / 100.0
+}
+
+async fn expressions(scene: &Scene<'_>) {
+    let mut nc = Person::connect(scene);
+    nc.list().await;
+    nc.line("all Trainer", "(Pdb ×8) ").await;
+    nc.line("while True: pass", "").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let told = nc.line("interrupt", "(Pdb ×8) ").await;
+    say(format!("interrupt:\n{told}"));
+    assert!(told.contains("0-7: *** KeyboardInterrupt"), "{told}");
+    // What sleeps in the main thread of a worker is interrupted as well, or said to go on.
+    let told = nc
+        .line(
+            "__import__('time').sleep(3.5 if rank == 3 else 0) or 'slept'",
+            "(Pdb ×8) ",
+        )
+        .await;
+    assert_eq!(
+        told, "0-7: 'slept'\n(Pdb ×8) ",
+        "an answer that took its time is no other"
+    );
+
+    let rows = scene.list();
+    let pids: Vec<u64> = rows.iter().filter_map(|row| row["pid"].as_u64()).collect();
+    assert_eq!(pids.len(), 8, "{rows:?}");
+    nc.line("while True: pass", "").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    drop(nc);
+    // While it runs nothing is called parked; it is interrupted, and the tasks are parked then.
+    let parked = || {
+        let rows = scene.list();
+        let count = |state: &str| rows.iter().filter(|row| row["state"] == state).count();
+        (count("parked") == 8).then_some(())
+    };
+    eventually("eight parks", PATIENCE, parked);
+    let before: Vec<f64> = pids.iter().map(|pid| busy(*pid)).collect();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    for (pid, before) in pids.iter().zip(before) {
+        let used = busy(*pid) - before;
+        assert!(used < 1.0, "{pid} used {used} s of 2 s");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_that_block_and_expressions_without_end_stop_no_rank() {
+    let Some(cluster) = Cluster::shared(NEWEST) else {
+        return;
+    };
+    let scene = Scene::new(&cluster);
+    let mut driver = scene.cluster.start_driver("blocking_ranks.py", &[]);
+    scene.wait_listed(8);
+    eventually("their ranks", PATIENCE, || {
+        let rows = scene.list();
+        rows.iter().all(|row| row["rank"].is_u64()).then_some(())
+    });
+    snapshots_of_all(&scene);
+    expressions(&scene).await;
+    let output = scene
+        .command(&["release", "--all", "--yes"])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(told.matches("  released").count(), 8, "{told}");
+    assert_eq!(driver.result(), Value::from_iter(0..8));
+    scene.gone();
+}
