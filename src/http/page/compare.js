@@ -95,27 +95,32 @@ function classes(differences) {
 }
 
 /** The elements of one frame of a group: what differs in it, and what does not. */
-function frameOf(told, [frame, { differences, same }], isOpen) {
+function frameOf(told, [frame, { differences, same, not_compared: unsure }], isOpen) {
   const name = frame ? called(frame) : 'The exception';
   const says = differences.length > 0 ? `${differences.length} differ` : 'nothing differs';
   const summary = make('summary', { title: frame || null }, make('span', { class: 'name' }, name), ` · ${says}`);
-  const alike = same.map((one) => row(one.name ?? WORDS[one.what], make('td', {}, shown(one.text))));
-  const rest = alike.length > 0 ? make('details', { class: 'frame' }, make('summary', {}, `${alike.length} alike`), table(['Variable', 'Value'], alike, `What is alike in ${name}`)) : null;
-  return make('details', { class: 'frame', open: isOpen }, summary, ...told.differing(differences, name), rest);
+  const list = (all, word) => {
+    const rows = all.map((one) => row(one.name ?? WORDS[one.what], make('td', {}, shown(one.text))));
+    return rows.length > 0 ? make('details', { class: 'frame' }, make('summary', {}, `${rows.length} ${word}`), table(['Variable', 'Value'], rows, `${rows.length} ${word} in ${name}`)) : null;
+  };
+  return make('details', { class: 'frame', open: isOpen }, summary, ...told.differing(differences, name), list(same, 'alike'), list(unsure, 'not compared'));
 }
 
 /** The elements of one of the relay's groups. */
 function groupOf(told, group) {
   const frames = new Map();
-  for (const key of ['differences', 'same']) {
-    for (const one of group[key]) {
+  for (const key of ['differences', 'same', 'not_compared']) {
+    for (const one of group[key] ?? []) {
       if (one.what !== 'variable' && !WORDS[one.what]) continue;
       const frame = one.frame ?? '';
-      if (!frames.has(frame)) frames.set(frame, { differences: [], same: [] });
+      if (!frames.has(frame)) frames.set(frame, { differences: [], same: [], not_compared: [] });
       frames.get(frame)[key].push(one);
     }
   }
-  const odd = group.odd.length > 0 ? `${told.of(group.odd)} ${group.odd.length === 1 ? 'is the odd one out: it differs' : 'are the odd ones out: each differs'} from most in ${group.odd_in} of ${group.alike + group.differences.length} values.` : null;
+  const all = group.alike + group.differences.length + (group.not_compared ?? []).length;
+  const marked = [...new Set(group.differences.flatMap(({ answers }) => answers.flatMap((one) => (one.odd ? one.members : []))))].sort((a, b) => a - b);
+  const says = () => (marked.length > 0 ? `${told.of(marked)} differ from most somewhere, none of them more often than the others.` : null);
+  const odd = group.odd.length > 0 ? `${told.of(group.odd)} ${group.odd.length === 1 ? 'is the odd one out: it differs' : 'are the odd ones out: each differs'} from most in ${group.odd_in} of ${all} values.` : says();
   return [
     make('h3', {}, told.groups.length > 1 ? `Variables of ${group.group}` : 'Variables'),
     odd ? make('p', { class: 'odd-one' }, odd) : null,

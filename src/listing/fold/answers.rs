@@ -48,6 +48,11 @@ impl Answers {
         odd.flat_map(|same| &same.members).copied().collect()
     }
 
+    /// Nobody is odd by these.
+    pub(super) fn none_is_odd(&mut self) {
+        self.same.iter_mut().for_each(|same| same.odd = false);
+    }
+
     /// Whether all say the same.
     pub(crate) fn agree(&self) -> bool {
         self.same.len() <= 1

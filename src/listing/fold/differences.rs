@@ -2,16 +2,21 @@
 //!
 //! Pure. Read from the threads of `/relay/v1/snapshot`. Of each task one thread counts, from the outermost frame of the program's own
 //! code on, at a post-mortem the frames of the exception. Frames are the same where file and function are, however deep they are.
+//!
+//! Values are the same where their checksums are, which the task itself makes of the whole. Without one, a text that is cut or tells an
+//! object by its address alone is no comparison: where such values look alike they count as not compared.
+
+mod held;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
+use self::held::{Frame, MISSING, in_one_line, values};
 use super::answers::{Answers, fold};
 use super::place::{Call, is_library};
 use super::told::{json as as_json, lines};
 use super::who::Names;
-use crate::wire::text::{escaped, replaced};
 
 /// Differences that people are shown, and of each value so many characters.
 const SHOWN: usize = 40;
@@ -23,8 +28,11 @@ const EXAMPLES: usize = 4;
 /// Variables of a frame that no other has.
 const OWN: usize = 8;
 
-/// Stands for a variable that is not there.
-const MISSING: &str = "(not there)";
+/// Values that were not compared, which are named.
+const NAMED: usize = 8;
+
+/// The kind of what a process has in its environment. It may differ by node, and so makes nobody odd.
+const ENVIRONMENT: &str = "environment";
 
 /// Why a task is not compared that was looked at.
 pub(crate) const NO_THREAD: &str = "no thread of it waits at a breakpoint any more";
@@ -37,12 +45,6 @@ pub(crate) struct Stands {
     exception: Option<String>,
     /// What is known of the process beside: its environment, packages and random numbers, each as a frame of that name.
     process: Vec<Frame>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Frame {
-    call: Call,
-    locals: Vec<(String, String)>,
 }
 
 /// A frame, wherever it is called from: file, function, and how many of the same are above it.
@@ -104,33 +106,6 @@ impl Stands {
     }
 }
 
-impl Frame {
-    fn read(frame: &Value) -> Self {
-        let text = |key: &str| replaced(frame[key].as_str().unwrap_or("?")).into_owned();
-        let line = frame["line"]
-            .as_u64()
-            .and_then(|line| u32::try_from(line).ok());
-        let variables = frame["variables"].as_array().into_iter().flatten();
-        let local = |variable: &Value| {
-            let value = in_one_line(variable["value"].as_str()?);
-            Some((replaced(variable["name"].as_str()?).into_owned(), value))
-        };
-        Self {
-            call: Call::named(&text("file"), text("function"), line.unwrap_or_default()),
-            locals: variables.filter_map(local).collect(),
-        }
-    }
-
-    fn local(&self, name: &str) -> &str {
-        let found = self.locals.iter().find(|(known, _)| known == name);
-        found.map_or(MISSING, |(_, value)| value)
-    }
-}
-
-fn in_one_line(text: &str) -> String {
-    escaped(text).replace('\n', "\\n").replace('\t', "\\t")
-}
-
 /// Something that is compared.
 #[derive(Debug, Clone, PartialEq)]
 struct Difference {
@@ -170,15 +145,18 @@ pub(super) struct Comparison {
     differences: Vec<Difference>,
     /// What is the same wherever it is.
     alike: Vec<Difference>,
+    /// What looks the same, and was not compared as a whole.
+    not_compared: Vec<Difference>,
     /// Who is odd most often, and how often that is.
     odd: (BTreeSet<usize>, usize),
 }
 
 impl Comparison {
-    fn add(&mut self, what: What, frame: Option<&Call>, answers: Answers) {
-        let all = match answers.agree() {
-            true => &mut self.alike,
-            false => &mut self.differences,
+    fn add(&mut self, what: What, frame: Option<&Call>, (answers, compared): (Answers, bool)) {
+        let all = match (answers.agree(), compared) {
+            (true, true) => &mut self.alike,
+            (true, false) => &mut self.not_compared,
+            (false, _) => &mut self.differences,
         };
         let frame = frame.map(|call| format!("{} ({})", call.function, call.file));
         all.push(Difference {
@@ -202,9 +180,9 @@ pub(super) fn compare(all: &BTreeMap<usize, Stands>) -> Comparison {
             let calls = stands.frames.iter().map(|frame| &*frame.call.function);
             calls.collect::<Vec<_>>().join(" > ")
         });
-        seen.add(What::Callers, None, callers);
+        seen.add(What::Callers, None, (callers, true));
     }
-    seen.add(What::Place, None, place);
+    seen.add(What::Place, None, (place, true));
     if all.values().any(|stands| stands.exception.is_some()) {
         let exception = of(|stands| {
             stands
@@ -212,7 +190,7 @@ pub(super) fn compare(all: &BTreeMap<usize, Stands>) -> Comparison {
                 .clone()
                 .unwrap_or_else(|| MISSING.to_owned())
         });
-        seen.add(What::Exception, None, exception);
+        seen.add(What::Exception, None, (exception, true));
     }
     in_frames(&mut seen, all);
     of_processes(&mut seen, all);
@@ -269,13 +247,13 @@ fn in_frames(seen: &mut Comparison, all: &BTreeMap<usize, Stands>) {
         for name in members
             .values()
             .flat_map(|frame| &frame.locals)
-            .map(|(name, _)| &**name)
+            .map(|local| &*local.name)
         {
             if !names.contains(&name) {
                 names.push(name);
             }
         }
-        let of = |name: &str| fold(members.iter().map(|(at, frame)| (*at, frame.local(name))));
+        let of = |name: &str| values(name, members.iter().map(|(at, frame)| (*at, *frame)));
         if members.len() == 1 {
             // There is nothing to compare it with: what it holds is shown where the task stands there.
             if all.len() > 1 && members.iter().all(|(at, frame)| stands_in(at, frame)) {
@@ -285,7 +263,7 @@ fn in_frames(seen: &mut Comparison, all: &BTreeMap<usize, Stands>) {
                     seen.differences.push(Difference {
                         what,
                         frame,
-                        answers: of(name),
+                        answers: of(name).0,
                     });
                 }
             }
@@ -298,7 +276,7 @@ fn in_frames(seen: &mut Comparison, all: &BTreeMap<usize, Stands>) {
                 .map(|(at, frame)| (*at, at_line(frame)))
                 .collect();
             let answers = fold(texts.iter().map(|(at, text)| (*at, &**text)));
-            seen.add(What::Line, Some(&first.call), answers);
+            seen.add(What::Line, Some(&first.call), (answers, true));
         }
         for name in names {
             seen.add(What::Variable(name.to_owned()), Some(&first.call), of(name));
@@ -311,20 +289,23 @@ fn of_processes(seen: &mut Comparison, all: &BTreeMap<usize, Stands>) {
     let mut names: BTreeSet<(&str, &str)> = BTreeSet::new();
     for frame in all.values().flat_map(|stands| &stands.process) {
         let locals = frame.locals.iter();
-        names.extend(locals.map(|(name, _)| (&*frame.call.function, &**name)));
+        names.extend(locals.map(|local| (&*frame.call.function, &*local.name)));
     }
     for (kind, name) in names {
-        let values = all.iter().filter_map(|(at, stands)| {
+        let frames = all.iter().filter_map(|(at, stands)| {
             let mut frames = stands.process.iter();
-            let frame = frames.find(|frame| frame.call.function == kind)?;
-            Some((*at, frame, frame.local(name)))
+            Some((*at, frames.find(|frame| frame.call.function == kind)?))
         });
-        let values: Vec<_> = values.collect();
-        let Some((_, frame, _)) = values.first() else {
+        let frames: Vec<_> = frames.collect();
+        let Some((_, frame)) = frames.first() else {
             continue;
         };
-        let answers = fold(values.iter().map(|(at, _, value)| (*at, *value)));
-        seen.add(What::Variable(name.to_owned()), Some(&frame.call), answers);
+        let (mut answers, compared) = values(name, frames.iter().copied());
+        if kind == ENVIRONMENT {
+            answers.none_is_odd();
+        }
+        let what = What::Variable(name.to_owned());
+        seen.add(what, Some(&frame.call), (answers, compared));
     }
 }
 
@@ -354,9 +335,15 @@ impl Comparison {
             1 => "1 value".to_owned(),
             count => format!("{count} values"),
         };
+        let rest = format!("{} alike{}.\n", values(alike), self.says_not_compared());
         if differ == 0 {
-            return format!("Nothing differs: {} alike.\n", values(alike));
+            return format!("Nothing differs: {rest}");
         }
+        let marked: BTreeSet<usize> = self
+            .differences
+            .iter()
+            .flat_map(|difference| difference.answers.odd())
+            .collect();
         let mut text = match &self.odd {
             (odd, times) if !odd.is_empty() => {
                 let (one, differs) = match odd.len() {
@@ -366,9 +353,13 @@ impl Comparison {
                 let who = names.of(odd);
                 format!(
                     "{who} {one}: {differs} from most in {times} of {}.\n",
-                    values(alike + differ)
+                    values(alike + differ + self.not_compared.len())
                 )
             }
+            _ if !marked.is_empty() => format!(
+                "{} differ from most somewhere, none of them more often than the others.\n",
+                names.of(&marked)
+            ),
             _ => "None is the odd one out.\n".to_owned(),
         };
         for difference in self.differences.iter().take(SHOWN) {
@@ -381,7 +372,22 @@ impl Comparison {
                 differ - SHOWN
             );
         }
-        text + &format!("\n{} alike.\n", values(alike))
+        text + &format!("\n{rest}")
+    }
+
+    /// How many values were not compared, as the end of a sentence.
+    fn says_not_compared(&self) -> String {
+        let named = self.not_compared.iter().filter_map(|one| match &one.what {
+            What::Variable(name) => Some(&**name),
+            _ => None,
+        });
+        let named: BTreeSet<&str> = named.collect();
+        let some: Vec<&str> = named.iter().copied().take(NAMED).collect();
+        let more = if named.len() > NAMED { ", …" } else { "" };
+        match self.not_compared.len() {
+            0 => String::new(),
+            count => format!(", {count} not compared ({}{more})", some.join(", ")),
+        }
     }
 
     /// The same as JSON.
@@ -390,17 +396,22 @@ impl Comparison {
             let told = as_json(names, &difference.answers);
             difference.named(told)
         });
-        let same = self.alike.iter().flat_map(|alike| {
-            let same = alike.answers.same.iter();
-            same.map(|same| {
-                let members = &same.members;
-                alike
-                    .named(json!({"who": names.of(members), "members": members, "text": same.text}))
-            })
-        });
+        let same = |all: &[Difference]| -> Vec<Value> {
+            let same = all.iter().flat_map(|alike| {
+                let same = alike.answers.same.iter();
+                same.map(|same| {
+                    let members = &same.members;
+                    alike.named(
+                        json!({"who": names.of(members), "members": members, "text": same.text}),
+                    )
+                })
+            });
+            same.collect()
+        };
         json!({
             "odd": self.odd.0, "odd_in": self.odd.1, "alike": self.alike.len(),
-            "differences": differences.collect::<Vec<_>>(), "same": same.collect::<Vec<_>>(),
+            "differences": differences.collect::<Vec<_>>(), "same": same(&self.alike),
+            "not_compared": same(&self.not_compared),
         })
     }
 }

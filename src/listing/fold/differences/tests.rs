@@ -69,7 +69,7 @@ rank, in step (/srv/train.py): another one for each of 8, such as
   2: 2
   3: 3
 
-6 values alike.
+5 values alike, 1 not compared (model).
 "
     );
 }
@@ -100,7 +100,10 @@ fn who_stands_elsewhere_is_odd_and_what_it_holds_there_is_shown() {
 #[test]
 fn nothing_that_differs_is_said_to_be_nothing() {
     let all = vec![rank(0, 41), rank(0, 41)];
-    assert_eq!(told(all), "Nothing differs: 8 values alike.\n");
+    assert_eq!(
+        told(all),
+        "Nothing differs: 7 values alike, 1 not compared (model).\n"
+    );
 }
 
 #[test]
@@ -183,4 +186,119 @@ fn processes_are_compared_by_their_environment_packages_and_random_numbers() {
     ] {
         assert!(text.contains(says), "{says} is not in {text}");
     }
+}
+
+/// A frame with one variable of this text, and its checksum and whether that is of a part, where it has one.
+fn checked(text: &str, checksum: Option<(&str, bool)>) -> Stands {
+    let mut x = json!({"name": "x", "type": "x", "value": text});
+    if let Some((digest, partial)) = checksum {
+        x["digest"] = digest.into();
+        x["partial"] = partial.into();
+    }
+    let step =
+        json!({"name": "step", "type": "int", "value": "1", "digest": "01", "partial": false});
+    let frame = json!({"file": "/a.py", "line": 1, "function": "f", "variables": [x, step]});
+    Stands::read(&json!([{"name": "MainThread", "frames": [frame]}])).unwrap()
+}
+
+#[test]
+fn cut_values_differ_by_their_checksums_and_look_alike_without() {
+    let of = |at: usize, sum: &'static str| match at {
+        2 => checked("xxx...", Some((sum, false))),
+        _ => checked("xxx...", Some(("aa", false))),
+    };
+    let text = told((0..4).map(|at| of(at, "bb")).collect());
+    assert!(text.starts_with("2 is the odd one out"), "{text}");
+    assert!(
+        text.contains("  2:     xxx... (checksum bb)  ← odd\n"),
+        "{text}"
+    );
+    let text = told((0..4).map(|at| of(at, "aa")).collect());
+    assert!(
+        text.starts_with("Nothing differs: ") && !text.contains("not compared"),
+        "{text}"
+    );
+    // A checksum of a part tells a difference, and nothing else.
+    for (sum, says) in [
+        ("aa", ", 1 not compared (x)."),
+        ("bb", "2 is the odd one out"),
+    ] {
+        let of = |at: usize| checked("<Model>", Some((if at == 2 { sum } else { "aa" }, true)));
+        let text = told((0..4).map(of).collect());
+        assert!(text.contains(says), "{sum}: {text}");
+    }
+    // An order or an address is no difference.
+    let of = |at: usize| {
+        checked(
+            if at == 2 { "{1, 2}" } else { "{2, 1}" },
+            Some(("aa", false)),
+        )
+    };
+    let text = told((0..4).map(of).collect());
+    assert!(text.starts_with("Nothing differs: "), "{text}");
+    // Where others have a checksum, an object without one was not compared.
+    let text = told((0..4).map(|_| checked("Model()", None)).collect());
+    assert!(text.contains(", 1 not compared (x)."), "{text}");
+}
+
+#[test]
+fn text_alone_counts_no_cut_value_and_no_object_as_alike() {
+    let of = |value: &str| stands(&[frame("f", "/a.py", 1, &[("x", value)])]);
+    for value in [
+        "'xxx...",
+        "<Model object at 0x7f01>",
+        "Holds(<M at 0x7f>)",
+        "\u{2039}no repr within 0.5 s\u{203a}",
+    ] {
+        let text = told(vec![of(value), of(value)]);
+        assert!(text.contains(", 1 not compared (x)."), "{value}: {text}");
+    }
+    let text = told(vec![of("Config(lr=0.1)"), of("Config(lr=0.1)")]);
+    assert!(!text.contains("not compared"), "{text}");
+}
+
+#[test]
+fn the_headline_names_those_that_are_marked() {
+    // Four of eight are odd once each: no one of them is the odd one out.
+    let of = |at: usize| {
+        let values: Vec<String> = (0..4).map(|n| u8::from(n == at).to_string()).collect();
+        let names = ["a", "b", "c", "d"];
+        let locals: Vec<_> = names
+            .iter()
+            .copied()
+            .zip(values.iter().map(String::as_str))
+            .collect();
+        stands(&[frame("f", "/a.py", 1, &locals)])
+    };
+    let text = told((0..8).map(of).collect());
+    assert!(
+        text.starts_with(
+            "0-3 differ from most somewhere, none of them more often than the others.\n"
+        ),
+        "{text}"
+    );
+    assert_eq!(text.matches("← odd").count(), 4, "{text}");
+}
+
+#[test]
+fn the_environment_makes_nobody_odd_and_a_missing_key_is_shown() {
+    let of = |at: usize| {
+        let home = if at == 1 || at == 3 {
+            "/home/b"
+        } else {
+            "/home/a"
+        };
+        let mut environment = vec![("PATH", home)];
+        if at != 2 {
+            environment.push(("HOME", home));
+        }
+        let process = frame("environment", "its process", 0, &environment);
+        let step = frame("step", "/srv/train.py", 41, &[]);
+        let all = json!([{"name": "MainThread", "frames": [step]}, {"process": true, "frames": [process]}]);
+        Stands::read(&all).unwrap()
+    };
+    let text = told((0..8).map(of).collect());
+    assert!(text.starts_with("None is the odd one out.\n"), "{text}");
+    assert!(!text.contains("← odd"), "{text}");
+    assert!(text.contains("  2:       (not there)\n"), "{text}");
 }

@@ -1,0 +1,119 @@
+//! What a frame holds: variables with their texts, and with the checksums that their task has made of the whole.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::super::answers::{Answers, addressless, fold};
+use super::super::place::Call;
+use crate::wire::text::{escaped, replaced};
+
+/// Stands for a variable that is not there.
+pub(super) const MISSING: &str = "(not there)";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Frame {
+    pub(super) call: Call,
+    pub(super) locals: Vec<Local>,
+    /// Whether the task has made checksums: a value without one cannot be compared.
+    has_checksums: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Local {
+    pub(super) name: String,
+    text: String,
+    checksum: Option<String>,
+    /// The checksum is of a part of the value.
+    partial: bool,
+}
+
+impl Local {
+    fn read(variable: &Value) -> Option<Self> {
+        let of = |key: &str| variable.get(key).and_then(Value::as_str);
+        Some(Self {
+            name: replaced(of("name")?).into_owned(),
+            text: in_one_line(of("value")?),
+            checksum: of("digest").map(|text| replaced(text).into_owned()),
+            partial: variable.get("partial") == Some(&Value::Bool(true)),
+        })
+    }
+
+    /// Whether its text is all that there is to compare.
+    fn is_whole(&self) -> bool {
+        let is_cut = self.text.contains("...") || self.text.contains('…');
+        !(is_cut || self.text.starts_with(['<', '‹']) || self.text.contains(" at 0x"))
+    }
+}
+
+impl Frame {
+    pub(super) fn read(frame: &Value) -> Self {
+        let text = |key: &str| replaced(frame[key].as_str().unwrap_or("?")).into_owned();
+        let line = frame["line"]
+            .as_u64()
+            .and_then(|line| u32::try_from(line).ok());
+        let variables = frame["variables"].as_array().into_iter().flatten();
+        let locals: Vec<Local> = variables.filter_map(Local::read).collect();
+        Self {
+            call: Call::named(&text("file"), text("function"), line.unwrap_or_default()),
+            has_checksums: locals.iter().any(|local| local.checksum.is_some()),
+            locals,
+        }
+    }
+
+    fn local(&self, name: &str) -> Option<&Local> {
+        self.locals.iter().find(|local| local.name == name)
+    }
+
+    /// Whether an equal text, or checksum, of `local` means an equal value.
+    fn compares(&self, local: &Local) -> bool {
+        match &local.checksum {
+            Some(_) => !local.partial,
+            None => !self.has_checksums && local.is_whole(),
+        }
+    }
+}
+
+/// What frames hold by one name, folded, and whether all of it was compared.
+pub(super) fn values<'a>(
+    name: &str,
+    frames: impl Iterator<Item = (usize, &'a Frame)>,
+) -> (Answers, bool) {
+    let held: Vec<_> = frames
+        .map(|(at, frame)| (at, frame, frame.local(name)))
+        .collect();
+    let is_compared = |(_, frame, local): &(usize, &Frame, Option<&Local>)| {
+        local.is_none_or(|local| frame.compares(local))
+    };
+    let mut sums: BTreeMap<Cow<'a, str>, BTreeSet<&str>> = BTreeMap::new();
+    // An object's address or a set's order is no difference where the checksum is the same.
+    let mut texts: BTreeMap<&str, &str> = BTreeMap::new();
+    let locals = held.iter().filter_map(|(_, _, local)| *local);
+    for local in locals {
+        if let Some(sum) = &local.checksum {
+            let text = texts.entry(sum).or_insert(&local.text);
+            sums.entry(addressless(text)).or_default().insert(sum);
+        }
+    }
+    let text = |local: &'a Local| {
+        let Some(sum) = &local.checksum else {
+            return local.text.clone();
+        };
+        let text = texts.get(&**sum).copied().unwrap_or(&local.text);
+        match sums.get(&addressless(text)) {
+            Some(several) if several.len() > 1 => format!("{text} (checksum {sum})"),
+            _ => text.to_owned(),
+        }
+    };
+    let texts: Vec<_> = held
+        .iter()
+        .map(|(at, _, local)| (*at, local.map_or_else(|| MISSING.to_owned(), text)))
+        .collect();
+    let answers = fold(texts.iter().map(|(at, text)| (*at, &**text)));
+    (answers, held.iter().all(is_compared))
+}
+
+pub(super) fn in_one_line(text: &str) -> String {
+    escaped(text).replace('\n', "\\n").replace('\t', "\\t")
+}
