@@ -16,6 +16,7 @@ use crate::pdb::Lost;
 use crate::wire::dap::codec::{Frames, frame, parse};
 use crate::wire::dap::message::Request;
 use crate::wire::dap::names::Command;
+use crate::wire::json::put;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
@@ -140,7 +141,7 @@ async fn copy(
 /// listen there. It goes into the relay's own block, so that sessions which the relay has the editor open are started the
 /// same way.
 fn keep_listen(attach: &mut Value) {
-    let Some(arguments) = attach["arguments"].as_object_mut() else {
+    let Some(arguments) = attach.get_mut("arguments").and_then(Value::as_object_mut) else {
         return;
     };
     let Some(listen) = arguments.shift_remove("listen") else {
@@ -149,7 +150,10 @@ fn keep_listen(attach: &mut Value) {
     let own = arguments.entry("rayRelay").or_insert(Value::Null);
     // A string names one task, and no further session is opened.
     if own.is_null() || own.is_object() {
-        own["listen"] = listen;
+        match own.as_object_mut() {
+            Some(own) => drop(own.insert("listen".to_owned(), listen)),
+            None => *own = json!({ "listen": listen }),
+        }
     }
 }
 
@@ -159,9 +163,12 @@ fn amend(attach: &mut Value, block: Option<&Value>) {
         return;
     };
     if !attach["arguments"].is_object() {
-        attach["arguments"] = Value::Object(serde_json::Map::new());
+        put(attach, "arguments", json!({}));
     }
-    let own = &mut attach["arguments"]["rayRelay"];
+    let arguments = attach.get_mut("arguments").and_then(Value::as_object_mut);
+    let Some(own) = arguments.map(|all| all.entry("rayRelay").or_insert(Value::Null)) else {
+        return;
+    };
     match own {
         Value::Null => *own = Value::Object(block.clone()),
         Value::Object(own)
@@ -179,12 +186,14 @@ fn amend(attach: &mut Value, block: Option<&Value>) {
 fn show(attach: &mut Value, token: Option<&str>) {
     let Some(token) = token else { return };
     if !attach["arguments"].is_object() {
-        attach["arguments"] = Value::Object(serde_json::Map::new());
+        put(attach, "arguments", json!({}));
     }
-    let arguments = &mut attach["arguments"];
+    let Some(arguments) = attach.get_mut("arguments") else {
+        return;
+    };
     let own = ["/rayRelay/token", "/rayRelay/ticket", "/rayRelayToken"];
     if own.iter().all(|place| arguments.pointer(place).is_none()) {
-        arguments["rayRelayToken"] = token.into();
+        put(arguments, "rayRelayToken", token);
     }
 }
 

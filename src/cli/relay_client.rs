@@ -22,6 +22,7 @@ use super::{RelayArgs, relay_dial};
 use crate::dial;
 use crate::dial::http::{self, HttpClient};
 use crate::listing::select::Filter;
+use crate::wire::json::{list_mut, put};
 use crate::wire::text::{innermost_cause, percent_encoded, replaced};
 
 const JSON: &str = "application/json";
@@ -127,14 +128,14 @@ impl RelayClient {
             let path = format!("/relay/v1/tasks?{}{next}", query.join("&"));
             let response = self.get_within(&path, RUNNING_DEADLINE).await?;
             let mut page = self.answer(response, "tasks").await?;
-            let rows = page["tasks"].as_array_mut().map(std::mem::take);
+            let rows = list_mut(&mut page, "tasks").map(std::mem::take);
             all.extend(rows.unwrap_or_default());
             match page["next"].as_str() {
                 Some(last) if all.len() < MOST_TASKS => {
                     next = format!("&after={}", percent_encoded(last));
                 }
                 _ => {
-                    page["tasks"] = all.into();
+                    put(&mut page, "tasks", all);
                     return Ok(page);
                 }
             }

@@ -20,6 +20,7 @@ use crate::listing::row::Row;
 use crate::listing::select::{Filter, ListSelection, Order};
 use crate::listing::standing;
 use crate::wire::human_time::span;
+use crate::wire::json::{put, take};
 use crate::wire::text::replaced;
 
 /// Characters of a worker id that are enough for every command.
@@ -170,7 +171,7 @@ fn both(first: &Value, second: &Value, age: Duration) -> Value {
             let is_same = row["task_id"].as_str().is_none_or(|id| ids.contains(id));
             if is_old && is_same {
                 let mut row = row.clone();
-                row["place"] = now.place_in_words().into();
+                put(&mut row, "place", now.place_in_words());
                 tasks.push(row);
             }
         }
@@ -189,7 +190,7 @@ fn arrange(told: &mut Value, args: &TasksArgs) {
         order: args.sort,
         filters: args.filter.clone(),
     };
-    let mut all = match told["tasks"].take() {
+    let mut all = match take(told, "tasks") {
         Value::Array(all) => all,
         _ => Vec::new(),
     };
@@ -204,8 +205,8 @@ fn arrange(told: &mut Value, args: &TasksArgs) {
     let places = choice.of(&rows);
     let hidden = rows.len() - places.len();
     let chosen: Vec<Value> = places.into_iter().map(|at| all[at].take()).collect();
-    told["tasks"] = chosen.into();
-    told["hidden"] = hidden.into();
+    put(told, "tasks", chosen);
+    put(told, "hidden", hidden);
 }
 
 fn read(row: &Value) -> Row {
@@ -215,7 +216,8 @@ fn read(row: &Value) -> Row {
 /// As a row of the list of what waits, which orders and filters know; the time is that of `key`.
 pub(super) fn read_timed(row: &Value, key: &str) -> Row {
     let mut row = row.clone();
-    row["waiting_seconds"] = row[key].take();
+    let time = take(&mut row, key);
+    put(&mut row, "waiting_seconds", time);
     Row::read(&row)
 }
 

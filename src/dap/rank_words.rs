@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use crate::ray::registry::Names;
+use crate::wire::json::{list_mut, put};
 
 /// The name of each behind `ray.`, the variable of the environment that has it, and what torch tells it by.
 const WORDS: [(&str, &str, Option<&str>); 3] = [
@@ -19,7 +20,7 @@ const WORDS: [(&str, &str, Option<&str>); 3] = [
 
 /// Puts numbers, or what tells them, in the place of the words in the `arguments` of a request that sets breakpoints.
 pub(super) fn put_into(arguments: &mut Value, names: &Names) {
-    let Some(breakpoints) = arguments["breakpoints"].as_array_mut() else {
+    let Some(breakpoints) = list_mut(arguments, "breakpoints") else {
         return;
     };
     for breakpoint in breakpoints {
@@ -28,7 +29,7 @@ pub(super) fn put_into(arguments: &mut Value, names: &Names) {
                 continue;
             };
             if let Cow::Owned(told) = told(text, is_log, names) {
-                breakpoint[key] = told.into();
+                put(breakpoint, key, told);
             }
         }
     }

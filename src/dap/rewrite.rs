@@ -4,6 +4,8 @@
 
 use serde_json::{Value, json};
 
+use crate::wire::json::put;
+
 /// Whether the flag `key` of a request is set. debugpy expects a boolean there and has ended workers over what is none,
 /// so only what is absent, null or false counts as not set.
 pub fn is_set(arguments: &Value, key: &str) -> bool {
@@ -20,7 +22,8 @@ pub fn write_flags(arguments: &mut Value) {
     }
     for key in ["restart", "terminateDebuggee", "suspendDebuggee"] {
         if arguments.get(key).is_some() {
-            arguments[key] = is_set(arguments, key).into();
+            let set = is_set(arguments, key);
+            put(arguments, key, set);
         }
     }
 }
@@ -42,7 +45,7 @@ pub fn put_ray_threads_last(answer: &mut Value) -> bool {
 
 /// `debugpySockets` without the cluster's sockets: the extension only wants to know which ports not to forward by itself.
 pub fn hide_sockets(message: &mut Value) {
-    message["body"] = json!({"sockets": []});
+    put(message, "body", json!({"sockets": []}));
 }
 
 /// Adds the filter without which a post-mortem stop is not reported and attaching lets the task fail.
@@ -53,7 +56,7 @@ pub fn break_on_uncaught(arguments: &mut Value) {
     match arguments.get_mut("filters") {
         Some(Value::Array(filters)) if filters.iter().any(|f| f == "uncaught") => {}
         Some(Value::Array(filters)) => filters.push("uncaught".into()),
-        _ => arguments["filters"] = json!(["uncaught"]),
+        _ => put(arguments, "filters", json!(["uncaught"])),
     }
 }
 

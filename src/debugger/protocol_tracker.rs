@@ -16,6 +16,7 @@ use crate::wire::dap::mappings;
 use crate::wire::dap::names::{Command, Event};
 use crate::wire::dap::peek::{Depth, MessageType, Peek, Walk};
 use crate::wire::dap::stands::Stands;
+use crate::wire::json::take;
 
 /// Bytes of a body that are kept until enough of it is there. debugpy writes the keys that decide first.
 const KEPT: usize = 4096;
@@ -301,7 +302,7 @@ fn refused(body: &[u8]) -> bool {
 /// The arguments of a request that is here whole.
 fn arguments(request: &[u8]) -> Option<Map<String, Value>> {
     let mut request: Value = serde_json::from_slice(request).ok()?;
-    match request["arguments"].take() {
+    match take(&mut request, "arguments") {
         Value::Object(arguments) => Some(arguments),
         _ => Some(Map::new()),
     }

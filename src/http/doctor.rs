@@ -20,6 +20,7 @@ use crate::policy::Scope;
 use crate::ray::registry::Examined;
 use crate::session::within;
 use crate::timestamp::Timestamp;
+use crate::wire::json::list_mut;
 
 /// How long one examination may take, those before it included.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -43,7 +44,7 @@ pub(super) async fn findings(
     all.extend(without_head(ctx, &heads));
     let snapshot = within(principal, Scope::List, &ctx.registry.snapshot());
     let mut list = rows::list(&snapshot);
-    if let Some(breakpoints) = list["breakpoints"].as_array_mut() {
+    if let Some(breakpoints) = list_mut(&mut list, "breakpoints") {
         let now = Timestamp::now();
         let ended = snapshot.ended.iter();
         breakpoints.extend(ended.map(|b| json!(rows::JsonRow::new(b, now))));
@@ -55,7 +56,7 @@ pub(super) async fn findings(
 /// Of clusters whose heads could not be asked, for want of one: what the list says of them.
 fn without_head(ctx: &Context, heads: &[Examined]) -> Vec<Finding> {
     let mut list = rows::list(&ctx.registry.snapshot());
-    if let Some(clusters) = list["clusters"].as_array_mut() {
+    if let Some(clusters) = list_mut(&mut list, "clusters") {
         clusters.retain(|cluster| heads.iter().all(|head| cluster["name"] != *head.cluster));
     }
     lists::heads(&list)

@@ -3,6 +3,7 @@
 use super::menu::Menu;
 use super::select::ListSelection;
 use crate::listing::select;
+use crate::wire::json::list_mut;
 use serde_json::Value;
 
 /// Choice, order and page. What it takes to be a line of its own, it says in [`Self::foot`].
@@ -55,7 +56,7 @@ impl Browse {
 
     /// What there is to pick from in `list`. A page that is no longer there becomes the last one.
     pub(crate) fn read(&mut self, mut list: Value) -> Menu {
-        if let Some(rows) = list["breakpoints"].as_array_mut() {
+        if let Some(rows) = list_mut(&mut list, "breakpoints") {
             // Its order is kept otherwise.
             rows.sort_by_key(|row| !self.is_own(row));
         }

@@ -11,6 +11,7 @@ use super::row::Row;
 use crate::policy::Pattern;
 use crate::ray::registry::{Breakpoint, Reason};
 use crate::timestamp::Timestamp;
+use crate::wire::json::{list_mut, put};
 use crate::wire::text::replaced;
 
 /// A column that can be sorted by, and looked into.
@@ -308,7 +309,7 @@ pub(crate) fn arranged(mut list: Value, choice: &ListSelection) -> Value {
     if choice.is_none() {
         return list;
     }
-    let Some(all) = list["breakpoints"].as_array_mut().map(std::mem::take) else {
+    let Some(all) = list_mut(&mut list, "breakpoints").map(std::mem::take) else {
         return list;
     };
     let rows: Vec<Row> = all.iter().map(Row::read).collect();
@@ -316,8 +317,9 @@ pub(crate) fn arranged(mut list: Value, choice: &ListSelection) -> Value {
     let places = choice.of(&rows);
     let chosen: Vec<Value> = places.iter().filter_map(|at| all[*at].take()).collect();
     let left_out = list["hidden"].as_u64().unwrap_or_default();
-    list["hidden"] = (left_out + (rows.len() - chosen.len()) as u64).into();
-    list["breakpoints"] = chosen.into();
+    let hidden = left_out + (rows.len() - chosen.len()) as u64;
+    put(&mut list, "hidden", hidden);
+    put(&mut list, "breakpoints", chosen);
     list
 }
 

@@ -16,6 +16,7 @@ use crate::memory::{Account, MemoryUse, Taken};
 use crate::wire::dap::codec::{LITTLE, frame, header, parse, weight};
 use crate::wire::dap::message::{RefusalCode, request};
 use crate::wire::dap::names::{Command, Event};
+use crate::wire::json::take;
 
 /// Largest message that is read, in bytes.
 const LARGEST: usize = 8 << 20;
@@ -253,7 +254,7 @@ fn read(mut message: Value) -> PromptMessage {
             let to = message["request_seq"].as_u64().unwrap_or_default();
             let code = RefusalCode::of(&message["body"]);
             let body = if message["success"] == true {
-                Ok(message["body"].take())
+                Ok(take(&mut message, "body"))
             } else {
                 let sentence = [&message["message"], &message["body"]["error"]["format"]]
                     .into_iter()
@@ -266,7 +267,7 @@ fn read(mut message: Value) -> PromptMessage {
             name: message["event"]
                 .as_str()
                 .and_then(|name| Event::parse(name.as_bytes())),
-            body: message["body"].take(),
+            body: take(&mut message, "body"),
         },
         _ => PromptMessage::Other,
     }

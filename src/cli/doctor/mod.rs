@@ -18,6 +18,7 @@ use self::report::Report;
 use super::relay_client::{RelayClient, RelayError};
 use super::{DoctorArgs, Failure, RelayArgs};
 use crate::doctor::{ChainLink, Finding, hooks, lists};
+use crate::wire::json::take;
 use crate::wire::text::shortened;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -118,7 +119,7 @@ fn behind(
     let note = |says: String| Finding::note(ChainLink::Head, says);
     let why = match own {
         Ok(Some(mut own)) => {
-            let found: Result<Vec<Finding>, _> = serde_json::from_value(own["findings"].take());
+            let found: Result<Vec<Finding>, _> = serde_json::from_value(take(&mut own, "findings"));
             match found {
                 Ok(found) => return found.into_iter().map(Finding::cleaned).collect(),
                 Err(_) => Some(note(

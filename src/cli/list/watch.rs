@@ -16,6 +16,7 @@ use crate::cli::sse::{EventFeed, ServerSentEvent};
 use crate::listing::row::Row;
 use crate::listing::select::{ListSelection, arranged};
 use crate::wire::backoff::Backoff;
+use crate::wire::json::{list_mut, put};
 use crate::wire::text::replaced;
 
 /// How often the whole list is asked for besides: the stream tells what becomes of breakpoints, not
@@ -142,7 +143,7 @@ struct WatchedList {
 impl WatchedList {
     /// Takes over a list that was asked for.
     fn refresh(&mut self, mut list: Value, view: &mut View) -> Result<(), Failure> {
-        list["snapshot"] = json!(true);
+        put(&mut list, "snapshot", true);
         self.at = Instant::now();
         let before = std::mem::replace(&mut self.list, list);
         view.clusters(&before, &self.list)
@@ -157,7 +158,7 @@ impl WatchedList {
             let first = self.list.get("snapshot").is_none();
             self.age();
             let before = std::mem::replace(&mut self.list, data);
-            self.list["snapshot"] = json!(true);
+            put(&mut self.list, "snapshot", true);
             if !self.ended {
                 self.retain_live();
             }
@@ -197,7 +198,7 @@ impl WatchedList {
 
     fn replace(&mut self, row: &Value) {
         let ended = self.ended;
-        let Some(rows) = self.list["breakpoints"].as_array_mut() else {
+        let Some(rows) = list_mut(&mut self.list, "breakpoints") else {
             return;
         };
         let gone = is_ended(row) && !ended;
@@ -210,7 +211,7 @@ impl WatchedList {
     }
 
     fn retain_live(&mut self) {
-        if let Some(rows) = self.list["breakpoints"].as_array_mut() {
+        if let Some(rows) = list_mut(&mut self.list, "breakpoints") {
             rows.retain(|row| !is_ended(row));
         }
     }
@@ -219,10 +220,10 @@ impl WatchedList {
     fn age(&mut self) {
         let passed = self.at.elapsed().as_secs_f64();
         self.at = Instant::now();
-        let rows = self.list["breakpoints"].as_array_mut();
+        let rows = list_mut(&mut self.list, "breakpoints");
         for row in rows.into_iter().flatten() {
             if let Some(waiting) = row["waiting_seconds"].as_f64().filter(|_| !is_ended(row)) {
-                row["waiting_seconds"] = json!(waiting + passed);
+                put(row, "waiting_seconds", waiting + passed);
             }
         }
     }

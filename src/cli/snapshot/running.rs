@@ -18,6 +18,7 @@ use crate::listing::fold::text::{self, TreeOptions};
 use crate::listing::fold::waits;
 use crate::listing::row::Row;
 use crate::wire::human_time::{span, utc};
+use crate::wire::json::put;
 use crate::wire::text::replaced;
 
 /// Tasks at breakpoints that are named one by one.
@@ -77,7 +78,7 @@ fn told(answer: &Value, args: &SnapshotArgs, behind: &str) -> Result<(), Failure
     let members = members(answer);
     if args.json {
         let mut answer = answer.clone();
-        answer["places"] = places::json(&members);
+        put(&mut answer, "places", places::json(&members));
         say(&match args.watch {
             Some(_) => format!("{answer}\n"),
             None => format!("{answer:#}\n"),

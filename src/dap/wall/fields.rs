@@ -8,6 +8,7 @@ use memchr::memchr_iter;
 use serde_json::{Map, Value};
 
 use crate::wire::dap::names::Event;
+use crate::wire::json::put;
 use crate::wire::text::{one_line, unlinked};
 
 const RESPONSE: &[&str] = &[
@@ -100,7 +101,7 @@ pub(super) fn event(message: &mut Value, name: Option<Event>) {
             keep(body, &["reason", "breakpoint"]);
             // debugpy says of its breakpoints that they changed, and nothing else (1.8.0 to 1.8.22). VS Code keeps one that is
             // new among its own, beyond the session, and takes it to the tasks of others; one that is removed is gone there.
-            body["reason"] = "changed".into();
+            put(body, "reason", "changed");
             one(body.get_mut("breakpoint"), breakpoint);
         }
         _ => {}
@@ -108,7 +109,7 @@ pub(super) fn event(message: &mut Value, name: Option<Event>) {
 }
 
 fn failure(message: &mut Value) {
-    message["success"] = false.into();
+    put(message, "success", false);
     if let Some(said) = message.get_mut("message") {
         without_links(said);
     }
@@ -131,8 +132,8 @@ fn output(body: &mut Value) {
         None if body.get("category").is_none() => {}
         Some("console" | "stdout" | "stderr" | "important") => {}
         // debugpy's telemetry is its greeting, which was read before: an extension acts upon what is in it.
-        Some("telemetry") => body["output"] = "".into(),
-        _ => body["category"] = "console".into(),
+        Some("telemetry") => put(body, "output", ""),
+        _ => put(body, "category", "console"),
     }
     if let Some(Value::String(text)) = body.get_mut("output") {
         if prominent {

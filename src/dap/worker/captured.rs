@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::ActiveSession;
 use crate::recording::{CaptureError, Direction};
+use crate::wire::json::put;
 use crate::wire::peer_stream::PeerStream;
 
 impl<S: PeerStream> ActiveSession<'_, S> {
@@ -39,7 +40,7 @@ fn without_ticket(message: &Value) -> Cow<'_, Value> {
             .is_some_and(|r| r.get("ticket").is_some())
             && let Some(relay) = message.to_mut().pointer_mut(at)
         {
-            relay["ticket"] = "…".into();
+            put(relay, "ticket", "…");
         }
     }
     message

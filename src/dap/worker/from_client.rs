@@ -21,6 +21,7 @@ use crate::wire::dap::codec::{frame, parse};
 use crate::wire::dap::message::{Request, event, notice, request};
 use crate::wire::dap::names::{Command, Event};
 use crate::wire::dap::splice::Side;
+use crate::wire::json::{at, put};
 use crate::wire::peer_stream::PeerStream;
 
 const NO_TERMINATE: &str = "ending a worker process takes the permission `terminate`, or `debug` on a relay with dap.allow_terminate on; disconnect instead, and the task runs on";
@@ -162,10 +163,10 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 return;
             }
             FromClient::Disconnect | FromClient::Terminate => {
-                let arguments = &mut message["arguments"];
+                let arguments = at(&mut message, "arguments");
                 rewrite::write_flags(arguments);
                 if rewrite::is_set(arguments, "terminateDebuggee") && !self.may_end_worker() {
-                    arguments["terminateDebuggee"] = false.into();
+                    put(arguments, "terminateDebuggee", false);
                     self.tell(&notice(&format!("the task runs on: {NO_TERMINATE}"), false));
                 }
             }
@@ -174,7 +175,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 let id = self.live.worker.breakpoint().id;
                 let list = self.context.registry.snapshot();
                 let known = list.find(id).unwrap_or(self.live.worker.breakpoint());
-                rank_words::put_into(&mut message["arguments"], &known.names);
+                rank_words::put_into(at(&mut message, "arguments"), &known.names);
             }
             // What is done with these follows on the record. A restart that comes here is none: it has no number.
             FromClient::Pass
@@ -198,7 +199,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             FromClient::ExceptionFilters => {
                 self.filters_set = true;
                 if self.post_mortem() {
-                    rewrite::break_on_uncaught(&mut message["arguments"]);
+                    rewrite::break_on_uncaught(at(&mut message, "arguments"));
                 }
             }
             FromClient::ConfigurationDone if !self.filters_set && self.post_mortem() => {
@@ -224,7 +225,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 self.live.task.resumed();
                 self.stands.step(&message["arguments"]);
             }
-            FromClient::Breakpoints => self.mark_logs(&mut message["arguments"]),
+            FromClient::Breakpoints => self.mark_logs(at(&mut message, "arguments")),
             FromClient::Pass if message["command"] == Command::Pause.as_str() => {
                 (self.questions.runs_for_client, self.questions.halt) = (true, Halt::No);
             }
@@ -265,7 +266,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     /// each thread, and then it answers at once.
     fn let_the_others_run(&mut self, mut message: Value) {
         let each = |once: bool| json!({"multiThreadsSingleNotification": once});
-        let arguments = &mut message["arguments"];
+        let arguments = at(&mut message, "arguments");
         if !rewrite::is_set(arguments, "singleThread") {
             // As pydevd calls all of them; before 1.8.22 it takes the thread that is named for the only one.
             *arguments = json!({"threadId": "*"});
@@ -336,11 +337,12 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             _ => capabilities::debugpy(true),
         };
         for key in capabilities::ENDS_WORKER {
-            now[key] = (now[key] == true && self.may_end_worker()).into();
+            let may = now[key] == true && self.may_end_worker();
+            put(&mut now, key, may);
         }
         // The relay answers that one itself.
-        now["supportsRestartRequest"] = true.into();
-        now["supportSuspendDebuggee"] = self.memory.is_some().into();
+        put(&mut now, "supportsRestartRequest", true);
+        put(&mut now, "supportSuspendDebuggee", self.memory.is_some());
         let now = capabilities::for_goodbye(now, goodbye);
         let changed = capabilities::difference(announced, &now);
         if !changed.is_empty() {

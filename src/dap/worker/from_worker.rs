@@ -19,6 +19,7 @@ use crate::wire::dap::codec::{frame, parse, without_lone_surrogates};
 use crate::wire::dap::message::{Request, event, notice, task_end};
 use crate::wire::dap::names::{Command, Event};
 use crate::wire::dap::splice::Side;
+use crate::wire::json::{put, take};
 use crate::wire::peer_stream::PeerStream;
 use crate::wire::text::{one_line, shortened};
 
@@ -104,7 +105,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                         .is_some_and(|m| m.contains("already being debugged")) =>
                 {
                     let attach = Request {
-                        seq: message["request_seq"].take(),
+                        seq: take(&mut message, "request_seq"),
                         command: Command::Attach.as_str().to_owned(),
                         arguments: Value::Null,
                     };
@@ -123,7 +124,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                     .is_some_and(|parting| parting.seq == message["request_seq"]) =>
             {
                 self.parted = true;
-                message["command"] = self.parting.as_ref().map(|p| p.command.as_str()).into();
+                let command = self.parting.as_ref().map(|p| p.command.as_str());
+                put(&mut message, "command", command);
             }
             FromWorker::Goodbye | FromWorker::Own | FromWorker::OwnOnceAsked
                 if message["request_seq"] == OWN_SEQ =>

@@ -18,6 +18,7 @@ use crate::wire::dap::codec::parse;
 use crate::wire::dap::message::request;
 use crate::wire::dap::names::Command;
 use crate::wire::dap::splice::Side;
+use crate::wire::json::list_mut;
 use crate::wire::peer_stream::PeerStream;
 use crate::wire::text::{escaped, shortened};
 
@@ -232,7 +233,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         if self.member.is_none() || !self.live.worker.holds() {
             return;
         }
-        let breakpoints = arguments["breakpoints"].as_array_mut();
+        let breakpoints = list_mut(arguments, "breakpoints");
         for breakpoint in breakpoints.into_iter().flatten() {
             if let Some(Value::String(log)) = breakpoint.get_mut("logMessage")
                 && !log.is_empty()

@@ -23,6 +23,7 @@ use crate::upstream::{self, ConnectError};
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::{RefusalCode, Request, request};
 use crate::wire::dap::names::Command;
+use crate::wire::json::take;
 use crate::wire::peer_stream::PeerStream;
 
 /// The same where the client knows of the end, or waits for an answer to its `attach`.
@@ -86,7 +87,7 @@ impl Opening {
                 if message["success"] != true {
                     return Err(ConnectError::declined(&message["message"]));
                 }
-                break message["body"].take();
+                break take(&mut message, "body");
             };
             let (own, breakpoint) = (&self.attach.arguments, permit.breakpoint());
             let arguments = for_worker(own, breakpoint, self.local_root.as_deref());

@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::context::Context;
 use crate::ray::registry::Running;
+use crate::wire::json::put;
 
 /// How long one agent may take, and all of them.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -33,8 +34,11 @@ pub(super) async fn tell(ctx: &Context, running: &[&Running], rows: &mut [Value]
             (_, None) | (None, _) => Err("Ray does not say which process it is"),
         };
         match known {
-            Ok(has) => row["hook"] = has.into(),
-            Err(why) => (row["hook"], row["hook_unknown"]) = (Value::Null, why.into()),
+            Ok(has) => put(row, "hook", has),
+            Err(why) => {
+                put(row, "hook", Value::Null);
+                put(row, "hook_unknown", why);
+            }
         }
     }
 }

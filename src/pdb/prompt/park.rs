@@ -17,6 +17,7 @@ use crate::wire::dap::codec::parse;
 use crate::wire::dap::kept::Kept;
 use crate::wire::dap::message;
 use crate::wire::dap::names::{Command, Event};
+use crate::wire::json::take;
 use crate::wire::text::escaped;
 
 /// How long a debugger may take to say again where a thread stands.
@@ -56,7 +57,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         self.may_kill = options.may_kill;
         let (cut, missed) = kept.messages();
         if self.stack.is_empty() {
-            let body = |stop: Box<[u8]>| parse(&stop).ok().map(|mut event| event["body"].take());
+            let body = |stop: Box<[u8]>| {
+                let mut event = parse(&stop).ok()?;
+                Some(take(&mut event, "body"))
+            };
             let stop = match kept.stops().last().and_then(body) {
                 Some(stop) => stop,
                 None => match timeout(PATIENCE, self.next_stop()).await {

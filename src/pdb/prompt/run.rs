@@ -13,6 +13,7 @@ use crate::pdb::output::{Piece, cut};
 use crate::pdb::wire::PromptMessage;
 use crate::wire::dap::message::tells_task_end;
 use crate::wire::dap::names::{Command, Event};
+use crate::wire::json::take;
 use crate::wire::text::escaped;
 
 /// Files that stand between `breakpoint()`, Ray's or that of the module `ray_relay`, and the debugger.
@@ -256,7 +257,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         };
         let locals = json!({"variablesReference": scopes["scopes"][0]["variablesReference"]});
         let body = if_any(self.ask_soon(Command::Variables, locals).await)?;
-        match body.map(|mut body| body["variables"].take()) {
+        match body.map(|mut body| take(&mut body, "variables")) {
             Some(Value::Array(variables)) => Ok(variables),
             Some(_) | None => Ok(Vec::new()),
         }

@@ -6,6 +6,7 @@
 use serde_json::{Value, json};
 
 use super::names::{Command, Event};
+use crate::wire::json::put;
 use crate::wire::text::unlinked;
 
 /// What programs tell the relay's own refusals apart by: the number of the error.
@@ -112,14 +113,15 @@ impl Request {
         });
         if sentence.contains(['{', '}']) {
             // In `format`, braces are placeholders. Only they become variables: a client that knows none shows the rest.
-            let put = |c: char| match c {
+            let braced = |c: char| match c {
                 '{' => "{open}".to_owned(),
                 '}' => "{close}".to_owned(),
                 other => other.to_string(),
             };
             let error = &mut answer["body"]["error"];
-            error["format"] = sentence.chars().map(put).collect::<String>().into();
-            error["variables"] = json!({"open": "{", "close": "}"});
+            let format = sentence.chars().map(braced).collect::<String>();
+            put(error, "format", format);
+            put(error, "variables", json!({"open": "{", "close": "}"}));
         }
         answer
     }
@@ -130,7 +132,7 @@ pub fn with_bare_failure(message: &Value) -> Option<Value> {
     let failed = message["type"] == "response" && message["success"] == false;
     let sentence = message.get("message").filter(|_| failed)?.clone();
     let mut bare = message.clone();
-    bare["body"] = sentence;
+    put(&mut bare, "body", sentence);
     Some(bare)
 }
 
