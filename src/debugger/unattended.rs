@@ -225,6 +225,15 @@ impl Unattended {
         }
     }
 
+    /// An expression of the lost client still runs in the task.
+    pub(crate) fn evaluates(&self) -> bool {
+        match &self.line {
+            Ear::Splice(splice) => splice.worker().evaluates(),
+            Ear::Prompt(prompt) => prompt.stream().get_ref().evaluates(),
+            Ear::Legacy(_) => false,
+        }
+    }
+
     /// It is [quiet](Self::is_quiet), and a `taker` can go on with it now. A prompt is at a line, so it takes no task that runs.
     pub(crate) fn is_ready(&self, taker: Taker) -> bool {
         let can = match (&self.line, taker) {

@@ -86,7 +86,7 @@ impl<W> Waiting<W> {
                 Some(late) if late.until <= Instant::now() => return AfterWaiting::Busy(late.who),
                 waiting => self.wanted = waiting,
             }
-            if self.debugger.is_quiet() {
+            if !self.debugger.evaluates() {
                 self.interrupt_at = None;
             }
             let look = Instant::now() + LOOK;

@@ -144,6 +144,13 @@ impl Worker {
             .is_some_and(|line| line.ledger.owes_nothing())
     }
 
+    /// An expression that a client has asked for is not answered yet.
+    pub fn evaluates(&self) -> bool {
+        self.line
+            .as_ref()
+            .is_some_and(|line| line.ledger.progress.evaluating > 0)
+    }
+
     /// The debugger has answered everything that it was asked.
     pub fn is_quiet(&self) -> bool {
         self.line

@@ -300,9 +300,7 @@ fn parked(row: &Value) -> Option<String> {
     let by = text(&row["holder"]["subject"]).or_else(|| text(&row["holder"]["client"]));
     let by = by.as_deref().unwrap_or("a client");
     if row["holder"]["evaluates"] == true {
-        return Some(format!(
-            "an expression of {by}, who is gone, still runs in it"
-        ));
+        return Some(format!("{by}'s expression, which still runs"));
     }
     // It waits no longer since then, so that the row does not tell what time it is.
     if row["task_ended"].is_number() {

@@ -24,7 +24,9 @@ pub(super) fn expression(ask: &Value) -> String {
 /// The arguments of an `evaluate` without a frame that interrupts the [expressions](expression) which the process still evaluates. One in
 /// native code goes on.
 pub(crate) fn interrupt() -> Value {
-    json!({"expression": expression(&json!({"op": "interrupt"})), "context": "clipboard"})
+    let expression = expression(&json!({"op": "interrupt"}));
+    // debugpy 1.8.0 prints the value of what it evaluates without a frame, unless that is `None`.
+    json!({"expression": format!("({expression}, None)[1]"), "context": "clipboard"})
 }
 
 /// What the process answered: `result` of the `evaluate` response.
@@ -153,7 +155,7 @@ sys.modules["numpy"] = np
         let of = |kind: usize| &process["frames"][kind]["locals"];
         assert_eq!(
             (&of(0)["OMP_NUM_THREADS"], &of(0)["LONG"]),
-            (&"8".into(), &"y".repeat(20).into())
+            (&"8".into(), &format!("{}...", "y".repeat(20)).into())
         );
         assert!(of(0).get("RAY_JOB").is_none(), "{told}");
         assert_eq!(of(1)["own"], "1.2");

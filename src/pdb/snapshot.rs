@@ -384,7 +384,7 @@ import os; sys.stdout.flush(); os._exit(0)
         assert_eq!(of("interrupt"), "‹no repr: KeyboardInterrupt›");
         assert_eq!(of("bad"), "‹no repr within 0.5 s›");
         assert_eq!(frame["types"]["bad"], "Value");
-        assert!(took < 2.0, "{took}");
+        assert!(took < 7.0, "{took}");
         // Its thread hangs still: the next snapshot begins no other, and says so.
         let of = |name: &str| again["locals"][name].as_str().unwrap().to_owned();
         assert_eq!(
@@ -402,13 +402,13 @@ import os; sys.stdout.flush(); os._exit(0)
 
     #[test]
     fn slow_values_take_five_seconds_together() {
-        let many = "slow = [Value(slow) for _ in range(20)]; a, b, c, d = slow[:4]";
+        let many = "many = [Value(slow) for _ in range(20)]; a, b, c, d = many[:4]";
         let Some(([(frame, took), _], _)) = values(many) else {
             return;
         };
         let of = |name: &str| frame["locals"][name].as_str().unwrap().to_owned();
         assert_eq!((&*of("step"), &*of("good")), ("7", "done"));
-        for name in ["slow", "a", "b", "c", "d"] {
+        for name in ["many", "a", "b", "c", "d"] {
             assert!(of(name).starts_with("‹no repr within "), "{frame}");
         }
         assert!((4.5..7.0).contains(&took), "{took}");

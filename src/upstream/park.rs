@@ -132,7 +132,7 @@ impl<'a> Park<'a> {
         }
         live.stay();
         session.set_state(protocol, SessionState::Parked);
-        let evaluates = !debugger.is_quiet();
+        let evaluates = debugger.evaluates();
         show(session, &live, &left, evaluates);
         info!(
             seconds = now.until(left.until).as_secs(),
@@ -186,12 +186,12 @@ impl<'a> Park<'a> {
     /// # Errors
     /// It goes on, in a sentence.
     async fn ends_expression(&mut self) -> Result<(), String> {
-        if self.waiting.debugger.is_quiet() {
+        if !self.waiting.debugger.evaluates() {
             return Ok(());
         }
         self.waiting.debugger.interrupt().await;
         let quiet = async {
-            while !self.waiting.debugger.is_quiet() {
+            while self.waiting.debugger.evaluates() {
                 if self.waiting.debugger.next().await.is_over() {
                     break;
                 }
@@ -246,7 +246,7 @@ impl<'a> Park<'a> {
             if looking.is_none() && self.pass_on() {
                 return ParkEnding::PassedOn;
             }
-            let evaluates = looking.is_none() && !self.waiting.debugger.is_quiet();
+            let evaluates = looking.is_none() && self.waiting.debugger.evaluates();
             if evaluates != self.evaluates {
                 self.evaluates = evaluates;
                 show(self.session, &self.live, &self.left, evaluates);

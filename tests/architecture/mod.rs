@@ -4,6 +4,7 @@
 //! they have to.
 
 mod circles;
+mod indexing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

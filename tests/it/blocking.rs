@@ -77,17 +77,11 @@ async fn expressions(scene: &Scene<'_>) {
     let told = nc.line("interrupt", "(Pdb ×8) ").await;
     say(format!("interrupt:\n{told}"));
     assert!(told.contains("0-7: *** KeyboardInterrupt"), "{told}");
-    // What sleeps in the main thread of a worker is interrupted as well, or said to go on.
-    let told = nc
-        .line(
-            "__import__('time').sleep(3.5 if rank == 3 else 0) or 'slept'",
-            "(Pdb ×8) ",
-        )
-        .await;
-    assert_eq!(
-        told, "0-7: 'slept'\n(Pdb ×8) ",
-        "an answer that took its time is no other"
-    );
+    // pydevd warns of what takes more than 3 s, which is no answer and makes no rank odd.
+    let slow = "__import__('time').sleep(3.5 if rank == 3 else 0) or 'slept'";
+    let told = nc.line(slow, "(Pdb ×8) ").await;
+    assert!(told.ends_with("0-7: 'slept'\n(Pdb ×8) "), "{told}");
+    assert!(!told.contains("Evaluating"), "{told}");
 
     let rows = scene.list();
     let pids: Vec<u64> = rows.iter().filter_map(|row| row["pid"].as_u64()).collect();

@@ -33,7 +33,8 @@ async fn until_parked(context: &Context, worker: &Worker) {
     let mut lists = context.registry.watch();
     let parked = |list: &Arc<Snapshot>| {
         let row = list.find(id);
-        row.is_some_and(|row| row.state.word() == "parked")
+        let holder = row.and_then(|row| row.holder());
+        holder.is_some_and(|holder| holder.parked_until.is_some())
     };
     let listed = timeout(PATIENCE, lists.wait_for(parked)).await;
     listed.expect("parked in time").unwrap();

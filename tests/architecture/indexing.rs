@@ -1,0 +1,129 @@
+//! `value["key"]` as a place panics where the value is no object, which a worker, a client or another relay decides.
+//!
+//! A rule about text: production code takes nothing out of an index by a name and writes to none, unless the value was made in the same
+//! file, by `json!` or one of the makers of messages. Reading by an index is no place, and gives `null`.
+
+use std::fs;
+
+use super::{production, root, sources};
+
+/// What makes an object that is the relay's own.
+const MAKERS: [&str; 10] = [
+    "json!(",
+    "Value::Object(",
+    "notice(",
+    "event(",
+    "request(",
+    "named_subprocess(",
+    "way_back(",
+    "debugpy(",
+    "as_json(",
+    "failure(",
+];
+
+/// Further values of the relay's own, by the end of a file's name and the name of the variable.
+const OWN: [(&str, &str); 13] = [
+    ("listing/fold/compared.rs", "told"),
+    ("listing/fold/differences.rs", "told"),
+    ("dap/linger.rs", "answer"),
+    ("dap/view_filter/lookup.rs", "answer"),
+    ("dap/view_filter/requests.rs", "upstream"),
+    ("dap/cluster/announcer.rs", "configuration"),
+    ("dap/cluster/folded.rs", "row"),
+    ("http/compare.rs", "told"),
+    ("audit/writer.rs", "details"),
+    ("audit/writer.rs", "started"),
+    ("cli/debug/mod.rs", "relay"),
+    ("cli/exec/several.rs", "told"),
+    ("cli/worker_session.rs", "block"),
+];
+
+/// The variables of `text` from whose named indices something is taken, or to which it is written.
+fn places(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    for (at, _) in text.match_indices("[\"") {
+        let Some(end) = text[at..].find(']') else {
+            continue;
+        };
+        let mut rest = text[at + end + 1..].trim_start();
+        while let Some(inner) = rest.strip_prefix('[') {
+            rest = inner
+                .split_once(']')
+                .map_or("", |(_, rest)| rest)
+                .trim_start();
+        }
+        let before =
+            text[..at].trim_end_matches(|c: char| c.is_alphanumeric() || "_.[]\"".contains(c));
+        let base = text[before.len()..at].trim_start_matches('.');
+        let is_written =
+            rest.starts_with('=') && !rest.starts_with("==") && !rest.starts_with("=>");
+        let is_taken = [".take()", ".as_array_mut", ".as_object_mut"]
+            .iter()
+            .any(|taker| rest.starts_with(taker));
+        if !base.is_empty() && (is_written || is_taken || before.ends_with("&mut ")) {
+            found.push(base.split(['.', '[']).next().unwrap_or(base));
+        }
+    }
+    found
+}
+
+fn is_made(text: &str, variable: &str) -> bool {
+    let made = format!("let mut {variable}");
+    text.match_indices(&made).any(|(at, _)| {
+        let value = text[at + made.len()..].split_once('=');
+        let value = value.map_or("", |(_, value)| value.trim_start());
+        let value = value.trim_start_matches("self.");
+        MAKERS.iter().any(|maker| value.starts_with(maker))
+    })
+}
+
+#[test]
+fn json_of_others_is_no_place() {
+    let mut wrong = Vec::new();
+    for file in sources(&root()) {
+        let text = production(&fs::read_to_string(&file).unwrap());
+        let file = file.strip_prefix(root()).unwrap().display().to_string();
+        // Labels of metrics, in a macro.
+        if file == "telemetry/metrics.rs" {
+            continue;
+        }
+        for variable in places(&text) {
+            let is_own = OWN
+                .iter()
+                .any(|(end, own)| file.ends_with(end) && variable == *own);
+            if !(is_own || is_made(&text, variable)) {
+                wrong.push(format!(
+                    "{file}: {variable}[\"…\"] is a place; `wire::json` has what does not panic"
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn places_are_told_from_reads() {
+    for text in [
+        "found[\"threads\"].take()",
+        "body[\"a\"][\"b\"] = 1.into();",
+        "list[\"rows\"].as_array_mut()",
+        "let own = &mut attach[\"arguments\"];",
+        "self.list[\"snapshot\"] = json!(true);",
+    ] {
+        assert_eq!(places(text).len(), 1, "{text}");
+    }
+    for text in [
+        "if row[\"state\"] == \"paused\" {}",
+        "match row[\"a\"] { x => 1 }",
+        "told[\"a\"].as_str()",
+        "let names = [\"a\"];",
+        "Vec[\"a\"].len()",
+    ] {
+        assert!(places(text).is_empty(), "{text}");
+    }
+    assert!(is_made(
+        "let mut told = json!({}); told[\"a\"] = 1;",
+        "told"
+    ));
+    assert!(!is_made("let mut told = read(x); told[\"a\"] = 1;", "told"));
+}
