@@ -3,8 +3,9 @@
 /// What `program` prints in a Python of its own; `None` where there is none, which is said.
 #[allow(clippy::print_stderr)]
 pub(crate) fn printed(program: &str) -> Option<Vec<u8>> {
-    let python = std::process::Command::new("python3")
-        .args(["-c", program])
+    // One that hangs fails its test, and holds up no other.
+    let python = std::process::Command::new("timeout")
+        .args(["60", "python3", "-c", program])
         .output();
     let Ok(python) = python else {
         eprintln!("not tried in a process: there is no python3");
