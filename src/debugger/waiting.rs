@@ -11,7 +11,7 @@ use super::unattended::{Taker, Unattended, UnattendedEvent};
 /// How long the debugger may still work on what the lost client has asked, when another one wants to go on.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// How long an expression of the lost client may go on before it is interrupted: its answer comes to nobody.
+/// How long an expression of the lost client may go on before it is interrupted: no client waits for its answer.
 const INTERRUPT_AFTER: Duration = Duration::from_secs(10);
 
 /// How often it is looked at meanwhile.

@@ -48,7 +48,7 @@ impl Answers {
         odd.flat_map(|same| &same.members).copied().collect()
     }
 
-    /// Nobody is odd by these.
+    /// Marks none as odd.
     pub(super) fn none_is_odd(&mut self) {
         self.same.iter_mut().for_each(|same| same.odd = false);
     }

@@ -31,7 +31,7 @@ const OWN: usize = 8;
 /// Values that were not compared, which are named.
 const NAMED: usize = 8;
 
-/// The kind of what a process has in its environment. It may differ by node, and so makes nobody odd.
+/// The kind of what a process has in its environment. It may differ by node, and marks no rank as odd.
 const ENVIRONMENT: &str = "environment";
 
 /// Why a task is not compared that was looked at.
