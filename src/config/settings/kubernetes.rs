@@ -26,7 +26,7 @@ settings! {
         ca_file: Option<PathBuf> = None, path("the path of a PEM file with certificate authorities");
         /// The relay's own token for `api_server`, and given whenever that is.
         token_file: Option<PathBuf> = None, path("the path of a file with the relay's own token");
-        /// The deadline of all reviews of one token together.
+        /// The deadline of each question about a token, and of a client that waits for the answers.
         timeout: Duration = 5 * SECOND, duration(SHORTEST..=MINUTE);
         /// Tokens that are remembered; as many refused ones again.
         cache_entries: usize = 1024, count(1..=65_536);

@@ -9,6 +9,7 @@ use kube::client::Body;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
+use tokio::time::{Duration, sleep, timeout};
 use zeroize::Zeroizing;
 
 use crate::config;
@@ -21,8 +22,12 @@ use crate::wire::text::one_line;
 /// Largest answer. A review with thousands of groups stays far below.
 const MAX_ANSWER: usize = 256 * 1024;
 
-/// Requests at a time, of all reviews together.
-const MAX_REQUESTS: usize = 32;
+/// Requests at a time, of all reviews together. A slow API server answers few in time.
+const MAX_REQUESTS: usize = 16;
+
+/// How often a review is posted again that is refused with 403, each time after a tenth of the time for an answer: an API server
+/// that starts refuses everything until it has read its roles.
+const FORBIDDEN_RETRIES: u32 = 4;
 
 /// Why there is no answer. `Display` is for the relay's log: it names the API server, never a token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -33,7 +38,22 @@ pub(in crate::identity) enum KubernetesError {
     Unreachable { address: String, cause: String },
     /// It answers, and what it did is no review.
     #[error("the Kubernetes API server at {address} {did}")]
-    NoReview { address: String, did: String },
+    NoReview {
+        address: String,
+        did: String,
+        /// The status of HTTP, where it refused.
+        status: Option<u16>,
+    },
+}
+
+impl KubernetesError {
+    /// The status of HTTP that it refused with.
+    pub(super) fn status(&self) -> Option<u16> {
+        match self {
+            Self::Unreachable { .. } => None,
+            Self::NoReview { status, .. } => *status,
+        }
+    }
 }
 
 /// The API server of `config`, as the relay is known there. Asks nothing yet.
@@ -84,13 +104,18 @@ pub(crate) async fn api_server(config: &config::Kubernetes) -> Result<ApiServer,
 pub(in crate::identity) struct TokenReviewApi {
     server: ApiServer,
     requests: Semaphore,
+    /// Deadline of one request.
+    patience: Duration,
 }
 
 impl TokenReviewApi {
-    /// Of that API server.
-    pub(super) fn new(server: ApiServer) -> Self {
-        let requests = Semaphore::new(MAX_REQUESTS);
-        Self { server, requests }
+    /// Of that API server, each request of which is to be answered within `patience`.
+    pub(super) fn new(server: ApiServer, patience: Duration) -> Self {
+        Self {
+            server,
+            requests: Semaphore::new(MAX_REQUESTS),
+            patience,
+        }
     }
 
     /// In which roles are looked for.
@@ -122,36 +147,58 @@ impl TokenReviewApi {
             request.map_err(|_| self.unusable::<R>("request"))
         };
         let _slot = self.requests.acquire().await;
-        let answer = match self.server.read(request()?, MAX_ANSWER).await {
-            // An API server that closes an idle connection is no outage.
-            Err(Unread::Unreachable(_)) => self.server.read(request()?, MAX_ANSWER).await,
-            answer => answer,
-        };
-        answer.map_err(|why| self.failed::<R>(why))
+        let mut refusals = 0;
+        loop {
+            let once = async {
+                Ok(match self.server.read(request()?, MAX_ANSWER).await {
+                    // An API server that closes an idle connection is no outage.
+                    Err(Unread::Unreachable(_)) => self.server.read(request()?, MAX_ANSWER).await,
+                    answer => answer,
+                })
+            };
+            let late = format!("no answer within {:?}", self.patience);
+            let answer = timeout(self.patience, once).await;
+            match answer.unwrap_or(Ok(Err(Unread::Unreachable(late))))? {
+                Err(Unread::Refused(answer))
+                    if answer.status == Some(403) && refusals < FORBIDDEN_RETRIES =>
+                {
+                    refusals += 1;
+                    sleep(self.patience / 10).await;
+                }
+                answer => return answer.map_err(|why| self.failed::<R>(why)),
+            }
+        }
     }
 
     /// It answered, but not to the question.
     pub(super) fn unusable<R: Resource>(&self, missing: &'static str) -> KubernetesError {
         let kind = R::KIND;
-        self.no_review(format!(
-            "answered a {kind} without a usable answer: {missing}"
-        ))
+        self.no_review(
+            None,
+            format!("answered a {kind} without a usable answer: {missing}"),
+        )
     }
 
-    fn no_review(&self, did: String) -> KubernetesError {
+    fn no_review(&self, status: Option<u16>, did: String) -> KubernetesError {
         let address = self.address().to_owned();
-        KubernetesError::NoReview { address, did }
+        KubernetesError::NoReview {
+            address,
+            did,
+            status,
+        }
     }
 
     fn failed<R: Resource>(&self, why: Unread) -> KubernetesError {
         let kind = R::KIND;
-        self.no_review(match why {
+        let mut status = None;
+        let did = match why {
             Unread::Unreachable(cause) => {
                 let address = self.address().to_owned();
                 return KubernetesError::Unreachable { address, cause };
             }
             Unread::Refused(answer) => {
                 let step = step(&answer);
+                status = answer.status;
                 format!("refused a {kind} with {answer}; {step}")
             }
             Unread::TooLarge(limit) => {
@@ -160,7 +207,8 @@ impl TokenReviewApi {
             Unread::Strange { line, column } => format!(
                 "answered with something else than a {kind} (line {line}, column {column}); is it one?"
             ),
-        })
+        };
+        self.no_review(status, did)
     }
 }
 

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -42,11 +42,18 @@ use review::{Review, ReviewApi};
 /// Longest token that is shown to Kubernetes.
 const MAX_TOKEN: usize = 16 * 1024;
 
-/// Tokens that are looked at for the first time at a time. The others wait, as long as one may be looked at.
-const FIRST_REVIEWS: usize = 64;
+/// New tokens that are reviewed at a time, first come first served. Few, so that a slow API server is done with some of a
+/// crowd soon, and not with all of it late.
+const MAX_FIRST_REVIEWS: usize = 4;
 
-/// Tokens of live sessions that are looked at again at a time. The others wait.
-const RECHECKS: usize = 16;
+/// New tokens in the queue. A client that stops waiting leaves its token there, and finds the answer when it comes again.
+const MAX_QUEUED: usize = 1024;
+
+/// Tokens of live sessions that are reviewed again at a time.
+const MAX_RECHECKS: usize = 4;
+
+/// Deadline of one review, as a multiple of `kubernetes.timeout`, that of each of its requests.
+const REVIEW_TIMEOUTS: u32 = 12;
 
 /// Between two looks at what was not asked about yet.
 const NEWS: Duration = Duration::from_secs(1);
@@ -66,7 +73,7 @@ struct ReviewerInner {
     outage_grace: Duration,
     audience: Arc<str>,
     known: Mutex<Known>,
-    first_reviews: Arc<Semaphore>,
+    first_reviews: Semaphore,
     rechecks: Semaphore,
     /// The last answer was one; said in the log when it changes.
     answers: AtomicBool,
@@ -96,7 +103,7 @@ impl Reviewer {
         config: &config::Kubernetes,
         places: Places,
     ) -> Result<Self, SetupError> {
-        let api = TokenReviewApi::new(api::api_server(config).await?);
+        let api = TokenReviewApi::new(api::api_server(config).await?, config.timeout);
         tracing::info!(api_server = api.address(), namespace = api.namespace(), audiences = ?config.audiences, "tokens are reviewed by Kubernetes");
         let source = Kubernetes::new(api, config.audiences.clone(), places);
         Ok(Self::with(Box::new(source), config))
@@ -118,8 +125,8 @@ impl Reviewer {
                 lapsed: ExpiringCache::new(config.cache_entries),
                 kept: HashMap::new(),
             }),
-            first_reviews: Arc::new(Semaphore::new(FIRST_REVIEWS)),
-            rechecks: Semaphore::new(RECHECKS),
+            first_reviews: Semaphore::new(MAX_FIRST_REVIEWS),
+            rechecks: Semaphore::new(MAX_RECHECKS),
             answers: AtomicBool::new(true),
             appeared: watch::Sender::default(),
             answers_again: Arc::default(),
@@ -134,7 +141,8 @@ impl Reviewer {
     ///
     /// # Errors
     /// [`AuthError::Refused`]: Kubernetes does not accept it for any of the audiences.
-    /// [`AuthError::Unavailable`]: it cannot be asked.
+    /// [`AuthError::Unavailable`]: it cannot be asked, or has not answered within `kubernetes.timeout`; the token then stays in the
+    /// queue, and the answer is kept for the next try.
     pub(super) async fn review(&self, token: &Secret) -> Result<VerifiedIdentity, AuthError> {
         let text = token.expose();
         // What no header could carry is no token (RFC 6750 section 2.1); neither is one whose time is over.
@@ -145,39 +153,50 @@ impl Reviewer {
             return Err(AuthError::Refused);
         }
         let key = token.digest();
-        let mut place = None;
-        let mut answer = loop {
-            {
-                let mut known = self.0.known.lock();
-                let now = Instant::now();
-                if let Some(reviewed) = known.accepted.known(&key, now) {
-                    return Ok(reviewed.clone());
-                }
-                if known.refused.known(&key, now).is_some() {
-                    return Err(AuthError::Refused);
-                }
-                if let Some(answer) = known.asking.get(&key) {
-                    break answer.clone();
-                }
-                if let Some(place) = place.take() {
-                    break self.ask(&mut known, key, token, expires, place);
-                }
+        let mut answer = {
+            let mut known = self.0.known.lock();
+            let now = Instant::now();
+            if let Some(reviewed) = known.accepted.known(&key, now) {
+                return Ok(reviewed.clone());
             }
-            // A client that waits for a place holds a connection, and so there are not more than these.
-            let free = Arc::clone(&self.0.first_reviews).acquire_owned();
-            place = match timeout(self.0.timeout, free).await {
-                Ok(Ok(place)) => Some(place),
-                Ok(Err(_)) | Err(_) => {
-                    let why = "too many tokens are being reviewed; try again";
-                    return Err(AuthError::Unavailable(why.to_owned()));
-                }
-            };
+            if known.refused.known(&key, now).is_some() {
+                return Err(AuthError::Refused);
+            }
+            match known.asking.get(&key) {
+                Some(answer) => answer.clone(),
+                None if known.asking.len() >= MAX_QUEUED => return Err(unavailable(None)),
+                None => self.ask(&mut known, key, token, expires),
+            }
         };
-        match answer.wait_for(Option::is_some).await.as_deref() {
-            Ok(Some(answer)) => answer.clone(),
+        match timeout(self.0.timeout, answer.wait_for(Option::is_some)).await {
+            Ok(Ok(answer)) => match &*answer {
+                Some(answer) => answer.clone(),
+                None => Err(unavailable(None)),
+            },
             // The relay is about to end.
-            Ok(None) | Err(_) => Err(unavailable()),
+            Ok(Err(_)) => Err(unavailable(None)),
+            Err(_) => self.late(key, token, expires),
         }
+    }
+
+    /// What becomes of a client whose token is still in the queue: while Kubernetes does not answer, who was accepted before is.
+    fn late(
+        &self,
+        key: Key,
+        token: &Secret,
+        expires: Option<SystemTime>,
+    ) -> Result<VerifiedIdentity, AuthError> {
+        if self.0.answers.load(Ordering::Relaxed) {
+            return Err(unavailable(None));
+        }
+        let kept = recheck::AcceptedToken {
+            key,
+            token: token.clone(),
+            expires,
+            appeared: self.0.appeared.subscribe(),
+        };
+        let mut known = self.0.known.lock();
+        recheck::through_outage(self, &mut known, kept).ok_or_else(|| unavailable(None))
     }
 
     fn ask(
@@ -186,7 +205,6 @@ impl Reviewer {
         key: Key,
         token: &Secret,
         expires: Option<SystemTime>,
-        place: OwnedSemaphorePermit,
     ) -> watch::Receiver<ReviewAnswer> {
         let (tell, answer) = watch::channel(None);
         known.asking.insert(key, answer.clone());
@@ -196,8 +214,8 @@ impl Reviewer {
         self.0.tasks.spawn(async move {
             let inner = &reviewer.0;
             let found = tokio::select! {
-                () = inner.stop.cancelled() => Err(unavailable()),
-                found = inner.review(&token, None) => found.map_err(|_| unavailable()),
+                () = inner.stop.cancelled() => Err(unavailable(None)),
+                found = inner.first_review(&token) => found.map_err(|why| unavailable(why.status)),
             };
             let mut known = inner.known.lock();
             known.asking.remove(&key);
@@ -240,24 +258,30 @@ impl Reviewer {
             };
             drop(known);
             tell.send_replace(Some(found));
-            drop(place);
         });
         answer
     }
 }
 
 impl ReviewerInner {
-    /// One deadline over all questions about one token: all of them, or those that are not `known`. A failure is logged when it begins, and its end too.
+    /// Reviews a new token when its turn has come.
+    async fn first_review(&self, token: &Secret) -> Result<Option<Review>, Unanswered> {
+        let _turn = self.first_reviews.acquire().await;
+        self.review(token, None).await
+    }
+
+    /// Asks all about one token, or what is not `known`. A failure is logged when it begins, and its end too.
     async fn review(
         &self,
         token: &Secret,
         known: Option<&Review>,
     ) -> Result<Option<Review>, Unanswered> {
-        let found = match timeout(self.timeout, self.api.review(token, known)).await {
-            Ok(found) => found.map_err(|why| why.to_string()),
-            Err(_) => Err(format!(
-                "the Kubernetes API server gave no answer within {:?}",
-                self.timeout
+        let deadline = self.timeout * REVIEW_TIMEOUTS;
+        let found = match timeout(deadline, self.api.review(token, known)).await {
+            Ok(found) => found.map_err(|why| (why.status(), why.to_string())),
+            Err(_) => Err((
+                None,
+                format!("the Kubernetes API server needs more than {deadline:?} for one token"),
             )),
         };
         match found {
@@ -268,7 +292,7 @@ impl ReviewerInner {
                 }
                 Ok(review)
             }
-            Err(why) => {
+            Err((status, why)) => {
                 if self.answers.swap(false, Ordering::Relaxed) {
                     tracing::error!(
                         why,
@@ -277,7 +301,7 @@ impl ReviewerInner {
                 } else {
                     tracing::debug!(why, "cannot have a token reviewed by Kubernetes");
                 }
-                Err(Unanswered)
+                Err(Unanswered { status })
             }
         }
     }
@@ -323,8 +347,11 @@ impl Reviewer {
     }
 }
 
-/// Kubernetes did not answer; why is in the log.
-struct Unanswered;
+/// Kubernetes gave no usable answer; why is in the log.
+struct Unanswered {
+    /// The status of HTTP that it refused with.
+    status: Option<u16>,
+}
 
 /// What of `review` allows anything.
 fn grants(review: &Review) -> Vec<(Scopes, BreakpointSelector)> {
@@ -342,9 +369,13 @@ fn grants(review: &Review) -> Vec<(Scopes, BreakpointSelector)> {
         .collect()
 }
 
-/// For the client: where the API server is and what ails it is not its business.
-fn unavailable() -> AuthError {
-    AuthError::Unavailable("Kubernetes does not answer; try again, and if that does not help, ask the relay's operator to look at its log".to_owned())
+/// For the client, which learns neither where the API server is nor more of its answer than its `status`.
+fn unavailable(status: Option<u16>) -> AuthError {
+    AuthError::Unavailable(match status {
+        Some(403) => "Kubernetes refuses the relay with 403: the relay may not review tokens; ask its operator to bind its ServiceAccount to the ClusterRole system:auth-delegator".to_owned(),
+        Some(status) => format!("Kubernetes refuses the relay with {status}; ask the relay's operator to look at its log"),
+        None => "Kubernetes has not answered in time; try again (your token keeps its place in the queue), and if that does not help, ask the relay's operator to look at its log".to_owned(),
+    })
 }
 
 fn fingerprint(key: &Key) -> String {

@@ -30,6 +30,9 @@ const GROUP: &str = "ray-relay.dev";
 /// Resource in roles.
 const RESOURCE: &str = "breakpoints";
 
+/// What of a user the API server (1.30 and later) says the id of the token by.
+const TOKEN_ID: &str = "authentication.kubernetes.io/credential-id";
+
 /// Longest user name. ServiceAccounts have at most 340 characters.
 const MAX_NAME: usize = 512;
 
@@ -42,6 +45,12 @@ pub(in crate::identity) struct User {
     pub(in crate::identity) name: String,
     pub(in crate::identity) uid: String,
     pub(in crate::identity) groups: BTreeSet<String>,
+}
+
+impl User {
+    fn is_service_account(&self) -> bool {
+        self.name.starts_with("system:serviceaccount:")
+    }
 }
 
 /// What Kubernetes says of a token: whose it is, and what that user may do.
@@ -193,7 +202,8 @@ impl Kubernetes {
         Ok(status.allowed && status.denied != Some(true))
     }
 
-    /// What `user` may do at `places`, as far as nothing of it is `known` already.
+    /// What `user` may do at `places`, as far as nothing of it is `known` already. `list` is asked for first: where it is
+    /// refused, nothing else is, but for `node` of a ServiceAccount, as an agent is one.
     async fn on(
         &self,
         user: &User,
@@ -201,29 +211,35 @@ impl Kubernetes {
         places: Vec<RoleScope>,
         known: &[(String, Scopes)],
     ) -> Result<Vec<(String, Scopes)>, KubernetesError> {
-        let mut grants: Vec<_> = places
-            .iter()
-            .map(|place| (place.clusters.clone(), Scopes::NONE))
-            .collect();
-        let mut questions = Vec::new();
-        for (number, place) in places.iter().enumerate() {
-            let known = allowed(known, &place.clusters);
-            let open = Scope::ALL
-                .into_iter()
-                .filter(|scope| !known.contains(*scope));
-            questions.extend(open.map(|scope| (number, scope)));
+        let covered = |place: &RoleScope| allowed(known, &place.clusters);
+        let covered: Vec<Scopes> = places.iter().map(covered).collect();
+        let mut found = vec![Scopes::NONE; places.len()];
+        for is_first in [true, false] {
+            let mut questions = Vec::new();
+            for (number, covered) in covered.iter().enumerate() {
+                let has = covered.union(found[number]);
+                let next: &[Scope] = match has.contains(Scope::List) {
+                    _ if is_first => &[Scope::List],
+                    true => &Scope::ALL,
+                    false if user.is_service_account() => &[Scope::Node],
+                    false => &[],
+                };
+                let open = next.iter().filter(|scope| !has.contains(**scope));
+                questions.extend(open.map(|scope| (number, *scope)));
+            }
+            let answers = stream::iter(questions).map(|(number, scope)| {
+                let at = &places[number];
+                let role = (at.namespace.as_deref(), at.name.as_deref());
+                async move { Ok((number, scope, self.may(user, extra, role, scope).await?)) }
+            });
+            let answers: Vec<(usize, Scope, bool)> =
+                answers.buffer_unordered(AT_ONCE).try_collect().await?;
+            for (number, scope, _) in answers.into_iter().filter(|(_, _, allowed)| *allowed) {
+                found[number] = found[number].with(scope);
+            }
         }
-        let answers = stream::iter(questions).map(|(place, scope)| {
-            let at = &places[place];
-            let role = (at.namespace.as_deref(), at.name.as_deref());
-            async move { Ok((place, scope, self.may(user, extra, role, scope).await?)) }
-        });
-        let answers: Vec<(usize, Scope, bool)> =
-            answers.buffer_unordered(AT_ONCE).try_collect().await?;
-        for (place, scope, _) in answers.into_iter().filter(|(_, _, allowed)| *allowed) {
-            grants[place].1 = grants[place].1.with(scope);
-        }
-        Ok(grants)
+        let names = places.into_iter().map(|place| place.clusters);
+        Ok(names.zip(found).collect())
     }
 
     async fn all(
@@ -289,8 +305,13 @@ impl ReviewApi for Kubernetes {
     }
 }
 
-/// By whom answers are remembered: all that they are about.
+/// By whom answers are remembered: all that they are about, but for the id of the token, which differs with each.
 fn person(user: &User, extra: &Extra) -> Key {
+    let extra: Vec<_> = extra
+        .iter()
+        .flatten()
+        .filter(|(key, _)| *key != TOKEN_ID)
+        .collect();
     let about = format!(
         "{:?} {:?} {:?} {:?}",
         user.name, user.uid, user.groups, extra

@@ -19,7 +19,12 @@ struct Oracle {
     asked: Mutex<usize>,
     /// Answers wait for this where it is set.
     hold: Option<Arc<Notify>>,
+    /// It takes one request at a time, [`THROTTLED`] long, and a review takes [`REQUESTS`].
+    throttle: Option<Semaphore>,
 }
+
+const THROTTLED: Duration = Duration::from_millis(20);
+const REQUESTS: usize = 20;
 
 #[derive(Clone)]
 enum Said {
@@ -28,6 +33,7 @@ enum Said {
     OnRelay(&'static str),
     Refused,
     Nothing,
+    Forbidden,
 }
 
 impl ReviewApi for Arc<Oracle> {
@@ -45,6 +51,12 @@ impl Oracle {
         *self.asked.lock() += 1;
         if let Some(hold) = &self.hold {
             hold.notified().await;
+        }
+        if let Some(throttle) = &self.throttle {
+            for _ in 0..REQUESTS {
+                let _turn = throttle.acquire().await;
+                sleep(THROTTLED).await;
+            }
         }
         let said = {
             let mut script = self.script.lock();
@@ -68,6 +80,12 @@ impl Oracle {
             Said::Nothing => Err(api::KubernetesError::NoReview {
                 address: "there".to_owned(),
                 did: "answered nothing".to_owned(),
+                status: None,
+            }),
+            Said::Forbidden => Err(api::KubernetesError::NoReview {
+                address: "there".to_owned(),
+                did: "refused a TokenReview with 403".to_owned(),
+                status: Some(403),
             }),
         }
     }
@@ -215,7 +233,7 @@ async fn an_outage_ends_live_sessions_after_its_grace_and_lets_nobody_new_in() {
     let (oracle, reviewer, reviewed) = accepted("list").await;
     oracle.says(Said::Nothing);
     let other = ask(&reviewer, "u").await.unwrap_err();
-    assert_eq!(other, unavailable());
+    assert_eq!(other, unavailable(None));
     sleep(3 * MINUTE).await;
     assert!(validity(&reviewed).is_withdrawn().is_none());
     // Who is there can come again all the while.
@@ -229,7 +247,7 @@ async fn an_outage_ends_live_sessions_after_its_grace_and_lets_nobody_new_in() {
     assert!((4 * MINUTE..=6 * MINUTE).contains(&after), "{after:?}");
     let why = validity(&reviewed).is_withdrawn();
     assert_eq!(why, Some(Withdrawn::Unanswered));
-    assert_eq!(ask(&reviewer, "t").await.unwrap_err(), unavailable());
+    assert_eq!(ask(&reviewer, "t").await.unwrap_err(), unavailable(None));
 }
 
 #[tokio::test(start_paused = true)]
@@ -244,7 +262,7 @@ async fn who_is_away_when_an_outage_begins_can_come_within_its_grace_and_is_look
     // By the clock of what was last said.
     let after = withdrawn_after(&back).await;
     assert!((2 * MINUTE..=4 * MINUTE).contains(&after), "{after:?}");
-    assert_eq!(ask(&reviewer, "t").await.unwrap_err(), unavailable());
+    assert_eq!(ask(&reviewer, "t").await.unwrap_err(), unavailable(None));
 
     // One that is refused when it can be asked again has no grace.
     let (oracle, reviewer, reviewed) = accepted("list").await;
@@ -254,7 +272,7 @@ async fn who_is_away_when_an_outage_begins_can_come_within_its_grace_and_is_look
     assert_eq!(ask(&reviewer, "t").await.unwrap_err(), AuthError::Refused);
     sleep(MINUTE).await;
     oracle.says(Said::Nothing);
-    assert_eq!(ask(&reviewer, "t").await.unwrap_err(), unavailable());
+    assert_eq!(ask(&reviewer, "t").await.unwrap_err(), unavailable(None));
 }
 
 #[tokio::test(start_paused = true)]
@@ -354,30 +372,66 @@ async fn made_up_tokens_displace_nobody_and_too_many_at_a_time_are_sent_away() {
 
     let never = Oracle::held(Said::Refused, Arc::default());
     let reviewer = never.reviewer();
-    let crowd = |named: &'static str| -> Vec<_> {
-        let ask = |n: usize| {
+    let crowd: Vec<_> = (0..MAX_QUEUED)
+        .map(|n| {
             let reviewer = reviewer.clone();
-            tokio::spawn(async move { ask(&reviewer, &format!("{named}-{n}")).await })
-        };
-        (0..FIRST_REVIEWS).map(ask).collect()
-    };
-    let first = crowd("first");
-    while never.asked() < FIRST_REVIEWS {
+            tokio::spawn(async move { ask(&reviewer, &format!("made-up-{n}")).await })
+        })
+        .collect();
+    while reviewer.0.known.lock().asking.len() < MAX_QUEUED {
         tokio::task::yield_now().await;
     }
-    sleep(Duration::from_secs(1)).await;
-    // They wait for the places of the first, and none waits for longer than for an answer.
-    let second = crowd("second");
-    for _ in 0..FIRST_REVIEWS {
-        tokio::task::yield_now().await;
-    }
+    let began = Instant::now();
     let sent_away = ask(&reviewer, "one-more").await.unwrap_err();
-    assert!(sent_away.to_string().contains("too many"), "{sent_away}");
-    for one in first.into_iter().chain(second) {
-        assert_eq!(one.await.unwrap().unwrap_err(), unavailable());
+    assert_eq!(
+        (sent_away, began.elapsed()),
+        (unavailable(None), Duration::ZERO)
+    );
+    for one in crowd {
+        assert_eq!(one.await.unwrap().unwrap_err(), unavailable(None));
     }
-    let again = ask(&reviewer, "one-more").await;
-    assert_eq!(again.unwrap_err(), unavailable());
+    assert_eq!(began.elapsed(), config().timeout);
+    assert_eq!(never.asked(), MAX_FIRST_REVIEWS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crowd_behind_a_throttled_api_server_gets_in_first_come_first_served() {
+    let oracle = Arc::new(Oracle {
+        script: Mutex::new(VecDeque::from([Said::Scopes("list")])),
+        throttle: Some(Semaphore::new(1)),
+        ..Oracle::default()
+    });
+    let reviewer = oracle.reviewer();
+    let began = Instant::now();
+    let mut people = Vec::new();
+    for n in 0..150 {
+        let reviewer = reviewer.clone();
+        people.push(tokio::spawn(async move {
+            while ask(&reviewer, &n.to_string()).await.is_err() {
+                sleep(Duration::from_secs(1)).await;
+            }
+            Instant::now()
+        }));
+        tokio::task::yield_now().await;
+    }
+    let pause = config().timeout + Duration::from_secs(1);
+    for (n, person) in people.into_iter().enumerate() {
+        // All before and those beside it; its answer waits for its next try.
+        let turn = u32::try_from(n + MAX_FIRST_REVIEWS).unwrap();
+        let cost = THROTTLED * u32::try_from(REQUESTS).unwrap();
+        let after = person.await.unwrap() - began;
+        assert!(after <= cost * turn + pause, "{n}: {after:?}");
+    }
+    assert_eq!(oracle.asked(), 150, "each was reviewed once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_of_the_api_server_is_reported_with_its_status() {
+    let oracle = Oracle::saying(&[Said::Forbidden]);
+    let refused = ask(&oracle.reviewer(), "t").await.unwrap_err();
+    assert_eq!(refused, unavailable(Some(403)));
+    let text = refused.to_string();
+    assert!(text.contains("403") && !text.contains("answer"), "{text}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -49,7 +49,7 @@ async fn scene(change: impl Fn(&mut Config, &std::path::Path)) -> Scene {
 #[tokio::test]
 async fn a_principal_and_its_tickets_last_as_long_as_kubernetes_says_so() {
     let scene = scene(|_, _| {}).await;
-    scene.server.state().allowed = HashSet::from(["default/debug", "west/list"]);
+    scene.server.state().allowed = HashSet::from(["default/list", "default/debug", "west/list"]);
     assert!(scene.auth.is_on() && scene.auth.anonymous().is_none());
     let principal = scene.auth.token(&scene.token, PEER).await.unwrap();
     assert_eq!(principal.subject(), NAME);
@@ -61,7 +61,7 @@ async fn a_principal_and_its_tickets_last_as_long_as_kubernetes_says_so() {
         let rights = principal.access().rights(&breakpoint);
         rights.scopes.to_string()
     };
-    assert_eq!(rights(&principal), "view,debug");
+    assert_eq!(rights(&principal), "list,view,debug");
     assert!(principal.access().may_on_cluster(Scope::List, "west"));
     assert!(!principal.access().may_on_cluster(Scope::Debug, "west"));
 
@@ -69,7 +69,7 @@ async fn a_principal_and_its_tickets_last_as_long_as_kubernetes_says_so() {
     let (child, id) = scene.auth.ticket(&ticket, PEER).unwrap();
     assert_eq!(id, breakpoint.id);
     assert_eq!(child.subject(), NAME);
-    assert_eq!(rights(&child), "view,debug");
+    assert_eq!(rights(&child), "list,view,debug");
 
     // The ServiceAccount is deleted.
     scene.server.state().tokens = Mode::Refuse;
