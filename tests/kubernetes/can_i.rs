@@ -2,13 +2,15 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::api::Api;
+use crate::api::{Api, service_account};
+use crate::relay::{Relay, clusters, ready_cluster};
 use crate::server::{PATIENCE, Server, binary, say};
 
 /// kubectl, as somebody.
@@ -68,19 +70,31 @@ impl Kubectl {
     }
 }
 
-/// A relay that finds RayClusters, and takes Kubernetes' word for who is there, in `namespace`.
-async fn install(kubectl: &Kubectl, namespace: &str) {
+/// A folder with overlays/everywhere for `namespace`, for `apply -k` and `delete -k`.
+fn everywhere(namespace: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path().canonicalize().unwrap();
     // kustomize takes no absolute paths.
     let up = "../".repeat(here.components().count() - 1);
     let docker = Path::new(env!("CARGO_MANIFEST_DIR")).join("docker/kubernetes");
     let docker = format!("{up}{}", docker.strip_prefix("/").unwrap().display());
-    let kustomization = format!(
-        "namespace: {namespace}\nresources: [{docker}/overlays/discovery]\ncomponents: [{docker}/components/identity]\n"
-    );
+    let kustomization =
+        format!("namespace: {namespace}\nresources: [{docker}/overlays/everywhere]\n");
     std::fs::write(here.join("kustomization.yaml"), kustomization).unwrap();
-    kubectl.done(&format!("apply -k {}", here.display())).await;
+    folder
+}
+
+async fn install(kubectl: &Kubectl, namespace: &str) {
+    let folder = everywhere(namespace);
+    let apply = format!("apply --validate=false -k {}", folder.path().display());
+    kubectl.done(&apply).await;
+}
+
+/// The resource for roles, which belongs to no release.
+async fn install_breakpoints(kubectl: &Kubectl) {
+    let docker = Path::new(env!("CARGO_MANIFEST_DIR")).join("docker/kubernetes");
+    let file = docker.join("components/breakpoints/breakpoints.yaml");
+    kubectl.done(&format!("apply -f {}", file.display())).await;
 }
 
 async fn may_review(api: &Api, namespace: &str) -> bool {
@@ -111,11 +125,22 @@ async fn what_docker_has_is_applied_twice_and_kubectl_tells_the_truth_about_role
     let can_debug = format!("debug breakpoints.ray-relay.dev/train -n {mine} --as=ann");
     let before = kubectl.can_i(&can_debug).await;
     assert_eq!(before, "no");
+    install_breakpoints(&kubectl).await;
     install(&kubectl, &first).await;
     assert!(may_review(&api, &first).await);
     install(&kubectl, &second).await;
     assert!(may_review(&api, &second).await && may_review(&api, &first).await);
     assert!(!may_review(&api, &mine).await);
+
+    // What a namespace that denies all lets through, and a RayCluster of KubeRay 1.7.
+    let denies = Path::new(env!("CARGO_MANIFEST_DIR")).join("docker/kubernetes/deny-all");
+    let apply = format!("apply --validate=false -n {mine} -f {}", denies.display());
+    kubectl.done(&apply).await;
+    let path =
+        format!("/apis/networking.k8s.io/v1/namespaces/{mine}/networkpolicies/ray-relay-comes-in");
+    let policy = api.get(&path).await.unwrap();
+    let pods = &policy["spec"]["ingress"][0]["from"][0]["podSelector"]["matchLabels"];
+    assert_eq!(pods["app.kubernetes.io/name"], "ray-relay", "{policy}");
 
     // The resource is known, and stores nothing.
     let kinds = "/apis/ray-relay.dev/v1";
@@ -139,8 +164,9 @@ async fn what_docker_has_is_applied_twice_and_kubectl_tells_the_truth_about_role
     assert!(!stored && why.contains("is invalid"), "{why}");
 
     // A binding for all of a namespace, and a role for one RayCluster of it.
-    let bound =
-        format!("create rolebinding ann -n {mine} --clusterrole=ray-relay-debugger --user=ann");
+    let bound = format!(
+        "create rolebinding ann -n {mine} --clusterrole={first}-ray-relay-debugger --user=ann"
+    );
     kubectl.done(&bound).await;
     assert_eq!(kubectl.can_i(&can_debug).await, "yes");
     let role = format!(
@@ -179,4 +205,58 @@ async fn what_docker_has_is_applied_twice_and_kubectl_tells_the_truth_about_role
         let said = kubectl.can_i(&format!("{what} --as={who}")).await;
         assert_eq!(said, answer, "{who} {what}");
     }
+}
+
+/// Names in no namespace that two releases shared took rights from the one that stayed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn removing_one_of_two_releases_leaves_the_others_relay_and_people_their_rights() {
+    let Some(server) = Server::start(&[]).await else {
+        return;
+    };
+    let Some(kubectl) = Kubectl::new(server.kubeconfig("admin")) else {
+        return;
+    };
+    let api = server.api().await;
+    let (gone, stays, team) = (
+        api.namespace().await,
+        api.namespace().await,
+        api.namespace().await,
+    );
+    install_breakpoints(&kubectl).await;
+    for home in [&gone, &stays] {
+        install(&kubectl, home).await;
+    }
+    let head = ready_cluster(&api, &team, "train", "aa").await;
+    api.make_service_account(&team, "ann").await;
+    let role = format!("{stays}-ray-relay-debugger");
+    let ann = service_account(&team, "ann");
+    api.bind(Some(&team), ("ClusterRole", &role), ann).await;
+    let mut relay = Relay::start_as(&server, &api, (&stays, "ray-relay"), |config| {
+        config.kubernetes.enabled = true;
+        config.kubernetes.recheck = Duration::from_secs(1);
+        config.kubernetes.refused_for = Duration::from_millis(100);
+    })
+    .await;
+    relay.token = Some(api.token(&team, "ann", Some("ray-relay")).await);
+    let name = format!("{team}.train");
+    let mut session = relay.session(&name).await;
+
+    let folder = everywhere(&gone);
+    let delete = format!("delete -k {}", folder.path().display());
+    kubectl.done(&delete).await;
+    assert!(may_review(&api, &stays).await && !may_review(&api, &gone).await);
+    // Longer than an answer on the token holds, and a watch that begins anew.
+    server.down();
+    server.up().await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(session.is_over().await, None);
+    let late = ready_cluster(&api, &team, "late", "bb").await;
+    let new = format!("{team}.late");
+    relay.until(|list| clusters(list).contains(&&*new)).await;
+    let can_list = format!(
+        "list breakpoints.ray-relay.dev/train -n {team} --as=system:serviceaccount:{team}:ann"
+    );
+    assert_eq!(kubectl.can_i(&can_list).await, "yes");
+    relay.end().await;
+    drop((head, late));
 }

@@ -46,9 +46,19 @@ impl Relay {
         change: impl FnOnce(&mut Config),
     ) -> Self {
         api.make_service_account(home, "relay").await;
+        Self::start_as(server, api, (home, "relay"), change).await
+    }
+
+    /// The same as a ServiceAccount that is there.
+    pub(crate) async fn start_as(
+        server: &Server,
+        api: &Api,
+        (home, account): (&str, &str),
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
         let files = tempfile::tempdir().unwrap();
         let token_file = files.path().join("token");
-        std::fs::write(&token_file, api.token(home, "relay", None).await).unwrap();
+        std::fs::write(&token_file, api.token(home, account, None).await).unwrap();
         let running = start(|config| {
             config.clusters.clear();
             config.discovery.kubernetes = true;
