@@ -23,6 +23,7 @@ from essence import same
 from metrics import expressions, families, known, laid_out, without_variables
 from schemas import name_of, valid
 from together import together
+from values import documented
 from tools import (
     CHART,
     DOCKER,
@@ -42,6 +43,7 @@ SAME = {
     "replicas-monitored": "replicas",
     "replicas-daemonset": "replicas-daemonset",
     "head-sidecar": "head-sidecar",
+    "everywhere": "everywhere",
 }
 # Where the version stands beside Cargo.toml, and how.
 VERSIONED = {
@@ -49,9 +51,13 @@ VERSIONED = {
     "Dockerfile": (r"^ARG VERSION=(\S+)$",),
     "kubernetes/base/relay.yaml": (r"image: ray-relay:(\S+)$",),
     "kubernetes/components/agents-in-pods/ray-cluster-patch.yaml": (r"image: ray-relay:(\S+)$",),
+    "kubernetes/deny-all/ray-cluster.yaml": (r"image: ray-relay:(\S+)$",),
     "kubernetes/components/agents-daemonset/agents-daemonset.yaml": (r"image: ray-relay:(\S+)$",),
     "kubernetes/overlays/single/kustomization.yaml": (r"name: ray-relay,.* newTag: (\S+) }$",),
     "kubernetes/overlays/replicas-daemonset/kustomization.yaml": (
+        r"name: ray-relay,.* newTag: (\S+) }$",
+    ),
+    "kubernetes/overlays/everywhere/kustomization.yaml": (
         r"name: ray-relay,.* newTag: (\S+) }$",
     ),
     "kubernetes/overlays/head-sidecar/kustomization.yaml": (
@@ -99,6 +105,9 @@ def manifests(helm, kubectl):
         rendered[f"chart {name}"] = objects(
             run(helm, "template", "ray-relay", CHART, "--values", values)
         )
+    for file in sorted((DOCKER / "kubernetes/deny-all").iterdir()):
+        for one in objects(file.read_text()):
+            valid(one)
     for name, all_objects in rendered.items():
         try:
             for one in all_objects:
@@ -113,34 +122,56 @@ def manifests(helm, kubectl):
     return rendered
 
 
-def side_by_side(kubectl, folder):
-    """Two relays that find RayClusters, and take Kubernetes' word for who is there, in two namespaces: what is in no
-    namespace is the same for both, or has two names."""
-    both = []
+def side_by_side(helm, kubectl, folder):
+    """Two relays that find all RayClusters, in two namespaces: what is in no namespace has two names, so that removing one
+    relay takes nothing from the other."""
+    all_of_them = []
     for namespace in ("team-a", "team-b"):
         overlay = folder / namespace
         overlay.mkdir()
-        paths = [
-            os.path.relpath(DOCKER / "kubernetes" / path, overlay.resolve())
-            for path in ("overlays/discovery", "components/identity")
-        ]
+        path = os.path.relpath(OVERLAYS / "everywhere", overlay.resolve())
         (overlay / "kustomization.yaml").write_text(
-            yaml.safe_dump({"namespace": namespace, "resources": paths[:1], "components": paths[1:]})
+            yaml.safe_dump({"namespace": namespace, "resources": [path]})
         )
         rendered = objects(run(kubectl, "kustomize", overlay))
         for one in rendered:
             valid(one)
         together(rendered)
-        both.append(
-            {name_of(one): one for one in rendered if "namespace" not in one["metadata"]}
-        )
-    first, second = both
-    refuse_unless(first, "a relay with components/identity has nothing that is in no namespace")
-    for name in first.keys() & second.keys():
-        refuse_unless(
-            first[name] == second[name],
-            f"{name} of a relay in a second namespace takes the place of the first one's",
-        )
+        all_of_them.append([name_of(one) for one in rendered if "namespace" not in one["metadata"]])
+    for namespace, release in (("team-c", "ray-relay"), ("team-d", "ray-relay"), ("team-d", "other")):
+        values = CHART / "ci/everywhere-values.yaml"
+        rendered = objects(run(helm, "template", release, CHART, "-n", namespace, "--values", values))
+        # The CustomResourceDefinition is made once, and kept.
+        all_of_them.append([name_of(one) for one in rendered if one["kind"].startswith("ClusterRole")])
+    refuse_unless(all(all_of_them), "a relay for all namespaces has nothing that is in no namespace")
+    names = [name for names in all_of_them for name in names]
+    shared = {name for name in names if names.count(name) > 1}
+    refuse_unless(not shared, f"two relays share {shared}: removing one takes it from the other")
+
+
+def rights_of_values(helm):
+    """What the values leave out of the rights is not there."""
+
+    def rules(*settings):
+        words = [word for setting in settings for word in ("--set", setting)]
+        values = CHART / "ci/everywhere-values.yaml"
+        return objects(run(helm, "template", "ray-relay", CHART, "--values", values, *words))
+
+    of_others = [one["kind"] for one in rules("rbac.create=false") if "Role" in one["kind"]]
+    refuse_unless(not of_others, f"rbac.create=false makes {of_others}")
+    secrets = [
+        name_of(one)
+        for one in rules("discovery.tokens=false")
+        for rule in one.get("rules", [])
+        if "secrets" in rule["resources"]
+    ]
+    refuse_unless(not secrets, f"discovery.tokens=false lets {secrets} read Secrets")
+    wide = [
+        name_of(one)
+        for one in rules("discovery.namespaces={ml,serving}")
+        if one["kind"].startswith("ClusterRole") and one["metadata"]["name"].endswith("discovery")
+    ]
+    refuse_unless(not wide, f"discovery.namespaces takes {wide}")
 
 
 def observability(rendered, folder):
@@ -182,10 +213,12 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         try:
             versions()
+            documented()
             image()
             helm, kubectl = bundled(Path(folder))
             rendered = manifests(helm, kubectl)
-            side_by_side(kubectl, Path(folder))
+            side_by_side(helm, kubectl, Path(folder))
+            rights_of_values(helm)
             observability(rendered, Path(folder))
             refusals(helm, rendered)
         except Refused as e:

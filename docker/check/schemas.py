@@ -13,9 +13,16 @@ kubernetes_validate.utils.schema_contents = functools.cache(
 )
 # The oldest that the chart takes, and the newest that the schemas know.
 VERSIONS = ["1.25", kubernetes_validate.latest_version()]
-# What of a RayCluster is used here, by the CRD of KubeRay 1.5. Its pods are judged as pods.
+# What of a RayCluster is used here, by the CRD of KubeRay 1.7. Its pods are judged as pods.
 RAY_GROUP = {"groupName", "replicas", "minReplicas", "maxReplicas", "rayStartParams", "template"}
-RAY_SPEC = {"rayVersion", "authOptions", "headGroupSpec", "workerGroupSpecs"}
+RAY_SPEC = {
+    "rayVersion",
+    "authOptions",
+    "tlsOptions",
+    "networkPolicy",
+    "headGroupSpec",
+    "workerGroupSpecs",
+}
 
 
 def name_of(one):
@@ -69,6 +76,31 @@ def paths(value, at=""):
             yield from paths(inner, f"{at}[{number}]")
 
 
+def policies(one):
+    """The rules of `networkPolicy` are those of a NetworkPolicy."""
+    policy = one["spec"].get("networkPolicy", {})
+    refuse_unless(
+        set(policy) <= {"mode", "head", "worker"}, f"{name_of(one)}: not known in {policy.keys()}"
+    )
+    for pods in ("head", "worker"):
+        rules = policy.get(pods, {})
+        refuse_unless(
+            set(rules) <= {"ingressRules", "egressRules"}, f"{name_of(one)}: not known in {rules.keys()}"
+        )
+        kubernetes(
+            {
+                "apiVersion": "networking.k8s.io/v1",
+                "kind": "NetworkPolicy",
+                "metadata": one["metadata"],
+                "spec": {
+                    "podSelector": {},
+                    "ingress": rules.get("ingressRules", []),
+                    "egress": rules.get("egressRules", []),
+                },
+            }
+        )
+
+
 def ray_cluster(one):
     spec = one["spec"]
     groups = [spec["headGroupSpec"], *spec["workerGroupSpecs"]]
@@ -77,6 +109,7 @@ def ray_cluster(one):
         spec["authOptions"] in ({"mode": "token"}, {"mode": "disabled"}),
         f"{name_of(one)}: {spec['authOptions']}",
     )
+    policies(one)
     for group in groups:
         refuse_unless(
             set(group) <= RAY_GROUP, f"{name_of(one)}: not known: {set(group) - RAY_GROUP}"

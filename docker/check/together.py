@@ -119,7 +119,8 @@ def refers(spec, keys):
 def confined(container, spec):
     context = {**spec.get("securityContext", {}), **container["securityContext"]}
     refuse_unless(
-        context.get("runAsUser", 0) > 0
+        # The platform chooses the user where none is named.
+        context.get("runAsUser", int(context.get("runAsNonRoot", False))) > 0
         and context["readOnlyRootFilesystem"]
         and not context["allowPrivilegeEscalation"]
         and context["capabilities"] == {"drop": ["ALL"]},

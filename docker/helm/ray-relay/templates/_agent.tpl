@@ -15,13 +15,7 @@ volumeMounts:
   - { name: agent-token, mountPath: /var/run/ray-relay, readOnly: true }
   - { name: ray-relay-ca, mountPath: /etc/ray-relay, readOnly: true }
 resources: {{- toYaml .Values.agents.resources | nindent 2 }}
-securityContext:
-  # That of the Ray image: nobody sees another user's sockets.
-  runAsUser: 1000
-  runAsGroup: 100
-  allowPrivilegeEscalation: false
-  readOnlyRootFilesystem: true
-  capabilities: { drop: [ALL] }
+securityContext: {{- toYaml .Values.agents.securityContext | nindent 2 }}
 {{- end -}}
 
 {{- define "ray-relay.agentVolumes" -}}

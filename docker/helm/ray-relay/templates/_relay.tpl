@@ -102,14 +102,7 @@ volumeMounts: {{- if not (or (include "ray-relay.volumes" .) $v.extraVolumeMount
   {{- toYaml . | nindent 2 }}
   {{- end }}
 resources: {{- toYaml $v.resources | nindent 2 }}
-securityContext:
-  runAsNonRoot: true
-  runAsUser: 65532
-  runAsGroup: 65532
-  seccompProfile: { type: RuntimeDefault }
-  allowPrivilegeEscalation: false
-  readOnlyRootFilesystem: true
-  capabilities: { drop: [ALL] }
+securityContext: {{- toYaml $v.securityContext | nindent 2 }}
 {{- end -}}
 
 {{/* Its volumes; empty without any. */}}
