@@ -50,6 +50,12 @@ pub(crate) fn heads(list: &Value) -> Vec<Finding> {
         let name = text(&cluster["name"]);
         let trouble = cluster["trouble"].as_str();
         match (trouble, cluster["ray_version"].as_str()) {
+            (Some(trouble), _) if cluster["pending"] == true => {
+                // A RayCluster that starts is no fault of the others.
+                let (says, next) = said_and_next(trouble);
+                let found = Finding::note(ChainLink::Head, format!("cluster {name}: {says}"));
+                next.into_iter().fold(found, Finding::next)
+            }
             (Some(trouble), _) if cluster["complete"] != false => head_trouble(&name, trouble),
             (None, None) if cluster["snapshot_age_seconds"].is_null() => Finding::warning(
                 ChainLink::Head,
@@ -92,8 +98,9 @@ pub(super) fn answers(cluster: &str, version: Option<&str>) -> String {
 /// What the relay says of the head of `cluster`, which gives it no list.
 fn head_trouble(cluster: &str, trouble: &str) -> Finding {
     let (says, next) = said_and_next(trouble);
-    // The relay's sentences about Ray's own token all have this word; of what cannot be reached none has.
-    let fault = match says.contains(" token") {
+    // The relay's sentences about Ray's own token, and about an API server that refuses, have these words; of what cannot be
+    // reached none has.
+    let fault = match says.contains(" token") || says.contains(" refuses with ") {
         true => Fault::Misconfigured,
         false => Fault::Unreachable,
     };

@@ -53,7 +53,7 @@ impl Discovery {
                 first_of(&names, self.total)
             )),
         };
-        let blind = self.blind.then(|| "new RayClusters are not seen at the moment: the Kubernetes API server does not answer the relay; ask the relay's operator to look at its log".to_owned());
+        let blind = self.blind.then(|| "new RayClusters are not seen at the moment: the Kubernetes API server refuses the relay or does not answer; ask the relay's operator to look at its log".to_owned());
         narrowed.into_iter().chain(blind).chain(left_out).collect()
     }
 }

@@ -77,6 +77,28 @@ fn nothing_is_wrong_with_a_task_that_waits() {
 }
 
 #[test]
+fn a_raycluster_that_starts_is_no_fault_and_a_refusal_of_the_api_server_is_one() {
+    let mut list = list(&[row("paused")]);
+    let trouble =
+        "the head of RayCluster ml/late is not ready; `kubectl describe raycluster late` says why";
+    let late = json!({"name": "ml.late", "ray_version": null, "snapshot_age_seconds": null, "trouble": trouble,
+        "complete": true, "pending": true});
+    list["clusters"].as_array_mut().unwrap().push(late);
+    let found = only(&list, None);
+    assert_eq!((found.severity, found.exit_code), (Severity::Note, 0));
+    assert_eq!(
+        found.next.as_deref(),
+        Some("`kubectl describe raycluster late` says why")
+    );
+    let trouble = "the Kubernetes API server at h:6443 refuses with 403 to give the RayClusters of all namespaces; let the relay's ServiceAccount list and watch rayclusters";
+    list["clusters"][1] = json!({"name": "kubernetes", "ray_version": null, "snapshot_age_seconds": null,
+        "trouble": trouble, "complete": true, "pending": false});
+    let found = only(&list, None);
+    assert_eq!(found.exit_code, 78);
+    assert!(found.says.contains("403"), "{found:?}");
+}
+
+#[test]
 fn a_head_that_does_not_answer_is_the_cause() {
     let mut list = list(&[]);
     let cluster = &mut list["clusters"][0];
