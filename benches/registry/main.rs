@@ -178,7 +178,7 @@ fn cluster(head: &Head) -> config::Cluster {
         ray_address: format!("http://{}", head.address),
         token_file: Some("/nonexistent/token".into()),
         gcs_address: config::Gcs::Off,
-        path: None,
+        ..config::Cluster::default()
     }
 }
 

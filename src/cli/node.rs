@@ -74,6 +74,18 @@ pub struct NodeArgs {
     )]
     #[arg(default_value = "auto")]
     pub gcs_address: Gcs,
+    /// PEM file with the authorities of the GCS, where Ray speaks TLS; with the two below
+    #[arg(long, value_name = "FILE", requires_all = ["gcs_cert_file", "gcs_key_file"])]
+    #[arg(env = "RAY_RELAY_NODE_GCS_CA_FILE", hide_env = true)]
+    pub gcs_ca_file: Option<PathBuf>,
+    /// PEM file with the client certificate that the GCS wants
+    #[arg(long, value_name = "FILE", requires = "gcs_ca_file")]
+    #[arg(env = "RAY_RELAY_NODE_GCS_CERT_FILE", hide_env = true)]
+    pub gcs_cert_file: Option<PathBuf>,
+    /// PEM file with its private key
+    #[arg(long, value_name = "FILE", requires = "gcs_ca_file")]
+    #[arg(env = "RAY_RELAY_NODE_GCS_KEY_FILE", hide_env = true)]
+    pub gcs_key_file: Option<PathBuf>,
     /// Ray's id of this node; without it, every node at this machine's addresses
     #[arg(
         long,
@@ -169,6 +181,9 @@ pub(super) async fn run(args: NodeArgs) -> Result<(), Failure> {
     logging::init(&config.log)?;
     let mut cluster = config.clusters.swap_remove(0);
     cluster.gcs_address = args.gcs_address.clone();
+    cluster.gcs_ca_file = args.gcs_ca_file.clone();
+    cluster.gcs_cert_file = args.gcs_cert_file.clone();
+    cluster.gcs_key_file = args.gcs_key_file.clone();
     cluster.token_file = args.ray_token_file.clone();
     let settings = Settings {
         relays,

@@ -202,7 +202,7 @@ async fn start_relay(
         ray_address: ray_address.to_owned(),
         token_file,
         gcs_address: gcs,
-        path: None,
+        ..config::Cluster::default()
     }];
     // Asked before, so that a second demo beside a first one needs no flag.
     let taken = std::net::TcpListener::bind(args.listen)

@@ -22,6 +22,7 @@ use zeroize::Zeroizing;
 use crate::dial::kube::{ApiServer, KubeAnswer, Unread};
 use crate::discovery::pace::WATCH;
 use crate::discovery::ray_cluster::{RayCluster, RayClusterObject};
+use crate::ray::registry::TlsPems;
 use crate::wire::text::percent_encoded;
 
 /// Largest page of RayClusters, and largest change of one: etcd keeps no object of more than 1.5 MiB.
@@ -39,6 +40,7 @@ const GRACE: Duration = Duration::from_secs(15);
 /// What is asked for, where it is not understood.
 const ASKABLE: &str = "what could be asked";
 const CHANGE: &str = "a change of a RayCluster";
+const SECRET: &str = "a Secret";
 
 /// Which RayClusters are meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,10 +129,17 @@ struct SecretWire {
     data: Option<SecretData>,
 }
 
-#[derive(Deserialize)]
+/// Values in base64.
+#[derive(Deserialize, Default)]
+#[serde(default)]
 struct SecretData {
-    #[serde(default)]
     auth_token: Option<String>,
+    #[serde(rename = "ca.crt")]
+    ca: Option<String>,
+    #[serde(rename = "tls.crt")]
+    cert: Option<String>,
+    #[serde(rename = "tls.key")]
+    key: Option<String>,
 }
 
 impl RayClusterApi {
@@ -215,18 +224,46 @@ impl RayClusterApi {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Zeroizing<String>>, ApiError> {
-        let secrets = request::Request::new(Secret::url_path(&(), Some(namespace)));
-        let request = secrets.get(name, &GetParams::default());
-        let (what, expected) = (format!("the Secret {namespace}/{name}"), "a Secret");
-        let secret: SecretWire = self.read(request, &what, MAX_SECRET, expected).await?;
-        let Some(text) = secret.data.and_then(|data| data.auth_token) else {
+        let Some(token) = self.secret(namespace, name).await?.auth_token else {
             return Ok(None);
         };
-        let strange = || self.strange(expected);
-        let text = Zeroizing::new(text);
-        let token = Zeroizing::new(STANDARD.decode(text.as_bytes()).map_err(|_| strange())?);
-        let token = std::str::from_utf8(&token).map_err(|_| strange())?;
+        let token = self.decoded(token)?;
+        let token = std::str::from_utf8(&token).map_err(|_| self.strange(SECRET))?;
         Ok(Some(Zeroizing::new(token.trim().to_owned())))
+    }
+
+    /// Authorities, certificate and key in the Secret `name`, as cert-manager writes them; `None`: one of them is not in it.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub(super) async fn certificates(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<TlsPems>, ApiError> {
+        let data = self.secret(namespace, name).await?;
+        let (Some(ca), Some(cert), Some(key)) = (data.ca, data.cert, data.key) else {
+            return Ok(None);
+        };
+        Ok(Some(TlsPems {
+            ca: self.decoded(ca)?,
+            cert: self.decoded(cert)?,
+            key: self.decoded(key)?,
+        }))
+    }
+
+    async fn secret(&self, namespace: &str, name: &str) -> Result<SecretData, ApiError> {
+        let secrets = request::Request::new(Secret::url_path(&(), Some(namespace)));
+        let request = secrets.get(name, &GetParams::default());
+        let what = format!("the Secret {namespace}/{name}");
+        let secret: SecretWire = self.read(request, &what, MAX_SECRET, SECRET).await?;
+        Ok(secret.data.unwrap_or_default())
+    }
+
+    fn decoded(&self, text: String) -> Result<Zeroizing<Vec<u8>>, ApiError> {
+        let text = Zeroizing::new(text);
+        let decoded = STANDARD.decode(text.as_bytes());
+        Ok(Zeroizing::new(decoded.map_err(|_| self.strange(SECRET))?))
     }
 
     fn rayclusters(&self, scope: &Scope) -> request::Request {

@@ -39,8 +39,10 @@ pub(super) struct FoundRayCluster {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HeadAt {
     pub(super) ray_address: String,
-    /// Namespace and name of the Secret.
+    /// Namespace and name of the Secret with its token.
     pub(super) secret: Option<(String, String)>,
+    /// The same of the one with certificates for its GCS.
+    pub(super) tls_secret: Option<(String, String)>,
 }
 
 /// Chooses from `all`. Where there are more than `settings.max_clusters`, those whose heads serve come first, and of them every
@@ -150,9 +152,12 @@ fn head(one: &RayCluster, settings: &ClusterDiscovery) -> Result<HeadAt, String>
         .secret
         .clone()
         .filter(|secret| secret.split('.').all(is_host_label));
+    let of_namespace = |name: String| (namespace.clone(), name);
     Ok(HeadAt {
         ray_address: settings.ray_address.of(&service, namespace, one.port),
-        secret: secret.map(|secret| (namespace.clone(), secret)),
+        secret: secret.map(of_namespace),
+        // Made of the RayCluster's own name.
+        tls_secret: one.tls_secret.clone().map(of_namespace),
     })
 }
 

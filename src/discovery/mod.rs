@@ -176,6 +176,7 @@ impl Discovery {
                 head: cluster.head.clone().map(|at| FoundHead {
                     ray_address: at.ray_address,
                     token: tokens.of(&cluster.name, at.secret),
+                    gcs_tls: tokens.tls_of(&cluster.name, at.tls_secret),
                 }),
                 is_pending: cluster.is_pending,
                 ray_job: cluster.ray_job.clone(),

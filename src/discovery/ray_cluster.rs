@@ -7,6 +7,10 @@ use serde::Deserialize;
 /// Port of Ray's dashboard where the container of the head names none.
 const DASHBOARD: u16 = 8265;
 
+/// With the name of a RayCluster, that of the Secret with the certificate that all of its workers show. That of the head would do
+/// too, and its owner could be taken for the head.
+const WORKER_CERTIFICATE: &str = "ray-worker-secret";
+
 /// Longest part of a name that KubeRay makes a Secret's of.
 const SECRET_NAME: usize = 50;
 
@@ -25,6 +29,8 @@ pub(super) struct RayCluster {
     pub(super) secret: Option<String>,
     /// Its head asks the API server about tokens: there is none of its own.
     pub(super) takes_kubernetes_tokens: bool,
+    /// The Secret with the certificate of its workers; `None` where KubeRay makes none.
+    pub(super) tls_secret: Option<String>,
     /// The RayJob that it was made for.
     pub(super) ray_job: Option<String>,
     pub(super) state: ClusterPhase,
@@ -79,6 +85,7 @@ struct Owner {
 struct Spec {
     suspend: Option<bool>,
     auth_options: Option<AuthOptions>,
+    tls_options: Option<TlsOptions>,
     head_group_spec: Option<HeadGroup>,
 }
 
@@ -99,6 +106,13 @@ impl AuthOptions {
     fn takes_kubernetes_tokens(&self) -> bool {
         !self.is_disabled() && self.enable_k8s_token_auth == Some(true)
     }
+}
+
+/// KubeRay 1.7 and later, with its feature gate RayClusterMTLS.
+#[derive(Deserialize, Default, Clone)]
+#[serde(default)]
+struct TlsOptions {
+    enabled: Option<bool>,
 }
 
 #[derive(Deserialize, Clone)]
@@ -175,17 +189,19 @@ impl RayClusterObject {
         let secret = spec
             .auth_options
             .and_then(|auth| secret(auth, &metadata.name));
+        let has_tls = spec.tls_options.and_then(|tls| tls.enabled) == Some(true);
         let mut owners = metadata.owner_references.into_iter().flatten();
         let of_job = owners.find(|owner| owner.kind == "RayJob");
         RayCluster {
             namespace: metadata.namespace,
-            name: metadata.name,
             created: metadata.creation_timestamp.unwrap_or_default(),
             service: status.head.and_then(|head| head.service_name),
             port,
             secret,
             takes_kubernetes_tokens,
+            tls_secret: has_tls.then(|| format!("{WORKER_CERTIFICATE}-{}", metadata.name)),
             ray_job: of_job.map(|owner| owner.name),
+            name: metadata.name,
             state,
         }
     }

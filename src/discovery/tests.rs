@@ -102,6 +102,22 @@ fn recorded_rayclusters_are_clusters_with_their_heads_and_tokens() {
 }
 
 #[test]
+fn a_raycluster_with_tls_has_its_workers_certificate() {
+    let secret = |tls: Value| {
+        let one = changed(|object| object["spec"]["tlsOptions"] = tls);
+        let mut chosen = chosen(&[one], 1, &[]);
+        chosen.clusters.remove(0).head.unwrap().tls_secret
+    };
+    let worker = (
+        "ml".to_owned(),
+        "ray-worker-secret-ray-cluster-with-auth".to_owned(),
+    );
+    assert_eq!(secret(json!({"enabled": true})), Some(worker));
+    assert_eq!(secret(json!({"enabled": false})), None);
+    assert_eq!(secret(json!({})), None);
+}
+
+#[test]
 fn one_that_comes_up_says_what_to_look_at_and_one_that_is_over_is_none() {
     let waits = head(read(PENDING)).unwrap_err();
     assert_eq!(

@@ -1,5 +1,5 @@
-//! The tokens of clusters that were found, from their Secrets: read when a cluster appears, and again when its head does not
-//! take what was read.
+//! What clusters that were found take of their Secrets: Ray's token, and certificates for the GCS. Read when a cluster appears, and
+//! again when its head does not take what was read.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -7,9 +7,10 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::discovery::api::RayClusterApi;
+use crate::discovery::api::{ApiError, RayClusterApi};
 use crate::discovery::pace::BACKOFF;
 use crate::ray::head::GivenToken;
+use crate::ray::registry::GivenTls;
 
 /// Between two looks at one Secret at least: a head that restarts refuses its new token too, for a while.
 const SPACING: Duration = Duration::from_secs(2);
@@ -17,15 +18,17 @@ const SPACING: Duration = Duration::from_secs(2);
 /// Namespace and name of a Secret.
 type Secret = (String, String);
 
-/// One token for each cluster, by its name.
+/// One token and one set of certificates for each cluster, by its name.
 pub(super) struct Tokens {
     api: RayClusterApi,
-    all: HashMap<String, CachedToken>,
+    tokens: HashMap<String, Cached<GivenToken>>,
+    certificates: HashMap<String, Cached<GivenTls>>,
 }
 
-struct CachedToken {
+/// What is given from a Secret.
+struct Cached<G> {
     secret: Option<Secret>,
-    token: GivenToken,
+    given: G,
     /// Reads the Secret.
     _reader: Option<AbortOnDropHandle<()>>,
 }
@@ -34,75 +37,133 @@ impl Tokens {
     pub(super) fn new(api: RayClusterApi) -> Self {
         Self {
             api,
-            all: HashMap::new(),
+            tokens: HashMap::new(),
+            certificates: HashMap::new(),
         }
     }
 
     /// Forgets those of other clusters than `names`.
     pub(super) fn keep<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
         let names: HashSet<&str> = names.collect();
-        self.all.retain(|name, _| names.contains(&**name));
+        self.tokens.retain(|name, _| names.contains(&**name));
+        self.certificates.retain(|name, _| names.contains(&**name));
     }
 
     /// The token of the cluster `name`, from `secret`.
     pub(super) fn of(&mut self, name: &str, secret: Option<Secret>) -> GivenToken {
-        if let Some(kept) = self.all.get(name)
-            && kept.secret == secret
-        {
-            return kept.token.clone();
+        if let Some(kept) = self.tokens.get(name).filter(|kept| kept.secret == secret) {
+            return kept.given.clone();
         }
-        let token = match &secret {
+        let given = match &secret {
             Some((namespace, name)) => GivenToken::new(format!("the Secret {namespace}/{name}")),
             None => GivenToken::new("spec.authOptions of its RayCluster"),
         };
-        let reader = match &secret {
-            Some(secret) => {
-                let read = read(self.api.clone(), secret.clone(), token.clone());
-                #[expect(clippy::disallowed_methods, reason = "it ends with its handle")]
-                let reader = tokio::spawn(read);
-                Some(AbortOnDropHandle::new(reader))
-            }
-            None => {
-                token.give(None);
-                None
-            }
-        };
-        let kept = CachedToken {
+        let reader = secret.clone().map(|secret| {
+            let read = token(self.api.clone(), secret, given.clone());
+            reading(read)
+        });
+        if secret.is_none() {
+            given.give(None);
+        }
+        let kept = Cached {
             secret,
-            token: token.clone(),
+            given: given.clone(),
             _reader: reader,
         };
-        self.all.insert(name.to_owned(), kept);
-        token
+        self.tokens.insert(name.to_owned(), kept);
+        given
+    }
+
+    /// The certificates for the GCS of the cluster `name`, from `secret`; `None`: it speaks cleartext.
+    pub(super) fn tls_of(&mut self, name: &str, secret: Option<Secret>) -> Option<GivenTls> {
+        let Some(source) = secret.clone() else {
+            self.certificates.remove(name);
+            return None;
+        };
+        let kept = self.certificates.get(name);
+        if let Some(kept) = kept.filter(|kept| kept.secret == secret) {
+            return Some(kept.given.clone());
+        }
+        let given = GivenTls::new();
+        let read = certificates(self.api.clone(), source, given.clone());
+        let kept = Cached {
+            secret,
+            given: given.clone(),
+            _reader: Some(reading(read)),
+        };
+        self.certificates.insert(name.to_owned(), kept);
+        Some(given)
     }
 }
 
-/// Gives what is in `secret`, and looks again when the head refuses it, for ever.
-async fn read(api: RayClusterApi, (namespace, name): Secret, token: GivenToken) {
-    let mut backoff = BACKOFF;
+fn reading(read: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle<()> {
+    #[expect(clippy::disallowed_methods, reason = "it ends with its handle")]
+    let reader = tokio::spawn(read);
+    AbortOnDropHandle::new(reader)
+}
+
+/// Gives the token in `secret`, and looks again when the head refuses it, for ever.
+async fn token(api: RayClusterApi, (namespace, name): Secret, token: GivenToken) {
     loop {
-        match api.token(&namespace, &name).await {
-            Ok(text) => {
-                if !token.give(text.as_deref().map(String::as_str)) {
-                    tracing::warn!(
-                        namespace,
-                        secret = name,
-                        "a Secret holds no usable Ray token: expected one line at the key auth_token"
-                    );
-                }
-                backoff.reset();
-            }
-            Err(error) => {
-                if backoff.is_fresh() {
-                    tracing::warn!(namespace, secret = name, %error, "cannot read Ray's token of a cluster that was found");
-                    // What was read before may still be right; at first, no caller waits longer.
-                    token.none_yet();
-                }
-                sleep(backoff.pause()).await;
-                continue;
-            }
+        // What was read before may still be right; at first, no caller waits longer.
+        let text = until_read(
+            &namespace,
+            &name,
+            || token.none_yet(),
+            || api.token(&namespace, &name),
+        );
+        if !token.give(text.await.as_deref().map(String::as_str)) {
+            tracing::warn!(
+                namespace,
+                secret = name,
+                "a Secret holds no usable Ray token: expected one line at the key auth_token"
+            );
         }
         sleep(SPACING).await;
         token.refused().await;
+    }
+}
+
+/// Gives the certificates in `secret`, and looks again when a connection with them fails, for ever.
+async fn certificates(api: RayClusterApi, (namespace, name): Secret, given: GivenTls) {
+    loop {
+        let pems = until_read(
+            &namespace,
+            &name,
+            || (),
+            || api.certificates(&namespace, &name),
+        );
+        match pems.await {
+            Some(pems) => given.give(pems),
+            None => tracing::warn!(
+                namespace,
+                secret = name,
+                "a Secret holds no certificates for the GCS: expected ca.crt, tls.crt and tls.key"
+            ),
+        }
+        sleep(SPACING).await;
+        given.failed().await;
+    }
+}
+
+/// What `read` reads of a Secret, however long the API server refuses it; `failed` is called for the first failure.
+async fn until_read<T, F: Future<Output = Result<T, ApiError>>>(
+    namespace: &str,
+    name: &str,
+    failed: impl Fn(),
+    read: impl Fn() -> F,
+) -> T {
+    let mut backoff = BACKOFF;
+    loop {
+        match read().await {
+            Ok(found) => return found,
+            Err(error) => {
+                if backoff.is_fresh() {
+                    tracing::warn!(namespace, secret = name, %error, "cannot read a Secret of a cluster that was found");
+                    failed();
+                }
+                sleep(backoff.pause()).await;
+            }
+        }
     }
 }

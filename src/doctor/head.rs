@@ -40,7 +40,7 @@ pub(crate) fn findings(head: &Examined) -> Vec<Finding> {
     all.extend(head.gcs.iter().filter(|(_, there)| !there).map(|(address, _)| {
         let says = format!("the GCS of cluster {cluster} at {address} does not answer: breakpoints of Ray's legacy debugger are not listed");
         Finding::note(ChainLink::Head, says)
-            .next("open port 6379 of the head to the relay, or name it with `gcs_address`")
+            .next("open port 6379 of the head to the relay, or name it with `gcs_address`; where Ray runs with RAY_USE_TLS=1, give gcs_ca_file, gcs_cert_file and gcs_key_file")
     }));
     all.extend(debuggers(head, version));
     all

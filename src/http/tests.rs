@@ -224,7 +224,7 @@ impl Relay {
                 ray_address: format!("http://{address}"),
                 token_file: None,
                 gcs_address: config::Gcs::Off,
-                path: None,
+                ..config::Cluster::default()
             });
         }
         change(&mut config);

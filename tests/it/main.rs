@@ -26,6 +26,7 @@ mod deploy;
 mod doctor;
 mod failing;
 mod faults;
+mod gcs_tls;
 mod gone;
 mod hook;
 mod identity;

@@ -99,6 +99,21 @@ impl Resolver {
             };
             self.problems.insert(at, problem);
         }
+        let files = [
+            ("cluster.gcs_ca_file", &cluster.gcs_ca_file),
+            ("cluster.gcs_cert_file", &cluster.gcs_cert_file),
+            ("cluster.gcs_key_file", &cluster.gcs_key_file),
+        ];
+        let missing = files.iter().find(|(_, file)| file.is_none());
+        if let (Some((key, _)), true) = (missing, files.iter().any(|(_, file)| file.is_some())) {
+            self.problems.push(Problem {
+                key: (*key).to_owned(),
+                place: raw.place.clone(),
+                found: "nothing, although another file for TLS of the GCS is given".to_owned(),
+                expected: "gcs_ca_file, gcs_cert_file and gcs_key_file, or none of them".to_owned(),
+                hint: Some("Ray's GCS wants a client certificate where it speaks TLS".to_owned()),
+            });
+        }
         ClusterCandidate {
             cluster,
             label: "cluster.name".to_owned(),
@@ -130,6 +145,9 @@ impl Resolver {
         if let Some(same) = below.find(|below| below.cluster.name == cluster.name) {
             cluster.token_file = same.cluster.token_file.clone();
             cluster.gcs_address = same.cluster.gcs_address.clone();
+            cluster.gcs_ca_file = same.cluster.gcs_ca_file.clone();
+            cluster.gcs_cert_file = same.cluster.gcs_cert_file.clone();
+            cluster.gcs_key_file = same.cluster.gcs_key_file.clone();
             cluster.path = same.cluster.path;
         }
         ClusterCandidate {

@@ -21,6 +21,12 @@ settings! {
         token_file: Option<PathBuf> = None, path("the path of a file with Ray's token");
         /// The GCS, for breakpoints of the legacy debugger.
         gcs_address: Gcs = Gcs::Auto, ValueKind::new(gcs_address, quoted);
+        /// Where Ray speaks TLS (`RAY_USE_TLS=1`): the authorities of the GCS, its `RAY_TLS_CA_CERT`. With the two below, or without all.
+        gcs_ca_file: Option<PathBuf> = None, path("the path of a PEM file with certificate authorities");
+        /// The client certificate that the GCS wants, such as `RAY_TLS_SERVER_CERT` of a worker.
+        gcs_cert_file: Option<PathBuf> = None, path("the path of a PEM file with a certificate");
+        /// Its private key, such as `RAY_TLS_SERVER_KEY` of that worker.
+        gcs_key_file: Option<PathBuf> = None, path("the path of a PEM file with a private key");
         /// By which way its workers are reached. Absent: `upstream.path`.
         path: Option<UpstreamPath> = None, choice().optional();
     }

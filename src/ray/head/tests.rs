@@ -107,7 +107,7 @@ fn client_of(address: &str, token: TokenSource) -> HeadClient {
         ray_address: address.to_owned(),
         token_file: None,
         gcs_address: config::Gcs::Off,
-        path: None,
+        ..config::Cluster::default()
     };
     HeadClient::with_token(&cluster, Duration::from_secs(5), token).unwrap()
 }
@@ -326,7 +326,7 @@ async fn addresses_are_checked() {
             ray_address: address.to_owned(),
             token_file: None,
             gcs_address: config::Gcs::Off,
-            path: None,
+            ..config::Cluster::default()
         };
         let error = HeadClient::new(&cluster, Duration::from_secs(1), false)
             .unwrap_err()

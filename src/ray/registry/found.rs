@@ -24,8 +24,11 @@ impl ClusterHandle {
     /// Whether it can stay as it is where `found` is told of its name.
     fn stays(&self, found: &FoundCluster) -> bool {
         let same = |to: &FoundHead| {
-            let is_it =
-                |at: &FoundHead| at.ray_address == to.ray_address && at.token.is_same(&to.token);
+            let is_it = |at: &FoundHead| {
+                at.ray_address == to.ray_address
+                    && at.token.is_same(&to.token)
+                    && at.has_same_tls(to)
+            };
             self.found_at.as_ref().is_some_and(is_it)
         };
         found.head.as_ref().map_or(true, same)
@@ -133,7 +136,7 @@ impl Registry {
             };
             let head = HeadClient::with_given(&cluster, patience, to.token.clone());
             let head = head.map_err(|why| why.to_string())?;
-            let gcs = GcsClient::of(&cluster, &head, patience);
+            let gcs = GcsClient::of_found(&cluster, to.gcs_tls.clone(), &head, patience);
             Ok((head, gcs))
         });
         let (head, gcs, trouble) = match reached {

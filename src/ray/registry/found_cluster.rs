@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::ray::head::GivenToken;
+use crate::ray::registry::gcs::GivenTls;
 
 /// What stands in the list for the Kubernetes API server while it gives none. No cluster that is found is called so, for want
 /// of a dot.
@@ -32,6 +33,18 @@ pub struct FoundHead {
     pub ray_address: String,
     /// Ray's own token, which may be given anew.
     pub token: GivenToken,
+    /// The certificates of its GCS, which may be given anew; `None`: it speaks cleartext.
+    pub gcs_tls: Option<GivenTls>,
+}
+
+impl FoundHead {
+    /// Whether the certificates of both come from the same source.
+    pub(super) fn has_same_tls(&self, other: &Self) -> bool {
+        match (&self.gcs_tls, &other.gcs_tls) {
+            (Some(one), Some(other)) => one.is_same(other),
+            (one, other) => one.is_none() && other.is_none(),
+        }
+    }
 }
 
 /// The clusters that are found, as they were last told.

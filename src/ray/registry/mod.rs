@@ -55,6 +55,7 @@ use crate::ray::head::{HeadClient, HeadConfigError};
 use crate::ray::look::Look;
 use clusters::ClusterHandle;
 use gcs::GcsClient;
+pub use gcs::{GivenTls, TlsPems};
 use shared::Shared;
 
 pub use crate::hold::{Holder, RayNode};

@@ -1,18 +1,25 @@
 //! The GCS of a cluster over gRPC (port 6379): what the head's port 8265 does not tell.
 //!
 //! Used for the breakpoints of Ray's legacy debugger, which are keys in the GCS's key-value store alone, and, where
-//! `discovery = "gcs"`, for the paused workers too. Cleartext HTTP/2, as Ray has it; with Ray's own token where the
-//! cluster wants one. Every call has a deadline and a largest answer.
+//! `discovery = "gcs"`, for the paused workers too. HTTP/2, in cleartext or, where certificates are given, over TLS ([`tls`]);
+//! with Ray's own token where the cluster wants one. Every call has a deadline and a largest answer.
 
 pub(super) mod entry;
 pub(super) mod messages;
 pub(super) mod poller;
+mod tls;
 
+pub use self::tls::{GivenTls, TlsPems};
+
+use std::error::Error as _;
 use std::fmt;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use hyper::http::uri::{PathAndQuery, Uri};
+use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use prost::Message;
 use tonic::client::Grpc;
@@ -20,12 +27,15 @@ use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request};
 use tonic_prost::ProstCodec;
+use tower_service::Service;
 
 use self::messages::{
     KeysReply, KeysRequest, MultiGetReply, MultiGetRequest, Worker, WorkerFilters, WorkersReply,
     WorkersRequest,
 };
+use self::tls::{GcsTls, GcsTlsError};
 use crate::config::{self, Gcs};
+use crate::dial::Stream;
 use crate::ray::head::HeadClient;
 use crate::ray::registry::rows::{LIMIT, QueryResult, WorkerRow};
 use crate::wire::text::{hex, innermost_cause, one_line};
@@ -55,6 +65,8 @@ const CONTINUES: &[u8] = b"RAY_PDB_CONTINUE_";
 #[derive(Clone)]
 pub(super) struct GcsClient {
     endpoint: Endpoint,
+    /// `None`: it speaks cleartext.
+    tls: Option<GcsTls>,
     channel: Arc<Mutex<Channel>>,
     /// The client of the cluster's dashboard, which has Ray's token.
     head: HeadClient,
@@ -68,7 +80,7 @@ pub(super) struct GcsClient {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum GcsError {
     #[error(
-        "cannot reach the GCS at {address}: {cause}; is port 6379 of the head open to the relay (`gcs_address`)?"
+        "cannot reach the GCS at {address}: {cause}; is port 6379 of the head open to the relay (`gcs_address`), and does Ray speak TLS there (`gcs_ca_file`)?"
     )]
     Unreachable { address: String, cause: String },
     #[error(
@@ -95,28 +107,56 @@ impl GcsClient {
         head: &HeadClient,
         patience: Duration,
     ) -> Option<Self> {
+        Self::by(cluster, GcsTls::of(cluster), head, patience)
+    }
+
+    /// The same for a cluster that was found, whose certificates are given by `tls`, if it has any.
+    pub(super) fn of_found(
+        cluster: &config::Cluster,
+        tls: Option<GivenTls>,
+        head: &HeadClient,
+        patience: Duration,
+    ) -> Option<Self> {
+        Self::by(cluster, tls.map(GcsTls::Given), head, patience)
+    }
+
+    fn by(
+        cluster: &config::Cluster,
+        tls: Option<GcsTls>,
+        head: &HeadClient,
+        patience: Duration,
+    ) -> Option<Self> {
         match &cluster.gcs_address {
             Gcs::Off => None,
-            Gcs::At(address) => Self::new(address, true, head, patience),
+            Gcs::At(address) => Self::new(address, true, tls, head, patience),
             Gcs::Auto => {
                 // Behind https there is something else, such as an ingress, which has no GCS.
                 let uri: Uri = cluster.ray_address.parse().ok()?;
                 let plain = uri.scheme_str() == Some("http");
                 let host = uri.host().filter(|_| plain)?;
-                Self::new(&format!("{host}:{PORT}"), false, head, patience)
+                let named = tls.is_some();
+                Self::new(&format!("{host}:{PORT}"), named, tls, head, patience)
             }
         }
     }
 
-    fn new(address: &str, named: bool, head: &HeadClient, patience: Duration) -> Option<Self> {
-        let endpoint = Endpoint::from_shared(format!("http://{address}"));
+    fn new(
+        address: &str,
+        named: bool,
+        tls: Option<GcsTls>,
+        head: &HeadClient,
+        patience: Duration,
+    ) -> Option<Self> {
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let endpoint = Endpoint::from_shared(format!("{scheme}://{address}"));
         let endpoint = endpoint
             .ok()?
             .connect_timeout(patience)
             .tcp_keepalive(Some(Duration::from_secs(15)));
         Some(Self {
-            channel: Arc::new(Mutex::new(endpoint.connect_lazy())),
+            channel: Arc::new(Mutex::new(channel(&endpoint, tls.as_ref(), patience))),
             endpoint,
+            tls,
             head: head.clone(),
             address: address.to_owned(),
             patience,
@@ -197,15 +237,19 @@ impl GcsClient {
         A: Message + Default + Send + Sync + 'static,
     {
         let answer = tokio::time::timeout(self.patience, self.ask(path, message)).await;
-        answer.unwrap_or_else(|_| {
+        let answer = answer.unwrap_or_else(|_| {
             // A head that has moved, or what lies in between and has forgotten the connection, says nothing on it for a quarter of
             // an hour: probes are none while a request is under way.
-            *self.channel.lock() = self.endpoint.connect_lazy();
+            *self.channel.lock() = channel(&self.endpoint, self.tls.as_ref(), self.patience);
             Err(GcsError::Unreachable {
                 address: self.address.clone(),
                 cause: format!("no answer within {:?}", self.patience),
             })
-        })
+        });
+        if let (Err(GcsError::Unreachable { .. }), Some(tls)) = (&answer, &self.tls) {
+            tls.has_failed();
+        }
+        answer
     }
 
     async fn ask<Q, A>(&self, path: &'static str, message: Q) -> Result<A, GcsError>
@@ -238,10 +282,13 @@ impl GcsClient {
             let address = self.address.clone();
             match status.code() {
                 Code::Unauthenticated => GcsError::Token { address },
-                Code::Unavailable => GcsError::Unreachable {
-                    address,
-                    cause: innermost_cause(&status),
-                },
+                // A connection that breaks, as where the GCS does not take the certificate, has a cause; an answer has none.
+                code if code == Code::Unavailable || status.source().is_some() => {
+                    GcsError::Unreachable {
+                        address,
+                        cause: innermost_cause(&status),
+                    }
+                }
                 code => GcsError::Strange {
                     address,
                     what: format!("{code:?}: {}", one_line(status.message())),
@@ -258,6 +305,37 @@ impl GcsClient {
             }),
             _ => Ok(()),
         }
+    }
+}
+
+/// A channel to `endpoint` that connects when it is first used.
+fn channel(endpoint: &Endpoint, tls: Option<&GcsTls>, patience: Duration) -> Channel {
+    match tls {
+        Some(tls) => {
+            let tls = tls.clone();
+            endpoint.connect_with_connector_lazy(Secured { tls, patience })
+        }
+        None => endpoint.connect_lazy(),
+    }
+}
+
+/// Makes connections with TLS, as tonic wants it.
+struct Secured {
+    tls: GcsTls,
+    patience: Duration,
+}
+
+impl Service<Uri> for Secured {
+    type Response = TokioIo<Stream>;
+    type Error = GcsTlsError;
+    type Future = BoxFuture<'static, Result<TokioIo<Stream>, GcsTlsError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), GcsTlsError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        Box::pin(self.tls.clone().connect(uri, self.patience))
     }
 }
 
@@ -301,9 +379,8 @@ mod tests {
         let cluster = config::Cluster {
             name: "default".to_owned(),
             ray_address: format!("http://{address}"),
-            token_file: None,
             gcs_address: Gcs::At(address),
-            path: None,
+            ..config::Cluster::default()
         };
         let patience = Duration::from_millis(100);
         let head = HeadClient::new(&cluster, patience, false).unwrap();

@@ -280,7 +280,7 @@ pub(super) fn cluster(address: &str) -> config::Cluster {
         ray_address: address.to_owned(),
         token_file: Some("/nonexistent/token".into()),
         gcs_address: config::Gcs::Off,
-        path: None,
+        ..config::Cluster::default()
     }
 }
 

@@ -15,6 +15,7 @@ fn at(name: &str, head: &FakeHead, token: &GivenToken) -> FoundCluster {
         head: Ok(FoundHead {
             ray_address: format!("http://{}", head.address),
             token: token.clone(),
+            gcs_tls: None,
         }),
         is_pending: false,
         ray_job: None,

@@ -17,6 +17,7 @@ use prost::Message;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 
 use crate::config::{Discovery, Gcs};
 use crate::ray::registry::gcs::messages::{
@@ -40,6 +41,11 @@ pub(super) struct FakeGcs {
 
 impl FakeGcs {
     pub(super) async fn start() -> (Self, SocketAddr) {
+        Self::start_with(None).await
+    }
+
+    /// One that speaks TLS, if it has that.
+    pub(super) async fn start_with(tls: Option<TlsAcceptor>) -> (Self, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let gcs = Self::default();
@@ -49,16 +55,25 @@ impl FakeGcs {
                 let (stream, _) = listener.accept().await.unwrap();
                 let gcs = serving.clone();
                 let service = service_fn(move |request| gcs.clone().answer(request));
-                tokio::spawn(
-                    hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-                        .serve_connection(TokioIo::new(stream), service),
-                );
+                let http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                match tls.clone() {
+                    None => {
+                        tokio::spawn(http.serve_connection(TokioIo::new(stream), service));
+                    }
+                    Some(tls) => {
+                        tokio::spawn(async move {
+                            let stream = tls.accept(stream).await?;
+                            let served = http.serve_connection(TokioIo::new(stream), service);
+                            served.await.map_err(std::io::Error::other)
+                        });
+                    }
+                }
             }
         });
         (gcs, address)
     }
 
-    fn put(&self, key: &str, value: Value) {
+    pub(super) fn put(&self, key: &str, value: Value) {
         self.entries.lock().unwrap().insert(key.to_owned(), value);
     }
 
@@ -151,7 +166,7 @@ impl FakeGcs {
     }
 }
 
-fn entry(port: u16, task: &str) -> Value {
+pub(super) fn entry(port: u16, task: &str) -> Value {
     json!({"proctitle": format!("ray::{task}"), "pdb_address": format!("10.0.0.7:{port}"), "filename": "/app/a.py",
         "lineno": 7, "traceback": "NoneType: None\n", "timestamp": 1_700_000_000.5, "job_id": "01000000",
         "worker_id": "cc", "node_id": "aaaa", "task_id": "t1", "actor_id": null})

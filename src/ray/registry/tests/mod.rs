@@ -5,6 +5,7 @@ mod current;
 mod examined;
 mod fake_head;
 mod found;
+mod gcs_tls;
 mod held;
 mod jobs;
 mod legacy;
