@@ -41,6 +41,9 @@ pub(crate) struct JsonRow<'a> {
     task_id: Option<&'a str>,
     /// The task, actor method, replica or driver.
     name: String,
+    /// Whether a better name may follow within seconds: none is known yet, or it is that of the worker's last task.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    name_pending: bool,
     /// The same with what tells it from others of that name, as editors show it.
     title: String,
     /// What the ranks of one job have in common: the function, or the class of the actor.
@@ -102,6 +105,7 @@ impl<'a> JsonRow<'a> {
             job_id: names.job_id.as_deref(),
             task_id: names.task_id.as_deref(),
             name: breakpoint.name(),
+            name_pending: breakpoint.kind.speaks_dap() && !breakpoint.is_named(),
             title: breakpoint.title(),
             group: names.group.as_deref(),
             actor_id: names.actor_id.as_deref(),

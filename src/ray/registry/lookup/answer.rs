@@ -8,6 +8,8 @@ use crate::ray::registry::traceback::Stopped;
 /// What was found out about one stop.
 pub(super) enum LookupAnswer {
     Names(Target, Option<Box<Found>>),
+    /// By the actors table alone, while the head still looks for its task.
+    Actor(Target, Box<Found>),
     Stack(Target, Option<Stopped>),
 }
 
@@ -30,6 +32,9 @@ impl LookupAnswer {
             Self::Names(target, found) => {
                 let found = found.map(|found| *found);
                 state.apply_found(cluster, &target.worker_id, target.stop, found, now)
+            }
+            Self::Actor(target, found) => {
+                state.apply_actor(cluster, &target.worker_id, target.stop, *found)
             }
             Self::Stack(target, stack) => {
                 state.apply_stack(cluster, &target.worker_id, target.stop, stack)

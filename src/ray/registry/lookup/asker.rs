@@ -47,6 +47,26 @@ impl<'a> LookupClient<'a> {
         LookupAnswer::Names(target, found.map(Box::new))
     }
 
+    /// Those of `targets` that are actors, by the actors table alone.
+    pub(super) async fn name_actors(self, targets: Vec<Target>) -> Vec<LookupAnswer> {
+        let actors = match targets.as_slice() {
+            [only] => query::actor_of_process(self.head, &only.node_id, only.pid).await,
+            _ => query::actors(self.head).await,
+        };
+        let Ok(actors) = actors else {
+            return Vec::new();
+        };
+        let actors = actors.into_rows();
+        let alive = actors.iter().filter(|actor| actor.state != "DEAD");
+        let by_process: HashMap<_, _> = alive.map(|one| ((one.pid, &*one.node_id), one)).collect();
+        let named = targets.into_iter().filter_map(|target| {
+            let actor = by_process.get(&(Some(target.pid.into()), &*target.node_id))?;
+            let found = Box::new(names::of_actor(actor));
+            Some(LookupAnswer::Actor(target, found))
+        });
+        named.collect()
+    }
+
     /// Many workers: one question each for all running tasks, all actors and all jobs, whichever
     /// are needed. What that leaves nameless is not there yet and is asked for again together.
     pub(super) async fn name_many(self, targets: Vec<Target>) -> Many {

@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 
 use crate::ray::head::HeadClient;
 use crate::ray::registry::names::Found;
@@ -35,6 +36,9 @@ const MAX_STACKS: usize = 2;
 /// The number of workers from which on all running tasks are asked for in one request.
 const BATCH: usize = 8;
 
+/// How long a head may look for tasks until its actors are asked for as well.
+const SLOW: Duration = Duration::from_secs(1);
+
 /// How long a head that refuses stack dumps is not asked again for one.
 const REFUSED: Duration = Duration::from_secs(600);
 
@@ -50,6 +54,7 @@ type Flight<'a> = Pin<Box<dyn Future<Output = Landed> + Send + 'a>>;
 enum Landed {
     Many(Many),
     One(LookupAnswer),
+    Actors(Vec<LookupAnswer>),
     Stack { answer: LookupAnswer, refused: bool },
 }
 
@@ -73,7 +78,14 @@ pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
         } else if !out.many {
             out.many = true;
             let targets = std::mem::take(&mut together);
+            let named = CancellationToken::new();
+            flights.push(Box::pin(while_unnamed(
+                named.clone(),
+                asker,
+                targets.clone(),
+            )));
             flights.push(Box::pin(async move {
+                let _named = named.drop_guard();
                 Landed::Many(asker.name_many(targets).await)
             }));
         }
@@ -81,7 +93,11 @@ pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
             && let Some(target) = singly.pop_front()
         {
             out.names += 1;
+            let named = CancellationToken::new();
+            let targets = vec![target.clone()];
+            flights.push(Box::pin(while_unnamed(named.clone(), asker, targets)));
             flights.push(Box::pin(async move {
+                let _named = named.drop_guard();
                 Landed::One(asker.name_one(target).await)
             }));
         }
@@ -116,6 +132,7 @@ pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
                     out.names -= 1;
                     answers.push(answer);
                 }
+                Landed::Actors(actors) => answers.extend(actors),
                 Landed::Stack { answer, refused } => {
                     out.stacks -= 1;
                     answers.push(answer);
@@ -131,11 +148,25 @@ pub(super) async fn run(shared: &Shared, cluster: Cluster, head: &HeadClient) {
     }
 }
 
+/// Asks for the actors among `targets` where the head is slow to say what they run, until they are `named`.
+async fn while_unnamed(
+    named: CancellationToken,
+    asker: LookupClient<'_>,
+    targets: Vec<Target>,
+) -> Landed {
+    let asked = async {
+        sleep(SLOW).await;
+        asker.name_actors(targets).await
+    };
+    let actors = named.run_until_cancelled(asked).await;
+    Landed::Actors(actors.unwrap_or_default())
+}
+
 /// What the worker `target` runs, asked for at once and entered nowhere.
 pub(super) async fn found_now(head: &HeadClient, target: Target) -> Option<Found> {
     match LookupClient::new(head).name_one(target).await {
         LookupAnswer::Names(_, found) => found.map(|found| *found),
-        LookupAnswer::Stack(..) => None,
+        LookupAnswer::Actor(..) | LookupAnswer::Stack(..) => None,
     }
 }
 

@@ -451,7 +451,7 @@ impl ClusterState {
             pid,
             port,
             paused_threads: row.paused_threads(),
-            names: Arc::default(),
+            names: self.remembered(&row.worker_id),
             reason: Reason::Unknown,
             location: None,
             exception: None,

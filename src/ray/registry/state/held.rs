@@ -7,6 +7,7 @@ use crate::ray::registry::Change;
 use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, Location, Reason, State as Life};
 use crate::ray::registry::pending_lookups::PendingLookups;
 use crate::ray::registry::rows::WorkerRow;
+use crate::ray::registry::state::actors::carried;
 use crate::ray::registry::state::{Changes, Cluster, Entry, Node, Now, State};
 
 /// How long a worker that Ray does not list is kept for who asked for it.
@@ -102,7 +103,7 @@ impl State {
         };
         let mut next = Breakpoint::clone(entry.breakpoint());
         next.stop = state.next_stop(next.id);
-        next.names = Arc::default();
+        next.names = carried(&next.names);
         (next.reason, next.location, next.exception) = (Reason::Unknown, None, None);
         (next.first_seen, next.task_ended) = (at, None);
         self.dirty = true;

@@ -7,6 +7,7 @@
 //! worker on a DEAD node is never live. What was released may turn out to have died (`lost`), which changes the list of
 //! what ended and is no event.
 
+mod actors;
 mod answers;
 mod entries;
 mod held;
@@ -25,7 +26,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::hold::RemoteHolds;
-use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, State as Life};
+use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, Names, State as Life};
 use crate::ray::registry::change::Change;
 use crate::ray::registry::exit::WorkerExit;
 use crate::ray::registry::list::List;
@@ -86,6 +87,8 @@ struct ClusterState {
     /// Keys of breakpoints that a session gave back or that died: answers asked for before then are stale.
     gone: HashMap<String, Instant>,
     nodes: HashMap<String, Node>,
+    /// What workers of actors were at their last stop, by worker id.
+    actors: HashMap<Arc<str>, Arc<Names>>,
     /// Keys that Ray's list has as paused and that are known not to be: until that list leaves them out.
     ghosts: HashSet<String>,
     /// Released when their debuggers had ended the sessions, and Ray did not say why; until when it is asked.
@@ -279,6 +282,11 @@ impl State {
         let Some(entry) = self.clusters[cluster].entries.remove(worker_id) else {
             return;
         };
+        let state = &mut self.clusters[cluster];
+        match life {
+            Life::Died { .. } => _ = state.actors.remove(worker_id),
+            _ => state.remember(entry.breakpoint()),
+        }
         let mut ended = Breakpoint::clone(entry.breakpoint());
         ended.state = life;
         let ended = Arc::new(ended);
@@ -300,6 +308,7 @@ impl ClusterState {
             stops: HashMap::new(),
             gone: HashMap::new(),
             nodes: HashMap::new(),
+            actors: HashMap::new(),
             ghosts: HashSet::new(),
             unexplained: HashMap::new(),
         }

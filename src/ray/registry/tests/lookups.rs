@@ -287,3 +287,86 @@ async fn a_head_that_refuses_stacks_is_left_alone_for_a_while() {
     tokio::time::sleep(60 * SECOND).await;
     assert_eq!(head.asked("/worker/traceback").len(), 1);
 }
+
+/// Eight ranks, each an actor of its own with a rank in its name, and what they run.
+fn ranks(w: &mut World, method: &str) {
+    for rank in 0..8u32 {
+        let id = format!("rank{rank}");
+        let mut row = worker(&id, 1);
+        row["pid"] = (100 + rank).into();
+        w.workers.push(row);
+        let actor = format!("actor{rank}");
+        let mut running = task(&id, method);
+        running["actor_id"] = actor.as_str().into();
+        w.tasks.push(running);
+        w.actors.push(json!({"actor_id": actor, "class_name": "Trainer", "name": format!("rank-{rank}"), "state": "ALIVE",
+            "pid": 100 + rank, "node_id": NODE}));
+    }
+}
+
+fn all_are_ranks(list: &Snapshot) -> bool {
+    let of = |rank: u32| {
+        let mut live = list.live.iter();
+        let one = live.find(|one| *one.worker_id == *format!("rank{rank}"));
+        one.is_some_and(|one| {
+            let names = &one.names;
+            names.group.as_deref() == Some("Trainer") && names.rank == Some(rank)
+        })
+    };
+    list.live.len() == 8 && (0..8).all(of)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_actors_of_a_busy_head_are_named_before_it_finds_their_tasks() {
+    let head = FakeHead::start().await;
+    head.with(|w| {
+        ranks(w, "Trainer.step");
+        w.slow = Some(("/api/v0/tasks", 4 * SECOND));
+    });
+    let (registry, _guard) = watch(&head, &settings());
+    let began = Instant::now();
+    let named = until(&registry, |s| all_are_ranks(s)).await;
+    assert!(began.elapsed() < 3 * SECOND);
+    assert!(
+        named.live.iter().all(|one| !one.is_named()),
+        "a better name may follow"
+    );
+    let step = |s: &Arc<Snapshot>| s.live.iter().all(|one| one.name() == "Trainer.step");
+    until(&registry, step).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_actor_keeps_its_names_at_its_next_stop_and_a_worker_of_tasks_does_not() {
+    let head = FakeHead::start().await;
+    head.with(|w| {
+        ranks(w, "Trainer.step");
+        w.workers.push(worker("plain", 1));
+        w.tasks.push(task("plain", "square"));
+    });
+    let (registry, _guard) = watch(&head, &settings());
+    let named =
+        |s: &Arc<Snapshot>| s.live.len() == 9 && s.live.iter().all(|one| one.names.name.is_some());
+    until(&registry, named).await;
+    let before = head.with(|w| {
+        w.slow = Some(("/api/v0/tasks", 3600 * SECOND));
+        let before = w.workers.clone();
+        w.workers
+            .iter_mut()
+            .for_each(|row| row["num_paused_threads"] = 0.into());
+        before
+    });
+    until(&registry, |s| s.live.is_empty()).await;
+    head.with(|w| w.workers = before);
+    let list = until(&registry, |s| s.live.len() == 9).await;
+    for one in &list.live {
+        let names = &one.names;
+        match one.worker_id.strip_prefix("rank") {
+            Some(rank) => {
+                assert_eq!(one.name(), "Trainer.step");
+                assert_eq!((names.rank, names.provisional), (rank.parse().ok(), true));
+                assert_eq!(names.task_id, None, "it may run another method");
+            }
+            None => assert_eq!(one.name(), "worker plain"),
+        }
+    }
+}
