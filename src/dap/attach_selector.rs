@@ -65,6 +65,10 @@ pub struct AttachSelector {
     /// `"group": "job"`: a cluster session that has the others of a job stop when one of its tasks does. `"none"`: no, whatever
     /// the policy says.
     pub together: Option<bool>,
+    /// `stay`: the client is to leave the task parked, so it is attached only where there is room for that.
+    pub stay: bool,
+    /// `visit`: a look of the relay's own, which leaves a park as it is.
+    pub visit: bool,
     /// `family`: the cluster session that had the client open this one. The relay puts it there itself.
     pub family: Option<String>,
     /// `subProcessId` at the top level: a session for that subprocess of a worker that is being debugged.
@@ -176,6 +180,8 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal
                     ));
                 }
             },
+            "stay" => selector.stay = flag()?,
+            "visit" => selector.visit = flag()?,
             "family" => selector.family = Some(text()?),
             // Taken out before; here where nothing was in them.
             "token" | "ticket" => {}

@@ -35,7 +35,7 @@ use crate::session::state::SessionState;
 use crate::session::{Denied, GroupMember, Permit, Session, audit, authorise, visible, within};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
 use crate::timestamp::Timestamp;
-use crate::upstream::park::{Resumed, promise};
+use crate::upstream::park::{Resumed, promise, usual};
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::peer_stream::PeerStream;
 
@@ -337,10 +337,14 @@ impl<'a> AttachFlow<'a> {
         let member = self.member(&selector, permit.breakpoint());
         let member = member.and_then(|member| {
             let family = member.as_ref().map(GroupMember::family);
+            // Those of one command share a place, as those of a cluster session do.
+            let family = family.or(selector.group.as_deref());
             let goes_on = resumed.as_ref();
             let has_place = goes_on.is_some_and(|it| member.is_some() || it.has_place());
             let promised = |asked| promise(self.context, &permit, family, has_place, asked);
-            let share = selector.park_for.map_or(Ok(None), promised)?;
+            let stays = || selector.stay.then(|| usual(self.context, permit.rights()));
+            let asked = selector.park_for.or_else(stays);
+            let share = asked.map_or(Ok(None), promised)?;
             Ok((member, share))
         });
         let (member, share) = match member {
@@ -397,6 +401,8 @@ impl<'a> AttachFlow<'a> {
             goodbye: opened.client.goodbye,
             on_close: selector.on_close,
             park_for: selector.park_for,
+            visits: selector.visit,
+            group: selector.group,
             share,
             pauses: selector.running,
             quirks: opened.client.quirks,

@@ -47,7 +47,7 @@ use crate::session::parks::{ParkShare, ParkSlot};
 use crate::session::state::SessionState;
 use crate::session::{GroupMember, Session};
 use crate::telemetry::metrics::{Outcome, SessionProtocol};
-use crate::upstream::park::{Park, ResumeState};
+use crate::upstream::park::{self, Park, ResumeState};
 use crate::wire::dap::codec::frame;
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::{Request, with_bare_failure};
@@ -197,6 +197,9 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         {
             member.answers(live.worker.breakpoint());
         }
+        let group = opening.group.as_deref().filter(|_| memory.is_some());
+        let of_group = |group| park::share(context, &live, Some(group)).ok();
+        let share = opening.share.or_else(|| group.and_then(of_group));
         Box::new(Self {
             context,
             session,
@@ -226,7 +229,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             pausing: opening.pauses.then_some(Pausing::Wanted),
             resumption: None,
             vanished: false,
-            share: opening.share,
+            share,
             place: None,
             question: 0,
         })

@@ -291,6 +291,43 @@ impl Unattended {
         }
     }
 
+    /// The value of `expression`, [evaluated](Self::evaluate) now; `None`: there is none within `patience`. What else it says
+    /// meanwhile is kept.
+    pub(crate) async fn value_of(
+        &mut self,
+        expression: &str,
+        patience: Duration,
+    ) -> Option<Result<String, String>> {
+        if !self.evaluate(expression).await {
+            return None;
+        }
+        let mut value = None;
+        let answered = async {
+            while value.is_none() || !self.is_whole() {
+                match self.next().await {
+                    UnattendedEvent::Value(told) => value = Some(told),
+                    UnattendedEvent::Gone | UnattendedEvent::Closed | UnattendedEvent::Garbled => {
+                        return;
+                    }
+                    UnattendedEvent::Stopped | UnattendedEvent::Runs | UnattendedEvent::Nothing => {
+                    }
+                }
+            }
+        };
+        // Late is as good as never.
+        let _ = timeout(patience, answered).await;
+        value
+    }
+
+    /// No message is under way in either direction.
+    fn is_whole(&self) -> bool {
+        match &self.line {
+            Ear::Splice(splice) => splice.is_whole() && splice.drained(Side::Worker),
+            Ear::Prompt(prompt) => prompt.is_whole(),
+            Ear::Legacy(_) => true,
+        }
+    }
+
     /// A client that was lost was told of the subprocess `process`, which waits still: the next one is to be told as well.
     pub(crate) fn name(&mut self, process: u32) {
         self.kept
@@ -351,6 +388,16 @@ impl Unattended {
             Ear::Prompt(prompt) => prompt.stream_mut().get_mut(),
         };
         worker.hand_over(tenant, keep, kept)
+    }
+
+    /// debugpy as it is, with what it has said since, for a client that takes its place; `None`: it is another debugger, or in the
+    /// middle of a message.
+    pub(crate) fn into_splice(self) -> Option<(Splice<NullPeer, Worker>, Kept)> {
+        let is_whole = self.is_whole();
+        match self.line {
+            Ear::Splice(splice) if is_whole => Some((*splice, self.kept)),
+            _ => None,
+        }
     }
 
     /// For the one who goes on with it: the connection, and what it has said since. Nothing is in between, as was

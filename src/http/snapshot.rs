@@ -219,7 +219,8 @@ async fn brought_here(
     let dialled = own_connection::dial(exchange, principal).await;
     let near = dialled.ok_or(NoSnapshot::Ending)?;
     let account = ctx.account(principal);
-    visit(near, CLIENT, json!({ "breakpoint": id }), &account).await?;
+    let relay = json!({"breakpoint": id, "visit": true});
+    visit(near, CLIENT, relay, &account).await?;
     let mut lists = ctx.registry.watch();
     let parked = |list: &Snapshot| {
         let row = list.find(id).filter(|row| is_here(row))?;

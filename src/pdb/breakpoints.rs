@@ -3,13 +3,19 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+
+use crate::wire::dap::reattach::LeftBreakpoints;
 
 /// Most breakpoints of one session.
 const MOST: usize = 1000;
 
+/// The largest number that is taken over from another prompt.
+const LARGEST_NUMBER: usize = 1_000_000;
+
 /// One breakpoint that was set at the prompt.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PromptBreakpoint {
     pub number: usize,
     pub file: String,
@@ -60,7 +66,7 @@ impl PromptBreakpoint {
 }
 
 /// All of a session. Numbers are never used twice.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct PromptBreakpoints {
     all: Vec<PromptBreakpoint>,
     last: usize,
@@ -76,6 +82,37 @@ pub struct Hit {
 }
 
 impl PromptBreakpoints {
+    /// Those of a client before: the list that a prompt has [written](Self::written), and what else its debugger knows.
+    pub fn adopted(left: LeftBreakpoints) -> Self {
+        let list = left.list.as_deref().map(serde_json::from_str);
+        let mut all: Vec<PromptBreakpoint> = list.and_then(Result::ok).unwrap_or_default();
+        // A worker can answer anything.
+        all.retain(|one| (1..=LARGEST_NUMBER).contains(&one.number));
+        all.sort_by_key(|one| one.number);
+        all.dedup_by_key(|one| one.number);
+        all.truncate(MOST);
+        let last = all.last().map_or(0, |one| one.number);
+        let mut table = Self { all, last };
+        for (file, line, condition) in left.lines {
+            let known = |one: &PromptBreakpoint| one.file == file && one.stop == line;
+            if !table.all.iter().any(known) {
+                table.add(PromptBreakpoint {
+                    file,
+                    line,
+                    stop: line,
+                    condition,
+                    ..PromptBreakpoint::default()
+                });
+            }
+        }
+        table
+    }
+
+    /// The list for the next prompt.
+    pub fn written(&self) -> String {
+        serde_json::to_string(&self.all).unwrap_or_default()
+    }
+
     /// Adds one; `None` where there are too many.
     pub fn add(&mut self, mut breakpoint: PromptBreakpoint) -> Option<&PromptBreakpoint> {
         if self.all.len() >= MOST {

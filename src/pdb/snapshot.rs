@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
-use super::wire::{PromptMessage, Wire};
+use super::wire::{BeforeStop, PromptMessage, Wire};
 use super::{PromptError, probe};
 use crate::memory::{Account, Taken};
 use crate::wire::dap::codec::weight;
@@ -167,7 +167,7 @@ where
         arguments["rayRelay"] = relay;
     }
     let attach = wire.send(Command::Attach, arguments).await?;
-    while wire.before_initialized(attach).await?.is_some() {}
+    while let BeforeStop::Output(_) = wire.before_initialized(attach).await? {}
     Ok(())
 }
 

@@ -42,6 +42,15 @@ pub(super) enum PromptMessage {
     Other,
 }
 
+/// What comes before a client configures.
+#[derive(Debug)]
+pub(super) enum BeforeStop {
+    /// The body of an `output`.
+    Output(Value),
+    /// It may configure; whether another client has attached to the debugger before.
+    Initialized { resumed: bool },
+}
+
 /// A message as it has come.
 enum WorkerMessage {
     /// Its body.
@@ -208,7 +217,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     pub(super) async fn before_initialized(
         &mut self,
         attach: u64,
-    ) -> Result<Option<Value>, PromptError> {
+    ) -> Result<BeforeStop, PromptError> {
         loop {
             match self.read().await? {
                 PromptMessage::Answer { to, body, code } if to == attach => {
@@ -222,8 +231,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
                     name: Some(name),
                     body,
                 } => match name {
-                    Event::Initialized => return Ok(None),
-                    Event::Output => return Ok(Some(body)),
+                    Event::Initialized => {
+                        let resumed = body.get("resumed") == Some(&Value::Bool(true));
+                        return Ok(BeforeStop::Initialized { resumed });
+                    }
+                    Event::Output => return Ok(BeforeStop::Output(body)),
                     Event::Terminated => return Err(PromptError::Lost(Lost::Closed)),
                     _ => {}
                 },

@@ -136,6 +136,10 @@ async fn debugpy(scene: &Scene<'_>) {
         assert!(shown.contains("tasks.py(10)square()"), "{shown}");
         let stepped = person.line("n", "(Pdb) ").await;
         assert!(stepped.contains("tasks.py(11)square()"), "{stepped}");
+        // The breakpoint is still there, whatever was attached meanwhile.
+        let set = person.line("b", "(Pdb) ").await;
+        assert!(set.contains("tasks.py:11"), "{set}");
+        person.line("cl 1", "(Pdb) ").await;
         // The last one ends with its job, which is said in other words.
         person.line("c", " has ended").await;
         person.until("q leaves): ").await;
@@ -190,7 +194,7 @@ fn for_the_night(scene: &Scene<'_>, row: &Value) {
         seen.contains("tasks.py(9)square()\n    -> breakpoint()\n"),
         "{seen}"
     );
-    let told = run(&["exec", id(row), "--stay", "--", "p y == x * x"]);
+    let told = run(&["exec", id(row), "--", "p y == x * x"]);
     assert!(told.starts_with("True\n"), "{told}");
     assert!((until() - before).abs() < 0.01, "no shorter and no longer");
     let listed = run(&["list"]);

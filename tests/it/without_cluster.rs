@@ -1,5 +1,7 @@
 //! A relay in front of a real debugger, with Ray's own helper where one waits in it, and no cluster.
 
+mod parks;
+
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;

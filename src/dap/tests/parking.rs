@@ -155,6 +155,14 @@ async fn again_with(context: &Arc<Context>, arguments: Value) -> (Debugger, Vec<
     (debugger, before)
 }
 
+/// What comes of `resumes`, whose debugger takes the arguments of another client meanwhile.
+async fn reattached<T>(dap: &mut Conversation<TcpStream>, resumes: impl Future<Output = T>) -> T {
+    let (resumed, request) = tokio::join!(resumes, asked(dap, "evaluate"));
+    let expression = request.arguments["expression"].as_str().unwrap();
+    assert!(expression.contains("_set_debug_options"), "{expression}");
+    resumed
+}
+
 fn texts(messages: &[Value]) -> Vec<&str> {
     let texts = messages.iter().map(|m| m["body"]["output"].as_str());
     texts.flatten().collect()
@@ -388,4 +396,40 @@ async fn a_park_is_taken_over_again_and_again() {
     let (_next, told) = again(&context, "ann").await;
     assert_eq!(told.last().unwrap()["body"]["threadId"], 1);
     nothing_for(&mut dap, Duration::from_millis(50)).await;
+}
+
+#[tokio::test]
+async fn another_client_of_ones_own_has_its_arguments_taken_before_it_configures() {
+    let (context, _) = relay(minutes(15));
+    let (worker, debugger, mut dap) = standing(&context).await;
+    let id = worker.breakpoint.id;
+    let mut other = with_token(token_of("ann"));
+    other["justMyCode"] = false.into();
+    other["pathMappings"] = json!([{"localRoot": "/home/ann/job", "remoteRoot": "/srv/job"}]);
+    drop(debugger.dap);
+    until_parked(&context, id).await;
+    let resumes = again_with(&context, other.clone());
+    let ((next, told), request) = tokio::join!(resumes, asked(&mut dap, "evaluate"));
+    let expression = request.arguments["expression"].as_str().unwrap();
+    for says in ["/home/ann/job", "justMyCode", r#"\"op\":\"attach\""#] {
+        assert!(expression.contains(says), "{says} is not in {expression}");
+    }
+    assert!(!expression.contains("rayRelay"), "{expression}");
+    let said = texts(&told);
+    assert!(said[0].contains("this resumes your session"), "{said:?}");
+    assert_eq!(said.len(), 1, "{said:?}");
+    // The same client once more changes nothing.
+    drop(next.dap);
+    until_parked(&context, id).await;
+    let (mut next, _) = again_with(&context, other).await;
+    let seq = next.send("threads", json!({})).await;
+    asked(&mut dap, "threads").await;
+    next.answer(seq).await;
+    // One that its debugger does not take is told so, and what it asks next is answered.
+    drop(next.dap);
+    until_parked(&context, id).await;
+    let (_, told) = again_with(&context, with_token(token_of("ann"))).await;
+    let said = texts(&told);
+    assert!(said[1].contains("its debugger did not answer"), "{said:?}");
+    got(&mut dap, "evaluate").await;
 }

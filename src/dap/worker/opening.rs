@@ -45,6 +45,10 @@ pub(in crate::dap) struct Opening {
     pub(in crate::dap) park_for: Option<Duration>,
     /// What it needs for that, where it was promised.
     pub(in crate::dap) share: Option<Box<ParkShare>>,
+    /// The command for many that it is one of.
+    pub(in crate::dap) group: Option<String>,
+    /// A park is left as it is.
+    pub(in crate::dap) visits: bool,
     /// The task runs, and is to stop when the client has configured.
     pub(in crate::dap) pauses: bool,
     pub(in crate::dap) quirks: Quirks,

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::opening::not_reached;
 use super::{ActiveSession, HALF_CLOSED, Opening, rules};
 use crate::context::Context;
-use crate::dap::attach::{fingerprint, for_worker};
+use crate::dap::attach::{fingerprint, for_worker, source_note};
 use crate::dap::attach_selector::OnClose;
 use crate::dap::message_filter::MessageFilter;
 use crate::dap::rewrite::is_set;
+use crate::debugger::Worker;
 use crate::debugger::unattended::{self, Unattended};
 use crate::session::live::Begun;
 use crate::session::parks::{ParkShare, ParkView};
@@ -23,11 +24,16 @@ use crate::upstream::ConnectError;
 use crate::upstream::park::{self, Park, ResumeState, Resumed};
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::kept::Kept;
+use crate::wire::dap::mappings;
 use crate::wire::dap::message::{Request, event, notice};
 use crate::wire::dap::names::{Command, Event};
-use crate::wire::dap::splice::Splice;
+use crate::wire::dap::reattach::{self, Before};
+use crate::wire::dap::splice::{NullPeer, Splice};
 use crate::wire::human_time::span;
 use crate::wire::peer_stream::PeerStream;
+
+/// How long a debugger may take to take the arguments of another `attach`.
+const REATTACH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the client of a session that goes on is still to be told, when it has configured.
 pub(in crate::dap) struct Resumption {
@@ -58,6 +64,7 @@ pub(super) fn remembered(
     }
     let keeps = park::keeps(context, &begun.permit, opening.park_for)?;
     let family = opening.member.as_ref().map(GroupMember::family);
+    let family = family.or(opening.group.as_deref());
     let task = park::task_of(begun.permit.breakpoint(), begun.permit.process());
     let memory = ResumeState::new(keeps.into(), capabilities, attach);
     let memory = memory.in_family(family.or(task.as_deref()));
@@ -252,15 +259,20 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     }
 
     /// What the new client hears first: that it may configure, and what was said meanwhile.
-    async fn tell_missed(&mut self, (whose, for_how_long): (&str, &str), differs: bool) {
-        self.tell(&event(Event::Initialized, Value::Null));
+    async fn tell_missed(
+        &mut self,
+        (whose, for_how_long): (&str, &str),
+        (visits, refused): (bool, bool),
+    ) {
+        // A prompt that stays takes over the breakpoints of the one before.
+        self.tell(&event(Event::Initialized, json!({"resumed": !visits})));
         let title = self.live.worker.title();
         let text =
             format!("this resumes {whose} session with {title}; it was parked{for_how_long}");
         self.tell(&notice(&text, false));
-        if differs {
-            let text = "path mappings, justMyCode and the other settings of `attach` stay those of that session; to change them, disconnect and attach at another stop";
-            self.tell(&notice(text, false));
+        if refused {
+            let text = "its debugger did not answer, so path mappings, justMyCode and the other settings of `attach` stay those of that session; to change them, disconnect and attach at another stop";
+            self.tell(&notice(text, true));
         }
         let Some(mut resumption) = self.resumption.take() else {
             return;
@@ -292,7 +304,7 @@ pub(in crate::dap) async fn resume<'a, S>(
 where
     S: PeerStream,
 {
-    let whose = resumed.whose();
+    let (whose, is_own) = (resumed.whose(), resumed.is_own());
     let Resumed { origin, left, .. } = resumed;
     let for_how_long = origin.for_how_long();
     let reached = Box::pin(origin.reach(context, &mut begun.permit)).await;
@@ -313,7 +325,7 @@ where
     };
     let max_frame = context.config.dap.max_frame;
     let account = context.account(begun.permit.principal());
-    let mut splice = Splice::keeping(account, worker, Vec::new(), max_frame);
+    let splice = Splice::keeping(account, worker, Vec::new(), max_frame);
     let permit = &begun.permit;
     let masking = Some(&context.shown.masking);
     let filter = MessageFilter::new(permit.rights(), permit.principal(), masking);
@@ -324,9 +336,27 @@ where
         breakpoint,
         opening.local_root.as_deref(),
     );
-    let attach = fingerprint(&filter.attach_arguments(arguments));
+    let arguments = filter.attach_arguments(arguments);
+    let attach = fingerprint(&arguments);
+    let visits = opening.visits;
+    let same = visits || is_own && attach == memory.attach;
+    let (mut splice, kept, taken) = match same {
+        true => (splice, kept, None),
+        false => match Box::pin(reattached((splice, kept), &arguments, is_own)).await {
+            Ok((splice, kept, taken)) => (splice, kept, Some(taken)),
+            Err(why) => {
+                let ended = not_reached(context, client, &opening.attach, begun, why);
+                return Err(Box::pin(ended).await);
+            }
+        },
+    };
+    let note = source_note(&arguments, breakpoint).filter(|_| taken == Some(true));
+    let attach = match taken {
+        Some(true) => attach,
+        _ => memory.attach,
+    };
     let left = left.filter(|_| opening.park_for.is_none());
-    let mut remembered = remembered(context, &begun, &opening, &capabilities, memory.attach);
+    let mut remembered = remembered(context, &begun, &opening, &capabilities, attach);
     if let Some(remembered) = &mut remembered {
         // Who goes on with a park for a moment, as a script does, leaves it no shorter than it was.
         remembered.stay.at_least = left.as_ref().map(|left| left.until);
@@ -366,8 +396,34 @@ where
     let share = share.filter(|share| relaying.member.is_none() && share.is_of(principal));
     relaying.share = share.or(relaying.share.take());
     relaying.find_subprocesses();
-    relaying.tell_beginning(capabilities, None);
+    relaying.tell_beginning(capabilities, note);
     let whose = (&*whose, &*for_how_long);
-    relaying.tell_missed(whose, attach != memory.attach).await;
+    let told = (visits, taken == Some(false));
+    relaying.tell_missed(whose, told).await;
     Ok(relaying)
+}
+
+/// The debugger of a park, which is handed the `arguments` of another `attach`, and whether it has taken them. What another user's
+/// session has left in it is removed.
+///
+/// # Errors
+/// [`ConnectError`]: it stays in the middle of a message.
+async fn reattached(
+    (splice, kept): (Splice<NullPeer, Worker>, Kept),
+    arguments: &Value,
+    is_own: bool,
+) -> Result<(Splice<NullPeer, Worker>, Kept, bool), ConnectError> {
+    let before = match is_own {
+        true => Before::Kept,
+        false => Before::Forgotten,
+    };
+    let expression = reattach::attach(arguments, before);
+    let mut debugger = Unattended::splice(splice, kept);
+    let answer = debugger.value_of(&expression, REATTACH_TIMEOUT).await;
+    let unheard = ConnectError::TimedOut(REATTACH_TIMEOUT);
+    let (mut splice, kept) = debugger.into_splice().ok_or(unheard)?;
+    if arguments.as_object().is_some_and(mappings::given) {
+        splice.worker_mut().maps();
+    }
+    Ok((splice, kept, matches!(answer, Some(Ok(_)))))
 }

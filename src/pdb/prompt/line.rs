@@ -40,7 +40,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         self.interrupts.mark_unchanged();
         self.failed = false;
         let line = line.trim_end_matches(['\r', '\n']);
-        match self.take_line(line).await {
+        let taken = match self.take_line(line).await {
+            Ok(After::Prompt) => self.keep_breakpoints().await.map(|()| After::Prompt),
+            taken => taken,
+        };
+        match taken {
             Ok(after) => after,
             Err(Lost::Terminated) => After::Ended(PromptEnd::Terminated),
             Err(lost) => After::Ended(PromptEnd::Lost(lost)),

@@ -1,12 +1,13 @@
 //! The prompt: its state, and what it is asked.
 //!
 //! In the order in which a session meets them: `open` attaches, `line` takes what is typed apart, `inspect`, `breaks`
-//! and `run` do it by what `request` asks the debugger, `complete` answers Tab, `leave` ends, and `park` is for a prompt
+//! and `run` do it by what `request` asks the debugger, `keep` has breakpoints outlive the prompt, `complete` answers Tab, `leave` ends, and `park` is for a prompt
 //! without a person for a while.
 
 mod breaks;
 mod complete;
 mod inspect;
+mod keep;
 mod leave;
 mod line;
 mod open;
@@ -130,6 +131,8 @@ pub struct Prompt<S> {
     listed: Option<u32>,
     sources: HashMap<String, (Arc<[String]>, Taken)>,
     table: PromptBreakpoints,
+    /// The same as the debugger keeps it for the next prompt.
+    kept: PromptBreakpoints,
     /// Displayed expressions with their last values, by the debugger's id of the frame.
     displays: HashMap<i64, Vec<(String, String)>>,
     aliases: BTreeMap<String, String>,

@@ -15,7 +15,7 @@ use crate::memory::{Account, MemoryUse};
 use crate::pdb::breakpoints::PromptBreakpoints;
 use crate::pdb::error::PromptError;
 use crate::pdb::output::Piece;
-use crate::pdb::wire::Wire;
+use crate::pdb::wire::{BeforeStop, Wire};
 use crate::wire::dap::mappings;
 use crate::wire::dap::names::Command;
 
@@ -87,6 +87,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             listed: None,
             sources: HashMap::new(),
             table: PromptBreakpoints::default(),
+            kept: PromptBreakpoints::default(),
             displays: HashMap::new(),
             aliases: BTreeMap::new(),
             returned: None,
@@ -113,35 +114,39 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             Ok(stop) => stop?,
             Err(_) => return Err(PromptError::Late(patience)),
         };
+        let (stop, resumes) = stop;
         prompt.arrive(stop).await.map_err(PromptError::Lost)?;
+        if resumes {
+            prompt.adopt_breakpoints().await?;
+        }
         let after = prompt.work().await?;
         Ok((prompt, after))
     }
 
-    async fn attach(&mut self, options: &Options) -> Result<Value, PromptError> {
+    /// The first stop, and whether another client has attached to the debugger before.
+    async fn attach(&mut self, options: &Options) -> Result<(Value, bool), PromptError> {
         let client = json!({
             "clientID": "ray-relay", "clientName": options.client, "adapterID": "debugpy", "pathFormat": "path",
             "linesStartAt1": true, "columnsStartAt1": true, "supportsVariableType": true,
         });
         self.capabilities = self.ask_soon(Command::Initialize, client).await?;
         self.opened = self.wire.keep();
-        let mut arguments = json!({
-            "name": options.client, "request": Command::Attach, "type": "debugpy",
-            // Ray's frames are hidden here, by name; the user's may be anywhere.
-            "justMyCode": false, "redirectOutput": true, "showReturnValue": true, "subProcess": false,
-            // The lines shown are those of the worker's files.
-            "pathMappings": mappings::none(),
-        });
+        let mut arguments = arguments(&options.client);
         if !options.relay.is_null() {
             arguments["rayRelay"] = options.relay.clone();
         }
         let attach = self.wire.send(Command::Attach, arguments).await?;
         // The answer comes after configurationDone.
-        while let Some(output) = self.wire.before_initialized(attach).await? {
-            if let Some(piece) = program_output(&output) {
-                self.put(piece).await;
+        let resumes = loop {
+            match self.wire.before_initialized(attach).await? {
+                BeforeStop::Output(output) => {
+                    if let Some(piece) = program_output(&output) {
+                        self.put(piece).await;
+                    }
+                }
+                BeforeStop::Initialized { resumed } => break resumed,
             }
-        }
+        };
         // Without it a post-mortem stop is none.
         let filters = json!({"filters": ["uncaught"]});
         self.ask_soon(Command::SetExceptionBreakpoints, filters)
@@ -151,7 +156,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let mut task_ends = self.task_ends.clone();
         tokio::select! {
             stop = self.next_stop() => match stop? {
-                Some(stop) => Ok(stop),
+                Some(stop) => Ok((stop, resumes)),
                 // The session's end may come in one read with the news of the task's.
                 None if task_ends.has_changed().unwrap_or_default() => Err(PromptError::TaskEnded),
                 None => Err(PromptError::NoStop),
@@ -160,4 +165,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             _ = task_ends.changed() => Err(PromptError::TaskEnded),
         }
     }
+}
+
+/// Arguments of an `attach` of a prompt that calls itself `client`.
+pub(super) fn arguments(client: &str) -> Value {
+    json!({
+        "name": client, "request": Command::Attach, "type": "debugpy",
+        // Ray's frames are hidden here, by name; the user's may be anywhere.
+        "justMyCode": false, "redirectOutput": true, "showReturnValue": true, "subProcess": false,
+        // The lines shown are those of the worker's files.
+        "pathMappings": mappings::none(), "clientOS": "unix",
+    })
 }

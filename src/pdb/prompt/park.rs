@@ -34,9 +34,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         out: mpsc::Sender<Piece>,
         kept: Kept,
     ) -> Result<(Self, After), PromptError> {
-        Self::over(stream, options, out.clone())
-            .go_on(options, out, kept)
-            .await
+        let mut prompt = Self::over(stream, options, out.clone());
+        prompt.reattach(&options.client).await?;
+        let (mut prompt, after) = prompt.go_on(options, out, kept).await?;
+        prompt.adopt_breakpoints().await?;
+        Ok((prompt, after))
     }
 
     /// Goes on for a person with these `options`, and writes to `out` where the program stands and what the debugger has said

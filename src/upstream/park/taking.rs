@@ -234,6 +234,11 @@ impl Resumed {
         self.taken_from.is_none() && matches!(self.origin, Origin::Here { .. })
     }
 
+    /// Whether the session before was one of the same user.
+    pub(crate) fn is_own(&self) -> bool {
+        self.taken_from.is_none()
+    }
+
     /// Whose session it was, as a person says it.
     pub(crate) fn whose(&self) -> String {
         let others = |owner: &String| format!("{owner}'s");

@@ -59,6 +59,9 @@ async fn a_task_that_another_person_takes_while_all_are_asked_is_named_and_the_o
         json!({"breakpoint": worker.breakpoint.id, "takeOver": true, "token": token_of("adm")});
     let (mut taker, _) = Debugger::attaching(&scene.context, json!({ "rayRelay": block })).await;
     scene.stage.goes_on.notify_one();
+    // Its debugger takes the arguments of the taker.
+    while scene.asked[1].recv().await.unwrap()["command"] != "evaluate" {}
+    scene.stage.goes_on.notify_one();
     taker.event("initialized").await;
     let done = taker.send("configurationDone", json!({})).await;
     taker.answer(done).await;

@@ -85,8 +85,12 @@ async fn an_administrator_goes_on_with_somebody_elses_who_says_so() {
     assert!(said.contains("eve may not attach"), "{said}");
     nothing_for(&mut dap, Duration::from_millis(50)).await;
 
-    let (mut next, told) = again_with(&context, by_id("adm", true)).await;
+    let resumes = again_with(&context, by_id("adm", true));
+    let ((mut next, told), request) = tokio::join!(resumes, asked(&mut dap, "evaluate"));
     assert!(texts(&told)[0].contains("this resumes ann's session with "));
+    // Breakpoints and path mappings of ann's reach no one else.
+    let expression = request.arguments["expression"].as_str().unwrap();
+    assert!(expression.contains(r#"\"op\":\"forget\""#), "{expression}");
     let list = context.registry.snapshot();
     let holder = list.find(id).unwrap().holder().unwrap().clone();
     assert_eq!(holder.subject.as_deref(), Some("adm"));

@@ -157,11 +157,11 @@ async fn a_task_that_is_taken_over_in_the_middle_of_a_hot_restart_keeps_its_subp
     let mut successor = context.peers.takeover.succeeded_by();
     let mut takes = to("adm", id);
     takes["rayRelay"]["takeOver"] = true.into();
-    let (mut parent, _) = again_with(&context, takes).await;
+    let (mut parent, _) = reattached(&mut dap, again_with(&context, takes)).await;
     successor.takes_parks();
     let configuration = asked_to_open(&mut parent).await;
     assert!(timeout(QUIET, successor.next()).await.is_err());
-    let child = goes_on(&context, configuration).await;
+    let child = reattached(&mut childs, goes_on(&context, configuration)).await;
     let threads = got(&mut childs, "threads").await;
     let answer = threads.success(json!({"threads": []}));
     childs.send(&answer).await.unwrap();

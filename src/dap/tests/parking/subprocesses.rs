@@ -141,7 +141,8 @@ pub(super) async fn taken_over(
     until_states(context, &[SessionState::Parked; 2]).await;
     let id = worker.breakpoint.id;
     let by_id = json!({"rayRelay": {"breakpoint": id, "takeOver": true, "token": token_of("adm")}});
-    let (mut parent, _) = again_with(context, by_id).await;
+    let mut dap = dap;
+    let (mut parent, _) = reattached(&mut dap, again_with(context, by_id)).await;
     let configuration = asked_to_open(&mut parent).await;
     (parent, dap, childs, configuration)
 }
@@ -156,7 +157,7 @@ async fn who_takes_a_task_over_is_asked_for_its_subprocess_which_is_that_persons
     // Not that of the person who had it, any more.
     let own = json!({"subProcessId": 7, "rayRelay": {"breakpoint": id, "token": token_of("ann")}});
     refusal(&context, own).await;
-    let child = goes_on(&context, configuration).await;
+    let child = reattached(&mut childs, goes_on(&context, configuration)).await;
     got(&mut childs, "threads").await;
     until_states(&context, &[SessionState::Attached; 2]).await;
     let lines = spy.lines();
@@ -202,7 +203,7 @@ async fn a_subprocess_is_of_who_has_its_task_until_the_next_one_does() {
     let next = crate::identity::testing::principal(&context.auth, "ben").await;
     let parks = &context.sessions.parks;
     parks.go_along(list.held().next().unwrap(), &next);
-    let _child = goes_on(&context, configuration).await;
+    let _child = reattached(&mut childs, goes_on(&context, configuration)).await;
     got(&mut childs, "threads").await;
 }
 

@@ -1,0 +1,57 @@
+//! Breakpoints that outlive a prompt: the debugger keeps the list of one for the next, until it is detached.
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::Prompt;
+use super::open::arguments;
+use super::request::if_any;
+use crate::pdb::breakpoints::PromptBreakpoints;
+use crate::pdb::error::{Lost, PdbError};
+use crate::pdb::probe;
+use crate::wire::dap::names::Command;
+use crate::wire::dap::reattach::{self, Before, LeftBreakpoints};
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
+    /// Has the debugger, which an editor has attached to, take the arguments of a prompt's `attach`.
+    pub(super) async fn reattach(&mut self, client: &str) -> Result<(), Lost> {
+        let expression = reattach::attach(&arguments(client), Before::Kept);
+        let arguments = json!({"expression": expression, "context": "clipboard"});
+        if_any(self.ask_soon(Command::Evaluate, arguments).await)?;
+        Ok(())
+    }
+
+    /// Takes over the breakpoints that the client before has left, and has the debugger set them as this prompt names their files.
+    pub(super) async fn adopt_breakpoints(&mut self) -> Result<(), Lost> {
+        let Some(answer) = if_any(self.in_debugger(reattach::left()).await)? else {
+            return Ok(());
+        };
+        let left = serde_json::from_value::<LeftBreakpoints>(answer).unwrap_or_default();
+        self.table = PromptBreakpoints::adopted(left);
+        for file in self.table.files() {
+            self.send_breakpoints(&file, &[]).await?;
+        }
+        self.keep_breakpoints().await
+    }
+
+    /// Leaves the list with the debugger, where it has changed.
+    pub(super) async fn keep_breakpoints(&mut self) -> Result<(), Lost> {
+        if self.stack.is_empty() || self.kept == self.table {
+            return Ok(());
+        }
+        let list = self.table.written();
+        if if_any(self.in_debugger(reattach::keep(&list)).await)?.is_some() {
+            self.kept = self.table.clone();
+        }
+        Ok(())
+    }
+
+    async fn in_debugger(&mut self, expression: String) -> Result<Value, PdbError> {
+        let frame = self.stack.get(self.current).map(|frame| frame.id);
+        let arguments = json!({"expression": expression, "frameId": frame, "context": "clipboard"});
+        let body = self.ask_soon(Command::Evaluate, arguments).await?;
+        let result = body.get("result").and_then(Value::as_str);
+        let result = result.unwrap_or_default();
+        probe::answer(result).ok_or_else(|| PdbError::refused("the debugger keeps no breakpoints"))
+    }
+}
