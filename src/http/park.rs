@@ -1,7 +1,8 @@
 //! `POST /relay/v1/park`: `{"id": "3kfz0q8m", "for": "12h"}` leaves a paused task where it is, kept for the caller, as long
 //! as the policy and `[park] max` allow; without `for`, for as long as a lost session is kept. Their own park is kept anew.
 //!
-//! The answer is `{"id", "parked_until", "seconds"}`, with `credential_expires` where that is before. It is a session like
+//! The answer is `{"id", "parked_until", "seconds"}`, with `credential_expires` where that is before, and `warning` where something else
+//! may end it. It is a session like
 //! every other: this is its client, on a connection of the process's own, which attaches, waits for the stop, and leaves it
 //! suspended. A client that goes while that is under way has lost a session, which parks as well.
 
@@ -24,7 +25,7 @@ use crate::identity::Principal;
 use crate::listing::json::seconds;
 use crate::pdb::{After, Options, Prompt, PromptError};
 use crate::policy::Scope;
-use crate::ray::registry::{BreakpointId, Kind, Snapshot};
+use crate::ray::registry::{Breakpoint, BreakpointId, Kind, SERVE_NOTE, Snapshot};
 use crate::session::{Authorized, Denied, authorise, parks};
 use crate::timestamp::Timestamp;
 use crate::upstream::park::usual;
@@ -139,7 +140,7 @@ async fn park(
             let held = breakpoint.holder().and_then(|holder| holder.parked_until);
             let held = held.filter(|_| parks::is_own(principal, breakpoint));
             if held.is_some_and(|until| until > Timestamp::now().after(usual)) {
-                return Ok(told(principal, breakpoint.id, held));
+                return Ok(told(principal, breakpoint, held));
             }
             // Where it is none, the code that judges it says that.
             format_duration(usual.max(Duration::from_secs(1)))
@@ -149,7 +150,7 @@ async fn park(
     let near = dialled.ok_or(NotParked::Ending)?;
     let options = Options {
         client: CLIENT.to_owned(),
-        relay: json!({"breakpoint": breakpoint.id.to_string(), "parkFor": term}),
+        relay: json!({"breakpoint": breakpoint.id.to_string(), "parkFor": term, "visit": true}),
         may_kill: false,
         account: ctx.account(principal),
         ..Options::default()
@@ -176,17 +177,20 @@ async fn park(
     drop(prompt);
     let why = || "its session has ended".to_owned();
     match (ending(ctx, breakpoint.id).await, stays) {
-        (Ending::Parked(until), _) => Ok(told(principal, breakpoint.id, Some(until))),
+        (Ending::Parked(until), _) => Ok(told(principal, breakpoint, Some(until))),
         (Ending::Over, stays) => Err(NotParked::RunsOn(stays.err().unwrap_or_else(why))),
-        (Ending::Late, Ok(())) => Ok(told(principal, breakpoint.id, None)),
+        (Ending::Late, Ok(())) => Ok(told(principal, breakpoint, None)),
         (Ending::Late, Err(why)) => Err(NotParked::Unknown(why)),
     }
 }
 
-/// The answer: until when the breakpoint `id` stays parked.
-fn told(principal: &Principal, id: BreakpointId, until: Option<Timestamp>) -> Value {
+/// The answer: until when `breakpoint` stays parked.
+fn told(principal: &Principal, breakpoint: &Breakpoint, until: Option<Timestamp>) -> Value {
     let left = until.map(|until| seconds(Timestamp::now().until(until)));
-    let mut told = json!({"id": id, "parked_until": until, "seconds": left});
+    let mut told = json!({"id": breakpoint.id, "parked_until": until, "seconds": left});
+    if breakpoint.names.is_replica() {
+        told["warning"] = SERVE_NOTE.into();
+    }
     let expires = principal.expires().map(Timestamp::announced);
     if let Some(expires) = expires.filter(|at| until.is_some_and(|until| *at < until)) {
         told["credential_expires"] = json!(expires);

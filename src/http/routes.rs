@@ -162,7 +162,7 @@ routes! {
     /// it. With `"force": true` it ends their workers, which takes `terminate`.
     "/relay/v1/release",                Yes,                 Authenticated,                          Release,     post(release::answer, r#"{"ids": ["ID"]}"#);
     /// Leaves a paused task where it is, kept for you. Answers `parked_until` and `seconds`, and `credential_expires`
-    /// where that is earlier.
+    /// where that is earlier; `warning` of a replica of Ray Serve.
     "/relay/v1/park",                   Yes,                 Somewhere(Scope::View, BREAKPOINT),     Park,        post(park::answer, r#"{"id": "ID", "for": "12h"}"#);
     // One's own credential, and each person's with `admin` on the relay itself.
     /// Revokes a credential: your own, or with `admin` on the relay any. Takes `{"jti": ID}` or `{"sub": NAME}`.

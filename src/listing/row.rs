@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::discovery::Discovery;
 use super::holds::told;
 use super::text::{first_of, text};
+use crate::ray::registry::SERVE;
 use crate::wire::debugger::Kind;
 use crate::wire::human_time::{span, utc};
 use crate::wire::text::replaced;
@@ -307,6 +308,11 @@ fn parked(row: &Value) -> Option<String> {
         let until = utc(UNIX_EPOCH + seconds(until)).format("%H:%M UTC");
         return Some(format!("parked by {by} until {until}; its task has ended"));
     }
+    let is_replica = text(&row["group"]).is_some_and(|group| group.starts_with(SERVE));
+    let sooner = match is_replica {
+        true => ", but Serve's health check ends it after some 2m",
+        false => "",
+    };
     let left = seconds(until - waited).as_secs();
     // In minutes, where it has some: a list is read for a while.
     let left = match left {
@@ -316,7 +322,7 @@ fn parked(row: &Value) -> Option<String> {
             minutes => span(Duration::from_secs(60 * minutes)),
         },
     };
-    Some(format!("parked by {by} for {left} more"))
+    Some(format!("parked by {by} for {left} more{sooner}"))
 }
 
 fn seconds(seconds: f64) -> Duration {
@@ -364,7 +370,14 @@ mod tests {
         assert_eq!(row(1820.0, ann.clone()), "parked by ann for 12m more");
         assert_eq!(row(1821.0, ann.clone()), "parked by ann for 13m more");
         assert_eq!(row(1142.0, ann.clone()), "parked by ann for 42s more");
-        assert_eq!(row(900.0, ann), "parked by ann for 0s more");
+        assert_eq!(row(900.0, ann.clone()), "parked by ann for 0s more");
+        let mut replica = json!({"state": "parked", "group": "Serve app1:Echo", "first_seen": 1000.5, "waiting_seconds": 99.5, "holder": ann});
+        replica["holder"]["parked_until"] = 1820.0.into();
+        let shown = Row::read(&replica).holder;
+        assert!(
+            shown.starts_with("parked by ann for 12m more, but Serve's health check"),
+            "{shown}"
+        );
         assert_eq!(
             row(44_300.0, json!({"subject": "ann"})),
             "parked by ann for 12h 00m more"

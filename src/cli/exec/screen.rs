@@ -4,10 +4,11 @@ use std::io::{self, Write};
 
 use crate::group::kept::{KeptOutput, NOTICE};
 use crate::pdb::Piece;
+use crate::ray::registry::SERVE_NOTE;
 
 /// See the module.
 pub(in crate::cli) enum Screen {
-    /// Nowhere.
+    /// Nowhere, but for what ends a task that is paused.
     None,
     /// What the relay says of itself goes to standard error, and nothing else.
     Notices,
@@ -39,7 +40,13 @@ impl Screen {
 
     pub(in crate::cli) fn put(&mut self, piece: &Piece) -> io::Result<()> {
         match self {
-            Self::None => {}
+            Self::None => {
+                if let Piece::Text(text) = piece
+                    && text.contains(SERVE_NOTE)
+                {
+                    io::stderr().write_all(text.as_bytes())?;
+                }
+            }
             Self::Notices => {
                 if let Piece::Text(text) = piece
                     && text.starts_with(NOTICE)

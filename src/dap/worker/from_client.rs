@@ -15,7 +15,7 @@ use crate::dap::messages::{self, FromClient};
 use crate::dap::wall::Child;
 use crate::dap::{capabilities, commands, rank_words, rewrite, source_folder};
 use crate::policy::Scope;
-use crate::ray::registry::Reason;
+use crate::ray::registry::{Reason, SERVE_NOTE};
 use crate::telemetry::metrics::Outcome;
 use crate::wire::dap::codec::{frame, parse};
 use crate::wire::dap::message::{Request, event, notice, request};
@@ -364,6 +364,9 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             && self.live.worker.holds()
         {
             self.tell(&notice(&note, false));
+        }
+        if self.live.worker.breakpoint().names.is_replica() {
+            self.tell(&notice(SERVE_NOTE, true));
         }
     }
 

@@ -64,7 +64,8 @@ export function explained(row, me) {
   const who = holder?.subject || holder?.client || 'a client';
   if (state === 'gone') return 'It is not paused any more';
   if (holder && row.task_ended) return `Its task has ended, and ${who} still has its worker`;
-  if (holder?.parked_until) return `Parked for ${who} until ${clock(new Date(holder.parked_until * 1000))}`;
+  const sooner = row.group?.startsWith('Serve ') ? ', but Serve\'s health check ends it after some two minutes (health_check_timeout_s)' : '';
+  if (holder?.parked_until) return `Parked for ${who} until ${clock(new Date(holder.parked_until * 1000))}${sooner}`;
   if (holder) return `Debugged by ${status(row, me).word}`;
   if (state === 'paused' && row.reason === 'post_mortem') return `paused after ${row.exception || 'an exception'}, which its task has raised`;
   return why ? `${state}: ${why}` : state;

@@ -17,7 +17,7 @@ use crate::lineproto::session::{NextPrompt, TerminalSession};
 use crate::masking::MaskedStream;
 use crate::pdb::{Lost, PromptEnd, PromptError};
 use crate::policy::Scope;
-use crate::ray::registry::Breakpoint;
+use crate::ray::registry::{Breakpoint, SERVE_NOTE};
 use crate::recording::Protocol;
 use crate::session::live::{Begun, Live, SessionEnd, SessionEvent};
 use crate::session::state::SessionState;
@@ -98,6 +98,9 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                     let title = begun.permit.breakpoint().title();
                     let text = reached.told(&whose, &title, &for_how_long);
                     self.out.notice(&text).await;
+                }
+                if begun.permit.breakpoint().names.is_replica() {
+                    self.out.notice(SERVE_NOTE).await;
                 }
                 let ReachedWorker {
                     mut line,
@@ -194,13 +197,12 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             };
             let before = memory.take();
             let resumes = before.is_some();
-            let (capabilities, attach) = match before {
-                Some(before) => (serde_json::from_str(&before.capabilities), before.attach),
-                // No editor's `attach` is like it.
-                None => (Ok(attached.prompt.capabilities().clone()), 0),
+            let capabilities = match before {
+                Some(before) => serde_json::from_str(&before.capabilities).unwrap_or_default(),
+                None => attached.prompt.capabilities().clone(),
             };
-            let capabilities = capabilities.unwrap_or_default();
-            let new = |stay| ResumeState::new(stay, &capabilities, attach);
+            // No editor's `attach` is like that of a prompt.
+            let new = |stay| ResumeState::new(stay, &capabilities, 0);
             let keep = match stay {
                 Some(stay) => memory.insert(new(stay)).keep(live, None),
                 // Not beyond this session.

@@ -170,6 +170,21 @@ pub struct Names {
     pub resources: Option<Resources>,
 }
 
+impl Names {
+    /// Whether it is a replica of Ray Serve, by its group.
+    pub fn is_replica(&self) -> bool {
+        self.group
+            .as_deref()
+            .is_some_and(|group| group.starts_with(SERVE))
+    }
+}
+
+/// How the group of a replica of Ray Serve begins: `Serve app1:Echo`. No function or class is called so.
+pub(crate) const SERVE: &str = "Serve ";
+
+/// What a user has to know who pauses such a replica.
+pub(crate) const SERVE_NOTE: &str = "this is a replica of Ray Serve: Serve's health check ends it after about two minutes at a stop, parked or not, unless its deployment sets `health_check_timeout_s` (30 by default) to a longer time than you need";
+
 /// What the legacy debugger wrote into the GCS's key-value store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registered {

@@ -64,6 +64,7 @@ pub use attribution::{Attributed, Attribution, AttributionError, Owner, Resident
 pub use breakpoint::{
     BadBreakpointId, Breakpoint, BreakpointId, Kind, Location, Names, Reason, Registered, State,
 };
+pub(crate) use breakpoint::{SERVE, SERVE_NOTE};
 pub use change::{Change, ClaimError, Event};
 pub use claim::{Claim, Lease, ReleasedWorker, WorkerLocation};
 pub use collective::{JobOf, Standing};
