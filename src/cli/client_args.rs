@@ -165,8 +165,11 @@ pub struct ExecArgs {
     /// Print what several answer as JSON
     #[arg(long)]
     pub json: bool,
-    /// Leave the task where it is, parked for you, when the commands are done
-    #[arg(long)]
+    /// Resume the task when the commands are done
+    #[arg(long = "continue")]
+    pub resume: bool,
+    /// What `exec` does anyway; older scripts have it
+    #[arg(long, hide = true, conflicts_with = "resume")]
     pub stay: bool,
     /// Run all commands, whatever becomes of them
     #[arg(long)]

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::completions;
 use super::failure::{Exit, Failure};
-use super::members::MembersArgs;
+use super::members::{MembersArgs, complete};
 use super::relay_args::RelayArgs;
 use super::relay_client::RelayClient;
 use super::snapshot::{AT_ONCE, seen};
@@ -61,8 +61,8 @@ pub struct DiffArgs {
 
 pub(super) async fn run(args: DiffArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
-    let list = client.breakpoints(false).await?;
-    let members = args.members.of(&list, args.target.as_deref())?;
+    let target = args.target.as_deref();
+    let members = args.members.of(&client, target).await?;
     let looked = async |(at, row): (usize, &Value)| {
         let answer = seen(
             &client,
@@ -98,12 +98,13 @@ pub(super) async fn run(args: DiffArgs) -> Result<(), Failure> {
         true => say(&format!("{:#}\n", members.compared(&compared, &errors)))?,
         false => say(&text(&members, &compared, &errors))?,
     }
-    match silent.into_values().next_back() {
+    let done = match silent.into_values().next_back() {
         None => Ok(()),
         // It has been said already.
         Some(why) if stands.is_empty() => Err(Failure::told(Failure::from(why).code())),
         Some(_) => Err(Failure::told(Exit::Failed as u8)),
-    }
+    };
+    complete(members.unnamed, done)
 }
 
 fn text(members: &MeantTasks, compared: &Compared<'_>, errors: &BTreeMap<usize, String>) -> String {

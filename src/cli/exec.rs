@@ -3,10 +3,11 @@
 mod screen;
 pub(super) mod several;
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -15,14 +16,19 @@ use tokio_util::task::AbortOnDropHandle;
 use self::screen::Screen;
 use super::ExecArgs;
 use super::failure::{Exit, Failure};
+use super::relay_client::RelayClient;
 use super::relay_dial::dial;
+use super::release::called;
 use super::worker_session::{
-    Which, WorkerSessionError as SessionError, authorized_block, unexpected,
+    OPENS_DEBUGGER, Which, WorkerSessionError as SessionError, authorized_block, unexpected,
 };
 use crate::config::units::format_duration;
 use crate::group::kept::pieces_of;
+use crate::listing::row::Row;
 use crate::memory::Account;
 use crate::pdb::{After, Options, Piece, Prompt, PromptEnd};
+use crate::ray::registry::BreakpointId;
+use crate::wire::text::replaced;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
@@ -31,17 +37,17 @@ Examples:
   ray-relay exec --next 'train*' -- 'b 41, loss > 10' c 'p batch'
   ray-relay exec --running train_step --reason 'loss is nan' -- where 'p loss'
       stops a task that runs, by a debugger that is opened in it
-  ray-relay exec --all --stay -- 'p loss' 'p batch.shape'
+  ray-relay exec --all -- 'p loss' 'p batch.shape'
       in every paused task at once, the odd answer first
-  ray-relay exec --all 'Trainer*' --ranks 0-7,9 --stay --timeout 30s --json -- 'p loss'
-  ray-relay exec 3kfz0q8m < commands.txt
+  ray-relay exec --all 'Trainer*' --ranks 0-7,9 --timeout 30s --json -- 'p loss'
+  ray-relay exec --continue 3kfz0q8m < commands.txt
+      the task resumes when the commands are done
 
 Each argument after -- is one line, as it would be typed at the prompt of `ray-relay debug`; without any, lines are read from standard input. Only what the commands print is printed. --next leaves those alone that wait already; standard error has `ray-relay: ID has stopped: NAME` of the task that it met.
 
-The task runs on when the commands are done. With --stay it stays where it is, parked for you:
-`ray-relay exec` or `ray-relay debug` resumes it, `ray-relay release` lets it run. The first command that fails (***) ends the rest, unless --keep-going is given, and the task stays as well. Where the relay cannot park it, it runs on, and that is said.
+The task stays where it is when the commands are done, parked for you: the next `ray-relay exec` or `ray-relay debug` goes on there, with the breakpoints that you have set. `ray-relay release` resumes the task. So does --continue; with it, `c` as the last command does not wait for another stop. The first command that fails (***) ends the rest, unless --keep-going is given, and the task stays, also with --continue. Where the relay has no room to park the task, the command is refused before it attaches.
 
---all, --job and --ranks run the commands at once in many paused tasks, and in those that an `exec` has left. ID|NAME is a pattern then. Tasks of one function or actor class are a group. Their numbers are ranks, by RANK of the runtime environment, by names, or as their processes say. Where there are none they count by node and worker; the output says which.
+A name that several tasks have is refused, with their ids. --all, --job and --ranks run the commands at once in many tasks that are paused, or parked for you. ID|NAME is a pattern then. Tasks of one function or actor class are a group. Their numbers are ranks, by RANK of the runtime environment, by names, or as their processes say. Where there are none they count by node and worker; the output says which.
 
 The same answers are one line, with who gave them (0-2,4-7: 0.6931). An answer other than that of most is odd, and so is a number far from the others. Numbers have their least, median and greatest below. A task that gives no answer (gone, held by another user, silent, not permitted) is named with the reason, and the others are shown.
 
@@ -53,6 +59,9 @@ Exit codes: 0 done, 1 a command failed, --timeout was over, or the task ended in
 
 /// What the relay is told, and shows as the holder.
 const CLIENT: &str = "ray-relay exec";
+
+/// How many tasks of the same name are listed.
+const MAX_CANDIDATES: usize = 8;
 
 /// How long a goodbye behind a command that does not end may take.
 const GOODBYE: Duration = Duration::from_secs(2);
@@ -67,8 +76,11 @@ pub(super) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
     // Asked before a task is held.
     let first = lines.next().await?.ok_or_else(no_command)?;
     let which = match (args.target.take(), args.next) {
-        (Some(name), false) if args.running => Which::Running(name, args.reason.take()),
-        (Some(name), false) => Which::Named(name),
+        (Some(name), false) if args.running => {
+            io::stderr().write_all(OPENS_DEBUGGER.as_bytes())?;
+            Which::Running(name, args.reason.take())
+        }
+        (Some(name), false) => Which::Named(named(&args, name).await?),
         (name, _) => Which::Next(name),
     };
     let mut screen = Screen::Now;
@@ -78,6 +90,41 @@ pub(super) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
     };
     let lines = (first, lines);
     Box::pin(in_one(&args, which, lines, deadline, &mut screen, shared)).await
+}
+
+/// The id of the one task called `name`, or that name, where the relay has the better sentence.
+///
+/// # Errors
+/// Several are called so.
+async fn named(args: &ExecArgs, name: String) -> Result<String, Failure> {
+    if name.parse::<BreakpointId>().is_ok() {
+        return Ok(name);
+    }
+    let list = RelayClient::new(args.relay.clone())?;
+    let list = list.breakpoints(false).await?;
+    let rows = list.get("breakpoints").and_then(Value::as_array);
+    let called = called(rows.map_or(&[], Vec::as_slice), &name)?;
+    match called.as_slice() {
+        [] => Ok(name),
+        [only] => Ok(Row::read(only).id),
+        several => {
+            let each = several.iter().map(Row::read);
+            let each = each.map(|row| format!("{} ({} @ {})", row.id, row.task, row.location));
+            let candidates: Vec<String> = each.take(MAX_CANDIDATES).collect();
+            let why = format!(
+                "{} tasks are called {}: {}{}; name one by its id, or use --all",
+                several.len(),
+                replaced(&name),
+                candidates.join(", "),
+                if several.len() > MAX_CANDIDATES {
+                    ", …"
+                } else {
+                    ""
+                },
+            );
+            Err(SessionError::Failed(why).into())
+        }
+    }
 }
 
 fn no_command() -> Failure {
@@ -109,9 +156,12 @@ async fn in_one(
     let turn = turn.map_err(|_| late("no session came about"))?;
     let stream = dial(&args.relay).await?;
     let (sender, mut pieces) = mpsc::channel(64);
+    let mut relay = authorized_block(&args.relay, &which).await?;
+    // A task that could not stay is not attached.
+    relay["stay"] = (!args.resume).into();
     let options = Options {
         client: CLIENT.to_owned(),
-        relay: authorized_block(&args.relay, &which).await?,
+        relay,
         may_kill: true,
         limit: args.limit as usize,
         patience: matches!(which, Which::Named(_) | Which::Member(..))
@@ -120,8 +170,8 @@ async fn in_one(
         account: shared.account,
     };
     let opening = timeout_at(deadline, Prompt::open(stream, &options, sender));
-    // What is printed on arrival is for people; which task was met, for scripts too.
-    let mut arrival = match args.next {
+    // What is printed on arrival is for people; which task was met, and how far a debugger is, for scripts too.
+    let mut arrival = match args.next || args.running {
         true => Screen::Notices,
         false => Screen::None,
     };
@@ -145,7 +195,7 @@ async fn in_one(
     let mut failed = false;
     while let Some(line) = next {
         next = lines.next().await?;
-        let last = next.is_none() && !args.stay;
+        let last = next.is_none() && args.resume;
         let lets_go = last && matches!(line.trim(), "c" | "cont" | "continue");
         // The last word of a script: nothing waits for what comes after it.
         let line = if lets_go { "q" } else { line.as_str() };
@@ -155,7 +205,7 @@ async fn in_one(
             Ok(after) => after?,
             Err(_) => {
                 // One that runs is not left standing wherever it comes to.
-                let stays = args.stay || prompt.standing().is_some();
+                let stays = !args.resume || prompt.standing().is_some();
                 let left = timeout(GOODBYE, leave(&mut prompt, stays, screen)).await;
                 left.unwrap_or(Ok(()))?;
                 return Err(late(&format!("`{line}` did not end")).into());
@@ -178,7 +228,7 @@ async fn in_one(
             After::Ended(end) => return Ok(unexpected(end)?),
         }
     }
-    leave(&mut prompt, args.stay, screen).await?;
+    leave(&mut prompt, !args.resume, screen).await?;
     result(failed)
 }
 
@@ -199,7 +249,9 @@ async fn leave<S: AsyncRead + AsyncWrite + Unpin>(
         }
         Err(why) => {
             prompt.leave().await;
-            let why = format!("the task runs on, because it cannot be parked: {why}");
+            let why = format!(
+                "the task resumes, because it cannot be parked: {why}; with --continue it always does"
+            );
             Err(SessionError::Failed(why).into())
         }
     }

@@ -1,12 +1,22 @@
 //! Which of the paused tasks are meant by a command for many.
 
+use std::time::Duration;
+
 use clap::Args;
 use serde_json::Value;
+use tokio::time::{Instant, sleep};
 
+use super::failure::Failure;
 use super::relay_client::{RelayClient, RelayError};
 use super::worker_session::WorkerSessionError as SessionError;
-use crate::group::members::{Meant, MeantTasks, NoMember, NotReady};
+use crate::group::members::{Meant, MeantTasks, NoMember, NotReady, unnamed};
 use crate::listing::fold::ranks::Ranks;
+
+/// How long names that are not known yet are waited for.
+const NAMES_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often the list is asked for meanwhile.
+const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Which of those that are paused.
 #[derive(Debug, Clone, Default, Args)]
@@ -25,21 +35,72 @@ impl MembersArgs {
         self.job.is_some() || self.ranks.is_some()
     }
 
-    /// Those of `list`, the answer of the relay, that are meant and called by `pattern`.
+    /// Those of the list of `relay` that are meant and called by `pattern`. Names that are not known yet are waited for.
     ///
     /// # Errors
-    /// There is none.
-    pub(super) fn of(
+    /// There is none, or the relay does not answer.
+    pub(super) async fn of(
         &self,
-        list: &Value,
+        relay: &RelayClient,
         pattern: Option<&str>,
-    ) -> Result<MeantTasks, SessionError> {
+    ) -> Result<MeantTasks, Failure> {
         let meant = Meant {
             patterns: pattern.map(str::to_owned).into_iter().collect(),
             job: self.job.clone(),
             ranks: self.ranks.clone(),
         };
-        Ok(MeantTasks::of(list, &meant)?)
+        let choose = |list: &Value| {
+            let members = MeantTasks::of(list, &meant);
+            let unnamed = match &members {
+                Ok(members) => members.unnamed,
+                Err(NoMember::NoneNamed(count)) => *count,
+                Err(_) => 0,
+            };
+            (members, unnamed)
+        };
+        let (members, _) = once_named(relay, choose).await?;
+        Ok(members.map_err(SessionError::from)?)
+    }
+}
+
+/// What `choose` takes of the list of `relay`, and how many tasks without a name may be missing: these are waited for.
+///
+/// # Errors
+/// The relay does not answer.
+pub(super) async fn once_named<T>(
+    relay: &RelayClient,
+    choose: impl Fn(&Value) -> (T, usize),
+) -> Result<(T, usize), RelayError> {
+    let until = Instant::now() + NAMES_TIMEOUT;
+    loop {
+        let chosen = choose(&relay.breakpoints(false).await?);
+        if chosen.1 == 0 || Instant::now() > until {
+            return Ok(chosen);
+        }
+        sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// The rows of `list`, the answer of the relay.
+pub(super) fn rows_of(list: &Value) -> &[Value] {
+    let rows = list.get("breakpoints").and_then(Value::as_array);
+    rows.map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Reports the `count` tasks without a name that a command for several may have missed, after that has come to `done`.
+///
+/// # Errors
+/// There are such tasks, or it has failed.
+pub(super) fn complete(count: usize, done: Result<(), Failure>) -> Result<(), Failure> {
+    match count {
+        0 => done,
+        count => {
+            let why = format!(
+                "{}, and may be meant as well; try again in a moment",
+                unnamed(count)
+            );
+            done.and(Err(SessionError::Failed(why).into()))
+        }
     }
 }
 

@@ -7,12 +7,15 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::failure::Fails;
+use super::members::{complete, once_named, rows_of};
 use super::relay_client::RelayClient;
 use super::release::{called, is_of};
 use super::terminal::say;
 use super::worker_session::WorkerSessionError as SessionError;
 use super::{Failure, ParkArgs};
 use crate::config::units::format_duration;
+use crate::group::members::left_unnamed;
+use crate::ray::registry::BreakpointId;
 use crate::wire::human_time::{span, utc};
 use crate::wire::text::replaced;
 
@@ -23,7 +26,7 @@ Examples:
       all ranks of that job; without --job, a name that tasks of several jobs have is refused
   ray-relay park train_step --for 16h --json
       {\"parked\": [{\"id\", \"parked_until\", \"seconds\"}]}, in seconds since 1970, with
-      \"credential_expires\" where that is before; \"error\" in place of these where it is not parked
+      \"credential_expires\" where that is before, and \"warning\" of Serve's health check; \"error\" in place of these where it is not parked
 
 The task stays at its line, kept for you alone, whatever becomes of your editor and your machine. To resume, attach again with an editor, `ray-relay debug` or `nc`. When the time is over the task runs on; `ray-relay release` lets it run earlier. A task that you have parked already is kept for the new time from now on; without --for its time is never shortened.
 
@@ -79,9 +82,19 @@ fn chosen(args: &ParkArgs, rows: &[Value]) -> Result<Vec<Value>, Failure> {
 
 pub(super) async fn run(args: ParkArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
-    let list = client.breakpoints(false).await?;
-    let rows = list["breakpoints"].as_array().map(Vec::as_slice);
-    let chosen = chosen(&args, rows.unwrap_or_default())?;
+    let is_id = args.target.parse::<BreakpointId>().is_ok();
+    let choose = |list: &Value| {
+        let rows = rows_of(list);
+        let meant = chosen(&args, rows);
+        let called = meant.as_deref().unwrap_or_default();
+        let unnamed = match is_id {
+            true => 0,
+            false => left_unnamed(rows.iter(), called),
+        };
+        (meant, unnamed)
+    };
+    let (chosen, unnamed) = once_named(&client, choose).await?;
+    let chosen = chosen?;
     let mut parked = Vec::new();
     let mut refused = Vec::new();
     for row in &chosen {
@@ -107,11 +120,12 @@ pub(super) async fn run(args: ParkArgs) -> Result<(), Failure> {
     if args.json {
         say(&format!("{:#}\n", json!({ "parked": parked })))?;
     }
-    match refused.pop() {
+    let done = match refused.pop() {
         None => Ok(()),
         Some(why) if chosen.len() == 1 => Err(why.into()),
         Some(_) => Err(SessionError::Failed("some tasks are not parked".to_owned()).into()),
-    }
+    };
+    complete(unnamed, done)
 }
 
 /// What became of one task, as lines for people.
@@ -134,6 +148,9 @@ fn text(id: &str, told: &Value) -> String {
         text += &format!(
             "    your credential expires before that, at {expires}, and the task runs on then\n"
         );
+    }
+    if let Some(warning) = told.get("warning").and_then(Value::as_str) {
+        text += &format!("    {}\n", replaced(warning));
     }
     text
 }

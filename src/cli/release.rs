@@ -6,11 +6,13 @@ use serde_json::{Value, json};
 
 use super::ReleaseArgs;
 use super::failure::{Exit, Failure};
+use super::members::{complete, once_named, rows_of};
 use super::relay_client::RelayClient;
 use super::terminal::say;
 use super::worker_session::WorkerSessionError as SessionError;
+use crate::group::members::left_unnamed;
 use crate::listing::row::Row;
-use crate::ray::registry::{BreakpointIdPrefix, names_worker};
+use crate::ray::registry::{BreakpointId, BreakpointIdPrefix, names_worker};
 use crate::wire::human_time::span;
 use crate::wire::text::replaced;
 
@@ -40,8 +42,19 @@ const PARKED: &str = "parked";
 
 pub(super) async fn run(args: ReleaseArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
-    let list = client.breakpoints(false).await?;
-    let rows = list["breakpoints"].as_array().cloned().unwrap_or_default();
+    let is_narrowed = args.job.is_some() || args.cluster.is_some();
+    let is_id = |target: &String| target.parse::<BreakpointId>().is_ok();
+    let by_name = args.job.is_some() || args.target.as_ref().is_some_and(|one| !is_id(one));
+    let choose = |list: &Value| {
+        let rows = rows_of(list).to_vec();
+        let called = chosen(&args, None, rows.clone()).unwrap_or_default();
+        let unnamed = match by_name {
+            true => left_unnamed(rows.iter(), &called),
+            false => 0,
+        };
+        (rows, unnamed)
+    };
+    let (rows, unnamed) = once_named(&client, choose).await?;
     // Several at once means one's own parks as well, and no other person's but with --parked.
     let is_parked = |row: &Value| row["state"] == PARKED && args.target.is_none() && !args.parked;
     let own = match rows.iter().any(is_parked) {
@@ -50,11 +63,11 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Failure> {
     };
     let chosen = chosen(&args, own.as_ref(), rows)?;
     // A worker of Ray's that is in no list: the relay asks the head for it. Of which job and cluster it is, nothing says here.
-    let is_narrowed = args.job.is_some() || args.cluster.is_some();
     let unlisted = args.target.as_deref();
     let unlisted = unlisted.filter(|target| !is_narrowed && names_worker(target));
     if chosen.is_empty() && unlisted.is_none() {
         if let Some(target) = &args.target {
+            complete(unnamed, Ok(()))?;
             return Err(SessionError::Unknown(replaced(target).into_owned()).into());
         }
         say("No waiting task matches.\n")?;
@@ -96,10 +109,11 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Failure> {
             }
         }
     }
-    match failed {
+    let done = match failed {
         true => Err(Failure::told(Exit::Failed as u8)),
         false => Ok(()),
-    }
+    };
+    complete(unnamed, done)
 }
 
 /// Of `rows` of the list those that are meant; `own`: the subject of the person who asks, where any is parked.

@@ -15,6 +15,10 @@ use crate::pdb::{Lost, PromptEnd, PromptError};
 use crate::ray::registry::{BreakpointId, names_worker};
 use crate::wire::text::replaced;
 
+/// What is printed while the relay opens a debugger in a task that runs.
+pub(super) const OPENS_DEBUGGER: &str =
+    "Opens a debugger in a task that runs, which takes some seconds (Ctrl-C ends).\n";
+
 /// Why a session came to nothing.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WorkerSessionError {

@@ -33,11 +33,10 @@ pub(crate) struct LivePrompt<S> {
 /// What came of opening a prompt on the one at a place, with what it has said on arrival; or why there is none.
 pub(crate) type Opened<S> = (usize, Result<(LivePrompt<S>, KeptOutput), String>);
 
-/// Opens a prompt on each of `members` that is free, or that one of `clients` has left: on the connection that `dial` makes for the place
-/// and the id of one. Of each at most `room` bytes are kept.
+/// Opens a prompt on each of `members` that is free or parked: on the connection that `dial` makes for the place and the id of one. Of
+/// each at most `room` bytes are kept.
 pub(crate) async fn open_all<S, F>(
     members: &MeantTasks,
-    clients: &[&str],
     room: usize,
     dial: impl Fn(usize, String) -> F,
 ) -> Vec<Opened<S>>
@@ -47,7 +46,7 @@ where
 {
     let mut opening = Vec::with_capacity(members.len());
     for (at, row) in members.rows.iter().enumerate() {
-        let ready = ready(row, clients).map_err(|why| why.to_string());
+        let ready = ready(row).map_err(|why| why.to_string());
         let dialled = ready.map(|()| dial(at, row["id"].as_str().unwrap_or_default().to_owned()));
         let mut kept = KeptOutput::new(room);
         kept.asks_rank = members.lacks_rank(at);

@@ -53,6 +53,8 @@ pub(crate) enum NoMember {
     NoneWaits,
     #[error("no task that waits fits; `ray-relay list` shows what waits")]
     NoneFits,
+    #[error("no task that waits fits, and {}; try again in a moment", unnamed(*.0))]
+    NoneNamed(usize),
 }
 
 /// Why no command runs in a member, as the list knows it.
@@ -71,6 +73,41 @@ pub(crate) enum NotReady {
 pub(crate) struct MeantTasks {
     pub(crate) rows: Vec<Value>,
     who: Vec<(Who, Numbers)>,
+    /// Tasks that were left out and may be meant: they have no name yet.
+    pub(crate) unnamed: usize,
+}
+
+/// How long a task may be paused until the name that it has is taken for its own.
+const NAME_TIMEOUT: f64 = 10.0;
+
+/// Whether `row` of the list may get another name than the one that it has, if any.
+fn is_unnamed(row: &Value) -> bool {
+    let is = |key: &str| row.get(key).and_then(Value::as_bool) == Some(true);
+    let waited = row.get("waiting_seconds").and_then(Value::as_f64);
+    is("name_pending")
+        && (row.get("group").is_none_or(Value::is_null)
+            || waited.is_none_or(|waited| waited < NAME_TIMEOUT))
+}
+
+/// How many of `rows` that are not among those `chosen` have no name yet.
+pub(crate) fn left_unnamed<'a>(rows: impl Iterator<Item = &'a Value>, chosen: &[Value]) -> usize {
+    let chosen: BTreeSet<_> = chosen
+        .iter()
+        .filter_map(|row| row.get("id")?.as_str())
+        .collect();
+    let is_left = |row: &&Value| {
+        let id = row.get("id").and_then(Value::as_str);
+        is_unnamed(row) && id.is_some_and(|id| !chosen.contains(id))
+    };
+    rows.filter(is_left).count()
+}
+
+/// `count` tasks without a name, as a clause.
+pub(crate) fn unnamed(count: usize) -> String {
+    match count {
+        1 => "1 paused task has no name yet".to_owned(),
+        count => format!("{count} paused tasks have no name yet"),
+    }
 }
 
 impl MeantTasks {
@@ -85,6 +122,7 @@ impl MeantTasks {
             let job = meant.job.as_deref();
             job.is_none_or(|job| row["job_id"].as_str() == Some(job))
         };
+        let may_be_of_job = |row: &&Value| is_of_job(row) || row["job_id"].is_null();
         let patterns = meant.patterns.iter();
         let patterns: Vec<Pattern> = patterns
             .map(|pattern| Pattern::new(pattern.to_lowercase()))
@@ -93,11 +131,13 @@ impl MeantTasks {
             patterns.is_empty() || patterns.iter().any(|pattern| is_called(row, pattern))
         };
         let named = all.iter().filter(is_of_job).filter(is_called);
-        let members = Self::numbered(named.cloned().collect(), meant.ranks.as_ref());
-        match (members.rows.is_empty(), all.is_empty()) {
+        let mut members = Self::numbered(named.cloned().collect(), meant.ranks.as_ref());
+        members.unnamed = left_unnamed(all.iter().filter(may_be_of_job), &members.rows);
+        match (members.rows.is_empty(), members.unnamed) {
             (false, _) => Ok(members),
-            (true, true) => Err(NoMember::NoneWaits),
-            (true, false) => Err(NoMember::NoneFits),
+            (true, _) if all.is_empty() => Err(NoMember::NoneWaits),
+            (true, 0) => Err(NoMember::NoneFits),
+            (true, count) => Err(NoMember::NoneNamed(count)),
         }
     }
 
@@ -112,7 +152,11 @@ impl MeantTasks {
             (&one.group, one.number).cmp(&(&other.group, other.number))
         });
         let (rows, who) = members.into_iter().unzip();
-        Self { rows, who }
+        Self {
+            rows,
+            who,
+            unnamed: 0,
+        }
     }
 
     /// Whether the one `at` this place is in a group of which not each has a rank that the list knows.
@@ -163,7 +207,11 @@ impl MeantTasks {
     /// Which groups there are, and what their numbers are.
     pub(crate) fn legend(&self) -> String {
         let ids = self.rows.iter().map(|row| Row::read(row).id);
-        told::legend(&self.who, &ids.collect::<Vec<_>>())
+        let legend = told::legend(&self.who, &ids.collect::<Vec<_>>());
+        match self.unnamed {
+            0 => legend,
+            count => format!("{legend}{}, and may be missing here\n", unnamed(count)),
+        }
     }
 
     /// Whether the number of the one `at` this place is among `ranks`.
@@ -195,22 +243,17 @@ fn is_called(row: &Value, pattern: &Pattern) -> bool {
     texts.any(|text| pattern.matches(&text.to_lowercase()))
 }
 
-/// Whether commands can run in what `row` of the list is about, as the list knows it; `clients`: what those have left is gone on with.
+/// Whether commands can run in what `row` of the list is about, as the list knows it. Whose park it may resume, the relay decides.
 ///
 /// # Errors
 /// [`NotReady`].
-pub(crate) fn ready(row: &Value, clients: &[&str]) -> Result<(), NotReady> {
+pub(crate) fn ready(row: &Value) -> Result<(), NotReady> {
     if !kind(row).is_some_and(Kind::speaks_dap) {
         return Err(NotReady::Legacy);
     }
-    let holder = &row["holder"];
-    let left_by = holder["client"].as_str();
-    let is_left = !holder["parked_until"].is_null()
-        && left_by.is_some_and(|client| clients.contains(&client));
     let shown = Row::read(row);
     match &*shown.state {
-        "paused" => Ok(()),
-        "parked" if is_left => Ok(()),
+        "paused" | "parked" => Ok(()),
         "attached" => Err(NotReady::Held(format!("{} has it", shown.holder))),
         "unreachable" => Err(NotReady::Unreachable),
         _ => Err(NotReady::Held(shown.holder)),
@@ -239,6 +282,17 @@ mod tests {
     }
 
     #[test]
+    fn every_park_is_ready_and_the_relay_decides_whose_it_is() {
+        let row = |state: &str, holder: Value| json!({"state": state, "kind": "debugpy", "holder": holder, "first_seen": 0, "waiting_seconds": 1});
+        for client in ["ray-relay exec", "ray-relay park", "VS Code"] {
+            let holder = json!({"client": client, "parked_until": 600});
+            assert_eq!(ready(&row("parked", holder)), Ok(()));
+        }
+        let attached = ready(&row("attached", json!({"client": "VS Code"})));
+        assert_eq!(attached, Err(NotReady::Held("VS Code has it".to_owned())));
+    }
+
+    #[test]
     fn what_is_typed_behind_all_narrows_it() {
         let ids = |ranks: &[u32]| Ok(ranks.iter().map(|n| format!("rank{n:04}")).collect());
         assert_eq!(meant(""), ids(&[0, 1, 2, 3, 4, 5, 6, 7]));
@@ -247,6 +301,39 @@ mod tests {
         assert_eq!(meant(" job=02000000 "), ids(&[6, 7]));
         // As the page names those of a group.
         assert_eq!(meant("rank0004 RANK0001"), ids(&[1, 4]));
+        let mut late = list();
+        for (at, row) in late["breakpoints"]
+            .as_array_mut()
+            .unwrap()
+            .iter_mut()
+            .enumerate()
+        {
+            row["waiting_seconds"] = 30.into();
+            match at {
+                // Its name is not known.
+                0 => (row["name"], row["group"]) = ("worker 00000000".into(), Value::Null),
+                // It may be that of the last task.
+                1 => (row["name"], row["waiting_seconds"]) = ("setup".into(), 1.into()),
+                // It has been for long, and stays so.
+                2 => row["name"] = "loader".into(),
+                _ => continue,
+            }
+            row["name_pending"] = true.into();
+            row["group"] = match at {
+                0 => Value::Null,
+                _ => "setup".into(),
+            };
+        }
+        let of = |words: &str| MeantTasks::of(&late, &Meant::read(words).unwrap());
+        let trainers = of("Trainer").unwrap();
+        assert_eq!((trainers.len(), trainers.unnamed), (5, 2));
+        assert!(
+            trainers
+                .legend()
+                .ends_with("2 paused tasks have no name yet, and may be missing here\n")
+        );
+        assert_eq!(of("").unwrap().unnamed, 0, "all are meant");
+        assert_eq!(of("other").err(), Some(NoMember::NoneNamed(2)));
         assert!(meant("ranks=x").unwrap_err().contains("ranks=0-7,9"));
         assert!(
             meant("other")

@@ -91,7 +91,7 @@ async fn a_script_that_waits_for_the_next_task_is_told_which_one_it_met() {
     let mut exec = Command::new(env!("CARGO_BIN_EXE_ray-relay"))
         .env_clear()
         .env("RAY_RELAY_URL", url)
-        .args(["exec", "--next", "--", "help"])
+        .args(["exec", "--continue", "--next", "--", "help"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true)

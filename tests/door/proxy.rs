@@ -166,7 +166,7 @@ const COMMANDS: [&[&str]; 14] = [
     &["park", ID],
     &["health"],
     &["doctor"],
-    &["exec", ID, "--", "p 1"],
+    &["exec", "--continue", ID, "--", "p 1"],
     &["debug", ID],
     &["connect", "--listen", "127.0.0.1:0", "--", "true"],
 ];

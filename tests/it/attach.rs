@@ -256,12 +256,20 @@ async fn what_forbids_a_debugger_and_what_puts_the_hook_there() {
     runs(&scene, "spin");
     let (code, said) = ran(
         &scene,
-        &["exec", "--running", "spin", "--", "p steps > 0", "p 6 * 7"],
+        &[
+            "exec",
+            "--continue",
+            "--running",
+            "spin",
+            "--",
+            "p steps > 0",
+            "p 6 * 7",
+        ],
     );
     if lacks_gdb(&said) {
         return crate::support::skip(said);
     }
-    assert_eq!((code, &*said), (Some(0), "True\n42\n"));
+    assert!(code == Some(0) && said.starts_with("True\n42\n"), "{said}");
     stops_in(&scene, "spin", "spin", "steps").await;
     place.end("spin");
     assert_eq!(driver.result(), json!(["spin"]));

@@ -40,7 +40,7 @@ async fn an_open_port_is_reached(cluster: &Cluster) {
 /// Why `exec` does nothing with `id`.
 fn exec_refusal(scene: &Scene<'_>, id: &str) -> String {
     let output = scene
-        .command(&["exec", id, "--", "where"])
+        .command(&["exec", "--continue", id, "--", "where"])
         .output()
         .unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
@@ -82,7 +82,10 @@ async fn without_agents(guarded: &Guarded, cluster: &Cluster) {
     let _agents = guarded.agents(&scene, NODES);
     let row = scene.listed("Counter.add", &driver);
     let id = row["id"].as_str().unwrap();
-    let output = scene.command(&["exec", id, "--", SECRET]).output().unwrap();
+    let output = scene
+        .command(&["exec", "--continue", id, "--", SECRET])
+        .output()
+        .unwrap();
     let seen = String::from_utf8(output.stdout).unwrap();
     assert!(holds(seen.as_bytes(), SEEN), "{seen}");
     assert_eq!(driver.result(), json!(5));

@@ -181,7 +181,11 @@ pub(crate) async fn task_end(scene: &Scene<'_>) {
     person.line(ids[0], "(Pdb) ").await;
     person.line("c", "The task has ended.").await;
     person.until("q leaves): ").await;
-    let (code, said) = attempt(scene, &["exec", ids[1], "--", "c", "p 'never'"], "");
+    let (code, said) = attempt(
+        scene,
+        &["exec", "--continue", ids[1], "--", "c", "p 'never'"],
+        "",
+    );
     assert_eq!(code, 1, "{said}");
     let told = "the task has ended, and there are commands left";
     assert!(said.contains(told) && !said.contains("never"), "{said}");

@@ -67,6 +67,7 @@ fn the_odd_rank_of_those_that_wait(scene: &Scene<'_>) {
         scene,
         &[
             "exec",
+            "--continue",
             "--all",
             "Trainer",
             "--",

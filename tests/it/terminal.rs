@@ -64,6 +64,7 @@ pub(crate) fn a_script_looks_and_changes_a_result(scene: &Scene<'_>) {
         scene,
         &[
             "exec",
+            "--continue",
             ids[0],
             "--",
             "p y == x * x",
@@ -80,7 +81,10 @@ pub(crate) fn a_script_looks_and_changes_a_result(scene: &Scene<'_>) {
     assert_eq!(output.status.code(), Some(0));
 
     // Where the relay keeps no sessions, a typo lets the task run, and that is said.
-    let output = run(scene, &["exec", ids[1], "--", "p nope", "y = -2"]);
+    let output = run(
+        scene,
+        &["exec", "--continue", ids[1], "--", "p nope", "y = -2"],
+    );
     assert_eq!(
         text(&output.stdout),
         "*** NameError: name 'nope' is not defined\n"
@@ -91,7 +95,7 @@ pub(crate) fn a_script_looks_and_changes_a_result(scene: &Scene<'_>) {
 
     // The list on standard input, from a pipe.
     let mut child = scene
-        .command(&["exec", ids[2]])
+        .command(&["exec", "--continue", ids[2]])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -165,25 +169,39 @@ async fn a_script_leaves_the_task_where_it_was_if_it_fails_or_is_to_stay() {
     // What comes behind a typo is not run, and the task waits for who goes on with it.
     let output = run(
         &scene,
-        &["exec", ids[0], "--", "y = -1", "p nope", "y = -2"],
+        &[
+            "exec",
+            "--continue",
+            ids[0],
+            "--",
+            "y = -1",
+            "p nope",
+            "y = -2",
+        ],
     );
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
     assert!(said.contains("stays where it is, parked for you"), "{said}");
     assert_eq!(state(ids[0]), parked);
-    let output = run(&scene, &["exec", ids[0], "--", "where", "p y"]);
+    let output = run(
+        &scene,
+        &["exec", "--continue", ids[0], "--", "where", "p y"],
+    );
     let printed = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(printed.contains("tasks.py(9)square()"), "{printed}");
     assert!(printed.ends_with("-1\n"), "{printed}");
 
-    let output = run(&scene, &["exec", "--stay", ids[1], "--", "y = -5", "p y"]);
+    let output = run(&scene, &["exec", ids[1], "--", "y = -5", "p y"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(text(&output.stdout), "-5\n");
     assert_eq!(state(ids[1]), parked);
-    // Without it the task runs on.
+    // Older scripts say so, and get the same.
+    let output = run(&scene, &["exec", "--stay", ids[1], "--", "p y"]);
+    assert_eq!(text(&output.stdout), "-5\n");
+    assert_eq!(state(ids[1]), parked);
     assert!(
-        run(&scene, &["exec", ids[2], "--", "y = -7"])
+        run(&scene, &["exec", "--continue", ids[2], "--", "y = -7"])
             .status
             .success()
     );
@@ -218,7 +236,18 @@ async fn a_post_mortem_shows_its_exception_and_the_frame_that_raised() {
         shown.contains("raised ZeroDivisionError") && shown.contains("zero = 0"),
         "{shown}"
     );
-    let output = run(&scene, &["exec", id, "--", "exceptions", "p zero", "where"]);
+    let output = run(
+        &scene,
+        &[
+            "exec",
+            "--continue",
+            id,
+            "--",
+            "exceptions",
+            "p zero",
+            "where",
+        ],
+    );
     let shown = text(&output.stdout);
     assert!(
         shown.starts_with("ZeroDivisionError: division by zero\n0\n"),
@@ -285,7 +314,11 @@ async fn a_person_picks_a_task_steps_and_changes_its_result() {
     assert_eq!(screen.exit(), Some(0));
     for row in [&rows[0], &rows[2]] {
         let id = row["id"].as_str().unwrap();
-        assert!(run(&scene, &["exec", id, "--", "c"]).status.success());
+        assert!(
+            run(&scene, &["exec", "--continue", id, "--", "c"])
+                .status
+                .success()
+        );
     }
     let result = driver.result();
     let changed = result
@@ -308,9 +341,12 @@ async fn next_waits_and_control_d_leaves_the_task_running() {
     let mut driver = cluster.start_driver("tasks.py", &[]);
     for row in scene.wait_listed(3) {
         assert!(
-            run(&scene, &["exec", row["id"].as_str().unwrap(), "--", "c"])
-                .status
-                .success()
+            run(
+                &scene,
+                &["exec", "--continue", row["id"].as_str().unwrap(), "--", "c"]
+            )
+            .status
+            .success()
         );
     }
     driver.result();
@@ -327,9 +363,12 @@ async fn next_waits_and_control_d_leaves_the_task_running() {
     assert_eq!(screen.exit(), Some(0));
     for row in scene.wait_listed(2) {
         assert!(
-            run(&scene, &["exec", row["id"].as_str().unwrap(), "--", "q"])
-                .status
-                .success()
+            run(
+                &scene,
+                &["exec", "--continue", row["id"].as_str().unwrap(), "--", "q"]
+            )
+            .status
+            .success()
         );
     }
     driver.result();

@@ -10,7 +10,7 @@ use super::{HINT, PATIENCE, Terminal};
 use crate::cli::DebugArgs;
 use crate::cli::exec::several::MESSAGES;
 use crate::cli::failure::Failure;
-use crate::cli::members::announced;
+use crate::cli::members::{announced, complete};
 use crate::cli::relay_client::RelayClient;
 use crate::cli::relay_dial::dial;
 use crate::cli::worker_session::{
@@ -39,9 +39,10 @@ enum Heard {
 pub(in crate::cli) async fn run(args: DebugArgs) -> Result<(), Failure> {
     let (args, terminal) = (&args, &mut Terminal::open()?);
     let client = RelayClient::new(args.relay.clone())?;
-    let list = client.breakpoints(false).await?;
-    let mut members = args.members.of(&list, args.target.as_deref())?;
+    let target = args.target.as_deref();
+    let mut members = args.members.of(&client, target).await?;
     terminal.input.say(&members.legend())?;
+    let unnamed = members.unnamed;
     let group = announced(&members, &client, CLIENT).await?;
     let account = Memory::new(MESSAGES).account(None);
     let room = KEPT / members.len();
@@ -63,7 +64,7 @@ pub(in crate::cli) async fn run(args: DebugArgs) -> Result<(), Failure> {
         }
     };
     let opened = tokio::select! {
-        opened = open_all(&members, &[CLIENT], room, dialled) => opened,
+        opened = open_all(&members, room, dialled) => opened,
         // Before the first stop, a client that leaves lets the task wait on.
         _ = terminal.interrupted.recv() => return Ok(()),
     };
@@ -73,7 +74,8 @@ pub(in crate::cli) async fn run(args: DebugArgs) -> Result<(), Failure> {
         let why = "none of them can be debugged now";
         return Err(SessionError::Failed(why.to_owned()).into());
     }
-    Ok(converse(&mut group, terminal).await??)
+    let done = converse(&mut group, terminal).await?;
+    complete(unnamed, done.map_err(Failure::from))
 }
 
 fn say(terminal: &mut Terminal, text: &str) -> io::Result<()> {

@@ -21,7 +21,7 @@ use self::screen::Screen;
 use super::relay_client::RelayClient;
 use super::relay_dial::dial;
 use super::worker_session::{
-    Which, WorkerSessionError as SessionError, authorized_block, unexpected,
+    OPENS_DEBUGGER, Which, WorkerSessionError as SessionError, authorized_block, unexpected,
 };
 use super::{DebugArgs, Failure, terminal};
 use crate::dial::Stream;
@@ -122,9 +122,7 @@ pub(super) async fn run(args: DebugArgs) -> Result<(), Failure> {
             Which::Next(target.clone())
         }
         (Some(target), false) if args.running => {
-            let text =
-                "Opens a debugger in a task that runs, which takes some seconds (Ctrl-C ends).\n";
-            terminal.input.say(text)?;
+            terminal.input.say(OPENS_DEBUGGER)?;
             Which::Running(target.clone(), args.reason.clone())
         }
         (Some(target), false) => {

@@ -12,7 +12,7 @@ use super::screen::Screen;
 use super::{CLIENT, Lines, Shared, in_one, no_command};
 use crate::cli::ExecArgs;
 use crate::cli::failure::{Exit, Failure};
-use crate::cli::members::announced;
+use crate::cli::members::{announced, complete};
 use crate::cli::relay_client::RelayClient;
 use crate::cli::terminal::say;
 use crate::cli::worker_session::{Which, WorkerSessionError as SessionError};
@@ -51,8 +51,8 @@ pub(in crate::cli) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
     }
     let args = &args;
     let client = RelayClient::new(args.relay.clone())?;
-    let list = client.breakpoints(false).await?;
-    let mut members = args.members.of(&list, args.target.as_deref())?;
+    let target = args.target.as_deref();
+    let mut members = args.members.of(&client, target).await?;
     let group = &announced(&members, &client, CLIENT).await?;
     let room = KEPT / members.len();
     let shared = Shared {
@@ -81,11 +81,11 @@ pub(in crate::cli) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
     if staying > 0 {
         writeln!(
             io::stderr(),
-            "ray-relay: {staying} of {} stay where they are, parked for you: the same command goes on with them, `ray-relay release --all` lets them run",
+            "ray-relay: {staying} of {} stay where they are, parked for you: `ray-relay exec --all` or `ray-relay debug --all` resumes the sessions, `ray-relay release --all` the tasks",
             members.len()
         )?;
     }
-    ended(&done)
+    complete(members.unnamed, ended(&done))
 }
 
 /// The commands in what `row` of the list is about.
@@ -105,7 +105,7 @@ async fn in_member(
             .map(|why| replaced(why).into_owned()),
         code: Some(why.code()),
     };
-    if let Err(why) = ready(row, &[CLIENT]) {
+    if let Err(why) = ready(row) {
         return failed(kept, &SessionError::from(why).into());
     }
     let which = Which::Member(

@@ -78,7 +78,7 @@ async fn tasks_run_on_as_they_have_stopped_and_one_that_says_nothing_keeps_other
         tokio::spawn(plays(far, at, at == 0, (began, Arc::clone(&log))));
         async move { Ok((near, Options::default())) }
     };
-    let opened = open_all(&members, &[], 1000, dial).await;
+    let opened = open_all(&members, 1000, dial).await;
     let (mut group, text) = PromptGroup::gathered(&mut members, opened, 1000);
     assert_eq!(text, "0-3: > /job.py(9)step()\n");
     let (text, waited) = asked(&mut group, "c").await;
@@ -116,7 +116,7 @@ async fn only_the_word_alone_sets_the_focus() {
             }
         }
     };
-    let opened = open_all(&members, &[], 1000, dial).await;
+    let opened = open_all(&members, 1000, dial).await;
     let (mut group, text) = PromptGroup::gathered(&mut members, opened, 1000);
     assert!(text.ends_with("! 2: ann has it\n"), "{text}");
     assert!(group.take_focus("focused = 3").is_none());

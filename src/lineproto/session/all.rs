@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use tokio::io::AsyncRead;
 
-use super::{TERMINAL, TerminalSession};
+use super::TerminalSession;
 use crate::group::live::open_all;
 use crate::group::members::{Meant, MeantTasks};
 use crate::group::prompt::PromptGroup;
@@ -75,9 +75,8 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
                 Ok((near.ok_or_else(|| DRAINING.to_owned())?, options))
             }
         };
-        let clients = [prompt::CLIENT, TERMINAL];
         let opened = tokio::select! {
-            opened = open_all(&members, &clients, room, dial) => opened,
+            opened = open_all(&members, room, dial) => opened,
             // Before the first stop, a client that leaves lets the task wait on.
             () = out.closed() => return Err(Outcome::Client),
         };

@@ -78,7 +78,7 @@ async fn the_audit_log_has_one_line_for_a_command_for_many_and_their_sessions_na
         json!({"breakpoint": ids[0], "token": three, "group": "7k3f9m2qxd outcome=denied"});
     let (_session, refused) = attach(dial(address).await, &forged).await;
     assert_eq!(refused["success"], false, "{refused}");
-    let words = ["exec", "--all", "--", "p loss"];
+    let words = ["exec", "--continue", "--all", "--", "p loss"];
     let (output, text) = ray_relay(address, Some(&three), &words).await;
     assert_eq!(output.status.code(), Some(0), "{text}");
     relay.abort().await;

@@ -211,7 +211,7 @@ impl<'a> Leaver<'a> {
         match departure.kind {
             Kind::Exec | Kind::Debug => {
                 let args: &[&str] = match departure.kind {
-                    Kind::Exec => &["exec", id, "--", "where"],
+                    Kind::Exec => &["exec", "--continue", id, "--", "where"],
                     _ => &["debug", id],
                 };
                 let child = self.command(to, args, Stdio::piped());
