@@ -4,6 +4,7 @@ mod accept;
 mod args;
 mod clock;
 mod command;
+mod editor_notices;
 mod line;
 mod lines;
 mod printer;

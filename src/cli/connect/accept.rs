@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::editor_notices::EditorNotices;
 use super::lines::Lines;
 use crate::wire::resumed::LinkedStream;
 use crate::wire::tunnel::join::pass;
@@ -48,15 +49,16 @@ async fn serve(lines: Arc<Lines>, client: TcpStream) {
     };
     let _counted = lines.told().connection();
     // Either end is told by the relay.
-    let _ = passed(client, stream).await;
+    let _ = passed(client, stream, lines.notices()).await;
 }
 
 /// Passes what both say. A client that ends its half is answered as long as the relay goes on; a relay that ends its half is gone.
-async fn passed(client: TcpStream, relay: LinkedStream) -> io::Result<()> {
+async fn passed(client: TcpStream, relay: LinkedStream, notices: &EditorNotices) -> io::Result<()> {
     let (from_client, to_client) = client.into_split();
     let (from_relay, to_relay) = split(relay);
     let count = AtomicU64::new(0);
     let mut up = Box::pin(pass(from_client, to_relay, &count));
+    let from_relay = notices.with(from_relay);
     let mut down = Box::pin(pass(from_relay, to_client, &count));
     tokio::select! {
         down = &mut down => {

@@ -12,11 +12,13 @@ use tokio::time::{sleep, timeout};
 use tokio_util::task::TaskTracker;
 
 use super::clock;
+use super::editor_notices::EditorNotices;
 use super::line::{self, AGAIN, ELSEWHERE, RelayLink, Watcher};
 use super::printer::ConnectPrinter;
 use crate::cli::RelayArgs;
 use crate::cli::relay_client::RelayError;
 use crate::cli::token_command::Dated;
+use crate::wire::human_time::span;
 use crate::wire::resumed::messages::Opener;
 use crate::wire::resumed::{LinkedStream, Phase};
 use crate::wire::tunnel::messages::Replica;
@@ -41,7 +43,9 @@ pub(super) struct Lines {
     /// Every line is to be carried anew.
     cut: watch::Sender<()>,
     /// The relay was reached just now.
-    reached: watch::Sender<()>,
+    renewed: watch::Sender<()>,
+    /// Where editors are told that the network is lost, and back.
+    notices: EditorNotices,
     tasks: TaskTracker,
 }
 
@@ -80,13 +84,34 @@ impl Lines {
             spare: Mutex::new(None),
             taken: Notify::new(),
             cut: watch::Sender::new(()),
-            reached: watch::Sender::new(()),
+            renewed: watch::Sender::new(()),
+            notices: EditorNotices::default(),
             tasks: TaskTracker::new(),
         }
     }
 
     pub(super) fn told(&self) -> &ConnectPrinter {
         &self.told
+    }
+
+    pub(super) fn notices(&self) -> &EditorNotices {
+        &self.notices
+    }
+
+    /// The relay is not reached, for this reason, and was last heard `since` then.
+    fn away(&self, why: &str, since: SystemTime) {
+        if self.told.away(why, since) {
+            let text = "network lost; your tasks stay paused; reconnecting";
+            self.notices.tell(text);
+        }
+    }
+
+    /// The relay is reached.
+    fn reached(&self, since: Option<SystemTime>) {
+        if let Some(away) = self.told.reached(since) {
+            let text = format!("connected again after {}", span(away));
+            self.notices.tell(&text);
+        }
     }
 
     /// The first line. A relay that is away is waited for.
@@ -102,7 +127,7 @@ impl Lines {
                     return Ok(());
                 }
                 Err(error) if error.is_passing() => {
-                    self.told.away(&error.to_string(), SystemTime::now())
+                    self.away(&error.to_string(), SystemTime::now())
                 }
                 Err(error) => return Err(error),
             }
@@ -139,7 +164,7 @@ impl Lines {
             loop {
                 match Box::pin(self.open()).await {
                     Ok(opened) => return Some(opened),
-                    Err(error) => self.told.away(&error.to_string(), SystemTime::now()),
+                    Err(error) => self.away(&error.to_string(), SystemTime::now()),
                 }
                 sleep(backoff.pause()).await;
             }
@@ -162,13 +187,13 @@ impl Lines {
 
     async fn open_anywhere(self: &Arc<Self>) -> Result<(Arc<RelayLink>, LinkedStream), RelayError> {
         let (line, stream, socket) = line::begin(&self.args, &self.opener).await?;
-        self.told.reached(None);
-        self.reached.send_replace(());
+        self.reached(None);
+        self.renewed.send_replace(());
         let line = Arc::new(line);
         let (lines, kept) = (Arc::clone(self), Arc::clone(&line));
         // Ends with its line: when its stream is dropped and the relay knows, or is not reached for too long.
         self.tasks.spawn(async move {
-            let (cut, reached) = (lines.cut.subscribe(), lines.reached.subscribe());
+            let (cut, reached) = (lines.cut.subscribe(), lines.renewed.subscribe());
             let watcher: &dyn Watcher = &*lines;
             Box::pin(kept.keep(&lines.args, socket, cut, reached, watcher)).await;
         });
@@ -196,7 +221,7 @@ impl Lines {
                     backoff.reset();
                 }
                 Err(error) => {
-                    self.told.away(&error.to_string(), SystemTime::now());
+                    self.away(&error.to_string(), SystemTime::now());
                     sleep(backoff.pause()).await;
                 }
             }
@@ -251,7 +276,7 @@ impl Lines {
         match self.args.dated().await {
             Ok(dated) => dated,
             Err(error) => {
-                self.told.away(&error.to_string(), SystemTime::now());
+                self.away(&error.to_string(), SystemTime::now());
                 shown
             }
         }
@@ -263,19 +288,19 @@ impl Lines {
             let slept = clock::slept().await;
             self.told.slept(slept);
             self.cut.send_replace(());
-            self.reached.send_replace(());
+            self.renewed.send_replace(());
         }
     }
 }
 
 impl Watcher for Lines {
     fn lost(&self, why: &str, since: SystemTime) {
-        self.told.away(why, since);
+        self.away(why, since);
     }
 
     fn resumed(&self, since: SystemTime) {
-        self.told.reached(Some(since));
-        self.reached.send_replace(());
+        self.reached(Some(since));
+        self.renewed.send_replace(());
     }
 
     fn gone(&self, why: &str) {

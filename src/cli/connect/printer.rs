@@ -94,28 +94,31 @@ impl ConnectPrinter {
         }
     }
 
-    /// The port is there.
+    /// The port is there. People are told where it leads once the relay is reached.
     pub(super) fn listening(&self) -> io::Result<()> {
-        let (url, relay) = (url(self.address), &self.relay);
-        let text = match self.form {
-            Form::Json => {
-                json!({"event": "listening", "address": self.address, "url": url, "relay": relay})
-                    .to_string()
-            }
-            _ => format!(
-                "{} now leads to {relay}; every client of this port acts as you.",
-                self.address
-            ),
-        };
-        self.print(&format!("{text}\n"))?;
-        match self.shared && self.form != Form::Json {
-            true => self.print("Other machines can reach it, too.\n"),
-            false => Ok(()),
+        if self.form != Form::Json {
+            return Ok(());
         }
+        let (url, relay) = (url(self.address), &self.relay);
+        let value =
+            json!({"event": "listening", "address": self.address, "url": url, "relay": relay});
+        self.print(&format!("{value}\n"))
     }
 
-    /// The relay was reached, which a client that was connected has not heard `since` then.
-    pub(super) fn reached(&self, since: Option<SystemTime>) {
+    /// Where the port leads.
+    fn leads(&self) -> String {
+        let also = match self.shared {
+            true => " Other machines can reach it, too.",
+            false => "",
+        };
+        format!(
+            "{} now leads to {}; every client of this port acts as you.{also}",
+            self.address, self.relay
+        )
+    }
+
+    /// The relay was reached, which a client that was connected has not heard `since` then: for how long it was away, where it was.
+    pub(super) fn reached(&self, since: Option<SystemTime>) -> Option<Duration> {
         let mut state = self.state.lock();
         let away = state.back(since, SystemTime::now());
         let was_reached = std::mem::replace(&mut state.was_reached, true);
@@ -126,22 +129,28 @@ impl ConnectPrinter {
                 let value = json!({"event": "connected", "away_s": after.as_secs_f64()});
                 self.event(&mut state, &text, &value);
             }
-            (_, false) => self.event(&mut state, "Connected.", &json!({"event": "connected"})),
+            (_, false) => {
+                self.event(&mut state, &self.leads(), &json!({"event": "connected"}));
+            }
         }
+        away.filter(|_| was_reached)
     }
 
-    /// The relay is not reached, for this reason, which is said once; it was last heard `since` then.
-    pub(super) fn away(&self, why: &str, since: SystemTime) {
+    /// The relay is not reached, for this reason, which is said once; it was last heard `since` then. Whether it was reached until
+    /// now.
+    pub(super) fn away(&self, why: &str, since: SystemTime) -> bool {
         let mut state = self.state.lock();
+        let is_new = state.was_reached && state.away.is_none();
         let (at, said) = state.away.get_or_insert_with(|| (since, Vec::new()));
         *at = since.min(*at);
         if said.len() == MOST_REASONS || said.iter().any(|known| known == why) {
-            return;
+            return is_new;
         }
         said.push(why.to_owned());
         let why = replaced(why);
         let text = format!("{why}; trying again.");
         self.event(&mut state, &text, &json!({"event": "away", "why": why}));
+        is_new
     }
 
     /// A connection is over although neither end has closed it.
