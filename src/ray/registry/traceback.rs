@@ -86,7 +86,7 @@ fn of_exception(traceback: &str) -> Option<Location> {
         let (line, function) = rest.split_once(", in ")?;
         let python = file.ends_with(".py") || file.starts_with('<');
         Some(Location {
-            file: file.to_owned(),
+            file: below_package(file).to_owned(),
             line: line.parse().ok()?,
             function: function.to_owned(),
         })
@@ -98,10 +98,17 @@ fn of_exception(traceback: &str) -> Option<Location> {
 fn frame(line: &str) -> Option<Location> {
     let (function, file, line) = dump::place(line)?;
     Some(Location {
-        file: file.to_owned(),
+        file: below_package(file).to_owned(),
         line,
         function: function.to_owned(),
     })
+}
+
+/// A file of a package that Ray has unpacked in the folder of its session, as the package names it; else the whole path.
+fn below_package(file: &str) -> &str {
+    let package = file.split_once("/runtime_resources/");
+    let named = package.and_then(|(_, kind)| kind.splitn(3, '/').nth(2));
+    named.filter(|name| !name.is_empty()).unwrap_or(file)
 }
 
 fn is_ray_frame(line: &str) -> bool {
@@ -122,6 +129,19 @@ mod tests {
             (stopped.reason, stopped.location),
             (Reason::PostMortem, None)
         );
+    }
+
+    #[test]
+    fn a_file_of_an_unpacked_package_is_named_as_in_the_package() {
+        let session = "/tmp/ray/session_1/runtime_resources/working_dir_files/_ray_pkg_0a1b";
+        let of = |file: &str| {
+            let traceback = format!(
+                "Traceback (most recent call last):\n  File \"{file}\", line 3, in f\nKeyError: 1\n"
+            );
+            of_post_mortem(&traceback).location.unwrap().file
+        };
+        assert_eq!(of(&format!("{session}/pkg/train.py")), "pkg/train.py");
+        assert_eq!(of("/srv/train.py"), "/srv/train.py");
     }
 
     #[test]
