@@ -7,10 +7,14 @@ use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
+use std::time::Duration;
+
+use tokio::time::timeout;
 
 use super::failure::{Exit, Fails};
+use super::relay_client::RelayClient;
 use super::terminal::say;
-use super::{Editor, Failure, LaunchConfigArgs, RelayUrl};
+use super::{Editor, Failure, LaunchConfigArgs, RelayArgs, RelayUrl};
 use crate::ray::registry::BreakpointId;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -73,11 +77,27 @@ impl Fails for NotWritten {
     }
 }
 
-pub(super) fn run(args: &LaunchConfigArgs) -> Result<(), Failure> {
+/// How long a relay may take to say whether it knows its users.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Whether the relay that is there knows its users: then it knows which jobs a user has submitted through it.
+async fn knows_users(relay: &RelayArgs) -> bool {
+    let Ok(client) = RelayClient::new(relay.clone()) else {
+        return false;
+    };
+    let subject = timeout(ANSWER_TIMEOUT, client.subject()).await;
+    matches!(subject, Ok(Ok(Some(subject))) if subject.is_string())
+}
+
+pub(super) async fn run(args: &LaunchConfigArgs) -> Result<(), Failure> {
     if args.relay.kube.is_wanted() {
         return Err(InKubernetes.into());
     }
-    let text = configuration(args.editor, &args.relay.relay, args.breakpoint);
+    let mine = args.breakpoint.is_none() && knows_users(&args.relay).await;
+    let text = match (args.editor, mine) {
+        (Editor::Vscode, true) => vscode_of_own(&args.relay.relay),
+        _ => configuration(args.editor, &args.relay.relay, args.breakpoint),
+    };
     if args.write {
         let file = written(Path::new(""), args.editor, &text)?;
         return Ok(say(&format!("{file} is made.\n"))?);
@@ -134,6 +154,19 @@ fn vscode(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
     let name = label(breakpoint);
     let selection = selected_in_json(breakpoint);
     let values = [("name", &*name), ("note", note), ("selection", &selection)];
+    filled(include_str!("launch_config/vscode.json"), relay, &values)
+}
+
+/// The same for a relay that knows its users.
+fn vscode_of_own(relay: &RelayUrl) -> String {
+    let note = "// The paused tasks of the jobs that you submitted through this relay, now and later, each\n\
+         // as a session of its own. In place of \"mine\": true, for all that you may attach to; besides\n\
+         // that, for one job: \"task\": \"*02000000\", its id in `ray-relay list`.";
+    let values = [
+        ("name", "Ray"),
+        ("note", note),
+        ("selection", "\"all\": \"mine\""),
+    ];
     filled(include_str!("launch_config/vscode.json"), relay, &values)
 }
 
@@ -279,6 +312,9 @@ mod tests {
             json!({"host": "127.0.0.1", "port": 7000})
         );
         assert_eq!(configuration["rayRelay"], json!({"all": true}));
+        let own = json(&vscode_of_own(&relay()));
+        let block = &own["configurations"][0]["rayRelay"];
+        assert_eq!(*block, json!({"all": "mine"}));
         assert_eq!(
             one["configurations"][0]["rayRelay"],
             json!({"breakpoint": id.to_string()})

@@ -335,7 +335,7 @@ async fn run(mut cli: Cli) -> Result<(), Failure> {
         Command::Tasks(args) => tasks::run(args).await,
         Command::Doctor(args) => Box::pin(doctor::run(args)).await,
         Command::Health(args) => health::run(args).await,
-        Command::LaunchConfig(args) => launch_config::run(&args),
+        Command::LaunchConfig(args) => Box::pin(launch_config::run(&args)).await,
         Command::Cert(args) => cert::run(args),
         Command::Debug(args) if args.is_for_several() => Box::pin(debug::all::run(args)).await,
         Command::Debug(args) => debug::run(args).await,

@@ -50,6 +50,10 @@ pub struct AttachSelector {
     pub next: bool,
     /// `all`: the cluster session, also where one worker is paused.
     pub all: bool,
+    /// `"all": "mine"`: the jobs alone that the principal has submitted through a relay.
+    pub mine: bool,
+    /// The submitter that is meant by that.
+    pub submitter: Option<String>,
     /// `cluster`: only that cluster.
     pub cluster: Option<String>,
     /// `localRoot`: local folder that stands for the worker's working_dir; empty where none does.
@@ -151,7 +155,11 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal
             "running" => selector.running = flag()?,
             "reason" => selector.reason = Some(one_line(&text()?)),
             "next" => selector.next = flag()?,
-            "all" => selector.all = flag()?,
+            "all" if value == "mine" => (selector.all, selector.mine) = (true, true),
+            "all" => {
+                let all = value.as_bool();
+                selector.all = all.ok_or_else(|| must_be("true, false or \"mine\""))?;
+            }
             "cluster" => selector.cluster = Some(text()?),
             // Where there is no such folder.
             "localRoot" if value == "" => selector.local_root = Some(String::new()),
@@ -258,7 +266,11 @@ pub fn fits(selector: &AttachSelector, breakpoint: &Breakpoint) -> bool {
 /// Whether `selector` names `breakpoint`, whatever debugger waits there.
 pub fn names(selector: &AttachSelector, breakpoint: &Breakpoint) -> bool {
     let names = &breakpoint.names;
-    selector.breakpoint.is_none_or(|id| id == breakpoint.id)
+    // Whose submitter is not known is nobody's.
+    let is_own =
+        !selector.mine || selector.submitter.is_some() && names.submitter == selector.submitter;
+    is_own
+        && selector.breakpoint.is_none_or(|id| id == breakpoint.id)
         && selector
             .worker
             .as_ref()
@@ -297,6 +309,22 @@ mod tests {
                 "{given}"
             );
         }
+    }
+
+    #[test]
+    fn mine_is_what_the_principal_submitted_and_nothing_whose_submitter_is_unknown() {
+        let mut selector = read_selector(&json!({"rayRelay": {"all": "mine"}})).unwrap();
+        assert!(selector.all && selector.mine);
+        assert!(read_selector(&json!({"rayRelay": {"all": "theirs"}})).is_err());
+        let mut own = crate::dap::testing::paused("step", 1);
+        let unknown = own.clone();
+        own.names_mut().submitter = Some("ann".to_owned());
+        // Nobody is known to ask.
+        assert!(!fits(&selector, &own) && !fits(&selector, &unknown));
+        selector.submitter = Some("ann".to_owned());
+        assert!(fits(&selector, &own) && !fits(&selector, &unknown));
+        selector.submitter = Some("bob".to_owned());
+        assert!(!fits(&selector, &own));
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod all_tasks;
 mod announcer;
 mod folded;
 mod jobs;
+mod ranks;
 mod rounds;
 mod standing;
 mod together;
@@ -23,11 +24,14 @@ use self::all_tasks::{AllTasks, RequestOutcome};
 pub(super) use self::announcer::Announcer;
 use self::jobs::AskedJobs;
 pub(super) use self::jobs::JobName;
+use self::ranks::RankQueries;
 pub(super) use self::together::{Joined, StopsTogether, Together};
 use super::attach_selector::OnClose;
 use super::client::DebugClient;
 use super::refusal::hang_up;
 use super::rewrite::is_set;
+use super::source_folder;
+use crate::connection::summary::Summary;
 use crate::context::Context;
 use crate::identity::Principal;
 use crate::policy::Scope;
@@ -57,7 +61,7 @@ pub(super) async fn run<S>(
     mut client: Conversation<S>,
     (mut announcer, mut together): (Announcer, Together<'_>),
     (mut parent, on_close): (GroupRoot, Option<OnClose>),
-    (audit, asker): (&SessionAudit<'_>, &DebugClient),
+    (audit, asker, summary): (&SessionAudit<'_>, &DebugClient, &Summary),
     principal: &Principal,
 ) -> Outcome
 where
@@ -72,7 +76,7 @@ where
     let stops = together.stops;
     let all = AllTasks::new(&mut parent, &context.registry, audit.clone(), asker, stops);
     let related = tokio::select! {
-        related = relate(context, &mut client, (&mut announcer, all, &mut together), (&mut parent, close), principal) => related,
+        related = relate(context, &mut client, (&mut announcer, all, &mut together), (&mut parent, close), (principal, summary)) => related,
         // A client that reads nothing cannot be told.
         () = overdue(principal) => return Outcome::Revoked,
     };
@@ -122,7 +126,7 @@ async fn relate<S>(
     client: &mut Conversation<S>,
     (announcer, mut all, together): (&mut Announcer, AllTasks<'_>, &mut Together<'_>),
     (parent, close): (&mut GroupRoot, (Option<OnClose>, Duration)),
-    principal: &Principal,
+    (principal, summary): (&Principal, &Summary),
 ) -> Result<Outcome, Closed>
 where
     S: PeerStream,
@@ -130,6 +134,7 @@ where
     let shutdown = &context.shutdown;
     let mut snapshots = context.registry.watch();
     let mut jobs = AskedJobs::new(context.registry.clone());
+    let mut ranks = RankQueries::new(context, principal, summary);
     let mut family = parent.tasks();
     client.send(&event(Event::Initialized, Value::Null)).await?;
     let (mut configured, mut draining) = (false, false);
@@ -149,6 +154,9 @@ where
                 if leaves && let Some(text) = leave(&request, parent, close) {
                     client.send(&notice(&text, false)).await?;
                 }
+                if let Some(Ok(folder)) = evaluated_folder(&request) {
+                    announcer.map_to(&folder);
+                }
                 match all.take(&request) {
                     RequestOutcome::Answer(answer) => client.send(&answer).await?,
                     RequestOutcome::Later => {}
@@ -162,7 +170,7 @@ where
                         configured = true;
                         client.send(&announcer.attached()).await?;
                         let list = offered(principal, &snapshots.borrow());
-                        let greeting = greeting(&list);
+                        let greeting = greeting(&list, announcer.mine());
                         client.send(&notice(&greeting, false)).await?;
                         for late in context.sessions.parks.all_too_late(principal) {
                             client.send(&notice(&late, false)).await?;
@@ -183,6 +191,7 @@ where
                 }
             }
             told = all.next() => {
+                all.taken.drain(..).for_each(|id| announcer.taken(id));
                 parent.leads(all.lead(announcer.announced()));
                 for message in &told {
                     client.send(message).await?;
@@ -202,6 +211,7 @@ where
                 }
                 continue;
             }
+            stop = ranks.next() => announcer.was_asked(stop),
             end = jobs.ended() => {
                 client.send(&notice(&end, false)).await?;
                 continue;
@@ -231,6 +241,7 @@ where
             let (held, asking) = (parent.stops(), parent.asking());
             together.stopped(&list, (&held, &asking), announcer.room());
             announcer.jobs.drain(..).for_each(|job| jobs.ask(job));
+            announcer.unranked.drain(..).for_each(|one| ranks.ask(one));
             look_again = again.map(|after| Instant::now() + after);
         }
     }
@@ -273,8 +284,11 @@ fn leave(
     })
 }
 
-fn greeting(snapshot: &Snapshot) -> String {
-    let opens = opens(snapshot);
+fn greeting(snapshot: &Snapshot, mine: bool) -> String {
+    let opens = match mine {
+        true => "sessions open for the jobs that you submitted through the relay; for others name them: `\"all\": true, \"task\": \"*JOB\"`".to_owned(),
+        false => opens(snapshot),
+    };
     match holders(snapshot) {
         Some(holders) => format!("{opens}; {holders}"),
         None => opens,
@@ -310,15 +324,21 @@ fn opens(snapshot: &Snapshot) -> String {
     }
 }
 
+/// The folder that `request` has the relay take for the job's files, in all sessions that open from now on.
+fn evaluated_folder(request: &Request) -> Option<Result<String, &'static str>> {
+    let evaluates = request.known() == Some(Command::Evaluate);
+    evaluates.then(|| source_folder::typed(&request.arguments))?
+}
+
 fn answer(request: &Request) -> Value {
     match request.known() {
+        Some(Command::SetExceptionBreakpoints) => request.breakpoints_taken(),
         Some(
             Command::SetBreakpoints
             | Command::SetFunctionBreakpoints
-            | Command::SetExceptionBreakpoints
             | Command::SetDataBreakpoints
             | Command::SetInstructionBreakpoints,
-        ) => request.breakpoints_taken(),
+        ) => request.breakpoints_pending(),
         Some(
             Command::ConfigurationDone
             | Command::Disconnect

@@ -7,9 +7,11 @@ use super::attach::RelayEndpoint;
 use super::client::DebugClient;
 use super::refusal::close_with;
 use crate::context::Context;
+use crate::identity::Principal;
+use crate::ray::registry::BreakpointId;
 use crate::session::Session;
 use crate::session::refusal::SessionRefusal;
-use crate::telemetry::metrics::Outcome;
+use crate::telemetry::metrics::{Outcome, RefusalKind};
 use crate::wire::dap::conversation::Conversation;
 use crate::wire::dap::message::{RefusalCode, Request};
 use crate::wire::peer_stream::PeerStream;
@@ -29,6 +31,26 @@ pub(super) struct ClientOpening {
     /// The `attach` request, without the credential.
     pub(super) attach: Request,
     pub(super) dialled: RelayEndpoint,
+}
+
+/// Makes `answer`, the refusal of an `attach` with these `arguments` by `principal`, a line in the console of the cluster session
+/// that had the client open this one, in place of a dialog. `taken`: the breakpoint, where another session has it.
+pub(super) fn in_console(
+    (context, principal): (&Context, &Principal),
+    arguments: &Value,
+    mut answer: Value,
+    taken: Option<BreakpointId>,
+) -> Value {
+    let family = arguments.pointer("/rayRelay/family");
+    let text = answer["message"].as_str().unwrap_or_default().to_owned();
+    let is_shown = family.and_then(Value::as_str).is_some_and(|family| {
+        let families = &context.sessions.families;
+        families.not_opened(family, principal, text, taken)
+    });
+    if is_shown {
+        answer["body"]["error"]["showUser"] = false.into();
+    }
+    answer
 }
 
 /// Refuses `request`, and says why.
@@ -51,6 +73,13 @@ where
             request.refusal(RefusalCode::NotFound, &sentence)
         }
         _ => request.failure(&sentence),
+    };
+    let asked = request.arguments.pointer("/rayRelay/breakpoint");
+    let asked = asked.and_then(Value::as_str).and_then(|id| id.parse().ok());
+    let taken = asked.filter(|_| refusal.kind() == RefusalKind::InUse);
+    let answer = match session.principal() {
+        Some(principal) => in_console((context, &principal), &request.arguments, answer, taken),
+        None => answer,
     };
     close_with(client, &answer).await;
     Outcome::Refused

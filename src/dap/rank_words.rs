@@ -18,10 +18,12 @@ const WORDS: [(&str, &str, Option<&str>); 3] = [
     ("world_size", "WORLD_SIZE", Some("get_world_size")),
 ];
 
-/// Puts numbers, or what tells them, in the place of the words in the `arguments` of a request that sets breakpoints.
-pub(super) fn put_into(arguments: &mut Value, names: &Names) {
+/// Puts numbers, or what tells them, in the place of the words in the `arguments` of a request that sets breakpoints. Whether the
+/// process is asked for a rank that is not known here.
+pub(super) fn put_into(arguments: &mut Value, names: &Names) -> bool {
+    let mut asks = false;
     let Some(breakpoints) = list_mut(arguments, "breakpoints") else {
-        return;
+        return asks;
     };
     for breakpoint in breakpoints {
         for (key, is_log) in [("condition", false), ("logMessage", true)] {
@@ -29,10 +31,12 @@ pub(super) fn put_into(arguments: &mut Value, names: &Names) {
                 continue;
             };
             if let Cow::Owned(told) = told(text, is_log, names) {
+                asks |= !names.rank_is_certain && told.contains("'RANK'");
                 put(breakpoint, key, told);
             }
         }
     }
+    asks
 }
 
 /// `text` with what stands for the words; of a log message only what is in braces is Python.
@@ -83,9 +87,13 @@ fn word_at(text: &str, at: usize) -> Option<(usize, usize)> {
 }
 
 fn value(word: usize, names: &Names) -> String {
-    let known = [names.rank, names.local_rank, names.world_size][word];
+    // A name is no more than a guess: the process goes before it.
+    let by_name = names.rank.filter(|_| word == 0 && !names.rank_is_certain);
+    let certain = names.rank.filter(|_| names.rank_is_certain);
+    let known = [certain, names.local_rank, names.world_size][word];
     let (_, variable, asked) = WORDS[word];
-    let environment = format!("int(__import__('os').environ.get('{variable}', -1))");
+    let or_else = by_name.map_or_else(|| "-1".to_owned(), |rank| rank.to_string());
+    let environment = format!("int(__import__('os').environ.get('{variable}', {or_else}))");
     match (known, asked) {
         (Some(number), _) => number.to_string(),
         (None, None) => environment,
@@ -106,6 +114,7 @@ mod tests {
     fn ranked(rank: Option<u32>) -> Names {
         Names {
             rank,
+            rank_is_certain: rank.is_some(),
             world_size: Some(8),
             ..Names::default()
         }
@@ -141,7 +150,7 @@ mod tests {
     fn what_is_not_known_is_asked_of_the_process() {
         let mut arguments =
             json!({"breakpoints": [{"line": 3, "condition": "ray.rank == 5"}, {"line": 4}]});
-        put_into(&mut arguments, &ranked(None));
+        assert!(put_into(&mut arguments, &ranked(None)));
         assert_eq!(arguments["breakpoints"][1], json!({"line": 4}));
         let condition = arguments["breakpoints"][0]["condition"].as_str().unwrap();
         let torch = "import sys, types\nd = sys.modules['torch.distributed'] = types.ModuleType('d')\n\

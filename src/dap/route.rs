@@ -107,7 +107,8 @@ impl<'a> AttachFlow<'a> {
         }
         let selector = read_selector(&opened.attach.arguments)
             .and_then(|selector| completed(selector, || self.seen()))
-            .and_then(|selector| self.bound(selector));
+            .and_then(|selector| self.bound(selector))
+            .and_then(|selector| self.own(selector));
         let chosen = match selector {
             Ok(selector) => match self.located(selector, &mut client).await {
                 Ok(selector) => self.choose_when_left(selector, hint, &opened).await,
@@ -164,6 +165,19 @@ impl<'a> AttachFlow<'a> {
             }
             Err(refusal) => Err(self.deny(client, &opened, hint, &refusal).await),
         }
+    }
+
+    /// `selector`, with the submitter whose jobs are meant by `"all": "mine"`.
+    fn own(&self, mut selector: AttachSelector) -> Result<AttachSelector, SessionRefusal> {
+        if selector.mine {
+            selector.submitter = self.principal.known_subject();
+            if selector.submitter.is_none() {
+                return Err(SessionRefusal::BadSelector(
+                    "`rayRelay.all` \"mine\" means the jobs that you submitted through the relay, and this relay knows no users: use `\"all\": true`, with `task` for some of them".into(),
+                ));
+            }
+        }
+        Ok(selector)
     }
 
     /// `selector`, which cannot be for more than the ticket is for.

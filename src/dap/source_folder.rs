@@ -15,6 +15,9 @@ use crate::wire::text::shortened;
 /// What it begins with: no expression of Python's.
 pub(super) const WORDS: &str = "ray-relay localRoot";
 
+/// What every command for the relay begins with. None of them is ever sent to a task.
+const PROGRAM: &str = "ray-relay";
+
 const USAGE: &str = "say `ray-relay localRoot FOLDER` with the whole path of the folder on your machine that holds the files of the job's working_dir, or `ray-relay localRoot \"\"` to be shown the worker's own";
 
 /// Longest path, in bytes.
@@ -24,7 +27,7 @@ const LONGEST: usize = 4096;
 pub(super) fn is_expression(body: &[u8]) -> bool {
     let seen = Walk::new(Depth::Whole).peek(body, body.len());
     seen == Peek::Known(MessageType::Request, Command::Evaluate.as_str().as_bytes())
-        && memmem::find(body, WORDS.as_bytes()).is_none()
+        && memmem::find(body, PROGRAM.as_bytes()).is_none()
 }
 
 /// The folder that `message` names, where a person has typed the words; an error is a sentence on what to type.
@@ -32,17 +35,25 @@ pub(super) fn wanted(message: &Value) -> Option<Result<String, &'static str>> {
     if message["type"] != "request" || message["command"] != Command::Evaluate.as_str() {
         return None;
     }
-    let arguments = &message["arguments"];
+    typed(&message["arguments"])
+}
+
+/// The same of the arguments of an `evaluate`.
+pub(super) fn typed(arguments: &Value) -> Option<Result<String, &'static str>> {
     // What an editor evaluates by itself (watches, hovers) is no wish.
     if arguments["context"] != "repl" {
         return None;
     }
-    let rest = arguments["expression"]
-        .as_str()?
-        .trim()
-        .strip_prefix(WORDS)?;
+    let text = arguments["expression"].as_str()?.trim();
+    let rest = text.strip_prefix(PROGRAM)?;
     if !rest.is_empty() && !rest.starts_with(char::is_whitespace) {
         return None;
+    }
+    let Some(rest) = text.strip_prefix(WORDS) else {
+        return Some(Err(USAGE));
+    };
+    if !rest.is_empty() && !rest.starts_with(char::is_whitespace) {
+        return Some(Err(USAGE));
     }
     let rest = rest.trim();
     let quoted = ['"', '\'']
@@ -60,6 +71,11 @@ pub(super) fn wanted(message: &Value) -> Option<Result<String, &'static str>> {
 
 /// The answer to `request`, when `folder` holds.
 pub(super) fn done(request: &Request, folder: &str) -> Value {
+    request.success(json!({"result": holds(folder), "variablesReference": 0}))
+}
+
+/// The sentence that `folder` holds.
+pub(super) fn holds(folder: &str) -> String {
     let said = match folder {
         "" => "files are shown as the worker has them, read-only".to_owned(),
         folder => format!(
@@ -67,11 +83,10 @@ pub(super) fn done(request: &Request, folder: &str) -> Value {
             shortened(folder, 200)
         ),
     };
-    let next = format!(
+    format!(
         "{said}; for the next time: \"rayRelay\": {{\"localRoot\": {}}} in the configuration",
         Value::from(shortened(folder, 200))
-    );
-    request.success(json!({"result": next, "variablesReference": 0}))
+    )
 }
 
 /// The arguments `asked` of a client's own `attach` as if they had named `folder`, for the sessions that come of them.
@@ -93,7 +108,7 @@ pub(super) fn put_into(asked: &mut Value, folder: &str) {
 mod tests {
     use super::*;
 
-    fn typed(expression: &str) -> Option<Result<String, &'static str>> {
+    fn read(expression: &str) -> Option<Result<String, &'static str>> {
         let arguments = json!({"expression": expression, "context": "repl", "frameId": 2});
         let request =
             json!({"seq": 3, "type": "request", "command": "evaluate", "arguments": arguments});
@@ -113,7 +128,7 @@ mod tests {
             ("ray-relay localRoot c:\\ada", "c:\\ada"),
         ] {
             assert_eq!(
-                typed(expression),
+                read(expression),
                 Some(Ok(folder.to_owned())),
                 "{expression}"
             );
@@ -125,10 +140,14 @@ mod tests {
             "ray-relay localRoot ~/job",
             &long,
         ] {
-            assert_eq!(typed(expression), Some(Err(USAGE)), "{expression}");
+            assert_eq!(read(expression), Some(Err(USAGE)), "{expression}");
         }
-        for expression in ["1", "x = 'ray-relay localRoot /'", "ray-relay localRoots"] {
-            assert_eq!(typed(expression), None, "{expression}");
+        // No command for the relay is Python.
+        for expression in ["ray-relay", "ray-relay localRoots", "ray-relay list"] {
+            assert_eq!(read(expression), Some(Err(USAGE)), "{expression}");
+        }
+        for expression in ["1", "x = 'ray-relay localRoot /'", "ray-relayed", "ray"] {
+            assert_eq!(read(expression), None, "{expression}");
         }
     }
 

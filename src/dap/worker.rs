@@ -81,9 +81,9 @@ pub(super) enum SessionOutcome<'a, S> {
 pub(super) async fn reach<'a, S>(
     context: &'a Context,
     session: &'a Session,
-    client: Conversation<S>,
+    mut client: Conversation<S>,
     opening: Opening,
-    begun: Begun<'a>,
+    mut begun: Begun<'a>,
 ) -> Result<Box<ActiveSession<'a, S>>, Outcome>
 where
     S: PeerStream,
@@ -92,7 +92,7 @@ where
     let permit = &begun.permit;
     let masking = Some(&context.shown.masking);
     let filter = MessageFilter::new(permit.rights(), permit.principal(), masking);
-    let reached = opening.say(context, &begun.permit, &filter).await;
+    let reached = Box::pin(opening.reach(context, &mut begun, &filter, &mut client)).await;
     let OpenedDebugger {
         worker,
         capabilities,
@@ -157,6 +157,8 @@ pub(super) struct ActiveSession<'a, S> {
     client_closed: bool,
     /// The worker's debugger has said `terminated`.
     terminated: bool,
+    /// The client was told that a task of the worker has ended.
+    task_end_told: bool,
     /// The client has set exception filters.
     filters_set: bool,
     /// The threads that stand, as the client saw them stop.
@@ -221,6 +223,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             unexplained: None,
             client_closed: false,
             terminated: false,
+            task_end_told: false,
             filters_set: false,
             stands: Stands::attached(&opening.attach.arguments),
             standing: standing::Looks::default(),

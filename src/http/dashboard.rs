@@ -120,7 +120,16 @@ impl ProxiedRequest<'_> {
                             details.insert("hook".to_owned(), true.into());
                             parts.headers.insert(CONTENT_LENGTH, with.len().into());
                         }
-                        read = Some(with.flatten().unwrap_or(text));
+                        let mut text = with.flatten().unwrap_or(text);
+                        if what == Described::Job
+                            && let Some(subject) = principal.known_subject()
+                            && let Some(marked) =
+                                inject::with_submitter(&parts.headers, &text, &subject)
+                        {
+                            parts.headers.insert(CONTENT_LENGTH, marked.len().into());
+                            text = marked;
+                        }
+                        read = Some(text);
                     }
                     Err(answer) => return Ok(answer),
                 }

@@ -35,6 +35,7 @@ pub use output::Piece;
 pub(crate) use probe::interrupt;
 pub use prompt::{After, Interrupt, Options, Prompt, PromptEnd};
 pub(crate) use prompt::{COMMANDS_PROMPT, PROMPT};
+pub(crate) use snapshot::rank;
 pub use snapshot::{SnapshotLimits, snapshot};
 pub(crate) use snapshot::{busy, expression as snapshot_expression, read as read_snapshot, visit};
 

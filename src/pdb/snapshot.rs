@@ -5,6 +5,8 @@
 //! the client, and Python lets any thread look at the frames of the others. So the probe runs the program's code in a thread of its own,
 //! with deadlines. (Measured with debugpy 1.8.22; `variables` is refused there, as no thread is suspended.)
 
+mod rank;
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +14,7 @@ use serde_json::{Map, Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
+pub(crate) use self::rank::rank;
 use super::wire::{BeforeStop, PromptMessage, Wire};
 use super::{PromptError, probe};
 use crate::memory::{Account, Taken};

@@ -21,12 +21,13 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use self::asking::LOGGED;
-pub use self::asking::{Answer, Asked, Logged, Wish};
+use self::asking::MAX_REPORTS;
+pub use self::asking::{Answer, Asked, Report, Wish};
 pub use self::leaving::{GroupTask, Stop};
 use self::leaving::{Members, One, all_leave};
 pub use self::tasks::GroupTasks;
 use crate::identity::Principal;
+use crate::ray::registry::BreakpointId;
 
 /// How long a family waits for its parent to come again: an editor reconnects within a second or two.
 const RESTART_PATIENCE: Duration = Duration::from_secs(10);
@@ -41,8 +42,8 @@ struct SessionFamily {
     /// Until when it waits for a parent; `None` while it has one. Closed with the family.
     waits: watch::Sender<Option<Instant>>,
     members: watch::Sender<Members>,
-    /// Where goes what breakpoints log in its tasks.
-    logs: mpsc::Sender<Logged>,
+    /// Where goes what its sessions report to the lead's client.
+    reports: mpsc::Sender<Report>,
 }
 
 /// Who opens a cluster session, as far as that tells a restart from another's.
@@ -120,14 +121,14 @@ impl Families {
             // Not to be guessed, so that no client has another's session counted as its own.
             None => format!("{:032x}", rand::random::<u128>()),
         };
-        let (logs, logged) = mpsc::channel(LOGGED);
+        let (reports, reported) = mpsc::channel(MAX_REPORTS);
         let family = known.entry(name.clone()).or_insert_with(|| SessionFamily {
             founder,
             waits: watch::Sender::new(None),
             members: watch::Sender::default(),
-            logs: logs.clone(),
+            reports: reports.clone(),
         });
-        family.logs = logs;
+        family.reports = reports;
         family.waits.send_replace(None);
         family.members.send_modify(|members| {
             (members.parent_left, members.park) = (None, false);
@@ -136,7 +137,7 @@ impl Families {
             families: Arc::clone(self),
             name,
             members: family.members.subscribe(),
-            logged: Some(logged),
+            reported: Some(reported),
             stay: None,
         }
     }
@@ -164,6 +165,23 @@ impl Families {
             waits,
             asked: None,
             stands: false,
+        })
+    }
+
+    /// Reports `text` of a session of `principal` that has not joined the family `name` to the lead's client, with the breakpoint
+    /// that another session has `taken`. Whether the client will see it.
+    pub fn not_opened(
+        &self,
+        name: &str,
+        principal: &Principal,
+        text: String,
+        taken: Option<BreakpointId>,
+    ) -> bool {
+        let known = self.lock();
+        let family = open_to(&known, name, principal);
+        family.is_some_and(|family| {
+            let report = Report::NotOpened { text, taken };
+            family.reports.try_send(report).is_ok()
         })
     }
 
@@ -201,7 +219,7 @@ pub struct GroupRoot {
     families: Arc<Families>,
     name: String,
     members: watch::Receiver<Members>,
-    logged: Option<mpsc::Receiver<Logged>>,
+    reported: Option<mpsc::Receiver<Report>>,
     /// For how long its sessions stay when it has ended.
     stay: Option<Duration>,
 }
@@ -231,9 +249,9 @@ impl GroupRoot {
         }
     }
 
-    /// What breakpoints log in its tasks; once.
-    pub fn logged(&mut self) -> Option<mpsc::Receiver<Logged>> {
-        self.logged.take()
+    /// What its sessions report to its client; once.
+    pub fn reported(&mut self) -> Option<mpsc::Receiver<Report>> {
+        self.reported.take()
     }
 
     /// What those of its sessions hold whose tasks ask that others stop with them.

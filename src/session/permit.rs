@@ -404,6 +404,13 @@ impl Attached {
         }
     }
 
+    /// Takes note of the rank that the worker's process has said.
+    pub(crate) fn has_rank(&self, rank: u32) {
+        if let Some(claim) = self.permit.claim() {
+            claim.has_rank(rank);
+        }
+    }
+
     /// Has `holder` shown as who holds it.
     pub(crate) fn shown_as(&self, holder: Holder) {
         // Beside a subprocess the session that holds the worker is shown.

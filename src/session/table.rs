@@ -322,6 +322,11 @@ impl Session {
         self.change(|info| info.principal = Some(principal));
     }
 
+    /// Whose it is, as soon as that is known.
+    pub fn principal(&self) -> Option<Principal> {
+        self.entry.info.lock().principal.clone()
+    }
+
     /// What the client calls itself.
     pub fn set_client(&self, client: String) {
         self.change(|info| info.client = Some(client));

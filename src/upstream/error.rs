@@ -72,6 +72,15 @@ impl ConnectError {
         matches!(self, Self::NotDap(_) | Self::Declined(_))
     }
 
+    /// Nothing has come in time, and it may yet.
+    pub fn is_late(&self) -> bool {
+        match self {
+            Self::TimedOut(_) => true,
+            Self::Closed(why, _) => why.is_late(),
+            _ => false,
+        }
+    }
+
     /// Nothing listens, as far as was found out.
     pub(super) fn is_gone(&self) -> bool {
         match self {

@@ -62,6 +62,19 @@ pub async fn connect(
     max_frame: usize,
 ) -> Result<Conversation<Worker>, ConnectError> {
     let patience = context.config.dap.connect_timeout;
+    connect_within(context, permit, max_frame, patience).await
+}
+
+/// The same, within `patience` in place of `dap.connect_timeout`.
+///
+/// # Errors
+/// [`ConnectError`].
+pub async fn connect_within(
+    context: &Context,
+    permit: &Permit,
+    max_frame: usize,
+    patience: Duration,
+) -> Result<Conversation<Worker>, ConnectError> {
     timeout(SETTLED, permit.settled())
         .await
         .map_err(|_| ConnectError::TimedOut(SETTLED))?;

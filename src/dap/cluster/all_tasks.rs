@@ -4,7 +4,8 @@
 //! tasks, as soon as there are two, or one whose others stop with it. It stops where one of them does, and has the focus, unless that one stopped for the client of
 //! its own session: the others leave it to this one (`preserveFocusHint`), because VS Code gives it to whatever stops first.
 
-use std::collections::HashMap;
+mod answered;
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +19,13 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::folded::Folded;
 use super::rounds::Rounds;
-use super::standing::{ALL, Said, frame, places, refusal};
+use super::standing::{ALL, Said, places, refusal};
 use super::together::StopsTogether;
-use crate::ray::registry::{Registry, Snapshot};
+use crate::dap::source_folder;
+use crate::ray::registry::{BreakpointId, Registry, Snapshot};
 use crate::session::GroupRoot;
 use crate::session::audit::SessionAudit;
-use crate::session::family::{GroupTask, GroupTasks, Logged, Wish};
+use crate::session::family::{GroupTask, GroupTasks, Report, Wish};
 use crate::wire::dap::message::{Request, event, notice};
 use crate::wire::dap::names::{Command, Event};
 
@@ -41,6 +43,9 @@ const LONGEST_WATCHED: usize = 1000;
 const EVALUATED: Duration = Duration::from_secs(30);
 const TAKEN: Duration = Duration::from_secs(5);
 const PLACED: Duration = Duration::from_secs(1);
+
+/// How long processes may take to say their ranks before a frame is made.
+const RANK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a task that is to run on may keep those waiting that have stopped after it.
 const IN_ORDER: Duration = Duration::from_millis(250);
@@ -77,7 +82,9 @@ enum ThreadShown {
 /// See the module.
 pub(super) struct AllTasks<'a> {
     tasks: GroupTasks,
-    logged: Option<mpsc::Receiver<Logged>>,
+    reported: Option<mpsc::Receiver<Report>>,
+    /// What other sessions have taken of what the client was asked to open, since last asked.
+    pub(super) taken: Vec<BreakpointId>,
     registry: Registry,
     audit: SessionAudit<'a>,
     client: String,
@@ -108,7 +115,8 @@ impl<'a> AllTasks<'a> {
     ) -> Self {
         Self {
             tasks: parent.tasks(),
-            logged: parent.logged(),
+            reported: parent.reported(),
+            taken: Vec::new(),
             registry: registry.clone(),
             audit,
             client,
@@ -153,10 +161,7 @@ impl<'a> AllTasks<'a> {
                 let text = Folded::new(&list, places(&list, self.tasks.all())).text();
                 return RequestOutcome::Answer(request.success(json!({ "content": text })));
             }
-            // Asked for as a person types.
-            Some(Command::Completions) => {
-                return RequestOutcome::Answer(request.success(json!({"targets": []})));
-            }
+            Some(Command::Completions) => return self.complete(request),
             Some(Command::Scopes) if self.is_of_thread(request) => {
                 let scope = json!({"name": "Tasks", "variablesReference": ALL, "expensive": false});
                 return RequestOutcome::Answer(request.success(json!({"scopes": [scope]})));
@@ -167,6 +172,15 @@ impl<'a> AllTasks<'a> {
                 let text = arguments["expression"].as_str().unwrap_or_default().trim();
                 if text.is_empty() || arguments["context"] == "hover" {
                     return RequestOutcome::Answer(refusal(request, "nothing to evaluate"));
+                }
+                match source_folder::typed(arguments) {
+                    Some(Err(usage)) => return RequestOutcome::Answer(request.failure(usage)),
+                    // Those that open later have it as well.
+                    Some(Ok(folder)) if self.tasks.all().is_empty() => {
+                        return RequestOutcome::Answer(source_folder::done(request, &folder));
+                    }
+                    Some(Ok(folder)) => return self.ask(request, Wish::Map(folder.into())),
+                    None => {}
                 }
                 Wish::Evaluate {
                     text: text.into(),
@@ -206,6 +220,22 @@ impl<'a> AllTasks<'a> {
         RequestOutcome::Later
     }
 
+    /// Has a task that is stopped complete what is typed.
+    fn complete(&mut self, request: &Request) -> RequestOutcome {
+        let first = self.tasks.all().into_iter().find(|task| task.stands);
+        let (Some(first), true) = (first, self.asking.len() < MOST) else {
+            return RequestOutcome::Answer(request.success(json!({"targets": []})));
+        };
+        let (tasks, request) = (self.tasks.clone(), request.clone());
+        self.asking.push(Box::pin(async move {
+            let wish = Wish::Complete(request.arguments.clone());
+            let asked = timeout(PLACED, tasks.ask(first.session, wish.clone())).await;
+            let answer = asked.unwrap_or_else(|_| Err(String::new()));
+            (request, wish, vec![(first, answer)])
+        }));
+        RequestOutcome::Later
+    }
+
     /// The one frame, with the file and the line at which most stand: without a file, VS Code does not go to it by itself.
     fn stack(&mut self, request: &Request) -> RequestOutcome {
         let first = request.arguments["startFrame"].as_u64();
@@ -220,8 +250,15 @@ impl<'a> AllTasks<'a> {
         let (tasks, request) = (self.tasks.clone(), request.clone());
         self.asking.push(Box::pin(async move {
             let each = tasks.all().into_iter().map(|task| async {
-                let asked = tasks.ask(task.session, Wish::Place);
-                let place = timeout(PLACED, asked).await;
+                let place = timeout(PLACED, tasks.ask(task.session, Wish::Place));
+                let ranked = async {
+                    if task.rank.is_none() && task.stands {
+                        let asked = tasks.ask(task.session, Wish::rank());
+                        // The answer has gone to its session.
+                        let _ = timeout(RANK_TIMEOUT, asked).await;
+                    }
+                };
+                let (place, ()) = tokio::join!(place, ranked);
                 (task, place.unwrap_or_else(|_| Err(String::new())))
             });
             let said = join_all(each.collect::<Vec<_>>()).await;
@@ -281,9 +318,9 @@ impl<'a> AllTasks<'a> {
     pub(super) async fn next(&mut self) -> Vec<Value> {
         loop {
             let due = self.due.unwrap_or_else(Instant::now);
-            let logged = async {
-                match &mut self.logged {
-                    Some(logged) => logged.recv().await,
+            let reported = async {
+                match &mut self.reported {
+                    Some(reported) => reported.recv().await,
                     None => std::future::pending().await,
                 }
             };
@@ -294,7 +331,7 @@ impl<'a> AllTasks<'a> {
                 }
             };
             tokio::select! {
-                Some(first) = logged => return self.logs(first),
+                Some(first) = reported => return self.reports(first),
                 said = round => {
                     self.round = None;
                     self.stop_others();
@@ -319,99 +356,6 @@ impl<'a> AllTasks<'a> {
                         return told;
                     }
                 }
-            }
-        }
-    }
-
-    /// What breakpoints have logged, each line behind who it is of, in the order in which it came.
-    fn logs(&mut self, first: Logged) -> Vec<Value> {
-        let places = Folded::new(
-            &self.list(),
-            self.tasks
-                .all()
-                .into_iter()
-                .map(|task| (task, ()))
-                .collect(),
-        );
-        let names = places.names();
-        let sessions: HashMap<u64, String> = places
-            .all
-            .iter()
-            .enumerate()
-            .map(|(at, (task, ()))| (task.session, names.of(&[at].into())))
-            .collect();
-        let mut told = Vec::new();
-        let mut next = Some(first);
-        while let Some(Logged { session, text }) = next {
-            let who = sessions.get(&session).map_or("?", String::as_str);
-            let lines: String = text
-                .lines()
-                .map(|line| format!("{who}: {line}\n"))
-                .collect();
-            told.push(event(
-                Event::Output,
-                json!({"category": "console", "output": lines}),
-            ));
-            next = self
-                .logged
-                .as_mut()
-                .and_then(|logged| logged.try_recv().ok());
-        }
-        told
-    }
-
-    fn answered(&mut self, request: &Request, wish: &Wish, said: Said) -> Vec<Value> {
-        // What they have told of their ranks by now.
-        let latest = self.tasks.all();
-        let ranks: HashMap<u64, Option<u32>> = latest
-            .iter()
-            .map(|task| (task.session, task.rank))
-            .collect();
-        let said = said.into_iter().map(|(mut task, answer)| {
-            task.rank = ranks.get(&task.session).copied().flatten();
-            (task, answer)
-        });
-        if *wish == Wish::Place {
-            let frame = frame(&self.list(), said.collect());
-            let stack = json!({"stackFrames": [frame], "totalFrames": 1});
-            return vec![request.success(stack)];
-        }
-        let folded = Folded::new(&self.list(), said.collect());
-        if wish.lets_run() {
-            self.moving = self.moving.saturating_sub(1);
-            if !folded.is_silent() {
-                // As the client takes it, from the answer on.
-                self.thread = ThreadShown::Runs;
-                let _ = self.due.get_or_insert_with(|| Instant::now() + SETTLED);
-            }
-        }
-        match wish {
-            Wish::Evaluate {
-                statement: true, ..
-            } => {
-                let body = json!({"result": folded.text(), "variablesReference": 0});
-                vec![request.success(body)]
-            }
-            Wish::Evaluate { .. } => {
-                let reference = self.keep(folded.variables());
-                let body = json!({"result": folded.in_one_line(), "variablesReference": reference});
-                vec![request.success(body)]
-            }
-            _ => {
-                let silence = folded.silence();
-                if folded.is_silent() {
-                    return vec![request.failure(silence.trim_end())];
-                }
-                let body = match wish {
-                    Wish::Continue => json!({"allThreadsContinued": true}),
-                    _ => Value::Null,
-                };
-                let mut told = vec![request.success(body)];
-                if !silence.is_empty() {
-                    let text = format!("not all do `{}`:\n{}", request.command, silence.trim_end());
-                    told.push(notice(&text, false));
-                }
-                told
             }
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! Pure.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -11,9 +12,11 @@ use super::jobs::JobName;
 use crate::dap::attach::{Pass, RelayEndpoint, child_configuration};
 use crate::dap::attach_selector::{AttachSelector, fits};
 use crate::dap::selection::ChildSessions;
+use crate::dap::source_folder;
 use crate::identity::Secret;
-use crate::ray::registry::{Breakpoint, BreakpointId, Snapshot, State};
+use crate::ray::registry::{Breakpoint, BreakpointId, List, Snapshot, State};
 use crate::session::GroupRoot;
+use crate::session::family::Stop;
 pub(super) use crate::session::permit::NAME_PATIENCE;
 use crate::timestamp::Timestamp;
 use crate::wire::dap::message::{Request, event, notice, request};
@@ -24,6 +27,18 @@ pub(super) const MAX_CHILDREN: usize = 32;
 
 /// How long after one child the next is announced, to a client that shows only one of those that stop at once.
 pub(super) const APART: Duration = Duration::from_millis(500);
+
+/// How long a group waits for the ranks of its processes before its sessions open under pids.
+const RANK_PATIENCE: Duration = Duration::from_secs(4);
+
+/// Those that run the same in one job.
+type GroupKey = (Arc<str>, Option<String>, Option<String>);
+
+fn group_of(breakpoint: &Breakpoint) -> GroupKey {
+    let names = &breakpoint.names;
+    let cluster = Arc::clone(&breakpoint.cluster);
+    (cluster, names.job_id.clone(), names.group.clone())
+}
 
 /// Decides which workers the client is told of.
 pub(in crate::dap) struct Announcer {
@@ -42,6 +57,10 @@ pub(in crate::dap) struct Announcer {
     /// How many wait beyond [`MAX_CHILDREN`], as last told.
     held_back: usize,
     trouble: Option<String>,
+    /// Whose processes were asked for their ranks, at which stop and when; whether that is over.
+    ranked: HashMap<BreakpointId, (u64, Timestamp, bool)>,
+    /// Those that are to be asked, since last looked at.
+    pub(super) unranked: Vec<Arc<Breakpoint>>,
     /// Jobs of announced workers that are gone, since last asked.
     pub(super) jobs: Vec<JobName>,
 }
@@ -69,6 +88,8 @@ impl Announcer {
             last: None,
             held_back: 0,
             trouble: None,
+            ranked: HashMap::new(),
+            unranked: Vec::new(),
             jobs: Vec::new(),
         }
     }
@@ -124,9 +145,22 @@ impl Announcer {
             }
         }
         self.announced.retain(|id, stop| live.get(id) == Some(stop));
-        let (mut again, mut held_back) = (None::<Duration>, 0);
-        for breakpoint in snapshot.paused() {
-            if !fits(&self.selector, breakpoint) || self.announced.contains_key(&breakpoint.id) {
+        self.ranked
+            .retain(|id, (stop, ..)| live.get(id) == Some(stop));
+        let mut waiting: Vec<_> = snapshot
+            .paused()
+            .filter(|one| fits(&self.selector, one) && !self.announced.contains_key(&one.id))
+            .collect();
+        // A client shows sessions in the order in which it opens them.
+        waiting.sort_by_cached_key(|one| {
+            let names = &one.names;
+            let group = (names.job_id.clone(), names.group.clone());
+            (group, names.rank.is_none(), names.rank, one.pid)
+        });
+        let (unsettled, left) = self.ask_ranks(&snapshot.live, &waiting, now);
+        let (mut again, mut held_back) = (left, 0);
+        for breakpoint in waiting {
+            if unsettled.contains(&group_of(breakpoint)) {
                 continue;
             }
             let age = breakpoint.first_seen.until(now);
@@ -152,6 +186,60 @@ impl Announcer {
         }
         self.held_back = held_back;
         (messages, again)
+    }
+
+    /// Has the processes of `waiting` be asked for their ranks that are of many and do not say them by Ray. The groups of those
+    /// that have not answered, and when that is over at the latest.
+    fn ask_ranks(
+        &mut self,
+        live: &List,
+        waiting: &[&Arc<Breakpoint>],
+        now: Timestamp,
+    ) -> (HashSet<GroupKey>, Option<Duration>) {
+        let mut members: HashMap<GroupKey, usize> = HashMap::new();
+        for one in live {
+            *members.entry(group_of(one)).or_default() += 1;
+        }
+        let (mut unsettled, mut last) = (HashSet::new(), None::<Duration>);
+        for one in waiting {
+            let key = group_of(one);
+            let is_of_many = key.2.is_some() && members.get(&key).is_some_and(|count| *count > 1);
+            if !is_of_many || one.names.rank_is_certain || !one.is_named() {
+                continue;
+            }
+            let (_, since, settled) = *self.ranked.entry(one.id).or_insert_with(|| {
+                self.unranked.push(Arc::clone(one));
+                (one.stop, now, false)
+            });
+            let left = RANK_PATIENCE.saturating_sub(since.until(now));
+            if !settled && !left.is_zero() {
+                unsettled.insert(key);
+                last = Some(last.map_or(left, |other| other.min(left)));
+            }
+        }
+        (unsettled, last)
+    }
+
+    /// The process at `stop` was asked for its rank.
+    pub(super) fn was_asked(&mut self, stop: Stop) {
+        if let Some((at, _, settled)) = self.ranked.get_mut(&stop.0) {
+            *settled |= *at == stop.1;
+        }
+    }
+
+    /// Whether it announces the jobs of its principal alone.
+    pub(super) fn mine(&self) -> bool {
+        self.selector.mine
+    }
+
+    /// Another session has `id`: it is announced once it is free.
+    pub(super) fn taken(&mut self, id: BreakpointId) {
+        self.announced.remove(&id);
+    }
+
+    /// Has the children to come take `folder` for the job's files.
+    pub(super) fn map_to(&mut self, folder: &str) {
+        source_folder::put_into(&mut self.attach.arguments, folder);
     }
 
     /// How long the next child has to wait, where it has to.

@@ -2,19 +2,21 @@
 //!
 //! Pure.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use crate::listing::fold::answers::{Answers, fold};
 use crate::listing::fold::told;
-use crate::listing::fold::who::{Names, Numbers, Who, numbered};
+use crate::listing::fold::who::{Names, Who, identified};
 use crate::listing::json::JsonRow;
-use crate::ray::registry::Snapshot;
+use crate::ray::registry::{Breakpoint, Snapshot};
 use crate::session::family::{Answer, GroupTask};
 use crate::timestamp::Timestamp;
 
 /// Tasks with what each has to say, in the order of their groups and ranks.
 pub(super) struct Folded<T> {
-    who: Vec<(Who, Numbers)>,
+    who: Vec<Who>,
     pub(super) all: Vec<(GroupTask, T)>,
 }
 
@@ -22,28 +24,50 @@ impl<T> Folded<T> {
     /// These tasks, as `list` knows them by now.
     pub(super) fn new(list: &Snapshot, all: Vec<(GroupTask, T)>) -> Self {
         let now = Timestamp::now();
+        let known: Vec<_> = all.iter().map(|(task, _)| latest(list, task)).collect();
+        let is_certain = |(task, known): (&GroupTask, &Breakpoint)| {
+            task.rank.is_some() || known.names.rank_is_certain
+        };
+        let tasks = all.iter().map(|(task, _)| task);
+        let any_certain = tasks
+            .zip(&known)
+            .any(|(task, known)| is_certain((task, known)));
         let rows: Vec<Value> = all
             .iter()
-            .map(|(task, _)| {
-                let latest = list.find(task.breakpoint.id).unwrap_or(&task.breakpoint);
-                let mut row = serde_json::to_value(JsonRow::new(latest, now)).unwrap_or_default();
-                if row["rank"].is_null() {
-                    row["rank"] = task.rank.into();
-                }
+            .zip(&known)
+            .map(|((task, _), known)| {
+                let mut row = serde_json::to_value(JsonRow::new(known, now)).unwrap_or_default();
+                // A rank that a name says does not stand next to one that a process says.
+                let by_name = known
+                    .names
+                    .rank
+                    .filter(|_| known.names.rank_is_certain || !any_certain);
+                row["rank"] = task.rank.or(by_name).into();
                 row
             })
             .collect();
-        let who = numbered(&rows.iter().collect::<Vec<_>>());
+        let who = identified(&rows.iter().collect::<Vec<_>>());
         let mut both: Vec<_> = who.into_iter().zip(all).collect();
-        both.sort_by(|((one, _), _), ((other, _), _)| {
-            (&one.group, one.number).cmp(&(&other.group, other.number))
-        });
+        let place = |who: &Who| (who.group.clone(), who.number.is_none(), who.number);
+        both.sort_by_cached_key(|(who, (task, _))| (place(who), task.breakpoint.pid));
         let (who, all) = both.into_iter().unzip();
         Self { who, all }
     }
 
     pub(super) fn names(&self) -> Names<'_> {
-        Names::new(self.who.iter().map(|(who, _)| who))
+        Names::new(&self.who)
+    }
+}
+
+/// `task` as `list` has it by now. A name outlives the stop that it was learned at: the next one is looked up anew.
+pub(super) fn latest(list: &Snapshot, task: &GroupTask) -> Arc<Breakpoint> {
+    let known = list.find(task.breakpoint.id).unwrap_or(&task.breakpoint);
+    match known.names.name.is_none() && task.breakpoint.names.name.is_some() {
+        true => Arc::new(Breakpoint {
+            names: Arc::clone(&task.breakpoint.names),
+            ..Breakpoint::clone(known)
+        }),
+        false => Arc::clone(known),
     }
 }
 

@@ -97,6 +97,7 @@ mod tests {
             asks: false,
             followed: 0,
             rank: None,
+            location: None,
         }
     }
 

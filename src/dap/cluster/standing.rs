@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::folded::Folded;
+use super::folded::{Folded, latest};
 use crate::ray::registry::Snapshot;
 use crate::session::family::{Answer, GroupTask};
 use crate::wire::dap::message::Request;
@@ -80,9 +80,9 @@ pub(super) fn places(list: &Snapshot, all: Vec<GroupTask>) -> Said {
         if !task.stands {
             return "runs".to_owned();
         }
-        let latest = list.find(task.breakpoint.id).unwrap_or(&task.breakpoint);
-        let location = latest.location.as_ref();
-        location.map_or_else(|| "stands".to_owned(), ToString::to_string)
+        let location = task.location.clone();
+        let location = location.or_else(|| latest(list, task).location.clone());
+        location.map_or_else(|| "is stopped".to_owned(), |at| at.to_string())
     };
     all.into_iter()
         .map(|task| {

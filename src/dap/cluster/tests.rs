@@ -66,7 +66,7 @@ fn each_stop_is_announced_once_and_the_next_stop_of_the_same_worker_again() {
     assert_eq!(messages.len(), 1);
     assert_eq!(messages[0]["command"], "startDebugging");
     let configuration = &messages[0]["arguments"]["configuration"];
-    assert_eq!(configuration["name"], "pid 101 square @ 10.88.0.1");
+    assert_eq!(configuration["name"], "pid 101 · square @ 10.88.0.1");
     let family = &announcer.family;
     assert_eq!(
         configuration["rayRelay"],
@@ -145,12 +145,12 @@ fn what_differs_comes_first_in_the_name_of_a_session() {
     shard.names_mut().actor_name = Some("worker_3".to_owned());
     assert_eq!(
         shard.session_name(),
-        "#3 train_shard [worker_3] · pid 101 @ 10.88.0.1"
+        "rank 3 · train_shard [worker_3] · pid 101 @ 10.88.0.1"
     );
     shard.names_mut().rank = None;
     assert_eq!(
         shard.session_name(),
-        "pid 101 train_shard [worker_3] @ 10.88.0.1"
+        "pid 101 · train_shard [worker_3] @ 10.88.0.1"
     );
     shard.pid = 0;
     assert_eq!(shard.session_name(), shard.title());
@@ -207,6 +207,12 @@ fn every_request_that_sets_breakpoints_gets_its_array() {
         let answer = answer(&request(command, arguments));
         let taken = answer["body"]["breakpoints"].as_array().unwrap();
         assert_eq!(taken.len(), 2, "{command}");
+        // No debugger has them: an editor that shows them as set is wrong.
+        let verified = command == "setExceptionBreakpoints";
+        for one in taken {
+            assert_eq!(one["verified"], verified, "{command}");
+            assert_eq!(one["message"].is_string(), !verified, "{command}");
+        }
     }
     let evaluate = request("evaluate", Value::Null);
     assert_eq!(answer(&evaluate)["success"], false);
@@ -230,14 +236,14 @@ fn held(n: u8) -> Breakpoint {
 
 #[test]
 fn whoever_finds_nothing_free_is_told_who_has_what_waits() {
-    let nothing = greeting(&snapshot(Vec::new()));
+    let nothing = greeting(&snapshot(Vec::new()), false);
     assert!(
         nothing.starts_with("no task waits at a breakpoint yet"),
         "{nothing}"
     );
     assert!(!nothing.contains("held"), "{nothing}");
 
-    let told = greeting(&snapshot((1..=7).map(held).collect()));
+    let told = greeting(&snapshot((1..=7).map(held).collect()), false);
     assert!(
         told.starts_with("no free task waits at a breakpoint"),
         "{told}"
@@ -250,7 +256,7 @@ fn whoever_finds_nothing_free_is_told_who_has_what_waits() {
     );
     assert!(told.ends_with("and 2 more are held"), "{told}");
 
-    let beside = greeting(&snapshot(vec![paused("square", 1), held(2)]));
+    let beside = greeting(&snapshot(vec![paused("square", 1), held(2)]), false);
     assert!(beside.starts_with("1 task waits"), "{beside}");
     assert!(beside.contains("train · pid 102 @ 10.88.0.2"), "{beside}");
 }

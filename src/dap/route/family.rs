@@ -76,7 +76,7 @@ impl AttachFlow<'_> {
             client,
             (announcer, together),
             (parent, on_close),
-            (&audit, &opened.client),
+            (&audit, &opened.client, self.session.summary()),
             &self.principal,
         );
         // What is parked by that is announced as everything else. Sessions whose parent this one is again were told so before,

@@ -1,6 +1,7 @@
 //! What a cluster session asks of the tasks of all its sessions.
 
 mod members;
+mod shown;
 mod together;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,22 +39,41 @@ fn rank(rank: u8) -> Breakpoint {
     let names = breakpoint.names_mut();
     names.job_id = Some("01000000".to_owned());
     (names.rank, names.group) = (Some(rank.into()), Some("Trainer".to_owned()));
+    names.rank_is_certain = true;
     breakpoint
 }
 
 fn stopped(reason: &str) -> Value {
-    let stop = json!({"reason": reason, "threadId": 7, "allThreadsStopped": true});
+    let mut stop = json!({"reason": reason, "threadId": 7, "allThreadsStopped": true});
+    if reason == "pause" {
+        // As debugpy has it.
+        stop["preserveFocusHint"] = true.into();
+    }
     message::event("stopped", stop)
 }
 
-/// Plays the debugger of a task that stands, in which every expression has the value `loss`, and which comes to a breakpoint of
-/// its own by `stepIn`. One that is `late` has no value until it goes on, and is paused no earlier.
+/// The next request but for those by which the relay learns where the task is.
+async fn next_request(asked: &mut mpsc::UnboundedReceiver<Value>) -> Value {
+    let next = async {
+        loop {
+            let request = asked.recv().await.unwrap();
+            if request["command"] != "stackTrace" {
+                return request;
+            }
+        }
+    };
+    timeout(PATIENCE, next).await.expect("asked in time")
+}
+
+/// Plays the debugger of a task that stands, in which every expression has the value `loss`, with the rank of the process behind an
+/// `@`, and which comes to a breakpoint of its own by `stepIn`. One that is `late` has no value until it goes on, and is paused no earlier.
 async fn plays(
     mut dap: Conversation<TcpStream>,
     loss: &'static str,
     asked: mpsc::UnboundedSender<Value>,
     stage: Arc<GroupStage>,
 ) {
+    let (loss, rank) = loss.split_once('@').unwrap_or((loss, ""));
     dap.send(&stopped("breakpoint")).await.unwrap();
     while let Ok(mut message) = dap.read().await {
         // A test may have seen enough.
@@ -63,7 +83,11 @@ async fn plays(
         let Some(request) = Request::read(&mut message) else {
             continue;
         };
-        let told = json!({"text": format!("{loss}\n"), "total": loss.len()}).to_string();
+        let mut told = json!({"text": format!("{loss}\n"), "total": loss.len()});
+        if let Ok(rank) = rank.parse::<u32>() {
+            told["rank"] = rank.into();
+        }
+        let told = told.to_string();
         let body = match &*request.command {
             "stackTrace" => json!({"stackFrames": [
                 {"id": 3, "name": "set_trace", "source": {"path": "/x/ray/util/debugpy.py"}},
@@ -80,13 +104,13 @@ async fn plays(
                 json!({"variables": [{"name": "loss", "value": loss, "variablesReference": 0}]})
             }
             "threads" => json!({"threads": [{"id": 7, "name": "MainThread"}]}),
+            "completions" => json!({"targets": [{"label": "loss"}]}),
             _ => json!({}),
         };
         dap.send(&request.success(body)).await.unwrap();
         if request.command == "setBreakpoints" {
-            let log = request.arguments["breakpoints"][0]["logMessage"]
-                .as_str()
-                .unwrap();
+            let log = request.arguments["breakpoints"][0]["logMessage"].as_str();
+            let log = log.unwrap_or_default();
             let output = json!({"category": "stdout", "output": format!("{log}\n")});
             dap.send(&message::event("output", output)).await.unwrap();
         }
@@ -110,9 +134,19 @@ impl GroupScene {
 
     /// Of the relay in `context`, for a client that attaches with these arguments.
     async fn of(context: Arc<Context>, arguments: Value, losses: [&'static str; 2]) -> Self {
+        Self::with([rank(0), rank(1)], context, arguments, losses).await
+    }
+
+    /// The same of these tasks.
+    async fn with(
+        [first, second]: [Breakpoint; 2],
+        context: Arc<Context>,
+        arguments: Value,
+        losses: [&'static str; 2],
+    ) -> Self {
         let workers = [
-            Worker::listening(rank(0)).await,
-            Worker::listening(rank(1)).await,
+            Worker::listening(first).await,
+            Worker::listening(second).await,
         ];
         for worker in &workers {
             context.registry.insert(worker.breakpoint.clone());
@@ -169,9 +203,7 @@ async fn an_expression_is_answered_by_all_tasks_and_their_own_clients_hear_nothi
     assert_eq!(answer["body"]["variablesReference"], 0);
     scene.nobody_else_heard().await;
     // In the frame of the program's own, by the probe that a prompt for many uses.
-    let asked = &mut scene.asked[0];
-    assert_eq!(asked.recv().await.unwrap()["command"], "stackTrace");
-    let evaluate = asked.recv().await.unwrap();
+    let evaluate = next_request(&mut scene.asked[0]).await;
     assert_eq!(evaluate["arguments"]["frameId"], 4);
     let expression = evaluate["arguments"]["expression"].as_str().unwrap();
     assert!(expression.starts_with("(lambda ask="), "{expression}");
@@ -214,7 +246,8 @@ async fn a_watch_on_the_thread_that_stands_for_all_shows_each_rank() {
     assert_eq!(stack["body"]["stackFrames"], json!([]), "{stack}");
     let typing = json!({"frameId": 1, "text": "lo", "column": 3});
     let completions = parent.ask("completions", typing).await;
-    assert_eq!(completions["body"]["targets"], json!([]), "{completions}");
+    let targets = json!([{"label": "loss"}]);
+    assert_eq!(completions["body"]["targets"], targets, "{completions}");
     let scopes = parent.ask("scopes", json!({"frameId": 1})).await;
     let reference = &scopes["body"]["scopes"][0]["variablesReference"];
     let each = parent
@@ -250,7 +283,7 @@ async fn the_buttons_of_the_thread_that_stands_for_all_act_on_each() {
     let answer = scene.parent.ask("next", json!({"threadId": 1})).await;
     assert_eq!(answer["success"], true, "{answer}");
     for (asked, child) in scene.asked.iter_mut().zip(&mut scene.children) {
-        let next = asked.recv().await.unwrap();
+        let next = next_request(asked).await;
         assert_eq!(
             (&next["command"], &next["arguments"]["threadId"]),
             (&json!("next"), &json!(7))
@@ -271,7 +304,7 @@ async fn the_buttons_of_the_thread_that_stands_for_all_act_on_each() {
     let answer = scene.parent.ask("continue", json!({"threadId": 1})).await;
     assert_eq!(answer["body"]["allThreadsContinued"], true, "{answer}");
     for asked in &mut scene.asked {
-        assert_eq!(asked.recv().await.unwrap()["command"], "continue");
+        assert_eq!(next_request(asked).await["command"], "continue");
     }
     scene.nobody_else_heard().await;
     let typed = json!({"expression": "loss", "context": "repl"});
@@ -283,8 +316,8 @@ async fn the_buttons_of_the_thread_that_stands_for_all_act_on_each() {
     assert_eq!(answer["success"], true, "{answer}");
     for asked in &mut scene.asked {
         // Behind what its own client has asked.
-        assert_eq!(asked.recv().await.unwrap()["command"], "threads");
-        assert_eq!(asked.recv().await.unwrap()["command"], "pause");
+        assert_eq!(next_request(asked).await["command"], "threads");
+        assert_eq!(next_request(asked).await["command"], "pause");
     }
 }
 
@@ -312,8 +345,7 @@ async fn a_task_that_is_gone_while_all_are_asked_is_named_and_the_others_answer(
     let typed = json!({"expression": "loss", "context": "repl"});
     let seq = scene.parent.send("evaluate", typed).await;
     let silent = &mut scene.asked[1];
-    assert_eq!(silent.recv().await.unwrap()["command"], "stackTrace");
-    assert_eq!(silent.recv().await.unwrap()["command"], "evaluate");
+    assert_eq!(next_request(silent).await["command"], "evaluate");
     scene.played[1].abort();
     let answer = scene.parent.answer(seq).await;
     let said = "0: 0.5\n! 1: its session has ended";
@@ -376,7 +408,7 @@ async fn what_a_breakpoint_logs_is_named_in_the_console_of_all() {
         own["body"],
         json!({"category": "stdout", "output": "loss is {loss}\n"})
     );
-    let asked = scene.asked[1].recv().await.unwrap();
+    let asked = next_request(&mut scene.asked[1]).await;
     assert_eq!(asked["arguments"]["breakpoints"][0]["condition"], "1 == 1");
 }
 

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::ActiveSession;
 use super::pausing::Pausing;
 use super::questions::Halt;
+use super::source_folder::FolderAsker;
 use crate::dap::attach_selector::OnClose;
 use crate::dap::client::Goodbye;
 use crate::dap::message_filter::Action;
@@ -52,7 +53,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         if let Some(folder) = source_folder::wanted(&message)
             && let Some(request) = Request::read(&mut message)
         {
-            self.map_to(request, folder);
+            self.map_to(FolderAsker::Client(request), folder);
             return ControlFlow::Continue(None);
         }
         self.take_from_client(message).await;
@@ -175,7 +176,12 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 let id = self.live.worker.breakpoint().id;
                 let list = self.context.registry.snapshot();
                 let known = list.find(id).unwrap_or(self.live.worker.breakpoint());
-                rank_words::put_into(at(&mut message, "arguments"), &known.names);
+                let names = Arc::clone(&known.names);
+                if rank_words::put_into(at(&mut message, "arguments"), &names)
+                    && names.rank.is_none()
+                {
+                    Box::pin(self.ask_rank()).await;
+                }
             }
             // What is done with these follows on the record. A restart that comes here is none: it has no number.
             FromClient::Pass

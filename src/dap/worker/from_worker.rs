@@ -63,7 +63,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 if Box::pin(self.passes_stop(&message)).await {
                     return;
                 }
-                self.pausing = None;
+                let was_pausing = self.pausing.take().is_some();
                 self.live.task.stopped();
                 self.look_for_place();
                 let stop = message.to_string().into_bytes();
@@ -72,7 +72,9 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                     // The client is told when it has configured.
                     return resumption.kept_stop(&stop);
                 }
+                Box::pin(self.ask_place(&message)).await;
                 self.note_break(&message);
+                self.show_pause(&mut message, was_pausing);
                 self.leave_focus(&mut message);
             }
             FromWorker::Terminated => {
@@ -223,7 +225,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     /// The session stays: its client may have set breakpoints for what the worker runs next.
     pub(super) fn tell_task_ended(&mut self) {
         let title = self.live.worker.breakpoint().title();
-        self.tell(&task_end(&title));
+        let again = std::mem::replace(&mut self.task_end_told, true);
+        self.tell(&task_end(&title, again));
     }
 
     pub(super) fn tell_reason(&mut self, why: Option<&Arc<str>>) {

@@ -9,13 +9,14 @@ use tokio::sync::oneshot;
 use super::ActiveSession;
 use super::pausing::Pausing;
 use super::questions::{Halt, Question, Then};
+use super::source_folder::FolderAsker;
 use crate::dap::wall;
 use crate::debugger::unattended::OWN_SEQ;
 use crate::pdb::{console_answer, console_expression};
 use crate::policy::Scope;
 use crate::session::family::{Asked, Wish};
 use crate::wire::dap::codec::parse;
-use crate::wire::dap::message::request;
+use crate::wire::dap::message::{notice, request};
 use crate::wire::dap::names::Command;
 use crate::wire::dap::splice::Side;
 use crate::wire::json::list_mut;
@@ -27,6 +28,12 @@ const LONGEST_LOG: usize = 2000;
 
 /// Bytes of the name of a file that the lead's client is sent to.
 const LONGEST_PATH: usize = 4096;
+
+/// Characters of the value that comes with a rank.
+const RANK_LIMIT: usize = 8;
+
+/// Completions that the lead's client is shown.
+const MAX_COMPLETIONS: usize = 500;
 
 /// Frames of a stack in which the innermost of the program's own is looked for.
 const FRAMES: u64 = 40;
@@ -45,7 +52,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             _ if self.questions.are_many() => Some("it has not come to what it was asked before"),
             (Wish::Pause, _) => None,
             (Wish::Continue, None) if self.is_to_stop() => None,
-            (Wish::Continue, None) => Some("it does not stand yet"),
+            (Wish::Continue, None) => Some("it is not stopped yet"),
+            (Wish::Map(_), _) => None,
             (_, None) => Some("it runs"),
             (_, Some(_)) => None,
         };
@@ -72,6 +80,14 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 let then = Then::Place;
                 let question = Question { answer, then };
                 self.put(Command::StackTrace, stack(thread), question).await;
+            }
+            Wish::Complete(arguments) => {
+                let then = Then::Complete(arguments);
+                let question = Question { answer, then };
+                self.put(Command::StackTrace, stack(thread), question).await;
+            }
+            Wish::Map(folder) => {
+                self.map_to(FolderAsker::Lead(answer), Ok(folder.to_string()));
             }
             Wish::Continue if runs => {
                 (self.questions.halt, self.pausing) = (Halt::TakenBack, None);
@@ -103,6 +119,62 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             && !asked.iter().any(|asked| stop["body"]["reason"] == *asked)
         {
             member.breaks();
+        }
+    }
+
+    /// Asks the debugger where the task has come to `stop`, for the list and for the lead: its own client may not ask. The answer
+    /// passes [`Self::note_place`].
+    pub(super) async fn ask_place(&mut self, stop: &Value) {
+        if self.member.is_none() || !self.live.worker.holds() || self.questions.are_many() {
+            return;
+        }
+        let (answer, _) = oneshot::channel();
+        let then = Then::Done;
+        let question = Question { answer, then };
+        let thread = json!({"threadId": stop["body"]["threadId"]});
+        self.put(Command::StackTrace, stack(thread), question).await;
+    }
+
+    /// Asks the process for its rank, which a breakpoint of the client's goes by; the client is told where it has none.
+    pub(super) async fn ask_rank(&mut self) {
+        let may = self.live.worker.rights().scopes.contains(Scope::Debug);
+        if !may
+            || self.questions.are_many()
+            || std::mem::replace(&mut self.questions.rank_asked, true)
+        {
+            return;
+        }
+        let (answer, _) = oneshot::channel();
+        let question = Question {
+            answer,
+            then: Then::Ranked,
+        };
+        let expression = console_expression("None", false, RANK_LIMIT);
+        let arguments = json!({"expression": expression, "context": "clipboard"});
+        self.put(Command::Evaluate, arguments, question).await;
+    }
+
+    /// The process has said its rank, or that it has none.
+    fn note_rank(&mut self, rank: Option<u32>) {
+        if let Some(rank) = rank {
+            self.live.worker.has_rank(rank);
+            return;
+        }
+        let title = self.live.worker.breakpoint().title();
+        let text = format!(
+            "the rank of {title} is not known, so a condition such as `ray.rank == 3` does not hold there: give RANK in the job's runtime environment, or set the breakpoint again once torch.distributed is initialized"
+        );
+        self.tell(&notice(&text, false));
+    }
+
+    /// Drops debugpy's hint that an editor is not to show a stop that its own client has asked for.
+    pub(super) fn show_pause(&self, stop: &mut Value, was_pausing: bool) {
+        let asked = was_pausing && self.member.is_none() || self.questions.runs_for_client;
+        if asked
+            && stop["body"]["reason"] == "pause"
+            && let Some(Value::Object(body)) = stop.get_mut("body")
+        {
+            body.shift_remove("preserveFocusHint");
         }
     }
 
@@ -188,11 +260,27 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                     }
                     _ => Err("its debugger shows no Python frame".to_owned()),
                 },
+                Then::Complete(mut arguments) => match frame(&message["body"]) {
+                    Some(frame) if frame["id"].is_u64() && arguments.is_object() => {
+                        arguments["frameId"] = frame["id"].clone();
+                        let then = Then::Completed;
+                        let question = Question { answer, then };
+                        self.put(Command::Completions, arguments, question).await;
+                        continue;
+                    }
+                    _ => Err("its debugger shows no Python frame".to_owned()),
+                },
+                Then::Completed => {
+                    let targets = message["body"]["targets"].as_array();
+                    let targets = targets.into_iter().flatten().take(MAX_COMPLETIONS);
+                    Ok(Value::from_iter(targets.cloned()).to_string())
+                }
                 Then::Told(limit) => {
                     let result = message["body"]["result"].as_str().unwrap_or_default();
                     let told = console_answer(result, limit).map(|(text, rank)| {
                         if let (Some(member), Some(rank)) = (&self.member, rank) {
                             member.has_rank(rank);
+                            self.live.worker.has_rank(rank);
                         }
                         text
                     });
@@ -202,6 +290,12 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 Then::Shown(limit) => {
                     let result = message["body"]["result"].as_str().unwrap_or_default();
                     Ok(escaped(&shortened(result, limit)))
+                }
+                Then::Ranked => {
+                    let result = message["body"]["result"].as_str().unwrap_or_default();
+                    let rank = console_answer(result, RANK_LIMIT).and_then(|(_, rank)| rank);
+                    self.note_rank(rank);
+                    continue;
                 }
                 Then::Done => Ok(String::new()),
             };

@@ -12,6 +12,7 @@ use crate::dap::attach::{fingerprint, for_worker, source_note};
 use crate::dap::attach_selector::OnClose;
 use crate::dap::client::{Goodbye, Quirks};
 use crate::dap::message_filter::MessageFilter;
+use crate::dap::opened::in_console;
 use crate::dap::refusal::close_with;
 use crate::dap::selection::ChildSessions;
 use crate::debugger::Worker;
@@ -21,13 +22,16 @@ use crate::session::{GroupMember, Permit, WorkerEnd};
 use crate::telemetry::metrics::{Outcome, RefusalKind};
 use crate::upstream::{self, ConnectError};
 use crate::wire::dap::conversation::Conversation;
-use crate::wire::dap::message::{RefusalCode, Request, request};
+use crate::wire::dap::message::{RefusalCode, Request, notice, request};
 use crate::wire::dap::names::Command;
 use crate::wire::json::take;
 use crate::wire::peer_stream::PeerStream;
 
 /// The same where the client knows of the end, or waits for an answer to its `attach`.
 pub(super) const WHY_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often a debugger that answers too late is tried again.
+const MAX_RETRIES: u32 = 3;
 
 /// What the client sent so far.
 pub(in crate::dap) struct Opening {
@@ -70,15 +74,67 @@ pub(super) struct OpenedDebugger {
 }
 
 impl Opening {
-    /// Connects, and says to the worker's debugger what the client has said to the relay.
-    pub(super) async fn say(
+    /// Opens the debugger as [`Self::say`] does. One that answers too late, as on a loaded node, is tried again, each time for twice
+    /// as long, while its process lives and the client stays.
+    pub(super) async fn reach<S: PeerStream>(
+        &self,
+        context: &Context,
+        begun: &mut Begun<'_>,
+        filter: &MessageFilter,
+        client: &mut Conversation<S>,
+    ) -> Result<OpenedDebugger, ConnectError> {
+        let mut patience = context.config.dap.connect_timeout;
+        let mut tried = self.say(context, &begun.permit, filter, patience).await;
+        for retry in 0..MAX_RETRIES {
+            let Err(why) = &tried else { break };
+            if !why.is_late() || begun.permit.ask_why_died(Duration::ZERO).await.is_some() {
+                break;
+            }
+            patience *= 2;
+            if retry == 0 {
+                let title = begun.permit.breakpoint().title();
+                let text = format!(
+                    "{title} is slow to attach: {why}; the relay tries again, each time for longer"
+                );
+                self.report(context, begun, client, text).await;
+            }
+            tried = tokio::select! {
+                tried = self.say(context, &begun.permit, filter, patience) => tried,
+                left = leaves(client) => return Err(left),
+            };
+        }
+        tried
+    }
+
+    /// Tells the console of the cluster session that had the client open this one, or else of this one.
+    async fn report<S: PeerStream>(
+        &self,
+        context: &Context,
+        begun: &Begun<'_>,
+        client: &mut Conversation<S>,
+        text: String,
+    ) {
+        let families = &context.sessions.families;
+        let principal = begun.permit.principal();
+        match &self.member {
+            Some(member) => _ = families.not_opened(member.family(), principal, text, None),
+            // One that is gone is noticed by what follows.
+            None => _ = client.send(&notice(&text, false)).await,
+        }
+    }
+
+    /// Connects, and says to the worker's debugger what the client has said to the relay, within `patience`.
+    async fn say(
         &self,
         context: &Context,
         permit: &Permit,
         filter: &MessageFilter,
+        patience: Duration,
     ) -> Result<OpenedDebugger, ConnectError> {
         let dap = &context.config.dap;
-        let mut worker = upstream::connect(context, permit, dap.max_handshake_frame).await?;
+        let connected =
+            upstream::connect_within(context, permit, dap.max_handshake_frame, patience);
+        let mut worker = connected.await?;
         let replay = async {
             // Behind the greeting: debugpy's adapter (1.8.22, `adapter/clients.py`) loses what it reads before that.
             worker.send_body(self.initialize.body.as_bytes()).await?;
@@ -102,7 +158,7 @@ impl Opening {
             worker.send(&attach).await?;
             Ok::<_, ConnectError>((capabilities, print, note))
         };
-        match timeout(dap.connect_timeout, replay).await {
+        match timeout(patience, replay).await {
             Ok(Ok((capabilities, attach, note))) => Ok(OpenedDebugger {
                 worker,
                 capabilities,
@@ -110,9 +166,30 @@ impl Opening {
                 note,
             }),
             Ok(Err(why)) => Err(why),
-            Err(_) => Err(ConnectError::TimedOut(dap.connect_timeout)),
+            Err(_) => Err(ConnectError::TimedOut(patience)),
         }
     }
+}
+
+/// Resolves when the client leaves, which is answered, with the reason not to try any more. Cancel safe between messages.
+async fn leaves<S: PeerStream>(client: &mut Conversation<S>) -> ConnectError {
+    loop {
+        let Ok(mut message) = client.read().await else {
+            break;
+        };
+        let Some(request) = Request::read(&mut message) else {
+            continue;
+        };
+        let leaves = request.leaves();
+        let answer = match leaves {
+            true => request.success(Value::Null),
+            false => request.failure("the debugger of the task has not answered yet"),
+        };
+        if client.send(&answer).await.is_err() || leaves {
+            break;
+        }
+    }
+    ConnectError::NoWay("the client has left".to_owned())
 }
 
 /// Ends a session whose worker was not reached, and tells `client`, which has asked by `attach`, `why`.
@@ -142,6 +219,8 @@ pub(super) async fn not_reached<S: PeerStream>(
             }
         }
     };
+    let principal = begun.permit.principal();
+    let answer = in_console((context, principal), &attach.arguments, answer, None);
     let (permit, closing) = begun.part();
     drop(permit);
     close_with(client, &answer).await;

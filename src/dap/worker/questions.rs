@@ -26,6 +26,8 @@ pub(super) struct Questions {
     /// The task was last let run, or had to stop, for the session's own client, and not for the lead's.
     pub(super) runs_for_client: bool,
     pub(super) halt: Halt,
+    /// The process was asked for its rank, for a breakpoint that goes by it.
+    pub(super) rank_asked: bool,
 }
 
 /// Whether the task was told to stop for the lead, and has not come to that.
@@ -53,10 +55,16 @@ pub(super) enum Then {
     Evaluate(Arc<str>, bool, usize),
     /// It names the frame, which is told.
     Place,
+    /// It names the frame in which what is typed is completed, by these arguments.
+    Complete(Value),
+    /// It has the completions.
+    Completed,
     /// It has the value, by the relay's own expression, of so many characters.
     Told(usize),
     /// It has the value as the debugger shows it, of which so many characters are told.
     Shown(usize),
+    /// It has the rank of the process, for the client of the session.
+    Ranked,
     /// It is done.
     Done,
 }
@@ -86,6 +94,11 @@ impl Questions {
             // The lead may no longer wait for it.
             let _ = question.answer.send(Err(why.to_owned()));
         }
+    }
+
+    /// Whether an answer has come that was not looked at.
+    pub(super) fn are_answered(&self) -> bool {
+        !self.came.is_empty()
     }
 
     /// A question that is answered, with the answer.

@@ -103,7 +103,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                             break;
                         }
                     }
-                    if self.member.is_some() {
+                    if self.member.is_some() || self.questions.are_answered() {
                         Box::pin(self.go_on_with_group()).await;
                     }
                     if self.splice.finished() || self.is_done() {

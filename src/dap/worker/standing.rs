@@ -43,7 +43,12 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         {
             member.asks_others();
         }
-        if let Some(place) = place_in(&answer["body"]) {
+        // A question of the relay's own may be answered when the program runs again.
+        let stands = self.stands.any();
+        if let Some(place) = place_in(&answer["body"]).filter(|_| stands) {
+            if let Some(member) = &self.member {
+                member.stands_at(place.clone());
+            }
             self.standing = Looks {
                 left: 0,
                 told: true,

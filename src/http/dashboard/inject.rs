@@ -5,6 +5,8 @@ use bytes::Bytes;
 use hyper::header::{CONTENT_ENCODING, HeaderMap};
 use serde_json::{Map, Value};
 
+use crate::ray::registry::SUBMITTER;
+
 /// By which Ray is told of a function that changes runtime environments.
 const HOOK: &str = "RAY_RUNTIME_ENV_HOOK";
 /// The relay's.
@@ -34,6 +36,22 @@ pub(super) fn with_hook(headers: &HeaderMap, description: &[u8]) -> Option<Bytes
     {
         variables.insert(THEN.to_owned(), own);
     }
+    serde_json::to_vec(&job).ok().map(Bytes::from)
+}
+
+/// The job that `description` is of, with `subject` as its submitter in the metadata that Ray keeps with it, whatever it said
+/// itself; `None`: it is none that can be read.
+pub(super) fn with_submitter(
+    headers: &HeaderMap,
+    description: &[u8],
+    subject: &str,
+) -> Option<Bytes> {
+    if headers.contains_key(CONTENT_ENCODING) {
+        return None;
+    }
+    let mut job: Map<String, Value> = serde_json::from_slice(description).ok()?;
+    let metadata = object(&mut job, "metadata")?;
+    metadata.insert(SUBMITTER.to_owned(), subject.into());
     serde_json::to_vec(&job).ok().map(Bytes::from)
 }
 
@@ -77,6 +95,24 @@ mod tests {
         );
         // Twice is once.
         assert_eq!(injected(&with).unwrap(), with);
+    }
+
+    #[test]
+    fn a_submitted_job_names_its_submitter_whatever_it_says_itself() {
+        let marked = |job: &Value| -> Option<Value> {
+            let text = job.to_string();
+            let marked = with_submitter(&HeaderMap::new(), text.as_bytes(), "ann")?;
+            Some(serde_json::from_slice(&marked).unwrap())
+        };
+        let own = json!({"entrypoint": "x", "metadata": {"a": "1", SUBMITTER: "bob"}});
+        let metadata = json!({"a": "1", SUBMITTER: "ann"});
+        assert_eq!(marked(&own).unwrap()["metadata"], metadata);
+        let plain = json!({"entrypoint": "x", "metadata": null});
+        assert_eq!(
+            marked(&plain).unwrap()["metadata"],
+            json!({SUBMITTER: "ann"})
+        );
+        assert_eq!(marked(&json!({"metadata": "bob"})), None);
     }
 
     #[test]

@@ -92,6 +92,38 @@ pub(crate) fn numbered(rows: &[&Value]) -> Vec<(Who, Numbers)> {
     all
 }
 
+/// The members that `rows` of the list are about, in this order: each by its rank where that is known and no other member of its
+/// group has the same one, and else by its pid. A count of members is never a rank.
+pub(crate) fn identified(rows: &[&Value]) -> Vec<Who> {
+    let jobs: BTreeSet<_> = rows.iter().map(|row| row["job_id"].as_str()).collect();
+    let all: Vec<Who> = rows
+        .iter()
+        .map(|row| Who::read(row, jobs.len() > 1))
+        .collect();
+    let mut ranks: BTreeMap<(&str, u32), usize> = BTreeMap::new();
+    let mut pids: BTreeMap<Option<u64>, usize> = BTreeMap::new();
+    for (who, row) in all.iter().zip(rows) {
+        if let Some(rank) = who.number {
+            *ranks.entry((&who.group, rank)).or_default() += 1;
+        }
+        *pids.entry(row["pid"].as_u64()).or_default() += 1;
+    }
+    let identify = |(who, row): (&Who, &&Value)| {
+        let is_alone = |rank: &u32| ranks.get(&(&*who.group, *rank)) == Some(&1);
+        let name = match row["pid"].as_u64() {
+            Some(0) | None => who.name.clone(),
+            Some(pid) if pids.get(&Some(pid)) == Some(&1) => format!("pid {pid}"),
+            Some(pid) => format!("pid {pid} @ {}", Row::read(row).node),
+        };
+        Who {
+            group: who.group.clone(),
+            number: who.number.filter(is_alone),
+            name,
+        }
+    };
+    all.iter().zip(rows).map(identify).collect()
+}
+
 /// One of many as JSON: who that is, its `row` of the list, and why it gave no answer.
 pub(crate) fn json((who, numbers): &(Who, Numbers), row: &Value, error: Option<&str>) -> Value {
     json!({"group": who.group, "number": who.number, "numbers": numbers.word(), "breakpoint": row, "error": error})
@@ -130,6 +162,30 @@ impl<'a> Names<'a> {
         &self.groups
     }
 
+    /// What `members` of `group` are called, of which not each has a number of its own: the numbers first, unless two share one.
+    fn mixed(&self, group: &str, members: &[&Who]) -> String {
+        let of_group = self.groups.get(group).into_iter().flatten();
+        let known: Vec<u32> = of_group.filter_map(|at| self.all[*at].number).collect();
+        let are_distinct = known.iter().collect::<BTreeSet<_>>().len() == known.len();
+        let is_numbered = |who: &&Who| are_distinct && who.number.is_some();
+        let (ranked, rest): (Vec<&Who>, Vec<&Who>) =
+            members.iter().partition(|who| is_numbered(who));
+        let are_all = self.groups[group].len() == members.len();
+        // All of them are no names that stand on each line.
+        let names_all = rest.len() == 1 || rest.len() <= NAMED && !(are_all && ranked.is_empty());
+        let names = rest.iter().map(|who| who.name.clone());
+        let ranks = (!ranked.is_empty()).then(|| numbers(&ranked));
+        match (ranks, names_all) {
+            (None, false) => format!("{group} ×{}", rest.len()),
+            (Some(ranks), false) => format!("{ranks}, {} without a rank", rest.len()),
+            (ranks, true) => ranks
+                .into_iter()
+                .chain(names)
+                .collect::<Vec<_>>()
+                .join(", "),
+        }
+    }
+
     /// Whether each member of `group` has a number of its own.
     fn are_numbered(&self, group: &str) -> bool {
         let all = self.groups.get(group).into_iter().flatten();
@@ -151,14 +207,13 @@ impl<'a> Names<'a> {
                 .map(|(group, members)| match (self.are_numbered(group), alone) {
                     (true, true) => numbers(&members),
                     (true, false) => format!("{group} {}", numbers(&members)),
-                    // All of them are no names that stand on each line.
-                    _ if members.len() == 1
-                        || members.len() <= NAMED && self.groups[group].len() != members.len() =>
-                    {
-                        let names: Vec<_> = members.iter().map(|who| &*who.name).collect();
-                        names.join(", ")
-                    }
-                    _ => format!("{group} ×{}", members.len()),
+                    (false, true) => self.mixed(group, &members),
+                    (false, false) => match self.mixed(group, &members) {
+                        called if called.starts_with(|c: char| c.is_ascii_digit()) => {
+                            format!("{group} {called}")
+                        }
+                        called => called,
+                    },
                 });
         called.collect::<Vec<_>>().join("; ")
     }
@@ -230,6 +285,30 @@ mod tests {
             row("f", Some(1), "10.0.0.1", 2),
         ];
         assert_eq!(of(&twice), [(Some(0), Ordinals), (Some(1), Ordinals)]);
+    }
+
+    #[test]
+    fn a_member_without_a_known_rank_is_identified_by_its_pid_and_never_counted() {
+        let rows = [
+            row("f", Some(5), "10.0.0.1", 1),
+            row("f", None, "10.0.0.1", 2),
+            row("f", Some(2), "10.0.0.1", 3),
+            row("f", Some(7), "10.0.0.1", 4),
+            row("f", Some(7), "10.0.0.1", 6),
+        ];
+        let all = identified(&rows.iter().collect::<Vec<_>>());
+        let names = Names::new(&all);
+        assert_eq!(names.of(&[0].into()), "5");
+        assert_eq!(names.of(&[1].into()), "pid 2");
+        assert_eq!(names.of(&[0, 1, 2].into()), "2,5, pid 2");
+        // Two that claim one rank have none.
+        assert_eq!(names.of(&[3].into()), "pid 4");
+        assert_eq!(names.of(&[3, 4].into()), "pid 4, pid 6");
+        let unknown = [rows[1].clone(), row("f", None, "10.0.0.2", 2)];
+        let all = identified(&unknown.iter().collect::<Vec<_>>());
+        let names = Names::new(&all);
+        assert_eq!(names.of(&[0].into()), "pid 2 @ 10.0.0.1");
+        assert_eq!(names.of(&[0, 1].into()), "f ×2");
     }
 
     #[test]

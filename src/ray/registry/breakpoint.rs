@@ -106,6 +106,9 @@ pub struct Location {
     pub function: String,
 }
 
+/// The key of a job's metadata under which a relay has written who submitted the job.
+pub(crate) const SUBMITTER: &str = "ray_relay_submitter";
+
 /// Longest name of a file or function that a debugger says, in characters.
 const LONGEST_PLACE: usize = 120;
 
@@ -147,6 +150,8 @@ pub struct Names {
     pub job_id: Option<String>,
     /// Submission id of the job, where it was submitted through the job API.
     pub submission_id: Option<String>,
+    /// Name of the principal that submitted the job through a relay.
+    pub submitter: Option<String>,
     /// Task, where the worker runs one (a Serve replica and a driver do not).
     pub task_id: Option<String>,
     /// Actor id (hex), where the worker is one.
@@ -157,6 +162,8 @@ pub struct Names {
     pub namespace: Option<String>,
     /// Rank or index within its group, where it can be derived: by the environment that Ray starts it with, or by names.
     pub rank: Option<u32>,
+    /// The rank is certain: the process itself says it, or the environment that Ray starts it with. One that a name says is not.
+    pub rank_is_certain: bool,
     /// The rank among those of its node, where its environment says it.
     pub local_rank: Option<u32>,
     /// How many there are of the group, where its environment says it.
@@ -176,6 +183,14 @@ impl Names {
         self.group
             .as_deref()
             .is_some_and(|group| group.starts_with(SERVE))
+    }
+
+    /// Keeps the rank that the process has said, as `before` has it: of the same actor, or the same task.
+    pub(super) fn keep_rank(&mut self, before: &Self) {
+        let runs = |names: &Self| names.actor_id.clone().or_else(|| names.task_id.clone());
+        if before.rank_is_certain && !self.rank_is_certain && runs(self) == runs(before) {
+            (self.rank, self.rank_is_certain) = (before.rank, true);
+        }
     }
 }
 
@@ -282,14 +297,14 @@ impl Breakpoint {
     }
 
     /// The same for an editor's list of sessions, which shows the first ten characters or so: what tells it from others
-    /// that run the same comes first, e.g. `#3 Trainer.step · pid 4711 @ 10.0.0.7`, or `pid 4711 square @ 10.0.0.7`
+    /// that run the same comes first, e.g. `rank 3 · Trainer.step · pid 4711 @ 10.0.0.7`, or `pid 4711 · square @ 10.0.0.7`
     /// where no rank is known.
     pub fn session_name(&self) -> String {
         let what = self.runs() + &self.stopped_at();
         match (self.names.rank, self.pid) {
-            (Some(rank), _) => format!("#{rank} {what}{}", self.lives(true)),
+            (Some(rank), _) => format!("rank {rank} · {what}{}", self.lives(true)),
             (None, 0) => what + &self.lives(true),
-            (None, pid) => format!("pid {pid} {what}{}", self.lives(false)),
+            (None, pid) => format!("pid {pid} · {what}{}", self.lives(false)),
         }
     }
 

@@ -135,6 +135,16 @@ impl Claim {
         });
     }
 
+    /// Takes note of the rank that the worker's process has said.
+    pub fn has_rank(&self, rank: u32) {
+        let held = &self.lease.held;
+        let (cluster, key) = (self.cluster.place, held.breakpoint.key());
+        self.shared.change(|state, _| {
+            let changes = state.has_rank(cluster, key, held.number, rank);
+            (changes, ())
+        });
+    }
+
     /// Has `holder` shown as who holds the breakpoint from now on.
     pub fn held_by(&self, holder: Holder) {
         let held = &self.lease.held;

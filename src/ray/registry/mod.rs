@@ -61,6 +61,7 @@ use shared::Shared;
 pub use crate::hold::{Holder, RayNode};
 pub(crate) use again::names_worker;
 pub use attribution::{Attributed, Attribution, AttributionError, Owner, Resident};
+pub(crate) use breakpoint::SUBMITTER;
 pub use breakpoint::{
     BadBreakpointId, Breakpoint, BreakpointId, Kind, Location, Names, Reason, Registered, State,
 };

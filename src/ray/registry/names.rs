@@ -101,6 +101,7 @@ fn of_task_called(row: &TaskRow, name: &str) -> Names {
     let world = WorldRank::of(&environment);
     Names {
         rank: world.rank.or_else(|| rank_in(name)),
+        rank_is_certain: world.rank.is_some(),
         local_rank: world.local_rank,
         world_size: world.world_size,
         name: Some(shortened(name)),
@@ -159,8 +160,10 @@ pub(super) fn add_actor(names: &mut Names, actor: &ActorRow) {
     let world = WorldRank::of(&environment);
     names.local_rank = world.local_rank.or(names.local_rank);
     names.world_size = world.world_size.or(names.world_size);
-    names.rank = world
-        .rank
+    let certain = names.rank.filter(|_| names.rank_is_certain);
+    let certain = world.rank.or(certain);
+    names.rank_is_certain = certain.is_some();
+    names.rank = certain
         .or_else(|| rank_in(&actor.name))
         .or_else(|| trailing_index(&actor.name))
         .or_else(|| rank_in(&actor.repr_name))
@@ -170,6 +173,13 @@ pub(super) fn add_actor(names: &mut Names, actor: &ActorRow) {
 /// Adds what only the row of its job knows.
 pub(super) fn add_job(names: &mut Names, job: &JobRow) {
     names.submission_id = known(&job.submission_id);
+    names.submitter = submitter(job);
+}
+
+/// Who has submitted `job` through a relay.
+fn submitter(job: &JobRow) -> Option<String> {
+    let metadata = job.metadata.as_ref()?;
+    (!metadata.submitter.is_empty()).then(|| metadata.submitter.clone())
 }
 
 /// What an actor's row tells by itself: a Serve replica has no task row while it handles a request.
@@ -230,6 +240,7 @@ pub(super) fn of_driver(job_id: &str, job: Option<&JobRow>) -> Found {
         group: Some(DRIVER.to_owned()),
         job_id: known(job_id),
         submission_id: job.and_then(|job| known(&job.submission_id)),
+        submitter: job.and_then(submitter),
         unpacked_working_dir: environment.is_some_and(RuntimeEnv::unpacks),
         // Ray gives a driver nothing.
         resources: Some(Resources::default()),

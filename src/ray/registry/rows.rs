@@ -291,6 +291,15 @@ pub(super) struct JobRow {
     pub(super) start_time: Option<u64>,
     #[serde(default, deserialize_with = "lenient")]
     pub(super) runtime_env: Option<RuntimeEnv>,
+    #[serde(default, deserialize_with = "lenient")]
+    pub(super) metadata: Option<JobMetadata>,
+}
+
+/// Of the metadata of a job what the relay has put there.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct JobMetadata {
+    #[serde(default, rename = "ray_relay_submitter", deserialize_with = "text")]
+    pub(super) submitter: String,
 }
 
 /// Jobs that are asked for one by one where a head has more tasks than it tells at once.

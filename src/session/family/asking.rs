@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
 use tokio::sync::oneshot;
 
+use crate::ray::registry::BreakpointId;
 use crate::wire::dap::names::Command;
 
 /// Questions that wait for one session.
@@ -23,6 +25,10 @@ pub enum Wish {
     },
     /// Tells where it stands, as its own client is shown it.
     Place,
+    /// Completes what is typed, by the arguments of that request.
+    Complete(Value),
+    /// Shows its files as those of this folder, or as its worker has them where it is empty.
+    Map(Arc<str>),
     /// Runs on.
     Continue,
     /// Runs to its next line.
@@ -36,11 +42,23 @@ pub enum Wish {
 }
 
 impl Wish {
+    /// Has the process say its rank, which comes with the value of every expression.
+    pub(crate) fn rank() -> Self {
+        Self::Evaluate {
+            text: "None".into(),
+            statement: false,
+            limit: 8,
+        }
+    }
+
     /// The request by which the protocol has it; of an evaluation and a place the one that tells.
     pub(crate) fn command(&self) -> Command {
         match self {
             Self::Evaluate { .. } => Command::Evaluate,
             Self::Place => Command::StackTrace,
+            Self::Complete(_) => Command::Completions,
+            // As the debugger is told of it.
+            Self::Map(_) => Command::Evaluate,
             Self::Continue => Command::Continue,
             Self::Next => Command::Next,
             Self::StepIn => Command::StepIn,
@@ -53,7 +71,11 @@ impl Wish {
     pub(crate) fn lets_run(&self) -> bool {
         match self {
             Self::Continue | Self::Next | Self::StepIn | Self::StepOut => true,
-            Self::Evaluate { .. } | Self::Place | Self::Pause => false,
+            Self::Evaluate { .. }
+            | Self::Place
+            | Self::Complete(_)
+            | Self::Map(_)
+            | Self::Pause => false,
         }
     }
 }
@@ -61,16 +83,26 @@ impl Wish {
 /// What came of it: the value, or nothing where none was asked for; an error is a clause about the task.
 pub type Answer = Result<String, String>;
 
-/// Lines that wait for the lead's client; more are counted.
-pub(super) const LOGGED: usize = 256;
+/// Reports that wait for the lead's client; more are dropped.
+pub(super) const MAX_REPORTS: usize = 256;
 
-/// What a breakpoint has logged in the task of this session.
+/// What a session of the family reports to the lead's client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Logged {
-    /// The session.
-    pub session: u64,
-    /// A line, or several.
-    pub text: String,
+pub enum Report {
+    /// What a breakpoint has logged in its task.
+    Logged {
+        /// The session.
+        session: u64,
+        /// A line, or several.
+        text: String,
+    },
+    /// A session that the client was asked to open is late, or was refused: a sentence.
+    NotOpened {
+        /// The sentence.
+        text: String,
+        /// Its breakpoint, where another session has that: it is opened once it is free.
+        taken: Option<BreakpointId>,
+    },
 }
 
 /// A question to one session.

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::asking::Asked;
-use crate::ray::registry::{Breakpoint, BreakpointId};
+use crate::ray::registry::{Breakpoint, BreakpointId, Location};
 
 /// How long after the last goodbye of a family another one counts as said with it: VS Code says all within a millisecond,
 /// and a network has its own pace.
@@ -58,6 +58,8 @@ pub struct GroupTask {
     pub followed: u64,
     /// Its rank, where its process has told it.
     pub rank: Option<u32>,
+    /// Where the program stands, by the last stop that its session relayed.
+    pub location: Option<Arc<Location>>,
 }
 
 /// By which a session of a family is asked.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::GroupMember;
-use super::asking::{Logged, WAITING};
+use super::asking::{Report, WAITING};
 use super::leaving::{GroupTask, MemberLine, Members, One};
-use crate::ray::registry::Breakpoint;
+use crate::ray::registry::{Breakpoint, Location};
 
 impl GroupMember {
     /// The task of this session asks that the others of its job stop with it.
@@ -35,6 +35,7 @@ impl GroupMember {
             asks: false,
             followed: 0,
             rank: None,
+            location: None,
         };
         self.tell(|one| one.line = Some(MemberLine { task, questions }));
     }
@@ -55,6 +56,7 @@ impl GroupMember {
                     task.stands = stands;
                     task.stops += u64::from(stands);
                     task.arriving = false;
+                    task.location = None;
                     if stands {
                         task.since = members.stops;
                     }
@@ -88,14 +90,19 @@ impl GroupMember {
         self.tell_of_task(|task| task.rank = Some(rank));
     }
 
+    /// The task stands at `location`.
+    pub fn stands_at(&self, location: Location) {
+        self.tell_of_task(|task| task.location = Some(Arc::new(location)));
+    }
+
     /// A breakpoint has logged `text` in the task. Whether the lead's client will see it: one that reads too slowly does not.
     pub fn logs(&self, text: String) -> bool {
         let known = self.families.lock();
         let session = self.session;
-        let logged = Logged { session, text };
+        let logged = Report::Logged { session, text };
         known
             .get(&self.name)
-            .is_some_and(|family| family.logs.try_send(logged).is_ok())
+            .is_some_and(|family| family.reports.try_send(logged).is_ok())
     }
 
     fn tell_of_task(&self, what: impl FnOnce(&mut GroupTask)) {

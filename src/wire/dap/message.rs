@@ -95,6 +95,17 @@ impl Request {
         self.success(json!({ "breakpoints": taken }))
     }
 
+    /// A good answer to a request that sets breakpoints where no debugger has taken them: an editor shows them as not set.
+    pub fn breakpoints_pending(&self) -> Value {
+        const WHY: &str = "no attached task has this file yet; a breakpoint is set in each task that opens as a session";
+        let mut answer = self.breakpoints_taken();
+        let all = answer["body"]["breakpoints"].as_array_mut();
+        for one in all.into_iter().flatten() {
+            (one["verified"], one["message"]) = (false.into(), WHY.into());
+        }
+        answer
+    }
+
     /// [`Request::failure`] of that `code`.
     pub fn refusal(&self, code: RefusalCode, sentence: &str) -> Value {
         let mut answer = self.failure(sentence);
@@ -180,12 +191,15 @@ pub fn notice(text: &str, important: bool) -> Value {
 }
 
 /// The head says that the task of `title`, which the client let run, has ended. For people as [`notice`], for programs by
-/// `data` ([`tells_task_end`]).
-pub fn task_end(title: &str) -> Value {
+/// `data` ([`tells_task_end`]). An actor has one with each call: `again`, people see no line of it.
+pub fn task_end(title: &str, again: bool) -> Value {
     let text = format!(
         "{title} has ended; this session stays with its worker, for a later task that stops there, until you disconnect"
     );
     let mut told = notice(&text, false);
+    if again {
+        told["body"]["category"] = "telemetry".into();
+    }
     told["body"]["data"] = json!({"rayRelay": "taskEnded"});
     told
 }
@@ -230,6 +244,14 @@ mod tests {
             let request = Request { seq: 1.into(), command: "attach".to_owned(), arguments: Value::Null };
             proptest::prop_assert_eq!(as_shown(&request.failure(&sentence)), sentence);
         }
+    }
+
+    #[test]
+    fn the_end_of_a_task_is_shown_once_and_told_to_programs_each_time() {
+        let (first, again) = (task_end("f", false), task_end("f", true));
+        assert_eq!(first["body"]["category"], "console");
+        assert_eq!(again["body"]["category"], "telemetry");
+        assert!(tells_task_end(&first["body"]) && tells_task_end(&again["body"]));
     }
 
     #[test]

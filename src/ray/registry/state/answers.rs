@@ -327,6 +327,7 @@ impl State {
                 Certainty::Likely => stop > 1 && entry.wants_names(),
                 Certainty::Provisional => true,
             };
+            names.keep_rank(&next.names);
             next.names = Arc::new(names);
         }
         if let Some(stopped) = found.stop {

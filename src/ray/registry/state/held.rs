@@ -67,6 +67,24 @@ impl State {
             .collect()
     }
 
+    /// The process of `key` has said its rank to the session of `claim`.
+    pub(in crate::ray::registry) fn has_rank(
+        &mut self,
+        cluster: Cluster,
+        key: &str,
+        claim: u64,
+        rank: u32,
+    ) -> Changes {
+        let entry = self.clusters[cluster].entries.get(key);
+        let Some(entry) = entry.filter(|entry| entry.hold.is_by(claim)) else {
+            return Changes::new();
+        };
+        let mut next = Breakpoint::clone(entry.breakpoint());
+        let names = Arc::make_mut(&mut next.names);
+        (names.rank, names.rank_is_certain) = (Some(rank), true);
+        self.named(cluster, key, next)
+    }
+
     /// The task at which `claim` began has ended; the session has not.
     pub(in crate::ray::registry) fn task_ended(
         &mut self,

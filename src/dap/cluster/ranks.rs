@@ -1,0 +1,148 @@
+//! Asks processes of tasks that wait for their ranks, before the client opens sessions for them: a session keeps the name that it
+//! is opened with, and an order of tasks is no rank.
+//!
+//! Each question is a session like every other one, on record and for a permit, by the permission `view`: what runs in the worker is
+//! the relay's own probe. The task stays as it is.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use serde_json::Map;
+
+use crate::connection::summary::Summary;
+use crate::context::Context;
+use crate::identity::Principal;
+use crate::pdb;
+use crate::policy::Scope;
+use crate::ray::registry::{Breakpoint, Kind};
+use crate::recording::Protocol;
+use crate::session::family::Stop;
+use crate::session::live::Begun;
+use crate::session::state::SessionState;
+use crate::session::{Permit, authorise};
+use crate::telemetry::metrics::{Outcome, SessionProtocol};
+use crate::upstream;
+use crate::wire::prefixed::Prefixed;
+
+/// What the client of such a session calls itself.
+const CLIENT: &str = "ray-relay rank";
+
+/// Processes that are asked at a time.
+const MAX_AT_A_TIME: usize = 8;
+
+/// How long a process may take to say its rank.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long the worker is waited for when its process was asked.
+const RETURN_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The questions of one cluster session.
+pub(super) struct RankQueries<'a> {
+    context: &'a Context,
+    principal: &'a Principal,
+    summary: &'a Summary,
+    waiting: VecDeque<Arc<Breakpoint>>,
+    asking: FuturesUnordered<Pin<Box<dyn Future<Output = Stop> + Send + 'a>>>,
+}
+
+impl<'a> RankQueries<'a> {
+    pub(super) fn new(
+        context: &'a Context,
+        principal: &'a Principal,
+        summary: &'a Summary,
+    ) -> Self {
+        Self {
+            context,
+            principal,
+            summary,
+            waiting: VecDeque::new(),
+            asking: FuturesUnordered::new(),
+        }
+    }
+
+    /// Asks the process of `breakpoint`, in its turn.
+    pub(super) fn ask(&mut self, breakpoint: Arc<Breakpoint>) {
+        self.waiting.push_back(breakpoint);
+        self.begin();
+    }
+
+    fn begin(&mut self) {
+        while self.asking.len() < MAX_AT_A_TIME
+            && let Some(breakpoint) = self.waiting.pop_front()
+        {
+            let (context, principal, summary) = (self.context, self.principal, self.summary);
+            self.asking.push(Box::pin(async move {
+                let stop = (breakpoint.id, breakpoint.stop);
+                // What is not known of a rank is shown as a pid.
+                let _ = asked(context, principal, summary, &breakpoint).await;
+                stop
+            }));
+        }
+    }
+
+    /// Resolves with one that was asked, whatever came of it; never where there is none. Cancel safe.
+    pub(super) async fn next(&mut self) -> Stop {
+        match self.asking.next().await {
+            Some(stop) => {
+                self.begin();
+                stop
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Asks the process of `breakpoint`; the registry has the answer. `None`: it was not asked, or gave none.
+async fn asked(
+    context: &Context,
+    principal: &Principal,
+    summary: &Summary,
+    breakpoint: &Arc<Breakpoint>,
+) -> Option<()> {
+    let Kind::Debugpy = breakpoint.kind else {
+        return None;
+    };
+    let authorized = authorise(principal, breakpoint, Scope::View).ok()?;
+    let session = context.sessions.table.open(summary);
+    session.set_state(SessionProtocol::Dap, SessionState::Looking);
+    session.set_client(CLIENT.to_owned());
+    session.set_principal(principal.clone());
+    let holder = session.holder(principal, CLIENT);
+    let permit = Permit::acquire(&context.registry, authorized, holder).ok()?;
+    let mut details = Map::new();
+    details.insert("protocol".into(), SessionProtocol::Dap.label().into());
+    details.insert("client".into(), CLIENT.into());
+    details.insert("scope".into(), Scope::View.word().into());
+    let (services, protocol) = (context.services(), Protocol::Dap);
+    let begun = Begun::begin(services, &session, permit, protocol, CLIENT, details);
+    let begun = begun.await.ok()?;
+    let most = context.config.dap.max_handshake_frame;
+    let connected = upstream::connect(context, &begun.permit, most).await;
+    let Ok(worker) = connected else {
+        let (permit, closing) = begun.part();
+        permit.end(RETURN_TIMEOUT).await;
+        closing.end(Outcome::Refused).await;
+        return None;
+    };
+    let live = begun.attached();
+    let (stream, read) = worker.into_parts();
+    let stream = Prefixed::new(read.into(), stream);
+    let account = context.account(principal);
+    let told = pdb::rank(stream, CLIENT, &account, ANSWER_TIMEOUT).await;
+    if let Ok(Some(rank)) = told {
+        live.worker.has_rank(rank);
+    }
+    let outcome = match told {
+        Ok(_) => Outcome::Client,
+        Err(_) => Outcome::Upstream,
+    };
+    let (attached, closing) = live.part();
+    attached.end(RETURN_TIMEOUT).await;
+    closing.end(outcome).await;
+    session.ended(outcome);
+    Some(())
+}

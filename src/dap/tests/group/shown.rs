@@ -1,0 +1,230 @@
+//! What "Ray" shows of its tasks: true ranks, places, and the relay's own commands.
+
+use super::*;
+
+/// Two ranks of which the list knows no rank.
+fn unranked() -> [Breakpoint; 2] {
+    [1, 2].map(|n| {
+        let mut breakpoint = paused("Trainer.step", n);
+        breakpoint.names_mut().job_id = Some("01000000".to_owned());
+        breakpoint
+    })
+}
+
+async fn scene(losses: [&'static str; 2]) -> GroupScene {
+    let arguments = json!({"name": "Ray", "workspaceFolder": "/home/ann"});
+    GroupScene::with(unranked(), context(|_| {}), arguments, losses).await
+}
+
+async fn name_of_frame(parent: &mut Debugger) -> Value {
+    parent.event("stopped").await;
+    let stack = json!({"threadId": 1, "startFrame": 0, "levels": 20});
+    let answer = parent.ask("stackTrace", stack).await;
+    answer["body"]["stackFrames"][0]["name"].clone()
+}
+
+/// The order of workers is none of ranks.
+#[tokio::test]
+async fn processes_are_asked_for_their_ranks_before_the_first_frame() {
+    let mut scene = scene(["0.5@5", "nan@2"]).await;
+    assert_eq!(name_of_frame(&mut scene.parent).await, "2,5: train.py:9");
+    let watch = json!({"expression": "loss", "frameId": 1, "context": "watch"});
+    let answer = scene.parent.ask("evaluate", watch).await;
+    assert_eq!(answer["body"]["result"], "2: nan, 5: 0.5", "{answer}");
+    // The list has them from now on.
+    let list = scene.context.registry.snapshot();
+    let ranks = scene.workers.each_ref().map(|worker| {
+        let names = &list.find(worker.breakpoint.id).unwrap().names;
+        (names.rank, names.rank_is_certain)
+    });
+    assert_eq!(ranks, [(Some(5), true), (Some(2), true)]);
+}
+
+#[tokio::test]
+async fn a_task_whose_rank_is_unknown_is_a_pid_and_never_a_number() {
+    let mut scene = scene(["0.5", "nan@3"]).await;
+    let name = name_of_frame(&mut scene.parent).await;
+    assert_eq!(name, "3, pid 101: train.py:9");
+    let watch = json!({"expression": "loss", "frameId": 1, "context": "watch"});
+    let answer = scene.parent.ask("evaluate", watch).await;
+    let shown = answer["body"]["result"].as_str().unwrap();
+    assert!(shown.contains("pid 101: 0.5"), "{answer}");
+}
+
+/// A client opens sessions under names that they keep.
+#[tokio::test]
+async fn sessions_are_opened_in_the_order_of_ranks_and_are_named_by_them() {
+    let context = context(|_| {});
+    let ranked = unranked().map(|mut one| {
+        one.names_mut().group = Some("Trainer".to_owned());
+        one
+    });
+    let mut workers = Vec::new();
+    for (one, rank) in ranked.into_iter().zip([5, 2]) {
+        let worker = Worker::listening(one).await;
+        context.registry.insert(worker.breakpoint.clone());
+        workers.push(tokio::spawn(async move {
+            let (mut dap, _) = worker.attached().await;
+            initialized(&mut dap).await;
+            let evaluate = got(&mut dap, "evaluate").await;
+            let told = json!({"text": "None\n", "total": 4, "rank": rank}).to_string();
+            let body = json!({"result": told, "variablesReference": 0});
+            dap.send(&evaluate.success(body)).await.unwrap();
+            // Nothing is left in it, and it was not let run.
+            loop {
+                let mut message = timeout(PATIENCE, dap.read()).await.unwrap().unwrap();
+                let request = Request::read(&mut message).unwrap();
+                assert_ne!(request.command, "configurationDone");
+                dap.send(&request.success(json!({}))).await.unwrap();
+                if request.command == "disconnect" {
+                    return worker;
+                }
+            }
+        }));
+    }
+    let mut parent = Debugger::connect(&context).await;
+    configured_with(&mut parent, json!({"name": "Ray"})).await;
+    for rank in [2, 5] {
+        let name = announced(&mut parent).await["name"].clone();
+        let begins = format!("rank {rank} · Trainer.step");
+        assert!(name.as_str().unwrap().starts_with(&begins), "{name}");
+    }
+    for worker in workers {
+        worker.await.unwrap();
+    }
+}
+
+/// VS Code asks for the stack of the session alone that is shown.
+#[tokio::test]
+async fn the_place_of_each_task_is_known_from_its_stop() {
+    let mut scene = scene(["0.5@0", "nan@1"]).await;
+    scene.parent.event("stopped").await;
+    let places = |scene: &GroupScene| {
+        let list = scene.context.registry.snapshot();
+        scene.workers.each_ref().map(|worker| {
+            let location = &list.find(worker.breakpoint.id).unwrap().location;
+            location.as_ref().map(ToString::to_string)
+        })
+    };
+    let known = async {
+        while places(&scene).iter().any(Option::is_none) {
+            scene.context.registry.watch().changed().await.unwrap();
+        }
+    };
+    timeout(PATIENCE, known).await.expect("known in time");
+    let each = scene
+        .parent
+        .ask("variables", json!({"variablesReference": 1}));
+    let each = each.await["body"]["variables"].clone();
+    for one in each.as_array().unwrap() {
+        assert_eq!(one["value"], "train.py:9", "{each}");
+    }
+}
+
+#[tokio::test]
+async fn a_command_for_the_relay_holds_for_all_tasks_and_is_sent_to_none_as_python() {
+    let mut scene = scene(["0.5@0", "nan@1"]).await;
+    let typed = |expression: &str| json!({"expression": expression, "context": "repl"});
+    let answer = scene
+        .parent
+        .ask("evaluate", typed("ray-relay localRoot \"\""));
+    let answer = answer.await;
+    let told = answer["body"]["result"].as_str().unwrap();
+    assert!(
+        told.contains("as the worker has them, read-only"),
+        "{answer}"
+    );
+    let other = scene.parent.ask("evaluate", typed("ray-relay list")).await;
+    assert!(
+        other["message"]
+            .as_str()
+            .unwrap()
+            .contains("ray-relay localRoot FOLDER")
+    );
+    for (asked, child) in scene.asked.iter_mut().zip(&mut scene.children) {
+        let evaluate = next_request(asked).await;
+        let expression = evaluate["arguments"]["expression"].as_str().unwrap();
+        assert!(!expression.contains("ray-relay"), "{expression}");
+        // Each editor asks for its files anew.
+        child.event("stopped").await;
+        while let Ok(more) = asked.try_recv() {
+            assert_ne!(more["command"], "evaluate", "{more}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_pause_that_the_client_asked_for_is_shown_to_it() {
+    let mut scene = scene(["0.5@0", "nan@1"]).await;
+    scene.parent.event("stopped").await;
+    let child = &mut scene.children[1];
+    child.ask("continue", json!({"threadId": 7})).await;
+    child.send("pause", json!({"threadId": 7})).await;
+    let stop = child.event("stopped").await;
+    assert_eq!(stop["body"]["reason"], "pause");
+    assert_ne!(stop["body"]["preserveFocusHint"], true, "{stop}");
+}
+
+#[tokio::test]
+async fn a_breakpoint_for_a_rank_says_where_no_rank_is_known() {
+    let mut scene = scene(["0.5", "nan@1"]).await;
+    let breakpoint = json!({"line": 9, "condition": "ray.rank == 3"});
+    let set = json!({"source": {"path": "/app/train.py"}, "breakpoints": [breakpoint]});
+    let [first, second] = &mut scene.children[..] else {
+        panic!("two sessions");
+    };
+    first.send("setBreakpoints", set.clone()).await;
+    let told = first.output("the rank of").await;
+    assert_output(&told, "`ray.rank == 3` does not hold there");
+    second.ask("setBreakpoints", set).await;
+    scene.nobody_else_heard_of_rank().await;
+}
+
+impl GroupScene {
+    /// The second client is told nothing of a rank that its process knows.
+    async fn nobody_else_heard_of_rank(&mut self) {
+        let child = &mut self.children[1];
+        let seq = child.send("threads", json!({})).await;
+        let next = child.until(|m| m["request_seq"] == seq || m["event"] == "output");
+        let next = next.await;
+        assert!(!next.to_string().contains("the rank of"), "{next}");
+    }
+}
+
+/// Two people press F5 at once.
+#[tokio::test]
+async fn a_lost_race_is_a_line_in_the_console_and_no_dialog() {
+    let context = context(|_| {});
+    let worker = Worker::listed(&context).await;
+    let mut parent = Debugger::connect(&context).await;
+    let all = json!({"name": "Ray", "rayRelay": {"all": true}});
+    configured_with(&mut parent, all).await;
+    let configuration = announced(&mut parent).await;
+    let own = json!({"rayRelay": {"breakpoint": worker.breakpoint.id}});
+    let (_other, _) = Debugger::attaching(&context, own).await;
+    let (_dap, _) = worker.attached().await;
+    let (mut child, seq) = Debugger::attaching(&context, configuration).await;
+    let answer = child.answer(seq).await;
+    assert_eq!(answer["success"], false, "{answer}");
+    assert_eq!(answer["body"]["error"]["showUser"], false, "{answer}");
+    assert_output(&parent.output("square").await, "is being debugged by");
+}
+
+/// A node under load.
+#[tokio::test]
+async fn a_debugger_that_answers_late_is_tried_again_and_the_console_says_so() {
+    let context = context(|config| config.dap.connect_timeout = Duration::from_millis(400));
+    let worker = Worker::listed(&context).await;
+    let mut parent = Debugger::connect(&context).await;
+    let all = json!({"name": "Ray", "rayRelay": {"all": true}});
+    configured_with(&mut parent, all).await;
+    let configuration = announced(&mut parent).await;
+    let (mut child, _) = Debugger::attaching(&context, configuration).await;
+    // It does not come to greet this one in time.
+    let slow = worker.accept().await;
+    assert_output(&parent.output("is slow to attach").await, "tries again");
+    drop(slow);
+    let (mut dap, _) = worker.attached().await;
+    initialized(&mut dap).await;
+    child.event("initialized").await;
+}
