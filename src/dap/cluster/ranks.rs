@@ -19,7 +19,7 @@ use crate::identity::Principal;
 use crate::pdb;
 use crate::policy::Scope;
 use crate::ray::registry::{Breakpoint, Kind};
-use crate::recording::Protocol;
+use crate::recording::{Direction, Protocol};
 use crate::session::family::Stop;
 use crate::session::live::Begun;
 use crate::session::state::SessionState;
@@ -117,7 +117,7 @@ async fn asked(
     details.insert("protocol".into(), SessionProtocol::Dap.label().into());
     details.insert("client".into(), CLIENT.into());
     details.insert("scope".into(), Scope::View.word().into());
-    let (services, protocol) = (context.services(), Protocol::Dap);
+    let (services, protocol) = (context.services(), Protocol::Terminal);
     let begun = Begun::begin(services, &session, permit, protocol, CLIENT, details);
     let begun = begun.await.ok()?;
     let most = context.config.dap.max_handshake_frame;
@@ -133,7 +133,12 @@ async fn asked(
     let stream = Prefixed::new(read.into(), stream);
     let account = context.account(principal);
     let told = pdb::rank(stream, CLIENT, &account, ANSWER_TIMEOUT).await;
-    if let Ok(Some(rank)) = told {
+    // Where it has to be recorded and cannot be, it is not known.
+    if let Ok(Some(rank)) = told
+        && let Ok(_) = live
+            .capture
+            .take(Direction::Down, format!("rank {rank}\n").as_bytes())
+    {
         live.worker.has_rank(rank);
     }
     let outcome = match told {

@@ -399,6 +399,28 @@ mod tests {
     }
 
     #[test]
+    fn a_rank_that_the_process_says_stays_with_its_actor_and_goes_before_a_name() {
+        let said = |actor: &str, rank, certain| Names {
+            actor_id: Some(actor.to_owned()),
+            rank: Some(rank),
+            rank_is_certain: certain,
+            ..Names::default()
+        };
+        let before = said("a", 5, true);
+        for (mut next, rank) in [
+            (said("a", 7, false), 5),
+            (said("a", 7, true), 7),
+            (said("b", 7, false), 7),
+        ] {
+            next.keep_rank(&before);
+            assert_eq!(next.rank, Some(rank));
+        }
+        let mut names = before;
+        add_actor(&mut names, &actor("Trainer", "worker-7", ""));
+        assert_eq!((names.rank, names.rank_is_certain), (Some(5), true));
+    }
+
+    #[test]
     fn an_actor_adds_its_given_name_and_rank() {
         let mut names = of_tasks(&[task("Trainer.step", "{}")]).unwrap().names;
         add_actor(&mut names, &actor("Trainer", "worker-7", ""));

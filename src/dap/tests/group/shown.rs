@@ -1,6 +1,7 @@
 //! What "Ray" shows of its tasks: true ranks, places, and the relay's own commands.
 
 use super::*;
+use crate::ray::registry::Snapshot;
 
 /// Two ranks of which the list knows no rank.
 fn unranked() -> [Breakpoint; 2] {
@@ -99,19 +100,14 @@ async fn sessions_are_opened_in_the_order_of_ranks_and_are_named_by_them() {
 async fn the_place_of_each_task_is_known_from_its_stop() {
     let mut scene = scene(["0.5@0", "nan@1"]).await;
     scene.parent.event("stopped").await;
-    let places = |scene: &GroupScene| {
-        let list = scene.context.registry.snapshot();
-        scene.workers.each_ref().map(|worker| {
-            let location = &list.find(worker.breakpoint.id).unwrap().location;
-            location.as_ref().map(ToString::to_string)
-        })
+    let ids = scene.workers.each_ref().map(|worker| worker.breakpoint.id);
+    let is_known = |list: &Arc<Snapshot>| {
+        let has_place = |id| list.find(id).is_some_and(|one| one.location.is_some());
+        ids.into_iter().all(has_place)
     };
-    let known = async {
-        while places(&scene).iter().any(Option::is_none) {
-            scene.context.registry.watch().changed().await.unwrap();
-        }
-    };
-    timeout(PATIENCE, known).await.expect("known in time");
+    let mut lists = scene.context.registry.watch();
+    let known = timeout(PATIENCE, lists.wait_for(is_known)).await;
+    known.expect("known in time").unwrap();
     let each = scene
         .parent
         .ask("variables", json!({"variablesReference": 1}));
