@@ -5,6 +5,8 @@ pub mod logging;
 pub mod metrics;
 pub mod progress;
 pub mod request;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod traces;
 
 pub use metrics::Metrics;

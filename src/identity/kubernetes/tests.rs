@@ -8,7 +8,6 @@ mod server;
 mod through;
 
 use std::collections::HashSet;
-use std::io;
 use std::time::Instant as Clock;
 
 use base64::Engine;
@@ -16,6 +15,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::*;
 use crate::policy::{Access, Grants, RelayScope};
+use crate::telemetry::testing::Log;
 use server::{Mode, NAME, Server};
 
 /// Those of the configuration with these names, and none that are found.
@@ -208,21 +208,6 @@ async fn what_cannot_be_a_token_is_not_shown_to_anybody() {
     assert_eq!(unverified_expiry(&jwt("{\"exp\": 1e300}")), None);
 }
 
-/// Everything that is logged on this thread.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[tokio::test]
 async fn an_api_server_with_too_much_to_do_is_asked_once() {
     for status in [429, 503, 504] {
@@ -236,28 +221,20 @@ async fn an_api_server_with_too_much_to_do_is_asked_once() {
 
 #[tokio::test]
 async fn no_token_is_in_the_log_whatever_the_api_server_answers() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::TRACE)
-        .with_writer(move || writer.clone())
-        .finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let log = Log::start();
     // Both quote what they were sent.
     for mode in [Mode::NotJson, Mode::Status(400), Mode::OtherKind] {
-        // Tests beside this one log to nowhere, and tracing may have noted that for the same lines.
-        tracing::callsite::rebuild_interest_cache();
         let fixture = fixture(|_| {}).await;
         fixture.server.state().tokens = mode;
         let failed = fixture.review().await.unwrap_err();
         let token = fixture.token.expose();
-        let logged = String::from_utf8(log.0.lock().clone()).unwrap();
+        let logged = log.text();
         for secret in token.split('.').chain([token, server::OWN_TOKEN]) {
             assert!(!logged.contains(secret), "{logged}");
             assert!(!failed.to_string().contains(secret));
         }
     }
-    let logged = String::from_utf8(log.0.lock().clone()).unwrap();
+    let logged = log.text();
     assert!(logged.contains("cannot have tokens reviewed"), "{logged}");
 }
 

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Dispatch, Event, Subscriber};
+use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 
 use super::*;
+use crate::telemetry::testing::log_to;
 
 /// One log line: its text, what it says besides, and the fields that the spans around it have.
 #[derive(Debug, Clone)]
@@ -121,9 +122,7 @@ impl Lines {
 async fn a_log_line_about_a_connection_says_which_and_whose_it_is() {
     let lines = Lines::default();
     let subscriber = tracing_subscriber::registry().with(lines.clone());
-    // As long as there is one alone, a line that another test's thread comes to first counts as unwanted.
-    let _second = Dispatch::new(tracing_subscriber::registry());
-    let _here = tracing::subscriber::set_default(subscriber);
+    let _here = log_to(subscriber);
     let relay = Relay::start(optional).await;
 
     // A worker that is not there: refused, after the relay knew who asks and what for.

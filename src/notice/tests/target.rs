@@ -1,12 +1,9 @@
 //! Posting to a webhook on a real socket.
 
-use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use parking_lot::Mutex;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -20,6 +17,7 @@ use crate::notice::message::Notice;
 use crate::notice::queue::Queue;
 use crate::notice::target::{ID, SIGNATURE, Target};
 use crate::telemetry::Metrics;
+use crate::telemetry::testing::Log;
 use crate::timestamp::Timestamp;
 use crate::wire::text::hex;
 
@@ -206,32 +204,9 @@ fn files_that_cannot_be_used_are_told_all_at_once_and_not_quoted() {
     assert_eq!(load(&config).unwrap().host(), "localhost");
 }
 
-/// Everything that is logged on this thread.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[tokio::test]
 async fn nothing_of_the_address_the_key_or_an_answer_is_in_the_log() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::TRACE)
-        .with_writer(move || writer.clone())
-        .finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
-    // Tests beside this one log to nowhere, and tracing may have noted that for the same lines.
-    tracing::callsite::rebuild_interest_cache();
+    let log = Log::start();
     let (listener, address) = webhook().await;
     let (_dir, config) = given(&format!("http://{address}{PATH}"), KEY);
     let target = load(&config).unwrap();
@@ -245,8 +220,7 @@ async fn nothing_of_the_address_the_key_or_an_answer_is_in_the_log() {
             answer(&listener, said).await;
         }
         drop(listener);
-        let refused = || String::from_utf8(log.0.lock().clone()).unwrap();
-        while !refused().contains("refused (os") {
+        while !log.text().contains("refused (os") {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
@@ -254,7 +228,7 @@ async fn nothing_of_the_address_the_key_or_an_answer_is_in_the_log() {
         () = run(&target, target.host(), &queue, &metrics) => {}
         done = timeout(PATIENCE, answers) => done.unwrap(),
     }
-    let logged = String::from_utf8(log.0.lock().clone()).unwrap();
+    let logged = log.text();
     for told in ["500", "404", "tried again", "refuses", "127.0.0.1"] {
         assert!(logged.contains(told), "{told}: {logged}");
     }

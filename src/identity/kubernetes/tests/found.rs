@@ -47,7 +47,10 @@ async fn found(names: &[&str], allowed: &'static str) -> DiscoveryScene {
     config.discovery.namespaces = vec!["ml".to_owned(), "empty".to_owned()];
     let snapshot = watch::Sender::new(listing(names));
     let places = Places::new(&config, snapshot.subscribe());
-    let reviewer = Reviewer::new(&server.files(files.path()), places).await;
+    let mut of_relay = server.files(files.path());
+    // Hundreds of reviews take longer on a busy machine, and how long is not what is tested.
+    of_relay.timeout = Duration::from_secs(60);
+    let reviewer = Reviewer::new(&of_relay, places).await;
     DiscoveryScene {
         server,
         reviewer: reviewer.unwrap(),
