@@ -1,5 +1,6 @@
 //! An agent's process inside a Ray node.
 
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -28,12 +29,30 @@ impl Agent {
         Self::dialling(scene.cluster, node, url, args)
     }
 
-    /// As a service of systemd: with a /tmp of its own (`PrivateTmp=`), and not let into the namespaces of others.
+    /// As a service of systemd: with a /tmp of its own (`PrivateTmp=`), and not let into the namespaces of others. The program and
+    /// Ray are where they were, also below /tmp.
     pub(crate) fn as_service(scene: &Scene<'_>, node: &str, args: &[&str]) -> Self {
-        let enter =
-            r#"mount -t tmpfs tmpfs /tmp && exec setpriv --bounding-set=-sys_admin -- "$@""#;
+        const ENTER: &str = r#"
+set -e
+mount -t tmpfs tmpfs /mnt
+mkdir /mnt/program /mnt/ray
+mount --bind "$1" /mnt/program
+mount --bind "$2" /mnt/ray
+mount -t tmpfs tmpfs /tmp
+mkdir -p "$1" "$2"
+mount --move /mnt/program "$1"
+mount --move /mnt/ray "$2"
+umount /mnt
+shift 2
+exec setpriv --bounding-set=-sys_admin -- "$@"
+"#;
+        let folder = Path::new(PROGRAM).parent().unwrap();
+        let ray = scene.cluster.venv().dir();
         let mut command = scene.cluster.exec(node, "unshare");
-        command.args(["--mount", "--", "sh", "-c", enter, "service", PROGRAM]);
+        command
+            .args(["--mount", "--", "sh", "-c", ENTER, "service"])
+            .args([folder, ray])
+            .arg(PROGRAM);
         Self::started(scene.cluster, node, command, &scene.relay.url(), args)
     }
 
