@@ -1,4 +1,5 @@
-//! Tests with real Ray clusters, in one binary so that they can share them.
+//! Tests with real Ray clusters, in one binary so that they can share them. Plain `cargo test` runs `tests/smoke` instead, one test
+//! of each scene.
 //!
 //! | module | what it needs |
 //! |---|---|
@@ -49,6 +50,7 @@ mod reverse;
 mod running;
 mod sessions;
 mod subprocesses;
+#[expect(dead_code, reason = "tests/smoke uses more of it")]
 mod support;
 mod takeover;
 mod terminal;

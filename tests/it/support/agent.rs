@@ -68,9 +68,17 @@ exec setpriv --bounding-set=-sys_admin -- "$@"
         url: &str,
         args: &[&str],
     ) -> Self {
-        lead_to_relay(cluster, node);
+        command.args(["node", "--relay", url]);
+        if let Some(gcs) = cluster.gcs() {
+            command.args(["--gcs-address", gcs]);
+            // On loopback one agent stands for all nodes.
+            for node in ["head", "w1", "w2"] {
+                command.args(["--node-address", &cluster.address(node).to_string()]);
+            }
+        } else {
+            lead_to_relay(cluster, node);
+        }
         let child = command
-            .args(["node", "--relay", url])
             .args(["--ray-address", &cluster.dashboard()])
             .args(args)
             .stdout(Stdio::null())

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// GET `url`, which is plain HTTP at an address, from the network namespace: status and body.
+/// GET `url`, which is plain HTTP at an address, from that network namespace or this process's: status and body.
 pub(super) fn get(
-    namespace: &str,
+    namespace: Option<&str>,
     url: &str,
     token: Option<&str>,
     patience: Duration,
@@ -44,7 +44,10 @@ pub(super) fn get(
     Ok((status.ok_or_else(cut)?, body))
 }
 
-fn connect(namespace: &str, to: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
+fn connect(namespace: Option<&str>, to: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
+    let Some(namespace) = namespace else {
+        return TcpStream::connect_timeout(&to, patience);
+    };
     let namespace = File::open(Path::new("/var/run/netns").join(namespace))?;
     // A thread goes to a namespace for good; a socket stays in the one that it was made in.
     std::thread::scope(|scope| {

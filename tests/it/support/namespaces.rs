@@ -1,5 +1,6 @@
 //! A Ray cluster in network namespaces (`tests/cluster/cluster.sh`): head, workers, a relay
-//! namespace that reaches them, and a client namespace that reaches nothing but the relay's.
+//! namespace that reaches them, and a client namespace that reaches nothing but the relay's. Or one on
+//! [loopback addresses](super::loopback), which needs no root.
 //!
 //! The script holds the cluster for as long as this process holds its standard input, so nothing
 //! is left whatever way the tests end.
@@ -18,6 +19,7 @@ use ray_relay::demo::venv::{Venv, major_minor};
 use serde_json::Value;
 
 use super::driver::Driver;
+use super::loopback::{self, Loopback};
 use super::turn::Turn;
 use super::{eventually, http, ray, say, skip};
 
@@ -28,7 +30,7 @@ pub(crate) const HEAD_IP: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 10);
 
 /// A running cluster. Dropping it takes it down and waits for that.
 pub(crate) struct Cluster {
-    prefix: String,
+    ground: Ground,
     state: PathBuf,
     version: String,
     venv: Venv,
@@ -37,6 +39,13 @@ pub(crate) struct Cluster {
     drivers: AtomicU32,
     /// Of a cluster of a test's own.
     turn: Option<Turn>,
+}
+
+/// The place of a cluster's nodes.
+enum Ground {
+    /// Network namespaces with this prefix.
+    Namespaces(String),
+    Loopback(Loopback),
 }
 
 /// A worker that waits for a debugger, by Ray's own word.
@@ -108,8 +117,33 @@ impl Cluster {
             "Ray {version} is up ({:.1} s)",
             began.elapsed().as_secs_f64()
         ));
-        Some(Self {
-            prefix,
+        let ground = Ground::Namespaces(prefix);
+        Some(Self::held(ground, state, version, venv, workers, hold))
+    }
+
+    /// One on loopback addresses, with two workers.
+    pub(super) fn on_loopback(loopback: Loopback, venv: Venv, hold: Child) -> Self {
+        let state = loopback.dir.clone();
+        Self::held(
+            Ground::Loopback(loopback),
+            state,
+            ray::NEWEST,
+            venv,
+            2,
+            hold,
+        )
+    }
+
+    fn held(
+        ground: Ground,
+        state: PathBuf,
+        version: &str,
+        venv: Venv,
+        workers: usize,
+        hold: Child,
+    ) -> Self {
+        Self {
+            ground,
             state,
             version: version.to_owned(),
             venv,
@@ -117,7 +151,7 @@ impl Cluster {
             hold,
             drivers: AtomicU32::new(0),
             turn: None,
-        })
+        }
     }
 
     /// Where Ray is installed.
@@ -139,20 +173,46 @@ impl Cluster {
 
     /// Address of `head`, `w1`, ... on the cluster's network.
     pub(crate) fn address(&self, node: &str) -> Ipv4Addr {
-        match node.strip_prefix('w').map(str::parse::<u8>) {
-            Some(Ok(number)) => Ipv4Addr::new(10, 88, 0, 10 + number),
-            _ => HEAD_IP,
-        }
+        let number: Option<u32> = node
+            .strip_prefix('w')
+            .and_then(|number| number.parse().ok());
+        let head = match &self.ground {
+            Ground::Namespaces(_) => HEAD_IP,
+            Ground::Loopback(_) => loopback::HEAD_IP,
+        };
+        Ipv4Addr::from_bits(head.to_bits() + number.unwrap_or(0))
     }
 
     /// The head's dashboard as the relay reaches it.
     pub(crate) fn dashboard(&self) -> String {
-        format!("http://{HEAD_IP}:8265")
+        match &self.ground {
+            Ground::Namespaces(_) => format!("http://{HEAD_IP}:8265"),
+            Ground::Loopback(loopback) => loopback.dashboard.clone(),
+        }
+    }
+
+    /// Where its GCS is not at the port that is usual: its address.
+    pub(crate) fn gcs(&self) -> Option<&str> {
+        match &self.ground {
+            Ground::Namespaces(_) => None,
+            Ground::Loopback(loopback) => Some(&loopback.gcs),
+        }
+    }
+
+    /// The address at which a relay listens, and the one by which clients and agents reach it.
+    pub(crate) fn relay_at(&self, port: u16) -> (String, Ipv4Addr) {
+        match &self.ground {
+            Ground::Namespaces(_) => (format!("{RELAY_IP}:{port}"), RELAY_IP),
+            Ground::Loopback(_) => ("127.0.0.1:0".to_owned(), Ipv4Addr::LOCALHOST),
+        }
     }
 
     /// A command inside `head`, `w1`, ..., `relay` or `client`. In the last two the child's pid is
     /// the program's own. In a node it is that of its `nsenter`; killing that kills the program.
     pub(crate) fn exec(&self, node: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        if let Ground::Loopback(loopback) = &self.ground {
+            return loopback.exec(program);
+        }
         if matches!(node, "relay" | "client") {
             return self.on_network_of(node, program);
         }
@@ -227,8 +287,12 @@ impl Cluster {
         if url.starts_with("http://") {
             let token = settings.iter().find(|(name, _)| *name == "RAY_RELAY_TOKEN");
             let token = token.map(|(_, token)| token.as_str());
-            let namespace = self.namespace(node);
-            return http::get(&namespace, url, token, patience).map_err(|why| why.to_string());
+            let namespace = match &self.ground {
+                Ground::Namespaces(_) => Some(self.namespace(node)),
+                Ground::Loopback(_) => None,
+            };
+            let answer = http::get(namespace.as_deref(), url, token, patience);
+            return answer.map_err(|why| why.to_string());
         }
         let output = self
             .exec(node, self.venv.python())
@@ -248,7 +312,13 @@ impl Cluster {
     /// Rows of Ray's State API, asked from the relay's namespace, e.g. `workers?detail=1`.
     pub(crate) fn rows(&self, query: &str) -> Vec<Value> {
         let url = format!("{}/api/v0/{query}", self.dashboard());
-        let (status, body) = self.get("relay", &url, Duration::from_secs(10)).unwrap();
+        let token = match &self.ground {
+            Ground::Namespaces(_) => None,
+            Ground::Loopback(loopback) => Some(("RAY_RELAY_TOKEN", loopback.token.clone())),
+        };
+        let token: Vec<_> = token.into_iter().collect();
+        let patience = Duration::from_secs(10);
+        let (status, body) = self.get_with("relay", &url, patience, &token).unwrap();
         assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
         let answer: Value = serde_json::from_slice(&body).unwrap();
         let rows = answer.pointer("/data/result/result").cloned();
@@ -350,7 +420,14 @@ impl Cluster {
 
     /// What the network of `node` is called.
     fn namespace(&self, node: &str) -> String {
-        format!("{}-{node}", self.prefix)
+        format!("{}-{node}", self.prefix())
+    }
+
+    fn prefix(&self) -> &str {
+        match &self.ground {
+            Ground::Namespaces(prefix) => prefix,
+            Ground::Loopback(_) => panic!("only a cluster in namespaces can do that"),
+        }
     }
 
     /// Whether somebody on the network of `node` gets a connection to `to`. Where the peer drops packets that takes 3 s.
@@ -362,7 +439,7 @@ impl Cluster {
     }
 
     fn run(&self, args: &[&str]) {
-        let mut command = script(&self.prefix, &self.state, &self.venv, self.workers);
+        let mut command = script(self.prefix(), &self.state, &self.venv, self.workers);
         let status = command.args(args).status().unwrap();
         assert!(status.success(), "cluster.sh {args:?}");
     }

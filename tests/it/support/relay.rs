@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::eventually;
-use super::namespaces::{Cluster, RELAY_IP};
+use super::namespaces::Cluster;
 
 /// The port that it gets in its namespace.
 pub(crate) const PORT: u16 = 5678;
@@ -39,7 +39,7 @@ impl Relay {
 
     /// The same, on that port.
     pub(crate) fn guarded_at(cluster: &Cluster, port: u16, args: &[&str]) -> Self {
-        Self::listening(cluster, &format!("{RELAY_IP}:{port}"), args)
+        Self::listening(cluster, &cluster.relay_at(port).0, args)
     }
 
     /// The same, where it listens at `listen`, by which the client sees it at its address too.
@@ -51,7 +51,7 @@ impl Relay {
             .args(["--listen", listen])
             .args(args);
         let mut relay = Self::start(command);
-        relay.address.set_ip(RELAY_IP.into());
+        relay.address.set_ip(cluster.relay_at(PORT).1.into());
         relay
     }
 

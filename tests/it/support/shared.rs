@@ -7,7 +7,7 @@ use parking_lot::{MappedMutexGuard, MutexGuard};
 
 use super::namespaces::Cluster;
 use super::turn::{PATIENCE, Turn};
-use super::{eventually, ray};
+use super::{eventually, loopback, ray};
 
 /// A shared cluster of one version, for one test at a time.
 pub(crate) struct Shared(MappedMutexGuard<'static, Cluster>, Turn);
@@ -44,6 +44,20 @@ pub(crate) const EXTERNAL: [(&str, &str); 2] = [
     ("HEAD_ARGS", "--ray-debugger-external"),
     ("WORKER_ARGS", "--ray-debugger-external"),
 ];
+
+impl Shared {
+    /// The cluster on loopback addresses, which the test `holder` of this binary holds. Nothing is paused there.
+    pub(crate) fn on_loopback(holder: &str) -> Option<Self> {
+        static SLOT: Slot = Slot::new(None);
+        let mut slot = SLOT.lock();
+        if slot.is_none() {
+            *slot = Some(loopback::start(holder)?);
+        }
+        let cluster = MutexGuard::try_map(slot, Option::as_mut).ok()?;
+        cluster.wait_paused(0);
+        Some(Self(cluster, Turn::take()))
+    }
+}
 
 impl Cluster {
     /// A cluster of Ray `version` with two workers that tests share, one test at a time, and where nothing is paused. It stays
