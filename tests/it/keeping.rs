@@ -201,48 +201,6 @@ async fn sessions_survive_the_death_of_their_relay_at_another_one() {
 }
 
 #[tokio::test]
-async fn ten_sessions_survive_the_death_of_their_relay_at_another_one() {
-    let Some(cluster) = Cluster::shared(NEWEST) else {
-        return;
-    };
-    let pair = Pair::new(&cluster, "5m");
-    let Pair {
-        ada, one, other, ..
-    } = &pair;
-    let tasks = (0..10).map(|n| format!("task{n}@{} ", ["head", "w1"][n % 2]));
-    let tasks: String = tasks.collect();
-    let folder = tempfile::tempdir().unwrap();
-    let past = folder.path().to_str().unwrap();
-    let env = [("TASKS", &*tasks), ("RUNS", "0"), ("PAST", past)];
-    let mut driver = cluster.start_driver("cuts.py", &env);
-    let rows = one.wait_listed(10);
-    other.wait_listed(10);
-    let mut sessions = Vec::new();
-    for row in &rows {
-        let mut client = attached(&cluster, PORT, &row["id"], ada).await;
-        let (thread, _) = client.stopped().await;
-        client.step_over(thread).await;
-        let frames = client.frames(thread).await;
-        sessions.push((client, frames));
-    }
-    say("the relay is killed under ten sessions");
-    one.relay.signal(Signal::KILL);
-    let mut taken_over = Vec::new();
-    for (row, (_, before)) in rows.iter().zip(&sessions) {
-        parked(other, &row["id"]);
-        let mut client = attached(&cluster, PORT + 1, &row["id"], ada).await;
-        let (thread, _) = client.stopped().await;
-        assert_eq!(client.frames(thread).await, *before);
-        taken_over.push((client, thread));
-    }
-    assert_eq!(std::fs::read_dir(past).unwrap().count(), 0);
-    for (client, thread) in &mut taken_over {
-        client.resume(*thread).await;
-    }
-    assert_eq!(driver.result().as_array().unwrap().len(), 10);
-}
-
-#[tokio::test]
 async fn sessions_survive_an_upgrade_of_the_only_relay() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;

@@ -217,23 +217,6 @@ async fn ten_sessions<'a>(scene: Scene<'a>, killed: impl AsyncFnOnce(Scene<'a>) 
     });
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_sessions_outlive_a_killed_relay_beside_a_keeper() {
-    let Some(cluster) = Cluster::shared(NEWEST) else {
-        return;
-    };
-    let beside = BesideKeeper::new(&cluster);
-    let killed = async |scene: Scene<'_>| {
-        let mut next = beside.killed(scene);
-        say("the next one ends on purpose: the keeper has them still");
-        next.relay.signal(Signal::TERM);
-        assert!(next.relay.wait_exit(SOON).success());
-        drop(next);
-        beside.relay()
-    };
-    ten_sessions(beside.relay(), killed).await;
-}
-
 /// debugpy's adapter does not survive a client that vanishes in the middle of an attach: of 30 such, 5 tasks stood for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_task_is_lost_whenever_its_relay_is_killed() {

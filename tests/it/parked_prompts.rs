@@ -12,7 +12,7 @@ use crate::nc::{Person, attempt};
 use crate::support::agent::{Agent, linked};
 use crate::support::driver::Driver;
 use crate::support::issuer::Issuer;
-use crate::support::namespaces::{Cluster, ON_TWO_NODES, RELAY_IP};
+use crate::support::namespaces::Cluster;
 use crate::support::ray::NEWEST;
 use crate::support::relay::{PORT, Relay};
 use crate::support::scene::Scene;
@@ -365,61 +365,6 @@ async fn a_prompt_is_parked_for_its_person_alone_and_for_as_long_as_that_is_know
     drop(person);
     assert_eq!(driver.result(), json!([["head", 4], ["w1", 9], ["w2", 16]]));
     scene.gone();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_keeps_a_prompt_whose_relay_is_killed() {
-    let Some(cluster) = Cluster::shared(NEWEST) else {
-        return;
-    };
-    let known = Known(Issuer::new());
-    let more = "[upstream]\npath = \"agent\"\n[park]\nfor = \"5m\"\n";
-    let one = known.scene(&cluster, PORT, ("ada", more));
-    let other = known.scene(&cluster, PORT + 1, ("ada", more));
-    let token = known.0.mint("agents", &["--scope", "node"]);
-    let token = known.0.write("agent.token", &token);
-    let token = format!("--token-file={token}");
-    let to = format!("--relay=http://{RELAY_IP}:{}", PORT + 1);
-    let _agents =
-        ["head", "w1"].map(|node| Agent::on(&one, node, &["--allow-plaintext", &to, &token]));
-    for scene in [&one, &other] {
-        linked(scene, 2);
-    }
-    let mut driver = cluster.start_driver("tasks.py", &ON_TWO_NODES);
-    let rows = one.wait_listed(3);
-    other.wait_listed(3);
-    let mut people = Vec::new();
-    for row in &rows[..2] {
-        let (mut person, _) = enters(&one, row, Loss::Killed).await;
-        person.line("n", "(Pdb) ").await;
-        person.line("!y = 77", "(Pdb) ").await;
-        people.push(person);
-    }
-    // One is parked when the relay dies, and one is at its prompt.
-    people.pop();
-    wait_state(&one, &rows[1], "parked");
-    one.relay.signal(Signal::KILL);
-    for row in &rows[..2] {
-        wait_state(&other, row, "parked");
-        assert!(driver.is_waiting());
-        let (mut person, shown) = enters(&other, row, Loss::Killed).await;
-        assert!(
-            shown.contains("*** this resumes your session with "),
-            "{shown}"
-        );
-        assert!(shown.contains("tasks.py(10)square()"), "{shown}");
-        assert!(person.line("p y", "(Pdb) ").await.starts_with("77\n"));
-        person.line("c", "The task has ended.").await;
-    }
-    let released = other
-        .command(&["release", "--yes", "--insecure-send-token", id(&rows[2])])
-        .output()
-        .unwrap();
-    assert!(released.status.success(), "{released:?}");
-    let result = driver.result();
-    let values = result.as_array().unwrap().iter();
-    let seventy_sevens = values.filter(|row| row[1] == 77).count();
-    assert_eq!(seventy_sevens, 2, "{result}");
 }
 
 /// Ray tells no relay of them any more, so what the agents say is all that one that comes later knows.

@@ -1,18 +1,13 @@
 //! Clients that are lost, on real debugpy: the task stays where it is, and whoever comes again goes on with it.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::dap_client::{DapClient, Editor};
 use crate::support::namespaces::Cluster;
-use crate::support::ray::{self, NEWEST};
+use crate::support::ray::NEWEST;
 use crate::support::scene::Scene;
 use crate::support::{eventually, parks_in_a_row};
-
-/// The line of `square` in tasks.py behind the one of the breakpoint.
-const NEXT: u32 = 10;
 
 /// A relay that keeps the sessions of lost clients for so long, as the configuration says it.
 fn scene<'a>(cluster: &'a Cluster, keeps: &str) -> Scene<'a> {
@@ -29,86 +24,6 @@ fn wait_parked(scene: &Scene<'_>, count: usize) -> Vec<Value> {
         rows.retain(|row| row["state"] == "parked");
         (rows.len() == count).then_some(rows)
     })
-}
-
-/// VS Code's parent session and those that it opens, by the value of `x` in each.
-async fn attach_all(scene: &Scene<'_>) -> (DapClient, BTreeMap<String, (DapClient, u64)>) {
-    let workspace = ray::job("");
-    let address = scene.relay.address();
-    let host = address.ip().to_string();
-    let attach = Editor::VsCode.attach(&host, address.port(), workspace.to_str().unwrap());
-    let mut parent = scene.connect(Editor::VsCode).await;
-    parent.start(attach, None).await;
-    let mut children = BTreeMap::new();
-    for _ in 0..3 {
-        let configuration = parent.child().await;
-        let mut child = scene.connect(Editor::VsCode).await;
-        child.start(configuration, None).await;
-        let (thread, _) = child.stopped().await;
-        let frames = child.frames(thread).await;
-        let x = child.locals(frames[0].id).await["x"].clone();
-        children.insert(x, (child, thread));
-    }
-    (parent, children)
-}
-
-#[tokio::test]
-async fn a_lost_cluster_session_is_taken_up_again_as_a_whole() {
-    let Some(cluster) = Cluster::shared(NEWEST) else {
-        return;
-    };
-    let scene = scene(&cluster, "10m");
-    let mut driver = cluster.start_driver("tasks.py", &[]);
-    scene.wait_listed(3);
-    let (parent, mut children) = attach_all(&scene).await;
-    let mut before = BTreeMap::new();
-    for (x, (child, thread)) in &mut children {
-        let frame = child.frames(*thread).await[0].id;
-        // Something that debugpy knows of this session alone, and something that only the task knows.
-        child.evaluate(frame, &format!("y = 1000 + {x}")).await;
-        child.step_over(*thread).await;
-        let frames = child.frames(*thread).await;
-        assert_eq!(frames[0].line, NEXT);
-        before.insert(
-            x.clone(),
-            frames.iter().map(|f| (f.id, f.line)).collect::<Vec<_>>(),
-        );
-    }
-    // The editor is killed: no goodbye on any connection.
-    drop((parent, children));
-    wait_parked(&scene, 3);
-    let listed = scene.command(&["list"]).output().unwrap();
-    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
-    assert!(
-        listed.contains("parked by Visual Studio Code for 10m more"),
-        "{listed}"
-    );
-    std::thread::sleep(Duration::from_secs(2));
-    assert!(driver.is_waiting());
-
-    let (parent, mut children) = attach_all(&scene).await;
-    for (x, (child, thread)) in &mut children {
-        let frames = child.frames(*thread).await;
-        let now: Vec<_> = frames.iter().map(|f| (f.id, f.line)).collect();
-        assert_eq!(now, before[x], "the same frames of the same stop");
-        let y: u32 = child.locals(frames[0].id).await["y"].parse().unwrap();
-        assert_eq!(y, 1000 + x.parse::<u32>().unwrap());
-        assert_eq!(
-            child.evaluate(frames[0].id, "x + 1").await,
-            (x.parse::<u32>().unwrap() + 1).to_string()
-        );
-        let (thread, _) = child.step_over(*thread).await;
-        assert_eq!(child.frames(thread).await[0].line, NEXT + 1);
-    }
-    // Once more, and then to the end.
-    drop((parent, children));
-    wait_parked(&scene, 3);
-    let (_parent, mut children) = attach_all(&scene).await;
-    for (child, thread) in children.values_mut() {
-        child.resume(*thread).await;
-    }
-    let result = driver.result();
-    assert_eq!(result, json!([["head", 1002], ["w1", 1003], ["w2", 1004]]));
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::dap_client::{Editor, PATIENCE};
 use crate::support::eventually;
 use crate::support::namespaces::Cluster;
-use crate::support::ray::{self, NEWEST, OLDEST};
+use crate::support::ray::{self, NEWEST};
 use crate::support::scene::Scene;
 
 /// Lines of `square` in tasks.py.
@@ -88,17 +88,8 @@ pub(crate) async fn vs_code_gets_a_session_for_each_task(scene: &Scene<'_>, vers
 
 #[tokio::test]
 async fn vs_code_newest_ray() {
-    vs_code(NEWEST).await;
-}
-
-#[tokio::test]
-async fn vs_code_oldest_ray() {
-    vs_code(OLDEST).await;
-}
-
-async fn vs_code(version: &str) {
-    if let Some(cluster) = Cluster::shared(version) {
-        vs_code_gets_a_session_for_each_task(&Scene::new(&cluster), version).await;
+    if let Some(cluster) = Cluster::shared(NEWEST) {
+        vs_code_gets_a_session_for_each_task(&Scene::new(&cluster), NEWEST).await;
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::namespaces::Cluster;
-use crate::support::ray::{self, NEWEST, OLDEST};
+use crate::support::ray::{self, NEWEST};
 use crate::support::scene::Scene;
 use crate::support::screen::{RELAY, Screen};
 
@@ -18,12 +18,6 @@ fn run(scene: &Scene<'_>, args: &[&str]) -> Output {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-async fn scripts_look_and_change_a_result(version: &str) {
-    if let Some(cluster) = Cluster::shared(version) {
-        a_script_looks_and_changes_a_result(&Scene::new(&cluster));
-    }
 }
 
 pub(crate) fn a_script_looks_and_changes_a_result(scene: &Scene<'_>) {
@@ -138,12 +132,9 @@ pub(crate) fn a_script_looks_and_changes_a_result(scene: &Scene<'_>) {
 
 #[tokio::test]
 async fn a_script_looks_and_changes_a_result_on_the_newest_ray() {
-    scripts_look_and_change_a_result(NEWEST).await;
-}
-
-#[tokio::test]
-async fn a_script_looks_and_changes_a_result_on_the_oldest_ray() {
-    scripts_look_and_change_a_result(OLDEST).await;
+    if let Some(cluster) = Cluster::shared(NEWEST) {
+        a_script_looks_and_changes_a_result(&Scene::new(&cluster));
+    }
 }
 
 /// What a script that fails, or is told to, leaves as it was found.
