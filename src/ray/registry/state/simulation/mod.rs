@@ -28,7 +28,7 @@ use steps::{Step, choose};
 use world::{SCENES, Shape, World};
 
 /// Schedules in a run of the tests; `RAY_RELAY_SCHEDULES` asks for more.
-const SCHEDULES: u64 = 100_000;
+const SCHEDULES: u64 = 10_000;
 
 /// Those behind them that have failed once.
 const FAILED_ONCE: &[u64] = &[402_781];
