@@ -68,6 +68,7 @@ fn thread(line: &str, pid: u32) -> Option<Thread> {
         is_main: name == MAIN || id == u64::from(pid),
         holds_gil: Some(state.contains("gil")),
         idle: Some(state.starts_with("idle")),
+        call: None,
         task: None,
         raised: None,
         frames: Vec::new(),

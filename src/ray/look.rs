@@ -83,6 +83,9 @@ pub struct Thread {
     /// Whether it waits in the system; `None`: not looked at.
     #[serde(default)]
     pub idle: Option<bool>,
+    /// The call outside Python in which it waits, or the type of what a coroutine waits for; `None`: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<String>,
     /// The asyncio task whose stack this is, by name; `None`: a thread's own.
     #[serde(default)]
     pub task: Option<String>,
@@ -155,8 +158,8 @@ impl Look {
         cut(&mut self.threads, MOST_THREADS, &mut self.threads_cut);
         for thread in &mut self.threads {
             tidy(&mut thread.name, LONGEST_NAME);
-            if let Some(task) = &mut thread.task {
-                tidy(task, LONGEST_NAME);
+            for text in [&mut thread.task, &mut thread.call].into_iter().flatten() {
+                tidy(text, LONGEST_NAME);
             }
             if let Some(raised) = &mut thread.raised {
                 *raised = line(raised);

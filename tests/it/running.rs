@@ -90,9 +90,12 @@ fn the_odd_rank_is_named_within_two_seconds(cluster: &Cluster) {
         took.push(began.elapsed());
         let odd = "\nTrainer: rank 3 is elsewhere than the other 7 of 8\n";
         assert!(text.contains(odd), "{text}");
-        assert!(text.contains("  rank 3: is in load ("), "{text}");
         assert!(
-            text.contains("  ranks 0-2,4-7: all are in barrier ("),
+            text.contains("  rank 3: waits in time.sleep, from load ("),
+            "{text}"
+        );
+        assert!(
+            text.contains("  ranks 0-2,4-7: all wait in socket.recv, from barrier ("),
             "{text}"
         );
         // What the workers were called with is told too.

@@ -258,6 +258,29 @@ pub(super) const KNOWN: &[Known] = &[
         &["run_forever", "_run_once", "run_until_complete"],
         "the event loop of asyncio",
     ),
+    ("asyncio/tasks.py", &[], "asyncio.{}"),
+    ("asyncio/locks.py", &["Event.wait"], "asyncio.Event.wait"),
+    (
+        "asyncio/locks.py",
+        &[],
+        "an Event, a lock or the like of asyncio",
+    ),
+    (
+        "asyncio/queues.py",
+        &["get", "put", "join"],
+        "asyncio.Queue.{}",
+    ),
+    ("asyncio/streams.py", &[], "a stream of asyncio, {}"),
+    (
+        "asyncio/subprocess.py",
+        &["wait", "communicate"],
+        "a child process",
+    ),
+    (
+        "asyncio/taskgroups.py",
+        &["__aexit__"],
+        "the end of an asyncio.TaskGroup",
+    ),
     ("selectors.py", &["select"], "select"),
 ];
 

@@ -71,7 +71,7 @@ impl Member {
 pub(super) fn place(thread: &Thread) -> Place {
     match &thread.raised {
         Some(raised) => Place::left_by(raised, frames(thread)),
-        None => Place::of(frames(thread), thread.idle),
+        None => Place::of(frames(thread), thread.idle, thread.call.as_deref()),
     }
 }
 

@@ -22,13 +22,15 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The place of `frames`, innermost first, of a thread that waits in the system where `idle` holds.
-    pub(super) fn of(frames: &[Frame], idle: Option<bool>) -> Self {
+    /// The place of `frames`, innermost first, of a thread that waits in the system where `idle` holds, in `call` if that is known.
+    pub(super) fn of(frames: &[Frame], idle: Option<bool>, call: Option<&str>) -> Self {
         let own = frames.iter().position(|frame| !is_library(&frame.file));
         // What a library does below the code that called it is told by where that code went in.
         let below = &frames[..own.unwrap_or(frames.len())];
         let waits = below.iter().rev().find_map(known);
-        let waits = waits.or_else(|| below.iter().find_map(in_c).map(str::to_owned));
+        let waits = waits
+            .or_else(|| below.iter().find_map(in_c).map(str::to_owned))
+            .or_else(|| call.map(str::to_owned));
         let at = own.or(frames.len().checked_sub(1).map(|_| 0));
         Self {
             raised: None,
@@ -46,7 +48,7 @@ impl Place {
             raised: Some(raised.to_owned()),
             waits: None,
             in_c: false,
-            ..Self::of(frames, None)
+            ..Self::of(frames, None, None)
         }
     }
 
@@ -181,7 +183,7 @@ mod tests {
     }
 
     fn told(lines: &[(&str, &str)]) -> String {
-        Place::of(&frames(lines), Some(true)).to_string()
+        Place::of(&frames(lines), Some(true), None).to_string()
     }
 
     #[test]
@@ -262,8 +264,21 @@ mod tests {
 
     #[test]
     fn what_runs_waits_for_nothing() {
-        let running = Place::of(&frames(&[("step", "train.py")]), Some(false));
+        let running = Place::of(&frames(&[("step", "train.py")]), Some(false), None);
         assert_eq!(running.to_string(), "is in step (train.py:7)");
+    }
+
+    #[test]
+    fn a_call_in_c_is_named_where_no_frame_names_it() {
+        let called = |lines| Place::of(&frames(lines), Some(true), Some("socket.recv")).to_string();
+        assert_eq!(
+            called(&[("read_exact", "net.py")]),
+            "waits in socket.recv, from read_exact (net.py:7)"
+        );
+        assert_eq!(
+            called(&[("Event.wait", "asyncio/locks.py"), ("f", "a.py")]),
+            "waits in asyncio.Event.wait, from f (a.py:7)"
+        );
     }
 
     #[test]

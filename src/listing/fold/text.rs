@@ -135,7 +135,7 @@ pub(crate) fn stacks<'a>(
     for (at, frames) in all {
         let frames = member::from_own(frames);
         let calls: Vec<Call> = frames.iter().rev().map(Call::of).collect();
-        if let Some(waits) = Place::of(frames, None).waits() {
+        if let Some(waits) = Place::of(frames, None, None).waits() {
             let ends = told.ends.entry(calls.clone()).or_default();
             ends.insert(waits.to_owned());
         }

@@ -58,6 +58,8 @@ _DEPTH, _ITEMS, _ITEM = 2, 8, 72
 _BUSY = threading.Lock()
 # Of a code object: its variables are no dictionary (CO_OPTIMIZED).
 _OPTIMIZED = 1
+# Seconds for which it is measured whether threads wait.
+_MEASURED = 0.05
 
 
 # In a worker's environment, the setup hook of its job's own; in a driver's, what its RAY_RUNTIME_ENV_HOOK was.
@@ -477,11 +479,20 @@ _DEFINED = False
 # What a look and a failure take: as text, so that a worker that is asked for nothing has a third of the hook's memory less.
 # It is no file of its own, because that might be another's by the time that it is asked for.
 _WHEN_ASKED = r'''
+import gc
+
 # None of the program's code is run: what is read of its objects is read by Python's own types, by their exact
 # identity. `isinstance`, `hasattr`, `len`, `==`, `in` and `hash` may all be the program's.
 
 
 def _look(evaluate):
+    threads, cut, before = _taken(evaluate)
+    # What was looked at is the program's again.
+    _tell_idle(threads, before)
+    return _seen(threads, cut)
+
+
+def _taken(evaluate):
     names, stacks, room = dict(threading._active), [], _Room(evaluate)
     frames = sys._current_frames()
     del frames[threading.get_ident()]  # This one, which would hold itself.
@@ -491,15 +502,59 @@ def _look(evaluate):
         if about.get("is_pydev_daemon_thread") is True:
             continue
         native = about.get("_native_id")
-        stacks.append((ident, _text(about.get("_name")), native if type(native) is int else None, None, _stack(frames[ident])))
+        about = {"id": ident, "name": _text(about.get("_name")), "native_id": native if type(native) is int else None,
+                 "is_main": ident == main, "task": None}
+        stacks.append((about, _stack(frames[ident])))
     stacks += _tasks()
-    threads = []
-    for ident, name, native, task, stack in stacks[:_THREADS]:
+    threads, before = [], []
+    for about, stack in stacks[:_THREADS]:
         if room.left <= 0:
             break
-        about = {"id": ident, "name": name, "native_id": native, "is_main": ident == main, "task": task}
+        before.append((_used(about["native_id"]), time.monotonic()))
         threads.append(room.thread(about, stack))
-    return _seen(threads, len(stacks) - len(threads))
+    return threads, len(stacks) - len(threads), before
+
+
+# Calls of the system in which threads wait, by their numbers on x86_64 and on aarch64.
+_CALLS = {
+    "socket.recv": ((45, 47), (207, 212)), "socket.send": ((44, 46), (206, 211)), "socket.accept": ((43, 288), (202, 242)),
+    "socket.connect": ((42,), (203,)), "a lock": ((202,), (98,)), "time.sleep": ((35, 230), (101, 115)),
+    "poll": ((7, 23, 232, 270, 271, 281), (22, 72, 73)), "a child process": ((61, 247), (95, 260)), "a file lock": ((72, 73), (25, 32)),
+    "a read": ((0, 17), (63, 67)), "a write": ((1, 18, 74), (64, 68, 82)),
+}
+
+
+def _tell_idle(threads, before):
+    """Marks each thread as waiting in the system or not, with the call. A state alone would not tell: while this thread runs,
+    a loop in Python waits as well, for Python's lock. So what has used a twentieth of the time or more does not wait."""
+    time.sleep(_MEASURED)
+    column = {"x86_64": 0, "aarch64": 1}.get(os.uname().machine)
+    for about, (used, since) in zip(threads, before):
+        now, folder = _used(about["native_id"]), "/proc/self/task/%s/" % about["native_id"]
+        if used is None or now is None:
+            continue
+        # Behind the name of the thread, which may have anything in it.
+        state = _file(folder + "stat").rpartition(")")[2].split()[:1]
+        about["idle"] = state != ["R"] and now - used < (time.monotonic() - since) * 1e9 / 20
+        call, first = (_file(folder + "syscall").split() + ["", ""])[:2]
+        if about["idle"] and column is not None and call.isdigit():
+            about["call"] = next((name for name, of in _CALLS.items() if int(call) in of[column]), None)
+            if about["call"] == "poll" and first == "0x0":
+                about["call"] = "time.sleep"  # Before Python 3.11: of no files.
+
+
+def _used(native):
+    """Nanoseconds for which a thread has had a processor; None: the system does not tell it."""
+    had = _file("/proc/self/task/%s/schedstat" % native).split(" ")[0]
+    return int(had) if had.isdigit() and had != "0" else None
+
+
+def _file(path):
+    try:
+        with open(path, "rb") as file:
+            return file.read(_REQUEST).decode("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def _seen(threads, cut):
@@ -512,11 +567,16 @@ def _seen(threads, cut):
 _of_error = {name: BaseException.__dict__["__%s__" % name].__get__ for name in ("traceback", "cause", "context", "suppress_context")}
 
 
+def _is_rays(frame):
+    """Of Ray's own code in C, which has no variables."""
+    return frame.f_code.co_filename.endswith(".pyx")
+
+
 def _raised(error):
-    """Where each frame stood that `error` has left, innermost first; without Ray's own in C, which have no variables."""
+    """Where each frame stood that `error` has left, innermost first."""
     stack, at = [], _of_error["traceback"](error)
     while at is not None:
-        if not at.tb_frame.f_code.co_filename.endswith(".pyx"):
+        if not _is_rays(at.tb_frame):
             stack.append((at.tb_frame, at.tb_lineno or 0))
         at = at.tb_next
     return stack[::-1]
@@ -546,6 +606,35 @@ def _stack(frame):
     return stack
 
 
+# Of what can be awaited: its frame, whether it runs at this moment, and what it waits for in turn. Cython's have the same names.
+_AWAITED = (("cr_frame", "cr_running", "cr_await"), ("gi_frame", "gi_running", "gi_yieldfrom"), ("ag_frame", "ag_running", "ag_await"))
+
+
+def _coroutine(value):
+    """The names of `value`'s attributes of a coroutine, a generator or an asynchronous one; None: it is none in C."""
+    return next((names for names in _AWAITED if _in_c(value, names[0])), None)
+
+
+def _awaited(value):
+    """The stack of the coroutine `value`, outermost first, and what it waits for, if known; None: it runs at this moment."""
+    stack = []
+    for at in range(10 * _FRAMES):
+        names = _coroutine(value)
+        if names is None and not _flags(type(value)) & _OF_PYTHON:
+            # A type in C that wraps one shows it to the garbage collector alone.
+            inside = [one for one in gc.get_referents(value)[:4] if _coroutine(one)]
+            value, names = (inside[0], _coroutine(inside[0])) if inside else (value, None)
+        if names is None:
+            break
+        frame, runs, value = (_get(value, name) for name in names)
+        # Those inside of one that waits do not run, whatever an asynchronous generator says.
+        if runs and at == 0:
+            return None
+        if frame is not None and not _is_rays(frame):
+            stack.append((frame, frame.f_lineno or 0))
+    return stack, "a Future of asyncio" if _type_name(type(value)) == "_asyncio.FutureIter" else None
+
+
 def _tasks():
     """The stacks of asyncio's tasks that wait, as threads. What is not known to be asyncio's own is passed over."""
     found, module = [], sys.modules.get("asyncio.tasks")
@@ -556,18 +645,33 @@ def _tasks():
         task = ref()
         if type(task) is not known.get("_CTask", known.get("Task")) or task.done():
             continue
-        stack, awaited = [], task.get_coro()
-        while type(awaited) is types.CoroutineType and awaited.cr_frame is not None and not awaited.cr_running:
-            stack.append((awaited.cr_frame, awaited.cr_frame.f_lineno or 0))
-            awaited = awaited.cr_await
+        stack, call = _awaited(task.get_coro()) or ([], None)
         if stack:
             name = _text(task.get_name())
-            found.append((0, name, None, name, stack[::-1]))
-    return sorted(found, key=lambda one: one[1])
+            about = {"id": 0, "name": name, "native_id": None, "is_main": False, "task": name, "idle": True, "call": call}
+            found.append((about, stack[::-1]))
+    return sorted(found, key=lambda one: one[0]["name"])
 
 
 _name, _qualname = type.__dict__["__name__"].__get__, type.__dict__["__qualname__"].__get__
-_module, _mro, _dict = (type.__dict__[name].__get__ for name in ("__module__", "__mro__", "__dict__"))
+_module, _mro, _dict, _flags = (type.__dict__[name].__get__ for name in ("__module__", "__mro__", "__dict__", "__flags__"))
+# Of a type: a `class` statement has made it (Py_TPFLAGS_HEAPTYPE).
+_OF_PYTHON = 1 << 9
+
+
+def _in_c(value, name):
+    """What a type in C has put into itself to read the attribute; None: there is none, or it is of the program's making."""
+    for base in _mro(type(value)) or ():  # There is none before a type in C is used.
+        found = _dict(base).get(name)
+        if found is not None:
+            in_c = type(found) in (types.GetSetDescriptorType, types.MemberDescriptorType)
+            return found if in_c and found.__objclass__ is base and found.__name__ == name else None
+    return None
+
+
+def _get(value, name):
+    found = _in_c(value, name)
+    return None if found is None else found.__get__(value)
 
 
 def _text(text, most=_VALUE):
@@ -585,12 +689,8 @@ def _type_name(kind):
 
 def _attributes(value):
     """The dictionary of an instance, if it is Python's own; None: it has none, or one that the program makes."""
-    for base in _mro(type(value)):
-        found = _dict(base).get("__dict__")
-        if found is not None:
-            attributes = found.__get__(value) if type(found) is types.GetSetDescriptorType else None
-            return attributes if type(attributes) is dict else None
-    return None
+    attributes = _get(value, "__dict__")
+    return attributes if type(attributes) is dict else None
 
 
 def _of_module(kind, module, name):

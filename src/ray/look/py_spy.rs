@@ -65,6 +65,7 @@ fn thread(dumped: Dumped) -> Thread {
         native_id: dumped.os_thread_id,
         holds_gil: Some(dumped.owns_gil),
         idle: Some(!dumped.active),
+        call: None,
         task: None,
         raised: None,
         frames: dumped.frames.into_iter().map(frame).collect(),

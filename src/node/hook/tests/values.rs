@@ -148,6 +148,128 @@ ready()
     );
 }
 
+/// What stands between two coroutines may be of C, an asynchronous generator, or of the program's making.
+#[test]
+fn a_coroutine_is_followed_to_what_it_waits_for_and_runs_nothing_of_the_program() {
+    let program = r#"
+hook["setup"]()
+import asyncio, io, threading
+class Awaits:
+    def __init__(self, inside): self.inside = inside
+    def __await__(self): return self.inside.__await__()
+class Trap(io.TextIOWrapper):
+    cr_await = io.TextIOWrapper.__dict__["name"]
+    def __init__(self): pass
+    @property
+    def cr_frame(self): called.append("cr_frame")
+    gi_frame = ag_frame = gi_yieldfrom = ag_await = cr_frame
+    def __getattribute__(self, name): called.append(name)
+    def __await__(self): return self
+    def __next__(self):
+        future = asyncio.get_running_loop().create_future()
+        future._asyncio_future_blocking = True
+        return future
+async def inner(): await asyncio.Event().wait()
+async def several():
+    await inner()
+    yield 1
+async def wrapped(): await Awaits(inner())
+async def generated():
+    async for one in several(): pass
+@types.coroutine
+def old(): yield from inner()
+async def generator(): await old()
+async def trapped(): await Trap()
+async def plain(): await asyncio.get_running_loop().create_future()
+async def all_of_them():
+    tasks = [asyncio.get_running_loop().create_task(one()) for one in (wrapped, generated, generator, trapped, plain)]
+    for task in tasks: task.set_name(task.get_coro().__name__)
+    await asyncio.sleep(0.1)
+    begun.set()
+    await asyncio.Event().wait()
+begun = threading.Event()
+threading.Thread(target=lambda: asyncio.run(all_of_them()), daemon=True).start()
+begun.wait()
+called.clear()
+ready()
+print(called, flush=True)
+ready()
+"#;
+    let Some(mut hooked) = Hooked::runs(program) else {
+        return;
+    };
+    let look = crate::ray::look::Look::read(hooked.look().to_string().as_bytes()).unwrap();
+    for (name, stack) in [
+        ("wrapped", "wait inner wrapped"),
+        ("generated", "wait inner several generated"),
+        ("generator", "wait inner old generator"),
+        ("trapped", "trapped"),
+        ("plain", "plain"),
+    ] {
+        let mut tasks = look.threads.iter();
+        let task = tasks
+            .find(|thread| thread.task.as_deref() == Some(name))
+            .unwrap();
+        let functions: Vec<_> = task
+            .frames
+            .iter()
+            .filter_map(|frame| frame.function.rsplit('.').next())
+            .collect();
+        assert_eq!(functions.join(" "), stack);
+        let call = (name != "trapped").then_some("a Future of asyncio");
+        assert_eq!(
+            (task.idle, task.call.as_deref()),
+            (Some(true), call),
+            "{name}"
+        );
+    }
+    assert_eq!(hooked.goes_on(), "[]");
+}
+
+/// While the hook looks, what loops waits for Python's lock.
+#[test]
+fn a_thread_that_loops_is_told_from_those_that_wait_and_in_which_call() {
+    let program = r#"
+hook["setup"]()
+import socket, threading, time
+def loops():
+    while True: pass
+def receives():
+    ours, theirs = socket.socketpair()
+    ours.recv(1)
+def locks():
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+def sleeps(): time.sleep(600)
+for one in (loops, receives, locks, sleeps):
+    threading.Thread(target=one, name=one.__name__, daemon=True).start()
+ready()
+"#;
+    let Some(hooked) = Hooked::runs(program) else {
+        return;
+    };
+    let begun = Duration::from_millis(500);
+    std::thread::sleep(begun);
+    for _ in 0..5 {
+        let look = crate::ray::look::Look::read(hooked.look().to_string().as_bytes()).unwrap();
+        for (name, idle, call) in [
+            ("loops", Some(false), None),
+            ("receives", Some(true), Some("socket.recv")),
+            ("locks", Some(true), Some("a lock")),
+            ("sleeps", Some(true), Some("time.sleep")),
+        ] {
+            let thread = look.threads.iter().find(|thread| thread.name == name);
+            let thread = thread.unwrap();
+            assert_eq!(
+                (thread.idle, thread.call.as_deref()),
+                (idle, call),
+                "{name}"
+            );
+        }
+    }
+}
+
 /// Before Python 3.13 what was asked of a frame stays there with all values.
 #[test]
 fn what_was_looked_at_lives_no_longer_than_the_program_lets_it() {
