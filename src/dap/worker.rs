@@ -18,6 +18,7 @@ mod in_passing;
 mod opening;
 mod parking;
 mod pausing;
+mod post_mortem;
 mod questions;
 mod rules;
 mod run;
@@ -121,6 +122,15 @@ where
     Ok(relaying)
 }
 
+/// What the debugger evaluates for the relay, by what its answer is waited for.
+#[derive(Debug)]
+enum Evaluating {
+    /// Another folder for the worker's files.
+    Folder(source_folder::FolderRequest),
+    /// The client's `configurationDone`, which is passed on then.
+    BeforeConfigured(Value),
+}
+
 /// A session whose client and worker are both there.
 pub(super) struct ActiveSession<'a, S> {
     context: &'a Context,
@@ -131,8 +141,8 @@ pub(super) struct ActiveSession<'a, S> {
     attached: Box<str>,
     /// Requests of the worker's to the client that were refused.
     refused: u8,
-    /// Another folder for its files, which the client has asked for.
-    source_folder: Option<Box<source_folder::FolderRequest>>,
+    /// What the debugger evaluates for the relay.
+    evaluating: Option<Box<Evaluating>>,
     /// The sessions with subprocesses that it has the client open.
     children: Box<children::ChildRequests>,
     /// How the client will say that it leaves.
@@ -209,7 +219,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             live,
             attached: opening.attach.arguments.to_string().into(),
             refused: 0,
-            source_folder: None,
+            evaluating: None,
             goodbye: opening.goodbye,
             on_close: opening.on_close,
             quirks: opening.quirks,

@@ -16,7 +16,7 @@ use crate::dap::messages::{self, FromClient};
 use crate::dap::wall::Child;
 use crate::dap::{capabilities, commands, rank_words, rewrite, source_folder};
 use crate::policy::Scope;
-use crate::ray::registry::{Reason, SERVE_NOTE};
+use crate::ray::registry::SERVE_NOTE;
 use crate::telemetry::metrics::Outcome;
 use crate::wire::dap::codec::{frame, parse};
 use crate::wire::dap::message::{Request, event, notice, request};
@@ -208,10 +208,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                     rewrite::break_on_uncaught(at(&mut message, "arguments"));
                 }
             }
-            FromClient::ConfigurationDone if !self.filters_set && self.post_mortem() => {
-                let mut filters = Value::Null;
-                rewrite::break_on_uncaught(&mut filters);
-                self.request(Command::SetExceptionBreakpoints, filters);
+            FromClient::ConfigurationDone if self.evaluating.is_none() && self.post_mortem() => {
+                return self.prepare_post_mortem(message);
             }
             FromClient::Continue => {
                 self.questions.runs_for_client = true;
@@ -374,13 +372,5 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         if self.live.worker.breakpoint().names.is_replica() {
             self.tell(&notice(SERVE_NOTE, true));
         }
-    }
-
-    /// Whether the stop is a post-mortem, as the registry knows by now: the reason may have become known after the claim.
-    fn post_mortem(&self) -> bool {
-        let snapshot = self.context.registry.snapshot();
-        snapshot
-            .find(self.live.worker.breakpoint().id)
-            .is_some_and(|b| b.reason == Reason::PostMortem)
     }
 }

@@ -133,7 +133,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 if message["request_seq"] == OWN_SEQ =>
             {
                 if message["command"] == Command::Evaluate.as_str() {
-                    self.mapped(&message);
+                    self.evaluated(&message);
                 }
                 return;
             }

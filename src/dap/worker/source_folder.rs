@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::ActiveSession;
+use super::{ActiveSession, Evaluating};
 use crate::dap::source_folder::{done, holds, put_into};
 use crate::session::family::Answer;
 use crate::wire::dap::mappings;
@@ -32,7 +32,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let attached = self.splice.worker().is_attached() && !self.live.is_leaving();
         let refusal = match folder {
             Err(usage) => usage,
-            Ok(_) if !attached || self.resumption.is_some() || self.source_folder.is_some() => {
+            Ok(_) if !attached || self.resumption.is_some() || self.evaluating.is_some() => {
                 "the session is not ready for that; ask again in a moment"
             }
             Ok(folder) => {
@@ -40,7 +40,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 self.splice.capture_answers(Side::Worker, evaluate);
                 self.splice.worker_mut().maps();
                 self.request(Command::Evaluate, mappings::setting(&folder));
-                self.source_folder = Some(Box::new(FolderRequest { asker, folder }));
+                let asked = FolderRequest { asker, folder };
+                self.evaluating = Some(Box::new(Evaluating::Folder(asked)));
                 return;
             }
         };
@@ -61,11 +62,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
 
     /// The debugger has answered what the relay had it evaluate. The client is shown the place where the program stands once
     /// more, and asks for its files anew.
-    pub(super) fn mapped(&mut self, answer: &Value) {
-        let Some(asked) = self.source_folder.take() else {
-            return;
-        };
-        let FolderRequest { asker, folder } = *asked;
+    pub(super) fn mapped(&mut self, asked: FolderRequest, answer: &Value) {
+        let FolderRequest { asker, folder } = asked;
         if answer["success"] != true {
             let sentence = "the worker's debugger knows no such thing; attach again with another rayRelay.localRoot";
             return self.answer_folder(asker, Err(sentence));

@@ -9,15 +9,15 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::line::Mode;
-use super::request::program_output;
+use super::request::{if_any, program_output};
 use super::{After, Interrupt, Prompt};
 use crate::memory::{Account, MemoryUse};
 use crate::pdb::breakpoints::PromptBreakpoints;
 use crate::pdb::error::PromptError;
 use crate::pdb::output::Piece;
 use crate::pdb::wire::{BeforeStop, Wire};
-use crate::wire::dap::mappings;
 use crate::wire::dap::names::Command;
+use crate::wire::dap::{mappings, post_mortem};
 
 /// How a session is opened.
 #[derive(Debug, Clone)]
@@ -147,6 +147,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 BeforeStop::Initialized { resumed } => break resumed,
             }
         };
+        // The relay prepares a debugger that is reached through it.
+        if options.relay.is_null() {
+            let prepares = post_mortem::pausing_monitoring();
+            if_any(self.ask_soon(Command::Evaluate, prepares).await).map_err(PromptError::Lost)?;
+        }
         // Without it a post-mortem stop is none.
         let filters = json!({"filters": ["uncaught"]});
         self.ask_soon(Command::SetExceptionBreakpoints, filters)

@@ -8,6 +8,7 @@ pub mod mappings;
 pub mod message;
 pub mod names;
 pub mod peek;
+pub mod post_mortem;
 pub mod reattach;
 pub mod rest;
 pub mod scanner;
