@@ -95,7 +95,7 @@ pub struct Thread {
     pub raised: Option<String>,
     /// Innermost first.
     pub frames: Vec<Frame>,
-    /// Frames for which there was no room, the outermost ones.
+    /// Frames for which there was no room. Where the hook leaves some out, an entry without a line stands for them.
     #[serde(default)]
     pub frames_cut: u32,
 }

@@ -46,10 +46,11 @@ _ASKED, _TAKEN, _EVALUATED = 2, 5, 5
 _KEPT, _AGAIN = 1, 60
 # Bytes of a request.
 _REQUEST = 4096
-# Threads, frames of each (innermost ones), variables of each; characters of a value, and of everything.
-_THREADS, _FRAMES, _LOCALS, _VALUE, _ROOM = 64, 64, 40, 200, 100000
-# Exceptions of one failure: the one that was raised, and those that led to it. Kinds of failures that are remembered.
-_CAUSES, _KINDS = 4, 256
+# Threads, frames of each and of these outermost ones, variables of each; characters of a value, and of everything.
+_THREADS, _FRAMES, _OUTER, _LOCALS, _VALUE, _ROOM = 64, 64, 16, 40, 200, 100000
+# Exceptions of one failure: the one that was raised, those of a group, and those that led to it; notes of each. Kinds of
+# failures that are remembered.
+_ERRORS, _NOTES, _KINDS = 16, 4, 256
 # When each kind was told, by the type and where it was raised.
 _TOLD = {}
 # What is inside of a value: how deep, how many, and characters of one: an ObjectRef has 67.
@@ -582,19 +583,44 @@ def _raised(error):
     return stack[::-1]
 
 
+def _errors(error):
+    """`error`, the exceptions of a group, and what led to each, with how it is called; and how many there was no room for."""
+    found, waiting = [], [(error, None)]
+    while waiting and len(found) < _ERRORS:
+        error, name = waiting.pop(0)
+        if any(error is one for one, _ in found):
+            continue
+        found.append((error, name))
+        inside = _get(error, "exceptions")
+        inside = [one for one in inside if _is_a(one, BaseException)] if type(inside) is tuple else []
+        waiting += [(one, "exception %d of %d" % (at + 1, len(inside))) for at, one in enumerate(inside)]
+        cause = _of_error["cause"](error)
+        before = cause if cause is not None or _of_error["suppress_context"](error) else _of_error["context"](error)
+        waiting += [(before, "cause")] if before is not None else []
+    return found, len(waiting)
+
+
+def _in_words(error, shown):
+    """`error` in one line, with the notes that were added to it."""
+    notes = (_attributes(error) or {}).get("__notes__")
+    notes = [one for one in notes[:_NOTES] if _is_a(one, str)] if type(notes) is list else []
+    return "".join([shown(error)[:_VALUE]] + [", note %s" % shown(one)[:_VALUE] for one in notes])
+
+
 def _post_mortem(error):
     """A look at what has failed: the stack of each exception, that which was raised first."""
     thread, room, threads = threading.get_ident(), _Room(False), []
     named = _attributes(threading._active.get(thread)) or {}
-    while error is not None and len(threads) < _CAUSES and room.left > 0:
+    found, cut = _errors(error)
+    for error, name in found:
+        if room.left <= 0:
+            break
         first = not threads
-        about = {"id": thread, "name": _text(named.get("_name")) if first else "cause", "native_id": None,
+        about = {"id": thread, "name": _text(named.get("_name")) if first else name, "native_id": None,
                  "is_main": first and thread == threading.main_thread().ident, "task": None,
-                 "raised": room.value(error, _VALUE, 0)[:_VALUE]}
+                 "raised": _in_words(error, lambda value: room.value(value, _VALUE, 0))}
         threads.append(room.thread(about, _raised(error)))
-        cause = _of_error["cause"](error)
-        error = cause if cause is not None or _of_error["suppress_context"](error) else _of_error["context"](error)
-    return _seen(threads, 0)
+    return _seen(threads, cut + len(found) - len(threads))
 
 
 def _stack(frame):
@@ -719,12 +745,13 @@ class _Room:
         self.left, self.evaluate, self.cut = _ROOM, evaluate, False
 
     def thread(self, about, stack):
-        shown = []
-        for frame, line in stack[:_FRAMES]:
-            if self.left <= 0:
-                break
-            shown.append(self.frame(frame, line))
-        return dict(about, frames=shown, frames_cut=len(stack) - len(shown))
+        """The innermost frames and the outermost ones. Where there is no room for variables they are without."""
+        cut, outer = max(0, len(stack) - _FRAMES), []
+        if cut:
+            outer = [{"file": "<not shown>", "line": 0, "function": "\u2026 %d frames" % cut, "locals": [], "locals_cut": 0}]
+        inner = [self.frame(frame, line) for frame, line in stack[:_FRAMES - _OUTER]]
+        outer += [self.frame(frame, line) for frame, line in stack[_FRAMES - _OUTER + cut:]]
+        return dict(about, frames=inner + outer, frames_cut=cut)
 
     def frame(self, frame, line):
         code, shown, more = frame.f_code, [], 0

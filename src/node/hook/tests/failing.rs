@@ -81,6 +81,131 @@ ready()
     assert_eq!((value("password"), value("trap")), ("'hunter2'", "Trap()"));
 }
 
+/// What `list --failed` has of a task that fails so.
+fn kept(program: &str) -> Option<crate::ray::look::Look> {
+    let mut hooked = Hooked::runs(&format!(
+        "{RAISES}ready()\nagent = listens()\n{program}\nfails(task)\nprint(heard(agent), flush=True)\nready()"
+    ))?;
+    let said: Value = serde_json::from_str(&hooked.goes_on()).unwrap();
+    Some(crate::ray::look::Look::read(said["look"].to_string().as_bytes()).unwrap())
+}
+
+#[test]
+fn each_exception_of_a_group_has_its_stack_and_notes() {
+    let program = r#"
+if sys.version_info < (3, 11):
+    print("too old", flush=True)
+def load(shard):
+    raise ValueError("shard %d" % shard)
+def caught(do, *args):
+    try: do(*args)
+    except Exception as why: return why
+def several():
+    raise ExceptionGroup("two shards", [caught(load, 3), caught(load, 4)])
+def task():
+    first = caught(several)
+    first.add_note("of node 7")
+    last = KeyError("alone")
+    last.add_note("never raised")
+    raise ExceptionGroup("all", [first, last])
+"#;
+    let version = std::process::Command::new("python3")
+        .args(["-c", "import sys; print(sys.version_info >= (3, 11))"])
+        .output();
+    if !version.is_ok_and(|output| output.stdout.starts_with(b"True")) {
+        return eprintln!("not tried: it takes Python 3.11");
+    }
+    let look = kept(program).unwrap();
+    let told: Vec<_> = look
+        .threads
+        .iter()
+        .map(|one| {
+            let frames = one.frames.iter().map(|frame| &*frame.function);
+            let shard = one
+                .frames
+                .first()
+                .and_then(|frame| frame.locals.as_ref()?.first());
+            (
+                &*one.name,
+                one.raised.as_deref().unwrap(),
+                frames.collect::<Vec<_>>().join(" "),
+                shard.map_or("", |one| &*one.value),
+            )
+        })
+        .collect();
+    let group = "ExceptionGroup('two shards', [ValueError(…), ValueError(…)])";
+    assert_eq!(told[0].0, "MainThread");
+    assert_eq!(told[1].0, "exception 1 of 2");
+    assert_eq!(told[1].1, format!("{group}, note 'of node 7'"));
+    assert_eq!(told[1].2, "several caught");
+    assert_eq!(
+        told[2],
+        (
+            "exception 2 of 2",
+            "KeyError('alone'), note 'never raised'",
+            String::new(),
+            ""
+        )
+    );
+    assert_eq!(
+        told[3],
+        (
+            "exception 1 of 2",
+            "ValueError('shard 3')",
+            "load caught".to_owned(),
+            "3"
+        )
+    );
+    assert_eq!(
+        told[4],
+        (
+            "exception 2 of 2",
+            "ValueError('shard 4')",
+            "load caught".to_owned(),
+            "4"
+        )
+    );
+    assert_eq!(told.len(), 5);
+}
+
+#[test]
+fn of_a_deep_stack_the_first_and_the_last_calls_are_kept_and_the_others_are_counted() {
+    let program = r#"
+def falls(depth):
+    return falls(depth + 1)
+def begins():
+    falls(0)
+def task():
+    begins()
+"#;
+    let Some(look) = kept(program) else {
+        return;
+    };
+    let frames = &look.threads[0].frames;
+    let cut = look.threads[0].frames_cut;
+    assert!(cut > 500, "{cut}");
+    let gap = frames.iter().position(|frame| frame.line == 0).unwrap();
+    assert_eq!(
+        (&*frames[gap].function, &*frames[gap].file),
+        (&*format!("… {cut} frames"), "<not shown>")
+    );
+    assert!(frames[..gap].iter().all(|frame| frame.function == "falls"));
+    let depth = |at: usize| {
+        frames[at].locals.as_ref().unwrap()[0]
+            .value
+            .parse::<u32>()
+            .unwrap()
+    };
+    assert_eq!(depth(gap - 1) - depth(gap + 1), cut + 1);
+    let last: Vec<_> = frames
+        .iter()
+        .rev()
+        .map(|frame| &*frame.function)
+        .take(4)
+        .collect();
+    assert_eq!(last, ["fails", "task", "begins", "falls"]);
+}
+
 #[test]
 fn a_failure_of_the_same_kind_is_told_once_and_where_nobody_listens_none_is() {
     let program = r#"
