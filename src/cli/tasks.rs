@@ -14,6 +14,7 @@ use super::relay_client::RelayClient;
 use super::snapshot::running::{looks, process};
 use super::terminal;
 use super::terminal::say;
+use crate::listing::fold::idle;
 use crate::listing::fold::member::Member;
 use crate::listing::hooks::HookCount;
 use crate::listing::row::Row;
@@ -177,7 +178,7 @@ fn both(first: &Value, second: &Value, age: Duration) -> Value {
         }
     }
     let left_out = second["left_out"].clone();
-    json!({ "tasks": tasks, "unknown": unknown, "clusters": second["clusters"], "left_out": left_out })
+    json!({ "tasks": tasks, "unknown": unknown, "clusters": second["clusters"], "left_out": left_out, "idle": second["idle"] })
 }
 
 fn rows(look: &Value) -> impl Iterator<Item = &Value> {
@@ -257,6 +258,10 @@ fn text(told: &Value, args: &TasksArgs, columns: Option<usize>) -> String {
             );
         }
         _ => text += &table(tasks, args.verbose, columns),
+    }
+    let idle = idle::text(&[], &told["idle"]);
+    if !idle.is_empty() {
+        text += &format!("\n{idle}");
     }
     let standing = standing::lines(&told["jobs"]);
     if !standing.is_empty() {

@@ -25,6 +25,7 @@ pub(crate) fn is_called(running: &Running, pattern: &Pattern) -> bool {
 /// The states of rows.
 pub(crate) const RUNNING: &str = "running";
 const FAILED: &str = "failed";
+const IDLE: &str = "idle";
 
 /// One running task as clients see it.
 #[derive(Debug, Serialize)]
@@ -33,7 +34,7 @@ pub(crate) struct RunningRow<'a> {
     cluster: &'a str,
     /// `task`, `method`, `replica` or `driver`.
     what: &'static str,
-    /// `running` or `failed`.
+    /// `running`, `failed` or `idle`.
     state: &'static str,
     /// The task, actor method, replica or driver.
     name: &'a str,
@@ -106,6 +107,33 @@ impl<'a> RunningRow<'a> {
             started: running.started.map(|time| seconds(since(time))),
             running_seconds: running.running_for(now).map(seconds),
             breakpoint,
+        }
+    }
+}
+
+/// An actor that runs no method as clients see it.
+#[derive(Debug, Serialize)]
+pub(crate) struct IdleRow<'a> {
+    #[serde(flatten)]
+    actor: RunningRow<'a>,
+    /// The last method that ran in it, where Ray still lists that.
+    last_method: Option<String>,
+    /// Ray's word for the state of that: `FINISHED`, `FAILED`.
+    last_state: Option<String>,
+}
+
+impl<'a> IdleRow<'a> {
+    /// `actor`, whose last method has this name and this state.
+    pub(crate) fn new(actor: &'a Running, last: Option<(String, String)>) -> Self {
+        let (last_method, last_state) = last.unzip();
+        let actor = RunningRow {
+            state: IDLE,
+            ..RunningRow::new(actor, UNIX_EPOCH, None)
+        };
+        Self {
+            actor,
+            last_method,
+            last_state,
         }
     }
 }

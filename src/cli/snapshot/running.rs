@@ -12,6 +12,7 @@ use crate::cli::failure::{Exit, Failure};
 use crate::cli::relay_client::RelayClient;
 use crate::cli::terminal::say;
 use crate::cli::worker_session::WorkerSessionError as SessionError;
+use crate::listing::fold::idle;
 use crate::listing::fold::member::Member;
 use crate::listing::fold::places;
 use crate::listing::fold::text::{self, TreeOptions};
@@ -93,7 +94,7 @@ fn told(answer: &Value, args: &SnapshotArgs, behind: &str) -> Result<(), Failure
         locals: !args.no_locals,
     };
     let (summary, tree) = (text::summary(&members), text::tree(&members, shown));
-    let objects = waits::text(&members, looks(answer));
+    let objects = idle::text(&members, &answer["idle"]) + &waits::text(&members, looks(answer));
     say(&format!(
         "{}\n{summary}{objects}\n{tree}{behind}",
         head(answer)

@@ -1,7 +1,7 @@
 //! `POST /relay/v1/looks`: where running tasks are, and what their variables hold. They run on as they did.
 //!
 //! The body says which (`name`, `job`, `cluster`, `filter`, `older_than` as of `/relay/v1/tasks`), and with `"locals": false`
-//! that no values are wanted, with `"objects": true` that Ray is asked for the [objects] that they wait for; or with `failed` alone, the id of a task that has failed, of which an agent keeps the stack. The answer has `{"looks": [{"tasks": [ROW], "look": LOOK}], "left_out", "taken", "clusters"}`, with
+//! that no values are wanted, with `"objects": true` that Ray is asked for the [objects] that they wait for; or with `failed` alone, the id of a task that has failed, of which an agent keeps the stack. The answer has `{"looks": [{"tasks": [ROW], "look": LOOK}], "left_out", "idle": [ROW], "taken", "clusters"}`, with
 //! `error` in place of `look` where there is none. One process is looked at once, whatever runs in it, for people who may
 //! `view` all of that. Each look is on record before it is taken.
 
@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::choice::{TaskChoice, Written};
 use super::objects::{self, Awaits};
 use super::shown::{Looked, LooksAnswer, held, on_record, shown, text_of};
-use super::{SLOW, clusters, failed, may, row, running};
+use super::{SLOW, clusters, failed, idle, may, row, running};
 use crate::agents::{NotInspected, WorkerAt};
 use crate::context::Context;
 use crate::http::answer::{self, Body};
@@ -110,6 +110,8 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
     let mut meant = processes(ctx, principal, all, &choice);
     let left_out = meant.len().saturating_sub(MOST);
     meant.truncate(MOST);
+    let classes = meant.iter().flat_map(|process| &process.running);
+    let classes = classes.map(|one| idle::class(one)).collect();
     let until = Instant::now() + ALL;
     // Boxed where they are made: as a closure of a stream's they would have to be for every lifetime.
     let looked = meant.into_iter().map(|process| {
@@ -149,12 +151,13 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
             look.waits_for = waits_for;
         }
     }
+    let idle = idle::rows(ctx, principal, &found, &classes).await;
     // A person who may not look any more sees nothing of what was looked at before.
     if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));
     }
     let mut told = LooksAnswer::new(looks, SystemTime::now());
-    (told.left_out, told.clusters) = (left_out, clusters(&found));
+    (told.left_out, told.idle, told.clusters) = (left_out, idle, clusters(&found));
     Ok(held(exchange, principal, &told))
 }
 

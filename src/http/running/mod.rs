@@ -6,6 +6,7 @@
 mod choice;
 mod failed;
 mod hooked;
+mod idle;
 mod list;
 pub(super) mod looks;
 pub(in crate::http) mod objects;

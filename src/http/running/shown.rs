@@ -26,6 +26,9 @@ use crate::ray::registry::Running;
 pub(super) struct LooksAnswer {
     looks: Vec<Looked>,
     pub(super) left_out: usize,
+    /// Actors of the same classes that run nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) idle: Vec<Value>,
     /// Unix time, in seconds.
     taken: f64,
     pub(super) clusters: Value,
@@ -51,6 +54,7 @@ impl LooksAnswer {
         Self {
             looks,
             left_out: 0,
+            idle: Vec::new(),
             taken: seconds(since.unwrap_or_default()),
             clusters: json!([]),
         }

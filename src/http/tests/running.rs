@@ -34,6 +34,13 @@ async fn ray(stack: fn(&str) -> Response<Body>) -> (SocketAddr, JoinSet<()>) {
             "/api/v0/tasks" if path.contains("task_id") => {
                 [made("a", "01000000", "load"), made("b", "02000000", "hidden_load")].into_iter().flatten().collect()
             }
+            "/api/v0/tasks" if path.contains("actor_id") => {
+                let mut first = task(3, "02000000", "Trainer.__init__", "a3".into());
+                let mut last = task(3, "02000000", "Trainer.step", "a3".into());
+                (first["state"], last["state"]) = ("FINISHED".into(), "FINISHED".into());
+                last["start_time_ms"] = object!(1_795_236_270_140.0);
+                vec![last, first]
+            }
             "/api/v0/objects" => [
                 of_object("a", "NIL", 502),
                 of_object("a", "PENDING_NODE_ASSIGNMENT", 501),
@@ -46,9 +53,20 @@ async fn ray(stack: fn(&str) -> Response<Body>) -> (SocketAddr, JoinSet<()>) {
                 .into_iter()
                 .filter(|task| of_job(task["job_id"].as_str().unwrap()))
                 .collect(),
-            "/api/v0/workers" => vec![worker(1), worker(2)],
-            "/api/v0/actors" => vec![object!({"actor_id": "a2", "class_name": "Trainer", "name": "rank_3", "state": "ALIVE",
-                "ray_namespace": "ml", "pid": 502, "node_id": "aaaa"})],
+            "/api/v0/workers" => (1..6).map(worker).collect(),
+            "/api/v0/actors" => {
+                let actor = |n: u32, job: &str, class: &str, name: &str| {
+                    object!({"actor_id": format!("a{n}"), "class_name": class, "name": name, "state": "ALIVE", "job_id": job,
+                        "ray_namespace": "ml", "pid": 500 + n, "node_id": "aaaa"})
+                };
+                // Two that run nothing are of no class of which another runs, or of another job.
+                vec![
+                    actor(2, "02000000", "Trainer", "rank_3"),
+                    actor(3, "02000000", "Trainer", "rank_4"),
+                    actor(4, "02000000", "Logger", "log"),
+                    actor(5, "03000000", "Trainer", "rank_5"),
+                ]
+            }
             "/api/jobs/" => return ok("[]"),
             "/worker/traceback" => return stack(&path),
             _ => return status(404),
@@ -226,6 +244,39 @@ async fn a_look_takes_view_is_on_record_and_masked() {
         denied.contains(&"Decision denied cid /relay/v1/looks".to_owned()),
         "{denied:?}"
     );
+}
+
+#[tokio::test]
+async fn an_actor_that_returned_is_reported_with_those_of_its_class_that_did_not() {
+    let (address, _head) = ray(waits).await;
+    let ann = Person::new("ann", "\"view\"", "");
+    let ben = Person::new("ben", "\"view\"", "tasks = [\"rank_3\"]");
+    let relay = Relay::guarded(&[("default", address)], &[&ann, &ben]).await;
+    let (_, told) = looks(&relay, "ann", "{\"name\": \"Trainer\"}").await;
+    let [idle] = &told["idle"].as_array().unwrap()[..] else {
+        panic!("{told}");
+    };
+    let of_it = [
+        "state",
+        "actor_name",
+        "worker_id",
+        "last_method",
+        "last_state",
+    ];
+    let of_it = of_it.map(|key| idle[key].as_str().unwrap());
+    assert_eq!(of_it, ["idle", "rank_4", "w3", "Trainer.step", "FINISHED"]);
+    assert_eq!(idle["rank"], 4);
+    // Where no other of its class is looked at, and where it is not to be known.
+    for (who, body) in [
+        ("ann", "{\"name\": \"square\"}"),
+        ("ben", "{\"name\": \"Trainer\"}"),
+    ] {
+        let (_, told) = looks(&relay, who, body).await;
+        assert!(
+            told["looks"][0].is_object() && told.get("idle").is_none(),
+            "{who}: {told}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@
 pub(crate) mod answers;
 pub(crate) mod compared;
 pub(crate) mod differences;
+pub(crate) mod idle;
 mod known;
 pub(crate) mod member;
 mod place;

@@ -193,6 +193,12 @@ impl Registry {
         join_all(found).await.into_iter().flatten().collect()
     }
 
+    /// The last method that ran in the actor `idle`: its name, and Ray's word for its state. Cancel safe.
+    pub async fn last_method(&self, idle: &Running) -> Option<(String, String)> {
+        let cluster = self.shared.clusters.named(&idle.cluster)?;
+        running::last_method(&cluster, idle).await
+    }
+
     /// What Ray says of `tasks` of `cluster`, in their order. To be bounded by the caller. Cancel safe.
     pub async fn tasks_of(&self, cluster: &str, tasks: &[TaskOf]) -> Vec<Option<Running>> {
         match self.shared.clusters.named(cluster) {

@@ -112,6 +112,16 @@ pub(super) async fn tasks_of_job(
     list(head, "tasks", &filters).await
 }
 
+/// The tasks of one actor, whatever has become of them.
+pub(super) async fn tasks_of_actor(
+    head: &HeadClient,
+    job_id: &str,
+    actor_id: &str,
+) -> Answer<TaskRow> {
+    let filters = [("job_id", "%3D", job_id), ("actor_id", "%3D", actor_id)];
+    list(head, "tasks", &filters).await
+}
+
 /// The actor that lives in a process.
 pub(super) async fn actor_of_process(
     head: &HeadClient,

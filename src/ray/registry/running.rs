@@ -3,7 +3,7 @@
 //! Four questions: the running tasks, the workers that live (for addresses, and for drivers), the actors and the jobs (for
 //! names). Where there are more tasks than a head tells at once, each job that runs is asked for by itself.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -96,6 +96,8 @@ pub struct RunningIn {
     pub cluster: Arc<str>,
     /// By [`Running::key`].
     pub rows: Vec<Running>,
+    /// Actors that live and run no method, of classes of which another actor of the same job runs one.
+    pub idle: Vec<Running>,
     /// Why nothing or not all is known, as a sentence.
     pub trouble: Option<String>,
     /// The head has told all that there is.
@@ -108,6 +110,7 @@ pub(super) async fn ask(cluster: &ClusterHandle, job: Option<&str>) -> Option<Ru
     let mut found = RunningIn {
         cluster: Arc::clone(&cluster.name),
         rows: Vec::new(),
+        idle: Vec::new(),
         trouble: None,
         complete: true,
     };
@@ -116,12 +119,12 @@ pub(super) async fn ask(cluster: &ClusterHandle, job: Option<&str>) -> Option<Ru
         return Some(found);
     };
     match rows(head, &cluster.name, job).await {
-        Ok((rows, complete)) => {
+        Ok((rows, idle, complete)) => {
             found.trouble = (!complete).then(|| {
                 "more runs than its Ray head tells at once: name a job to see all of that one"
                     .to_owned()
             });
-            (found.rows, found.complete) = (rows, complete);
+            (found.rows, found.idle, found.complete) = (rows, idle, complete);
         }
         Err(error) => (found.trouble, found.complete) = (Some(error.to_string()), false),
     }
@@ -132,7 +135,7 @@ async fn rows(
     head: &HeadClient,
     cluster: &Arc<str>,
     job: Option<&str>,
-) -> Result<(Vec<Running>, bool), HeadError> {
+) -> Result<(Vec<Running>, Vec<Running>, bool), HeadError> {
     let (workers, actors, jobs) = tokio::join!(
         query::live_workers(head),
         query::actors(head),
@@ -160,11 +163,32 @@ async fn rows(
         (tasks, complete) = of_each_job(head, tasks, &jobs).await?;
     }
     let workers = workers.into_rows();
-    let mut rows = Rows::new(cluster, &workers, &actors, &jobs).all(&tasks);
+    let known = Rows::new(cluster, &workers, &actors, &jobs);
+    let mut rows = known.all(&tasks);
     if let Some(job) = meant {
         rows.retain(|row| row.names.job_id.as_deref() == Some(job));
     }
-    Ok((rows, complete))
+    // An actor whose task is not listed is not idle.
+    let idle = if complete {
+        known.idle(&rows)
+    } else {
+        Vec::new()
+    };
+    Ok((rows, idle, complete))
+}
+
+/// The last method that ran in the actor of `idle`: its name, and Ray's word for its state.
+pub(super) async fn last_method(
+    cluster: &ClusterHandle,
+    idle: &Running,
+) -> Option<(String, String)> {
+    let head = cluster.head.as_ref()?;
+    let (job, actor) = (idle.names.job_id.as_ref()?, idle.names.actor_id.as_ref()?);
+    let tasks = query::tasks_of_actor(head, job, actor).await.ok()?;
+    let of_actor = tasks.into_rows().into_iter();
+    let of_actor = of_actor.filter(|task| task.actor_id == *actor);
+    let last = of_actor.max_by_key(|task| task.start_time_ms)?;
+    Some((names::of_task(&last).name?, last.state))
 }
 
 /// A task that a worker ran.
@@ -281,7 +305,7 @@ impl<'a> Rows<'a> {
             .filter(|task| task.state == "RUNNING" && !task.worker_id.is_empty());
         let mut rows: Vec<Running> = run.map(|task| self.task(task)).collect();
         let busy: Vec<String> = rows.iter().map(|row| row.worker_id.clone()).collect();
-        let busy: std::collections::HashSet<&str> = busy.iter().map(String::as_str).collect();
+        let busy: HashSet<&str> = busy.iter().map(String::as_str).collect();
         let others = self
             .workers
             .iter()
@@ -302,6 +326,40 @@ impl<'a> Rows<'a> {
         rows.sort_by(|a, b| a.key().cmp(&b.key()));
         rows.dedup_by(|a, b| a.key() == b.key());
         rows
+    }
+
+    /// The actors beside those of `rows` that run nothing.
+    fn idle(&self, rows: &[Running]) -> Vec<Running> {
+        let methods = rows.iter().filter(|row| row.what == What::Method);
+        let at_work: HashSet<_> = methods
+            .map(|row| (&*row.group, row.names.job_id.as_deref()))
+            .collect();
+        let busy: HashSet<_> = rows
+            .iter()
+            .filter_map(|row| row.names.actor_id.as_deref())
+            .collect();
+        let by_process: HashMap<_, _> = self
+            .workers
+            .iter()
+            .map(|worker| ((worker.pid, &*worker.node_id), worker))
+            .collect();
+        let idle = self
+            .actors
+            .iter()
+            .filter(|actor| actor.state == "ALIVE" && !busy.contains(&*actor.actor_id));
+        let idle = idle.filter_map(|actor| {
+            let worker = by_process.get(&(actor.pid, &*actor.node_id))?;
+            let (names, group) = (names::of_actor(actor).names, names::group_of(actor));
+            let is_one = at_work.contains(&(&*group, names.job_id.as_deref()));
+            is_one.then(|| {
+                self.running(Running {
+                    what: What::Method,
+                    group,
+                    ..self.of_worker(worker, names)
+                })
+            })
+        });
+        idle.collect()
     }
 
     fn task(&self, task: &TaskRow) -> Running {
