@@ -12,6 +12,7 @@ use crate::listing::discovery::Discovery;
 use crate::listing::row::{Row, kind};
 use crate::wire::debugger::Kind;
 use crate::wire::human_time::span;
+use crate::wire::notebook::{NO_SOURCE, is_cell};
 use crate::wire::text::shortened;
 
 /// A list is asked for each second unless configured otherwise.
@@ -326,10 +327,15 @@ fn tasks(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
         FirstFindings::new(ChainLink::Tasks, "tasks that are being debugged"),
     );
     let mut ended = FirstFindings::new(ChainLink::Tasks, "tasks that have ended");
+    let mut cells = FirstFindings::new(ChainLink::Tasks, "tasks in cells of notebooks");
     for row in items(&list["breakpoints"]) {
         let (id, name) = (text(&row["id"]), text(&row["name"]));
         let node = text(&row["node_ip"]);
         let why = text(&row["why"]);
+        if row["location"]["file"].as_str().is_some_and(is_cell) {
+            let says = format!("{name} ({id}) is paused in {NO_SOURCE}");
+            cells.push(Finding::note(ChainLink::Tasks, says).next(INTO_A_MODULE));
+        }
         match row["state"].as_str().unwrap_or_default() {
             "paused" if closed.contains(&(text(&row["cluster"]), text(&row["node_id"]))) => {
                 let says = format!("{name} ({id}) cannot be reached: node {node} has no agent");
@@ -367,6 +373,7 @@ fn tasks(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
     let mut all = unreachable.findings();
     all.extend(held.findings());
     all.extend(ended.findings());
+    all.extend(cells.findings());
     if open > 0 {
         all.push(Finding::ok(
             ChainLink::Tasks,
@@ -381,6 +388,8 @@ fn tasks(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
     }
     all
 }
+
+const INTO_A_MODULE: &str = "for its source in the debugger, put the function into a module in the notebook's folder, and give ray.init() that folder as `working_dir`";
 
 const NOTHING_WAITS: &str = "where a task should, install debugpy 1.8.0 or newer on the nodes (`pip install debugpy`): without it, and with RAY_DEBUG=0, Ray skips breakpoint()";
 

@@ -10,6 +10,7 @@ pub(crate) mod gzip;
 pub(crate) mod human_time;
 pub(crate) mod json;
 pub(crate) mod link;
+pub(crate) mod notebook;
 pub(crate) mod own_socket;
 pub mod peer_stream;
 pub mod prefixed;

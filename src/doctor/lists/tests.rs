@@ -42,6 +42,18 @@ fn only(list: &Value, nodes: Option<&Value>) -> Finding {
 }
 
 #[test]
+fn a_task_in_a_notebooks_cell_has_a_note_that_says_how_to_have_its_source() {
+    let mut cell = row("paused");
+    cell["location"]["file"] = "ipykernel_81/55.py".into();
+    let found = only(&list(&[cell]), None);
+    assert!(
+        found.says.contains("its source is in the notebook alone"),
+        "{found:?}"
+    );
+    assert!(found.next.unwrap().contains("working_dir"));
+}
+
+#[test]
 fn where_a_head_gives_no_stacks_it_is_said_what_turns_them_on() {
     let mut unknown = row("paused");
     unknown["location"] = Value::Null;

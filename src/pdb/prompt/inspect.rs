@@ -14,6 +14,7 @@ use crate::pdb::error::{Lost, PdbError};
 use crate::pdb::grammar::{Span, span};
 use crate::pdb::output::{Piece, cut};
 use crate::wire::dap::names::Command;
+use crate::wire::notebook::{NO_SOURCE, is_cell};
 use crate::wire::text::escaped;
 
 /// Longest source that is fetched, in lines, and how many come at a time.
@@ -81,8 +82,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 frame.line,
                 escaped(&frame.name)
             );
+            let is_cell = is_cell(&frame.file);
             self.say(entry).await;
             let source = source.trim();
+            if source.is_empty() && is_cell {
+                self.say(format!("[{NO_SOURCE}]\n")).await;
+            }
             if !source.is_empty() {
                 self.say("-> ").await;
                 self.code(source).await;

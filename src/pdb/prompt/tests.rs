@@ -104,6 +104,17 @@ async fn a_file_of_this_machine_is_shown_only_where_that_was_asked_for() {
 }
 
 #[tokio::test]
+async fn a_cell_of_a_notebook_has_a_sentence_in_place_of_its_source() {
+    let (_prompt, mut pieces) = stopped("/tmp/ipykernel_81/55.py", Options::default()).await;
+    assert_eq!(
+        written(&mut pieces),
+        "> /tmp/ipykernel_81/55.py(2)f()\n[a cell of a notebook: its source is in the notebook alone]\n"
+    );
+    let (_prompt, mut pieces) = stopped("/a.py", Options::default()).await;
+    assert_eq!(written(&mut pieces), "> /a.py(2)f()\n");
+}
+
+#[tokio::test]
 async fn an_alias_that_names_itself_comes_to_an_end() {
     let (mut prompt, mut pieces) = stopped("/a.py", Options::default()).await;
     written(&mut pieces);
