@@ -206,6 +206,49 @@ def _is_of_debugger(frame):
     return "pydevd" in frame.f_code.co_filename
 
 
+def _ends(stack, ask, texts):
+    # The frames of `stack`, oldest first, each with its line: the first and the last, and an entry for those that are left out.
+    cut, first = len(stack) - ask["frames"], ask["frames"] // 4
+    if cut <= 0:
+        return [_look(frame, line or 0, ask, texts) for frame, line in stack]
+    left_out = {"file": "<not shown>", "line": 0, "function": "\u2026 %d frames" % cut, "source": ""}
+    return _ends(stack[:first], ask, texts) + [left_out] + _ends(stack[first + cut :], ask, texts)
+
+
+# Exceptions of a group that are shown, notes of one, and frames that an exception has left.
+_ERRORS, _NOTES, _LEFT = 16, 8, 100000
+
+
+def _raise(shown, error, ask, texts):
+    # Puts into `shown` what was raised, with its notes, and the frames that it has left.
+    shown["exception"] = _type_name(error)
+    if ask["locals"] and not ask.get("hides"):
+        notes = (BaseException.__dict__["__dict__"].__get__(error) or {}).get("__notes__")
+        notes = [one for one in notes[:_NOTES] if type(one) is str] if type(notes) is list else []
+        form = "%s: \0%s" % (shown["exception"], "".join("\n" + one for one in notes))
+        texts.put(shown, "exception", error, form.replace("%", "%%").replace("\0", "%s", 1))
+    trace, left = BaseException.__traceback__.__get__(error), []
+    while trace is not None and len(left) < _LEFT:
+        left.append((trace.tb_frame, trace.tb_lineno))
+        trace = trace.tb_next
+    shown["raised"] = _ends(left, ask, texts)
+    return shown
+
+
+def _members(error):
+    # The exceptions of the group that `error` is, and of groups in it, each with how it is called.
+    group = getattr(_sys.modules["builtins"], "BaseExceptionGroup", None)
+    found, waiting = [], [error]
+    while waiting and len(found) < _ERRORS:
+        error = waiting.pop(0)
+        if group is None or not any(base is group for base in type.__dict__["__mro__"].__get__(type(error))):
+            continue
+        inside = group.exceptions.__get__(error)
+        found += [("exception %d of %d" % (at, len(inside)), one) for at, one in enumerate(inside, 1)]
+        waiting += inside
+    return found[:_ERRORS]
+
+
 def _snapshot(ask):
     # The threads that wait for a debugger, or stand in it, oldest frame first. Runs in a thread of the debugger, or in one of
     # the program's that waits for it: so none of the program's code is run here.
@@ -225,22 +268,15 @@ def _snapshot(ask):
         inner = next(inner, None) if ident != threading.get_ident() else None
         while first < len(stack) and (_is_helper(stack[first]) or _is_of_debugger(stack[first])):
             first += 1
-        frames = stack[first:][: ask["frames"]]
-        shown = {"name": names.get(ident, str(ident)), "frames": [_look(f, f.f_lineno or 0, ask, texts) for f in frames][::-1]}
+        stack = [(f, f.f_lineno) for f in stack[:first - 1 if first else None:-1]]
+        shown = {"name": names.get(ident, str(ident)), "frames": _ends(stack, ask, texts)}
         if inner is not None:
             shown["does"] = "%s() at %s:%s" % (inner.f_code.co_name, inner.f_code.co_filename, inner.f_lineno)
         error = errors.get(ident)
         error = error[1] if type(error) is tuple else error
-        if error is not None:
-            shown["exception"] = _type_name(error)
-            if ask["locals"] and not ask.get("hides"):
-                texts.put(shown, "exception", error, shown["exception"].replace("%", "%%") + ": %s")
-            trace, raised = BaseException.__traceback__.__get__(error), []
-            while trace is not None and len(raised) < ask["frames"]:
-                raised.append(_look(trace.tb_frame, trace.tb_lineno or 0, ask, texts))
-                trace = trace.tb_next
-            shown["raised"] = raised
-        threads.append(shown)
+        threads.append(shown if error is None else _raise(shown, error, ask, texts))
+        for name, one in _members(error):
+            threads.append(_raise({"name": name, "frames": []}, one, ask, texts))
     if ask.get("process") and ask["locals"] and threads:
         threads.append(_process(ask))
     texts.make()

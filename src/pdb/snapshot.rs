@@ -438,4 +438,90 @@ import os; sys.stdout.flush(); os._exit(0)
             assert!(read(&shape.to_string()).is_err(), "{shape}");
         }
     }
+
+    /// The threads of a snapshot while a thread handles what `fails` raises.
+    fn raised_by(fails: &str) -> Option<Vec<Value>> {
+        let program = PROGRAM.replace("        raise Failed()\n", fails);
+        let program = program.replace("except Failed:", "except Exception:");
+        let limits = SnapshotLimits::default();
+        let program = program.replace("EXPRESSION", &expression(&limits));
+        let said = String::from_utf8(printed(&program)?).unwrap();
+        let Value::Array(threads) = read(said.lines().next().unwrap()).unwrap() else {
+            panic!("{said}");
+        };
+        Some(threads)
+    }
+
+    #[test]
+    fn each_exception_of_a_group_has_its_frames_and_notes() {
+        let fails = "
+        def load(shard):
+            raise ValueError('shard %d' % shard)
+        def caught(shard):
+            try: load(shard)
+            except ValueError as why: return why
+        first, last = caught(3), KeyError('100 %s')
+        first.add_note('of node 7')
+        raise ExceptionGroup('all', [ExceptionGroup('one', [first]), last])
+";
+        let version = printed("import sys; print(sys.version_info >= (3, 11))");
+        if version.is_none_or(|version| !version.starts_with(b"True")) {
+            return;
+        }
+        let threads = raised_by(fails).unwrap();
+        let of = |key: &str| {
+            let texts = threads.iter().map(|thread| thread[key].as_str().unwrap());
+            texts.collect::<Vec<_>>()
+        };
+        assert_eq!(
+            of("name")[1..],
+            ["exception 1 of 2", "exception 2 of 2", "exception 1 of 1"]
+        );
+        let exceptions = of("exception");
+        assert!(
+            exceptions[0].starts_with("ExceptionGroup: "),
+            "{exceptions:?}"
+        );
+        assert_eq!(exceptions[2], "KeyError: KeyError('100 %s')");
+        assert_eq!(
+            exceptions[3],
+            "ValueError: ValueError('shard 3')\nof node 7"
+        );
+        assert_eq!(threads[3]["raised"][1]["function"], "load");
+        assert_eq!(threads[3]["raised"][1]["locals"]["shard"], "3");
+        assert_eq!(threads[2]["raised"], json!([]));
+    }
+
+    #[test]
+    fn of_a_deep_stack_the_first_and_the_last_frames_are_shown_and_the_others_counted() {
+        let fails = "
+        def falls(depth): return falls(depth + 1)
+        falls(0)
+";
+        let Some(threads) = raised_by(fails) else {
+            return;
+        };
+        let frames = threads[0]["raised"].as_array().unwrap();
+        let most = SnapshotLimits::default().frames;
+        assert_eq!(frames.len(), most + 1);
+        let gap = &frames[most / 4];
+        assert_eq!(
+            (&gap["file"], &gap["line"]),
+            (&json!("<not shown>"), &json!(0))
+        );
+        assert!(
+            gap["function"].as_str().unwrap().ends_with(" frames"),
+            "{gap}"
+        );
+        let depth = |at: usize| {
+            frames[at]["locals"]["depth"]
+                .as_str()
+                .unwrap()
+                .parse::<usize>()
+                .unwrap()
+        };
+        assert_eq!((&frames[0]["function"], depth(1)), (&json!("fails"), 0));
+        let left_out = depth(most / 4 + 1) - depth(most / 4 - 1) - 1;
+        assert_eq!(gap["function"], format!("… {left_out} frames"));
+    }
 }

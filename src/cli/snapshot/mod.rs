@@ -50,11 +50,11 @@ What it does not allow:
   - a task that is being debugged, as a worker has room for one debugger (it is listed with its holder);
   - values are written by the program's own __repr__, in a thread of the probe's own. It has 0.5 s for each and 5 s for all: `‹no repr within 0.5 s›` stands for one that is late. While one hangs, the next snapshots of that task run no __repr__. With the permission `view` alone, and with --no-locals, none runs.
 
---running and --job look at what runs, wherever it is, and it runs on. First come those that are elsewhere than the others, with what each waits in (collectives of torch.distributed, ray.get, queues, sockets, locks, ...). Then come the stacks of all as one tree, with ranks where they part, and with variables where the source has them. Who does not answer is named. It takes the permission `view` on each, and a source of stacks. The agent of its node gives them with variables, by the hook in the worker or py-spy. Otherwise the Ray head's own py-spy gives them without variables, where the head lets it (from Ray 2.56 on RAY_DASHBOARD_ENABLE_PROFILING=1). What gives none says why, and what would.
+--running and --job look at what runs, wherever it is, and it runs on. First come those that are elsewhere than the others, with what each waits in (collectives of torch.distributed, ray.get, queues, sockets, locks, ...). Actors of the same class that run nothing are named, with what ran last. Then come the stacks of all as one tree, with ranks where they part, and with variables where the source has them. Who does not answer is named. It takes the permission `view` on each, and a source of stacks. The agent of its node gives them with variables, by the hook in the worker or py-spy. Otherwise the Ray head's own py-spy gives them without variables, where the head lets it (from Ray 2.56 on RAY_DASHBOARD_ENABLE_PROFILING=1). What gives none says why, and what would.
 
 --objects also says, of those that wait in ray.get, which task makes the object, in which state it is, and who owns the object. Ray's head is asked for up to four objects, and asks all workers of the cluster for each. Which object it is only the hook in the worker tells. Of an `await` in an asyncio actor nothing is told.
 
-Of a failed task (an id of `ray-relay list --failed`) it shows the stack as the exception left it, with the variables of each call. The exceptions that led to it follow. Their arguments are written by type alone; no code of the program ran for that.
+Of a failed task (an id of `ray-relay list --failed`) it shows the stack as the exception left it, with the variables of each call. The exceptions of a group, and those that led to it, follow. Their arguments are written by type alone; no code of the program ran for that.
 
 Exit codes: 0 done, 1 not for all of several, 69 the relay or the task's debugger cannot be reached, 77 refused, 66 no such task waits or runs.";
 
@@ -231,7 +231,11 @@ fn text(shot: &Value) -> String {
 fn frames(text: &mut String, frames: &Value) {
     for frame in frames.as_array().into_iter().flatten() {
         let (file, function) = (word(&frame["file"]), word(&frame["function"]));
-        *text += &format!("    {file}({}){function}()\n", frame["line"]);
+        *text += &match frame["line"].as_u64() {
+            // It stands for those that are left out.
+            Some(0) => format!("    {function} {file}\n"),
+            _ => format!("    {file}({}){function}()\n", frame["line"]),
+        };
         if !frame["source"].as_str().unwrap_or_default().is_empty() {
             *text += &format!("    -> {}\n", word(&frame["source"]));
         }

@@ -27,7 +27,7 @@ function table(variables, label) {
 
 function frames(list, opensFirst) {
   return [...(list ?? [])].reverse().map((frame, at) => {
-    const where = make('span', { class: 'place', title: frame.file }, `${fileName(frame.file)}:${frame.line}`);
+    const where = make('span', { class: 'place', title: frame.file }, frame.line ? `${fileName(frame.file)}:${frame.line}` : frame.file);
     const title = make('summary', {}, make('span', { class: 'name' }, frame.function), ' ', where);
     return make('details', { class: 'frame', open: opensFirst && at === 0 }, title, source(frame), table(frame.variables, `Variables of ${frame.function}`));
   });
@@ -44,7 +44,7 @@ function raised(exception) {
 export function stacks(threads) {
   if (!threads.length) return make('p', { class: 'none' }, 'No thread waits there.');
   const all = threads.map((thread) => {
-    const parts = threads.length > 1 ? [make('h3', {}, `Thread ${thread.name}`)] : [];
+    const parts = threads.length > 1 ? [make('h3', {}, thread.frames.length > 0 ? `Thread ${thread.name}` : thread.name)] : [];
     if (thread.exception) parts.push(raised(thread.exception), ...frames(thread.raised, true));
     if (thread.exception && thread.frames.length > 0) parts.push(make('h3', {}, 'Where that was handed to the debugger'));
     parts.push(...frames(thread.frames, !thread.exception));
