@@ -30,6 +30,9 @@ pub(super) const AHEAD: usize = 64;
 const QUIET: Duration = Duration::from_millis(200);
 /// How long the last command of a client that has closed its half may run.
 const LAST_WORDS: Duration = Duration::from_secs(10);
+
+/// How long an expression may take to end that is interrupted because its client is gone.
+pub(super) const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a command may run before a line that leaves cuts it short: what `n` prints is still seen where `q` comes
 /// right behind it.
 const MOMENT: Duration = Duration::from_secs(1);
@@ -188,8 +191,7 @@ where
         let mut running = Box::pin(prompt.line(&line));
         let began = Instant::now();
         let may_leave = lets_run(&line);
-        let mut last_words = None;
-        let mut gone = false;
+        let (mut last_words, mut interrupted, mut gone) = (None, false, false);
         let after = loop {
             let leave_at = leave_at(ahead.front(), (began, may_leave), &mut last_words);
             tokio::select! {
@@ -199,7 +201,13 @@ where
                 () = task.ended() => interrupt.task_ended(),
                 () = sleep_until(leave_at.unwrap_or(began)), if leave_at.is_some() => {
                     let Some(Typed::Line(leave)) = ahead.front() else {
-                        break None;
+                        if may_leave || std::mem::replace(&mut interrupted, true) {
+                            break None;
+                        }
+                        // Without its expression the task can be parked.
+                        interrupt.now();
+                        last_words = Some(Instant::now() + INTERRUPT_TIMEOUT);
+                        continue;
                     };
                     match log.command(&Typed::text(leave)).await {
                         Ok(()) => break None,
@@ -230,6 +238,7 @@ where
                     }
                     ahead.clear();
                     ahead.push_back(Typed::End);
+                    last_words = Some(Instant::now());
                 }
                 () = sleep(QUIET) => shown.quiet().await,
             }

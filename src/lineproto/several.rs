@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::group::prompt::PromptGroup;
 use crate::lineproto::input::{ClientInput, TOO_LONG, Typed};
 use crate::lineproto::output::Out;
-use crate::lineproto::prompt::{AHEAD, HINT, leave_at, lets_run};
+use crate::lineproto::prompt::{AHEAD, HINT, INTERRUPT_TIMEOUT, leave_at, lets_run};
 use crate::pdb::PromptEnd;
 use crate::wire::text::replaced;
 
@@ -97,6 +97,7 @@ where
 {
     let (began, may_leave) = (Instant::now(), lets_run(line));
     let (mut last_words, mut hinted, mut gone) = (None, false, false);
+    let mut interrupted = false;
     let mut asking = group.ask(line);
     loop {
         let leave_at = leave_at(ahead.front(), (began, may_leave), &mut last_words);
@@ -105,7 +106,14 @@ where
             goes_on = asking.next() => if !goes_on {
                 break;
             },
-            () = sleep_until(leave_at.unwrap_or(began)), if leave_at.is_some() => break,
+            () = sleep_until(leave_at.unwrap_or(began)), if leave_at.is_some() => {
+                if may_leave || std::mem::replace(&mut interrupted, true) {
+                    break;
+                }
+                // Without their expressions the tasks can be parked.
+                asking.interrupt();
+                last_words = Some(Instant::now() + INTERRUPT_TIMEOUT);
+            }
             () = sleep_until(began + HINT), if !hinted => {
                 hinted = true;
                 let by = if input.is_telnet() { "Ctrl-C" } else { "`interrupt`" };
@@ -129,6 +137,7 @@ where
                 gone = true;
                 ahead.clear();
                 ahead.push_back(Typed::End);
+                last_words = Some(Instant::now());
                 if may_leave {
                     break;
                 }
