@@ -8,8 +8,9 @@ use std::fs;
 use super::{production, root, sources};
 
 /// What makes an object that is the relay's own.
-const MAKERS: [&str; 10] = [
+const MAKERS: [&str; 11] = [
     "json!(",
+    "arguments(",
     "Value::Object(",
     "notice(",
     "event(",
@@ -22,10 +23,12 @@ const MAKERS: [&str; 10] = [
 ];
 
 /// Further values of the relay's own, by the end of a file's name and the name of the variable.
-const OWN: [(&str, &str); 15] = [
+const OWN: [(&str, &str); 17] = [
     ("listing/fold/compared.rs", "told"),
     ("listing/fold/differences.rs", "told"),
     ("dap/linger.rs", "answer"),
+    ("dap/opened.rs", "answer"),
+    ("cli/exec.rs", "relay"),
     ("dap/view_filter/lookup.rs", "answer"),
     ("dap/view_filter/requests.rs", "upstream"),
     ("dap/view_filter/mod.rs", "answer"),

@@ -19,7 +19,7 @@ use crate::wire::dap::codec::parse;
 use crate::wire::dap::message::{notice, request};
 use crate::wire::dap::names::Command;
 use crate::wire::dap::splice::Side;
-use crate::wire::json::list_mut;
+use crate::wire::json::{list_mut, put};
 use crate::wire::peer_stream::PeerStream;
 use crate::wire::text::{escaped, shortened};
 
@@ -262,7 +262,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 },
                 Then::Complete(mut arguments) => match frame(&message["body"]) {
                     Some(frame) if frame["id"].is_u64() && arguments.is_object() => {
-                        arguments["frameId"] = frame["id"].clone();
+                        put(&mut arguments, "frameId", frame["id"].clone());
                         let then = Then::Completed;
                         let question = Question { answer, then };
                         self.put(Command::Completions, arguments, question).await;
