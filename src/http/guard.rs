@@ -4,7 +4,10 @@
 //! A web page can send requests to `127.0.0.1`, and with DNS rebinding under a name of its own it
 //! can read the answers. All of that leaves marks: a `Host` that is not this relay's, an `Origin`
 //! that is not the `Host`, or `Sec-Fetch-Site`, with which a browser says whose page is asking.
-//! Reading is no safer than writing: Ray kills actors and starts profilers on GET. Called for every
+//! Reading is no safer than writing: Ray kills actors and starts profilers on GET.
+//!
+//! Over plain HTTP browsers send `Sec-Fetch-Site` to loopback addresses and `localhost` alone, and no `Origin` with a GET of
+//! another page's. So a browser's request that [`acts`] has to prove that a page here sent it. Called for every
 //! request before anything else looks at it; it yields whose [`Origin`] the request is on, and the [`ExternalAddress`] address that
 //! the rewriting needs. A dashboard's origin is another one than the relay's, so that what runs there is kept from the
 //! relay's page and API by the same marks as any other site. One request crosses, and from the relay's page alone: that by
@@ -13,13 +16,17 @@
 //! Nothing switches it off, above all not `listen.insecure_no_auth`: a relay whose port a container
 //! publishes on its host's loopback needs that flag, and is as reachable for web pages as any.
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use hyper::header::{
-    ACCEPT, CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN, UPGRADE, USER_AGENT,
+    ACCEPT, ACCEPT_LANGUAGE, CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN, REFERER,
+    UPGRADE, USER_AGENT,
 };
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 
 use super::origin::{self, Origin};
+use super::required_access::{self, RequiredAccess};
 use super::route::{Destination, Which};
 use crate::advertise::{AdvertisedAddresses, ExternalAddress};
 use crate::config::Config;
@@ -41,11 +48,24 @@ pub(crate) enum GuardRefusal {
         /// The name in `Host`.
         host: String,
     },
+    /// An address that browsers take to this machine without saying whose page is asking.
+    #[error(
+        "{host} is not an address of this relay's: write 127.0.0.1, localhost, or the relay's own IPv4 address"
+    )]
+    EmbeddedHost {
+        /// The address in `Host`.
+        host: String,
+    },
     /// A page of another origin asks for more than to be left for a page here.
     #[error(
         "a web page of another origin may only link to the relay's page and the dashboard's first page: type the address into the browser, or open the page through this relay, at the address in its Host header"
     )]
     CrossOrigin,
+    /// A browser's request that acts, and does not tell which page sent it.
+    #[error(
+        "this request changes something, and the browser does not tell which page sent it: open the page at localhost or over https. A program must not send Origin, Referer, Accept-Language, or a User-Agent that begins with Mozilla"
+    )]
+    UnknownPage,
     /// Another page than the relay's wants a browser to be known on the origin of a dashboard: as itself, perhaps.
     #[error(
         "only the relay's own page signs a browser in at a dashboard's address: open /relay/ at the relay's own address, which is localhost or a name in `http.allowed_hosts`"
@@ -72,8 +92,10 @@ impl GuardRefusal {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::NoHost | Self::BadHost => StatusCode::BAD_REQUEST,
-            Self::UnknownHost { .. } => StatusCode::MISDIRECTED_REQUEST,
-            Self::CrossOrigin | Self::NotFromRelay | Self::ServiceWorker => StatusCode::FORBIDDEN,
+            Self::UnknownHost { .. } | Self::EmbeddedHost { .. } => StatusCode::MISDIRECTED_REQUEST,
+            Self::CrossOrigin | Self::UnknownPage | Self::NotFromRelay | Self::ServiceWorker => {
+                StatusCode::FORBIDDEN
+            }
         }
     }
 }
@@ -89,6 +111,9 @@ pub(crate) fn check(
 ) -> Result<RequestOrigin, GuardRefusal> {
     let authority = authority(request)?;
     let reached = ExternalAddress::parse(&authority).ok_or(GuardRefusal::BadHost)?;
+    if reached.host.parse().is_ok_and(is_embedded) {
+        return Err(GuardRefusal::EmbeddedHost { host: reached.host });
+    }
     let Some(origin) = Origin::of(&reached, config, advertised) else {
         return Err(GuardRefusal::UnknownHost { host: reached.host });
     };
@@ -103,6 +128,11 @@ pub(crate) fn check(
         || (asked_by_another_site(&request.headers) && !opens_a_page(&origin, request))
     {
         return Err(GuardRefusal::CrossOrigin);
+    } else if acts(&origin, request)
+        && is_browsers(&request.headers)
+        && !tells_own_page(&request.headers, &authority)
+    {
+        return Err(GuardRefusal::UnknownPage);
     }
     if request.headers.contains_key("service-worker") {
         return Err(GuardRefusal::ServiceWorker);
@@ -128,6 +158,69 @@ fn authority(request: &Parts) -> Result<String, GuardRefusal> {
         (None, Some(host)) => Ok(host.to_owned()),
         (None, None) => Err(GuardRefusal::NoHost),
     }
+}
+
+/// Whether systems take `ip` to the IPv4 address inside it, or to this machine because it is no address at all.
+fn is_embedded(ip: IpAddr) -> bool {
+    let is_here = |high: u16, low: u16| {
+        let inner = Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
+        inner.is_loopback() || inner.octets()[0] == 0
+    };
+    match ip {
+        IpAddr::V4(ip) => ip.octets()[0] == 0,
+        IpAddr::V6(ip) => match ip.segments() {
+            [0, 0, 0, 0, 0, 0, 0, 1] => false,
+            // Mapped, translated, compatible, and `::`.
+            [0, 0, 0, 0, 0 | 0xffff, 0 | 0xffff, ..] => true,
+            // NAT64 and 6to4, by which other machines are reached.
+            [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => is_here(high, low),
+            _ => false,
+        },
+    }
+}
+
+/// Whether `request` does more than read.
+fn acts(origin: &Origin, request: &Parts) -> bool {
+    let (method, path) = (&request.method, request.uri.path());
+    let socket = wants_upgrade(&request.headers);
+    let writes = |path: &str| {
+        let needed = required_access::of(method, path, socket);
+        matches!(needed, RequiredAccess::Write | RequiredAccess::SignIn)
+    };
+    !matches!(*method, Method::GET | Method::HEAD)
+        || match Destination::of(origin, path) {
+            Destination::Dashboard(Which::Named(_, rest)) => writes(rest),
+            Destination::Dashboard(_) => writes(path),
+            Destination::Relay | Destination::Enter(_) | Destination::NotHere => socket,
+        }
+}
+
+/// Whether a browser made `headers`, which no page can prevent. Programs send `Accept-Language: *` by Node's `fetch`.
+fn is_browsers(headers: &HeaderMap) -> bool {
+    let mut languages = headers.get_all(ACCEPT_LANGUAGE).iter();
+    headers.contains_key(ORIGIN)
+        || headers.contains_key(REFERER)
+        || languages.any(|language| language != "*")
+        || names_browser(headers)
+}
+
+fn names_browser(headers: &HeaderMap) -> bool {
+    let name = headers.get(USER_AGENT);
+    name.is_some_and(|name| name.as_bytes().starts_with(b"Mozilla/"))
+}
+
+/// Whether `headers` have it from the browser that a page of the origin they are sent to made the request. That an `Origin`
+/// is the same is known already.
+fn tells_own_page(headers: &HeaderMap, authority: &str) -> bool {
+    let referer = headers.get(REFERER).and_then(|url| url.to_str().ok());
+    let is_own = |url: &str| {
+        let end = url.find("://").map_or(0, |at| at + 3);
+        let path = url[end..].find('/').map_or(url.len(), |at| end + at);
+        both(&url[..path], authority).is_some_and(|(from, at)| from == at)
+    };
+    headers.contains_key(ORIGIN)
+        || says(headers, SEC_FETCH_SITE, "same-origin")
+        || referer.is_some_and(is_own)
 }
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -189,8 +282,9 @@ impl RequestInitiator {
             };
         }
         // Over plain HTTP to another machine browsers say no more than that, and Safari before 16.4 nowhere.
-        let is_browser = header(USER_AGENT).is_some_and(|name| name.starts_with("Mozilla/"));
-        match is_browser && header(ACCEPT).is_some_and(|kinds| kinds.contains("text/html")) {
+        match names_browser(headers)
+            && header(ACCEPT).is_some_and(|kinds| kinds.contains("text/html"))
+        {
             true => Self::Navigation,
             false => Self::Client,
         }
@@ -206,7 +300,13 @@ pub(crate) fn wants_upgrade(headers: &HeaderMap) -> bool {
 /// No `Origin` at all (not a browser), or the one that the request was sent to. A port that one of
 /// the two leaves out is the default of the origin's scheme.
 fn same_origin(headers: &HeaderMap, authority: &str) -> bool {
-    let same = |origin| both(origin, authority).is_some_and(|(from, at)| from == at);
+    let same = |origin: &HeaderValue| {
+        let both = origin
+            .to_str()
+            .ok()
+            .and_then(|origin| both(origin, authority));
+        both.is_some_and(|(from, at)| from == at)
+    };
     headers.get_all(ORIGIN).iter().all(same)
 }
 
@@ -221,13 +321,13 @@ fn sent_from(
     let (origin, more) = (origins.next(), origins.next());
     origin
         .filter(|_| more.is_none())
-        .and_then(|origin| both(origin, authority))
+        .and_then(|origin| both(origin.to_str().ok()?, authority))
         .is_some_and(|(from, at)| known(&from, &at))
 }
 
 /// The host of an `Origin`, and that of `authority` seen from there.
-fn both(origin: &HeaderValue, authority: &str) -> Option<(ExternalAddress, ExternalAddress)> {
-    let (default, host) = match origin.to_str().ok()?.split_once("://")? {
+fn both(origin: &str, authority: &str) -> Option<(ExternalAddress, ExternalAddress)> {
+    let (default, host) = match origin.split_once("://")? {
         ("http", host) => (80, host),
         ("https", host) => (443, host),
         _ => return None,

@@ -1,4 +1,4 @@
-//! A real browser, led by its DevTools protocol.
+//! Real browsers. Chromium is led by its DevTools protocol; Firefox opens an address.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -16,13 +16,22 @@ use super::support::PATIENCE;
 
 /// The browser, by the names that distributions give it.
 pub(crate) fn chromium() -> Option<PathBuf> {
-    let names = ["chromium", "chromium-browser", "google-chrome"];
+    installed(["chromium", "chromium-browser", "google-chrome"])
+}
+
+/// The other one.
+pub(crate) fn firefox() -> Option<PathBuf> {
+    installed(["firefox-esr", "firefox"])
+}
+
+fn installed<const N: usize>(names: [&str; N]) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut found = std::env::split_paths(&path).flat_map(|dir| names.map(|name| dir.join(name)));
     let found = found.find(|program| program.is_file());
     if found.is_none() {
-        assert!(std::env::var_os("CI").is_none(), "chromium is missing");
-        eprintln!("SKIPPED: there is no chromium; apt install chromium");
+        let name = names[0];
+        assert!(std::env::var_os("CI").is_none(), "{name} is missing");
+        eprintln!("SKIPPED: there is no {name}; apt install {name}");
     }
     found
 }
@@ -52,10 +61,42 @@ impl Browser {
             ])
             .args(["--no-first-run", "--disable-background-networking"])
             .args(["--disable-component-update", "--disable-sync"])
+            // As older ones, which let pages of the Internet and of a LAN reach loopback.
+            .arg("--disable-features=LocalNetworkAccessChecks,BlockInsecurePrivateNetworkRequests")
             // With a page to lead it, it stays until it is ended.
             .arg("--remote-debugging-port=0")
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .arg(url)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self { child, profile }
+    }
+
+    /// The same with Firefox, which nothing leads.
+    pub(crate) fn open_firefox(program: &PathBuf, url: &str) -> Self {
+        let profile = tempfile::tempdir().unwrap();
+        // As older ones, as above; and no request of its own.
+        let preferences = [
+            ("network.lna.blocking", "false"),
+            ("network.lna.enabled", "false"),
+            ("network.proxy.type", "0"),
+            ("network.captive-portal-service.enabled", "false"),
+            ("network.connectivity-service.enabled", "false"),
+            ("dom.security.https_first", "false"),
+            ("dom.security.https_first_schemeless", "false"),
+            ("datareporting.policy.dataSubmissionEnabled", "false"),
+            ("app.normandy.enabled", "false"),
+            ("browser.shell.checkDefaultBrowser", "false"),
+        ];
+        let lines = preferences.map(|(name, value)| format!("user_pref(\"{name}\", {value});\n"));
+        std::fs::write(profile.path().join("user.js"), lines.concat()).unwrap();
+        let child = Command::new(program)
+            .args(["--headless", "--no-remote", "--profile"])
+            .arg(profile.path())
+            .arg(url)
+            .env("HOME", profile.path())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()

@@ -7,6 +7,7 @@ mod connect;
 pub(crate) mod debugger;
 mod discovery;
 mod drain;
+mod foreign;
 mod ingress;
 mod late;
 mod notice;

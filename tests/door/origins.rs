@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 use ray_relay::config::{Cluster, Gcs};
 use serde_json::Value;
@@ -16,22 +17,38 @@ use super::support::*;
 const PAGE: &str = include_str!("hostile.html");
 
 /// One request that a head was asked: its first line, its headers, its body.
-type Asked = (String, String, String);
+pub(crate) type Asked = (String, String, String);
+
+/// The page of a head, which may change.
+pub(crate) type Page = Arc<Mutex<String>>;
 
 /// A head that tells what it is asked, and answers with the hostile page.
 async fn head() -> (SocketAddr, mpsc::UnboundedReceiver<Asked>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let (tell, told) = mpsc::unbounded_channel();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(answers(stream, tell.clone()));
-        }
-    });
+    let (page, address, told) = head_with("127.0.0.1:0").await;
+    PAGE.clone_into(&mut page.lock().unwrap());
     (address, told)
 }
 
-async fn answers(mut stream: TcpStream, tell: mpsc::UnboundedSender<Asked>) -> Option<()> {
+/// A head at `bind` that tells what it is asked, and answers with its page.
+pub(crate) async fn head_with(bind: &str) -> (Page, SocketAddr, mpsc::UnboundedReceiver<Asked>) {
+    let listener = TcpListener::bind(bind).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tell, told) = mpsc::unbounded_channel();
+    let page = Page::default();
+    let shown = Arc::clone(&page);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(answers(stream, Arc::clone(&shown), tell.clone()));
+        }
+    });
+    (page, address, told)
+}
+
+async fn answers(
+    mut stream: TcpStream,
+    page: Page,
+    tell: mpsc::UnboundedSender<Asked>,
+) -> Option<()> {
     let mut read = Vec::new();
     let (head, length) = loop {
         if stream.read_buf(&mut read).await.ok()? == 0 {
@@ -52,8 +69,9 @@ async fn answers(mut stream: TcpStream, tell: mpsc::UnboundedSender<Asked>) -> O
     }
     let body = String::from_utf8_lossy(&read[head.len() + 4..]).into_owned();
     let (first, headers) = head.split_once("\r\n").unwrap_or((&head, ""));
+    let page = page.lock().unwrap().clone();
     let (kind, text) = match first.split(' ').nth(1).unwrap_or_default() {
-        "/" => ("text/html", PAGE),
+        "/" => ("text/html", &*page),
         "/worker.js" => ("text/javascript", "self.onfetch = () => {};"),
         _ => ("application/json", "\"own\""),
     };
@@ -103,7 +121,7 @@ async fn presents(mut browser: TcpStream, relay: SocketAddr, token: String) -> O
     Some(())
 }
 
-fn cluster(name: &str, head: SocketAddr) -> Cluster {
+pub(crate) fn cluster(name: &str, head: SocketAddr) -> Cluster {
     Cluster {
         name: name.to_owned(),
         ray_address: format!("http://{head}"),

@@ -79,6 +79,162 @@ fn hosts_that_are_not() {
     assert_eq!(ask("GET", &twice, |_| {}), Err(GuardRefusal::NoHost));
 }
 
+/// Browsers take them to this machine, and do not say whose page asks.
+#[test]
+fn addresses_that_hide_another_are_no_host() {
+    for host in [
+        "0.0.0.0:5678",
+        "0",
+        "0x0:5678",
+        "00.0",
+        "0.0.0.1",
+        "[::]:5678",
+        "[::ffff:127.0.0.1]:5678",
+        "[::ffff:7f00:1]",
+        "[0:0:0:0:0:ffff:10.0.0.7]",
+        "[::127.0.0.1]",
+        "[::ffff:0:127.0.0.1]",
+        "[::2]",
+        "[64:ff9b::127.0.0.1]",
+        "[64:ff9b::0.0.0.0]",
+        "[2002:7f00:1::]",
+    ] {
+        let refused = get(host).unwrap_err();
+        assert!(
+            matches!(refused, GuardRefusal::EmbeddedHost { .. }),
+            "{host}: {refused}"
+        );
+        assert_eq!(refused.status(), StatusCode::MISDIRECTED_REQUEST);
+        let allowed = ask("GET", &[("host", host)], |config| {
+            config.http.allowed_hosts =
+                vec![host.to_owned(), "0.0.0.0".to_owned(), "::".to_owned()];
+        });
+        assert_eq!(allowed, Err(refused), "{host}");
+    }
+    for host in [
+        "127.0.0.1",
+        "127.1",
+        "2130706433",
+        "0x7f.1",
+        "127.0.0.2",
+        "[::1]:5678",
+        "10.0.0.7",
+        "[fd00::7f00:1]",
+        "[64:ff9b::10.0.0.7]",
+        "[2002:a00:7::1]",
+    ] {
+        assert!(get(host).is_ok(), "{host}");
+    }
+}
+
+/// What browsers send with each request, one by one.
+const BROWSER: [(&str, &str); 4] = [
+    (
+        "user-agent",
+        "Mozilla/5.0 (X11; Linux x86_64; rv:153.0) Gecko/20100101 Firefox/153.0",
+    ),
+    ("accept-language", "en-US,en;q=0.9"),
+    ("referer", "http://evil.example.com/"),
+    ("origin", "http://10.0.0.7:5678"),
+];
+
+#[test]
+fn a_request_of_a_browser_that_acts_tells_its_own_page() {
+    let host = ("host", "10.0.0.7:5678");
+    for (method, path) in [
+        ("POST", "/relay/v1/release"),
+        ("POST", "/api/jobs/"),
+        ("POST", "/api/task_events/query"),
+        ("PUT", "/api/serve/applications/"),
+        ("DELETE", "/api/jobs/x"),
+        ("OPTIONS", "/api/jobs/"),
+        ("GET", "/api/actors/kill?actor_id=1"),
+        ("GET", "/relay/clusters/b/api/actors/kill?actor_id=1"),
+        ("HEAD", "/worker/traceback"),
+        ("GET", "/relay/clusters/b//worker/%74raceback"),
+        ("GET", "/api/data/datasets/1"),
+    ] {
+        let of = |headers: &[(&str, &str)]| {
+            let headers = [&[host][..], headers].concat();
+            ask_for(method, path, &headers, |_| {})
+        };
+        // Any program.
+        assert!(
+            of(&[("user-agent", "curl/8.5.0"), ("accept", "*/*")]).is_ok(),
+            "{path}"
+        );
+        let node = [
+            ("user-agent", "node"),
+            ("accept-language", "*"),
+            ("sec-fetch-mode", "cors"),
+        ];
+        assert!(of(&node).is_ok(), "{path}");
+        for mark in &BROWSER[..3] {
+            assert_eq!(
+                of(&[*mark]),
+                Err(GuardRefusal::UnknownPage),
+                "{path} {mark:?}"
+            );
+            for proof in [
+                ("origin", "http://10.0.0.7:5678"),
+                ("sec-fetch-site", "same-origin"),
+            ] {
+                assert!(of(&[*mark, proof]).is_ok(), "{path} {mark:?} {proof:?}");
+            }
+        }
+        let browser = &BROWSER[..2];
+        for (name, value) in [
+            // Typed in, or a link of another program than a browser.
+            ("sec-fetch-site", "none"),
+            ("referer", "http://10.0.0.7:5679/"),
+            ("referer", "http://10.0.0.7:5678.evil.example.com/"),
+            ("referer", "http://evil.example.com/http://10.0.0.7:5678/"),
+            ("referer", "10.0.0.7:5678"),
+        ] {
+            let with = [browser, &[(name, value)]].concat();
+            assert_eq!(of(&with), Err(GuardRefusal::UnknownPage), "{path} {value}");
+        }
+        for own in [
+            "http://10.0.0.7:5678/",
+            "http://10.0.0.7:5678/relay/?x#y",
+            "http://10.0.0.7:5678",
+        ] {
+            assert!(
+                of(&[browser, &[("referer", own)]].concat()).is_ok(),
+                "{path} {own}"
+            );
+        }
+        let evil = [browser, &[("origin", "http://evil.example.com")]].concat();
+        assert_eq!(of(&evil), Err(GuardRefusal::CrossOrigin), "{path}");
+    }
+    // Sockets do more than read, but for one of Ray's.
+    let socket = [("connection", "upgrade"), ("upgrade", "websocket")];
+    for (path, refused) in [
+        ("/relay/v1/terminal", true),
+        ("/api/jobs/x", true),
+        ("/api/jobs/x/logs/tail", false),
+    ] {
+        let headers = [&[host][..], &BROWSER[..2], &socket[..]].concat();
+        assert_eq!(
+            ask_for("GET", path, &headers, |_| {}).is_err(),
+            refused,
+            "{path}"
+        );
+    }
+    // What only reads needs no proof.
+    for path in [
+        "/",
+        "/relay/",
+        "/relay/v1/breakpoints",
+        "/api/version",
+        "/api/jobs/",
+        "/static/js/main.js",
+    ] {
+        let headers = [&[host][..], &BROWSER[..3]].concat();
+        assert!(ask_for("GET", path, &headers, |_| {}).is_ok(), "{path}");
+    }
+}
+
 #[test]
 fn settings_let_hosts_in() {
     let evil = [("host", "any.example.com")];
@@ -254,7 +410,7 @@ fn a_page_of_another_site_may_only_link_to_the_dashboard() {
 }
 
 #[test]
-fn the_dashboards_own_page_and_typed_addresses_may_ask_for_anything() {
+fn the_dashboards_own_page_may_ask_for_anything_and_a_typed_address_for_what_reads() {
     for path in ["/", "/api/actors/kill", "/relay/v1/breakpoints"] {
         assert!(fetch("GET", path, "none", "navigate", "document").is_ok());
         assert!(fetch("GET", path, "same-origin", "cors", "empty").is_ok());
