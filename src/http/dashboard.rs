@@ -26,7 +26,7 @@ use hyper::header::{
 use hyper::http::request::Parts;
 use hyper::http::uri::{PathAndQuery, Uri};
 use hyper::{Method, Request, Response, StatusCode, Version};
-use serde_json::Map;
+use serde_json::{Map, Value};
 
 use self::buffered::{BufferedAnswer, View, Viewer, rewritten};
 use self::upstream::{Upstream, cluster};
@@ -111,27 +111,28 @@ impl ProxiedRequest<'_> {
         if let Some(place) = &change {
             let mut details = Map::new();
             if let Some(what) = described {
-                match Box::pin(done::description(what, &mut body)).await {
-                    Ok(text) => {
-                        details = done::told(what, &parts.headers, &text);
-                        let injects = ctx.config.hook.inject && what == Described::Job;
-                        let with = injects.then(|| inject::with_hook(&parts.headers, &text));
-                        if let Some(Some(with)) = &with {
-                            details.insert("hook".to_owned(), true.into());
-                            parts.headers.insert(CONTENT_LENGTH, with.len().into());
-                        }
-                        let mut text = with.flatten().unwrap_or(text);
-                        if what == Described::Job
-                            && let Some(subject) = principal.known_subject()
-                            && let Some(marked) =
-                                inject::with_submitter(&parts.headers, &text, &subject)
-                        {
-                            parts.headers.insert(CONTENT_LENGTH, marked.len().into());
-                            text = marked;
-                        }
-                        read = Some(text);
-                    }
+                let description = done::description(what, &parts.headers, &mut body);
+                let description = match Box::pin(description).await {
+                    Ok(description) => description,
                     Err(answer) => return Ok(answer),
+                };
+                details = description.details;
+                read = Some(description.text);
+                if what == Described::Job {
+                    let (mut job, subject) = (description.fields, principal.known_subject());
+                    let changes =
+                        inject::change(&mut job, ctx.config.hook.inject, subject.as_deref());
+                    let Some(changes) = changes else {
+                        return Ok(done::unreadable("a job"));
+                    };
+                    if changes.hook {
+                        details.insert("hook".to_owned(), true.into());
+                    }
+                    if changes.any() {
+                        let text = Value::Object(job).to_string();
+                        parts.headers.insert(CONTENT_LENGTH, text.len().into());
+                        read = Some(text.into());
+                    }
                 }
             }
             // Before it is made.

@@ -5,6 +5,7 @@ mod api;
 mod authentication;
 mod authorisation;
 mod compare;
+mod described;
 mod endings;
 mod lifecycle;
 mod list;

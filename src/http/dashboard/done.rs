@@ -11,7 +11,6 @@ use hyper::{Response, StatusCode};
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 
-use crate::audit::chain::Hash;
 use crate::http::answer::{self, Body};
 use crate::http::refusal::chain;
 use crate::http::required_access::Described;
@@ -31,12 +30,24 @@ const TOLD: [&str; 3] = ["entrypoint", "submission_id", "job_id"];
 /// What the head calls an application that has no name.
 const UNNAMED: &str = "default";
 
+/// What is to be run.
+#[derive(Debug)]
+pub(super) struct Description {
+    /// As it came.
+    pub(super) text: Bytes,
+    /// What it says.
+    pub(super) fields: Map<String, Value>,
+    /// What of that goes on record.
+    pub(super) details: Map<String, Value>,
+}
+
 /// Reads the description of what is to be run. `Err` is the answer for the client.
 pub(super) async fn description(
     what: Described,
+    headers: &HeaderMap,
     body: &mut Incoming,
-) -> Result<Bytes, Response<Body>> {
-    let what = match what {
+) -> Result<Description, Response<Body>> {
+    let name = match what {
         Described::Job => "a job",
         Described::Applications => "the applications",
     };
@@ -44,13 +55,13 @@ pub(super) async fn description(
     let read = async {
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|why| {
-                let sentence = format!("the description of {what} broke off: {}", chain(&why));
+                let sentence = format!("the description of {name} broke off: {}", chain(&why));
                 answer::text(StatusCode::BAD_REQUEST, sentence)
             })?;
             let part = frame.into_data().unwrap_or_default();
             if text.len() + part.len() > LARGEST {
                 let sentence = format!(
-                    "the description of {what} is longer than {LARGEST} bytes, and the relay records the submitted description: put files into the working_dir"
+                    "the description of {name} is longer than {LARGEST} bytes, and the relay records the submitted description: put files into the working_dir"
                 );
                 return Err(answer::text(StatusCode::PAYLOAD_TOO_LARGE, sentence));
             }
@@ -59,49 +70,72 @@ pub(super) async fn description(
         Ok(())
     };
     match timeout(PATIENCE, read).await {
-        Ok(Ok(())) => Ok(text.freeze()),
+        Ok(Ok(())) => {
+            let text = text.freeze();
+            let read = parsed(headers, &text)
+                .and_then(|fields| details(what, &fields).map(|details| (fields, details)));
+            let (fields, details) = read.ok_or_else(|| unreadable(name))?;
+            Ok(Description {
+                text,
+                fields,
+                details,
+            })
+        }
         Ok(Err(answer)) => Err(answer),
         Err(_) => {
-            let sentence = format!("the description of {what} did not come in time");
+            let sentence = format!("the description of {name} did not come in time");
             Err(answer::text(StatusCode::REQUEST_TIMEOUT, sentence))
         }
     }
 }
 
-/// What of a description goes on record. Of one that the head may read in another way than the relay, its length and
-/// SHA-256.
-pub(super) fn told(what: Described, headers: &HeaderMap, text: &[u8]) -> Map<String, Value> {
-    let plain = !headers.contains_key(CONTENT_ENCODING)
-        && headers.get(CONTENT_TYPE).is_none_or(|kind| {
-            let kind = kind.to_str().unwrap_or("charset").to_ascii_lowercase();
-            !kind.contains("charset") || kind.contains("charset=utf-8")
-        });
-    let read = serde_json::from_slice::<Map<String, Value>>(text);
-    let read = read.ok().filter(|_| plain);
-    let told = read.and_then(|description| match what {
-        Described::Job => Some(of_job(description)),
-        Described::Applications => of_applications(&description),
-    });
-    told.unwrap_or_else(|| {
-        let hash = Hash::plain(text);
-        let body = format!("({} bytes, SHA-256 {hash})", text.len());
-        Map::from_iter([("body".to_owned(), body.into())])
-    })
+/// Refuses a description of `name` that the head may read in another way than the relay.
+pub(super) fn unreadable(name: &str) -> Response<Body> {
+    let sentence = format!(
+        "the relay records the description of {name} and cannot read this one: send one JSON object in UTF-8, not compressed, nested at most 100 deep, without NaN, numbers beyond 1e308 or halves of surrogate pairs, and with the types that Ray documents"
+    );
+    answer::text(StatusCode::BAD_REQUEST, sentence)
 }
 
-fn of_job(mut job: Map<String, Value>) -> Map<String, Value> {
-    let known = TOLD.iter().filter_map(|key| {
-        let value = job.remove(*key)?;
-        (!value.is_null()).then(|| ((*key).to_owned(), value))
-    });
-    let mut told: Map<String, Value> = known.collect();
-    let files = job
-        .get_mut("runtime_env")
-        .and_then(|e| e.get_mut("working_dir"));
-    if let Some(files) = files {
-        told.insert("working_dir".to_owned(), files.take());
+/// The object that `text` is to every reader.
+fn parsed(headers: &HeaderMap, text: &[u8]) -> Option<Map<String, Value>> {
+    let mut encodings = headers.get_all(CONTENT_ENCODING).iter();
+    let mut kinds = headers.get_all(CONTENT_TYPE).iter();
+    let kind = kinds.next().map_or(Some(""), |kind| kind.to_str().ok())?;
+    let kind = kind.to_ascii_lowercase().replace(['"', ' ', '\t'], "");
+    let mut charsets = kind.split("charset").skip(1);
+    let is_plain = encodings.all(|encoding| encoding == "identity")
+        && kinds.next().is_none()
+        && charsets.all(|rest| rest == "=utf-8" || rest.starts_with("=utf-8;"));
+    is_plain
+        .then(|| serde_json::from_slice(text).ok())
+        .flatten()
+}
+
+/// What of a description goes on record; `None`: its fields are not of the types that the head takes.
+fn details(what: Described, fields: &Map<String, Value>) -> Option<Map<String, Value>> {
+    match what {
+        Described::Job => of_job(fields),
+        Described::Applications => of_applications(fields),
     }
-    told
+}
+
+fn of_job(job: &Map<String, Value>) -> Option<Map<String, Value>> {
+    let mut details = Map::new();
+    for key in TOLD {
+        match job.get(key) {
+            None | Some(Value::Null) => {}
+            Some(text) => _ = details.insert(key.to_owned(), text.as_str()?.into()),
+        }
+    }
+    let environment = match job.get("runtime_env") {
+        None | Some(Value::Null) => return Some(details),
+        Some(environment) => environment.as_object()?,
+    };
+    if let Some(files) = environment.get("working_dir") {
+        details.insert("working_dir".to_owned(), files.clone());
+    }
+    Some(details)
 }
 
 /// What is to be served, by name: what is not in it ends. Arguments and environments may hold secrets.
@@ -142,68 +176,122 @@ mod tests {
 
     use super::*;
 
-    fn of(what: Described, headers: &[(&'static str, &'static str)], text: &str) -> Value {
+    fn read(
+        what: Described,
+        headers: &[(&'static str, &'static str)],
+        text: &[u8],
+    ) -> Option<Value> {
+        let headers = headers.iter().map(|(name, value)| {
+            let name: hyper::header::HeaderName = name.parse().unwrap();
+            (name, value.parse().unwrap())
+        });
         let mut map = HeaderMap::new();
         for (name, value) in headers {
-            map.insert(*name, value.parse().unwrap());
+            map.append(name, value);
         }
-        Value::Object(super::told(what, &map, text.as_bytes()))
+        details(what, &parsed(&map, text)?).map(Value::Object)
     }
 
     #[test]
-    fn a_job_is_told_by_what_it_runs_and_never_by_its_environment() {
+    fn a_job_is_recorded_by_its_command_and_never_by_its_environment() {
         let job = r#"{"entrypoint": "python a.py", "submission_id": "s1", "job_id": null, "metadata": {"x": "y"},
             "runtime_env": {"working_dir": "gcs://p.zip", "env_vars": {"KEY": "s3cret"}}}"#;
-        let told = json!({"entrypoint": "python a.py", "submission_id": "s1", "working_dir": "gcs://p.zip"});
+        let recorded = json!({"entrypoint": "python a.py", "submission_id": "s1", "working_dir": "gcs://p.zip"});
         for headers in [
             &[][..],
+            &[("content-type", "application/json")],
             &[("content-type", "application/json; charset=UTF-8")],
+            &[
+                ("content-type", "application/json;charset=\"utf-8\"; x=y"),
+                ("content-encoding", "identity"),
+            ],
         ] {
-            assert_eq!(of(Described::Job, headers, job), told);
+            let job = read(Described::Job, headers, job.as_bytes());
+            assert_eq!(job.as_ref(), Some(&recorded), "{headers:?}");
         }
     }
 
     #[test]
-    fn applications_are_told_by_their_names() {
-        let of = |text: &str| of(Described::Applications, &[], text);
+    fn applications_are_recorded_by_their_names() {
+        let of = |text: &str| read(Described::Applications, &[], text.as_bytes());
         let config = r#"{"applications": [{"name": "chat", "import_path": "a:b", "args": {"key": "s3cret"}},
             {"import_path": "c:d", "runtime_env": {"env_vars": {"KEY": "s3cret"}}}], "http_options": {"port": 8000}}"#;
-        assert_eq!(of(config), json!({"applications": ["chat", "default"]}));
-        assert_eq!(of(r#"{"applications": []}"#), json!({"applications": []}));
+        assert_eq!(
+            of(config),
+            Some(json!({"applications": ["chat", "default"]}))
+        );
+        assert_eq!(
+            of(r#"{"applications": []}"#),
+            Some(json!({"applications": []}))
+        );
         for strange in [
             r#"{"applications": {}}"#,
             r#"{"applications": ["chat"]}"#,
             r#"{"applications": [{"name": {"x": "s3cret"}}]}"#,
             "{}",
         ] {
-            let told = of(strange);
-            let said = told["body"].as_str().unwrap();
-            assert!(
-                said.contains("SHA-256") && !said.contains("s3cret"),
-                "{said}"
-            );
+            assert_eq!(of(strange), None, "{strange}");
         }
     }
 
+    /// Ray takes each of these.
     #[test]
-    fn what_the_head_may_read_in_another_way_is_told_by_its_hash() {
-        let hash = "body";
+    fn what_the_head_may_read_in_another_way_is_not_read() {
+        let deep = format!(
+            "{{\"entrypoint\": \"id\", \"n\": {}1{}}}",
+            "[".repeat(200),
+            "]".repeat(200)
+        );
+        let plain = "{\"entrypoint\": \"id\"}";
+        let wide: Vec<u8> = plain.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let json = ("content-type", "application/json");
         for (headers, text) in [
+            (&[][..], r#"{"entrypoint": "id", "n": "\ud800"}"#.as_bytes()),
+            (&[], br#"{"entrypoint": "id", "n": NaN}"#),
+            (&[], br#"{"entrypoint": "id", "n": -Infinity}"#),
+            (&[], br#"{"entrypoint": "id", "n": 1e400}"#),
+            (&[], br#"{"entrypoint": 5}"#),
+            (&[], br#"{"entrypoint": "id", "runtime_env": "x"}"#),
+            (&[], deep.as_bytes()),
+            (&[], &wide),
+            (&[], b""),
+            (&[], b"[]"),
             (
-                &[("content-type", "application/json; charset=utf-7")][..],
-                "{\"entrypoint\": \"a\"}",
+                &[("content-type", "application/json; charset=utf-16")],
+                &wide,
             ),
-            (&[("content-encoding", "gzip")], "{\"entrypoint\": \"a\"}"),
-            (&[], "{\"entrypoint\": \"a\", \"n\": NaN}"),
-            (&[], ""),
+            (
+                &[("content-type", "application/json; charset=utf-7")],
+                plain.as_bytes(),
+            ),
+            (
+                &[(
+                    "content-type",
+                    "application/json; charset=utf-8; charset=utf-7",
+                )],
+                plain.as_bytes(),
+            ),
+            (
+                &[("content-type", "application/json; charset*=utf-7''x")],
+                plain.as_bytes(),
+            ),
+            (
+                &[("content-type", "application/json; charset=utf-8-sig")],
+                plain.as_bytes(),
+            ),
+            (
+                &[json, ("content-type", "text/plain; charset=utf-7")],
+                plain.as_bytes(),
+            ),
+            (&[json, ("content-encoding", "gzip")], plain.as_bytes()),
+            (&[("content-encoding", "deflate")], plain.as_bytes()),
         ] {
-            let told = of(Described::Job, headers, text);
-            let said = told[hash].as_str().unwrap();
-            assert!(
-                said.starts_with(&format!("({} bytes, SHA-256 ", text.len())),
-                "{told}"
+            let text_of = String::from_utf8_lossy(text);
+            assert_eq!(
+                read(Described::Job, headers, text),
+                None,
+                "{headers:?} {text_of}"
             );
-            assert_eq!(told.get("entrypoint"), None);
         }
     }
 }

@@ -1,8 +1,6 @@
 //! The hook of workers for jobs that are submitted through the relay: as a variable in the job's runtime environment, by which
 //! Ray lets the hook's package add to what the driver asks for. So a hook of the driver's own does not clash with it. Pure.
 
-use bytes::Bytes;
-use hyper::header::{CONTENT_ENCODING, HeaderMap};
 use serde_json::{Map, Value};
 
 use crate::ray::registry::SUBMITTER;
@@ -16,19 +14,46 @@ const THEN: &str = "RAY_RELAY_ENV_THEN";
 /// By which a job refuses.
 const REFUSED: (&str, &str) = ("RAY_RELAY_HOOK", "off");
 
-/// The job that `description` is of, with the hook; `None` where it refuses, or is none that can be read.
-pub(super) fn with_hook(headers: &HeaderMap, description: &[u8]) -> Option<Bytes> {
-    if headers.contains_key(CONTENT_ENCODING) {
-        return None;
+/// What of a job was changed.
+#[derive(Debug, PartialEq)]
+pub(super) struct JobChanges {
+    /// It has the hook: it did not refuse.
+    pub(super) hook: bool,
+    /// Its metadata names its submitter.
+    pub(super) submitter: bool,
+}
+
+impl JobChanges {
+    /// Whether the job is another one now.
+    pub(super) fn any(&self) -> bool {
+        self.hook || self.submitter
     }
-    let mut job: Map<String, Value> = serde_json::from_slice(description).ok()?;
-    let environment = object(&mut job, "runtime_env")?;
-    let variables = object(environment, "env_vars")?;
-    if variables
-        .get(REFUSED.0)
-        .is_some_and(|value| value == REFUSED.1)
-    {
-        return None;
+}
+
+/// Puts the hook into `job` where the relay `injects` it, and names its `submitter`, where known, in the metadata that Ray keeps.
+/// `None`: its runtime environment or its metadata is no object, so neither can be done.
+pub(super) fn change(
+    job: &mut Map<String, Value>,
+    injects: bool,
+    submitter: Option<&str>,
+) -> Option<JobChanges> {
+    let hook = injects && add_hook(job)?;
+    if let Some(submitter) = submitter {
+        // Whatever the job says itself.
+        object(job, "metadata")?.insert(SUBMITTER.to_owned(), submitter.into());
+    }
+    Some(JobChanges {
+        hook,
+        submitter: submitter.is_some(),
+    })
+}
+
+/// Whether `job` has the hook now; `false`: it refuses.
+fn add_hook(job: &mut Map<String, Value>) -> Option<bool> {
+    let variables = object(object(job, "runtime_env")?, "env_vars")?;
+    let refuses = variables.get(REFUSED.0);
+    if refuses.is_some_and(|value| value == REFUSED.1) {
+        return Some(false);
     }
     if let Some(own) = variables
         .insert(HOOK.to_owned(), OURS.into())
@@ -36,23 +61,7 @@ pub(super) fn with_hook(headers: &HeaderMap, description: &[u8]) -> Option<Bytes
     {
         variables.insert(THEN.to_owned(), own);
     }
-    serde_json::to_vec(&job).ok().map(Bytes::from)
-}
-
-/// The job that `description` is of, with `subject` as its submitter in the metadata that Ray keeps with it, whatever it said
-/// itself; `None`: it is none that can be read.
-pub(super) fn with_submitter(
-    headers: &HeaderMap,
-    description: &[u8],
-    subject: &str,
-) -> Option<Bytes> {
-    if headers.contains_key(CONTENT_ENCODING) {
-        return None;
-    }
-    let mut job: Map<String, Value> = serde_json::from_slice(description).ok()?;
-    let metadata = object(&mut job, "metadata")?;
-    metadata.insert(SUBMITTER.to_owned(), subject.into());
-    serde_json::to_vec(&job).ok().map(Bytes::from)
+    Some(true)
 }
 
 /// The object `key` of `parent`, made where there is none.
@@ -72,8 +81,9 @@ mod tests {
     use super::*;
 
     fn injected(job: &Value) -> Option<Value> {
-        let changed = with_hook(&HeaderMap::new(), job.to_string().as_bytes())?;
-        Some(serde_json::from_slice(&changed).unwrap())
+        let mut job = job.as_object().unwrap().clone();
+        let changes = change(&mut job, true, None)?;
+        changes.hook.then_some(Value::Object(job))
     }
 
     #[test]
@@ -100,9 +110,10 @@ mod tests {
     #[test]
     fn a_submitted_job_names_its_submitter_whatever_it_says_itself() {
         let marked = |job: &Value| -> Option<Value> {
-            let text = job.to_string();
-            let marked = with_submitter(&HeaderMap::new(), text.as_bytes(), "ann")?;
-            Some(serde_json::from_slice(&marked).unwrap())
+            let mut job = job.as_object().unwrap().clone();
+            let changes = change(&mut job, false, Some("ann"))?;
+            assert!(changes.any() && !changes.hook);
+            Some(Value::Object(job))
         };
         let own = json!({"entrypoint": "x", "metadata": {"a": "1", SUBMITTER: "bob"}});
         let metadata = json!({"a": "1", SUBMITTER: "ann"});
@@ -116,19 +127,15 @@ mod tests {
     }
 
     #[test]
-    fn a_job_may_refuse_and_what_is_no_job_stays_as_it_is() {
-        let refuses =
-            json!({"entrypoint": "x", "runtime_env": {"env_vars": {"RAY_RELAY_HOOK": "off"}}});
-        assert_eq!(injected(&refuses), None);
-        for other in [
-            json!([]),
-            json!({"runtime_env": 5}),
-            json!({"runtime_env": {"env_vars": "x"}}),
-        ] {
-            assert_eq!(injected(&other), None, "{other}");
+    fn a_job_may_refuse_and_is_not_sent_without_the_hook_otherwise() {
+        let of = |environment: Value| {
+            let mut job = Map::from_iter([("runtime_env".to_owned(), environment)]);
+            change(&mut job, true, None)
+        };
+        let refuses = json!({"env_vars": {"RAY_RELAY_HOOK": "off"}});
+        assert!(of(refuses).is_some_and(|changes| !changes.any()));
+        for other in [json!(5), json!({"env_vars": "x"})] {
+            assert_eq!(of(other.clone()), None, "{other}");
         }
-        let packed = HeaderMap::from_iter([(CONTENT_ENCODING, "gzip".parse().unwrap())]);
-        assert_eq!(with_hook(&packed, b"{}"), None);
-        assert_eq!(with_hook(&HeaderMap::new(), b"{\"entrypoint\": "), None);
     }
 }

@@ -22,7 +22,7 @@ async fn without_a_token_nothing_reaches_the_head_or_tells_anything() {
         ("GET", "/api/version"),
         ("GET", "/api/v0/workers?detail=1"),
         ("GET", "/nodes"),
-        ("POST", "/api/jobs/"),
+        ("POST", "/api/jobs/x/stop"),
         ("HEAD", "/api/v0/workers"),
         ("OPTIONS", "/"),
         ("POST", "/"),

@@ -51,25 +51,27 @@ async fn without_a_token_no_trick_reaches_the_head() {
     let inner = format!("GET /nodes HTTP/1.1\r\n{HOST}\r\n");
     let length = inner.len();
     for bytes in [
-        format!("POST /api/jobs/ HTTP/1.1\r\n{HOST}Content-Length: {length}\r\n\r\n{inner}"),
+        format!("POST /api/jobs/x/stop HTTP/1.1\r\n{HOST}Content-Length: {length}\r\n\r\n{inner}"),
         format!(
-            "POST /api/jobs/ HTTP/1.1\r\n{HOST}Content-Length: 0\r\nContent-Length: {length}\r\n\r\n{inner}"
+            "POST /api/jobs/x/stop HTTP/1.1\r\n{HOST}Content-Length: 0\r\nContent-Length: {length}\r\n\r\n{inner}"
         ),
         format!(
-            "POST /api/jobs/ HTTP/1.1\r\n{HOST}Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{inner}"
+            "POST /api/jobs/x/stop HTTP/1.1\r\n{HOST}Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{inner}"
         ),
         format!(
-            "POST /api/jobs/ HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n{inner}"
-        ),
-        format!("POST /api/jobs/ HTTP/1.1\r\n{HOST}Transfer-Encoding: xchunked\r\n\r\n{inner}"),
-        format!(
-            "POST /api/jobs/ HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked, identity\r\n\r\n{inner}"
+            "POST /api/jobs/x/stop HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n{inner}"
         ),
         format!(
-            "POST /api/jobs/ HTTP/1.1\r\n{HOST}Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n{inner}"
+            "POST /api/jobs/x/stop HTTP/1.1\r\n{HOST}Transfer-Encoding: xchunked\r\n\r\n{inner}"
         ),
         format!(
-            "POST /api/jobs/ HTTP/1.0\r\n{HOST}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n{inner}"
+            "POST /api/jobs/x/stop HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked, identity\r\n\r\n{inner}"
+        ),
+        format!(
+            "POST /api/jobs/x/stop HTTP/1.1\r\n{HOST}Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n{inner}"
+        ),
+        format!(
+            "POST /api/jobs/x/stop HTTP/1.0\r\n{HOST}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n{inner}"
         ),
         format!("GET /nodes HTTP/1.1\r\n{HOST}X-A: 1\r\n Authorization: Bearer x\r\n\r\n"),
         format!("GET / HTTP/1.1\r\n{HOST}X-A: 1\r\n\tX-B: 2\r\n\r\n"),

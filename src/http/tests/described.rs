@@ -1,0 +1,82 @@
+//! Descriptions of what the head is to run: as they came, or refused.
+
+use super::*;
+
+#[tokio::test]
+async fn a_jobs_description_reaches_the_head_as_it_was_and_an_endless_one_is_refused() {
+    let ann = Person::new("ann", "\"dashboard:write\"", "");
+    let (address, _head) = head(|request: Request<Incoming>| async move {
+        let whole = request.into_body().collect().await.unwrap().to_bytes();
+        ok(whole)
+    })
+    .await;
+    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
+    let send = async |body: Vec<u8>| {
+        let request = relay
+            .request("POST", "/api/jobs/")
+            .header("authorization", bearer("ann"));
+        let request = request.body(answer::full(body)).unwrap();
+        relay.client().await.send(request).await
+    };
+    let job = "{\"entrypoint\":  \"a\", \"n\": 1e3}";
+    assert_eq!(text(send(job.into()).await).await, job);
+    let endless = send(vec![b' '; 5 << 20]).await;
+    assert_eq!(endless.status(), 413);
+}
+
+/// Ray takes each of these, and runs what the record would not have.
+#[tokio::test]
+async fn a_description_that_the_relay_cannot_read_reaches_no_head() {
+    let ann = Person::new("ann", "\"dashboard:write\"", "");
+    let head = Untouched::new().await;
+    let relay = Relay::guarded(&[("default", head.address)], &[&ann]).await;
+    let send = async |method: &str, path: &str, headers: &[(&str, &str)], body: Vec<u8>| {
+        let request = relay.request(method, path);
+        let request = request.header("authorization", bearer("ann"));
+        let request = headers
+            .iter()
+            .fold(request, |all, (name, value)| all.header(*name, *value));
+        let request = request.body(answer::full(body)).unwrap();
+        let refused = relay.client().await.send(request).await;
+        assert_eq!(refused.status(), 400, "{method} {path} {headers:?}");
+        let sentence = text(refused).await;
+        assert!(
+            sentence.contains("send one JSON object in UTF-8"),
+            "{sentence}"
+        );
+    };
+    let wide: Vec<u8> = "{\"entrypoint\": \"id\"}"
+        .encode_utf16()
+        .flat_map(u16::to_le_bytes)
+        .collect();
+    let utf16 = [("content-type", "application/json; charset=utf-16")];
+    let gzip = [("content-encoding", "gzip")];
+    for path in [
+        "/api/jobs/",
+        "//api/%6aobs",
+        "/relay/clusters/default/api/jobs/",
+    ] {
+        for strange in [
+            "\"\\ud800\"",
+            "NaN",
+            "1e400",
+            &format!("{}{}", "[".repeat(200), "]".repeat(200)),
+        ] {
+            let job = format!("{{\"entrypoint\": \"id\", \"n\": {strange}}}");
+            send("POST", path, &[], job.into()).await;
+        }
+        send("POST", path, &utf16, wide.clone()).await;
+        send("POST", path, &gzip, b"{\"entrypoint\": \"id\"}".to_vec()).await;
+    }
+    let served = "/api/serve/applications/";
+    send(
+        "PUT",
+        served,
+        &[],
+        b"{\"applications\": [{\"name\": NaN}]}".to_vec(),
+    )
+    .await;
+    send("PUT", served, &gzip, b"{\"applications\": []}".to_vec()).await;
+    assert!(relay.heard.take().is_empty(), "nothing was done");
+    head.check().await;
+}
