@@ -1,6 +1,10 @@
 //! What `launch-config` prints is read by the editors themselves, where they are installed.
 
-use std::process::{Command, Output};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
 
 use super::support::run;
 
@@ -96,5 +100,129 @@ fn emacs_loads_its_configuration() {
         };
         let shown = String::from_utf8_lossy(&output.stdout);
         assert_eq!(shown, expected, "{output:?}");
+    }
+}
+
+/// The paths of a stack of `paths` that an editor gets to see.
+fn passing(paths: &[String]) -> Vec<String> {
+    let frame =
+        |path| json!({"id": 1, "name": "f", "line": 1, "column": 1, "source": {"path": path}});
+    let frames: Vec<Value> = paths.iter().map(frame).collect();
+    let mut stack = json!({"seq": 1, "type": "response", "request_seq": 1, "success": true, "command": "stackTrace",
+        "body": {"stackFrames": frames, "totalFrames": paths.len()}});
+    ray_relay::dap::wall::clean(&mut stack);
+    let frames = stack["body"]["stackFrames"].as_array().unwrap().iter();
+    let path = |frame: &Value| frame["source"]["path"].as_str().map(str::to_owned);
+    frames.filter_map(path).collect()
+}
+
+/// What Emacs starts, with TRAMP in its `syntax`, when it does with each of `paths` what dape does with that of a frame.
+fn started_by_emacs(paths: &[String], syntax: &str) -> String {
+    let home = tempfile::tempdir().unwrap();
+    let log = home.path().join("started");
+    std::fs::write(&log, "").unwrap();
+    for name in [
+        "ssh", "sudo", "su", "scp", "rsync", "docker", "podman", "kubectl", "plink", "adb",
+    ] {
+        let program = home.path().join(name);
+        let script = format!(
+            "#!/bin/sh\necho {name} \"$@\" >> '{}'\nexit 1\n",
+            log.display()
+        );
+        std::fs::write(&program, script).unwrap();
+        std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    }
+    let list = home.path().join("paths");
+    std::fs::write(&list, paths.join("\n")).unwrap();
+    let script = format!(
+        "(progn (require 'tramp) (tramp-change-syntax '{syntax}) (setq tramp-verbose 0 default-directory \"{}/\")
+            (dolist (path (with-temp-buffer (insert-file-contents \"{}\") (split-string (buffer-string) \"\\n\")))
+              (ignore-errors (file-exists-p path))
+              (ignore-errors (find-file-noselect path))))",
+        home.path().display(),
+        list.display()
+    );
+    let path = std::env::var("PATH").unwrap();
+    let ended = Command::new("emacs")
+        .args(["--batch", "--quick", "--eval", &script])
+        .env("HOME", home.path())
+        .env("PATH", format!("{}:{path}", home.path().display()))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    std::fs::read_to_string(&log).unwrap()
+}
+
+/// A worker names the files of its stack, and TRAMP starts `ssh` or `sudo` for names of other machines.
+#[test]
+fn emacs_starts_no_program_for_a_path_of_a_worker() {
+    if loaded("emacs", |_| vec!["--version".to_owned()], &["--version"]).is_none() {
+        return;
+    }
+    let before = [
+        "",
+        "/",
+        "//",
+        "/./",
+        "/././",
+        "/x/../",
+        "/x//../",
+        "/x/y/../../",
+        "./",
+        "../",
+        "~/",
+        "/~/",
+        "/:/",
+        "/.//",
+        "/x/",
+        "\\",
+        "/\\",
+        "C:/",
+        "/C:/",
+        "\\.\\",
+        "\\x\\..\\",
+    ];
+    let remote = [
+        "ssh:host:/y",
+        "sudo:root@localhost:/y",
+        "sudo::/y",
+        "host:/y",
+        "user@host:/y",
+        "-:host:/y",
+        "ssh:host|sudo:host:/y",
+        "docker:box:/y",
+        "[ssh/host]/y",
+        "[sudo/root@localhost]/y",
+        "[host]/y",
+    ];
+    let all = before
+        .iter()
+        .flat_map(|before| remote.map(|remote| format!("{before}{remote}")));
+    let own = [
+        "/home/me/a.py",
+        "<ipython-input-1-0a>",
+        "/tmp/ray/session_2026-11-28_22-25-23_1_7/a.py",
+        "a.py",
+    ];
+    let own = own.map(str::to_owned);
+    let all: Vec<String> = all.chain(own.clone()).collect();
+    let passing = passing(&all);
+    for path in &own {
+        assert!(passing.contains(path), "{path}");
+    }
+    for (syntax, remote) in [
+        ("default", "/x/../sudo:root@localhost:/y"),
+        ("default", "/./ssh:host:/y"),
+        ("simplified", "/./host:/y"),
+        ("separate", "/./[ssh/host]/y"),
+    ] {
+        let planted = started_by_emacs(&[remote.to_owned()], syntax);
+        assert!(!planted.is_empty(), "{remote} starts nothing in this Emacs");
+        assert_eq!(
+            started_by_emacs(&passing, syntax),
+            "",
+            "{syntax}: {passing:?}"
+        );
     }
 }

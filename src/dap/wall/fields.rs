@@ -1,7 +1,7 @@
 //! The fields of messages that an editor acts upon.
 //!
 //! Pure. A stop has an editor open the file of the topmost frame, unasked: Neovim runs what follows `term://`, Emacs dials
-//! the host in `/ssh:…`, Windows that in `\\…`. VS Code opens what `url` of a failure names, its own commands included,
+//! the host in `/ssh:…` or `/./ssh:…`, Windows that in `\\…`. VS Code opens what `url` of a failure names, its own commands included,
 //! and makes links of `[…](command:…)` in what it shows as a notification.
 
 use memchr::memchr_iter;
@@ -190,28 +190,41 @@ fn source(source: &mut Value) {
     }
 }
 
-/// Whether an editor that opens `path` opens a file of its own machine: not an address, and not a file on a machine that the
-/// path names.
+/// Whether an editor that opens `path` opens a file of its own machine: not an address, not a device, and not a file on a machine
+/// that the path names. Editors take `.`, `..` and doubled separators out first, and on Windows `\\` is a separator too.
 pub(super) fn names_file(path: &str) -> bool {
-    let scheme = path.split_once(':').is_some_and(|(scheme, _)| {
-        let of_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
-        // One letter is a drive.
-        scheme.len() > 1 && scheme.chars().all(of_scheme)
-    });
-    let separator = |c: char| matches!(c, '/' | '\\');
-    let host = path
-        .strip_prefix(separator)
-        .and_then(|path| path.strip_prefix(separator))
-        .map(|path| path.split(separator).next().unwrap_or_default());
-    // Windows' own names for the files of its Linux.
-    let own = |host: &str| ["wsl$", "wsl.localhost"].contains(&&*host.to_ascii_lowercase());
-    let network = host.is_some_and(|host| !own(host));
-    let remote = path.strip_prefix(separator).is_some_and(|path| {
-        path.split(separator)
-            .next()
-            .is_some_and(|p| p.contains(':'))
-    });
-    !(scheme || network || remote || path.contains(char::is_control))
+    let separators = ['/', '\\'];
+    let rooted = path.strip_prefix(separators);
+    let mut rest = rooted.unwrap_or(path);
+    let shared = rest.strip_prefix(separators).filter(|_| rooted.is_some());
+    if let Some(shared) = shared {
+        let (host, share) = shared.split_once(separators).unwrap_or((shared, ""));
+        // Windows' own names for the files of its Linux.
+        if !["wsl$", "wsl.localhost"].contains(&&*host.to_ascii_lowercase()) {
+            return false;
+        }
+        rest = share;
+    }
+    let mut depth = 0_usize;
+    let parts = rest.trim_end_matches(separators).split(separators);
+    for (at, part) in parts.enumerate() {
+        let is_drive = at == 0
+            && rooted.is_none()
+            && matches!(part.as_bytes(), [letter, b':'] if letter.is_ascii_alphabetic());
+        match part {
+            ".." if shared.is_some() && depth == 0 => return false,
+            ".." => depth = depth.saturating_sub(1),
+            // What is left of `/.//host/share` may begin with two separators.
+            "" if depth == 0 && at > 0 => return false,
+            "" | "." => {}
+            // A host (`/ssh:host:`), a scheme, a stream of a file; Windows' devices; a host in another syntax of Emacs.
+            _ if part.contains(':') && !is_drive => return false,
+            "?" | "??" => return false,
+            _ if depth == 0 && part.starts_with('[') => return false,
+            _ => depth += 1,
+        }
+    }
+    !path.contains(char::is_control)
 }
 
 fn without_links(text: &mut Value) {

@@ -66,9 +66,11 @@ impl<'a> StackReader<'a> {
         let Some(path) = self.text() else {
             return self.word("null");
         };
-        // Nearly all are an absolute one, which is told at once.
-        let usual = matches!(path, [_, b'/', first, ..] if *first != b'/')
-            && !path.iter().any(|byte| matches!(byte, b':' | b'\\'));
+        // Nearly all are an absolute one with nothing to normalise, which is told at once.
+        let usual = path.starts_with(b"\"/")
+            && !path
+                .windows(2)
+                .any(|two| two == b"//" || matches!(two[0], b':' | b'\\' | b'?' | b'['));
         (usual || names_file(&unescaped(path)?)).then_some(())
     }
 
