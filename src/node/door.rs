@@ -38,6 +38,9 @@ const SHORT: usize = 16;
 /// The pause between two looks for sessions of Ray's, and at what has become old.
 const AGAIN: Duration = Duration::from_secs(2);
 
+/// The pause before Ray is asked for the jobs of workers: it lists a task a second late.
+const JOB_INTERVAL: Duration = Duration::from_secs(2);
+
 /// How long one worker is heard, and how many are at a time.
 const HEARD: Duration = Duration::from_secs(5);
 const AT_A_TIME: usize = 8;
@@ -111,6 +114,23 @@ pub(super) async fn keep(agent: Arc<Agent>) {
                 }
             }
         }
+    }
+}
+
+/// Asks Ray for the jobs of workers, until the agent ends.
+pub(super) async fn attribute(agent: Arc<Agent>) {
+    let asks = async {
+        loop {
+            sleep(JOB_INTERVAL).await;
+            for task in agent.black_boxes.unattributed() {
+                let job = agent.look.job_of(&task).await;
+                agent.black_boxes.attribute(&task, job.as_deref());
+            }
+        }
+    };
+    tokio::select! {
+        () = agent.ending.cancelled() => {}
+        () = asks => {}
     }
 }
 

@@ -1,9 +1,11 @@
 //! Black boxes: what workers have left of tasks that failed, kept for relays to fetch.
 //!
-//! Bounded by tasks, bytes and age, as relays want it. What is kept is values of people's programs: it is in memory alone,
+//! Bounded by tasks, bytes and age, as relays want it, and fair between jobs. A worker's job is what Ray says of its process: what
+//! the worker says of itself counts for nothing here. What is kept is values of people's programs: it is in memory alone,
 //! no word of it is logged, and only a relay that the agent is linked with gets it.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,11 +23,21 @@ const MOST_BYTES: u64 = 256 << 20;
 /// For how long at most.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
+/// How often it is asked for that of one worker.
+const MAX_JOB_QUESTIONS: u8 = 4;
+
+/// Workers that it is asked about between two pauses.
+const MAX_WORKERS_ASKED: usize = 32;
+
 /// What is kept of one task.
 #[derive(Debug)]
 struct Kept {
     /// Of which `ago_ms` is told anew each time.
     task: FailedTask,
+    /// The job of its worker, as far as Ray has said.
+    job: Option<String>,
+    /// How often Ray was asked for that.
+    questions: u8,
     at: Instant,
     /// A look, as JSON.
     look: Arc<[u8]>,
@@ -106,7 +118,15 @@ impl BlackBoxes {
         let at = Instant::now();
         let look = look.into();
         self.change(|boxes| {
-            boxes.kept.push(Kept { task, at, look });
+            let mut before = boxes.kept.iter().filter(|kept| kept.is_of(&task));
+            let job = before.find_map(|kept| kept.job.clone());
+            boxes.kept.push(Kept {
+                task,
+                job,
+                questions: 0,
+                at,
+                look,
+            });
             boxes.make_room(at);
             true
         });
@@ -134,6 +154,28 @@ impl BlackBoxes {
         Some(Arc::clone(&kept.look))
     }
 
+    /// One task of each worker whose job is to be asked for, the latest first.
+    pub(super) fn unattributed(&self) -> Vec<FailedTask> {
+        let boxes = self.boxes.lock();
+        let unknown = |kept: &&Kept| kept.job.is_none() && kept.questions < MAX_JOB_QUESTIONS;
+        let mut tasks: Vec<FailedTask> = Vec::new();
+        for kept in boxes.kept.iter().rev().filter(unknown) {
+            if tasks.len() < MAX_WORKERS_ASKED && !tasks.iter().any(|task| kept.is_of(task)) {
+                tasks.push(kept.task.clone());
+            }
+        }
+        tasks
+    }
+
+    /// Takes in what Ray has said of the job of the worker of `task`.
+    pub(super) fn attribute(&self, task: &FailedTask, job: Option<&str>) {
+        let mut boxes = self.boxes.lock();
+        for kept in boxes.kept.iter_mut().filter(|kept| kept.is_of(task)) {
+            kept.questions = kept.questions.saturating_add(1);
+            kept.job = kept.job.take().or(job.map(str::to_owned));
+        }
+    }
+
     /// Changes what is kept; where `change` says that it did, all links are woken.
     fn change(&self, change: impl FnOnce(&mut Boxes) -> bool) {
         if change(&mut self.boxes.lock()) {
@@ -144,7 +186,8 @@ impl BlackBoxes {
 
 impl Boxes {
     /// Takes out what is too old, and then the oldest of the job that has most until the rest has room; whether it took
-    /// anything. So a job that fails again and again leaves those of others.
+    /// anything. So a job that fails again and again leaves those of others. Workers whose job is not known count as one job,
+    /// and in a job the process that has most gives way first.
     fn make_room(&mut self, now: Instant) -> bool {
         let before = self.kept.len();
         let Some(wanted) = self.wanted else {
@@ -156,17 +199,13 @@ impl Boxes {
             .retain(|kept| now.saturating_duration_since(kept.at) < keep);
         let bytes = |kept: &[Kept]| kept.iter().map(|one| one.look.len() as u64).sum::<u64>();
         while self.kept.len() > wanted.most as usize || bytes(&self.kept) > wanted.bytes {
-            let mut by_job: HashMap<&str, usize> = HashMap::new();
-            for kept in &self.kept {
-                *by_job.entry(job_of(&kept.task)).or_default() += 1;
-            }
-            let Some(most) = by_job.values().max().copied() else {
-                break;
-            };
+            let of_job = fullest(self.kept.iter().map(|kept| kept.job.as_deref()));
+            let in_job = |kept: &&Kept| Some(kept.job.as_deref()) == of_job;
+            let pid = fullest(self.kept.iter().filter(in_job).map(|kept| kept.task.pid));
             let oldest = self
                 .kept
                 .iter()
-                .position(|kept| by_job.get(job_of(&kept.task)) == Some(&most));
+                .position(|kept| in_job(&kept) && Some(kept.task.pid) == pid);
             let Some(oldest) = oldest else { break };
             self.kept.remove(oldest);
         }
@@ -174,10 +213,21 @@ impl Boxes {
     }
 }
 
-/// The job of a task, which is the end of its id.
-fn job_of(task: &FailedTask) -> &str {
-    let id = &*task.task_id;
-    id.get(id.len().saturating_sub(8)..).unwrap_or(id)
+impl Kept {
+    /// Whether it is of the worker of `task`.
+    fn is_of(&self, task: &FailedTask) -> bool {
+        (self.task.pid, &self.task.worker_id) == (task.pid, &task.worker_id)
+    }
+}
+
+/// The most frequent of `all`; of several the one that comes first.
+fn fullest<T: Copy + Eq + Hash>(all: impl Iterator<Item = T> + Clone) -> Option<T> {
+    let mut counts: HashMap<T, usize> = HashMap::new();
+    for one in all.clone() {
+        *counts.entry(one).or_default() += 1;
+    }
+    let most = counts.values().max().copied();
+    all.into_iter().find(|one| counts.get(one).copied() == most)
 }
 
 #[cfg(test)]

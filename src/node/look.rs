@@ -19,7 +19,7 @@ use super::processes::{self, Processes, SocketOwner};
 use crate::config;
 use crate::ray::head::HeadConfigError;
 use crate::ray::registry::{Attributed, Attribution, AttributionError, RayNode, Resident};
-use crate::wire::tunnel::messages::{HoldRow, Open, Refusal, Sentence};
+use crate::wire::tunnel::messages::{FailedTask, HoldRow, Open, Refusal, Sentence};
 
 /// The deadline of one question to Ray.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -235,6 +235,15 @@ impl TargetVerifier {
             (None, _) => Err(UnverifiedPeer::NotAWorker(first)),
             (Some(_), Some(_)) => Err(UnverifiedPeer::Several),
         }
+    }
+
+    /// The job of the worker that has left `task`, by Ray's word: its process has to be that worker's, and the task that worker's.
+    pub(super) async fn job_of(&self, task: &FailedTask) -> Option<String> {
+        let residents = self.ray.residents(task.pid).await.ok()?;
+        let is_it =
+            |one: &Resident| *one.worker_id == *task.worker_id && *one.node_id == *task.node_id;
+        let worker = residents.iter().find(|one| is_it(one))?;
+        self.ray.job_of(worker, &task.task_id).await.ok()?
     }
 
     /// The nodes that this machine is and one of which `wanted` names; asked for anew where the last answer has none.

@@ -139,6 +139,7 @@ pub async fn run(settings: Settings) -> Result<(), AgentError> {
         "this agent's node"
     );
     agent.tasks.spawn(door::keep(Arc::clone(&agent)));
+    agent.tasks.spawn(door::attribute(Arc::clone(&agent)));
     for relay in settings.relays {
         let following = Arc::clone(&agent).follow(relay, Arc::clone(&settings.access));
         agent.tasks.spawn(following);

@@ -47,15 +47,69 @@ fn nothing_is_kept_before_a_relay_wants_it_and_nothing_after_it_does_not() {
     assert!(ids(&boxes).is_empty() && !boxes.are_wanted());
 }
 
+/// A task of the worker whose process is `pid`.
+fn of_worker(id: u8, job: u8, pid: u32) -> FailedTask {
+    FailedTask {
+        pid,
+        worker_id: format!("beef{pid}").as_str().into(),
+        ..task(id, job)
+    }
+}
+
 #[test]
 fn a_job_that_fails_again_and_again_leaves_those_of_others() {
     let boxes = BlackBoxes::new();
     boxes.want(wanted(3, 1000), &[]);
-    boxes.put(task(1, 1), vec![0]);
+    boxes.put(of_worker(1, 1, 7), vec![0]);
+    boxes.attribute(&of_worker(1, 1, 7), Some("01000000"));
     for id in 2..20 {
-        boxes.put(task(id, 2), vec![0]);
+        boxes.put(of_worker(id, 2, 8), vec![0]);
+        boxes.attribute(&of_worker(id, 2, 8), Some("02000000"));
     }
     assert_eq!(ids(&boxes), [1, 18, 19]);
+}
+
+#[test]
+fn a_worker_that_claims_many_jobs_evicts_its_own() {
+    let boxes = BlackBoxes::new();
+    boxes.want(wanted(4, 1000), &[]);
+    boxes.put(of_worker(1, 1, 7), vec![0]);
+    boxes.put(of_worker(2, 1, 7), vec![0]);
+    boxes.attribute(&of_worker(1, 1, 7), Some("01000000"));
+    for id in 3..20 {
+        boxes.put(of_worker(id, id, 8), vec![0]);
+    }
+    assert_eq!(ids(&boxes), [1, 2, 18, 19]);
+    // Ray has not said anything of either: the process that has most gives way.
+    boxes.put(of_worker(20, 1, 9), vec![0]);
+    for id in 21..30 {
+        boxes.put(of_worker(id, id, 8), vec![0]);
+    }
+    assert_eq!(ids(&boxes), [1, 2, 20, 29]);
+}
+
+#[test]
+fn ray_is_asked_for_the_job_of_each_worker_until_it_says() {
+    let boxes = BlackBoxes::new();
+    boxes.want(wanted(9, 1000), &[]);
+    for (id, pid) in [(1, 7), (2, 7), (3, 8)] {
+        boxes.put(of_worker(id, 1, pid), vec![0]);
+    }
+    let asked = || -> Vec<u8> {
+        boxes
+            .unattributed()
+            .iter()
+            .map(|task| task.id.0[0])
+            .collect()
+    };
+    assert_eq!(asked(), [3, 2]);
+    boxes.attribute(&of_worker(2, 1, 7), Some("01000000"));
+    boxes.put(of_worker(4, 1, 7), vec![0]);
+    for _ in 0..MAX_JOB_QUESTIONS {
+        assert_eq!(asked(), [3]);
+        boxes.attribute(&of_worker(3, 1, 8), None);
+    }
+    assert!(asked().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

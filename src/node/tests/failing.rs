@@ -4,6 +4,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde_json::json;
 use tokio::io::AsyncReadExt as _;
 use tokio::time::timeout;
 
@@ -13,7 +14,7 @@ use crate::node::hook::tests::Hooked;
 use crate::node::hook::tests::failing::RAISES;
 use crate::ray::look::Look;
 use crate::wire::tunnel::messages::{
-    Failures, FromAgent, FromRelay, Hex, Inspect, Inspection, PostMortem, Refusal,
+    FailedTask, Failures, FromAgent, FromRelay, Hex, Inspect, Inspection, PostMortem, Refusal,
 };
 
 const SOON: Duration = Duration::from_secs(20);
@@ -139,6 +140,49 @@ async fn what_a_worker_leaves_is_told_and_fetched() {
         }
     };
     timeout(SOON, gone).await.unwrap();
+}
+
+/// The job of a worker is what Ray says of its process and its task, whatever the worker claims.
+#[tokio::test]
+async fn the_job_of_a_worker_is_taken_from_ray() {
+    let row = json!({"worker_id": WORKER, "is_alive": true, "node_id": NODE, "ip": "127.0.0.1", "pid": 41,
+        "task_id": "0102", "job_id": "01000000"});
+    let head = head(vec![row], vec![node(NODE, "127.0.0.1")]).await;
+    let relay = Relay::start(7).await;
+    let agent = agent(head, &[&relay]);
+    let own = FailedTask {
+        id: Hex([1; 5]),
+        node_id: NODE.into(),
+        worker_id: WORKER.into(),
+        task_id: "0102".into(),
+        pid: 41,
+        ago_ms: 0,
+        exception: "KeyError".into(),
+        file: "a.py".into(),
+        line: 3,
+        function: "f".into(),
+    };
+    assert_eq!(agent.look.job_of(&own).await.as_deref(), Some("01000000"));
+    for claims in [
+        FailedTask {
+            pid: 42,
+            ..own.clone()
+        },
+        FailedTask {
+            worker_id: "dead".into(),
+            ..own.clone()
+        },
+        FailedTask {
+            task_id: "0203".into(),
+            ..own.clone()
+        },
+        FailedTask {
+            node_id: "bbbb".into(),
+            ..own.clone()
+        },
+    ] {
+        assert_eq!(agent.look.job_of(&claims).await, None, "{claims:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -165,6 +165,22 @@ impl Attribution {
         Ok(rows.into_iter().map(resident).collect())
     }
 
+    /// The job of `worker`, where the task `task_id` is one of it.
+    ///
+    /// # Errors
+    /// [`AttributionError`].
+    pub async fn job_of(
+        &self,
+        worker: &Resident,
+        task_id: &str,
+    ) -> Result<Option<String>, AttributionError> {
+        let mut rows = query::task(&self.head, task_id).await?.into_rows();
+        rows.retain(|row| {
+            row.task_id == task_id && row.worker_id == worker.worker_id && !row.job_id.is_empty()
+        });
+        Ok(rows.pop().map(|row| row.job_id))
+    }
+
     async fn legacy(
         &self,
         worker_id: &str,
