@@ -29,7 +29,7 @@ use zeroize::Zeroizing;
 use super::answer::{TooLarge, Unread, plain_word};
 use super::cluster::{LOGIN, late};
 use super::error::{KubeError, LONGEST};
-use super::kubeconfig::command;
+use super::kubeconfig::{bound_output, command};
 use crate::dial::http::{self, HttpClient};
 use crate::dial::{Connector, Proxies, STEP};
 use crate::wire::text::shortened;
@@ -93,7 +93,10 @@ impl ApiServer {
                 "its client certificate, key or certificate authority cannot be used".to_owned(),
             ),
         };
-        let preparing = config.clone();
+        let mut preparing = config.clone();
+        if let Some(plugin) = &mut preparing.auth_info.exec {
+            bound_output(plugin);
+        }
         // Plugins are run here, and wait for a person.
         let prepared = spawn_blocking(move || {
             let shown = preparing.auth_layer()?;

@@ -14,6 +14,12 @@ use super::answer::KubeAnswer;
 use crate::dial::{DialError, ProxyError, behind, tls_error};
 use crate::wire::text::{innermost_cause, shortened};
 
+/// Bytes that a credential plugin may print.
+pub(super) const MAX_PLUGIN_OUTPUT: usize = 1 << 20;
+
+/// How a shell tells that a program was ended by SIGPIPE.
+const CUT_OFF: i32 = 141;
+
 /// Longest name or word of a server that is shown, in characters.
 pub(super) const LONGEST: usize = 200;
 
@@ -346,7 +352,11 @@ impl KubeError {
                 "is not there".to_owned()
             }
             AuthError::AuthExecStart(error) => format!("cannot be started: {error}"),
-            AuthError::AuthExecRun { out, .. } => format!("has failed ({})", out.status),
+            AuthError::AuthExecRun { out, .. } => match out.status.code() {
+                Some(127) => "is not there".to_owned(),
+                Some(CUT_OFF) => format!("prints more than {MAX_PLUGIN_OUTPUT} bytes"),
+                _ => format!("has failed ({})", out.status),
+            },
             AuthError::AuthExecParse(_) => "prints no ExecCredential".to_owned(),
             AuthError::ExecPluginFailed => "prints an ExecCredential without a status".to_owned(),
             AuthError::MalformedTokenExpirationDate(_) => {

@@ -7,7 +7,7 @@ use kube::Config;
 use kube::config::{ExecConfig, ExecInteractiveMode, KubeConfigOptions, Kubeconfig};
 use tokio::task::spawn_blocking;
 
-use super::error::{KubeError, LONGEST};
+use super::error::{KubeError, LONGEST, MAX_PLUGIN_OUTPUT};
 use crate::dial::Proxies;
 use crate::wire::text::shortened;
 
@@ -101,6 +101,20 @@ pub(crate) async fn found(choice: &KubeconfigChoice) -> Result<ReadKubeconfig, K
             None => Proxies::from_env(),
         },
     })
+}
+
+/// Has `plugin` cut off behind so much output: kube keeps in memory whatever it prints. It ends as the plugin does.
+pub(super) fn bound_output(plugin: &mut ExecConfig) {
+    let Some(command) = plugin.command.take() else {
+        return;
+    };
+    let script = format!(
+        r#"exec 4>&1; ended=$({{ {{ "$0" "$@" 3>&- 4>&-; echo $? >&3; }} | head -c {MAX_PLUGIN_OUTPUT} >&4; }} 3>&1); exit "$ended""#
+    );
+    let own = plugin.args.take().unwrap_or_default();
+    let words = ["-c".to_owned(), script, command];
+    plugin.command = Some("/bin/sh".to_owned());
+    plugin.args = Some(words.into_iter().chain(own).collect());
 }
 
 /// The kubeconfig that is named, or those of `KUBECONFIG`, of which some may be missing; `None`: there is none, and this is a
@@ -231,6 +245,16 @@ mod tests {
                 server,
                 "exec: {command: /nonexistent/login, args: [s3cret]}",
                 "/nonexistent/login is not there",
+            ),
+            (
+                server,
+                "exec: {command: sh, args: [-c, 'exit 3']}",
+                "has failed (exit status: 3)",
+            ),
+            (
+                server,
+                "exec: {command: 'yes', args: [s3cret]}",
+                "yes prints more than 1048576 bytes",
             ),
         ] {
             let error = refused(cluster, user).await;
