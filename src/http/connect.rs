@@ -26,7 +26,9 @@ pub(super) async fn open(
     parts: Parts,
 ) -> Result<Response<Body>, HttpRefusal> {
     let (links, info) = (&exchange.ctx.peers.links, &exchange.connection.info);
-    let received = received(&parts.headers);
+    let received = received(&parts.headers).ok_or_else(|| {
+        HttpRefusal::Malformed(format!("{RECEIVED_HEADER} has to be one whole number").into())
+    })?;
     let opener = parts.headers.get(OPENER_HEADER);
     let opener = opener.and_then(|value| Opener::parse(value.to_str().ok()?));
     let who = "this is asked for as a WebSocket over HTTP/1.1: `ray-relay connect` does";
@@ -47,11 +49,13 @@ pub(super) async fn open(
     Ok(answer)
 }
 
-/// How far the command has received.
-fn received(headers: &HeaderMap) -> u64 {
-    let value = headers.get(RECEIVED_HEADER);
-    let value = value.and_then(|value| value.to_str().ok()?.parse().ok());
-    value.unwrap_or_default()
+/// How far the command has received, 0 where it does not say; `None`: what it says is no number.
+fn received(headers: &HeaderMap) -> Option<u64> {
+    let mut values = headers.get_all(RECEIVED_HEADER).iter();
+    let (value, more) = (values.next(), values.next());
+    let digits = value.map_or(Some("0"), |value| value.to_str().ok())?;
+    let is_number = more.is_none() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| digits.parse().ok()).flatten()
 }
 
 fn unknown(links: &Links) -> Response<Body> {
@@ -84,4 +88,36 @@ fn not_opened(why: LinkRefusal) -> Response<Body> {
         ),
     };
     answer::error(status, sentence)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_received_is_one_number_or_refused() {
+        let of = |values: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(RECEIVED_HEADER, HeaderValue::from_static(value));
+            }
+            received(&headers)
+        };
+        assert_eq!(
+            (of(&[]), of(&["0"]), of(&["4711"])),
+            (Some(0), Some(0), Some(4711))
+        );
+        for strange in [
+            &["-1"][..],
+            &["+1"],
+            &["0x1"],
+            &[""],
+            &["1 "],
+            &["1", "1"],
+            &["18446744073709551616"],
+        ] {
+            assert_eq!(of(strange), None, "{strange:?}");
+        }
+    }
 }

@@ -1,8 +1,8 @@
 //! The credential of a request, wherever a client can put it. Pure.
 //!
-//! In this order: the client certificate of its connection, or the person whose link it came through, `Authorization: Bearer`, `X-Ray-Authorization: Bearer`, the
-//! relay's cookie `ray-authentication-token-PORT` or Ray's `ray-authentication-token`: where Ray's own clients and its
-//! dashboard page put Ray's token. On a dashboard's own origin the only cookie that counts is the ticket with which a browser
+//! `Authorization: Bearer`, `X-Ray-Authorization: Bearer`, the relay's cookie `ray-authentication-token-PORT` or Ray's
+//! `ray-authentication-token`: where Ray's own clients and its dashboard page put Ray's token. A token in a header counts before
+//! the client certificate of the connection, or the user whose link it came through, and a cookie does not. On a dashboard's own origin the only cookie that counts is the ticket with which a browser
 //! was let in there. A request that
 //! presents different ones at a time is refused: whose it is would depend on who reads it.
 
@@ -23,7 +23,7 @@ const RAY_AUTHORIZATION: HeaderName = HeaderName::from_static("x-ray-authorizati
 pub(crate) enum AmbiguousCredential {
     /// Several credentials that are not the same.
     #[error(
-        "the request presents several credentials that are not the same: keep one of client certificate, Authorization, X-Ray-Authorization and the cookie ray-authentication-token (`POST /api/authenticate` replaces the cookie)"
+        "the request presents several credentials that are not the same: keep one of Authorization, X-Ray-Authorization and the cookie ray-authentication-token (`POST /api/authenticate` replaces the cookie)"
     )]
     Several,
     /// A token in the URL, which would be passed on, and logged by each host on the way.
@@ -40,12 +40,12 @@ pub(crate) fn presented(
     uri: &Uri,
     info: &ConnectionInfo,
 ) -> Result<PresentedCredential, AmbiguousCredential> {
-    // A browser sends one of another way to this relay along without being asked, where the connection says who it is for.
-    let cookies = match info.linked {
+    // Browsers send cookies of other servers of the same host along, where the connection itself has a user.
+    let cookies = match info.certificate.is_some() {
         true => Vec::new(),
         false => cookies(headers, port(headers, uri)),
     };
-    one(headers, uri, info, cookies)
+    one(headers, uri, cookies)
 }
 
 /// The one credential of a request on the dashboard's own origin with this `label`: a cookie counts where nothing else says
@@ -56,7 +56,7 @@ pub(crate) fn on_dashboard(
     info: &ConnectionInfo,
     label: &str,
 ) -> Result<PresentedCredential, AmbiguousCredential> {
-    let presented = one(headers, uri, info, Vec::new())?;
+    let presented = one(headers, uri, Vec::new())?;
     if !matches!(presented, PresentedCredential::Nothing) || info.certificate.is_some() {
         return Ok(presented);
     }
@@ -76,7 +76,6 @@ pub(crate) fn on_dashboard(
 fn one(
     headers: &HeaderMap,
     uri: &Uri,
-    info: &ConnectionInfo,
     cookies: Vec<&str>,
 ) -> Result<PresentedCredential, AmbiguousCredential> {
     let mut tokens: Vec<&str> = bearers(headers, &AUTHORIZATION)
@@ -86,10 +85,10 @@ fn one(
     let duplicated = headers.get_all(AUTHORIZATION).iter().count() > 1
         || headers.get_all(RAY_AUTHORIZATION).iter().count() > 1;
     tokens.dedup();
-    match (&info.certificate, tokens.as_slice()) {
+    match tokens.as_slice() {
         _ if duplicated => Err(AmbiguousCredential::Several),
-        (_, []) => Ok(PresentedCredential::Nothing),
-        (None, [token]) => {
+        [] => Ok(PresentedCredential::Nothing),
+        [token] => {
             let in_url = uri.path_and_query().is_some_and(|target| {
                 let target = target.as_str();
                 // As it is, and as it reads when it is decoded.
@@ -275,16 +274,24 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_and_a_token_are_two() {
+    fn a_token_counts_before_a_certificate_and_a_cookie_does_not() {
         let mut info = ConnectionInfo::plain(([127, 0, 0, 1], 9).into());
         info.certificate = Some(Principal::anonymous());
         let uri = Uri::from_static("/");
         let mut headers = HeaderMap::new();
         let alone = presented(&headers, &uri, &info);
         assert!(matches!(alone, Ok(PresentedCredential::Nothing)));
-        headers.insert(AUTHORIZATION, "Bearer abc".parse().unwrap());
-        let both = presented(&headers, &uri, &info);
-        assert_eq!(both.unwrap_err(), AmbiguousCredential::Several);
+        headers.insert(COOKIE, "ray-authentication-token=xyz".parse().unwrap());
+        let cookie = presented(&headers, &uri, &info);
+        assert!(matches!(cookie, Ok(PresentedCredential::Nothing)));
+        for (header, token) in [("authorization", "abc"), ("x-ray-authorization", "abc")] {
+            let mut headers = headers.clone();
+            headers.insert(header, format!("Bearer {token}").parse().unwrap());
+            match presented(&headers, &uri, &info).unwrap() {
+                PresentedCredential::Token(counts) => assert_eq!(counts.expose(), token),
+                other => panic!("{header}: {other:?}"),
+            }
+        }
     }
 
     #[test]
