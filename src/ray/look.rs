@@ -6,7 +6,7 @@
 use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
 
-use crate::wire::text::{escaped, shortened};
+use crate::wire::text::{escaped, one_line, shortened};
 
 pub mod py_spy;
 
@@ -134,7 +134,7 @@ pub struct Local {
 
 /// What came is no look.
 #[derive(Debug, thiserror::Error)]
-#[error("invalid look at a process: {0}")]
+#[error("invalid look at a process: {}", one_line(&.0.to_string()))]
 pub struct Unreadable(#[from] serde_json::Error);
 
 impl Look {
@@ -270,8 +270,17 @@ mod tests {
     #[test]
     fn what_is_too_long_or_no_look_is_not_read() {
         assert!(Look::read(&vec![b' '; LARGEST + 1]).is_err());
-        for wrong in ["", "[]", "{}", r#"{"pid":1,"source":"x","threads":[]}"#] {
-            assert!(Look::read(wrong.as_bytes()).is_err(), "{wrong}");
+        for wrong in [
+            "",
+            "[]",
+            "{}",
+            r#"{"pid":1,"source":"x","threads":[]}"#,
+            r#"{"pid":1,"source":"\u001b[2J\u001b]52;c;eA==\u0007","threads":[]}"#,
+            r#"{"pid":"\u001b[2J","source":"hook","threads":[]}"#,
+        ] {
+            // The parser quotes what it does not take.
+            let why = Look::read(wrong.as_bytes()).unwrap_err().to_string();
+            assert!(!why.contains(char::is_control), "{why:?}");
         }
     }
 }
