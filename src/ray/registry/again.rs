@@ -83,7 +83,8 @@ impl Registry {
         handle.lookup_now.notify_one();
         let named = |list: &Arc<Snapshot>| {
             let row = list.find(id);
-            row.is_none_or(|row| row.names.job_id.is_some())
+            // No rule about tasks fits a name that may be from an earlier stop.
+            row.is_none_or(|row| row.is_named())
         };
         let _ = timeout(NAMED, self.watch().wait_for(named)).await;
         Some(id)
