@@ -31,7 +31,7 @@ use crate::tls::Tls;
 use crate::wire::tcp;
 
 /// Connections that the kernel holds until the relay gets round to them.
-const BACKLOG: u32 = 4096;
+const BACKLOG: u32 = 512;
 
 /// Pause after an accept error that is not the fault of one connection (no descriptors left, say).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
