@@ -164,7 +164,7 @@ fn request(command: Option<Command>) -> Request {
         C::LoadedSources             => row(Pass,              Unknown,                           Never,         Look,         Nothing),
         C::ExceptionInfo             => row(Pass,              Arguments(requests::THREAD),       Never,         Passes,       Texts),
         C::Evaluate                  => row(Evaluate,          Evaluates,                         Always,        OwnOnceAsked, expression("result")),
-        C::Completions               => row(Pass,              Completions,                       UnlessName,    Passes,       Texts),
+        C::Completions               => row(Pass,              Completions,                       UnlessName,    Own,          Texts),
         C::SetVariable               => row(Pass,              ChangesVariable,                   Always,        Passes,       name("value")),
         C::SetExpression             => row(Pass,              ChangesVariable,                   Always,        Passes,       expression("value")),
         // Only ever a hint, and debugpy knows no such thing.

@@ -228,7 +228,7 @@ impl<'a> AllTasks<'a> {
         };
         let (tasks, request) = (self.tasks.clone(), request.clone());
         self.asking.push(Box::pin(async move {
-            let wish = Wish::Complete(request.arguments.clone());
+            let wish = Wish::Complete(request.arguments.clone().into());
             let asked = timeout(PLACED, tasks.ask(first.session, wish.clone())).await;
             let answer = asked.unwrap_or_else(|_| Err(String::new()));
             (request, wish, vec![(first, answer)])

@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use serde_json::Map;
+use tokio::time::Instant;
 
 use crate::connection::summary::Summary;
 use crate::context::Context;
@@ -34,6 +35,9 @@ const CLIENT: &str = "ray-relay rank";
 /// Processes that are asked at a time.
 const MAX_AT_A_TIME: usize = 8;
 
+/// How long a process may wait for its turn.
+const TURN_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// How long a process may take to say its rank.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -45,7 +49,7 @@ pub(super) struct RankQueries<'a> {
     context: &'a Context,
     principal: &'a Principal,
     summary: &'a Summary,
-    waiting: VecDeque<Arc<Breakpoint>>,
+    waiting: VecDeque<(Instant, Arc<Breakpoint>)>,
     asking: FuturesUnordered<Pin<Box<dyn Future<Output = Stop> + Send + 'a>>>,
 }
 
@@ -66,14 +70,18 @@ impl<'a> RankQueries<'a> {
 
     /// Asks the process of `breakpoint`, in its turn.
     pub(super) fn ask(&mut self, breakpoint: Arc<Breakpoint>) {
-        self.waiting.push_back(breakpoint);
+        self.waiting.push_back((Instant::now(), breakpoint));
         self.begin();
     }
 
     fn begin(&mut self) {
         while self.asking.len() < MAX_AT_A_TIME
-            && let Some(breakpoint) = self.waiting.pop_front()
+            && let Some((since, breakpoint)) = self.waiting.pop_front()
         {
+            // Its session is opened without by now.
+            if since.elapsed() > TURN_TIMEOUT {
+                continue;
+            }
             let (context, principal, summary) = (self.context, self.principal, self.summary);
             self.asking.push(Box::pin(async move {
                 let stop = (breakpoint.id, breakpoint.stop);

@@ -384,7 +384,7 @@ async fn where_one_task_is_open_a_cluster_session_has_no_thread() {
         );
         m["request_seq"] == seq
     });
-    assert_eq!(answer.await["body"]["result"], "0: 0.5");
+    assert_eq!(answer.await["body"]["result"], "pid 101: 0.5");
     assert_eq!(
         parent.ask("threads", json!({})).await["body"]["threads"],
         json!([])

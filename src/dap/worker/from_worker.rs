@@ -72,7 +72,6 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                     // The client is told when it has configured.
                     return resumption.kept_stop(&stop);
                 }
-                Box::pin(self.ask_place(&message)).await;
                 self.note_break(&message);
                 self.show_pause(&mut message, was_pausing);
                 self.leave_focus(&mut message);

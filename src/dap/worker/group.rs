@@ -82,7 +82,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 self.put(Command::StackTrace, stack(thread), question).await;
             }
             Wish::Complete(arguments) => {
-                let then = Then::Complete(arguments);
+                let then = Then::Complete(*arguments);
                 let question = Question { answer, then };
                 self.put(Command::StackTrace, stack(thread), question).await;
             }
@@ -120,19 +120,6 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         {
             member.breaks();
         }
-    }
-
-    /// Asks the debugger where the task has come to `stop`, for the list and for the lead: its own client may not ask. The answer
-    /// passes [`Self::note_place`].
-    pub(super) async fn ask_place(&mut self, stop: &Value) {
-        if self.member.is_none() || !self.live.worker.holds() || self.questions.are_many() {
-            return;
-        }
-        let (answer, _) = oneshot::channel();
-        let then = Then::Done;
-        let question = Question { answer, then };
-        let thread = json!({"threadId": stop["body"]["threadId"]});
-        self.put(Command::StackTrace, stack(thread), question).await;
     }
 
     /// Asks the process for its rank, which a breakpoint of the client's goes by; the client is told where it has none.

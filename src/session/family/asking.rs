@@ -26,7 +26,7 @@ pub enum Wish {
     /// Tells where it stands, as its own client is shown it.
     Place,
     /// Completes what is typed, by the arguments of that request.
-    Complete(Value),
+    Complete(Box<Value>),
     /// Shows its files as those of this folder, or as its worker has them where it is empty.
     Map(Arc<str>),
     /// Runs on.

@@ -95,11 +95,11 @@ async fn sessions_are_opened_in_the_order_of_ranks_and_are_named_by_them() {
     }
 }
 
-/// VS Code asks for the stack of the session alone that is shown.
+/// VS Code asks for the stacks of "Ray" and of the session that is shown, and for no other.
 #[tokio::test]
 async fn the_place_of_each_task_is_known_from_its_stop() {
     let mut scene = scene(["0.5@0", "nan@1"]).await;
-    scene.parent.event("stopped").await;
+    name_of_frame(&mut scene.parent).await;
     let ids = scene.workers.each_ref().map(|worker| worker.breakpoint.id);
     let is_known = |list: &Arc<Snapshot>| {
         let has_place = |id| list.find(id).is_some_and(|one| one.location.is_some());
@@ -140,7 +140,7 @@ async fn a_command_for_the_relay_holds_for_all_tasks_and_is_sent_to_none_as_pyth
     for (asked, child) in scene.asked.iter_mut().zip(&mut scene.children) {
         let evaluate = next_request(asked).await;
         let expression = evaluate["arguments"]["expression"].as_str().unwrap();
-        assert!(!expression.contains("ray-relay"), "{expression}");
+        assert!(!expression.contains("localRoot"), "{expression}");
         // Each editor asks for its files anew.
         child.event("stopped").await;
         while let Ok(more) = asked.try_recv() {

@@ -65,6 +65,8 @@ pub(super) struct Entry {
     pub(super) asked_for: Option<Instant>,
     /// Whether the debugger ended the session that holds it, and Ray does not say why.
     pub(super) unexplained: bool,
+    /// The session that holds it has said where it is stopped now.
+    pub(super) located: bool,
     driver: bool,
     pending: PendingLookups,
 }
@@ -84,6 +86,7 @@ impl Entry {
             unreachable: None,
             asked_for: None,
             unexplained: false,
+            located: false,
             driver,
             pending,
         }

@@ -47,7 +47,12 @@ impl State {
         let Some(entry) = entry.filter(|entry| entry.hold.is_by(claim)) else {
             return Changes::new();
         };
-        let before = entry.breakpoint();
+        let before = Arc::clone(entry.breakpoint());
+        if entry.located != location.is_some()
+            && let Some(entry) = entries.get_mut(key)
+        {
+            entry.located = location.is_some();
+        }
         let is_known = match (&before.location, &location) {
             // The head may have told more of the path.
             (Some(old), Some(new)) => old.line == new.line && old.file.ends_with(&new.file),
@@ -57,7 +62,7 @@ impl State {
             return Changes::new();
         }
         let becomes_known = before.location.is_none();
-        let mut next = Breakpoint::clone(before);
+        let mut next = Breakpoint::clone(&before);
         next.location = location.map(Arc::new);
         let next = entries.set(key, next);
         self.dirty = true;
@@ -119,10 +124,13 @@ impl State {
         let Some(entry) = entry.filter(|entry| entry.hold.is_by(claim)) else {
             return Changes::new();
         };
+        let located = entry.located;
         let mut next = Breakpoint::clone(entry.breakpoint());
         next.stop = state.next_stop(next.id);
         next.names = carried(&next.names);
-        (next.reason, next.location, next.exception) = (Reason::Unknown, None, None);
+        (next.reason, next.exception) = (Reason::Unknown, None);
+        // What the session has relayed of this stop may come before its task is known.
+        next.location = next.location.filter(|_| located);
         (next.first_seen, next.task_ended) = (at, None);
         self.dirty = true;
         let next = state.entries.begin_anew(key, next, now.instant);
