@@ -209,6 +209,20 @@ async fn what_cannot_be_a_token_is_not_shown_to_anybody() {
 }
 
 #[tokio::test]
+async fn a_403_of_an_api_server_that_starts_is_waited_out() {
+    let fixture = fixture(|_| {}).await;
+    fixture.server.state().tokens = Mode::Status(403);
+    let reads_its_roles = async {
+        while fixture.server.state().token_reviews < 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        fixture.server.state().tokens = Mode::Normal;
+    };
+    let (reviewed, ()) = tokio::join!(fixture.review(), reads_its_roles);
+    reviewed.unwrap();
+}
+
+#[tokio::test]
 async fn an_api_server_with_too_much_to_do_is_asked_once() {
     for status in [429, 503, 504] {
         let fixture = fixture(|_| {}).await;
