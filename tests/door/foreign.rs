@@ -48,11 +48,17 @@ fn outside(name: &str) -> bool {
         .args(["--net", "--mount", "sh", "-ec", &script, "sh"])
         .arg(hosts.path())
         .arg(std::env::current_exe().unwrap())
-        .args([name, "--exact", "--nocapture"])
+        .args([&*test(name), "--exact", "--nocapture"])
         .env(INSIDE, "1")
         .status();
     assert!(ended.unwrap().success(), "the run in the namespace failed");
     true
+}
+
+/// The test `name` of this file, as its binary calls it.
+fn test(name: &str) -> String {
+    let path = module_path!().split_once("::");
+    format!("{}::{name}", path.map_or("", |(_, path)| path))
 }
 
 /// Where the relay at `port` may be found by a browser on the same machine.
@@ -183,7 +189,7 @@ async fn no_page_of_another_site_acts_in_chromium() {
         return;
     };
     let open = |url: &str| Browser::open(&program, url);
-    no_page_of_another_site_acts("foreign::no_page_of_another_site_acts_in_chromium", open).await;
+    no_page_of_another_site_acts("no_page_of_another_site_acts_in_chromium", open).await;
 }
 
 #[tokio::test]
@@ -192,5 +198,5 @@ async fn no_page_of_another_site_acts_in_firefox() {
         return;
     };
     let open = |url: &str| Browser::open_firefox(&program, url);
-    no_page_of_another_site_acts("foreign::no_page_of_another_site_acts_in_firefox", open).await;
+    no_page_of_another_site_acts("no_page_of_another_site_acts_in_firefox", open).await;
 }

@@ -128,7 +128,7 @@ async fn the_record_says_what_was_done_and_what_came_of_it() {
     relay.ask_as(&token_of("ann"), "GET", kill).await;
     let job = r#"{"entrypoint": "python a.py", "runtime_env": {"env_vars": {"K": "s3cret"}}}"#;
     let request = relay
-        .request("POST", "/api/jobs/x/stop")
+        .request("POST", "/api/jobs/")
         .header("authorization", bearer("ann"))
         .body(answer::full(job))
         .unwrap();
