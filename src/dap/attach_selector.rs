@@ -266,7 +266,7 @@ pub fn fits(selector: &AttachSelector, breakpoint: &Breakpoint) -> bool {
 /// Whether `selector` names `breakpoint`, whatever debugger waits there.
 pub fn names(selector: &AttachSelector, breakpoint: &Breakpoint) -> bool {
     let names = &breakpoint.names;
-    // Whose submitter is not known is nobody's.
+    // A job without a known submitter belongs to no user.
     let is_own =
         !selector.mine || selector.submitter.is_some() && names.submitter == selector.submitter;
     is_own
@@ -319,7 +319,7 @@ mod tests {
         let mut own = crate::dap::testing::paused("step", 1);
         let unknown = own.clone();
         own.names_mut().submitter = Some("ann".to_owned());
-        // Nobody is known to ask.
+        // The user who asks is not known.
         assert!(!fits(&selector, &own) && !fits(&selector, &unknown));
         selector.submitter = Some("ann".to_owned());
         assert!(fits(&selector, &own) && !fits(&selector, &unknown));

@@ -86,7 +86,7 @@ where
     });
     let mut prompt = match opened? {
         (prompt, After::Prompt) => prompt,
-        (_, After::Ended(end)) => return Err(ended(&end)),
+        (_, After::Ended(end)) => return Err(ended(&end, false)),
     };
     if kept.asks_rank {
         let rank = prompt.rank().await;
@@ -105,10 +105,11 @@ where
 const RUNS_ON: &str = "the task runs on without a debugger";
 const EVALUATES: &str = "an expression goes on in the task, which runs on when that ends";
 
-/// How a session ended, as a clause about its task.
-pub(super) fn ended(end: &PromptEnd) -> String {
+/// How a session ended, as a clause about its task, in which an expression may still be `evaluated`.
+pub(super) fn ended(end: &PromptEnd, evaluated: bool) -> String {
     match end {
         PromptEnd::TaskEnded => "the task has ended".to_owned(),
+        PromptEnd::Left if evaluated => EVALUATES.to_owned(),
         PromptEnd::Left => RUNS_ON.to_owned(),
         PromptEnd::Killed => "the worker process is killed".to_owned(),
         PromptEnd::Terminated => {
@@ -128,16 +129,15 @@ pub(crate) struct LineDone {
     pub(super) kept: KeptOutput,
     /// Whether it has run, and so may have stopped anew.
     pub(super) has_run: bool,
+    /// Whether an expression still runs in its task.
+    pub(super) evaluates: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> LivePrompt<S> {
     /// Leaves the task: what becomes of it, as a clause.
     pub(super) async fn leave(&mut self) -> String {
         self.prompt.leave().await;
-        match self.prompt.evaluates() {
-            true => EVALUATES.to_owned(),
-            false => RUNS_ON.to_owned(),
-        }
+        ended(&PromptEnd::Left, self.prompt.evaluates())
     }
 
     /// Does `line`, of which at most `room` bytes of output are kept; in `order` where it may run on.
@@ -165,6 +165,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> LivePrompt<S> {
             after,
             kept,
             has_run,
+            evaluates: self.prompt.evaluates(),
         }
     }
 }

@@ -162,7 +162,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
 
     /// The one `at` this place is no longer there, and that in words.
     pub(crate) fn lost(&mut self, at: usize, end: &PromptEnd) -> String {
-        self.without(&[], &[(at, ended(end))])
+        self.without(&[], &[(at, ended(end, false))])
     }
 
     /// Has those in the focus do what `line` says. They run on one after the other, as they have stopped.
@@ -199,6 +199,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
             after,
             mut kept,
             has_run,
+            evaluates,
         } in said
         {
             match after {
@@ -211,7 +212,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
                 }
                 // The relay knows more of why a session is over.
                 After::Ended(end) => {
-                    silent.push((at, kept.reason().unwrap_or_else(|| ended(&end))));
+                    silent.push((at, kept.reason().unwrap_or_else(|| ended(&end, evaluates))));
                     ends.push(end);
                 }
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
 use super::*;
@@ -91,6 +91,11 @@ async fn a_worker_is_attached_to_and_left() {
     assert!(snapshot.live.is_empty() && snapshot.ended[0].state.word() == "released");
 }
 
+async fn next(client: &mut Conversation<TcpStream>) -> Value {
+    let next = timeout(Duration::from_secs(2), client.read()).await;
+    next.expect("not for ever").unwrap()
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_debugger_is_left_when_the_task_stands_and_not_before() {
     for threads in [1, 2] {
@@ -126,8 +131,14 @@ async fn a_debugger_is_left_when_the_task_stands_and_not_before() {
                 let stop = json!({"reason": "breakpoint", "threadId": thread});
                 client.send(&event("stopped", stop)).await.unwrap();
             }
-            let goodbye = timeout(Duration::from_secs(2), client.read()).await;
-            let goodbye = goodbye.expect("not for ever").unwrap();
+            let mut goodbye = next(&mut client).await;
+            assert!(stops > 0 || goodbye["command"] == "evaluate", "{goodbye}");
+            // By this clock a stop may come too late. Then it is asked whether an expression keeps the thread from resuming.
+            if goodbye["command"] == "evaluate" {
+                let answer = json!({"type": "response", "seq": 1, "request_seq": goodbye["seq"], "command": "evaluate", "success": true, "body": {"result": "'{}'"}});
+                client.send(&answer).await.unwrap();
+                goodbye = next(&mut client).await;
+            }
             assert_eq!(goodbye["command"], "disconnect", "{stops} of {threads}");
             let answer = json!({"type": "response", "seq": 1, "request_seq": goodbye["seq"], "command": "disconnect", "success": true});
             client.send(&answer).await.unwrap();

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument as _, debug};
 
@@ -90,7 +91,7 @@ impl Dialling {
                 return match timeout(patience, self.connect()).await {
                     Ok(Ok(stream)) => Ok(Stream::Direct(stream)),
                     Ok(Err(error)) => Err(ConnectError::Refused(error.kind())),
-                    Err(_) => Err(ConnectError::TimedOut(patience)),
+                    Err(_) => Err(ConnectError::Unreachable(patience)),
                 };
             }
             WorkerRoute::Agent { link, node_id } => (link, node_id),
@@ -177,8 +178,11 @@ pub(super) async fn greet(
     tasks: &TaskTracker,
 ) -> Result<Conversation<Worker>, ConnectError> {
     let owner = tasks.clone();
+    let connected = CancellationToken::new();
+    let is_connected = connected.clone();
     let greeting = async move {
         let stream = dialling.dial(DIAL).await?;
+        is_connected.cancel();
         if let Some(socket) = stream.socket() {
             tcp::tune(socket, PROBE_AFTER)
                 .and_then(|()| tcp::bound_silence(socket))
@@ -197,6 +201,7 @@ pub(super) async fn greet(
     match timeout(patience, greeted).await {
         // A task that neither returns nor panics was aborted with the runtime.
         Ok(result) => result.unwrap_or(Err(ConnectError::Refused(io::ErrorKind::Interrupted))),
-        Err(_) => Err(ConnectError::TimedOut(patience)),
+        Err(_) if connected.is_cancelled() => Err(ConnectError::TimedOut(patience)),
+        Err(_) => Err(ConnectError::Unreachable(patience)),
     }
 }

@@ -23,7 +23,10 @@ pub enum ConnectError {
         "its debugger is gone: nothing listens on its port any more, so the task cannot go on by itself. `ray-relay release --force {0}` ends its worker through Ray; attaching again tries the port anew"
     )]
     Gone(BreakpointId),
-    /// Nothing came in time.
+    /// No connection came about in time: a firewall drops it, or the node is gone.
+    #[error("its debugger did not answer within {} s; the node may be gone or overloaded, try again", .0.as_secs_f32())]
+    Unreachable(Duration),
+    /// It was connected, and nothing came in time.
     #[error("its debugger did not answer within {} s; the node may be gone or overloaded, try again", .0.as_secs_f32())]
     TimedOut(Duration),
     /// The worker spoke something else, or closed.
@@ -60,9 +63,10 @@ impl ConnectError {
     /// The same, where the relay dialled because there was no agent.
     pub(super) fn without(self, absence: Option<&NoAgentReason>) -> Self {
         match (self, absence) {
-            (why @ (Self::Refused(_) | Self::Gone(_) | Self::TimedOut(_)), Some(absence)) => {
-                Self::Closed(Box::new(why), absence.to_string())
-            }
+            (
+                why @ (Self::Refused(_) | Self::Gone(_) | Self::Unreachable(_) | Self::TimedOut(_)),
+                Some(absence),
+            ) => Self::Closed(Box::new(why), absence.to_string()),
             (why, _) => why,
         }
     }
@@ -72,7 +76,7 @@ impl ConnectError {
         matches!(self, Self::NotDap(_) | Self::Declined(_))
     }
 
-    /// Nothing has come in time, and it may yet.
+    /// It was connected and has not answered in time, as on a loaded node: it may yet.
     pub fn is_late(&self) -> bool {
         match self {
             Self::TimedOut(_) => true,

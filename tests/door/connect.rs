@@ -220,7 +220,7 @@ async fn whoever_connects_is_the_person_whose_token_it_is() {
     assert!(list.starts_with("HTTP/1.1 200"), "{list}");
     let token = format!("Authorization: Bearer {ann}\r\n");
     let both = connect.get("/relay/v1/breakpoints", &token).await;
-    assert!(both.starts_with("HTTP/1.1 400"), "{both}");
+    assert!(both.starts_with("HTTP/1.1 200"), "the token counts: {both}");
     // Somebody's page in the same person's browser.
     let foreign = format!(
         "Host: {}\r\nOrigin: https://evil.example\r\n",

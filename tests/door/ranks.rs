@@ -210,7 +210,8 @@ async fn two_hundred_and_fifty_six_ranks_are_asked_at_once() {
     assert_eq!(output.status.code(), Some(0), "{text}");
     assert_eq!(
         text,
-        "Trainer: 256 tasks by rank\n\n(Pdb) p loss\n0-255: 0.5\n"
+        "Trainer: 256 tasks by rank\n\n(Pdb) p loss\n0-255: 0.5\nray-relay: 256 of 256 stay where they are, parked for you: \
+         `ray-relay exec --all` or `ray-relay debug --all` resumes the sessions, `ray-relay release --all` the tasks\n"
     );
     relay.abort().await;
 }

@@ -111,9 +111,10 @@ async fn asked(
     summary: &Summary,
     breakpoint: &Arc<Breakpoint>,
 ) -> Option<()> {
-    let Kind::Debugpy = breakpoint.kind else {
-        return None;
-    };
+    match breakpoint.kind {
+        Kind::Debugpy => {}
+        Kind::Pdb => return None,
+    }
     let authorized = authorise(principal, breakpoint, Scope::View).ok()?;
     let session = context.sessions.table.open(summary);
     session.set_state(SessionProtocol::Dap, SessionState::Looking);

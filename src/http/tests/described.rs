@@ -1,9 +1,11 @@
 //! Descriptions of what the head is to run: as they came, or refused.
 
+use serde_json::{Value, json};
+
 use super::*;
 
 #[tokio::test]
-async fn a_jobs_description_reaches_the_head_as_it_was_and_an_endless_one_is_refused() {
+async fn a_jobs_description_reaches_the_head_with_its_submitter_and_an_endless_one_is_refused() {
     let ann = Person::new("ann", "\"dashboard:write\"", "");
     let (address, _head) = head(|request: Request<Incoming>| async move {
         let whole = request.into_body().collect().await.unwrap().to_bytes();
@@ -18,8 +20,12 @@ async fn a_jobs_description_reaches_the_head_as_it_was_and_an_endless_one_is_ref
         let request = request.body(answer::full(body)).unwrap();
         relay.client().await.send(request).await
     };
-    let job = "{\"entrypoint\":  \"a\", \"n\": 1e3}";
-    assert_eq!(text(send(job.into()).await).await, job);
+    let job = json!({"entrypoint": "a", "entrypoint_num_cpus": 1.5, "metadata": {"team": "b"}});
+    let arrived: Value =
+        serde_json::from_str(&text(send(job.to_string().into()).await).await).unwrap();
+    let mut marked = job;
+    marked["metadata"]["ray_relay_submitter"] = "ann".into();
+    assert_eq!(arrived, marked);
     let endless = send(vec![b' '; 5 << 20]).await;
     assert_eq!(endless.status(), 413);
 }

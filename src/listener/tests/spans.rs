@@ -127,13 +127,13 @@ async fn a_log_line_about_a_connection_says_which_and_whose_it_is() {
 
     // A worker that is not there: refused, after the relay knew who asks and what for.
     let mut gone = paused("square", 1);
-    gone.port = 1;
+    (gone.node_ip, gone.port) = (std::net::Ipv4Addr::LOCALHOST.into(), 1);
     relay.running.registry().insert(gone);
     let (mut client, _) = initialized(relay.plain().await).await;
     let attach = request(8, "attach", &json!({}));
     client.send(&attach).await.unwrap();
     let refused = read(&mut client).await;
-    assert_eq!(refused["success"], false);
+    assert_eq!(refused["success"], false, "{refused}");
     drop(client);
     let of_connection = ["peer", "request", "session", "principal"].as_slice();
     let of_session = ["peer", "request", "session", "principal", "breakpoint"].as_slice();
@@ -152,11 +152,10 @@ async fn a_log_line_about_a_connection_says_which_and_whose_it_is() {
     let told = lines.wait_for("connection ended").await.values;
     let sentence = refused["message"].as_str().unwrap();
     let id = format!(" (request {})", told["request"]);
-    assert_eq!(
-        sentence.strip_suffix(&id),
-        Some(&*told["reason"]),
-        "{told:?}"
-    );
+    let sentence = sentence.strip_suffix(&id).unwrap();
+    // A long one is cut in the log.
+    let reason = told["reason"].trim_end_matches('…');
+    assert!(sentence.starts_with(reason), "{told:?}");
     for (field, value) in [
         ("protocol", "dap"),
         ("client", "test"),

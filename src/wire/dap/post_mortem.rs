@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-/// Run in the process, as often as anybody likes.
+/// Run in the process, any number of times.
 const PAUSES_MONITORING: &str = r#"
 import functools, sys
 pydevd = sys.modules["pydevd"]

@@ -195,8 +195,12 @@ async fn who_goes_on_with_one_task_of_a_window_keeps_its_place() {
     let _others: Vec<_> = others.collect();
     let id = workers[0].breakpoint.id;
     let relay = json!({"token": token_of("ann"), "breakpoint": id.to_string(), "parkFor": "1h"});
-    let (mut next, _) = Debugger::attaching(&context, json!({"rayRelay": relay})).await;
-    next.event("initialized").await;
+    let resumes = async {
+        let (mut next, _) = Debugger::attaching(&context, json!({"rayRelay": relay})).await;
+        next.event("initialized").await;
+        next
+    };
+    let mut next = reattached(&mut daps[0], resumes).await;
     next.ask("configurationDone", json!({})).await;
     let suspend = json!({"restart": false, "suspendDebuggee": true});
     let answer = next.ask("disconnect", suspend).await;
