@@ -25,6 +25,7 @@ mod output;
 mod probe;
 mod prompt;
 mod snapshot;
+mod structure;
 #[cfg(test)]
 pub(crate) mod testing;
 mod wire;

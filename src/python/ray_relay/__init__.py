@@ -36,7 +36,6 @@ import sys
 import threading
 import time
 import types
-from itertools import islice
 
 # Of its socket, and of the folder of the agent's where failures go, by the beginning of the node's id.
 _NAME, _AGENT = "ray-relay-%d", "ray-relay-node-%s"
@@ -46,15 +45,13 @@ _ASKED, _TAKEN, _EVALUATED = 2, 5, 5
 _KEPT, _AGAIN = 1, 60
 # Bytes of a request.
 _REQUEST = 4096
-# Threads, frames of each and of these outermost ones, variables of each; characters of a value, and of everything.
-_THREADS, _FRAMES, _OUTER, _LOCALS, _VALUE, _ROOM = 64, 64, 16, 40, 200, 100000
+# Threads, frames of each and of these outermost ones, variables of each; characters of everything.
+_THREADS, _FRAMES, _OUTER, _LOCALS, _ROOM = 64, 64, 16, 40, 130000
 # Exceptions of one failure: the one that was raised, those of a group, and those that led to it; notes of each. Kinds of
 # failures that are remembered.
 _ERRORS, _NOTES, _KINDS = 16, 4, 256
 # When each kind was told, by the type and where it was raised.
 _TOLD = {}
-# What is inside of a value: how deep, how many, and characters of one: an ObjectRef has 67.
-_DEPTH, _ITEMS, _ITEM = 2, 8, 72
 # One of them at a time may run your own code.
 _BUSY = threading.Lock()
 # Of a code object: its variables are no dictionary (CO_OPTIMIZED).
@@ -395,7 +392,7 @@ def _answer(worker, may, request):
         late = {"error": "a __repr__ of the program has not returned within %d s" % _EVALUATED}
         return _alone(lambda: _defined("_look")(True)) or late
     if do == "open" and may:
-        why = "the job allows no debugger to be opened in its workers (RAY_RELAY_HOOK=%s)" % may[:_ITEM]
+        why = "the job allows no debugger to be opened in its workers (RAY_RELAY_HOOK=%s)" % may[:72]
         return {"error": why, "forbidden": True}
     if do == "open":
         return _open(worker)
@@ -618,7 +615,8 @@ def _post_mortem(error):
         first = not threads
         about = {"id": thread, "name": _text(named.get("_name")) if first else name, "native_id": None,
                  "is_main": first and thread == threading.main_thread().ident, "task": None,
-                 "raised": _in_words(error, lambda value: room.value(value, _VALUE, 0))}
+                 "raised": _in_words(error, lambda value: room.values.value(value, _VALUE, 0)),
+                 "structure": _in_words(error, lambda value: room.structure.value(value, _VALUE, 0))}
         threads.append(room.thread(about, _raised(error)))
     return _seen(threads, cut + len(found) - len(threads))
 
@@ -679,6 +677,17 @@ def _tasks():
     return sorted(found, key=lambda one: one[0]["name"])
 
 
+# <structure>: also part of the probe of paused tasks, which the relay sends along. Python 3.8 and later; ASCII; it uses
+# nothing of this file but what stands between these two marks.
+import sys
+import types
+from itertools import islice
+
+# What is inside of a value: how deep, how many, characters of one (an ObjectRef has 67), and characters of a name.
+_DEPTH, _ITEMS, _ITEM, _VALUE, _NAME_CHARS = 2, 8, 72, 200, 64
+# Bits of a number that is shown where text is hidden, and values that are counted to find a sequence of numbers.
+_BITS, _COUNTED = 64, 1000
+
 _name, _qualname = type.__dict__["__name__"].__get__, type.__dict__["__qualname__"].__get__
 _module, _mro, _dict, _flags = (type.__dict__[name].__get__ for name in ("__module__", "__mro__", "__dict__", "__flags__"))
 # Of a type: a `class` statement has made it (Py_TPFLAGS_HEAPTYPE).
@@ -708,9 +717,20 @@ def _is_a(value, base):
     return any(one is base for one in _mro(type(value)))
 
 
+def _is_identifier(name):
+    """Whether it can be the name of a variable, which is shown where text is hidden."""
+    return type(name) is str and len(name) <= _NAME_CHARS and name.isidentifier()
+
+
 def _type_name(kind):
     module, name = _module(kind), _text(_qualname(kind))
     return "%s.%s" % (_text(module), name) if type(module) is str and module != "builtins" else name
+
+
+def _source_name(name):
+    """A dotted name as source has it; a program can call a type by any text."""
+    parts = name.replace(".<locals>", "").split(".")
+    return name if all(one == "<lambda>" or _is_identifier(one) for one in parts) else "object"
 
 
 def _attributes(value):
@@ -725,12 +745,32 @@ def _of_module(kind, module, name):
     return type(found) is types.ModuleType and found.__dict__.get(name) is kind
 
 
+def _is_tensor(kind, name):
+    return (name == "torch.Tensor" and _of_module(kind, "torch", "Tensor")
+            or name == "torch.nn.parameter.Parameter" and _of_module(kind, "torch.nn.parameter", "Parameter"))
+
+
+def _number(value, kind, name):
+    """A scalar of numpy's as a number of Python's; None: it is none."""
+    own = name[6:] if name[:6] == "numpy." else ""
+    if not own or not _of_module(kind, "numpy", own):
+        return None
+    known = sys.modules["numpy"].__dict__
+    if not any(one is known.get("number") or one is known.get("bool_") for one in _mro(kind)):
+        return None
+    number = value.item()
+    return number if type(number) in (bool, int, float, complex) else None
+
+
 def _array(value, kind, name):
     """What is known of a value of numpy's, torch's or Ray's by their own code, which changes and waits for nothing."""
     if name == "numpy.ndarray" and _of_module(kind, "numpy", "ndarray"):
         return "ndarray(shape=%r, dtype=%s)" % (tuple(value.shape), value.dtype.str)
-    if name == "torch.Tensor" and _of_module(kind, "torch", "Tensor"):
-        return "Tensor(shape=%r, dtype=%s, device=%s)" % (tuple(value.shape), value.dtype, value.device)
+    if _is_tensor(kind, name):
+        return "%s(shape=%r, dtype=%s, device=%s)" % (_text(_name(kind)), tuple(value.shape), value.dtype, value.device)
+    number = _number(value, kind, name)
+    if number is not None:
+        return "%s(%r)" % (_text(_name(kind)), number)
     own = name.rpartition(".")[2]
     # As of 2.60 ObjectRef says that it is of the module `ray`.
     if own.endswith(("ID", "Ref")) and _of_module(kind, "ray._raylet", own):
@@ -738,11 +778,246 @@ def _array(value, kind, name):
     return None
 
 
+def _member(value, kind):
+    """An enum's member as source names it; None: it is none."""
+    enum = sys.modules.get("enum")
+    known = enum.__dict__ if type(enum) is types.ModuleType else {}
+    if type(kind) is not known.get("EnumMeta") or not any(one is known.get("Enum") for one in _mro(kind)):
+        return None
+    name = (_attributes(value) or {}).get("_name_")
+    return "%s.%s" % (_source_name(_text(_name(kind))), name) if _is_identifier(name) else None
+
+
+# By each base: how its values are gone through.
+_SEQUENCES = ((list, list.__iter__), (tuple, tuple.__iter__), (set, set.__iter__), (frozenset, frozenset.__iter__))
+
+
+def _sequence(value):
+    """What is in a list, a tuple or a set, or in a dictionary that names nothing; None: it is none of them."""
+    for base, items in _SEQUENCES:
+        if _is_a(value, base):
+            return list(islice(items(value), _COUNTED))
+    if _is_a(value, dict):
+        pairs = list(islice(dict.items(value), _COUNTED))
+        if not all(_is_identifier(key) for key, _ in pairs):
+            return [one for pair in pairs for one in pair]
+    return None
+
+
+def _numbers(value):
+    """How many numbers are shown for it."""
+    if type(value) is range:
+        return 3
+    if _is_a(value, complex):
+        return 2
+    return int(_is_a(value, int) or _is_a(value, float) or _number(value, type(value), _type_name(type(value))) is not None)
+
+
+def _is_many(value):
+    """Whether it is a sequence of more numbers than are shown, however they are put into sequences again: it could be text."""
+    inside, numbers, counted = _sequence(value), 0, 0
+    waiting = list(inside or ())
+    while waiting and counted < _COUNTED:
+        one, counted = waiting.pop(), counted + 1
+        size = _numbers(one)
+        numbers += size
+        if numbers > _ITEMS:
+            return True
+        if size:
+            continue
+        if _is_a(one, dict):
+            waiting += list(islice(dict.values(one), _COUNTED))
+        elif _is_a(one, BaseException):
+            waiting += BaseException.__dict__["args"].__get__(one)
+        else:
+            found = _sequence(one)
+            waiting += found if found is not None else list((_attributes(one) or {}).values())[:_COUNTED]
+    return bool(waiting)
+
+
+class _Values:
+    """Makes texts of values. None of the program's code is run.
+
+    Where `hides`, text is hidden: strings, bytes, numbers beyond 64 bits and sequences of more than 8 numbers, but for what
+    is under a name that fits one of the patterns of `show` (`*` is any text).
+    """
+
+    def __init__(self, hides=False, show=()):
+        self.hides, self.show, self.cut = hides, show, False
+
+    def named(self, name, value, numbers=True):
+        """A variable or attribute: `name`, `type` and `value` as they may be shown, `cut`: there is more of it.
+
+        Without `numbers` they are hidden as well: it is of a sequence of many."""
+        self.cut, shown = False, name
+        try:
+            if self.hides and not _is_identifier(name):
+                shown = (self.value if numbers else self.described)(name, _VALUE, 0)
+            kind = _type_name(type(value))
+            kind = _source_name(kind) if self.hides else kind
+            make = self.value if numbers or not self.hides else self.described
+            text = self.under(name, lambda: make(value, _VALUE, 0))
+        except Exception as why:
+            kind, shown = "", shown if _is_identifier(name) else "object"
+            text = "<not shown: %s>" % _source_name(_text(_name(type(why))))
+        cut = self.cut or len(text) > _VALUE
+        return {"name": shown, "type": kind, "value": text[:_VALUE], "cut": cut}
+
+    def under(self, name, make):
+        """What `make` makes of a value, with its text where a rule shows what has this name."""
+        if not self.hides or not self.shows(name):
+            return make()
+        self.hides = False
+        try:
+            return make()
+        finally:
+            self.hides = True
+
+    def shows(self, name):
+        return type(name) is str and any(_fits(one, name) for one in self.show)
+
+    def value(self, value, most, depth):
+        kind = type(value)
+        if value is None or kind is bool or value is Ellipsis:
+            return repr(value)
+        name = _type_name(kind)
+        if self.hides:
+            member = _member(value, kind)
+            if member is not None:
+                return member
+            if _is_many(value):
+                return self.described(value, most, depth)
+        if kind is range:
+            return repr(value)
+        for base, shown in self.KINDS:
+            if _is_a(value, base):
+                text = shown(self, value, most, depth)
+                return text if kind is base or base in (BaseException, type) else "%s(%s)" % (self.of_type(kind), text)
+        if name in ("_thread.lock", "_thread.RLock") and _of_module(kind, "_thread", "RLock" if "R" in name else "LockType"):
+            return repr(value)
+        known = _array(value, kind, name)
+        if known is not None:
+            return known
+        attributes = _attributes(value)
+        if attributes is None:
+            return "<%s>" % (_source_name(name) if self.hides else name)
+        return "%s(%s)" % (self.of_type(kind), self.pairs(attributes, depth, "%s=%s", self.attribute))
+
+    def of_type(self, kind):
+        name = _text(_name(kind))
+        return _source_name(name) if self.hides else name
+
+    def described(self, value, most, depth):
+        """Its type and length alone."""
+        for base in (str, bytes, bytearray):
+            if _is_a(value, base):
+                return self.of_words(value, most, depth)
+        name = _source_name(_type_name(type(value)))
+        sized = next((base for base in (list, tuple, set, frozenset, dict) if _is_a(value, base)), None)
+        return self.hidden("%s, %d items" % (name, sized.__len__(value)) if sized else name, depth)
+
+    def hidden(self, text, depth):
+        """At the top as it is, and inside of another value so that it is no part of that one's text."""
+        return text if depth == 0 else "\u2039%s\u203a" % text
+
+    def attribute(self, name):
+        return self.of_words(name, _ITEM, 1) if self.hides and not _is_identifier(name) else _text(name)
+
+    def item(self, value, depth):
+        text = self.value(value, _ITEM, depth + 1)
+        self.cut |= len(text) > _ITEM
+        return text if len(text) <= _ITEM else text[:_ITEM - 1] + "\u2026"
+
+    def items(self, values, depth, shown=None):
+        if depth >= _DEPTH:
+            self.cut = True
+            return "\u2026"
+        some = list(islice(values, _ITEMS + 1))
+        self.cut |= len(some) > _ITEMS
+        texts = [shown(one) if shown else self.item(one, depth) for one in some[:_ITEMS]]
+        return ", ".join(texts + ["\u2026"] * (len(some) > _ITEMS))
+
+    def pairs(self, values, depth, form, key):
+        def pair(one):
+            return form % (key(one[0]), self.under(one[0], lambda: self.item(one[1], depth)))
+
+        return self.items(dict.items(values), depth, pair)
+
+    def of_integer(self, value, most, depth):
+        bits = int.bit_length(value)
+        if self.hides and bits > _BITS:
+            return self.hidden("int, %d bits" % bits, depth)
+        return int.__repr__(value) if bits <= 256 else "<%d bits>" % bits
+
+    def of_words(self, value, most, depth):
+        base = next((one for one in (str, bytes, bytearray) if _is_a(value, one)), None)
+        if base is None:
+            return self.item(value, depth)
+        size = base.__len__(value)
+        if self.hides:
+            return self.hidden("%s, %d %s" % (_name(base), size, "characters" if base is str else "bytes"), depth)
+        self.cut |= size > most
+        text = base.__repr__(base.__getitem__(value, slice(most)))
+        return text + "\u2026" * (size > most)
+
+    def of_list(self, value, most, depth):
+        return "[%s]" % self.items(list.__iter__(value), depth)
+
+    def of_tuple(self, value, most, depth):
+        return "(%s%s)" % (self.items(tuple.__iter__(value), depth), "," * (tuple.__len__(value) == 1))
+
+    def of_set(self, value, most, depth):
+        base = set if _is_a(value, set) else frozenset
+        text = "{%s}" % self.items(base.__iter__(value), depth) if base.__len__(value) else "set()"
+        return text if base is set else "frozenset(%s)" % text
+
+    def of_dict(self, value, most, depth):
+        return "{%s}" % self.pairs(value, depth, "%s: %s", lambda key: self.key(key, depth))
+
+    def key(self, key, depth):
+        return repr(key) if _is_identifier(key) else self.item(key, depth)
+
+    def of_exception(self, value, most, depth):
+        args = BaseException.__dict__["args"].__get__(value)
+        shown = "\u2026" if self.hides and _is_many(args) else self.items(tuple.__iter__(args), depth)
+        return "%s(%s)" % (self.of_type(type(value)), shown)
+
+    def of_named(self, value, most, depth):
+        kind = "class" if _is_a(value, type) else "function"
+        name = _type_name(value) if kind == "class" else _text(types.FunctionType.__dict__["__qualname__"].__get__(value))
+        return "<%s %s>" % (kind, _source_name(name) if self.hides else name)
+
+    KINDS = (
+        (int, of_integer), (float, lambda self, value, most, depth: float.__repr__(value)),
+        (complex, lambda self, value, most, depth: complex.__repr__(value)),
+        (str, of_words), (bytes, of_words), (bytearray, of_words), (list, of_list), (tuple, of_tuple), (set, of_set),
+        (frozenset, of_set), (dict, of_dict), (BaseException, of_exception), (type, of_named),
+        (types.FunctionType, of_named),
+    )
+
+
+def _fits(pattern, name):
+    """Whether `name` fits a pattern in which `*` is any text."""
+    first, *more = pattern.split("*")
+    if not more:
+        return name == first
+    if not name.startswith(first) or len(name) < len(first) + len(more[-1]) or not name.endswith(more[-1]):
+        return False
+    at, end = len(first), len(name) - len(more[-1])
+    for part in more[:-1]:
+        at = name.find(part, at, end)
+        if at < 0:
+            return False
+        at += len(part)
+    return True
+# </structure>
+
+
 class _Room:
-    """Makes texts of values, with the room that is left for them."""
+    """Makes texts of values, with the room that is left for them: with their text for those who may see it, and without."""
 
     def __init__(self, evaluate):
-        self.left, self.evaluate, self.cut = _ROOM, evaluate, False
+        self.left, self.evaluate, self.values, self.structure = _ROOM, evaluate, _Values(), _Values(hides=True)
 
     def thread(self, about, stack):
         """The innermost frames and the outermost ones. Where there is no room for variables they are without."""
@@ -779,95 +1054,16 @@ class _Room:
                 "locals": shown, "locals_cut": more}
 
     def local(self, name, value):
-        kind, self.cut = "", False
-        try:
-            kind = _type_name(type(value))
-            text = self.evaluated(value) if self.evaluate else self.value(value, _VALUE, 0)
-        except Exception as why:
-            text = "<not shown: %s>" % _text(_name(type(why)))
-        cut = self.cut or len(text) > _VALUE
-        self.left -= 40 + len(name) + len(kind) + min(len(text), _VALUE)
-        return {"name": name, "type": kind, "value": text[:_VALUE], "cut": cut}
-
-    def evaluated(self, value):
-        return _text(repr(value), _VALUE + 1)
-
-    def value(self, value, most, depth):
-        kind = type(value)
-        if value is None or kind is bool or value is Ellipsis or kind is range:
-            return repr(value)
-        for base, shown in self.KINDS:
-            if _is_a(value, base):
-                text = shown(self, value, most, depth)
-                return text if kind is base or base in (BaseException, type) else "%s(%s)" % (_text(_name(kind)), text)
-        name = _type_name(kind)
-        if name in ("_thread.lock", "_thread.RLock") and _of_module(kind, "_thread", "RLock" if "R" in name else "LockType"):
-            return repr(value)
-        known = _array(value, kind, name)
-        if known is not None:
-            return known
-        attributes = _attributes(value)
-        if attributes is None:
-            return "<%s>" % name
-        return "%s(%s)" % (_text(_name(kind)), self.pairs(attributes, depth, "%s=%s", _text))
-
-    def item(self, value, depth):
-        text = self.value(value, _ITEM, depth + 1)
-        self.cut |= len(text) > _ITEM
-        return text if len(text) <= _ITEM else text[:_ITEM - 1] + "\u2026"
-
-    def items(self, values, depth, shown=None):
-        if depth >= _DEPTH:
-            self.cut = True
-            return "\u2026"
-        some = list(islice(values, _ITEMS + 1))
-        self.cut |= len(some) > _ITEMS
-        texts = [shown(one) if shown else self.item(one, depth) for one in some[:_ITEMS]]
-        return ", ".join(texts + ["\u2026"] * (len(some) > _ITEMS))
-
-    def pairs(self, values, depth, form, key):
-        return self.items(dict.items(values), depth, lambda pair: form % (key(pair[0]), self.item(pair[1], depth)))
-
-    def of_integer(self, value, most, depth):
-        bits = int.bit_length(value)
-        return int.__repr__(value) if bits <= 256 else "<%d bits>" % bits
-
-    def of_words(self, value, most, depth):
-        base = str if _is_a(value, str) else bytes if _is_a(value, bytes) else bytearray
-        self.cut |= base.__len__(value) > most
-        text = base.__repr__(base.__getitem__(value, slice(most)))
-        return text + "\u2026" * (base.__len__(value) > most)
-
-    def of_list(self, value, most, depth):
-        return "[%s]" % self.items(list.__iter__(value), depth)
-
-    def of_tuple(self, value, most, depth):
-        return "(%s%s)" % (self.items(tuple.__iter__(value), depth), "," * (tuple.__len__(value) == 1))
-
-    def of_set(self, value, most, depth):
-        base = set if _is_a(value, set) else frozenset
-        text = "{%s}" % self.items(base.__iter__(value), depth) if base.__len__(value) else "set()"
-        return text if base is set else "frozenset(%s)" % text
-
-    def of_dict(self, value, most, depth):
-        return "{%s}" % self.pairs(value, depth, "%s: %s", lambda key: self.item(key, depth))
-
-    def of_exception(self, value, most, depth):
-        args = BaseException.__dict__["args"].__get__(value)
-        return "%s(%s)" % (_text(_name(type(value))), self.items(tuple.__iter__(args), depth))
-
-    def of_named(self, value, most, depth):
-        kind = "class" if _is_a(value, type) else "function"
-        name = _type_name(value) if kind == "class" else _text(types.FunctionType.__dict__["__qualname__"].__get__(value))
-        return "<%s %s>" % (kind, name)
-
-    KINDS = (
-        (int, of_integer), (float, lambda self, value, most, depth: float.__repr__(value)),
-        (complex, lambda self, value, most, depth: complex.__repr__(value)),
-        (str, of_words), (bytes, of_words), (bytearray, of_words), (list, of_list), (tuple, of_tuple), (set, of_set),
-        (frozenset, of_set), (dict, of_dict), (BaseException, of_exception), (type, of_named),
-        (types.FunctionType, of_named),
-    )
+        shown, hidden = self.values.named(name, value), self.structure.named(name, value)
+        shown["structure"] = dict(hidden)
+        if self.evaluate:
+            try:
+                text = _text(repr(value), _VALUE + 1)
+            except Exception as why:
+                text = "<not shown: %s>" % _text(_name(type(why)))
+            shown["value"], shown["cut"] = text[:_VALUE], len(text) > _VALUE
+        self.left -= 80 + len(name) + len(shown["type"]) + len(shown["value"]) + len(hidden["value"])
+        return shown
 
 
 def _keep(error, worker, folder):

@@ -1,0 +1,194 @@
+# The rest of how paused tasks are shown and compared, in the probe alone: what a value holds, and checksums. As in
+# `<structure>`, which stands before this, none of the program's code is run.
+
+
+class _Index(int):
+    """The place of a value in a sequence, which is no text and no number of the program's."""
+
+
+def _inside(value):
+    """What a value holds, as pairs of a name or key and a value."""
+    if _is_a(value, dict):
+        return list(dict.items(value))
+    for base, items in _SEQUENCES:
+        if _is_a(value, base):
+            return [(_Index(at), one) for at, one in enumerate(items(value))]
+    if _is_a(value, BaseException):
+        return [("args", BaseException.__dict__["args"].__get__(value))] + list((_attributes(value) or {}).items())
+    if _is_a(value, type) or type(value) in (types.ModuleType, types.FunctionType):
+        return []
+    return list((_attributes(value) or {}).items()) + _slots(value)
+
+
+def _slots(value):
+    """What is in the slots of an instance."""
+    found = []
+    for base in _mro(type(value)):
+        for name, slot in list(_dict(base).items()):
+            if type(slot) is types.MemberDescriptorType and type(name) is str:
+                try:
+                    found.append((name, slot.__get__(value)))
+                except AttributeError:
+                    pass  # Nothing was put there.
+    return found
+
+
+class _Digests:
+    """Checksums of values with a `key`, by which equal values are found without showing them.
+
+    `of(value)` gives (checksum, whole), or None where nothing of the value can be compared. Of one that is not `whole`, a part
+    was not compared: another checksum is another value, the same checksum says nothing. A checksum is of types and content
+    and never of an address; at most so many values and bytes are gone through. None of the program's code is run.
+    """
+
+    def __init__(self, key, values=400000, size=1 << 28):
+        import hashlib
+
+        self.hash = hashlib.blake2b
+        self.key, self.most = key, (values, size)
+
+    def of(self, value):
+        (self.values, self.size), self.whole, self.within, self.known = self.most, True, {}, False
+        try:
+            text = self.fold(value)
+        except Exception:  # The program changes it at the same time, or it is too deep.
+            return None
+        return (self.hash(text, key=self.key, digest_size=8).hexdigest(), self.whole) if self.known else None
+
+    def part(self, tag, data):
+        self.known = True
+        data = memoryview(data).cast("B") if len(data) else b""
+        if len(data) > self.size:
+            self.whole, self.size, data = False, 0, b"of %d" % len(data)
+        self.size -= min(self.size, len(data))
+        text = bytes(data) if len(data) <= 64 else b"#" + self.hash(data, digest_size=16).digest()
+        return b"%d:%s%d:%s" % (len(tag), tag, len(text), text)
+
+    def unknown(self, tag):
+        self.whole = False
+        return b"?%d:%s" % (len(tag), tag)
+
+    def fold(self, value):
+        kind, self.values = type(value), self.values - 1
+        tag = _type_name(kind).encode("utf-8", "replace")
+        if value is None or value is Ellipsis or kind is bool:
+            return self.part(tag, repr(value).encode())
+        if self.values <= 0:
+            return self.unknown(tag)
+        for base, data in self.SCALARS:
+            if _is_a(value, base):
+                text = self.part(tag, data(value))
+                return text if kind is base else self.nested(tag, value, lambda: text + self.members(value, kind, base))
+        for base, content in self.CONTAINERS:
+            if _is_a(value, base):
+                made = content(self, value)
+                return self.nested(tag, value, made if kind is base else lambda: made() + self.members(value, kind, base))
+        if _is_a(value, type):
+            return self.part(b"type", _type_name(value).encode("utf-8", "replace"))
+        known = self.array(value, kind, _type_name(kind))
+        if known is not None:
+            return self.part(tag, known)
+        if kind is types.FunctionType and not value.__closure__:
+            return self.part(tag, ("%s.%s" % (value.__globals__.get("__name__"), value.__code__.co_name)).encode("utf-8", "replace"))
+        if not _is_of_python(kind):
+            return self.unknown(tag)
+        return self.nested(tag, value, lambda: self.members(value, kind))
+
+    def nested(self, tag, value, make):
+        """Of what may hold itself."""
+        if id(value) in self.within:
+            return self.part(b"again", b"%d" % (len(self.within) - self.within[id(value)]))
+        self.within[id(value)] = len(self.within)
+        try:
+            return self.part(tag, make())
+        finally:
+            del self.within[id(value)]
+
+    def of_list(self, value):
+        base = list if _is_a(value, list) else tuple
+        return lambda: b"".join(self.fold(one) for one in list(base.__iter__(value)))
+
+    def of_set(self, value):
+        base = set if _is_a(value, set) else frozenset
+        return self.unordered(base.__len__(value), lambda: [(one,) for one in list(base.__iter__(value))])
+
+    def of_dict(self, value):
+        return self.unordered(2 * dict.__len__(value), lambda: list(dict.items(value)))
+
+    def unordered(self, count, items):
+        def make():
+            # The order says nothing, so what goes beyond the bounds says nothing but how many there are.
+            if count > self.values:
+                self.whole = False
+                return b"%d" % count
+            text = b"".join(sorted(b"".join(self.fold(one) for one in item) for item in items()))
+            return text if self.values > 0 and self.size > 0 else b"%d" % count
+
+        return make
+
+    def of_error(self, value):
+        return lambda: self.fold(BaseException.__dict__["args"].__get__(value))
+
+    def members(self, value, kind, base=object):
+        if not _is_of_python(kind, base):
+            self.whole = False
+        found = list((_attributes(value) or {}).items()) + _slots(value)
+        return self.unordered(2 * len(found), lambda: found)()
+
+    def array(self, value, kind, name):
+        """The content of an array that is in this process's memory; None: it is none, or of another kind."""
+        number = _number(value, kind, name)
+        if number is not None:
+            return repr(number).encode()
+        if name == "numpy.ndarray" and _of_module(kind, "numpy", "ndarray"):
+            about = ("%r %s " % (tuple(value.shape), value.dtype.str)).encode()
+            plain = value.dtype.kind in "biufcSUmM" and value.nbytes <= self.size
+            return about + (value.tobytes() if plain else self.unknown(b""))
+        if not _is_tensor(kind, name):
+            text = _array(value, kind, name)
+            return text.encode() if text is not None else None
+        torch = sys.modules["torch"]
+        about = ("%r %s " % (tuple(value.shape), value.dtype)).encode()
+        bytes_of = value.numel() * value.element_size()
+        # What is on another device or spread over processes would have to be waited for.
+        if value.device.type != "cpu" or value.layout is not torch.strided or value.is_quantized or bytes_of > self.size:
+            return about + self.unknown(b"")
+        plain = value.detach().contiguous().reshape(-1)
+        if plain.is_complex():
+            plain = torch.view_as_real(plain.resolve_conj()).contiguous().reshape(-1)
+        return about + (plain.view(torch.uint8).numpy().tobytes() if bytes_of else b"")
+
+    SCALARS = (
+        (int, lambda value: int.to_bytes(value, int.bit_length(value) // 8 + 1, "little", signed=True)),
+        (float, lambda value: float.__repr__(value).encode()), (complex, lambda value: complex.__repr__(value).encode()),
+        (str, lambda value: str.encode(value, "utf-8", "surrogatepass")), (bytes, lambda value: bytes.__getitem__(value, slice(None))),
+        (bytearray, lambda value: bytearray.__getitem__(value, slice(None))), (range, lambda value: repr(value).encode()),
+    )
+    CONTAINERS = (
+        (list, of_list), (tuple, of_list), (set, of_set), (frozenset, of_set), (dict, of_dict), (BaseException, of_error),
+    )
+
+
+def _is_of_python(kind, base=object):
+    """Whether all that its values hold beyond a `base` is in their attributes and slots, as of classes that Python code defines."""
+    ordered = getattr(sys.modules.get("collections"), "OrderedDict", None)
+    if any(one is ordered for one in _mro(kind)):
+        base = ordered
+    own = [one for one in _mro(kind) if not any(one is known for known in _mro(base))]
+    members = sum(type(one) is types.MemberDescriptorType for known in own for one in list(_dict(known).values()))
+    words = members + (_dictoffset(kind) not in (0, -1, _dictoffset(base))) + (_weakrefoffset(kind) > max(0, _weakrefoffset(base)))
+    return _basicsize(kind) <= _basicsize(base) + 8 * words and _itemsize(kind) == _itemsize(base) and _attributes_known(kind)
+
+
+_basicsize, _itemsize, _dictoffset, _weakrefoffset = (
+    type.__dict__["__%s__" % name].__get__ for name in ("basicsize", "itemsize", "dictoffset", "weakrefoffset")
+)
+
+
+def _attributes_known(kind):
+    """Whether its `__dict__` is Python's own, where it has one."""
+    for base in _mro(kind):
+        found = _dict(base).get("__dict__")
+        if found is not None:
+            return type(found) is types.GetSetDescriptorType
+    return True
